@@ -1,0 +1,108 @@
+//! The prompt: transcript lines in, what happened out.
+
+use holdfast_core::play::{HELP, Play};
+use std::io::{self, BufRead, IsTerminal, Write};
+
+const WELCOME: &str = "\
+A lock is a line of numbered tickets; the number being served is the fencing token. Try:
+  ana: acquire seat-12A ttl=5s note=\"paid\"
+  bo: acquire seat-12A
+  tick 5s
+`help` lists the verbs, `quit` or Ctrl-D leaves. Nothing is kept: this is one process's memory.
+";
+
+/// The longest line that is read: a name, a note and some options fit many times over.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+
+/// Plays lines from standard input until it ends.
+pub(crate) fn run() -> io::Result<()> {
+    let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
+    let prompts = io::stdin().is_terminal() && io::stdout().is_terminal();
+    match play(&mut input, &mut output, prompts) {
+        // Whoever reads has had enough, as in `holdfast dev | head`.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
+}
+
+fn play(input: &mut impl BufRead, output: &mut impl Write, prompts: bool) -> io::Result<()> {
+    let mut play = Play::default();
+    if prompts {
+        output.write_all(WELCOME.as_bytes())?;
+    }
+    loop {
+        if prompts {
+            output.write_all(b"> ")?;
+            output.flush()?;
+        }
+        match read_line(input)? {
+            Line::End => break,
+            Line::TooLong => writeln!(output, "error: a line has at most {LINE_BYTES_MAX} bytes")?,
+            Line::Read(line) => match line.trim() {
+                "quit" | "exit" => break,
+                "help" => output.write_all(HELP.as_bytes())?,
+                line => {
+                    for told in play.line(line) {
+                        writeln!(output, "{told}")?;
+                    }
+                }
+            },
+        }
+    }
+    output.flush()
+}
+
+enum Line {
+    Read(String),
+    TooLong,
+    End,
+}
+
+/// Reads a line of bounded length; of a longer one the rest is skipped.
+fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
+    let mut bytes = Vec::new();
+    io::Read::take(&mut *input, LINE_BYTES_MAX).read_until(b'\n', &mut bytes)?;
+    if bytes.is_empty() {
+        return Ok(Line::End);
+    }
+    if bytes.len() as u64 == LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
+        input.skip_until(b'\n')?;
+        return Ok(Line::TooLong);
+    }
+    Ok(Line::Read(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn played(input: &[u8]) -> String {
+        let mut output = Vec::new();
+        play(&mut &input[..], &mut output, false).unwrap();
+        String::from_utf8(output).unwrap()
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_is_told_and_the_next_one_is_played() {
+        let told = played(b"ana: fly\nana: acquire\xff\n\nana: acquire a\n");
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(lines[0], "error: there is no verb fly: type help");
+        assert!(lines[1].starts_with("error: there is no verb acquire"), "{told}");
+        assert_eq!(lines[2], "ana: granted a token=1");
+    }
+
+    #[test]
+    fn a_line_of_any_length_is_bounded() {
+        let mut input = vec![b'x'; 200_000];
+        input.extend(b"\nana: acquire a");
+        assert_eq!(
+            played(&input),
+            "error: a line has at most 65536 bytes\nana: granted a token=1\n"
+        );
+    }
+
+    #[test]
+    fn quit_leaves_and_help_lists_the_verbs() {
+        assert_eq!(played(b"help\nquit\nana: acquire a\n"), HELP);
+    }
+}

@@ -1,0 +1,73 @@
+//! The lock semantics of Holdfast, pure and deterministic.
+//!
+//! **A lock is a line of numbered tickets. The lowest ticket is being served: it holds the lock.
+//! Its number is the fencing token.**
+//!
+//! This crate has no clock, no I/O, no async, no randomness and no hash order. [`Command`]s go
+//! in, an [`Answer`] or a [`Refusal`] goes back to whoever asked, and [`Effect`]s tell everybody
+//! else. Every replica applies the same commands in the same order and comes to the same state.
+//!
+//! The story of one acquire:
+//!
+//! 1. [`State::apply`] takes the [`Proposal`]: a node's numbered proposal is taken once and in
+//!    order, a client's retried request is answered from memory.
+//! 2. `decide`, one `match`, hands the [`Acquire`] to `state/acquire.rs`. It is checked: names,
+//!    lease, session, kind of line, claims. What can't be done is a [`Refusal`].
+//! 3. The ticket draws its number from the one counter and stands in the line of each name.
+//! 4. `state/serve.rs` asks of each line: is the next ticket's turn? If so it is granted: an
+//!    [`Effect::Granted`] with the number as token and the word of how the last holder ended.
+//! 5. Otherwise it waits, until `state/end.rs` ends a ticket in front of it (a release, an expiry
+//!    in `state/time.rs`, the death of a session) and `serve` is asked again.
+//!
+//! ```
+//! use holdfast_core::play::Play;
+//!
+//! let mut play = Play::default();
+//! assert_eq!(play.line("ana: acquire seat-12A ttl=5s"), ["ana: granted seat-12A token=1"]);
+//! assert_eq!(play.line("bo: acquire seat-12A"), ["bo: waiting seat-12A token=2 place=1"]);
+//! ```
+
+// A panic in apply would kill every node, and again at each restart.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::unwrap_used
+    )
+)]
+
+mod command;
+mod effect;
+mod history;
+mod ids;
+mod limits;
+mod mistakes;
+pub mod play;
+mod refusal;
+mod state;
+mod store;
+mod text;
+mod watch;
+
+pub use command::{
+    Acquire, Command, Door, Lease, Mode, Numbered, OpenSession, Proof, Proposal, Request, Revoke,
+    SessionKind, SessionRef, Target, Tick, Wait,
+};
+pub use effect::{
+    After, Answer, Effect, Ended, Ending, Fence, Forced, Grant, How, Names, Standing, Taken,
+};
+pub use history::{Event, What};
+pub use ids::{RequestId, Secret, SessionId, Term, Token};
+pub use limits::Limits;
+pub use mistakes::Mistake;
+pub use refusal::{Bad, Bound, Link, Refusal};
+pub use state::{
+    BadSnapshot, Circle, Counts, LockPage, LockView, SessionView, Snapshot, State, TicketView, Why,
+    WhyLink,
+};
+pub use text::{BadText, Label, LockName, Note, Reason, RequestKey, Value};
+pub use watch::{Scope, WATCHES_MAX, Watches};

@@ -1,0 +1,458 @@
+//! From a line to what it asks for.
+
+use crate::command::{
+    Acquire, Command, Door, Lease, Mode, Proof, Request, Revoke, SessionKind, SessionRef, Target,
+    Wait,
+};
+use crate::ids::{RequestId, Secret, Token};
+use crate::limits::Limits;
+use crate::text::{Label, LockName, Note, Reason, RequestKey, Value};
+use crate::watch::Scope;
+use std::collections::BTreeMap;
+
+/// A line that was understood.
+pub(super) struct Parsed {
+    /// Who; empty for lines of the stage itself.
+    pub(super) actor: String,
+    pub(super) verb: Verb,
+}
+
+pub(super) enum Verb {
+    Tick { elapsed_ms: u64, term: Option<u64> },
+    Expire { term: Option<u64> },
+    Open { ttl_ms: u64, label: Option<Label>, kind: SessionKind, number: Option<u64> },
+    Watch(Scope),
+    Unwatch(Scope),
+    Get(LockName),
+    Show(LockName),
+    List { prefix: Vec<u8>, after: Option<LockName>, limit: usize },
+    Why(LockName),
+    History(LockName),
+    Sessions,
+    Counts,
+    Snapshot,
+    Limits(Limits),
+    Ask(Box<Asked>),
+}
+
+/// A command of an actor, before its session and tickets are filled in.
+pub(super) struct Asked {
+    verb: String,
+    words: Vec<String>,
+    options: Options,
+    pub(super) number: Option<u64>,
+}
+
+type Error = String;
+
+/// `key=value` options and bare flags; each must be used.
+struct Options(BTreeMap<String, String>);
+
+impl Options {
+    fn take(&mut self, key: &str) -> Option<String> {
+        self.0.remove(key)
+    }
+
+    fn flag(&mut self, key: &str) -> bool {
+        self.take(key).is_some()
+    }
+
+    fn number(&mut self, key: &str) -> Result<Option<u64>, Error> {
+        self.take(key).map(|text| number(key, &text)).transpose()
+    }
+
+    fn duration(&mut self, key: &str) -> Result<Option<u64>, Error> {
+        self.take(key).map(|text| duration_ms(&text)).transpose()
+    }
+
+    fn label(&mut self, key: &str) -> Result<Option<Label>, Error> {
+        self.take(key).map(|text| Label::parse(text).map_err(|e| e.to_string())).transpose()
+    }
+
+    fn token(&mut self) -> Result<Option<Token>, Error> {
+        Ok(self.number("token")?.map(Token))
+    }
+
+    fn end(self) -> Result<(), Error> {
+        match self.0.into_iter().next() {
+            None => Ok(()),
+            Some((key, _)) => Err(format!("{key} does not go here")),
+        }
+    }
+}
+
+/// Words that stand alone as options.
+const FLAGS: [&str; 6] = ["shared", "permanent", "try", "force", "node", "alone"];
+
+/// Reads a line; none if there is nothing to do.
+pub(super) fn line(line: &str) -> Result<Option<Parsed>, Error> {
+    let line = line.trim();
+    if line.is_empty() || line.starts_with('#') {
+        return Ok(None);
+    }
+    let (actor, rest) = match line.split_once(':') {
+        Some((actor, rest)) if is_word(actor) => (actor.trim(), rest),
+        _ => ("", line),
+    };
+    let mut words = split(rest)?.into_iter();
+    let verb =
+        words.next().ok_or("say what to do after the colon, for instance: acquire seat-12A")?;
+    let mut plain = Vec::new();
+    let mut options = BTreeMap::new();
+    for word in words {
+        let takes_flags = verb != "note" && verb != "put";
+        match word.split_once('=') {
+            Some((key, value)) if is_word(key) => {
+                options.insert(key.to_owned(), value.to_owned());
+            }
+            _ if takes_flags && FLAGS.contains(&word.as_str()) => {
+                options.insert(word, String::new());
+            }
+            _ => plain.push(word),
+        }
+    }
+    read(actor, verb, plain, Options(options)).map(Some)
+}
+
+fn is_word(text: &str) -> bool {
+    let text = text.trim();
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}
+
+/// Words apart, with `"quoted text"` kept together.
+fn split(text: &str) -> Result<Vec<String>, Error> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let (mut quoted, mut any) = (false, false);
+    for c in text.chars() {
+        match c {
+            '"' => (quoted, any) = (!quoted, true),
+            c if c.is_whitespace() && !quoted => {
+                if any {
+                    words.push(std::mem::take(&mut word));
+                }
+                any = false;
+            }
+            c => {
+                word.push(c);
+                any = true;
+            }
+        }
+    }
+    if quoted {
+        return Err("a quote is not closed".to_owned());
+    }
+    if any {
+        words.push(word);
+    }
+    Ok(words)
+}
+
+fn read(
+    actor: &str,
+    verb: String,
+    plain: Vec<String>,
+    mut options: Options,
+) -> Result<Parsed, Error> {
+    let mut actor = actor.to_owned();
+    let first = || plain.first().ok_or(format!("{verb} needs a name"));
+    let a_name = || name(first()?);
+    let needs_actor = !matches!(
+        verb.as_str(),
+        "tick"
+            | "expire"
+            | "show"
+            | "ls"
+            | "why"
+            | "history"
+            | "sessions"
+            | "counts"
+            | "snapshot"
+            | "limits"
+    );
+    if needs_actor && actor.is_empty() {
+        return Err(format!("who? Write it as `ana: {verb} ...`, or type help"));
+    }
+    let parsed = match verb.as_str() {
+        "tick" => Verb::Tick { elapsed_ms: duration_ms(first()?)?, term: options.number("term")? },
+        "expire" => {
+            actor = first()?.clone();
+            Verb::Expire { term: options.number("term")? }
+        }
+        "open" => Verb::Open {
+            ttl_ms: options.duration("ttl")?.unwrap_or(10_000),
+            label: options.label("label")?,
+            kind: if options.flag("node") { SessionKind::Node } else { SessionKind::Client },
+            number: options.number("number")?,
+        },
+        "watch" => Verb::Watch(scope(first()?)?),
+        "unwatch" => Verb::Unwatch(scope(first()?)?),
+        "get" => Verb::Get(a_name()?),
+        "show" => Verb::Show(a_name()?),
+        "ls" => Verb::List {
+            prefix: plain.first().map_or(Vec::new(), |prefix| prefix.as_bytes().to_vec()),
+            after: options.take("after").map(|after| name(&after)).transpose()?,
+            limit: options.number("limit")?.and_then(|n| usize::try_from(n).ok()).unwrap_or(20),
+        },
+        "why" => Verb::Why(a_name()?),
+        "history" => Verb::History(a_name()?),
+        "sessions" => Verb::Sessions,
+        "counts" => Verb::Counts,
+        "snapshot" => Verb::Snapshot,
+        "limits" => Verb::Limits(limits(&mut options)?),
+        "acquire" | "release" | "renew" | "persist" | "cancel" | "note" | "recovered"
+        | "upgrade" | "downgrade" | "outcome" | "close" | "revoke" | "force" | "put" | "raise" => {
+            let number = options.number("number")?;
+            let asked = Asked { verb, words: plain, options, number };
+            return Ok(Parsed { actor, verb: Verb::Ask(Box::new(asked)) });
+        }
+        _ => return Err(format!("there is no verb {verb}: type help")),
+    };
+    options.end()?;
+    Ok(Parsed { actor, verb: parsed })
+}
+
+fn name(text: &str) -> Result<LockName, Error> {
+    LockName::parse(text).map_err(|error| error.to_string())
+}
+
+fn scope(text: &str) -> Result<Scope, Error> {
+    match text.strip_suffix('*') {
+        Some("") => Ok(Scope::Prefix(None)),
+        Some(prefix) => Ok(Scope::Prefix(Some(name(prefix)?))),
+        None => Ok(Scope::Name(name(text)?)),
+    }
+}
+
+fn number(key: &str, text: &str) -> Result<u64, Error> {
+    text.parse().map_err(|_| format!("{key} must be a number, not {text}"))
+}
+
+/// `250ms`, `5s`, `2m`, `1h`, `1d`.
+fn duration_ms(text: &str) -> Result<u64, Error> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit_ms: u64 = match text.strip_prefix(digits) {
+        Some("ms") => 1,
+        Some("s") => 1_000,
+        Some("m") => 60_000,
+        Some("h") => 3_600_000,
+        Some("d") => 86_400_000,
+        _ => return Err(format!("{text} is no duration: write 250ms, 5s, 2m, 1h or 1d")),
+    };
+    number("a duration", digits).map(|number| number.saturating_mul(unit_ms))
+}
+
+fn limits(options: &mut Options) -> Result<Limits, Error> {
+    let mut limits = Limits::DEFAULT;
+    let fields: [(&str, &mut usize); 9] = [
+        ("names", &mut limits.names_per_ticket_max),
+        ("waiters_per_lock", &mut limits.waiters_per_lock_max),
+        ("sessions", &mut limits.sessions_max),
+        ("requests_per_session", &mut limits.requests_per_session_max),
+        ("deaths", &mut limits.deaths_max),
+        ("steps", &mut limits.steps_max),
+        ("claim_steps", &mut limits.claim_steps_max),
+        ("history", &mut limits.history_max),
+        ("bytes", &mut limits.bytes_max),
+    ];
+    for (key, field) in fields {
+        if let Some(value) = options.number(key)? {
+            *field = usize::try_from(value).map_err(|_| format!("{key} is too large"))?;
+        }
+    }
+    Ok(limits)
+}
+
+impl Asked {
+    /// Whether the actor must have a session for it.
+    pub(super) fn needs_session(&self) -> bool {
+        let has = |key| self.options.0.contains_key(key);
+        match self.verb.as_str() {
+            "acquire" => !has("alone") && !has("key"),
+            "outcome" => !has("key"),
+            "close" => true,
+            _ => has("request"),
+        }
+    }
+
+    /// The command, with `last` telling the actor's last ticket on a name.
+    pub(super) fn command(
+        self,
+        actor: &str,
+        session: Option<SessionRef>,
+        last: impl Fn(&LockName) -> Option<Token>,
+    ) -> Result<(Option<Request>, Command), Error> {
+        let Self { verb, words, mut options, .. } = self;
+        let request = request(&mut options, session)?;
+        let proof = proof(actor, &mut options)?;
+        if verb == "acquire" {
+            let names = words.iter().map(|word| name(word)).collect::<Result<_, _>>()?;
+            let alone = options.flag("alone") || matches!(request, Some(Request::Alone(_)));
+            let session = session.filter(|_| !alone);
+            let acquire = acquire(names, actor, session, &mut options)?;
+            options.end()?;
+            return Ok((request, Command::Acquire(acquire)));
+        }
+        let command = match verb.as_str() {
+            "outcome" => {
+                let request = request.ok_or("say which: request=ID or key=RANDOM-TEXT")?;
+                options.end()?;
+                return Ok((None, Command::Outcome(request)));
+            }
+            "close" => Command::CloseSession(session.ok_or("there is no session to close")?),
+            _ => {
+                let name = name(words.first().ok_or(format!("{verb} needs a name"))?)?;
+                let rest = words.get(1..).unwrap_or_default().join(" ");
+                about(&verb, name, &rest, actor, proof, last, &mut options)?
+            }
+        };
+        options.end()?;
+        Ok((request, command))
+    }
+}
+
+fn request(options: &mut Options, session: Option<SessionRef>) -> Result<Option<Request>, Error> {
+    if let Some(key) = options.take("key") {
+        // A play may use short keys; the edge draws long ones.
+        let key = RequestKey::parse(format!("{key:-<16}")).map_err(|error| error.to_string())?;
+        return Ok(Some(Request::Alone(key)));
+    }
+    let id = |number: Option<u64>| number.and_then(RequestId::new);
+    let (asked, lowest) = (id(options.number("request")?), id(options.number("lowest")?));
+    Ok(asked.zip(session).map(|(id, session)| Request::InSession {
+        session,
+        id,
+        lowest: lowest.unwrap_or(RequestId::FIRST),
+    }))
+}
+
+fn proof(actor: &str, options: &mut Options) -> Result<Proof, Error> {
+    match options.take("secret").as_deref() {
+        Some("wrong") => Ok(Proof::Secret(Secret([0xff; 16]))),
+        Some(_) => Err("secret=wrong shows a wrong one; the right one is shown anyway".to_owned()),
+        None => match options.take("by_label") {
+            Some(label) => Ok(Proof::Label(Label::parse(label).map_err(|e| e.to_string())?)),
+            None => Ok(Proof::Secret(super::secret_of(actor))),
+        },
+    }
+}
+
+fn acquire(
+    names: Vec<LockName>,
+    actor: &str,
+    session: Option<SessionRef>,
+    options: &mut Options,
+) -> Result<Acquire, Error> {
+    let door = match options.take("door").as_deref() {
+        None | Some("native") => Door::Native,
+        Some("redis") => Door::Redis,
+        Some("zookeeper") => Door::ZooKeeper,
+        Some("cql") => Door::Cql,
+        Some(other) => return Err(format!("there is no door {other}")),
+    };
+    let lease = match (options.duration("ttl")?, options.flag("permanent")) {
+        (Some(ttl_ms), _) => Lease::Deadline { ttl_ms },
+        (None, true) => Lease::Permanent,
+        (None, false) => Lease::Session,
+    };
+    let label = options.label("label")?;
+    let actor_label = || Label::parse(actor).ok();
+    Ok(Acquire {
+        names,
+        mode: mode(options)?,
+        session,
+        lease,
+        wait: wait(options)?,
+        label: label.or_else(|| if session.is_none() { actor_label() } else { None }),
+        note: options
+            .take("note")
+            .map(|note| Note::parse(note).map_err(|e| e.to_string()))
+            .transpose()?,
+        secret: (door == Door::Native).then(|| super::secret_of(actor)),
+        claims: claims(options)?,
+        lock_delay_ms: options.duration("delay")?.unwrap_or(0),
+        door,
+    })
+}
+
+fn mode(options: &mut Options) -> Result<Mode, Error> {
+    let permits = options.number("permits")?;
+    Ok(match (permits, options.flag("shared")) {
+        (Some(of), _) => Mode::Permit { of: u32::try_from(of).unwrap_or(u32::MAX) },
+        (None, true) => Mode::Shared,
+        (None, false) => Mode::Exclusive,
+    })
+}
+
+fn wait(options: &mut Options) -> Result<Wait, Error> {
+    Ok(match (options.duration("wait")?, options.flag("try")) {
+        (_, true) => Wait::Try,
+        (Some(ms), _) => Wait::For { ms },
+        (None, false) => Wait::Forever,
+    })
+}
+
+fn claims(options: &mut Options) -> Result<Vec<Token>, Error> {
+    let Some(text) = options.take("claims") else { return Ok(Vec::new()) };
+    text.split(',').map(|token| number("claims", token).map(Token)).collect()
+}
+
+/// Commands about one name.
+fn about(
+    verb: &str,
+    name: LockName,
+    rest: &str,
+    actor: &str,
+    proof: Proof,
+    last: impl Fn(&LockName) -> Option<Token>,
+    options: &mut Options,
+) -> Result<Command, Error> {
+    let token = options.token()?;
+    let target = Target { token: token.or_else(|| last(&name)), name: name.clone() };
+    let by = || Label::parse(actor).map_err(|error| error.to_string());
+    let reason = |options: &mut Options| {
+        Reason::parse(options.take("reason").unwrap_or_default()).map_err(|error| error.to_string())
+    };
+    let shown = |options: &mut Options| {
+        let token = token.or_else(|| last(&name)).ok_or("say which token to show: token=N")?;
+        Ok::<_, Error>((token, mode(options)?))
+    };
+    Ok(match verb {
+        "release" => Command::Release { target, proof },
+        "cancel" => Command::Cancel { target, proof },
+        "persist" => Command::Persist { target, proof },
+        "downgrade" => Command::Downgrade { target, proof },
+        "recovered" => Command::Recovered { target, proof },
+        "renew" => {
+            let ttl_ms = options.duration("ttl")?.ok_or("say for how long: ttl=5s")?;
+            Command::Renew { target, proof, ttl_ms }
+        }
+        "note" => {
+            let note = Note::parse(rest).map_err(|error| error.to_string())?;
+            Command::Note { target, proof, note: (!rest.is_empty()).then_some(note) }
+        }
+        "upgrade" => {
+            let (wait, claims) = (wait(options)?, claims(options)?);
+            Command::Upgrade { target, proof, wait, claims }
+        }
+        "revoke" => Command::Revoke(Revoke {
+            name,
+            token,
+            by: by()?,
+            reason: reason(options)?,
+            within_ms: options.duration("within")?.ok_or("say by when: within=5s")?,
+            force: options.flag("force"),
+        }),
+        "force" => Command::Force { name, token, by: by()?, reason: reason(options)? },
+        "put" => {
+            let value = Value::parse(rest).map_err(|error| error.to_string())?;
+            let (token, mode) = shown(options)?;
+            Command::Put { key: name, value, token, mode }
+        }
+        "raise" => {
+            let (token, mode) = shown(options)?;
+            Command::Raise { key: name, token, mode }
+        }
+        _ => return Err(format!("there is no verb {verb}: type help")),
+    })
+}

@@ -1,0 +1,385 @@
+//! Drawing a ticket and entering the lines; becoming writer or reader.
+
+use super::records::{Extra, Lock, Ticket};
+use super::{State, Steps};
+use crate::command::{Acquire, Door, Lease, Mode, Proof, Request, Target, Wait};
+use crate::effect::{Answer, Effect};
+use crate::history::What;
+use crate::ids::{NEVER_MS, SessionId, Token};
+use crate::mistakes::Mistake;
+use crate::refusal::{Bad, Bound, Refusal};
+use crate::store::Slot;
+use crate::text::LockName;
+
+impl State {
+    pub(super) fn acquire(
+        &mut self,
+        acquire: Acquire,
+        request: Option<&Request>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Answer, Refusal> {
+        self.check_form(&acquire)?;
+        let Acquire { mut names, mode, session, lease, wait, label, note, .. } = acquire;
+        names.sort_unstable();
+        let session = session.map(|session| session.id);
+        for name in &names {
+            self.check_line(name, mode)?;
+            if names.len() > 1 {
+                self.check_not_held(name, session)?;
+            }
+        }
+        self.check_claims_held(&acquire.claims)?;
+        let busy = names.iter().find(|name| !self.free_for(name, mode));
+        if let Some(busy) = busy {
+            if wait == Wait::Try {
+                return Err(self.busy(busy));
+            }
+            self.check_owned(session, wait, request)?;
+            self.check_no_circle(&names, &acquire.claims, None)?;
+        }
+        let rare = note.is_some()
+            || !acquire.claims.is_empty()
+            || acquire.lock_delay_ms > 0
+            || matches!(request, Some(Request::Alone(_)));
+        let extra = rare.then(|| {
+            Box::new(Extra {
+                note,
+                claims: acquire.claims,
+                lock_delay_ms: acquire.lock_delay_ms,
+                ..Extra::default()
+            })
+        });
+        let ticket = Blank {
+            session,
+            secret: acquire.secret,
+            label,
+            mode,
+            door: acquire.door,
+            lease,
+            extra,
+        };
+        self.enter(names, ticket, wait, request, effects)
+    }
+
+    /// What can be told from the request alone.
+    fn check_form(&self, acquire: &Acquire) -> Result<(), Refusal> {
+        let Acquire { names, mode, session, lease, claims, .. } = acquire;
+        if let Some(session) = session {
+            self.check_session(session)?;
+        }
+        let bad = if names.is_empty() {
+            Bad::NoNames
+        } else if names.len() > self.limits.names_per_ticket_max {
+            Bad::TooManyNames
+        } else if has_twice(names) {
+            Bad::SameNameTwice
+        } else if *mode == (Mode::Permit { of: 0 }) {
+            Bad::NoPermits
+        } else if *lease == (Lease::Deadline { ttl_ms: 0 }) {
+            Bad::NoTtl
+        } else if claims.len() > self.limits.claims_per_ticket_max {
+            Bad::TooManyClaims
+        } else if *lease == Lease::Session && session.is_none() {
+            Bad::LeaseNeedsSession
+        } else {
+            return Ok(());
+        };
+        Err(Refusal::BadRequest(bad))
+    }
+
+    /// A wait must have an end: somebody's heartbeat or a deadline; and somebody must be able to
+    /// find it again.
+    fn check_owned(
+        &self,
+        session: Option<SessionId>,
+        wait: Wait,
+        request: Option<&Request>,
+    ) -> Result<(), Refusal> {
+        match (session, wait) {
+            (Some(_), _) => Ok(()),
+            (None, Wait::Forever) => Err(Refusal::BadRequest(Bad::WaitNeedsDeadline)),
+            (None, _) if request.is_none() => Err(Refusal::BadRequest(Bad::WaitNeedsOwner)),
+            (None, _) => Ok(()),
+        }
+    }
+
+    fn check_line(&self, name: &LockName, mode: Mode) -> Result<(), Refusal> {
+        let Some(lock) = self.lock(name).filter(|lock| lock.line_len > 0) else { return Ok(()) };
+        let permits = match mode {
+            Mode::Exclusive | Mode::Shared => None,
+            Mode::Permit { of } => Some(of),
+        };
+        if lock.permits != permits {
+            return Err(Refusal::OtherKind { name: name.clone(), permits: lock.permits });
+        }
+        if lock.waiters() as usize >= self.limits.waiters_per_lock_max {
+            return Err(Refusal::Full(Bound::Waiters));
+        }
+        Ok(())
+    }
+
+    /// A ticket of several names can't wait for its own session's.
+    fn check_not_held(&self, name: &LockName, session: Option<SessionId>) -> Result<(), Refusal> {
+        let Some((slot, session)) = self.lock_slot(name).zip(session) else { return Ok(()) };
+        let Some(lock) = self.data.locks.get(slot) else { return Ok(()) };
+        if lock.holders as usize > self.limits.holders_walked_max {
+            return Err(Refusal::NameTheToken(name.clone()));
+        }
+        let is_its_own =
+            |token: &Token| self.ticket(*token).is_some_and(|t| t.session == Some(session));
+        match self.index.sets.lines.holders(slot, lock).find(is_its_own) {
+            Some(token) => Err(Refusal::AlreadyHeld { name: name.clone(), token }),
+            None => Ok(()),
+        }
+    }
+
+    fn lock(&self, name: &LockName) -> Option<&Lock> {
+        self.data.locks.get(self.lock_slot(name)?)
+    }
+
+    /// Whether a new ticket would be served at once.
+    fn free_for(&self, name: &LockName, mode: Mode) -> bool {
+        self.lock(name).is_none_or(|lock| {
+            let delayed =
+                lock.delayed_until_ms().is_some() && !self.mistakes.makes(Mistake::IgnoreLockDelay);
+            lock.waiters() == 0 && !delayed && lock.has_room_for(mode)
+        })
+    }
+
+    fn busy(&self, name: &LockName) -> Refusal {
+        let lock = self.lock(name);
+        let holder = lock.and_then(|lock| lock.head);
+        let label = holder.and_then(|token| self.label_of(self.ticket(token)?));
+        let delayed_until_ms = lock.and_then(Lock::delayed_until_ms);
+        Refusal::Busy { name: name.clone(), holder, label, delayed_until_ms }
+    }
+
+    /// Draws the number, stands in all lines, and is served if its turn is now.
+    fn enter(
+        &mut self,
+        names: Vec<LockName>,
+        blank: Blank,
+        wait: Wait,
+        request: Option<&Request>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Answer, Refusal> {
+        self.check_request_session(blank.session, request)?;
+        self.check_room(&names, &blank)?;
+        let now_ms = self.data.clock.now_ms;
+        let number = self.draw();
+        let mut slots = names.into_iter().map(|name| self.lock_of(name));
+        let Some(first) = slots.next() else { return Err(Refusal::BadRequest(Bad::NoNames)) };
+        let more_locks: Vec<Slot> = slots.collect();
+        let mut ticket = Ticket {
+            number,
+            session: blank.session,
+            request: None,
+            secret: blank.secret,
+            label: blank.label,
+            lock: first,
+            mode: blank.mode,
+            door: blank.door,
+            held: false,
+            lease: blank.lease,
+            due_ms: match wait {
+                Wait::Try | Wait::Forever => NEVER_MS,
+                Wait::For { ms } => now_ms.saturating_add(ms),
+            },
+            joined_ms: now_ms,
+            since_ms: 0,
+            extra: blank.extra,
+        };
+        if !more_locks.is_empty() {
+            ticket.extra_mut().more_locks = more_locks;
+        }
+        match request {
+            Some(Request::InSession { id, .. }) => ticket.request = Some(*id),
+            Some(Request::Alone(key)) => ticket.extra_mut().request_key = Some(key.clone()),
+            None => {}
+        }
+        self.weigh(0, ticket.weight());
+        self.index.sets.add_ticket(&ticket);
+        for slot in ticket.locks() {
+            let Some(lock) = self.data.locks.get_mut(slot) else { continue };
+            self.index.sets.lines.join(slot, lock, number);
+            lock.permits = match ticket.mode {
+                Mode::Permit { of } => Some(of),
+                Mode::Exclusive | Mode::Shared => None,
+            };
+        }
+        let slot = self.data.tickets.insert(ticket);
+        self.index.numbers.insert(&self.data.tickets, slot);
+        let mut steps = Steps(self.limits.steps_max);
+        if self.mistakes.makes(Mistake::OvertakeWriter) && self.reads_beside(slot) {
+            self.grant(number, &mut Vec::new(), effects);
+        }
+        self.serve(first, &mut steps, effects);
+        Ok(Answer::Standing(self.standing(number)))
+    }
+
+    /// The request that is to find the ticket again must be its session's own.
+    fn check_request_session(
+        &self,
+        session: Option<SessionId>,
+        request: Option<&Request>,
+    ) -> Result<(), Refusal> {
+        let of_request = match request {
+            None => return Ok(()),
+            Some(Request::InSession { session, .. }) => Some(session.id),
+            Some(Request::Alone(_)) => None,
+        };
+        if of_request == session { Ok(()) } else { Err(Refusal::BadRequest(Bad::OtherSession)) }
+    }
+
+    fn check_room(&self, names: &[LockName], blank: &Blank) -> Result<(), Refusal> {
+        if self.data.tickets.len() >= self.limits.tickets_max {
+            return Err(Refusal::Full(Bound::Tickets));
+        }
+        let label = blank.label.as_ref().map_or(0, |label| label.as_bytes().len());
+        let note = blank.extra.as_ref().and_then(|extra| extra.note.as_ref());
+        let note = note.map_or(0, |note| note.as_bytes().len());
+        let new = names.iter().filter(|name| self.lock_slot(name).is_none());
+        let new = new.fold(0_usize, |sum, name| sum.saturating_add(name.as_bytes().len()));
+        self.check_bytes(label.saturating_add(note).saturating_add(new))
+    }
+
+    pub(super) fn check_bytes(&self, more: usize) -> Result<(), Refusal> {
+        if self.data.bytes.saturating_add(more) > self.limits.bytes_max {
+            return Err(Refusal::Full(Bound::Bytes));
+        }
+        Ok(())
+    }
+
+    /// The next ticket number: the counter never goes back.
+    fn draw(&mut self) -> Token {
+        if !self.mistakes.makes(Mistake::ReuseToken) || self.data.counter % 7 != 6 {
+            self.data.counter = self.data.counter.saturating_add(1);
+        }
+        Token(self.data.counter)
+    }
+
+    fn lock_of(&mut self, name: LockName) -> Slot {
+        if let Some(slot) = self.lock_slot(&name) {
+            return slot;
+        }
+        let lock = Lock::new(name.clone());
+        self.weigh(0, lock.weight());
+        let slot = self.data.locks.insert(lock);
+        self.index.names.insert(&self.data.locks, slot);
+        self.index.order.insert(slot, &name);
+        slot
+    }
+
+    fn reads_beside(&self, ticket: Slot) -> bool {
+        let Some(ticket) = self.data.tickets.get(ticket) else { return false };
+        let lock = self.data.locks.get(ticket.lock);
+        ticket.mode == Mode::Shared && lock.is_some_and(|lock| lock.holders > 0 && !lock.exclusive)
+    }
+
+    /// The new ticket stands behind the readers only: whoever else waits comes first, and two
+    /// upgraders would wait for each other.
+    pub(super) fn upgrade(
+        &mut self,
+        target: &Target,
+        proof: &Proof,
+        wait: Wait,
+        mut claims: Vec<Token>,
+        request: Option<&Request>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Answer, Refusal> {
+        let (_, ticket) = self.owned(target, proof)?;
+        let shared = ticket.number;
+        if !ticket.held {
+            return Err(Refusal::NotYetServed(shared));
+        }
+        if ticket.mode != Mode::Shared {
+            return Err(Refusal::WrongMode(shared));
+        }
+        if claims.len() > self.limits.claims_per_ticket_max {
+            return Err(Refusal::BadRequest(Bad::TooManyClaims));
+        }
+        let blank = Blank {
+            session: ticket.session,
+            secret: ticket.secret,
+            label: ticket.label.clone(),
+            mode: Mode::Exclusive,
+            door: ticket.door,
+            lease: ticket.lease,
+            extra: None,
+        };
+        let lock_delay_ms = ticket.extra.as_ref().map_or(0, |extra| extra.lock_delay_ms);
+        let note = ticket.note().cloned();
+        let mut names = Vec::new();
+        let mut alone = true;
+        for lock in ticket.locks().filter_map(|slot| self.data.locks.get(slot)) {
+            if lock.waiters() > 0 {
+                return Err(Refusal::UpgradeBlocked(lock.name.clone()));
+            }
+            alone &= lock.holders == 1 && lock.delayed_until_ms().is_none();
+            names.push(lock.name.clone());
+        }
+        self.check_claims_held(&claims)?;
+        claims.push(shared);
+        if !alone {
+            if wait == Wait::Try {
+                let other = names.first().map(|name| self.busy(name));
+                return Err(other.unwrap_or(Refusal::WrongMode(shared)));
+            }
+            self.check_owned(blank.session, wait, request)?;
+            self.check_no_circle(&names, &claims, Some(shared))?;
+        }
+        let upgrades = Some(shared);
+        let extra = Extra { note, claims, lock_delay_ms, upgrades, ..Extra::default() };
+        let blank = Blank { extra: Some(Box::new(extra)), ..blank };
+        self.enter(names, blank, wait, request, effects)
+    }
+
+    pub(super) fn downgrade(
+        &mut self,
+        target: &Target,
+        proof: &Proof,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Answer, Refusal> {
+        let (slot, ticket) = self.owned(target, proof)?;
+        let token = ticket.number;
+        match (ticket.held, ticket.mode) {
+            (false, _) => return Err(Refusal::NotYetServed(token)),
+            (true, Mode::Shared) => return Ok(Answer::Downgraded(token)),
+            (true, Mode::Permit { .. }) => return Err(Refusal::WrongMode(token)),
+            (true, Mode::Exclusive) => {}
+        }
+        let (names, label) = (self.names_of(ticket), self.label_of(ticket));
+        let locks: Vec<Slot> = ticket.locks().collect();
+        self.change_ticket(slot, |ticket| ticket.mode = Mode::Shared);
+        for slot in &locks {
+            let Some(lock) = self.data.locks.get_mut(*slot) else { continue };
+            lock.exclusive = false;
+            let name = lock.name.clone();
+            self.record(name, token, label.clone(), What::Downgraded);
+        }
+        effects.push(Effect::Downgraded { token, names });
+        let mut steps = Steps(self.limits.steps_max);
+        for slot in locks {
+            self.serve(slot, &mut steps, effects);
+        }
+        Ok(Answer::Downgraded(token))
+    }
+}
+
+/// A ticket without a number.
+struct Blank {
+    session: Option<SessionId>,
+    secret: Option<crate::ids::Secret>,
+    label: Option<crate::text::Label>,
+    mode: Mode,
+    door: Door,
+    lease: Lease,
+    extra: Option<Box<Extra>>,
+}
+
+fn has_twice(names: &[LockName]) -> bool {
+    names
+        .iter()
+        .enumerate()
+        .any(|(index, name)| names.iter().take(index).any(|other| other == name))
+}

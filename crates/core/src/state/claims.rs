@@ -1,0 +1,173 @@
+//! Circles of waits are found before they close.
+//!
+//! A waiter may name tokens that its work keeps while it waits. So a held token that is claimed
+//! waits, in effect, for its claimer to be served. A new wait is refused if it leads back to a
+//! token that the asker itself claims. Only a ticket that arrives can close a circle: it stands
+//! behind all others, so nothing else adds a wait.
+//!
+//! Permits are left out: any of their holders may free one, so such a wait is never hopeless.
+
+use super::State;
+use crate::command::Mode;
+use crate::ids::Token;
+use crate::mistakes::Mistake;
+use crate::refusal::{Link, Refusal};
+use crate::state::records::{Lock, Ticket};
+use crate::store::Slot;
+use crate::text::LockName;
+use std::collections::BTreeMap;
+
+/// Somebody waits in a line behind everything below a number.
+struct Visit {
+    /// None for the ticket that is being asked for.
+    waiter: Option<Token>,
+    slot: Slot,
+    /// It stands behind all tickets below this.
+    below: Token,
+    /// The visit that led here, and the ticket in front of that waiter.
+    from: Option<(usize, Token)>,
+}
+
+struct Search<'a> {
+    state: &'a State,
+    claims: &'a [Token],
+    upgrading: Option<Token>,
+    visits: Vec<Visit>,
+    /// How far each line has been looked at.
+    seen: BTreeMap<Slot, Token>,
+    steps_left: usize,
+}
+
+impl State {
+    pub(super) fn check_claims_held(&self, claims: &[Token]) -> Result<(), Refusal> {
+        let lost = claims.iter().find(|claimed| !self.ticket(**claimed).is_some_and(|t| t.held));
+        lost.map_or(Ok(()), |lost| Err(Refusal::ClaimNotHeld(*lost)))
+    }
+
+    /// Refuses a wait for these names that would lead back to a token claimed by the asker.
+    /// `upgrading` is a shared ticket that the asker does not wait for.
+    pub(super) fn check_no_circle(
+        &self,
+        names: &[LockName],
+        claims: &[Token],
+        upgrading: Option<Token>,
+    ) -> Result<(), Refusal> {
+        if claims.is_empty() || self.mistakes.makes(Mistake::AllowDeadlock) {
+            return Ok(());
+        }
+        let slots = names.iter().filter_map(|name| self.lock_slot(name));
+        let visit = |slot| Visit { waiter: None, slot, below: Token(u64::MAX), from: None };
+        let search = Search {
+            state: self,
+            claims,
+            upgrading,
+            visits: slots.map(visit).collect(),
+            seen: BTreeMap::new(),
+            steps_left: self.limits.claim_steps_max,
+        };
+        search.run()
+    }
+}
+
+impl Search<'_> {
+    fn run(mut self) -> Result<(), Refusal> {
+        let mut next = 0;
+        while next < self.visits.len() {
+            self.look(next)?;
+            next = next.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// Looks at everything in front of one waiter in one line.
+    fn look(&mut self, at: usize) -> Result<(), Refusal> {
+        let state = self.state;
+        let Some(visit) = self.visits.get(at) else { return Ok(()) };
+        let (slot, below) = (visit.slot, visit.below);
+        let Some(lock) = state.data.locks.get(slot).filter(|lock| lock.permits.is_none()) else {
+            return Ok(());
+        };
+        if self.seen.get(&slot).is_some_and(|seen| *seen >= below) {
+            return Ok(());
+        }
+        self.seen.insert(slot, below);
+        let upgrading = match visit.waiter {
+            None => self.upgrading,
+            Some(waiter) => state.ticket(waiter).and_then(Ticket::upgrades),
+        };
+        if self.waits_for_holders(at, lock)? {
+            for holder in state.index.sets.lines.holders(slot, lock) {
+                self.step()?;
+                if Some(holder) == upgrading {
+                    continue;
+                }
+                if self.claims.contains(&holder) {
+                    return Err(Refusal::WouldDeadlock(self.circle(at, holder)));
+                }
+                let claimers = (holder, Token(0))..=(holder, Token(u64::MAX));
+                for (_, claimer) in state.index.sets.claims.range(claimers) {
+                    self.follow(*claimer, (at, holder))?;
+                }
+            }
+        }
+        let first = Token(lock.last_served.0.saturating_add(1));
+        for (_, wide) in state.index.sets.wide.range((slot, first)..(slot, below)) {
+            self.follow(*wide, (at, *wide))?;
+        }
+        Ok(())
+    }
+
+    /// Whether this waiter, or one in front of it, conflicts with those being served.
+    fn waits_for_holders(&mut self, at: usize, lock: &Lock) -> Result<bool, Refusal> {
+        let Some(visit) = self.visits.get(at) else { return Ok(false) };
+        let (waiter, slot, below) = (visit.waiter, visit.slot, visit.below);
+        if lock.exclusive || waiter.is_none() {
+            // A new ticket waits because somebody in front of it conflicts.
+            return Ok(true);
+        }
+        let state = self.state;
+        for token in state.index.sets.lines.waiters(slot, lock).take_while(|token| *token <= below)
+        {
+            self.step()?;
+            if state.ticket(token).is_some_and(|ticket| ticket.mode == Mode::Exclusive) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Goes on with everything that a waiting ticket waits for.
+    fn follow(&mut self, waiter: Token, from: (usize, Token)) -> Result<(), Refusal> {
+        self.step()?;
+        let Some(ticket) = self.state.ticket(waiter).filter(|ticket| !ticket.held) else {
+            return Ok(());
+        };
+        for slot in ticket.locks() {
+            self.visits.push(Visit { waiter: Some(waiter), slot, below: waiter, from: Some(from) });
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), Refusal> {
+        self.steps_left = self.steps_left.checked_sub(1).ok_or(Refusal::TooTangled)?;
+        Ok(())
+    }
+
+    /// The circle, from the asker to the token that it claims.
+    fn circle(&self, at: usize, behind: Token) -> Vec<Link> {
+        let mut links = Vec::new();
+        let mut next = Some((at, behind));
+        while let Some((at, behind)) = next {
+            let Some(visit) = self.visits.get(at) else { break };
+            let ticket = visit.waiter.and_then(|waiter| self.state.ticket(waiter));
+            let name = self.state.data.locks.get(visit.slot).map(|lock| lock.name.clone());
+            if let Some(waits_for) = name {
+                let label = ticket.and_then(|ticket| self.state.label_of(ticket));
+                links.push(Link { waiter: visit.waiter, label, waits_for, behind });
+            }
+            next = visit.from;
+        }
+        links.reverse();
+        links
+    }
+}

@@ -1,0 +1,155 @@
+//! Where to find things in the data. Everything here can be rebuilt from it, and is, when a
+//! snapshot is loaded; the invariants rebuild it after every command and compare.
+
+use super::Data;
+use super::lines::Lines;
+use super::records::{Alone, Lock, Register, Session, Ticket};
+use crate::history::HistoryIndex;
+use crate::ids::{SessionId, Token};
+use crate::store::{Index, NameOrder, Slot};
+use crate::text::LockName;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug)]
+pub(crate) struct Indexes {
+    pub(crate) names: Index<Lock>,
+    pub(crate) numbers: Index<Ticket>,
+    pub(crate) sessions: Index<Session>,
+    pub(crate) alone: Index<Alone>,
+    pub(crate) register: Index<Register>,
+    pub(crate) history: HistoryIndex,
+    pub(crate) order: NameOrder,
+    pub(crate) sets: Sets,
+}
+
+/// The ordered ones, which can be compared.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Sets {
+    pub(crate) lines: Lines,
+    /// How many tickets are being served.
+    pub(crate) held: usize,
+    /// Session ids in order, for listing.
+    pub(crate) session_ids: BTreeSet<SessionId>,
+    /// Tickets that the end of their session ends.
+    pub(crate) by_session: BTreeSet<(SessionId, Token)>,
+    /// Ends of waits and leases.
+    pub(crate) due: BTreeSet<(u64, Token)>,
+    /// Ends of the time that a revocation gave.
+    pub(crate) revocations: BTreeSet<(u64, Token)>,
+    /// Ends of lock-delays.
+    pub(crate) delays: BTreeSet<(u64, LockName)>,
+    /// Deaths not put right, the oldest first.
+    pub(crate) deaths: BTreeMap<u64, Slot>,
+    /// Sessions whose tickets are being ended, in the order of their ends.
+    pub(crate) dying: BTreeMap<u64, SessionId>,
+    /// Request ids without a session that are over, the first to be forgotten first.
+    pub(crate) forget: BTreeMap<(u64, u64), Slot>,
+    /// Who claims a token while it waits: (claimed, waiter).
+    pub(crate) claims: BTreeSet<(Token, Token)>,
+    /// Tickets that stand in several lines, by line.
+    pub(crate) wide: BTreeSet<(Slot, Token)>,
+    /// Lines in which serving stopped at the bound of one command.
+    pub(crate) unserved: BTreeSet<LockName>,
+}
+
+impl Indexes {
+    pub(crate) fn of(data: &Data, hash_key: u64) -> Self {
+        let mut order = NameOrder::default();
+        for (slot, lock) in data.locks.iter() {
+            order.insert(slot, &lock.name);
+        }
+        Self {
+            names: Index::of(&data.locks, hash_key),
+            numbers: Index::of(&data.tickets, hash_key),
+            sessions: Index::of(&data.sessions, hash_key),
+            alone: Index::of(&data.alone, hash_key),
+            register: Index::of(&data.register, hash_key),
+            history: HistoryIndex::of(&data.history, hash_key),
+            order,
+            sets: Sets::of(data),
+        }
+    }
+}
+
+impl Sets {
+    /// All but `unserved`, which needs to know who could be served.
+    pub(crate) fn of(data: &Data) -> Self {
+        let mut sets = Self::default();
+        for (_, ticket) in data.tickets.iter() {
+            sets.add_ticket(ticket);
+            for slot in ticket.locks() {
+                if data.locks.get(slot).is_some_and(|lock| lock.head != Some(ticket.number)) {
+                    sets.lines.insert(slot, ticket.number);
+                }
+            }
+        }
+        for (slot, lock) in data.locks.iter() {
+            if let Some(death) = lock.death() {
+                sets.deaths.insert(death.number, slot);
+            }
+            if let Some(until_ms) = lock.delayed_until_ms() {
+                sets.delays.insert((until_ms, lock.name.clone()));
+            }
+        }
+        for (_, session) in data.sessions.iter() {
+            sets.session_ids.insert(session.id);
+            if let Some(dying) = session.dying {
+                sets.dying.insert(dying.number, session.id);
+            }
+        }
+        for (slot, alone) in data.alone.iter() {
+            if let Some(forget) = alone.forget {
+                sets.forget.insert(forget, slot);
+            }
+        }
+        sets
+    }
+
+    /// Files a ticket everywhere but in its lines.
+    pub(crate) fn add_ticket(&mut self, ticket: &Ticket) {
+        let number = ticket.number;
+        self.held = self.held.saturating_add(usize::from(ticket.held));
+        if let Some(session) = ticket.bound_session() {
+            self.by_session.insert((session, number));
+        }
+        if let Some(due_ms) = ticket.due() {
+            self.due.insert((due_ms, number));
+        }
+        let Some(extra) = &ticket.extra else { return };
+        if let Some(revocation) = &extra.revocation {
+            self.revocations.insert((revocation.until_ms, number));
+        }
+        if !ticket.held {
+            self.claims.extend(extra.claims.iter().map(|claimed| (*claimed, number)));
+        }
+        if ticket.has_several_locks() {
+            self.wide.extend(ticket.locks().map(|slot| (slot, number)));
+        }
+    }
+
+    /// Takes a ticket out of everything but its lines.
+    pub(crate) fn remove_ticket(&mut self, ticket: &Ticket) {
+        let number = ticket.number;
+        self.held = self.held.saturating_sub(usize::from(ticket.held));
+        if let Some(session) = ticket.bound_session() {
+            self.by_session.remove(&(session, number));
+        }
+        if let Some(due_ms) = ticket.due() {
+            self.due.remove(&(due_ms, number));
+        }
+        let Some(extra) = &ticket.extra else { return };
+        if let Some(revocation) = &extra.revocation {
+            self.revocations.remove(&(revocation.until_ms, number));
+        }
+        if !ticket.held {
+            for claimed in &extra.claims {
+                self.claims.remove(&(*claimed, number));
+            }
+        }
+        if ticket.has_several_locks() {
+            for slot in ticket.locks() {
+                self.wide.remove(&(slot, number));
+            }
+        }
+    }
+}

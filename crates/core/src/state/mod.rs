@@ -1,0 +1,263 @@
+//! The state machine: commands in, effects out.
+//!
+//! [`Data`] is the truth and what a snapshot holds; [`Indexes`] say where to find things in it
+//! and are rebuilt from it. Each file beside this one is one part of what can be asked:
+//!
+//! - `acquire`: draw a ticket, enter the lines, upgrade, downgrade
+//! - `serve`: who is next, and the grant
+//! - `end`: the one place where a ticket ends, whatever the reason
+//! - `holder`: release, cancel, renew, persist, note, recovered
+//! - `revoke`: ask a holder to let go, or break the lock
+//! - `session`: open, close, expire, and the sweep of a dead session's tickets
+//! - `request`: one effect for a retried request
+//! - `claims`: circles of waits are found and refused
+//! - `time`: what is due when logical time moves
+//! - `register`: the fence inside Holdfast
+
+mod acquire;
+mod claims;
+mod end;
+mod holder;
+mod indexes;
+mod invariants;
+mod lines;
+mod query;
+pub(crate) mod records;
+mod register;
+mod request;
+mod revoke;
+mod serve;
+mod session;
+mod snapshot;
+mod time;
+mod why;
+
+pub use query::{Counts, LockPage, LockView, SessionView, TicketView};
+pub use snapshot::{BadSnapshot, Snapshot};
+pub use why::{Circle, Why, WhyLink};
+
+use crate::command::{Command, Proposal, Request};
+use crate::effect::{Answer, Effect, Names, Taken};
+use crate::history::{Event, History, What};
+use crate::ids::{SessionId, Token};
+use crate::limits::Limits;
+use crate::mistakes::Mistakes;
+use crate::refusal::Refusal;
+use crate::store::{Slab, Slot};
+use crate::text::{Label, LockName};
+use indexes::Indexes;
+use records::{Alone, Clock, Lock, Register, Session, Ticket};
+
+/// All locks, sessions and tickets of a cluster, as of one log position.
+#[derive(Debug)]
+pub struct State {
+    data: Data,
+    index: Indexes,
+    limits: Limits,
+    mistakes: Mistakes,
+}
+
+/// What is replicated: the same on every node at the same log position. Cloning it is cheap, and
+/// a clone is a snapshot.
+#[derive(Debug, Clone)]
+pub(crate) struct Data {
+    /// Logical time, the leader's wall clock and the term of the entry being applied.
+    pub(crate) clock: Clock,
+    /// The last ticket number drawn.
+    pub(crate) counter: u64,
+    /// The last session id drawn.
+    pub(crate) sessions_drawn: u64,
+    /// Orders deaths, ends of sessions and forgotten requests among themselves.
+    pub(crate) sequence: u64,
+    /// Bytes of text held; see [`Limits::bytes_max`].
+    pub(crate) bytes: usize,
+    pub(crate) locks: Slab<Lock>,
+    pub(crate) tickets: Slab<Ticket>,
+    pub(crate) sessions: Slab<Session>,
+    pub(crate) alone: Slab<Alone>,
+    pub(crate) register: Slab<Register>,
+    pub(crate) history: History,
+}
+
+impl State {
+    /// An empty state. `hash_key` may differ between replicas and should be hard to guess.
+    pub fn new(limits: Limits, hash_key: u64) -> Self {
+        let data = Data {
+            clock: Clock::default(),
+            counter: 0,
+            sessions_drawn: 0,
+            sequence: 0,
+            bytes: 0,
+            locks: Slab::default(),
+            tickets: Slab::default(),
+            sessions: Slab::default(),
+            alone: Slab::default(),
+            register: Slab::default(),
+            history: History::default(),
+        };
+        Self::of(data, limits, hash_key)
+    }
+
+    fn of(data: Data, limits: Limits, hash_key: u64) -> Self {
+        let index = Indexes::of(&data, hash_key);
+        Self { data, index, limits, mistakes: Mistakes::default() }
+    }
+
+    /// Plants a mistake, for tests of the checks.
+    #[cfg(feature = "mistakes")]
+    pub fn plant(&mut self, mistake: crate::mistakes::Mistake) {
+        self.mistakes.plant(mistake);
+    }
+
+    /// Applies one proposal of an entry. What must be heard by others than the asker is added to
+    /// `effects`.
+    pub fn apply(&mut self, proposal: Proposal, effects: &mut Vec<Effect>) -> Taken {
+        let Proposal { from, request, command } = proposal;
+        if let Some(from) = from
+            && let Some(not_taken) = self.not_taken(from)
+        {
+            return not_taken;
+        }
+        Taken::Answered(match request {
+            None => self.decide(command, None, effects),
+            Some(request) => self.decide_once(request, command, effects),
+        })
+    }
+
+    /// The table of contents of everything that the core does.
+    fn decide(
+        &mut self,
+        command: Command,
+        request: Option<&Request>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Answer, Refusal> {
+        match command {
+            Command::Tick(tick) => Ok(self.tick(tick, effects)),
+            Command::OpenSession(open) => self.open_session(open),
+            Command::CloseSession(session) => self.close_session(session, effects),
+            Command::ExpireSession { session, decided_in } => {
+                self.expire_session(session, decided_in, effects)
+            }
+            Command::Acquire(acquire) => self.acquire(acquire, request, effects),
+            Command::Upgrade { target, proof, wait, claims } => {
+                self.upgrade(&target, &proof, wait, claims, request, effects)
+            }
+            Command::Downgrade { target, proof } => self.downgrade(&target, &proof, effects),
+            Command::Cancel { target, proof } => self.cancel(&target, &proof, effects),
+            Command::Release { target, proof } => self.release(&target, &proof, effects),
+            Command::Renew { target, proof, ttl_ms } => self.renew(&target, &proof, ttl_ms),
+            Command::Persist { target, proof } => self.persist(&target, &proof),
+            Command::Note { target, proof, note } => self.note(&target, &proof, note, effects),
+            Command::Recovered { target, proof } => self.recovered(&target, &proof, effects),
+            Command::Revoke(revoke) => self.revoke(revoke, effects),
+            Command::Force { name, token, by, reason } => {
+                self.force(&name, token, by, reason, effects)
+            }
+            Command::Outcome(request) => self.outcome(&request),
+            Command::Put { key, value, token, mode } => self.put(key, value, token, mode),
+            Command::Raise { key, token, mode } => self.raise(key, token, mode),
+        }
+    }
+
+    /// Logical time in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.data.clock.now_ms
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn ticket_slot(&self, token: Token) -> Option<Slot> {
+        self.index.numbers.get(&self.data.tickets, &token)
+    }
+
+    fn ticket(&self, token: Token) -> Option<&Ticket> {
+        self.data.tickets.get(self.ticket_slot(token)?)
+    }
+
+    fn lock_slot(&self, name: &LockName) -> Option<Slot> {
+        self.index.names.get(&self.data.locks, name)
+    }
+
+    fn session_slot(&self, id: SessionId) -> Option<Slot> {
+        self.index.sessions.get(&self.data.sessions, &id)
+    }
+
+    fn session(&self, id: SessionId) -> Option<&Session> {
+        self.data.sessions.get(self.session_slot(id)?)
+    }
+
+    /// The names of a ticket, to be shown.
+    fn names_of(&self, ticket: &Ticket) -> Names {
+        let name = |slot| self.data.locks.get(slot).map(|lock| lock.name.clone());
+        match name(ticket.lock) {
+            Some(only) if !ticket.has_several_locks() => Names::One(only),
+            _ => Names::Many(ticket.locks().filter_map(name).collect()),
+        }
+    }
+
+    /// What a ticket calls itself: its own label, or else its session's.
+    fn label_of(&self, ticket: &Ticket) -> Option<Label> {
+        match (&ticket.label, ticket.session) {
+            (Some(label), _) => Some(label.clone()),
+            (None, Some(session)) => self.session(session)?.label.clone(),
+            (None, None) => None,
+        }
+    }
+
+    fn record(&mut self, name: LockName, token: Token, label: Option<Label>, what: What) {
+        let event = Event {
+            number: 0,
+            at_ms: self.data.clock.now_ms,
+            wall_ms: self.data.clock.wall_ms,
+            name,
+            token,
+            label,
+            what,
+            previous: None,
+        };
+        self.index.history.add(&mut self.data.history, event, self.limits.history_max);
+    }
+
+    fn next_in_sequence(&mut self) -> u64 {
+        self.data.sequence = self.data.sequence.saturating_add(1);
+        self.data.sequence
+    }
+
+    /// Changes a lock and keeps count of its bytes.
+    fn change_lock<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Lock) -> T) -> Option<T> {
+        let lock = self.data.locks.get_mut(slot)?;
+        let before = lock.weight();
+        let result = change(lock);
+        let after = lock.weight();
+        self.weigh(before, after);
+        Some(result)
+    }
+
+    /// Changes a ticket and keeps count of its bytes.
+    fn change_ticket<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Ticket) -> T) -> Option<T> {
+        let ticket = self.data.tickets.get_mut(slot)?;
+        let before = ticket.weight();
+        let result = change(ticket);
+        let after = ticket.weight();
+        self.weigh(before, after);
+        Some(result)
+    }
+
+    fn weigh(&mut self, before: usize, after: usize) {
+        self.data.bytes = self.data.bytes.saturating_sub(before).saturating_add(after);
+    }
+}
+
+/// How many tickets one command may still serve or end.
+struct Steps(usize);
+
+impl Steps {
+    fn take(&mut self) -> bool {
+        let any = self.0 > 0;
+        self.0 = self.0.saturating_sub(1);
+        any
+    }
+}

@@ -1,0 +1,345 @@
+//! The records of the replicated state. Compact, because there may be millions: what is rare
+//! stands in a box of its own.
+
+use crate::command::{Door, Lease, Mode, SessionKind};
+use crate::effect::{After, Answer, Ending, Fence, How};
+use crate::ids::{NEVER_MS, RequestId, Secret, SessionId, Term, Token};
+use crate::refusal::Refusal;
+use crate::store::{Keyed, Slot};
+use crate::text::{Label, LockName, Note, Reason, RequestKey, Value};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Time as the log tells it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Clock {
+    /// Logical time.
+    pub(crate) now_ms: u64,
+    /// The leader's wall clock, for display.
+    pub(crate) wall_ms: u64,
+    /// The term of the entry being applied.
+    pub(crate) term: Term,
+}
+
+/// A name and what is known of the line in front of it. Exists while a ticket stands in the line
+/// or a death is remembered.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Lock {
+    pub(crate) name: LockName,
+    /// The first ticket in line; the others are in `Lines`.
+    pub(crate) head: Option<Token>,
+    /// The highest ticket served so far: the next waiter is the first one above it.
+    pub(crate) last_served: Token,
+    /// Tickets in the line, held and waiting.
+    pub(crate) line_len: u32,
+    /// Tickets being served: always the first ones of the line.
+    pub(crate) holders: u32,
+    /// The permits of this line; none if it is exclusive/shared.
+    pub(crate) permits: Option<u32>,
+    /// Whether the holder is exclusive.
+    pub(crate) exclusive: bool,
+    pub(crate) past: Option<Box<Past>>,
+}
+
+/// What those before left behind.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Past {
+    /// How the last holder ended, while anybody stands in line.
+    pub(crate) last: Option<Arc<Ending>>,
+    /// A death that no holder has put right.
+    pub(crate) death: Option<Death>,
+    /// Nobody is served before this.
+    pub(crate) delayed_until_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Death {
+    pub(crate) ending: Arc<Ending>,
+    /// Deaths are numbered as they happen; the lowest is dropped first.
+    pub(crate) number: u64,
+}
+
+impl Lock {
+    pub(crate) fn new(name: LockName) -> Self {
+        Self {
+            name,
+            head: None,
+            last_served: Token(0),
+            line_len: 0,
+            holders: 0,
+            permits: None,
+            exclusive: false,
+            past: None,
+        }
+    }
+
+    pub(crate) fn waiters(&self) -> u32 {
+        self.line_len.saturating_sub(self.holders)
+    }
+
+    pub(crate) fn past_mut(&mut self) -> &mut Past {
+        self.past.get_or_insert_default()
+    }
+
+    pub(crate) fn death(&self) -> Option<&Death> {
+        self.past.as_ref()?.death.as_ref()
+    }
+
+    pub(crate) fn delayed_until_ms(&self) -> Option<u64> {
+        self.past.as_ref()?.delayed_until_ms
+    }
+
+    /// Whether nothing is left to remember.
+    pub(crate) fn is_over(&self) -> bool {
+        self.line_len == 0 && self.past.is_none()
+    }
+
+    /// Whether a ticket of this mode could be served beside those that are.
+    pub(crate) fn has_room_for(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Exclusive => self.holders == 0,
+            Mode::Shared => self.holders == 0 || !self.exclusive,
+            Mode::Permit { of } => self.holders < of,
+        }
+    }
+
+    pub(crate) fn weight(&self) -> usize {
+        let past = self.past.as_ref();
+        let last = past.and_then(|past| past.last.as_ref()).map_or(0, |ending| ending.weight());
+        let death =
+            past.and_then(|past| past.death.as_ref()).map_or(0, |death| death.ending.weight());
+        self.name.as_bytes().len().saturating_add(last).saturating_add(death)
+    }
+}
+
+impl Keyed for Lock {
+    type Key = LockName;
+    fn key(&self) -> &LockName {
+        &self.name
+    }
+}
+
+impl Ending {
+    pub(crate) fn weight(&self) -> usize {
+        let label = self.label.as_ref().map_or(0, |label| label.as_bytes().len());
+        let note = self.note.as_ref().map_or(0, |note| note.as_bytes().len());
+        let forced = self.forced.as_ref().map_or(0, |forced| {
+            forced.by.as_bytes().len().saturating_add(forced.reason.as_bytes().len())
+        });
+        label.saturating_add(note).saturating_add(forced)
+    }
+}
+
+/// One contender's place in one or several lines.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Ticket {
+    pub(crate) number: Token,
+    /// Who asked: owns the wait, and the held ticket if its lease is the session's.
+    pub(crate) session: Option<SessionId>,
+    /// The request that drew it, within that session.
+    pub(crate) request: Option<RequestId>,
+    pub(crate) secret: Option<Secret>,
+    pub(crate) label: Option<Label>,
+    /// The first of its locks in name order; further ones are in `extra`.
+    pub(crate) lock: Slot,
+    pub(crate) mode: Mode,
+    pub(crate) door: Door,
+    pub(crate) held: bool,
+    pub(crate) lease: Lease,
+    /// While waiting, the end of the wait; while held, the end of the lease.
+    pub(crate) due_ms: u64,
+    pub(crate) joined_ms: u64,
+    /// When it was served.
+    pub(crate) since_ms: u64,
+    pub(crate) extra: Option<Box<Extra>>,
+}
+
+/// What few tickets have.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Extra {
+    pub(crate) note: Option<Note>,
+    /// The locks after the first, in name order.
+    pub(crate) more_locks: Vec<Slot>,
+    pub(crate) claims: Vec<Token>,
+    pub(crate) lock_delay_ms: u64,
+    /// The shared ticket that ends when this one is served.
+    pub(crate) upgrades: Option<Token>,
+    pub(crate) revocation: Option<Revocation>,
+    /// What the grant carried, for a retry that asks again.
+    pub(crate) after: Option<Arc<[After]>>,
+    pub(crate) request_key: Option<RequestKey>,
+}
+
+/// A request to let go that the holder has heard.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Revocation {
+    pub(crate) by: Label,
+    pub(crate) reason: Reason,
+    pub(crate) until_ms: u64,
+    pub(crate) force: bool,
+}
+
+impl Ticket {
+    /// Whether the end of its session ends it.
+    pub(crate) fn bound_session(&self) -> Option<SessionId> {
+        if self.held && self.lease != Lease::Session { None } else { self.session }
+    }
+
+    pub(crate) fn locks(&self) -> impl Iterator<Item = Slot> + Clone + '_ {
+        let more = self.extra.as_ref().map_or(&[][..], |extra| &extra.more_locks);
+        std::iter::once(self.lock).chain(more.iter().copied())
+    }
+
+    pub(crate) fn has_several_locks(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| !extra.more_locks.is_empty())
+    }
+
+    pub(crate) fn extra_mut(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+
+    pub(crate) fn note(&self) -> Option<&Note> {
+        self.extra.as_ref()?.note.as_ref()
+    }
+
+    pub(crate) fn claims(&self) -> &[Token] {
+        self.extra.as_ref().map_or(&[], |extra| &extra.claims)
+    }
+
+    pub(crate) fn upgrades(&self) -> Option<Token> {
+        self.extra.as_ref()?.upgrades
+    }
+
+    pub(crate) fn revocation(&self) -> Option<&Revocation> {
+        self.extra.as_ref()?.revocation.as_ref()
+    }
+
+    pub(crate) fn after(&self) -> Option<&Arc<[After]>> {
+        self.extra.as_ref()?.after.as_ref()
+    }
+
+    pub(crate) fn request_key(&self) -> Option<&RequestKey> {
+        self.extra.as_ref()?.request_key.as_ref()
+    }
+
+    pub(crate) fn due(&self) -> Option<u64> {
+        (self.due_ms != NEVER_MS).then_some(self.due_ms)
+    }
+
+    pub(crate) fn weight(&self) -> usize {
+        let label = self.label.as_ref().map_or(0, |label| label.as_bytes().len());
+        label.saturating_add(self.extra.as_ref().map_or(0, |extra| extra.weight()))
+    }
+}
+
+impl Extra {
+    fn weight(&self) -> usize {
+        let note = self.note.as_ref().map_or(0, |note| note.as_bytes().len());
+        let revocation = self.revocation.as_ref().map_or(0, |revocation| {
+            revocation.by.as_bytes().len().saturating_add(revocation.reason.as_bytes().len())
+        });
+        let after = self.after.iter().flat_map(|after| after.iter());
+        let endings = after.flat_map(|after| [&after.last, &after.recover]).flatten();
+        let endings = endings.fold(0_usize, |sum, ending| sum.saturating_add(ending.weight()));
+        note.saturating_add(revocation).saturating_add(endings)
+    }
+}
+
+impl Keyed for Ticket {
+    type Key = Token;
+    fn key(&self) -> &Token {
+        &self.number
+    }
+}
+
+/// A client's liveness, and the memory of its requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) secret: Secret,
+    pub(crate) ttl_ms: u64,
+    pub(crate) label: Option<Label>,
+    pub(crate) kind: SessionKind,
+    pub(crate) opened_ms: u64,
+    /// The number that a node's next proposal must have.
+    pub(crate) next_number: u64,
+    /// Requests below this are forgotten.
+    pub(crate) lowest: RequestId,
+    /// By id.
+    pub(crate) requests: Vec<(RequestId, Outcome)>,
+    /// Set when it ended: it takes no request, its tickets are being ended.
+    pub(crate) dying: Option<Dying>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Dying {
+    pub(crate) how: How,
+    /// Sessions are swept in the order of their ends.
+    pub(crate) number: u64,
+}
+
+impl Session {
+    pub(crate) fn weight(&self) -> usize {
+        self.label.as_ref().map_or(0, |label| label.as_bytes().len())
+    }
+}
+
+impl Keyed for Session {
+    type Key = SessionId;
+    fn key(&self) -> &SessionId {
+        &self.id
+    }
+}
+
+/// What is remembered of a request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Outcome {
+    /// It drew a ticket that still stands: the answer is how that one stands now.
+    Ticket(Token),
+    /// Its ticket is over.
+    Over(Token, How),
+    Answered(Box<Answer>),
+    Refused(Box<Refusal>),
+    /// Its outcome was asked for before it came.
+    Barred,
+}
+
+/// A request id without a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Alone {
+    pub(crate) key: RequestKey,
+    pub(crate) outcome: Outcome,
+    /// When and in which order it is forgotten; none while its ticket stands.
+    pub(crate) forget: Option<(u64, u64)>,
+}
+
+impl Keyed for Alone {
+    type Key = RequestKey;
+    fn key(&self) -> &RequestKey {
+        &self.key
+    }
+}
+
+/// One key of the fenced register.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Register {
+    pub(crate) key: LockName,
+    pub(crate) fence: Fence,
+}
+
+impl Register {
+    pub(crate) fn weight(&self) -> usize {
+        self.key.as_bytes().len().saturating_add(weight_of(self.fence.value.as_ref()))
+    }
+}
+
+pub(crate) fn weight_of(value: Option<&Value>) -> usize {
+    value.map_or(0, |value| value.as_bytes().len())
+}
+
+impl Keyed for Register {
+    type Key = LockName;
+    fn key(&self) -> &LockName {
+        &self.key
+    }
+}

@@ -1,0 +1,141 @@
+//! All lock names in byte order, for listing.
+//!
+//! Most locks live for an instant and are never listed. So a new name first stands in a short
+//! queue, and only one that outlives the queue pays for its place in the ordered set.
+
+use super::Slot;
+use crate::text::LockName;
+use std::collections::{BTreeSet, VecDeque};
+
+/// How many new names wait for their place. A listing sorts them: about 50 us.
+const FRESH_MAX: usize = 1_024;
+
+#[derive(Debug, Default)]
+pub(crate) struct NameOrder {
+    settled: BTreeSet<LockName>,
+    fresh: VecDeque<Fresh>,
+    /// By slot: where the lock that stands there now is to be found.
+    places: Vec<Place>,
+    births: u32,
+}
+
+#[derive(Debug)]
+struct Fresh {
+    birth: u32,
+    slot: Slot,
+    name: LockName,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Place {
+    Nowhere,
+    /// Births wrap: a queue of a thousand can't mix up two that are four billion apart.
+    Fresh {
+        birth: u32,
+    },
+    Settled,
+}
+
+impl NameOrder {
+    pub(crate) fn insert(&mut self, slot: Slot, name: &LockName) {
+        self.births = self.births.wrapping_add(1);
+        let birth = self.births;
+        if self.places.len() <= slot.index() {
+            self.places.resize(slot.index().saturating_add(1), Place::Nowhere);
+        }
+        self.set(slot, Place::Fresh { birth });
+        self.fresh.push_back(Fresh { birth, slot, name: name.clone() });
+        if self.fresh.len() > FRESH_MAX {
+            self.settle_oldest();
+        }
+    }
+
+    pub(crate) fn remove(&mut self, slot: Slot, name: &LockName) {
+        if self.places.get(slot.index()) == Some(&Place::Settled) {
+            self.settled.remove(name);
+        }
+        self.set(slot, Place::Nowhere);
+    }
+
+    /// Up to `limit` names that begin with `prefix` and come after `after`.
+    pub(crate) fn page(
+        &self,
+        prefix: &[u8],
+        after: Option<&LockName>,
+        limit: usize,
+    ) -> Vec<LockName> {
+        let comes_after = |name: &LockName| after.is_none_or(|after| name > after);
+        let matches = |name: &&LockName| name.as_bytes().starts_with(prefix);
+        let fresh =
+            self.fresh.iter().filter(|fresh| self.is_current(fresh)).map(|fresh| &fresh.name);
+        let mut page: Vec<LockName> =
+            fresh.filter(matches).filter(|name| comes_after(name)).cloned().collect();
+        let start = LockName::parse(prefix).ok();
+        let start = start.as_ref().max(after);
+        let settled: Box<dyn Iterator<Item = &LockName>> = match start {
+            Some(start) => Box::new(self.settled.range(start.clone()..)),
+            None => Box::new(self.settled.iter()),
+        };
+        page.extend(
+            settled.filter(|name| comes_after(name)).take_while(matches).take(limit).cloned(),
+        );
+        page.sort_unstable();
+        page.truncate(limit);
+        page
+    }
+
+    fn settle_oldest(&mut self) {
+        let Some(oldest) = self.fresh.pop_front() else { return };
+        if self.is_current(&oldest) {
+            self.set(oldest.slot, Place::Settled);
+            self.settled.insert(oldest.name);
+        }
+    }
+
+    fn is_current(&self, fresh: &Fresh) -> bool {
+        self.places.get(fresh.slot.index()) == Some(&Place::Fresh { birth: fresh.birth })
+    }
+
+    fn set(&mut self, slot: Slot, place: Place) {
+        if let Some(known) = self.places.get_mut(slot.index()) {
+            *known = place;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Slab;
+    use super::*;
+
+    fn name(text: &str) -> LockName {
+        LockName::parse(text).unwrap()
+    }
+
+    #[test]
+    fn fresh_and_settled_names_are_listed_together_in_order() {
+        let (mut slab, mut order) = (Slab::default(), NameOrder::default());
+        let mut slots = Vec::new();
+        for n in 0..3000 {
+            let slot = slab.insert(());
+            order.insert(slot, &name(&format!("job/{n:04}")));
+            slots.push(slot);
+        }
+        for n in (0..3000).filter(|n| n % 10 != 0) {
+            order.remove(slots[n], &name(&format!("job/{n:04}")));
+        }
+        order.insert(slab.insert(()), &name("zebra"));
+        let mut seen = Vec::new();
+        let mut after = None;
+        loop {
+            let page = order.page(b"job/", after.as_ref(), 7);
+            let Some(last) = page.last().cloned() else { break };
+            seen.extend(page);
+            after = Some(last);
+        }
+        let expected: Vec<_> =
+            (0..3000).step_by(10).map(|n| name(&format!("job/{n:04}"))).collect();
+        assert_eq!(seen, expected);
+        assert_eq!(order.page(b"", None, 10_000).len(), 301);
+    }
+}
