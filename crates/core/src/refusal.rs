@@ -258,11 +258,11 @@ fn deadlock(f: &mut fmt::Formatter<'_>, links: &[Link]) -> fmt::Result {
             f.write_str("; ")?;
         }
         match (&link.waiter, &link.label) {
-            (None, _) => f.write_str("you")?,
-            (Some(token), None) => write!(f, "ticket {token}")?,
-            (Some(token), Some(label)) => write!(f, "ticket {token} ({label})")?,
+            (None, _) => f.write_str("you would wait")?,
+            (Some(token), None) => write!(f, "ticket {token} waits")?,
+            (Some(token), Some(label)) => write!(f, "ticket {token} ({label}) waits")?,
         }
-        write!(f, " would wait for {} behind token {}", link.waits_for, link.behind)?;
+        write!(f, " for {} behind token {}", link.waits_for, link.behind)?;
     }
     f.write_str(": release what you hold, or take all names in one step")
 }

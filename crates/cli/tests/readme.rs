@@ -1,0 +1,39 @@
+//! The README's tour is played as written: every line that it says comes out must come out.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+const README: &str = include_str!("../../../README.md");
+
+/// What the tour types; every other indented line of it is what it says comes out.
+const VERBS: [&str; 7] = ["acquire", "release", "recovered", "put", "outcome", "tick", "show"];
+
+fn is_typed(line: &str) -> bool {
+    let said = line.split_once(": ").map_or(line, |(_, said)| said);
+    said.split(' ').next().is_some_and(|verb| VERBS.contains(&verb))
+}
+
+#[test]
+fn the_tour_happens_as_written() {
+    let tour = README.split("## A 60-second tour").nth(1).unwrap().split("\n## ").next().unwrap();
+    let lines = tour.lines().filter_map(|line| line.strip_prefix("    "));
+    let (typed, said): (Vec<&str>, Vec<&str>) = lines.partition(|line| is_typed(line));
+    assert!(typed.len() > 10 && said.len() > 5, "the tour was not found");
+
+    let mut holdfast = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        .arg("dev")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    holdfast.stdin.take().unwrap().write_all(typed.join("\n").as_bytes()).unwrap();
+    let output = holdfast.wait_with_output().unwrap();
+    assert!(output.status.success());
+    let told = String::from_utf8(output.stdout).unwrap();
+    let mut rest = told.lines();
+    for line in said {
+        assert!(rest.any(|told| told == line), "the tour says `{line}`, but this happened:\n{told}");
+    }
+    assert!(!told.contains("error:"), "{told}");
+    assert!(told.contains("would close a circle"), "{told}");
+}
