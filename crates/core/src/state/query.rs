@@ -2,7 +2,7 @@
 
 use super::State;
 use super::records::{Lock, Ticket};
-use crate::command::{Door, Lease, Mode, SessionKind};
+use crate::command::{Door, Lease, Mode, SessionKind, SessionRef};
 use crate::effect::{Ending, How, Names};
 use crate::history::Event;
 use crate::ids::{SessionId, Token};
@@ -197,6 +197,17 @@ impl State {
             tickets: own.take(tickets_max).map(|(_, token)| *token).collect(),
             ended: session.dying.map(|dying| dying.how),
         })
+    }
+
+    /// Every session that lives, with how long it may stay silent.
+    pub fn session_ttls(&self) -> impl Iterator<Item = (SessionId, u64)> {
+        let living = self.data.sessions.iter().filter(|(_, session)| session.dying.is_none());
+        living.map(|(_, session)| (session.id, session.ttl_ms))
+    }
+
+    /// Whether a session lives and the secret is its own.
+    pub fn session_lives(&self, session: &SessionRef) -> bool {
+        self.check_session(session).is_ok()
     }
 
     /// The events of one lock that the ring still holds, the newest first.

@@ -1,0 +1,187 @@
+//! Applying what is committed: the same on every node.
+
+use crate::batch::{Batch, Item};
+use crate::cluster::{Change, LEVEL, REPORT_EVERY, Report, mix};
+use crate::lead::member_step;
+use crate::node::{Node, Output, Reply, too_old};
+use crate::types::{EntryKind, LogEntry};
+use holdfast_core::{Answer, Command, Effect, Proposal, Taken, Term, Tick};
+
+/// Digests of its own that a node keeps until the others' reports come.
+const DIGESTS_KEPT: usize = 8;
+
+impl Node {
+    pub(crate) fn apply_entry(&mut self, entry: LogEntry, out: &mut Vec<Output>) {
+        let mut effects = Vec::new();
+        self.applied = entry.at;
+        match entry.kind {
+            EntryKind::Membership => self.apply_change(&entry, out),
+            EntryKind::Batch if entry.data.is_empty() => {}
+            EntryKind::Batch => match Batch::decode(&entry.data) {
+                Some(batch) => self.apply_batch(batch, Term(entry.at.term), &mut effects, out),
+                None => {
+                    let why =
+                        format!("entry {} can't be read: a newer program wrote it", entry.at.index);
+                    return self.stop(why, out);
+                }
+            },
+        }
+        self.cluster.digest = mix(self.cluster.digest, entry.at.index);
+        if entry.at.index.is_multiple_of(REPORT_EVERY) {
+            self.report(entry.at.index);
+        }
+        self.settle_change(out);
+        out.push(Output::Applied { at: entry.at, effects });
+    }
+
+    fn apply_batch(
+        &mut self,
+        batch: Batch,
+        term: Term,
+        effects: &mut Vec<Effect>,
+        out: &mut Vec<Output>,
+    ) {
+        let Batch { elapsed_ms, wall_ms, items } = batch;
+        let tick = Command::Tick(Tick { elapsed_ms, wall_ms, term });
+        self.apply_proposal(tick.into(), effects, out);
+        for item in items {
+            match item {
+                Item::Propose(proposal) => self.apply_proposal(proposal, effects, out),
+                Item::Report(report) => self.compare(report, out),
+                Item::Level { node, level } => {
+                    self.cluster.know_level(node, level);
+                    if self.cluster.level > LEVEL {
+                        self.stop(too_old(self.cluster.level), out);
+                    }
+                }
+            }
+            if self.stopped {
+                return;
+            }
+        }
+    }
+
+    fn apply_proposal(
+        &mut self,
+        proposal: Proposal,
+        effects: &mut Vec<Effect>,
+        out: &mut Vec<Output>,
+    ) {
+        let own_number = match (proposal.from, self.own.session) {
+            (Some(from), Some(own)) if from.session == own.id => Some(from.number),
+            _ => None,
+        };
+        let opened = match &proposal.command {
+            Command::OpenSession(open) => Some((open.secret, open.ttl_ms)),
+            _ => None,
+        };
+        let before = effects.len();
+        let taken = self.state.apply(proposal, effects);
+        self.mix_in(&taken, effects.get(before..).unwrap_or_default());
+        for effect in effects.iter().skip(before) {
+            if let Effect::SessionEnded { session, .. } = effect {
+                self.own.session_ended(*session);
+                if let Some(leading) = &mut self.leading {
+                    leading.pulse.close(*session);
+                }
+            }
+        }
+        let Taken::Answered(answer) = taken else { return };
+        if let (Some((secret, ttl_ms)), Ok(Answer::SessionOpened(id))) = (opened, &answer) {
+            if let Some(leading) = &mut self.leading {
+                leading.pulse.open(*id, ttl_ms, self.seen_ms);
+            }
+            if self.own.opened(secret, *id) && self.knows_other_level() {
+                self.own.add_loose(Item::Level { node: self.id, level: LEVEL });
+            }
+        }
+        if let Some(ask) = own_number.and_then(|number| self.own.applied(number, self.seen_ms)) {
+            out.push(Output::Reply { ask, reply: Reply::Answer(answer) });
+        }
+    }
+
+    fn knows_other_level(&self) -> bool {
+        self.cluster.members.get(&self.id).is_some_and(|member| member.level != LEVEL)
+    }
+
+    /// Mixes what came out into the running digest: kinds, numbers and order.
+    fn mix_in(&mut self, taken: &Taken, effects: &[Effect]) {
+        let taken = match taken {
+            Taken::Answered(Ok(answer)) => match answer {
+                Answer::Standing(standing) => standing.token().0,
+                Answer::SessionOpened(id) | Answer::SessionEnded(id) => id.0.get(),
+                _ => 1,
+            },
+            Taken::Answered(Err(_)) => 2,
+            Taken::Seen => 3,
+            Taken::TooSoon => 4,
+            Taken::NodeGone => 5,
+        };
+        let mut digest = mix(self.cluster.digest, taken);
+        for effect in effects {
+            let (kind, number) = match effect {
+                Effect::Granted(grant) => (1, grant.token.0),
+                Effect::Ended(ended) => (2 + ended.how as u64, ended.token.0),
+                Effect::Delayed { until_ms, .. } => (20, *until_ms),
+                Effect::RevocationAsked { token, .. } => (21, token.0),
+                Effect::Noted { token, .. } => (22, token.0),
+                Effect::Downgraded { token, .. } => (23, token.0),
+                Effect::Recovered { token, .. } => (24, token.0),
+                Effect::SessionEnded { session, .. } => (25, session.0.get()),
+            };
+            digest = mix(mix(digest, kind), number);
+        }
+        self.cluster.digest = digest;
+    }
+
+    /// Tells the others what this node computed up to an agreed index.
+    fn report(&mut self, index: u64) {
+        let counts = self.state.counts();
+        for count in [counts.locks, counts.holders, counts.waiters, counts.sessions, counts.bytes] {
+            self.cluster.digest = mix(self.cluster.digest, count as u64);
+        }
+        self.cluster.digest = mix(self.cluster.digest, self.state.now_ms());
+        self.digests.insert(index, self.cluster.digest);
+        while self.digests.len() > DIGESTS_KEPT {
+            self.digests.pop_first();
+        }
+        let report = Report { node: self.id, index, digest: self.cluster.digest };
+        self.own.add_loose(Item::Report(report));
+    }
+
+    /// A node that computed something else than a majority is not to be trusted.
+    fn compare(&mut self, report: Report, out: &mut Vec<Output>) {
+        let Some(majority) = self.cluster.note(report) else { return };
+        if self.digests.get(&report.index).is_some_and(|own| *own != majority) {
+            let why = format!(
+                "at entry {} this node computed something else than a majority: its memory, disk or \
+                 program is at fault; replace it by a new member",
+                report.index
+            );
+            self.stop(why, out);
+        }
+    }
+
+    fn apply_change(&mut self, entry: &LogEntry, out: &mut Vec<Output>) {
+        let change: Option<Change> = postcard::from_bytes(&entry.data).ok();
+        // A change that made sense when it was proposed may not any more.
+        let change = change.filter(|change| self.cluster.check(change).is_ok());
+        self.consensus.apply_change(change.as_ref().map(member_step));
+        let Some(change) = change else { return };
+        self.cluster.apply(&change);
+        if change == Change::Remove(self.id) {
+            self.stop("this node was removed from the cluster".to_owned(), out);
+        }
+    }
+
+    fn settle_change(&mut self, out: &mut Vec<Output>) {
+        let applied = self.applied;
+        let Some((ask, at)) = self.changing.take_if(|(_, at)| at.index <= applied.index) else {
+            return;
+        };
+        let lost =
+            || Err("another leader came in between: look at the members and try again".to_owned());
+        let done = if at == applied { Ok(()) } else { lost() };
+        out.push(Output::Reply { ask, reply: Reply::Changed(done) });
+    }
+}

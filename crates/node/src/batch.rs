@@ -1,0 +1,52 @@
+//! What a log entry holds: how much time passed, and what to apply, in order.
+
+use crate::cluster::Report;
+use crate::types::NodeId;
+use holdfast_core::Proposal;
+use serde::{Deserialize, Serialize};
+
+/// Written first in every entry; an entry of an unknown version stops the node.
+const VERSION: u8 = 1;
+
+/// The most bytes of items that a leader puts into one entry. A batch is one fsync and one
+/// message to each follower: larger ones would delay the heartbeats behind them.
+pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// One entry: a tick and what follows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Batch {
+    /// What the leader saw pass since the entry before.
+    pub(crate) elapsed_ms: u64,
+    /// The leader's wall clock, for display.
+    pub(crate) wall_ms: u64,
+    pub(crate) items: Vec<Item>,
+}
+
+/// One thing to apply.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::large_enum_variant, reason = "nearly all are proposals")]
+pub(crate) enum Item {
+    /// A command for the core.
+    Propose(Proposal),
+    /// What a node computed at an agreed index, for the others to compare.
+    Report(Report),
+    /// The behaviour level that a node's program knows.
+    Level { node: NodeId, level: u16 },
+}
+
+impl Batch {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        // Writing to a growing buffer fails only for types that postcard can't write at all.
+        postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (version, rest) = bytes.split_first()?;
+        (*version == VERSION).then(|| postcard::from_bytes(rest).ok())?
+    }
+}
+
+/// How many bytes an item takes in an entry, roughly.
+pub(crate) fn item_bytes(item: &Item) -> usize {
+    postcard::experimental::serialized_size(item).unwrap_or(BATCH_BYTES_MAX)
+}

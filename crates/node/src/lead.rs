@@ -1,0 +1,150 @@
+//! What only a leader does: gather, append, tell the time, and end what fell silent.
+
+use crate::batch::{BATCH_BYTES_MAX, Batch, Item, item_bytes};
+use crate::cluster::Change;
+use crate::consensus::MemberStep;
+use crate::node::{Ask, Node, Output, Reply};
+use crate::pulse::Pulse;
+use crate::types::Position;
+use holdfast_core::{Command, Proposal, Term};
+use std::collections::VecDeque;
+
+/// Bytes that a leader gathers; what comes beyond is dropped and sent again by its node.
+const GATHERED_BYTES_MAX: usize = 16 * BATCH_BYTES_MAX;
+
+/// While any deadline stands, an entry goes out at least this often, so that a change of leader
+/// loses no more time than that.
+const TIME_ENTRY_MS: u64 = 1_000;
+
+/// Sessions ended in one batch: a mass death must not make one huge entry.
+const ENDED_PER_BATCH_MAX: usize = 4_096;
+
+/// A leader's own memory: nothing of it is replicated or survives its term.
+#[derive(Debug)]
+pub(crate) struct Leading {
+    term: u64,
+    pub(crate) pulse: Pulse,
+    gathered: VecDeque<(Item, usize)>,
+    gathered_bytes: usize,
+    /// Up to when the entries so far have told the time.
+    told_ms: u64,
+    /// The last entry that it appended.
+    appended: u64,
+}
+
+impl Node {
+    /// Takes up or lays down the leader's work when the role changed.
+    pub(crate) fn follow_role(&mut self) {
+        let leads = self.consensus.is_leader().then(|| self.consensus.term());
+        if self.leading.as_ref().map(|leading| leading.term) == leads {
+            return;
+        }
+        self.rounds.drop_beats();
+        self.leading = leads.map(|term| Leading {
+            term,
+            pulse: Pulse::begin(self.state.session_ttls(), self.seen_ms),
+            gathered: VecDeque::new(),
+            gathered_bytes: 0,
+            told_ms: self.seen_ms,
+            appended: self.consensus.last_index(),
+        });
+    }
+
+    /// Takes items for the next entry.
+    pub(crate) fn gather(&mut self, items: Vec<Item>) {
+        let Some(leading) = &mut self.leading else { return };
+        for item in items {
+            let bytes = item_bytes(&item);
+            if leading.gathered_bytes + bytes > GATHERED_BYTES_MAX {
+                return;
+            }
+            leading.gathered_bytes += bytes;
+            leading.gathered.push_back((item, bytes));
+        }
+    }
+
+    /// Appends the next entry if there is a reason to, and the last one is on disk.
+    pub(crate) fn lead(&mut self) {
+        let due = self.due_in_ms() == Some(0);
+        let Some(leading) = &mut self.leading else { return };
+        let on_disk = self.consensus.persisted_index() >= leading.appended;
+        let applied = self.applied.index >= leading.appended;
+        if !on_disk {
+            return;
+        }
+        let mut items = Vec::new();
+        for _ in 0..ENDED_PER_BATCH_MAX {
+            let Some(session) = leading.pulse.take_silent(self.seen_ms) else { break };
+            let decided_in = Term(leading.term);
+            let expire = Command::ExpireSession { session, decided_in };
+            items.push(Item::Propose(Proposal::from(expire)));
+        }
+        let mut bytes = 0;
+        while let Some((_, next)) = leading.gathered.front() {
+            if bytes > 0 && bytes + next > BATCH_BYTES_MAX {
+                break;
+            }
+            bytes += next;
+            items.extend(leading.gathered.pop_front().map(|(item, _)| item));
+        }
+        leading.gathered_bytes -= bytes;
+        // What is due by the time told so far will come with the entries on their way.
+        if items.is_empty() && !(due && applied) {
+            return;
+        }
+        let elapsed_ms = self.seen_ms - leading.told_ms;
+        let batch = Batch { elapsed_ms, wall_ms: self.wall_ms, items };
+        if self.consensus.propose(batch.encode()) {
+            leading.told_ms = self.seen_ms;
+            leading.appended = self.consensus.last_index();
+        }
+    }
+
+    /// When a leader must append although nobody asks: something comes due, or the time must be
+    /// told.
+    pub(crate) fn due_in_ms(&self) -> Option<u64> {
+        let leading = self.leading.as_ref()?;
+        let untold_ms = self.seen_ms - leading.told_ms;
+        let due = self
+            .state
+            .next_due_in_ms()
+            .map(|due_ms| due_ms.min(TIME_ENTRY_MS).saturating_sub(untold_ms));
+        let silent =
+            leading.pulse.next_silent_at_ms().map(|at_ms| at_ms.saturating_sub(self.seen_ms));
+        due.into_iter().chain(silent).min()
+    }
+
+    pub(crate) fn change(&mut self, ask: Ask, change: Change, out: &mut Vec<Output>) {
+        let refused = if !self.consensus.is_leader() {
+            Err("this node does not lead: ask the leader".to_owned())
+        } else if self.changing.is_some() {
+            Err("another change is on its way: wait for it".to_owned())
+        } else {
+            self.cluster.check(&change).map_err(str::to_owned)
+        };
+        let proposed = refused.and_then(|()| {
+            let data = postcard::to_allocvec(&change).unwrap_or_default();
+            if self.consensus.propose_change(member_step(&change), data) {
+                Ok(())
+            } else {
+                Err("not now: try again".to_owned())
+            }
+        });
+        match proposed {
+            Ok(()) => {
+                let at =
+                    Position { index: self.consensus.last_index(), term: self.consensus.term() };
+                self.changing = Some((ask, at));
+            }
+            Err(why) => out.push(Output::Reply { ask, reply: Reply::Changed(Err(why)) }),
+        }
+    }
+}
+
+pub(crate) fn member_step(change: &Change) -> MemberStep {
+    match change {
+        Change::AddLearner { node, .. } => MemberStep::AddLearner(*node),
+        Change::Promote(node) => MemberStep::Promote(*node),
+        Change::Remove(node) => MemberStep::Remove(*node),
+    }
+}

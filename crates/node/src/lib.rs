@@ -1,0 +1,37 @@
+//! One Holdfast node: Raft, the log and the core in one loop, without any I/O of its own.
+//!
+//! Whoever drives a [`Node`] (threads and sockets in production, the simulator in tests) calls
+//! [`Node::turn`] with what has happened and does what comes out. So both run the same code.
+//!
+//! The story of one acquire that comes in at a follower:
+//!
+//! 1. `Input::Ask` puts the command in line (`own.rs`). The node numbers it within its own
+//!    session and forwards it to the leader; it sends it again until it sees it applied.
+//! 2. The leader (`lead.rs`) gathers what came while the last entry was made durable, and appends
+//!    one [`Batch`](batch::Batch): one entry, one fsync, with how much time it saw pass.
+//! 3. `consensus.rs` drives the Raft library: entries go to the disk (`Output::Persist`) and to
+//!    the followers at the same time.
+//! 4. Once a majority has the entry, every node applies it (`apply.rs`): the core takes each
+//!    numbered command once and in order.
+//! 5. The follower recognises its own number and answers: `Output::Reply`. If the ticket waits,
+//!    its grant comes with the effects of a later entry.
+
+mod apply;
+mod batch;
+mod beats;
+mod cluster;
+mod consensus;
+mod lead;
+mod message;
+mod node;
+mod own;
+mod pulse;
+mod rounds;
+mod types;
+
+pub use cluster::{Change, Cluster, LEVEL, Member};
+pub use message::{FRAME_BYTES_MAX, PeerMessage};
+pub use node::{
+    Ask, Boot, Busy, Config, Input, Loaded, Moment, Node, Output, Persist, Reply, SnapshotTask,
+};
+pub use types::{EntryKind, HardState, LogEntry, NodeId, Position, RaftMessage, Voters};

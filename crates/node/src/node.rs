@@ -1,0 +1,628 @@
+//! The loop of a node: inputs in, outputs out, one turn at a time.
+
+use crate::beats::Beats;
+use crate::cluster::{Change, Cluster, LEVEL};
+use crate::consensus::{self, Consensus, ELECTION_MS, Ready, Stored, TICK_MS};
+use crate::lead::Leading;
+use crate::message::{PeerMessage, Say};
+use crate::own::Own;
+use crate::rounds::{Rounds, Waiter};
+use crate::types::{HardState, LogEntry, NodeId, Position, RaftMessage, Voters};
+use holdfast_core::{
+    Answer, Command, Effect, Refusal, Request, Secret, SessionRef, Snapshot, State,
+};
+use std::collections::{BTreeMap, VecDeque};
+
+/// The most time that one turn of the loop may count. What a stopped process did not see does
+/// not count, for deadlines or for silence.
+const TURN_MS_MAX: u64 = 500;
+
+/// Asks in line at one node; beyond it the answer is "busy".
+const ASKS_MAX: usize = 65_536;
+
+/// Reads and heartbeats that wait for a confirmation.
+const ROUND_WAITERS_MAX: usize = 65_536;
+
+/// The driver's handle for something it asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ask(pub u64);
+
+/// What a node must know of itself.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Which member it is.
+    pub id: NodeId,
+    /// Random: election time-outs are drawn from it.
+    pub rng_key: u64,
+    /// Random: the secrets of the node's own sessions come from it.
+    pub secret: Secret,
+    /// After so many bytes of entries a snapshot is taken.
+    pub snapshot_every_bytes: usize,
+}
+
+/// What was found on disk, or a new beginning.
+#[derive(Debug)]
+pub struct Boot {
+    /// The state as of the last snapshot.
+    pub loaded: Loaded,
+    /// The vote.
+    pub hard_state: HardState,
+    /// All entries after the snapshot.
+    pub entries: Vec<LogEntry>,
+}
+
+/// A snapshot that was read.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Where in the log it stands.
+    pub at: Position,
+    /// The locks.
+    pub state: State,
+    /// The members.
+    pub cluster: Cluster,
+}
+
+/// The time of a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// A raw monotonic clock.
+    pub mono_ms: u64,
+    /// The wall clock, for display only.
+    pub wall_ms: u64,
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Input {
+    /// A message came in from a member.
+    Peer {
+        /// Who is at the other end of the connection.
+        from: NodeId,
+        /// What it said.
+        message: PeerMessage,
+    },
+    /// Everything up to this number is on disk.
+    Persisted(u64),
+    /// The disk has no room; or has room again.
+    DiskFull(bool),
+    /// The snapshot that was asked for is on disk.
+    SnapshotWritten(Position),
+    /// The snapshot that was asked for could not be written.
+    SnapshotNotWritten,
+    /// A snapshot came in from a leader, and is on disk.
+    SnapshotReceived {
+        /// The message that offered it.
+        message: RaftMessage,
+        /// What it holds.
+        loaded: Box<Loaded>,
+    },
+    /// A snapshot that was to be sent has arrived, or has not.
+    SnapshotSent {
+        /// To whom.
+        to: NodeId,
+        /// Whether it arrived.
+        arrived: bool,
+    },
+    /// A member can't be reached.
+    Unreachable(NodeId),
+    /// A client of this node asks for something.
+    Ask {
+        /// Under which handle the reply is to come.
+        ask: Ask,
+        /// The client's request id.
+        request: Option<Request>,
+        /// What it asks.
+        command: Command,
+    },
+    /// A client's session was heard of.
+    Beat {
+        /// Under which handle the reply is to come.
+        ask: Ask,
+        /// Whose heart beats.
+        session: SessionRef,
+    },
+    /// Somebody wants to read the current state.
+    Read(Ask),
+    /// Somebody wants another membership; only the leader can do it.
+    Change {
+        /// Under which handle the reply is to come.
+        ask: Ask,
+        /// What to change.
+        change: Change,
+    },
+    /// Somebody wants another leader.
+    Transfer(NodeId),
+    /// Somebody wants an election now.
+    Campaign,
+    /// Somebody wants a snapshot now.
+    TakeSnapshot,
+}
+
+/// Something to be done.
+#[derive(Debug)]
+pub enum Output {
+    /// Send a message; it may be lost.
+    Send {
+        /// To whom.
+        to: NodeId,
+        /// What to say.
+        message: PeerMessage,
+    },
+    /// Send the last snapshot on disk with this message; then tell `SnapshotSent`.
+    OfferSnapshot {
+        /// To whom.
+        to: NodeId,
+        /// What offers it.
+        message: RaftMessage,
+    },
+    /// Write this, in order, and tell `Persisted` when it is on disk.
+    Persist(Persist),
+    /// Encode and write a snapshot, off the loop.
+    WriteSnapshot(Box<SnapshotTask>),
+    /// A snapshot at this position is on disk: the log behind it may go.
+    Compact(Position),
+    /// What became of something that was asked.
+    Reply {
+        /// Which.
+        ask: Ask,
+        /// What became of it.
+        reply: Reply,
+    },
+    /// An entry was applied.
+    Applied {
+        /// Where.
+        at: Position,
+        /// What whoever waits or watches must hear.
+        effects: Vec<Effect>,
+    },
+    /// The node jumped over entries by a snapshot: it does not know what became of its clients'
+    /// tickets. Close their connections; they come back and ask.
+    LostTrack,
+    /// This machine or program is no longer to be trusted: stop.
+    Stop(String),
+}
+
+/// What must be durable before the number is told back.
+#[derive(Debug)]
+pub struct Persist {
+    /// Rises.
+    pub number: u64,
+    /// An installed snapshot: everything in the log goes.
+    pub installed: Option<Position>,
+    /// To be appended; an index that is there already replaces it and all after it.
+    pub entries: Vec<LogEntry>,
+    /// The vote, if it changed.
+    pub hard_state: Option<HardState>,
+}
+
+/// A snapshot to be written.
+#[derive(Debug)]
+pub struct SnapshotTask {
+    /// Where in the log it stands.
+    pub at: Position,
+    /// The members.
+    pub cluster: Cluster,
+    /// The locks; taking it cost next to nothing.
+    pub snapshot: Snapshot,
+}
+
+/// What became of something that was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// It was applied.
+    Answer(Result<Answer, Refusal>),
+    /// Whether the session lives, confirmed by a majority after the heartbeat came.
+    Beat(bool),
+    /// The state of this node is current as of the read.
+    Current,
+    /// Whether the membership was changed, and why not.
+    Changed(Result<(), String>),
+    /// It was not taken, and has had no effect.
+    Busy(Busy),
+    /// It may or may not have had an effect: ask for the outcome.
+    Unknown,
+}
+
+/// Why something was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Busy {
+    /// Too much is in line at this node.
+    QueueFull,
+    /// The disk of this node has no room.
+    DiskFull,
+}
+
+/// A node. See the crate's head for its story.
+pub struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) consensus: Consensus,
+    pub(crate) state: State,
+    pub(crate) cluster: Cluster,
+    pub(crate) applied: Position,
+    /// Time that this process saw pass.
+    pub(crate) seen_ms: u64,
+    pub(crate) wall_ms: u64,
+    last_mono_ms: Option<u64>,
+    raft_debt_ms: u64,
+    pub(crate) leading: Option<Leading>,
+    pub(crate) own: Own,
+    pub(crate) beats: Beats,
+    pub(crate) rounds: Rounds,
+    unpersisted: VecDeque<Unpersisted>,
+    /// A snapshot that was received and waits for Raft to take it.
+    incoming: Option<Box<Loaded>>,
+    disk_full: bool,
+    snapshot_every_bytes: usize,
+    bytes_since_snapshot: usize,
+    snapshot_running: Option<(Position, Voters)>,
+    snapshot_wanted: bool,
+    pub(crate) changing: Option<(Ask, Position)>,
+    /// What this node computed at the last agreed indexes.
+    pub(crate) digests: BTreeMap<u64, u64>,
+    pub(crate) stopped: bool,
+}
+
+struct Unpersisted {
+    number: u64,
+    needs_disk: bool,
+    since_ms: u64,
+    messages: Vec<RaftMessage>,
+}
+
+impl Node {
+    /// A node as it was when it was last stopped, or a new one.
+    pub fn new(config: Config, boot: Boot) -> Result<Self, String> {
+        let Boot { loaded, hard_state, entries } = boot;
+        let Loaded { at, state, cluster } = loaded;
+        if cluster.level > LEVEL {
+            return Err(too_old(cluster.level));
+        }
+        let voters = voters_of(&cluster);
+        let stored = Stored { snapshot: at, voters, hard_state, entries };
+        let consensus = Consensus::new(config.id, stored, config.rng_key)?;
+        Ok(Self {
+            id: config.id,
+            consensus,
+            state,
+            cluster,
+            applied: at,
+            seen_ms: 0,
+            wall_ms: 0,
+            last_mono_ms: None,
+            raft_debt_ms: 0,
+            leading: None,
+            own: Own::new(config.secret),
+            beats: Beats::default(),
+            rounds: Rounds::default(),
+            unpersisted: VecDeque::new(),
+            incoming: None,
+            disk_full: false,
+            snapshot_every_bytes: config.snapshot_every_bytes,
+            bytes_since_snapshot: 0,
+            snapshot_running: None,
+            snapshot_wanted: false,
+            changing: None,
+            digests: BTreeMap::new(),
+            stopped: false,
+        })
+    }
+
+    /// One turn of the loop: takes what happened, adds what is to be done.
+    pub fn turn(
+        &mut self,
+        now: Moment,
+        inputs: impl IntoIterator<Item = Input>,
+        out: &mut Vec<Output>,
+    ) {
+        if self.stopped {
+            return;
+        }
+        self.pass_time(now);
+        for input in inputs {
+            self.take(input, out);
+        }
+        // Applying may open the way for more: a session for what waits, a leader for what was
+        // gathered. Each round does all that there is, so few are needed.
+        for _ in 0..4 {
+            self.follow_role();
+            self.step_down_if_stuck();
+            self.send_own(out);
+            self.lead();
+            self.send_beats(out);
+            self.run_rounds(out);
+            if !self.drain(out) || self.stopped {
+                break;
+            }
+        }
+        self.take_snapshot_if_due(out);
+    }
+
+    /// When the next turn is needed although nothing happens.
+    pub fn next_turn_in_ms(&self) -> u64 {
+        let tick = TICK_MS.saturating_sub(self.raft_debt_ms);
+        tick.min(self.due_in_ms().unwrap_or(tick))
+    }
+
+    /// The state as of the last entry applied here; not necessarily current.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The replicated membership, as of the last entry applied here.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Which member this is.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// Who leads, as far as this node knows.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.consensus.leader()
+    }
+
+    /// Whether this node leads, as far as it knows.
+    pub fn is_leader(&self) -> bool {
+        self.consensus.is_leader()
+    }
+
+    /// The term it is in.
+    pub fn term(&self) -> u64 {
+        self.consensus.term()
+    }
+
+    /// The last entry applied here.
+    pub fn applied(&self) -> Position {
+        self.applied
+    }
+
+    /// The digest of everything applied here: equal on all nodes at the same position.
+    pub fn digest(&self) -> u64 {
+        self.cluster.digest
+    }
+
+    /// How far each member has the log, as a leader knows.
+    pub fn progress(&self) -> Vec<(NodeId, u64)> {
+        self.consensus.progress()
+    }
+
+    fn pass_time(&mut self, now: Moment) {
+        let elapsed = now.mono_ms.saturating_sub(self.last_mono_ms.unwrap_or(now.mono_ms));
+        let elapsed = elapsed.min(TURN_MS_MAX);
+        self.last_mono_ms = Some(now.mono_ms);
+        self.wall_ms = now.wall_ms;
+        self.seen_ms += elapsed;
+        self.raft_debt_ms += elapsed;
+        while self.raft_debt_ms >= TICK_MS {
+            self.raft_debt_ms -= TICK_MS;
+            self.consensus.tick();
+        }
+    }
+
+    fn take(&mut self, input: Input, out: &mut Vec<Output>) {
+        match input {
+            Input::Peer { from, message } => self.hear(from, message, out),
+            Input::Persisted(number) => self.persisted(number, out),
+            Input::DiskFull(full) => self.disk_full = full,
+            Input::SnapshotWritten(at) => self.snapshot_written(at, out),
+            Input::SnapshotNotWritten => self.snapshot_running = None,
+            Input::SnapshotReceived { message, loaded } => {
+                self.incoming = Some(loaded);
+                self.consensus.step(message);
+            }
+            Input::SnapshotSent { to, arrived } => self.consensus.snapshot_sent(to, arrived),
+            Input::Unreachable(id) => self.consensus.unreachable(id),
+            Input::Ask { ask, request, command } => self.ask(ask, request, command, out),
+            Input::Beat { ask, session } => {
+                if self.beats.len() >= ROUND_WAITERS_MAX {
+                    out.push(Output::Reply { ask, reply: Reply::Busy(Busy::QueueFull) });
+                } else {
+                    self.beats.add(ask, session);
+                }
+            }
+            Input::Read(ask) => {
+                if self.rounds.len() >= ROUND_WAITERS_MAX {
+                    out.push(Output::Reply { ask, reply: Reply::Busy(Busy::QueueFull) });
+                } else {
+                    self.rounds.add(Waiter::Read(ask));
+                }
+            }
+            Input::Change { ask, change } => self.change(ask, change, out),
+            Input::Transfer(to) => self.consensus.transfer(to),
+            Input::Campaign => self.consensus.campaign(),
+            Input::TakeSnapshot => self.snapshot_wanted = true,
+        }
+    }
+
+    fn ask(&mut self, ask: Ask, request: Option<Request>, command: Command, out: &mut Vec<Output>) {
+        let busy = if self.disk_full {
+            Busy::DiskFull
+        } else if self.own.len() >= ASKS_MAX {
+            Busy::QueueFull
+        } else {
+            self.own.add(ask, request, command);
+            return;
+        };
+        out.push(Output::Reply { ask, reply: Reply::Busy(busy) });
+    }
+
+    fn hear(&mut self, from: NodeId, message: PeerMessage, out: &mut Vec<Output>) {
+        match message.0 {
+            Say::Raft(message) => {
+                // A snapshot comes with its pieces, through `SnapshotReceived`.
+                let honest = message.from == from.0 && consensus::may_come_from_a_peer(&message);
+                if honest && !consensus::offers_snapshot(&message) {
+                    self.consensus.step(message);
+                }
+            }
+            Say::Forward(items) => self.gather(items),
+            Say::Beats { round, sessions } => self.hear_beats(from, round, sessions),
+            Say::BeatsConfirmed { round, alive, gone } => {
+                self.beats_confirmed(round, &alive, &gone, out);
+            }
+        }
+    }
+
+    fn persisted(&mut self, number: u64, out: &mut Vec<Output>) {
+        let mut last = None;
+        let on_disk = |front: &Unpersisted| front.number <= number || !front.needs_disk;
+        while let Some(done) = self.unpersisted.pop_front_if(|front| on_disk(front)) {
+            last = Some(done.number);
+            self.send_all(done.messages, out);
+        }
+        if let Some(last) = last {
+            self.consensus.persisted(last);
+            self.consensus.applied(self.applied.index);
+        }
+    }
+
+    /// A leader whose disk hangs must not lead: nothing it appends would become durable here.
+    fn step_down_if_stuck(&mut self) {
+        let oldest = self.unpersisted.iter().find(|waiting| waiting.needs_disk);
+        let stuck =
+            oldest.is_some_and(|oldest| self.seen_ms.saturating_sub(oldest.since_ms) > ELECTION_MS);
+        if stuck && self.consensus.is_leader() && self.cluster.members.len() > 1 {
+            self.consensus.step_down();
+        }
+    }
+
+    fn run_rounds(&mut self, out: &mut Vec<Output>) {
+        if self.consensus.leader().is_some()
+            && let Some(context) = self.rounds.begin(self.seen_ms)
+        {
+            self.consensus.read_index(context);
+        }
+        self.finish_rounds(out);
+    }
+
+    pub(crate) fn finish_rounds(&mut self, out: &mut Vec<Output>) {
+        for waiter in self.rounds.done(self.applied.index) {
+            match waiter {
+                Waiter::Read(ask) => out.push(Output::Reply { ask, reply: Reply::Current }),
+                Waiter::Beats { from, round, sessions } => {
+                    self.confirm_beats(from, round, &sessions, out);
+                }
+            }
+        }
+    }
+
+    /// Does what Raft is ready for; false if there was nothing.
+    fn drain(&mut self, out: &mut Vec<Output>) -> bool {
+        let mut any = false;
+        while let Some(ready) = self.consensus.ready() {
+            any = true;
+            self.handle(ready, out);
+            if self.stopped {
+                break;
+            }
+        }
+        any
+    }
+
+    fn handle(&mut self, ready: Ready, out: &mut Vec<Output>) {
+        let Ready { number, hard_state, entries, installed, messages, .. } = ready;
+        let (messages_after_disk, committed, reads) =
+            (ready.messages_after_disk, ready.committed, ready.reads);
+        self.send_all(messages, out);
+        if let Some((at, _)) = &installed {
+            self.install(*at, out);
+        }
+        let needs_disk = installed.is_some() || !entries.is_empty() || hard_state.is_some();
+        if needs_disk {
+            let installed = installed.map(|(at, _)| at);
+            out.push(Output::Persist(Persist { number, installed, entries, hard_state }));
+        }
+        let since_ms = self.seen_ms;
+        let waiting = Unpersisted { number, needs_disk, since_ms, messages: messages_after_disk };
+        self.unpersisted.push_back(waiting);
+        if self.unpersisted.iter().all(|waiting| !waiting.needs_disk) {
+            self.persisted(number, out);
+        }
+        for (context, index) in reads {
+            self.rounds.confirm(&context, index);
+        }
+        for entry in committed {
+            self.bytes_since_snapshot += entry.data.len();
+            self.apply_entry(entry, out);
+            if self.stopped {
+                return;
+            }
+        }
+        self.consensus.applied(self.applied.index);
+    }
+
+    fn send_all(&mut self, messages: Vec<RaftMessage>, out: &mut Vec<Output>) {
+        for message in messages {
+            let to = NodeId(message.to);
+            if consensus::offers_snapshot(&message) {
+                out.push(Output::OfferSnapshot { to, message });
+            } else {
+                out.push(Output::Send { to, message: PeerMessage(Say::Raft(message)) });
+            }
+        }
+    }
+
+    /// Jumps to a snapshot that a leader sent.
+    fn install(&mut self, at: Position, out: &mut Vec<Output>) {
+        let Some(loaded) = self.incoming.take().filter(|loaded| loaded.at == at) else {
+            self.stop(format!("Raft took a snapshot at {} that is not here", at.index), out);
+            return;
+        };
+        if loaded.cluster.level > LEVEL {
+            self.stop(too_old(loaded.cluster.level), out);
+            return;
+        }
+        (self.state, self.cluster, self.applied) = (loaded.state, loaded.cluster, loaded.at);
+        self.bytes_since_snapshot = 0;
+        self.digests.clear();
+        for ask in self.own.lose_track() {
+            out.push(Output::Reply { ask, reply: Reply::Unknown });
+        }
+        out.push(Output::LostTrack);
+    }
+
+    fn take_snapshot_if_due(&mut self, out: &mut Vec<Output>) {
+        let due = self.bytes_since_snapshot >= self.snapshot_every_bytes
+            || self.consensus.wants_snapshot()
+            || self.snapshot_wanted;
+        if !due || self.snapshot_running.is_some() || self.stopped || self.applied.index == 0 {
+            return;
+        }
+        self.snapshot_wanted = false;
+        self.bytes_since_snapshot = 0;
+        self.snapshot_running = Some((self.applied, voters_of(&self.cluster)));
+        out.push(Output::WriteSnapshot(Box::new(SnapshotTask {
+            at: self.applied,
+            cluster: self.cluster.clone(),
+            snapshot: self.state.snapshot(),
+        })));
+    }
+
+    fn snapshot_written(&mut self, at: Position, out: &mut Vec<Output>) {
+        if let Some((_, voters)) = self.snapshot_running.take_if(|(running, _)| *running == at) {
+            self.consensus.compact(at, &voters);
+            out.push(Output::Compact(at));
+        }
+    }
+
+    pub(crate) fn stop(&mut self, why: String, out: &mut Vec<Output>) {
+        self.stopped = true;
+        out.push(Output::Stop(why));
+    }
+}
+
+pub(crate) fn voters_of(cluster: &Cluster) -> Voters {
+    let ids = |votes: bool| {
+        let members = cluster.members.iter().filter(move |(_, member)| member.votes == votes);
+        members.map(|(id, _)| id.0).collect()
+    };
+    Voters { voters: ids(true), learners: ids(false) }
+}
+
+pub(crate) fn too_old(level: u16) -> String {
+    format!(
+        "the cluster behaves as of level {level}, this program knows {LEVEL}: upgrade this node"
+    )
+}

@@ -1,0 +1,225 @@
+//! What this node proposes: numbered within a session of its own, sent until it is seen applied.
+
+use crate::batch::{BATCH_BYTES_MAX, Item, item_bytes};
+use crate::message::{PeerMessage, Say};
+use crate::node::{Ask, Node, Output};
+use crate::types::NodeId;
+use holdfast_core::{
+    Command, Numbered, OpenSession, Proposal, Request, Secret, SessionId, SessionKind, SessionRef,
+};
+use std::collections::VecDeque;
+
+/// How long a node may be silent before its session, and with it its clients' waits, ends.
+pub(crate) const NODE_TTL_MS: u64 = 10_000;
+
+/// What was sent and not seen applied for so long is sent again.
+const RESEND_MS: u64 = 1_000;
+
+/// A node whose oldest proposal is unapplied for so long stops heartbeating its session, so that
+/// late copies of it die with the session.
+const STUCK_MS: u64 = 5_000;
+
+/// Bytes sent and not seen applied.
+const IN_FLIGHT_BYTES_MAX: usize = 4 * BATCH_BYTES_MAX;
+
+#[derive(Debug)]
+pub(crate) struct Own {
+    secret: Secret,
+    sessions_asked: u64,
+    pub(crate) session: Option<SessionRef>,
+    /// The secret of the session being opened, and when it was last asked for.
+    opening: Option<(Secret, u64)>,
+    /// A session that must not be used any more.
+    abandoned: Option<SessionRef>,
+    next_number: u64,
+    /// In line for a number.
+    waiting: VecDeque<(Ask, Option<Request>, Command)>,
+    /// Numbered, not yet seen applied.
+    unapplied: VecDeque<Sent>,
+    /// Items that need no number: losing one does no harm.
+    loose: Vec<Item>,
+    /// How many of `unapplied` the leader of `sent_to` has been sent.
+    sent: usize,
+    sent_to: Option<(NodeId, u64)>,
+    /// When it was last sent from the first one on.
+    sent_ms: u64,
+    /// When one was last seen applied, or the first one was numbered.
+    progress_ms: u64,
+    in_flight_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Sent {
+    number: u64,
+    ask: Ask,
+    item: Item,
+    bytes: usize,
+}
+
+impl Own {
+    pub(crate) fn new(secret: Secret) -> Self {
+        Self {
+            secret,
+            sessions_asked: 0,
+            session: None,
+            opening: None,
+            abandoned: None,
+            next_number: 1,
+            waiting: VecDeque::new(),
+            unapplied: VecDeque::new(),
+            loose: Vec::new(),
+            sent: 0,
+            sent_to: None,
+            sent_ms: 0,
+            progress_ms: 0,
+            in_flight_bytes: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len() + self.unapplied.len()
+    }
+
+    pub(crate) fn add(&mut self, ask: Ask, request: Option<Request>, command: Command) {
+        self.waiting.push_back((ask, request, command));
+    }
+
+    pub(crate) fn add_loose(&mut self, item: Item) {
+        self.loose.push(item);
+    }
+
+    /// Whether the session may be kept alive: not if something proposed under it got stuck.
+    pub(crate) fn may_beat(&self, now_ms: u64) -> Option<SessionRef> {
+        let stuck =
+            !self.unapplied.is_empty() && now_ms.saturating_sub(self.progress_ms) > STUCK_MS;
+        self.session.filter(|_| !stuck)
+    }
+
+    /// Recognises the session that this node asked for.
+    pub(crate) fn opened(&mut self, secret: Secret, id: SessionId) -> bool {
+        let is_it = self.opening.is_some_and(|(opening, _)| opening == secret);
+        if is_it {
+            self.opening = None;
+            self.session = Some(SessionRef { id, secret });
+            self.next_number = 1;
+        }
+        is_it
+    }
+
+    /// This node's session has ended: what was not applied gets new numbers in a new session.
+    pub(crate) fn session_ended(&mut self, id: SessionId) {
+        if self.session.is_none_or(|session| session.id != id) {
+            return;
+        }
+        self.session = None;
+        while let Some(sent) = self.unapplied.pop_back() {
+            if let Item::Propose(Proposal { request, command, .. }) = sent.item {
+                self.waiting.push_front((sent.ask, request, command));
+            }
+        }
+        self.resend();
+    }
+
+    /// Forgets everything that was proposed: nobody can tell what became of it.
+    pub(crate) fn lose_track(&mut self) -> Vec<Ask> {
+        self.abandoned = self.session.take().or(self.abandoned);
+        self.opening = None;
+        let asks = self.unapplied.drain(..).map(|sent| sent.ask).collect();
+        self.resend();
+        asks
+    }
+
+    fn resend(&mut self) {
+        (self.sent, self.in_flight_bytes) = (0, 0);
+    }
+
+    /// An own proposal was applied.
+    pub(crate) fn applied(&mut self, number: u64, now_ms: u64) -> Option<Ask> {
+        let sent = self.unapplied.pop_front_if(|sent| sent.number == number)?;
+        self.sent = self.sent.saturating_sub(1);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(sent.bytes);
+        self.progress_ms = now_ms;
+        Some(sent.ask)
+    }
+
+    /// Numbers what is in line.
+    fn number(&mut self) {
+        let Some(session) = self.session else { return };
+        while let Some((ask, request, command)) = self.waiting.pop_front() {
+            let number = self.next_number;
+            self.next_number += 1;
+            let from = Some(Numbered { session: session.id, number });
+            let item = Item::Propose(Proposal { from, request, command });
+            let bytes = item_bytes(&item);
+            self.unapplied.push_back(Sent { number, ask, item, bytes });
+        }
+    }
+
+    /// What to send to the leader now.
+    fn take_unsent(&mut self, leader: (NodeId, u64), now_ms: u64) -> Vec<Item> {
+        let quiet_ms = now_ms.saturating_sub(self.progress_ms.max(self.sent_ms));
+        if self.sent_to != Some(leader) || (self.sent > 0 && quiet_ms >= RESEND_MS) {
+            (self.sent_to, self.sent_ms) = (Some(leader), now_ms);
+            self.resend();
+        }
+        let mut items = self.ask_for_session(now_ms);
+        items.append(&mut self.loose);
+        if self.unapplied.is_empty() {
+            self.progress_ms = now_ms;
+        }
+        self.number();
+        let mut bytes = 0;
+        while let Some(next) = self.unapplied.get(self.sent) {
+            let full = self.in_flight_bytes + next.bytes > IN_FLIGHT_BYTES_MAX;
+            if bytes + next.bytes > BATCH_BYTES_MAX || (full && self.sent > 0) {
+                break;
+            }
+            bytes += next.bytes;
+            self.in_flight_bytes += next.bytes;
+            self.sent += 1;
+            items.push(next.item.clone());
+        }
+        items
+    }
+
+    /// Asks for a session, again and again until one is seen; a spare one dies of silence.
+    fn ask_for_session(&mut self, now_ms: u64) -> Vec<Item> {
+        let asked_ms = self.opening.map(|(_, asked_ms)| asked_ms);
+        if self.session.is_some() || asked_ms.is_some_and(|asked_ms| now_ms < asked_ms + RESEND_MS)
+        {
+            return Vec::new();
+        }
+        let secret = self.opening.map_or_else(|| self.next_secret(), |(secret, _)| secret);
+        self.opening = Some((secret, now_ms));
+        let open =
+            OpenSession { secret, ttl_ms: NODE_TTL_MS, label: None, kind: SessionKind::Node };
+        let close = self.abandoned.take().map(Command::CloseSession);
+        let commands = close.into_iter().chain([Command::OpenSession(open)]);
+        commands.map(|command| Item::Propose(Proposal::from(command))).collect()
+    }
+
+    fn next_secret(&mut self) -> Secret {
+        self.sessions_asked += 1;
+        let mut secret = self.secret.0;
+        for (byte, count) in secret.iter_mut().zip(self.sessions_asked.to_le_bytes()) {
+            *byte ^= count;
+        }
+        Secret(secret)
+    }
+}
+
+impl Node {
+    /// Brings what this node wants to propose to the leader.
+    pub(crate) fn send_own(&mut self, out: &mut Vec<Output>) {
+        let Some(leader) = self.consensus.leader() else { return };
+        let items = self.own.take_unsent((leader, self.consensus.term()), self.seen_ms);
+        if items.is_empty() {
+            return;
+        }
+        if leader == self.id {
+            self.gather(items);
+        } else {
+            out.push(Output::Send { to: leader, message: PeerMessage(Say::Forward(items)) });
+        }
+    }
+}

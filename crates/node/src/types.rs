@@ -1,0 +1,96 @@
+//! What the node hands to a disk and to a network, in types of its own: the Raft library's stay
+//! inside `consensus`.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A member of the cluster. Never used again once removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeId(pub u64);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A position in the log: an index, and the term of the entry there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Position {
+    /// 0 before the first entry.
+    pub index: u64,
+    /// The term of the leader that appended it.
+    pub term: u64,
+}
+
+/// One entry of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEntry {
+    /// Where it stands.
+    pub at: Position,
+    /// What it holds.
+    pub kind: EntryKind,
+    /// A batch or a membership change, encoded; empty for a new leader's first entry.
+    pub data: Vec<u8>,
+}
+
+/// What an entry holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EntryKind {
+    /// A batch of commands.
+    Batch,
+    /// A change of membership.
+    Membership,
+}
+
+/// What a node must never forget: how far it has voted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HardState {
+    /// The highest term seen.
+    pub term: u64,
+    /// Whom it voted for in that term; 0 for nobody.
+    pub vote: u64,
+    /// Up to where it knows the log to be committed.
+    pub commit: u64,
+}
+
+/// Who votes and who only learns.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Voters {
+    /// Members whose votes count.
+    pub voters: Vec<u64>,
+    /// Members that follow without a vote.
+    pub learners: Vec<u64>,
+}
+
+/// A Raft message in fields of our own, so that no foreign decoder reads a peer's bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RaftMessage {
+    pub(crate) kind: i32,
+    pub(crate) to: u64,
+    pub(crate) from: u64,
+    pub(crate) term: u64,
+    pub(crate) log_term: u64,
+    pub(crate) index: u64,
+    pub(crate) entries: Vec<LogEntry>,
+    pub(crate) commit: u64,
+    pub(crate) commit_term: u64,
+    pub(crate) snapshot: Option<(Position, Voters)>,
+    pub(crate) request_snapshot: u64,
+    pub(crate) reject: bool,
+    pub(crate) reject_hint: u64,
+    pub(crate) context: Vec<u8>,
+    pub(crate) priority: i64,
+}
+
+impl RaftMessage {
+    /// Who sent it.
+    pub fn from(&self) -> NodeId {
+        NodeId(self.from)
+    }
+
+    /// The entries that it carries.
+    pub fn entries(&self) -> &[LogEntry] {
+        &self.entries
+    }
+}

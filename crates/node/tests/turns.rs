@@ -1,0 +1,289 @@
+//! Nodes driven by hand: every message arrives at once, every disk is instant.
+
+use holdfast_core::{
+    Acquire, Answer, Command, Door, Effect, Lease, Limits, LockName, Mode, OpenSession, Proof,
+    Secret, SessionKind, SessionRef, Standing, State, Target, Wait,
+};
+use holdfast_node::{
+    Ask, Boot, Change, Cluster, Config, HardState, Input, Loaded, Moment, Node, NodeId, Output,
+    Position, Reply, SnapshotTask,
+};
+use std::collections::BTreeMap;
+
+const SECRET: Secret = Secret([7; 16]);
+
+struct Cluster3 {
+    nodes: BTreeMap<NodeId, Node>,
+    inputs: BTreeMap<NodeId, Vec<Input>>,
+    now_ms: u64,
+    replies: BTreeMap<Ask, Reply>,
+    effects: Vec<(NodeId, Effect)>,
+    /// Nodes that neither send nor hear.
+    cut: Vec<NodeId>,
+    next_ask: u64,
+    snapshots: BTreeMap<NodeId, Box<SnapshotTask>>,
+}
+
+fn node(id: u64, cluster: Cluster, at: Position) -> Node {
+    let state = State::new(Limits::DEFAULT, id);
+    let boot = Boot {
+        loaded: Loaded { at, state, cluster },
+        hard_state: HardState { term: at.term, vote: 0, commit: at.index },
+        entries: Vec::new(),
+    };
+    let secret = Secret([id as u8; 16]);
+    let config = Config { id: NodeId(id), rng_key: id, secret, snapshot_every_bytes: 1 << 20 };
+    Node::new(config, boot).unwrap()
+}
+
+impl Cluster3 {
+    fn new(count: u64) -> Self {
+        let cluster = Cluster::begin((1..=count).map(|id| (NodeId(id), format!("node-{id}"))));
+        let begin = Position { index: 1, term: 1 };
+        let nodes = (1..=count).map(|id| (NodeId(id), node(id, cluster.clone(), begin))).collect();
+        Self {
+            nodes,
+            inputs: BTreeMap::new(),
+            now_ms: 0,
+            replies: BTreeMap::new(),
+            effects: Vec::new(),
+            cut: Vec::new(),
+            next_ask: 0,
+            snapshots: BTreeMap::new(),
+        }
+    }
+
+    fn input(&mut self, id: NodeId, input: Input) {
+        self.inputs.entry(id).or_default().push(input);
+    }
+
+    /// Lets a millisecond pass: one turn each, until nobody has anything to say.
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.now_ms += 1;
+            for _ in 0..20 {
+                let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
+                for id in ids {
+                    self.turn(id);
+                }
+                if self.inputs.values().all(Vec::is_empty) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, id: NodeId) {
+        let inputs = self.inputs.remove(&id).unwrap_or_default();
+        let moment = Moment { mono_ms: self.now_ms, wall_ms: 0 };
+        let mut out = Vec::new();
+        self.nodes.get_mut(&id).unwrap().turn(moment, inputs, &mut out);
+        for output in out {
+            match output {
+                Output::Send { to, message } => {
+                    if !self.cut.contains(&id)
+                        && !self.cut.contains(&to)
+                        && self.nodes.contains_key(&to)
+                    {
+                        self.input(to, Input::Peer { from: id, message });
+                    }
+                }
+                Output::Persist(persist) => self.input(id, Input::Persisted(persist.number)),
+                Output::Reply { ask, reply } => {
+                    self.replies.insert(ask, reply);
+                }
+                Output::Applied { effects, .. } => {
+                    self.effects.extend(effects.into_iter().map(|effect| (id, effect)));
+                }
+                Output::WriteSnapshot(task) => {
+                    self.input(id, Input::SnapshotWritten(task.at));
+                    self.snapshots.insert(id, task);
+                }
+                Output::OfferSnapshot { to, message } => {
+                    let SnapshotTask { at, cluster, snapshot } = &*self.snapshots[&id];
+                    let state = State::load(snapshot.pieces(), Limits::DEFAULT, 9).unwrap();
+                    let loaded = Box::new(Loaded { at: *at, state, cluster: cluster.clone() });
+                    self.input(to, Input::SnapshotReceived { message, loaded });
+                    self.input(id, Input::SnapshotSent { to, arrived: true });
+                }
+                Output::Compact(_) | Output::LostTrack => {}
+                Output::Stop(why) => panic!("node {id} stopped: {why}"),
+            }
+        }
+    }
+
+    fn leader(&self) -> Option<NodeId> {
+        let leads = |(id, node): &(&NodeId, &Node)| node.is_leader() && !self.cut.contains(id);
+        self.nodes.iter().find(leads).map(|(id, _)| *id)
+    }
+
+    fn until_leader(&mut self) -> NodeId {
+        for _ in 0..10_000 {
+            if let Some(leader) = self.leader() {
+                return leader;
+            }
+            self.pass(1);
+        }
+        panic!("no leader within 10 s");
+    }
+
+    fn ask(&mut self, at: NodeId, command: Command) -> Ask {
+        self.next_ask += 1;
+        let ask = Ask(self.next_ask);
+        self.input(at, Input::Ask { ask, request: None, command });
+        ask
+    }
+
+    fn reply(&mut self, ask: Ask, within_ms: u64) -> Reply {
+        for _ in 0..within_ms {
+            if let Some(reply) = self.replies.remove(&ask) {
+                return reply;
+            }
+            self.pass(1);
+        }
+        panic!("no reply to {ask:?} within {within_ms} ms");
+    }
+
+    fn open(&mut self, at: NodeId, ttl_ms: u64) -> SessionRef {
+        let open = OpenSession { secret: SECRET, ttl_ms, label: None, kind: SessionKind::Client };
+        let ask = self.ask(at, Command::OpenSession(open));
+        match self.reply(ask, 20_000) {
+            Reply::Answer(Ok(Answer::SessionOpened(id))) => SessionRef { id, secret: SECRET },
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn acquire(name: &str, session: SessionRef, lease: Lease) -> Command {
+    Command::Acquire(Acquire {
+        names: vec![LockName::parse(name).unwrap()],
+        mode: Mode::Exclusive,
+        session: Some(session),
+        lease,
+        wait: Wait::Forever,
+        label: None,
+        note: None,
+        secret: None,
+        claims: Vec::new(),
+        lock_delay_ms: 0,
+        door: Door::Native,
+    })
+}
+
+fn token(reply: &Reply) -> u64 {
+    match reply {
+        Reply::Answer(Ok(Answer::Standing(Standing::Held(grant)))) => grant.token.0,
+        other => panic!("not held: {other:?}"),
+    }
+}
+
+#[test]
+fn any_node_takes_a_request_and_answers_from_its_own_apply() {
+    let mut cluster = Cluster3::new(3);
+    let leader = cluster.until_leader();
+    let follower = NodeId(if leader.0 == 1 { 2 } else { 1 });
+    let session = cluster.open(follower, 10_000);
+    let held = cluster.ask(follower, acquire("a", session, Lease::Session));
+    assert_eq!(token(&cluster.reply(held, 100)), 1);
+    let other = cluster.open(leader, 10_000);
+    let waits = cluster.ask(leader, acquire("a", other, Lease::Session));
+    let reply = cluster.reply(waits, 100);
+    assert!(matches!(reply, Reply::Answer(Ok(Answer::Standing(Standing::Waiting { .. })))));
+    let target = Target { name: LockName::parse("a").unwrap(), token: None };
+    cluster.ask(follower, Command::Release { target, proof: Proof::Secret(SECRET) });
+    cluster.pass(200);
+    let granted = |id| {
+        let seen = cluster.effects.iter().filter(move |(at, _)| *at == id);
+        seen.filter(|(_, effect)| matches!(effect, Effect::Granted(_))).count()
+    };
+    assert_eq!([granted(NodeId(1)), granted(NodeId(2)), granted(NodeId(3))], [2, 2, 2]);
+    let digests: Vec<u64> = cluster.nodes.values().map(Node::digest).collect();
+    assert!(digests.iter().all(|digest| *digest == digests[0]));
+}
+
+#[test]
+fn a_cluster_of_one_is_a_cluster() {
+    let mut cluster = Cluster3::new(1);
+    let leader = cluster.until_leader();
+    let session = cluster.open(leader, 10_000);
+    let held = cluster.ask(leader, acquire("a", session, Lease::Deadline { ttl_ms: 100 }));
+    assert_eq!(token(&cluster.reply(held, 10)), 1);
+    cluster.pass(99);
+    assert!(!cluster.effects.iter().any(|(_, effect)| matches!(effect, Effect::Ended(_))));
+    cluster.pass(50);
+    assert!(cluster.effects.iter().any(|(_, effect)| matches!(effect, Effect::Ended(_))));
+}
+
+#[test]
+fn what_was_asked_while_the_leader_died_is_answered_by_the_next_one() {
+    let mut cluster = Cluster3::new(3);
+    let leader = cluster.until_leader();
+    let follower = NodeId(if leader.0 == 1 { 2 } else { 1 });
+    let session = cluster.open(follower, 60_000);
+    cluster.cut.push(leader);
+    let held = cluster.ask(follower, acquire("a", session, Lease::Session));
+    assert_eq!(token(&cluster.reply(held, 10_000)), 1);
+    cluster.cut.clear();
+    cluster.pass(2_000);
+    let digests: Vec<u64> = cluster.nodes.values().map(Node::digest).collect();
+    assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:?}");
+}
+
+#[test]
+fn a_heartbeat_is_confirmed_and_silence_ends_a_session() {
+    let mut cluster = Cluster3::new(3);
+    let leader = cluster.until_leader();
+    let follower = NodeId(if leader.0 == 1 { 2 } else { 1 });
+    let session = cluster.open(follower, 1_000);
+    for beat in 0..5 {
+        let ask = Ask(1_000 + beat);
+        cluster.input(follower, Input::Beat { ask, session });
+        assert_eq!(cluster.reply(ask, 300), Reply::Beat(true));
+        cluster.pass(600);
+    }
+    cluster.pass(1_500);
+    let ask = Ask(2_000);
+    cluster.input(follower, Input::Beat { ask, session });
+    assert_eq!(cluster.reply(ask, 300), Reply::Beat(false));
+}
+
+#[test]
+fn an_isolated_leader_confirms_no_heartbeat() {
+    let mut cluster = Cluster3::new(3);
+    let leader = cluster.until_leader();
+    let session = cluster.open(leader, 10_000);
+    cluster.cut.push(leader);
+    cluster.input(leader, Input::Beat { ask: Ask(999), session });
+    cluster.pass(5_000);
+    assert!(!cluster.replies.contains_key(&Ask(999)));
+    cluster.cut.clear();
+    assert_eq!(cluster.reply(Ask(999), 5_000), Reply::Beat(true));
+}
+
+#[test]
+fn a_cluster_grows_and_shrinks_while_it_serves() {
+    let mut cluster = Cluster3::new(1);
+    let leader = cluster.until_leader();
+    let session = cluster.open(leader, 60_000);
+    for id in 2..=3 {
+        cluster.nodes.insert(NodeId(id), node(id, Cluster::default(), Position::default()));
+        let ask = Ask(100 + id);
+        let change = Change::AddLearner { node: NodeId(id), address: format!("node-{id}") };
+        cluster.input(leader, Input::Change { ask, change });
+        assert_eq!(cluster.reply(ask, 1_000), Reply::Changed(Ok(())));
+        cluster.pass(500);
+        let ask = Ask(200 + id);
+        cluster.input(leader, Input::Change { ask, change: Change::Promote(NodeId(id)) });
+        assert_eq!(cluster.reply(ask, 1_000), Reply::Changed(Ok(())));
+        cluster.pass(500);
+    }
+    let held = cluster.ask(NodeId(3), acquire("a", session, Lease::Session));
+    assert_eq!(token(&cluster.reply(held, 5_000)), 1);
+    cluster.input(leader, Input::Transfer(NodeId(2)));
+    cluster.pass(500);
+    assert_eq!(cluster.leader(), Some(NodeId(2)));
+    let read = Ask(300);
+    cluster.input(NodeId(3), Input::Read(read));
+    assert_eq!(cluster.reply(read, 1_000), Reply::Current);
+    assert_eq!(cluster.nodes[&NodeId(3)].state().counts().holders, 1);
+}
