@@ -310,7 +310,7 @@ pub struct Target {
 pub enum Proof {
     /// The ticket's secret or its session's.
     Secret(Secret),
-    /// The ticket's label: only for a ticket drawn without a secret.
+    /// The ticket's label: only for a ticket drawn without a secret, through a door that has none.
     Label(Label),
 }
 

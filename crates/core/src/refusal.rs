@@ -151,6 +151,8 @@ pub struct Link {
     pub waits_for: LockName,
     /// The ticket in front of it.
     pub behind: Token,
+    /// What that one calls itself.
+    pub behind_label: Option<Label>,
 }
 
 impl fmt::Display for Refusal {
@@ -263,8 +265,11 @@ fn deadlock(f: &mut fmt::Formatter<'_>, links: &[Link]) -> fmt::Result {
             (Some(token), Some(label)) => write!(f, "ticket {token} ({label}) waits")?,
         }
         write!(f, " for {} behind token {}", link.waits_for, link.behind)?;
+        if let Some(label) = &link.behind_label {
+            write!(f, " ({label})")?;
+        }
     }
-    f.write_str(": release what you hold, or take all names in one step")
+    f.write_str(", which you keep: release it first, or take all names in one step")
 }
 
 impl fmt::Display for How {
@@ -307,8 +312,8 @@ impl fmt::Display for Bad {
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Tickets => "all lines together are full: try later",
-            Self::Waiters => "this line is full: try later",
+            Self::Tickets => "all lines together are full: try later, with a new request id",
+            Self::Waiters => "this line is full: try later, with a new request id",
             Self::Sessions => "too many sessions are open: try later, or share one",
             Self::Requests => "too many unanswered requests: name the lowest one still needed",
             Self::RequestsAlone => {
@@ -316,7 +321,7 @@ impl fmt::Display for Bound {
             }
             Self::RegisterKeys => "the fenced register has no room for another key",
             Self::Bytes => {
-                "labels, notes and values fill the memory: try later, or use shorter ones"
+                "names, labels, notes and values fill the memory: try later, or use shorter ones"
             }
         })
     }

@@ -27,12 +27,15 @@ use std::collections::BTreeMap;
 pub const HELP: &str = "\
 ACTOR: acquire NAME... [shared | permits=N] [ttl=5s | permanent] [wait=3s | try]
                [note=TEXT] [label=TEXT] [claims=TOKEN,TOKEN] [delay=5s]
-               [request=ID [lowest=ID] | key=RANDOM-TEXT] [door=redis]
+               [request=ID [lowest=ID] | key=RANDOM-TEXT] [alone]
+               [door=redis | door=zookeeper | door=cql]
 ACTOR: release NAME          renew NAME ttl=5s     persist NAME      cancel NAME
 ACTOR: note NAME TEXT        recovered NAME        upgrade NAME [wait=3s | try]   downgrade NAME
-       (the actor's last ticket on NAME; token=N means another, secret=wrong shows a wrong secret)
+       (the actor's last ticket on NAME; token=N means another, secret=wrong shows a wrong secret,
+       by_label=TEXT proves by label, and means the only holder)
 ACTOR: outcome request=ID | key=RANDOM-TEXT
 ACTOR: open [ttl=10s] [label=TEXT] [node]          close
+       (a node may put number=N behind what it proposes)
 ACTOR: revoke NAME within=5s [force] [reason=TEXT] [token=N]
 ACTOR: force NAME [reason=TEXT] [token=N]
 ACTOR: put KEY VALUE token=N [shared]   raise KEY token=N [shared]   get KEY
@@ -59,8 +62,8 @@ pub struct Play {
 #[derive(Debug, Default)]
 struct Actor {
     session: Option<SessionId>,
-    /// The last ticket on each name.
-    tickets: BTreeMap<LockName, Token>,
+    /// Its tickets on each name, the newest last.
+    tickets: BTreeMap<LockName, Vec<Token>>,
 }
 
 impl Default for Play {
@@ -72,14 +75,16 @@ impl Default for Play {
 impl Play {
     /// An empty stage with these limits.
     pub fn new(limits: Limits) -> Self {
-        Self {
+        let mut play = Self {
             state: State::new(limits, 0),
             actors: BTreeMap::new(),
             owners: BTreeMap::new(),
             watches: Watches::default(),
             term: Term(1),
             wall_ms: 0,
-        }
+        };
+        play.tick(0, None);
+        play
     }
 
     /// The state behind it.
@@ -112,7 +117,8 @@ impl Play {
             Verb::Get(key) => vec![self.get(&actor, &key)],
             Verb::Show(name) => show::lock(self.state.lock_view(&name, 20), &name, &self.state),
             Verb::List { prefix, after, limit } => {
-                show::page(&self.state.list(&prefix, after.as_ref(), limit))
+                let page = self.state.list(prefix.as_bytes(), after.as_ref(), limit);
+                show::page(&page, &prefix, limit)
             }
             Verb::Why(name) => show::why(&self.state.why(&name)),
             Verb::History(name) => show::history(self.state.history(&name)),
@@ -196,7 +202,11 @@ impl Play {
         let known = self.actors.get(actor);
         let session = known.and_then(|known| known.session);
         let session = session.map(|id| SessionRef { id, secret: secret_of(actor) });
-        let last = |name: &LockName| known.and_then(|known| known.tickets.get(name)).copied();
+        let last = |name: &LockName| {
+            let tickets = known?.tickets.get(name)?;
+            let stands = |token: &&Token| self.state.ticket_view(**token).is_some();
+            tickets.iter().rev().find(stands).or(tickets.last()).copied()
+        };
         let from = asked.number.and_then(|number| self.numbered(actor, number));
         match asked.command(actor, session, last) {
             Ok((request, command)) => self.apply(actor, Proposal { from, request, command }),
@@ -206,6 +216,7 @@ impl Play {
 
     /// Opens a session for an actor that has none.
     fn session_of(&mut self, actor: &str) -> Result<(), Vec<String>> {
+        // A session that has ended stays the actor's, and is refused, until it opens a new one.
         if self.actors.get(actor).is_some_and(|actor| actor.session.is_some()) {
             return Ok(());
         }
@@ -247,7 +258,7 @@ impl Play {
         self.owners.insert(ticket.token, actor.to_owned());
         let actor = self.actors.entry(actor.to_owned()).or_default();
         for name in ticket.names.as_slice() {
-            actor.tickets.insert(name.clone(), ticket.token);
+            actor.tickets.entry(name.clone()).or_default().push(ticket.token);
         }
     }
 
@@ -280,14 +291,11 @@ impl Play {
                 }
             }
             Effect::SessionEnded { session, how } => {
-                let is_it = |actor: &&mut Actor| actor.session == Some(*session);
-                if let Some(actor) = self.actors.values_mut().find(is_it) {
-                    actor.session = None;
-                }
-                let label = self.state.session_view(*session, 0).and_then(|view| view.label);
-                let label = label.map_or_else(|| session.to_string(), |label| label.to_string());
+                let is_it = |(_, actor): &(&String, &Actor)| actor.session == Some(*session);
+                let actor = self.actors.iter().find(is_it);
+                let actor = actor.map_or_else(|| session.to_string(), |(name, _)| name.clone());
                 let how = if *how == How::Closed { "closed" } else { "expired" };
-                lines.push(format!("{label}: session {how}"));
+                lines.push(format!("{actor}: session {how}"));
             }
             Effect::Noted { .. } | Effect::Downgraded { .. } | Effect::Recovered { .. } => {}
         }
@@ -314,7 +322,8 @@ impl Play {
         let text = match answer {
             Err(refusal) => format!("refused: {refusal}"),
             Ok(Answer::Ticked) => return None,
-            Ok(Answer::SessionEnded(_) | Answer::Forced(_)) => return None,
+            Ok(Answer::SessionEnded(_)) => return None,
+            Ok(Answer::Forced(_)) if !effects.is_empty() => return None,
             Ok(Answer::Released(token) | Answer::Cancelled(token)) if told(token) => return None,
             Ok(Answer::Standing(Standing::Held(grant))) if told(grant.token) => return None,
             Ok(Answer::Standing(standing)) => {

@@ -25,7 +25,7 @@ pub(super) enum Verb {
     Unwatch(Scope),
     Get(LockName),
     Show(LockName),
-    List { prefix: Vec<u8>, after: Option<LockName>, limit: usize },
+    List { prefix: String, after: Option<LockName>, limit: usize },
     Why(LockName),
     History(LockName),
     Sessions,
@@ -84,6 +84,15 @@ impl Options {
 /// Words that stand alone as options.
 const FLAGS: [&str; 6] = ["shared", "permanent", "try", "force", "node", "alone"];
 
+fn is_flag(verb: &str, word: &str) -> bool {
+    match verb {
+        // What follows is text.
+        "note" => false,
+        "put" => word == "shared",
+        _ => FLAGS.contains(&word),
+    }
+}
+
 /// Reads a line; none if there is nothing to do.
 pub(super) fn line(line: &str) -> Result<Option<Parsed>, Error> {
     let line = line.trim();
@@ -100,12 +109,11 @@ pub(super) fn line(line: &str) -> Result<Option<Parsed>, Error> {
     let mut plain = Vec::new();
     let mut options = BTreeMap::new();
     for word in words {
-        let takes_flags = verb != "note" && verb != "put";
         match word.split_once('=') {
             Some((key, value)) if is_word(key) => {
                 options.insert(key.to_owned(), value.to_owned());
             }
-            _ if takes_flags && FLAGS.contains(&word.as_str()) => {
+            _ if is_flag(&verb, &word) => {
                 options.insert(word, String::new());
             }
             _ => plain.push(word),
@@ -190,7 +198,7 @@ fn read(
         "get" => Verb::Get(a_name()?),
         "show" => Verb::Show(a_name()?),
         "ls" => Verb::List {
-            prefix: plain.first().map_or(Vec::new(), |prefix| prefix.as_bytes().to_vec()),
+            prefix: plain.first().cloned().unwrap_or_default(),
             after: options.take("after").map(|after| name(&after)).transpose()?,
             limit: options.number("limit")?.and_then(|n| usize::try_from(n).ok()).unwrap_or(20),
         },
@@ -284,7 +292,6 @@ impl Asked {
     ) -> Result<(Option<Request>, Command), Error> {
         let Self { verb, words, mut options, .. } = self;
         let request = request(&mut options, session)?;
-        let proof = proof(actor, &mut options)?;
         if verb == "acquire" {
             let names = words.iter().map(|word| name(word)).collect::<Result<_, _>>()?;
             let alone = options.flag("alone") || matches!(request, Some(Request::Alone(_)));
@@ -299,11 +306,16 @@ impl Asked {
                 options.end()?;
                 return Ok((None, Command::Outcome(request)));
             }
-            "close" => Command::CloseSession(session.ok_or("there is no session to close")?),
+            "close" => {
+                let session = session.ok_or("there is no session to close")?;
+                let wrong = options.take("secret").is_some();
+                let secret = if wrong { WRONG } else { session.secret };
+                Command::CloseSession(SessionRef { secret, ..session })
+            }
             _ => {
                 let name = name(words.first().ok_or(format!("{verb} needs a name"))?)?;
                 let rest = words.get(1..).unwrap_or_default().join(" ");
-                about(&verb, name, &rest, actor, proof, last, &mut options)?
+                about(&verb, name, &rest, actor, last, &mut options)?
             }
         };
         options.end()?;
@@ -326,9 +338,12 @@ fn request(options: &mut Options, session: Option<SessionRef>) -> Result<Option<
     }))
 }
 
+/// Nobody's secret.
+const WRONG: Secret = Secret([0xff; 16]);
+
 fn proof(actor: &str, options: &mut Options) -> Result<Proof, Error> {
     match options.take("secret").as_deref() {
-        Some("wrong") => Ok(Proof::Secret(Secret([0xff; 16]))),
+        Some("wrong") => Ok(Proof::Secret(WRONG)),
         Some(_) => Err("secret=wrong shows a wrong one; the right one is shown anyway".to_owned()),
         None => match options.take("by_label") {
             Some(label) => Ok(Proof::Label(Label::parse(label).map_err(|e| e.to_string())?)),
@@ -403,12 +418,14 @@ fn about(
     name: LockName,
     rest: &str,
     actor: &str,
-    proof: Proof,
     last: impl Fn(&LockName) -> Option<Token>,
     options: &mut Options,
 ) -> Result<Command, Error> {
     let token = options.token()?;
-    let target = Target { token: token.or_else(|| last(&name)), name: name.clone() };
+    let proves = !matches!(verb, "revoke" | "force" | "put" | "raise");
+    let proof = if proves { proof(actor, options)? } else { Proof::Secret(WRONG) };
+    let of_actor = || last(&name).filter(|_| matches!(proof, Proof::Secret(_)));
+    let target = Target { token: token.or_else(of_actor), name: name.clone() };
     let by = || Label::parse(actor).map_err(|error| error.to_string());
     let reason = |options: &mut Options| {
         Reason::parse(options.take("reason").unwrap_or_default()).map_err(|error| error.to_string())

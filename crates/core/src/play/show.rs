@@ -1,10 +1,10 @@
 //! How things look in a transcript.
 
-use crate::command::{Lease, Mode};
+use crate::command::{Lease, Mode, SessionKind};
 use crate::effect::{After, Answer, Effect, Ended, Ending, Fence, Grant, How, Standing};
 use crate::history::{Event, What};
 use crate::state::{Counts, LockPage, LockView, SessionView, State, TicketView, Why, WhyLink};
-use crate::text::{Label, LockName};
+use crate::text::{Label, LockName, Reason};
 use std::fmt::Display;
 
 pub(super) fn ms(ms: u64) -> String {
@@ -71,12 +71,16 @@ fn ending(ending: &Ending) -> String {
     format!("{}(token={}{all})", ending.how, ending.token)
 }
 
+fn because(reason: &Reason) -> String {
+    if reason.as_bytes().is_empty() { String::new() } else { format!(": {reason}") }
+}
+
 pub(super) fn ended(ended: &Ended) -> String {
     let names = join(ended.names.as_slice());
     let token = ended.token;
     let forced = ended.forced.as_ref();
-    let forced =
-        forced.map_or(String::new(), |forced| format!(" by {}: {}", forced.by, forced.reason));
+    let forced = forced
+        .map_or(String::new(), |forced| format!(" by {}{}", forced.by, because(&forced.reason)));
     match (ended.held, ended.how) {
         (true, How::Released) => format!("released {names} token={token}"),
         (true, how) => format!("lost {names} token={token} ({how}{forced})"),
@@ -95,9 +99,9 @@ pub(super) fn effect(effect: &Effect) -> String {
         }
         Effect::RevocationAsked { token, name, by, reason, until_ms, force, .. } => {
             let or_else = if *force { ", or it is ended" } else { "" };
+            let (until, because) = (ms(*until_ms), because(reason));
             format!(
-                "asked by {by} to let go of {name} token={token} until {}{or_else}: {reason}",
-                ms(*until_ms)
+                "asked by {by} to let go of {name} token={token} until {until}{or_else}{because}"
             )
         }
         Effect::Noted { token, names, note } => {
@@ -142,9 +146,10 @@ pub(super) fn answer(answer: &Answer) -> String {
         Answer::Noted(token) => format!("noted token={token}"),
         Answer::Recovered(Some(death)) => format!("recovered from {}", ending(death)),
         Answer::Recovered(None) => "there was nothing to recover".to_owned(),
-        Answer::RevocationAsked(holders) => format!("asked {holders} to let go"),
+        Answer::RevocationAsked(1) => "asked 1 holder to let go".to_owned(),
+        Answer::RevocationAsked(holders) => format!("asked {holders} holders to let go"),
         Answer::Forced(tickets) => format!("ended {tickets}"),
-        Answer::Barred => "was never seen, and is barred now".to_owned(),
+        Answer::Barred => "is not known (never seen, or forgotten), and is barred now".to_owned(),
         Answer::Passed(passed) => {
             format!(
                 "passed the fence, highest exclusive={} of any mode={}",
@@ -167,22 +172,24 @@ fn who(label: Option<&Label>) -> String {
 }
 
 fn ticket(ticket: &TicketView, now_ms: u64) -> String {
-    let lease = match (ticket.lease, ticket.due_ms) {
-        (_, Some(due_ms)) => format!("ends in {}", ms(due_ms.saturating_sub(now_ms))),
-        (Lease::Session, None) => "while its session lives".to_owned(),
-        (_, None) => "for ever".to_owned(),
+    let left = ticket.due_ms.map(|due_ms| ms(due_ms.saturating_sub(now_ms)));
+    let stays = match (ticket.held, left, ticket.lease) {
+        (true, Some(left), _) => format!("its lease ends in {left}"),
+        (true, None, Lease::Permanent) => "for ever".to_owned(),
+        (false, Some(left), _) => format!("waits {left} more"),
+        (_, None, _) => "while its session lives".to_owned(),
     };
-    let note = ticket.note.as_ref().map(|note| format!("{note:?}"));
-    let claims = (!ticket.claims.is_empty()).then(|| join(&ticket.claims));
+    let note = ticket.note.as_ref().map(|note| format!(", note={note:?}"));
+    let claims = (!ticket.claims.is_empty()).then(|| format!(", keeps {}", join(&ticket.claims)));
+    let asked =
+        ticket.revoked_until_ms.map(|until| format!(", asked to let go until {}", ms(until)));
     format!(
-        "token={} {}{} for {}, {lease}{}{}{}",
+        "token={} {}{} for {}, {stays}{}",
         ticket.token,
         who(ticket.label.as_ref()),
         mode(ticket.mode),
         ms(ticket.for_ms),
-        option("note", note),
-        option("keeps", claims),
-        option("asked-to-go-until", ticket.revoked_until_ms.map(ms)),
+        [note, claims, asked].into_iter().flatten().collect::<String>(),
     )
 }
 
@@ -219,10 +226,11 @@ fn summary(view: &LockView) -> String {
     )
 }
 
-pub(super) fn page(page: &LockPage) -> Vec<String> {
+pub(super) fn page(page: &LockPage, prefix: &str, limit: usize) -> Vec<String> {
     let mut lines: Vec<String> = page.locks.iter().map(summary).collect();
     if let Some(next_after) = &page.next_after {
-        lines.push(format!("more: ls after={next_after}"));
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix} ") };
+        lines.push(format!("more: ls {prefix}after={next_after} limit={limit}"));
     }
     if lines.is_empty() {
         lines.push("no locks".to_owned());
@@ -273,8 +281,10 @@ fn event(event: &Event) -> String {
     let what = match &event.what {
         What::Granted => "granted".to_owned(),
         What::Ended(how) => how.to_string(),
-        What::Broken(forced) => format!("forced by {}: {}", forced.by, forced.reason),
-        What::RevocationAsked { by, reason } => format!("asked by {by} to let go: {reason}"),
+        What::Broken(forced) => format!("forced by {}{}", forced.by, because(&forced.reason)),
+        What::RevocationAsked { by, reason } => {
+            format!("asked by {by} to let go{}", because(reason))
+        }
         What::Downgraded => "downgraded".to_owned(),
         What::Recovered { death } => format!("recovered from token={death}"),
     };
@@ -282,22 +292,18 @@ fn event(event: &Event) -> String {
 }
 
 pub(super) fn sessions(sessions: &[SessionView]) -> Vec<String> {
+    if sessions.is_empty() {
+        return vec!["no sessions".to_owned()];
+    }
     let line = |session: &SessionView| {
+        let kind = if session.kind == SessionKind::Node { "node session" } else { "session" };
+        let (who, ttl) = (who(session.label.as_ref()), ms(session.ttl_ms));
         let tickets =
             if session.tickets.is_empty() { "none".to_owned() } else { join(&session.tickets) };
         let ended = session.ended.map_or(String::new(), |how| format!(", {how}"));
-        format!(
-            "session {} {} ttl={} tickets: {tickets}{ended}",
-            session.id,
-            who(session.label.as_ref()),
-            ms(session.ttl_ms)
-        )
+        format!("{kind} {} {who} ttl={ttl} tickets: {tickets}{ended}", session.id)
     };
-    if sessions.is_empty() {
-        vec!["no sessions".to_owned()]
-    } else {
-        sessions.iter().map(line).collect()
-    }
+    sessions.iter().map(line).collect()
 }
 
 pub(super) fn counts(counts: Counts) -> String {

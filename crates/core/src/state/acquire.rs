@@ -2,7 +2,7 @@
 
 use super::records::{Extra, Lock, Ticket};
 use super::{State, Steps};
-use crate::command::{Acquire, Door, Lease, Mode, Proof, Request, Target, Wait};
+use crate::command::{Acquire, Door, Lease, Mode, Proof, Request, SessionKind, Target, Wait};
 use crate::effect::{Answer, Effect};
 use crate::history::What;
 use crate::ids::{NEVER_MS, SessionId, Token};
@@ -32,8 +32,9 @@ impl State {
         let busy = names.iter().find(|name| !self.free_for(name, mode));
         if let Some(busy) = busy {
             if wait == Wait::Try {
-                return Err(self.busy(busy));
+                return Err(self.busy(busy, None));
             }
+            self.check_lines_not_full(&names)?;
             self.check_owned(session, wait, request)?;
             self.check_no_circle(&names, &acquire.claims, None)?;
         }
@@ -95,10 +96,13 @@ impl State {
         wait: Wait,
         request: Option<&Request>,
     ) -> Result<(), Refusal> {
-        match (session, wait) {
+        let kind = session.and_then(|id| self.session(id)).map(|session| session.kind);
+        match (session.filter(|_| kind == Some(SessionKind::Client)), wait) {
             (Some(_), _) => Ok(()),
             (None, Wait::Forever) => Err(Refusal::BadRequest(Bad::WaitNeedsDeadline)),
-            (None, _) if request.is_none() => Err(Refusal::BadRequest(Bad::WaitNeedsOwner)),
+            (None, _) if request.is_none() && kind.is_none() => {
+                Err(Refusal::BadRequest(Bad::WaitNeedsOwner))
+            }
             (None, _) => Ok(()),
         }
     }
@@ -112,7 +116,12 @@ impl State {
         if lock.permits != permits {
             return Err(Refusal::OtherKind { name: name.clone(), permits: lock.permits });
         }
-        if lock.waiters() as usize >= self.limits.waiters_per_lock_max {
+        Ok(())
+    }
+
+    fn check_lines_not_full(&self, names: &[LockName]) -> Result<(), Refusal> {
+        let waiters = names.iter().filter_map(|name| self.lock(name)).map(Lock::waiters).max();
+        if waiters.is_some_and(|waiters| waiters as usize >= self.limits.waiters_per_lock_max) {
             return Err(Refusal::Full(Bound::Waiters));
         }
         Ok(())
@@ -146,9 +155,13 @@ impl State {
         })
     }
 
-    fn busy(&self, name: &LockName) -> Refusal {
+    /// Who is in the way of a try, other than the asker itself.
+    fn busy(&self, name: &LockName, asker: Option<Token>) -> Refusal {
         let lock = self.lock(name);
-        let holder = lock.and_then(|lock| lock.head);
+        let holders = self.lock_slot(name).zip(lock);
+        let mut holders =
+            holders.into_iter().flat_map(|(slot, lock)| self.index.sets.lines.holders(slot, lock));
+        let holder = holders.find(|holder| Some(*holder) != asker);
         let label = holder.and_then(|token| self.label_of(self.ticket(token)?));
         let delayed_until_ms = lock.and_then(Lock::delayed_until_ms);
         Refusal::Busy { name: name.clone(), holder, label, delayed_until_ms }
@@ -299,7 +312,9 @@ impl State {
             return Err(Refusal::BadRequest(Bad::TooManyClaims));
         }
         let blank = Blank {
-            session: ticket.session,
+            session: ticket
+                .session
+                .filter(|id| self.session(*id).is_some_and(|s| s.dying.is_none())),
             secret: ticket.secret,
             label: ticket.label.clone(),
             mode: Mode::Exclusive,
@@ -308,28 +323,30 @@ impl State {
             extra: None,
         };
         let lock_delay_ms = ticket.extra.as_ref().map_or(0, |extra| extra.lock_delay_ms);
-        let note = ticket.note().cloned();
+        let (note, revocation) = (ticket.note().cloned(), ticket.revocation().cloned());
         let mut names = Vec::new();
-        let mut alone = true;
+        let mut busy = None;
         for lock in ticket.locks().filter_map(|slot| self.data.locks.get(slot)) {
             if lock.waiters() > 0 {
                 return Err(Refusal::UpgradeBlocked(lock.name.clone()));
             }
-            alone &= lock.holders == 1 && lock.delayed_until_ms().is_none();
+            if busy.is_none() && (lock.holders > 1 || lock.delayed_until_ms().is_some()) {
+                busy = Some(lock.name.clone());
+            }
             names.push(lock.name.clone());
         }
         self.check_claims_held(&claims)?;
         claims.push(shared);
-        if !alone {
+        if let Some(busy) = busy {
             if wait == Wait::Try {
-                let other = names.first().map(|name| self.busy(name));
-                return Err(other.unwrap_or(Refusal::WrongMode(shared)));
+                return Err(self.busy(&busy, Some(shared)));
             }
             self.check_owned(blank.session, wait, request)?;
             self.check_no_circle(&names, &claims, Some(shared))?;
         }
         let upgrades = Some(shared);
-        let extra = Extra { note, claims, lock_delay_ms, upgrades, ..Extra::default() };
+        // What was asked of the reader is asked of the writer that it becomes.
+        let extra = Extra { note, claims, lock_delay_ms, upgrades, revocation, ..Extra::default() };
         let blank = Blank { extra: Some(Box::new(extra)), ..blank };
         self.enter(names, blank, wait, request, effects)
     }

@@ -163,7 +163,9 @@ impl Search<'_> {
             let name = self.state.data.locks.get(visit.slot).map(|lock| lock.name.clone());
             if let Some(waits_for) = name {
                 let label = ticket.and_then(|ticket| self.state.label_of(ticket));
-                links.push(Link { waiter: visit.waiter, label, waits_for, behind });
+                let front = self.state.ticket(behind);
+                let behind_label = front.and_then(|front| self.state.label_of(front));
+                links.push(Link { waiter: visit.waiter, label, waits_for, behind, behind_label });
             }
             next = visit.from;
         }

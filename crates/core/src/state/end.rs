@@ -20,17 +20,18 @@ impl State {
         steps: &mut Steps,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(ticket) = self.take_out(token, how, forced, effects) else { return };
+        let Some(ticket) = self.take_out(token, how, forced, true, effects) else { return };
         for slot in ticket.locks() {
             self.serve(slot, steps, effects);
             self.drop_lock_if_over(slot);
         }
     }
 
-    /// Ends the shared ticket of a reader that becomes the writer.
+    /// Ends the shared ticket of a reader that becomes the writer. It is no ending that anybody
+    /// must hear of: the holder stays the same.
     pub(super) fn end_upgraded(&mut self, shared: Token, effects: &mut Vec<Effect>) {
         if self.ticket(shared).is_some_and(|ticket| ticket.held) {
-            self.take_out(shared, How::Released, None, effects);
+            self.take_out(shared, How::Released, None, false, effects);
         }
     }
 
@@ -39,6 +40,7 @@ impl State {
         token: Token,
         how: How,
         forced: Option<Arc<Forced>>,
+        leaves_past: bool,
         effects: &mut Vec<Effect>,
     ) -> Option<Ticket> {
         let slot = self.ticket_slot(token)?;
@@ -50,12 +52,25 @@ impl State {
             self.index.sets.remove_ticket(&ticket);
         }
         let label = self.label_of(&ticket);
+        let mut delays = Vec::new();
         for slot in ticket.locks() {
             let Some(lock) = self.data.locks.get_mut(slot) else { continue };
             self.index.sets.lines.leave(slot, lock, token);
             if ticket.held {
                 lock.holders = lock.holders.saturating_sub(1);
-                self.leave_past(slot, &ticket, how, label.as_ref(), forced.as_ref(), effects);
+                let name = lock.name.clone();
+                let what =
+                    forced.as_ref().map_or(What::Ended(how), |forced| What::Broken(forced.clone()));
+                self.record(name, token, label.clone(), what);
+                if leaves_past {
+                    delays.extend(self.leave_past(
+                        slot,
+                        &ticket,
+                        how,
+                        label.as_ref(),
+                        forced.as_ref(),
+                    ));
+                }
             }
             let Some(lock) = self.data.locks.get_mut(slot) else { continue };
             if lock.line_len == 0 {
@@ -73,10 +88,11 @@ impl State {
             note: ticket.note().cloned(),
             forced,
         }));
+        effects.extend(delays);
         Some(ticket)
     }
 
-    /// Writes down how a holder ended: for the next one, and in the history.
+    /// Writes down how a holder ended, for the next one. Returns word of a lock-delay.
     fn leave_past(
         &mut self,
         slot: Slot,
@@ -84,13 +100,10 @@ impl State {
         how: How,
         label: Option<&Label>,
         forced: Option<&Arc<Forced>>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(lock) = self.data.locks.get(slot) else { return };
-        let name = lock.name.clone();
-        let what = forced.map_or(What::Ended(how), |forced| What::Broken(forced.clone()));
-        let heard = lock.line_len > 0 || how.died();
-        if heard {
+    ) -> Option<Effect> {
+        let lock = self.data.locks.get(slot)?;
+        let mut delay = None;
+        if lock.line_len > 0 || how.died() {
             let ending = Arc::new(Ending {
                 how,
                 token: ticket.number,
@@ -102,7 +115,7 @@ impl State {
             });
             if how.died() {
                 self.mark_dead(slot, &ending);
-                self.delay(slot, ticket, &ending, effects);
+                delay = self.delay(slot, ticket, &ending);
             }
             self.change_lock(slot, |lock| lock.past_mut().last = Some(ending));
         } else if lock.past.is_some() {
@@ -111,14 +124,16 @@ impl State {
         if self.mistakes.makes(Mistake::ForgetDeath) && !how.died() {
             self.unmark_dead(slot);
         }
-        self.record(name, ticket.number, label.cloned(), what);
+        delay
     }
 
-    /// Marks a lock "needs recovery". Too many marks drop the oldest.
+    /// Marks a lock "needs recovery". A lock that is marked already keeps the first death that
+    /// nobody has put right: the newest is told as the last ending anyway. Too many marks drop
+    /// the oldest.
     fn mark_dead(&mut self, slot: Slot, ending: &Arc<Ending>) {
-        self.unmark_dead(slot);
+        let first = self.unmark_dead(slot).unwrap_or_else(|| ending.clone());
         let number = self.next_in_sequence();
-        let death = Death { ending: ending.clone(), number };
+        let death = Death { ending: first, number, at_ms: ending.at_ms };
         self.change_lock(slot, |lock| lock.past_mut().death = Some(death));
         self.index.sets.deaths.insert(number, slot);
         if self.index.sets.deaths.len() > self.limits.deaths_max {
@@ -140,30 +155,23 @@ impl State {
         self.drop_lock_if_over(slot);
     }
 
-    fn delay(
-        &mut self,
-        slot: Slot,
-        ticket: &Ticket,
-        ending: &Arc<Ending>,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn delay(&mut self, slot: Slot, ticket: &Ticket, ending: &Arc<Ending>) -> Option<Effect> {
         let delay_ms = ticket.extra.as_ref().map_or(0, |extra| extra.lock_delay_ms);
         if delay_ms == 0 {
-            return;
+            return None;
         }
         let until_ms = self.data.clock.now_ms.saturating_add(delay_ms);
         let before_ms = self.data.locks.get(slot).and_then(|lock| lock.delayed_until_ms());
         if before_ms.is_some_and(|before_ms| before_ms >= until_ms) {
-            return;
+            return None;
         }
         self.end_delay(slot);
         let name = self.change_lock(slot, |lock| {
             lock.past_mut().delayed_until_ms = Some(until_ms);
             lock.name.clone()
-        });
-        let Some(name) = name else { return };
+        })?;
         self.index.sets.delays.insert((until_ms, name.clone()));
-        effects.push(Effect::Delayed { name, until_ms, after: ending.clone() });
+        Some(Effect::Delayed { name, until_ms, after: ending.clone() })
     }
 
     pub(super) fn end_delay(&mut self, slot: Slot) {

@@ -46,7 +46,7 @@ pub(crate) struct Lock {
 pub(crate) struct Past {
     /// How the last holder ended, while anybody stands in line.
     pub(crate) last: Option<Arc<Ending>>,
-    /// A death that no holder has put right.
+    /// The first death that no holder has put right.
     pub(crate) death: Option<Death>,
     /// Nobody is served before this.
     pub(crate) delayed_until_ms: Option<u64>,
@@ -57,6 +57,8 @@ pub(crate) struct Death {
     pub(crate) ending: Arc<Ending>,
     /// Deaths are numbered as they happen; the lowest is dropped first.
     pub(crate) number: u64,
+    /// When the last holder died: the mark is kept for a day from then.
+    pub(crate) at_ms: u64,
 }
 
 impl Lock {

@@ -37,10 +37,13 @@ impl State {
         let Some(slot) = self.ticket_slot(token) else { return };
         let Some(ticket) = self.data.tickets.get(slot) else { return };
         let (session, label) = (ticket.session, self.label_of(ticket));
-        if let Some(before) = ticket.revocation() {
-            self.index.sets.revocations.remove(&(before.until_ms, token));
+        let before = ticket.revocation().map(|before| (before.until_ms, before.force));
+        // An order to let go is not lifted by a later wish, nor by a later order for later.
+        let stays = before
+            .is_some_and(|(until_ms, force)| force && (!ask.force || until_ms <= ask.until_ms));
+        if let Some((until_ms, _)) = before.filter(|_| !stays) {
+            self.index.sets.revocations.remove(&(until_ms, token));
         }
-        self.index.sets.revocations.insert((ask.until_ms, token));
         let (by, reason) = (ask.by.clone(), ask.reason.clone());
         self.record(name.clone(), token, label, What::RevocationAsked { by, reason });
         effects.push(Effect::RevocationAsked {
@@ -52,7 +55,10 @@ impl State {
             until_ms: ask.until_ms,
             force: ask.force,
         });
-        self.change_ticket(slot, |ticket| ticket.extra_mut().revocation = Some(ask));
+        if !stays {
+            self.index.sets.revocations.insert((ask.until_ms, token));
+            self.change_ticket(slot, |ticket| ticket.extra_mut().revocation = Some(ask));
+        }
     }
 
     pub(super) fn force(

@@ -32,12 +32,19 @@ impl State {
     ) {
         while let Some(token) = self.next_waiter(slot).filter(|token| self.may_serve(*token)) {
             if !steps.take() {
-                if let Some(lock) = self.data.locks.get(slot) {
-                    self.index.sets.unserved.insert(lock.name.clone());
-                }
-                return;
+                return self.leave_unserved(token);
             }
             self.grant(token, moved, effects);
+        }
+    }
+
+    /// Notes that a ticket could be served and was not, in all of its lines: what is noted must
+    /// not depend on the way that led here, because a replica that loads a snapshot finds it anew.
+    fn leave_unserved(&mut self, token: Token) {
+        let slots: Vec<Slot> =
+            self.ticket(token).into_iter().flat_map(|ticket| ticket.locks()).collect();
+        for lock in slots.into_iter().filter_map(|slot| self.data.locks.get(slot)) {
+            self.index.sets.unserved.insert(lock.name.clone());
         }
     }
 
@@ -121,6 +128,8 @@ impl State {
             let name = lock.name.clone();
             self.record(name, token, label.clone(), What::Granted);
         }
+        // Whichever line brought it here, all of its lines have moved on.
+        moved.push(first);
         moved.extend(more);
         let Some(ticket) = self.data.tickets.get(slot) else { return };
         self.index.sets.add_ticket(ticket);

@@ -107,7 +107,7 @@ impl State {
         for _ in 0..self.limits.steps_max {
             let oldest = self.index.sets.deaths.first_key_value().map(|(_, slot)| *slot);
             let oldest = oldest.and_then(|slot| self.data.locks.get(slot)?.death());
-            let over_ms = oldest.map(|d| d.ending.at_ms.saturating_add(self.limits.death_kept_ms));
+            let over_ms = oldest.map(|d| d.at_ms.saturating_add(self.limits.death_kept_ms));
             if over_ms.is_none_or(|over_ms| over_ms > now_ms) {
                 break;
             }
