@@ -41,6 +41,14 @@ pub enum Mistake {
     AllowDeadlock,
     /// Takes away the mark when the next holder releases.
     ForgetDeath,
+    /// Takes a node's proposal although a lower number is missing.
+    TakeNumberEarly,
+    /// Answers a retry with the grant although it is over.
+    ReplayGrant,
+    /// Goes on, after a snapshot was loaded, from the highest ticket that still stands.
+    LoseCounter,
+    /// Knows no request any more after a snapshot was loaded.
+    LoseRequests,
 }
 
 impl Mistake {

@@ -92,6 +92,11 @@ impl Play {
         &self.state
     }
 
+    /// Goes on with another state, such as one that was loaded from a snapshot of this one.
+    pub fn go_on_with(&mut self, state: State) {
+        self.state = state;
+    }
+
     /// Plays one line and tells what happened. A line that can't be read is told so.
     pub fn line(&mut self, line: &str) -> Vec<String> {
         match parse::line(line) {

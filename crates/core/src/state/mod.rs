@@ -107,6 +107,18 @@ impl State {
     #[cfg(feature = "mistakes")]
     pub fn plant(&mut self, mistake: crate::mistakes::Mistake) {
         self.mistakes.plant(mistake);
+        if mistake == crate::Mistake::LoseCounter {
+            let highest = self.data.tickets.iter().map(|(_, ticket)| ticket.number.0).max();
+            self.data.counter = highest.unwrap_or(0);
+        }
+        if mistake == crate::Mistake::LoseRequests {
+            let slots: Vec<Slot> = self.data.sessions.iter().map(|(slot, _)| slot).collect();
+            for slot in slots {
+                if let Some(session) = self.data.sessions.get_mut(slot) {
+                    session.requests = Vec::new();
+                }
+            }
+        }
     }
 
     /// Applies one proposal of an entry. What must be heard by others than the asker is added to

@@ -2,13 +2,14 @@
 
 use super::State;
 use super::records::{Alone, Outcome, Session, Ticket};
-use crate::command::{Command, Request};
-use crate::effect::{Answer, Effect, How, Standing};
-use crate::ids::RequestId;
+use crate::command::{Command, Lease, Mode, Request};
+use crate::effect::{Answer, Effect, Grant, How, Names, Standing};
+use crate::ids::{RequestId, Token};
 use crate::mistakes::Mistake;
 use crate::refusal::{Bad, Bound, Refusal};
 use crate::store::Slot;
 use crate::text::RequestKey;
+use std::sync::Arc;
 
 impl State {
     /// Runs a command that may be a retry: what was done once is told as it stands now.
@@ -51,6 +52,9 @@ impl State {
     fn tell(&self, outcome: &Outcome) -> Result<Answer, Refusal> {
         match outcome {
             Outcome::Ticket(token) => Ok(Answer::Standing(self.standing(*token))),
+            Outcome::Over(token, _) if self.mistakes.makes(Mistake::ReplayGrant) => {
+                Ok(Answer::Standing(Standing::Held(stale_grant(*token))))
+            }
             Outcome::Over(token, how) => {
                 Ok(Answer::Standing(Standing::Over { token: *token, how: *how }))
             }
@@ -204,5 +208,21 @@ impl Session {
             }
             Err(at) => self.requests.insert(at, (id, outcome)),
         }
+    }
+}
+
+/// What `ReplayGrant` answers.
+fn stale_grant(token: Token) -> Grant {
+    Grant {
+        token,
+        names: Names::Many(Arc::from([])),
+        mode: Mode::Exclusive,
+        lease: Lease::Permanent,
+        session: None,
+        label: None,
+        note: None,
+        secret: None,
+        waited_ms: 0,
+        after: None,
     }
 }

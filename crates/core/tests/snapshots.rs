@@ -1,0 +1,153 @@
+//! Snapshots of every version are still read.
+//!
+//! `data/snapshot-v1.bin` was written by version 1 and is never written again; beside it stands,
+//! in words, what it holds. A later format gets files of its own.
+#![allow(clippy::disallowed_methods, reason = "a test reads files")]
+
+use holdfast_core::play::Play;
+use holdfast_core::{BadSnapshot, Limits, State};
+use std::path::PathBuf;
+
+/// A state with something of everything.
+const STORY: &str = r#"
+pam: acquire shelf
+ana: acquire seat-12A ttl=1m note="paid" request=1
+bo: acquire seat-12A wait=30s request=4 lowest=3
+cy: acquire seat-12A ttl=5s wait=1h key=random-text-of-cy
+pam: acquire seat-12A claims=1
+dora: acquire doc shared permanent label=reader
+eve: acquire doc shared delay=10s
+eve: upgrade doc wait=1h
+fay: acquire pool permits=2
+gus: acquire pool permits=2
+hal: acquire pool permits=2
+ivy: acquire left right middle
+jo: acquire middle
+red: acquire lamp door=redis ttl=9s alone label=red-value
+zoe: acquire door/lock door=zookeeper
+ken: acquire job ttl=1s note="half done"
+lea: acquire job ttl=1s delay=1m
+tick 1500ms
+tick 1s term=2
+ops: revoke pool within=1h force reason="maintenance"
+ops: force middle reason="stuck"
+ana: put seat-12A "sold to ana" token=2
+dora: raise doc token=6 shared
+ana: outcome request=9
+n1: open node ttl=5s
+n1: acquire queue ttl=1h number=1
+mia: open ttl=2s label=mia@host
+mia: acquire gone
+expire mia term=2
+"#;
+
+const SHOW: &str = "shelf seat-12A doc pool left middle right lamp door/lock job queue gone";
+
+fn data(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+fn played() -> Play {
+    let mut play = Play::default();
+    for line in STORY.lines() {
+        for told in play.line(line) {
+            assert!(!told.starts_with("error"), "{line}: {told}");
+        }
+    }
+    play
+}
+
+/// Everything that can be asked of a state, in words.
+fn told(mut play: Play) -> String {
+    let mut lines = Vec::new();
+    for name in SHOW.split(' ') {
+        for verb in ["show", "why", "history"] {
+            lines.push(format!("{verb} {name}"));
+        }
+    }
+    lines.extend(["sessions", "counts", "x: get seat-12A", "x: get doc"].map(str::to_owned));
+    // What was remembered of requests, and what time does to the rest.
+    lines.push("cy: outcome key=random-text-of-cy".to_owned());
+    lines.extend(["tick 30s", "tick 1m", "tick 1h", "ls limit=50", "counts"].map(str::to_owned));
+    let answers = lines.iter().flat_map(|line| {
+        let told = play.line(line).into_iter().map(|line| format!("  {line}"));
+        std::iter::once(format!("> {line}")).chain(told).collect::<Vec<_>>()
+    });
+    answers.map(|line| line + "\n").collect()
+}
+
+fn pieces(state: &State) -> Vec<Vec<u8>> {
+    state.snapshot().pieces().collect()
+}
+
+/// Pieces in one file: each with its length in front.
+fn framed(pieces: &[Vec<u8>]) -> Vec<u8> {
+    let frame = |piece: &Vec<u8>| [&(piece.len() as u32).to_le_bytes()[..], piece].concat();
+    pieces.iter().flat_map(frame).collect()
+}
+
+fn unframed(mut bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut pieces = Vec::new();
+    while let Some((len, rest)) = bytes.split_first_chunk::<4>() {
+        let (piece, rest) = rest.split_at(u32::from_le_bytes(*len) as usize);
+        pieces.push(piece.to_vec());
+        bytes = rest;
+    }
+    pieces
+}
+
+fn load(pieces: &[Vec<u8>]) -> Result<State, BadSnapshot> {
+    State::load(pieces, Limits::DEFAULT, 42)
+}
+
+#[test]
+fn a_snapshot_of_version_1_is_read_and_holds_what_it_held() {
+    let (file, words) = (data("snapshot-v1.bin"), data("snapshot-v1.txt"));
+    if std::env::var("WRITE_SNAPSHOT_V1").is_ok() {
+        std::fs::write(&file, framed(&pieces(played().state()))).unwrap();
+        std::fs::write(&words, told(played())).unwrap();
+    }
+    let state = load(&unframed(&std::fs::read(file).unwrap())).unwrap();
+    state.check().unwrap();
+    let mut play = played();
+    play.go_on_with(state);
+    assert_eq!(told(play), std::fs::read_to_string(words).unwrap());
+}
+
+#[test]
+fn what_is_written_now_is_read_back_the_same() {
+    let mut play = played();
+    let loaded = load(&pieces(play.state())).unwrap();
+    loaded.check().unwrap();
+    play.go_on_with(loaded);
+    assert_eq!(told(play), told(played()));
+}
+
+#[test]
+fn a_snapshot_is_not_disturbed_by_what_comes_after_it() {
+    let mut play = played();
+    let snapshot = play.state().snapshot();
+    let before: Vec<Vec<u8>> = snapshot.pieces().collect();
+    for line in ["ana: release seat-12A", "tick 1h", "nia: acquire seat-12A", "ops: force doc"] {
+        play.line(line);
+    }
+    assert_eq!(before, snapshot.pieces().collect::<Vec<_>>());
+    assert_ne!(before, pieces(play.state()));
+}
+
+#[test]
+fn what_is_no_snapshot_is_refused_with_the_reason() {
+    let good = pieces(played().state());
+    assert_eq!(load(&[]).unwrap_err(), BadSnapshot::NotASnapshot);
+    assert_eq!(load(&[b"something else".to_vec()]).unwrap_err(), BadSnapshot::NotASnapshot);
+    let mut newer = good.clone();
+    newer[0][8] = 9;
+    let error = load(&newer).unwrap_err();
+    assert_eq!(error, BadSnapshot::UnknownVersion(9));
+    assert!(error.to_string().contains("upgrade"), "{error}");
+    let missing = load(&good[..good.len() - 1]).unwrap_err();
+    assert!(matches!(missing, BadSnapshot::Incomplete(_)), "{missing}");
+    let mut damaged = good.clone();
+    damaged[1].truncate(3);
+    assert_eq!(load(&damaged).unwrap_err(), BadSnapshot::Damaged { piece: 1 });
+}
