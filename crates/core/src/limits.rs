@@ -18,6 +18,9 @@ pub struct Limits {
     /// How many tickets a search for a circle of claims may look at before it gives up and
     /// refuses the wait. Honest use looks at a handful; this bounds the work of one command.
     pub claim_steps_max: usize,
+    /// The longest lock-delay: an hour. Nothing lifts it before its time, so a slip of the hand must
+    /// not block a name for ever.
+    pub lock_delay_ms_max: u64,
     /// Open sessions. At about 200 bytes each, a million stay near 200 MB; a new leader must
     /// also give each of them a heartbeat deadline within a second.
     pub sessions_max: usize,
@@ -61,6 +64,7 @@ impl Limits {
         names_per_ticket_max: 16,
         claims_per_ticket_max: 64,
         claim_steps_max: 10_000,
+        lock_delay_ms_max: 60 * 60 * 1000,
         sessions_max: 1_000_000,
         session_ttl_ms_min: 100,
         session_ttl_ms_max: 24 * 60 * 60 * 1000,

@@ -53,7 +53,7 @@ pub enum Mistake {
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 22] = [
         Self::SkipLeaseCheckOnGrant,
         Self::ReuseToken,
         Self::ServeOutOfOrder,
@@ -72,6 +72,10 @@ impl Mistake {
         Self::IgnoreLockDelay,
         Self::AllowDeadlock,
         Self::ForgetDeath,
+        Self::TakeNumberEarly,
+        Self::ReplayGrant,
+        Self::LoseCounter,
+        Self::LoseRequests,
     ];
 }
 

@@ -30,7 +30,7 @@ pub enum Refusal {
     Busy {
         /// Which of the names.
         name: LockName,
-        /// Who holds it, or is first in line.
+        /// Who holds it; none if somebody only waits, or a death holds up the line.
         holder: Option<Token>,
         /// What that one calls itself.
         label: Option<Label>,
@@ -99,6 +99,8 @@ pub enum Bad {
     NoPermits,
     /// A TTL of zero.
     NoTtl,
+    /// A lock-delay beyond its bound.
+    LockDelay,
     /// A session TTL outside its bounds.
     SessionTtl,
     /// More claims than a ticket may have.
@@ -293,6 +295,7 @@ impl fmt::Display for Bad {
             Self::SameNameTwice => "a name stands twice: name each lock once",
             Self::NoPermits => "a permit of 0 can never be served: ask for 1 or more",
             Self::NoTtl => "a TTL of 0 ms: give at least 1, or a permanent lease",
+            Self::LockDelay => "a lock-delay is at most an hour: nothing lifts it before its time",
             Self::SessionTtl => "a session's TTL must be from 100 ms to a day",
             Self::TooManyClaims => "too many claims for one ticket",
             Self::LeaseNeedsSession => "a session lease needs a session: open one, or give a TTL",

@@ -36,7 +36,7 @@ impl State {
             }
             self.check_lines_not_full(&names)?;
             self.check_owned(session, wait, request)?;
-            self.check_no_circle(&names, &acquire.claims, None)?;
+            self.check_no_circle(&names, mode, &acquire.claims, None)?;
         }
         let rare = note.is_some()
             || !acquire.claims.is_empty()
@@ -82,6 +82,8 @@ impl State {
             Bad::TooManyClaims
         } else if *lease == Lease::Session && session.is_none() {
             Bad::LeaseNeedsSession
+        } else if acquire.lock_delay_ms > self.limits.lock_delay_ms_max {
+            Bad::LockDelay
         } else {
             return Ok(());
         };
@@ -342,7 +344,7 @@ impl State {
                 return Err(self.busy(&busy, Some(shared)));
             }
             self.check_owned(blank.session, wait, request)?;
-            self.check_no_circle(&names, &claims, Some(shared))?;
+            self.check_no_circle(&names, Mode::Exclusive, &claims, Some(shared))?;
         }
         let upgrades = Some(shared);
         // What was asked of the reader is asked of the writer that it becomes.

@@ -28,8 +28,40 @@ struct Visit {
     from: Option<(usize, Token)>,
 }
 
+/// Which of those being served must go before a waiter is served.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Way {
+    /// None of them: it waits for something else.
+    Free,
+    /// All but the shared ticket of one that upgrades.
+    AllBut(Token),
+    All,
+}
+
+impl Way {
+    pub(super) fn of(lock: &Lock) -> Self {
+        if lock.exclusive { Self::All } else { Self::Free }
+    }
+
+    /// With a writer, which may be the upgrade of a shared ticket.
+    fn and(self, upgrades: Option<Token>) -> Self {
+        match (self, upgrades) {
+            (Self::Free, Some(shared)) => Self::AllBut(shared),
+            (Self::AllBut(shared), Some(same)) if shared == same => self,
+            _ => Self::All,
+        }
+    }
+
+    /// With a waiter that stands there too.
+    pub(super) fn with(self, waiter: Option<&Ticket>) -> Self {
+        let writer = waiter.filter(|waiter| waiter.mode == Mode::Exclusive);
+        writer.map_or(self, |writer| self.and(writer.upgrades()))
+    }
+}
+
 struct Search<'a> {
     state: &'a State,
+    mode: Mode,
     claims: &'a [Token],
     upgrading: Option<Token>,
     visits: Vec<Visit>,
@@ -49,6 +81,7 @@ impl State {
     pub(super) fn check_no_circle(
         &self,
         names: &[LockName],
+        mode: Mode,
         claims: &[Token],
         upgrading: Option<Token>,
     ) -> Result<(), Refusal> {
@@ -59,6 +92,7 @@ impl State {
         let visit = |slot| Visit { waiter: None, slot, below: Token(u64::MAX), from: None };
         let search = Search {
             state: self,
+            mode,
             claims,
             upgrading,
             visits: slots.map(visit).collect(),
@@ -91,23 +125,18 @@ impl Search<'_> {
             return Ok(());
         }
         self.seen.insert(slot, below);
-        let upgrading = match visit.waiter {
-            None => self.upgrading,
-            Some(waiter) => state.ticket(waiter).and_then(Ticket::upgrades),
-        };
-        if self.waits_for_holders(at, lock)? {
-            for holder in state.index.sets.lines.holders(slot, lock) {
-                self.step()?;
-                if Some(holder) == upgrading {
-                    continue;
-                }
-                if self.claims.contains(&holder) {
-                    return Err(Refusal::WouldDeadlock(self.circle(at, holder)));
-                }
-                let claimers = (holder, Token(0))..=(holder, Token(u64::MAX));
-                for (_, claimer) in state.index.sets.claims.range(claimers) {
-                    self.follow(*claimer, (at, holder))?;
-                }
+        let way = self.way(at, lock)?;
+        for holder in state.index.sets.lines.holders(slot, lock).filter(|_| way != Way::Free) {
+            self.step()?;
+            if way == Way::AllBut(holder) {
+                continue;
+            }
+            if self.claims.contains(&holder) {
+                return Err(Refusal::WouldDeadlock(self.circle(at, holder)));
+            }
+            let claimers = (holder, Token(0))..=(holder, Token(u64::MAX));
+            for (_, claimer) in state.index.sets.claims.range(claimers) {
+                self.follow(*claimer, (at, holder))?;
             }
         }
         let first = Token(lock.last_served.0.saturating_add(1));
@@ -117,23 +146,24 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Whether this waiter, or one in front of it, conflicts with those being served.
-    fn waits_for_holders(&mut self, at: usize, lock: &Lock) -> Result<bool, Refusal> {
-        let Some(visit) = self.visits.get(at) else { return Ok(false) };
+    /// Which holders are in the way of this waiter, or of one in front of it.
+    fn way(&mut self, at: usize, lock: &Lock) -> Result<Way, Refusal> {
+        let Some(visit) = self.visits.get(at) else { return Ok(Way::Free) };
         let (waiter, slot, below) = (visit.waiter, visit.slot, visit.below);
-        if lock.exclusive || waiter.is_none() {
-            // A new ticket waits because somebody in front of it conflicts.
-            return Ok(true);
+        let mut way = Way::of(lock);
+        if waiter.is_none() && self.mode == Mode::Exclusive {
+            way = way.and(self.upgrading);
         }
         let state = self.state;
         for token in state.index.sets.lines.waiters(slot, lock).take_while(|token| *token <= below)
         {
-            self.step()?;
-            if state.ticket(token).is_some_and(|ticket| ticket.mode == Mode::Exclusive) {
-                return Ok(true);
+            if way == Way::All {
+                break;
             }
+            self.step()?;
+            way = way.with(state.ticket(token));
         }
-        Ok(false)
+        Ok(way)
     }
 
     /// Goes on with everything that a waiting ticket waits for.

@@ -58,6 +58,7 @@ impl State {
             self.index.sets.lines.leave(slot, lock, token);
             if ticket.held {
                 lock.holders = lock.holders.saturating_sub(1);
+                lock.exclusive &= lock.holders > 0;
                 let name = lock.name.clone();
                 let what =
                     forced.as_ref().map_or(What::Ended(how), |forced| What::Broken(forced.clone()));

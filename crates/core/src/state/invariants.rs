@@ -63,9 +63,7 @@ impl State {
         })?;
         let exclusive = holders.iter().any(|ticket| ticket.mode == Mode::Exclusive);
         ensure(!exclusive || holders.len() == 1, || "an exclusive holder is not alone".to_owned())?;
-        ensure(holders.is_empty() || lock.exclusive == exclusive, || {
-            "wrong mode noted".to_owned()
-        })?;
+        ensure(lock.exclusive == exclusive, || "wrong mode noted".to_owned())?;
         for ticket in &line {
             let permits = match ticket.mode {
                 Mode::Permit { of } => Some(of),

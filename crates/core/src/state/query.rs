@@ -1,6 +1,7 @@
 //! Questions about the state. They change nothing and need not go through the log.
 
 use super::State;
+use super::claims::Way;
 use super::records::{Lock, Ticket};
 use crate::command::{Door, Lease, Mode, SessionKind, SessionRef};
 use crate::effect::{Ending, How, Names};
@@ -10,6 +11,9 @@ use crate::store::Slot;
 use crate::text::{Label, LockName, Note};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
+
+/// Holders of one line that `why` shows a waiter to wait for: more would not be read.
+const HOLDERS_SHOWN: usize = 16;
 
 /// One lock: who is served, who waits, what those before left.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -236,14 +240,25 @@ impl State {
         }
     }
 
-    /// The tickets that stand in front of a waiter in one line, as `why` shows them.
+    /// The tickets that a waiter waits for in one line, as `why` shows them.
     pub(super) fn in_front(&self, ticket: &Ticket, slot: Slot) -> Vec<Token> {
         let Some(lock) = self.data.locks.get(slot) else { return Vec::new() };
-        let holders =
-            self.index.sets.lines.holders(slot, lock).take(self.limits.names_per_ticket_max);
-        let not_its_own = holders.filter(|holder| Some(*holder) != ticket.upgrades());
+        let way = self.way(ticket, slot, lock);
+        let holders = self.index.sets.lines.holders(slot, lock).take(HOLDERS_SHOWN);
+        let in_way = holders.filter(|holder| way != Way::Free && way != Way::AllBut(*holder));
         let first = Token(lock.last_served.0.saturating_add(1));
         let wide = self.index.sets.wide.range((slot, first)..(slot, ticket.number));
-        not_its_own.chain(wide.map(|(_, token)| *token)).collect()
+        in_way.chain(wide.map(|(_, token)| *token)).collect()
+    }
+
+    /// Which holders are in the way of a waiter, or of one in front of it. A reader that waits for
+    /// a lock-delay, or behind one that waits elsewhere, has none.
+    fn way(&self, ticket: &Ticket, slot: Slot, lock: &Lock) -> Way {
+        if let Some(of) = lock.permits {
+            return if lock.holders >= of { Way::All } else { Way::Free };
+        }
+        let waiters = self.index.sets.lines.waiters(slot, lock).take(self.limits.claim_steps_max);
+        let up_to_it = waiters.take_while(|token| *token <= ticket.number);
+        up_to_it.fold(Way::of(lock), |way, token| way.with(self.ticket(token)))
     }
 }

@@ -1,0 +1,24 @@
+//! Which limits are played with, and how many cases.
+
+use holdfast_core::Limits;
+
+/// Roomy, but what is kept for a while is forgotten within a run.
+pub(crate) const ROOMY: Limits =
+    Limits { request_alone_kept_ms: 150, death_kept_ms: 250, ..Limits::DEFAULT };
+
+/// Every bound is reached within a run.
+pub(crate) const TIGHT: Limits = Limits {
+    tickets_max: 10,
+    waiters_per_lock_max: 3,
+    names_per_ticket_max: 3,
+    claims_per_ticket_max: 2,
+    sessions_max: 4,
+    requests_per_session_max: 4,
+    requests_alone_max: 4,
+    request_alone_kept_ms: 150,
+    deaths_max: 2,
+    death_kept_ms: 250,
+    register_keys_max: 2,
+    holders_walked_max: 2,
+    ..Limits::DEFAULT
+};

@@ -1,0 +1,133 @@
+//! The core and the model side by side.
+
+use super::model::{Happened, Model};
+use super::player::{fence_keys, lock_names};
+use super::run::Wrong;
+use holdfast_core::{Effect, How, LockName, Refusal, State, Taken};
+use std::fmt::Debug;
+
+/// More than ever stand in one line here.
+const ALL: usize = 10_000;
+
+/// How many events the history drops at once.
+const EVENTS_IN_A_BLOCK: usize = 256;
+
+fn same<T: PartialEq + Debug>(check: &'static str, core: &T, model: &T) -> Result<(), Wrong> {
+    if core == model {
+        return Ok(());
+    }
+    Err(Wrong { check, what: format!("\n  core:  {core:?}\n  model: {model:?}") })
+}
+
+pub(crate) fn answers(model: &Model, core: &Taken, expected: &Taken) -> Result<(), Wrong> {
+    let deadlock = |taken: &Taken| match taken {
+        Taken::Answered(Err(Refusal::WouldDeadlock(links))) => Some(links.clone()),
+        _ => None,
+    };
+    let (Some(links), Some(_)) = (deadlock(core), deadlock(expected)) else {
+        return same("answer", core, expected);
+    };
+    // There may be several circles; whichever the core tells must be one.
+    match &model.deadlocked {
+        None => Ok(()),
+        Some(asker) => model
+            .check_circle(asker, &links)
+            .map_err(|what| Wrong { check: "circle", what: format!("{what}: {links:?}") }),
+    }
+}
+
+/// Each name has the same effects in the same order, and what made them happened in the same
+/// order. Tickets that the same event serves in different lines are served at once: in which
+/// order they are told is free.
+pub(crate) fn effects(core: &[Effect], expected: &[Effect]) -> Result<(), Wrong> {
+    same("effects", &causes(core), &causes(expected))?;
+    for name in lock_names() {
+        let of_name = |effects: &[Effect]| -> Vec<Effect> {
+            effects.iter().filter(|effect| effect.names().contains(&name)).cloned().collect()
+        };
+        same("effects", &of_name(core), &of_name(expected))?;
+    }
+    Ok(())
+}
+
+/// Without the grants, and the ends of shared tickets that go with the grant of an upgrade.
+fn causes(effects: &[Effect]) -> Vec<&Effect> {
+    let served = |effect: &Effect| match effect {
+        Effect::Granted(_) => true,
+        Effect::Ended(ended) => ended.how == How::Released,
+        _ => false,
+    };
+    effects.iter().filter(|effect| !served(effect)).collect()
+}
+
+/// Everything that can be asked of the state.
+pub(crate) fn views(state: &State, model: &Model) -> Result<(), Wrong> {
+    same("time", &state.now_ms(), &model.now_ms)?;
+    let counts = state.counts();
+    same("counts", &counts, &model.counts(counts.bytes))?;
+    for name in lock_names() {
+        same("view", &state.lock_view(&name, ALL), &model.lock_view(&name))?;
+    }
+    for prefix in ["", "a", "p/"] {
+        let mut expected = model.lock_names();
+        expected.retain(|name| name.as_bytes().starts_with(prefix.as_bytes()));
+        same("list", &listed(state, prefix.as_bytes()), &expected)?;
+    }
+    same("sessions", &state.sessions(None, ALL, ALL), &model.session_views())?;
+    for key in fence_keys() {
+        let kept = model.register.iter().find(|(known, _)| *known == key);
+        same("fence", &state.fence(&key), &kept.map(|(_, fence)| fence))?;
+    }
+    same("next due", &state.next_due_in_ms(), &model.next_due_in_ms())
+}
+
+/// All names with a prefix, page by page.
+fn listed(state: &State, prefix: &[u8]) -> Vec<LockName> {
+    let mut names = Vec::new();
+    let mut after = None;
+    loop {
+        let page = state.list(prefix, after.as_ref(), 2);
+        names.extend(page.locks.into_iter().map(|lock| lock.name));
+        match page.next_after {
+            Some(next) => after = Some(next),
+            None => return names,
+        }
+    }
+}
+
+/// The events from this number on, name by name; returns the number of the next one.
+pub(crate) fn history(state: &State, model: &Model, from: u64) -> Result<u64, Wrong> {
+    let mut core: Vec<Happened> = Vec::new();
+    let mut next = from;
+    for event in state.events().filter(|event| event.number >= from) {
+        same("history", &event.number, &next)?;
+        next += 1;
+        core.push(Happened {
+            at_ms: event.at_ms,
+            wall_ms: event.wall_ms,
+            name: event.name.clone(),
+            token: event.token,
+            label: event.label.clone(),
+            what: event.what.clone(),
+        });
+    }
+    let known = usize::try_from(from).unwrap_or(usize::MAX).min(model.events.len());
+    let mut expected = model.events[known..].to_vec();
+    // As with effects, only a name's own order is fixed.
+    core.sort_by(|one, other| one.name.cmp(&other.name));
+    expected.sort_by(|one, other| one.name.cmp(&other.name));
+    same("history", &core, &expected)?;
+    check_ring(state, next)?;
+    Ok(next)
+}
+
+/// The history holds as many events as it may, and drops the oldest a block at a time.
+fn check_ring(state: &State, ever: u64) -> Result<(), Wrong> {
+    let (kept, max) = (state.events().count(), state.limits().history_max);
+    let least = usize::try_from(ever).unwrap_or(usize::MAX).min(max);
+    if (least..=max.saturating_add(EVENTS_IN_A_BLOCK)).contains(&kept) {
+        return Ok(());
+    }
+    let what = format!("{kept} of {ever} events are kept, {max} may be");
+    Err(Wrong { check: "history", what })
+}

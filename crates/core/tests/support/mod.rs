@@ -1,0 +1,10 @@
+//! The oracle of the core: random moves, a player that makes commands of them, a naive model
+//! that must agree with every answer, and promises that must hold whatever the model says.
+
+pub(crate) mod cases;
+pub(crate) mod compare;
+pub(crate) mod model;
+pub(crate) mod moves;
+pub(crate) mod player;
+pub(crate) mod promises;
+pub(crate) mod run;

@@ -1,0 +1,244 @@
+//! Drawing a ticket: acquire and upgrade; and downgrade.
+
+use super::line::later;
+use super::{Model, Ticket};
+use holdfast_core::{
+    Acquire, Answer, Bad, Bound, Effect, Lease, LockName, Mode, Proof, Refusal, Request, SessionId,
+    SessionKind, Target, Token, Wait, What,
+};
+
+impl Model {
+    pub(super) fn acquire(
+        &mut self,
+        acquire: Acquire,
+        request: Option<&Request>,
+    ) -> Result<Answer, Refusal> {
+        if let Some(session) = acquire.session {
+            self.owned_session(session)?;
+        }
+        self.check_fields(&acquire)?;
+        let session = acquire.session.map(|session| session.id);
+        let mut names = acquire.names;
+        names.sort();
+        let ticket = Ticket {
+            token: Token(self.counter + 1),
+            names,
+            mode: acquire.mode,
+            session,
+            lease: acquire.lease,
+            due_ms: None,
+            label: acquire.label,
+            note: acquire.note,
+            secret: acquire.secret,
+            claims: acquire.claims,
+            lock_delay_ms: acquire.lock_delay_ms,
+            door: acquire.door,
+            held: false,
+            joined_ms: self.now_ms,
+            granted_ms: 0,
+            upgrades: None,
+            revocation: None,
+            after: None,
+        };
+        for name in &ticket.names {
+            self.check_line(&ticket, name)?;
+        }
+        self.enter(ticket, acquire.wait, request)
+    }
+
+    fn check_fields(&self, acquire: &Acquire) -> Result<(), Refusal> {
+        let Acquire { names, mode, session, lease, claims, .. } = acquire;
+        let twice = |name| names.iter().filter(|other| *other == name).count() > 1;
+        let bad = if names.is_empty() {
+            Bad::NoNames
+        } else if names.len() > self.limits.names_per_ticket_max {
+            Bad::TooManyNames
+        } else if names.iter().any(twice) {
+            Bad::SameNameTwice
+        } else if *mode == (Mode::Permit { of: 0 }) {
+            Bad::NoPermits
+        } else if *lease == (Lease::Deadline { ttl_ms: 0 }) {
+            Bad::NoTtl
+        } else if claims.len() > self.limits.claims_per_ticket_max {
+            Bad::TooManyClaims
+        } else if *lease == Lease::Session && session.is_none() {
+            Bad::LeaseNeedsSession
+        } else if acquire.lock_delay_ms > self.limits.lock_delay_ms_max {
+            Bad::LockDelay
+        } else {
+            return Ok(());
+        };
+        Err(Refusal::BadRequest(bad))
+    }
+
+    /// Whether a ticket may stand in a line at all.
+    fn check_line(&self, ticket: &Ticket, name: &LockName) -> Result<(), Refusal> {
+        let name = name.clone();
+        if let Some(first) = self.line(&name).first()
+            && permits(first.mode) != permits(ticket.mode)
+        {
+            return Err(Refusal::OtherKind { name, permits: permits(first.mode) });
+        }
+        if ticket.session.is_some()
+            && ticket.names.len() > 1
+            && self.holders(&name).len() > self.limits.holders_walked_max
+        {
+            return Err(Refusal::NameTheToken(name));
+        }
+        // Several names in one step would wait for themselves if the session held one of them.
+        let own = |holder: &&&Ticket| holder.session == ticket.session;
+        if ticket.session.is_some()
+            && ticket.names.len() > 1
+            && let Some(own) = self.holders(&name).iter().find(own)
+        {
+            return Err(Refusal::AlreadyHeld { name, token: own.token });
+        }
+        Ok(())
+    }
+
+    pub(super) fn upgrade(
+        &mut self,
+        target: &Target,
+        proof: &Proof,
+        wait: Wait,
+        mut claims: Vec<Token>,
+        request: Option<&Request>,
+    ) -> Result<Answer, Refusal> {
+        let shared = self.held(target, proof)?;
+        if shared.mode != Mode::Shared {
+            return Err(Refusal::WrongMode(shared.token));
+        }
+        if claims.len() > self.limits.claims_per_ticket_max {
+            return Err(Refusal::BadRequest(Bad::TooManyClaims));
+        }
+        if let Some(name) = shared.names.iter().find(|name| !self.waiters(name).is_empty()) {
+            return Err(Refusal::UpgradeBlocked(name.clone()));
+        }
+        claims.push(shared.token);
+        // It may have outlived its session; then nobody's heartbeat keeps the wait alive.
+        let session = shared.session.filter(|id| self.session(*id).is_some());
+        let ticket = Ticket {
+            token: Token(self.counter + 1),
+            mode: Mode::Exclusive,
+            session,
+            due_ms: None,
+            claims,
+            held: false,
+            joined_ms: self.now_ms,
+            granted_ms: 0,
+            upgrades: Some(shared.token),
+            after: None,
+            ..shared
+        };
+        self.enter(ticket, wait, request)
+    }
+
+    /// Lets a ticket into its lines, if nothing speaks against it.
+    fn enter(
+        &mut self,
+        mut ticket: Ticket,
+        wait: Wait,
+        request: Option<&Request>,
+    ) -> Result<Answer, Refusal> {
+        self.check_claims(&ticket)?;
+        if let Some(name) = ticket.names.iter().find(|name| !self.free_for(&ticket, name)) {
+            self.check_wait(&ticket, name, wait, request)?;
+        }
+        check_same_session(ticket.session, request)?;
+        if self.tickets.len() >= self.limits.tickets_max {
+            return Err(Refusal::Full(Bound::Tickets));
+        }
+        if let Wait::For { ms } = wait {
+            ticket.due_ms = later(self.now_ms, ms);
+        }
+        let token = ticket.token;
+        self.counter += 1;
+        self.tickets.push(ticket);
+        self.serve();
+        Ok(self.standing(token).map_or(Answer::Ticked, Answer::Standing))
+    }
+
+    fn check_claims(&self, ticket: &Ticket) -> Result<(), Refusal> {
+        let held = |token| self.ticket(token).is_some_and(|ticket| ticket.held);
+        match ticket.claims.iter().find(|token| !held(**token)) {
+            Some(token) => Err(Refusal::ClaimNotHeld(*token)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a ticket that can't be served at once may wait; `busy` is the first name in its way.
+    fn check_wait(
+        &mut self,
+        ticket: &Ticket,
+        busy: &LockName,
+        wait: Wait,
+        request: Option<&Request>,
+    ) -> Result<(), Refusal> {
+        if wait == Wait::Try {
+            let others = self.holders(busy);
+            let mut others = others.iter().filter(|t| ticket.upgrades != Some(t.token));
+            let first = others.next();
+            return Err(Refusal::Busy {
+                name: busy.clone(),
+                holder: first.map(|ticket| ticket.token),
+                label: first.and_then(|ticket| self.label_of(ticket)),
+                delayed_until_ms: self.delayed_until(busy),
+            });
+        }
+        let full = |name| self.waiters(name).len() >= self.limits.waiters_per_lock_max;
+        if ticket.names.iter().any(full) {
+            return Err(Refusal::Full(Bound::Waiters));
+        }
+        // Only a client's heartbeat may end a wait: a node's own session lives on without it.
+        let kind = ticket.session.and_then(|id| self.session(id)).map(|session| session.kind);
+        if kind != Some(SessionKind::Client) && wait == Wait::Forever {
+            return Err(Refusal::BadRequest(Bad::WaitNeedsDeadline));
+        }
+        if ticket.session.is_none() && request.is_none() {
+            return Err(Refusal::BadRequest(Bad::WaitNeedsOwner));
+        }
+        if self.closes_circle(ticket) {
+            self.deadlocked = Some(ticket.clone());
+            return Err(Refusal::WouldDeadlock(Vec::new()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn downgrade(&mut self, target: &Target, proof: &Proof) -> Result<Answer, Refusal> {
+        let ticket = self.held(target, proof)?;
+        let token = ticket.token;
+        match ticket.mode {
+            Mode::Permit { .. } => return Err(Refusal::WrongMode(token)),
+            Mode::Shared => return Ok(Answer::Downgraded(token)),
+            Mode::Exclusive => {}
+        }
+        if let Some(ticket) = self.ticket_mut(token) {
+            ticket.mode = Mode::Shared;
+        }
+        self.happened(&ticket, &What::Downgraded);
+        self.effects.push(Effect::Downgraded { token, names: ticket.shown_names() });
+        self.serve();
+        Ok(Answer::Downgraded(token))
+    }
+}
+
+/// The number of permits; none for exclusive and shared.
+pub(super) fn permits(mode: Mode) -> Option<u32> {
+    match mode {
+        Mode::Permit { of } => Some(of),
+        Mode::Exclusive | Mode::Shared => None,
+    }
+}
+
+/// A request's session and its ticket's are the same, so that both are forgotten together.
+fn check_same_session(
+    of_ticket: Option<SessionId>,
+    request: Option<&Request>,
+) -> Result<(), Refusal> {
+    let of_request = match request {
+        None => return Ok(()),
+        Some(Request::InSession { session, .. }) => Some(session.id),
+        Some(Request::Alone(_)) => None,
+    };
+    if of_ticket == of_request { Ok(()) } else { Err(Refusal::BadRequest(Bad::OtherSession)) }
+}

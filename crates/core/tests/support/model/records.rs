@@ -1,0 +1,126 @@
+//! What the naive lock keeps.
+
+use holdfast_core::{
+    After, Answer, Door, Ending, Forced, How, Label, Lease, LockName, Mode, Names, Note, Refusal,
+    RequestId, Secret, SessionId, SessionKind, Token, What,
+};
+use std::sync::Arc;
+
+/// A waiting or held ticket.
+#[derive(Debug, Clone)]
+pub(crate) struct Ticket {
+    pub(crate) token: Token,
+    /// In byte order.
+    pub(crate) names: Vec<LockName>,
+    pub(crate) mode: Mode,
+    /// Who asked for it.
+    pub(crate) session: Option<SessionId>,
+    pub(crate) lease: Lease,
+    /// When its wait ends, or once it is held, its lease.
+    pub(crate) due_ms: Option<u64>,
+    pub(crate) label: Option<Label>,
+    pub(crate) note: Option<Note>,
+    pub(crate) secret: Option<Secret>,
+    pub(crate) claims: Vec<Token>,
+    pub(crate) lock_delay_ms: u64,
+    pub(crate) door: Door,
+    pub(crate) held: bool,
+    pub(crate) joined_ms: u64,
+    pub(crate) granted_ms: u64,
+    /// The shared ticket that this one takes the place of.
+    pub(crate) upgrades: Option<Token>,
+    pub(crate) revocation: Option<Revocation>,
+    /// What it was told with the grant.
+    pub(crate) after: Option<Arc<[After]>>,
+}
+
+impl Ticket {
+    /// The session that it ends with: once it is held, only if nothing else keeps it alive.
+    pub(crate) fn bound_to(&self) -> Option<SessionId> {
+        self.session.filter(|_| !self.held || self.lease == Lease::Session)
+    }
+
+    pub(crate) fn stands_in(&self, name: &LockName) -> bool {
+        self.names.contains(name)
+    }
+
+    pub(crate) fn shown_names(&self) -> Names {
+        match self.names.as_slice() {
+            [name] => Names::One(name.clone()),
+            names => Names::Many(Arc::from(names)),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Revocation {
+    pub(crate) until_ms: u64,
+    pub(crate) by: Forced,
+    pub(crate) force: bool,
+}
+
+/// A ticket that is over.
+#[derive(Debug)]
+pub(crate) struct OverTicket {
+    pub(crate) token: Token,
+    pub(crate) how: How,
+    pub(crate) at_ms: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) secret: Secret,
+    pub(crate) ttl_ms: u64,
+    pub(crate) label: Option<Label>,
+    pub(crate) kind: SessionKind,
+    pub(crate) opened_ms: u64,
+    /// The number of its last proposal, if it is a node's.
+    pub(crate) number: u64,
+    /// What it said it still needs.
+    pub(crate) lowest: RequestId,
+    pub(crate) requests: Vec<(RequestId, Remembered)>,
+    /// Set while its tickets are being ended.
+    pub(crate) ended: Option<How>,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone)]
+pub(crate) enum Remembered {
+    /// It drew a ticket; the answer is where that stands.
+    Drew(Token),
+    /// It was answered once and for all.
+    Answered(Result<Answer, Refusal>),
+    /// It came too late.
+    Barred,
+}
+
+/// What a name remembers beside its line.
+#[derive(Debug)]
+pub(crate) struct Past {
+    pub(crate) name: LockName,
+    pub(crate) last: Option<Arc<Ending>>,
+    pub(crate) death: Option<Death>,
+    pub(crate) delayed_until_ms: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Death {
+    /// Numbered by the last one; the first of all has 1.
+    pub(crate) number: u64,
+    /// The first one that nobody has put right.
+    pub(crate) ending: Arc<Ending>,
+    /// When the last one was.
+    pub(crate) at_ms: u64,
+}
+
+/// An event, as the history must show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Happened {
+    pub(crate) at_ms: u64,
+    pub(crate) wall_ms: u64,
+    pub(crate) name: LockName,
+    pub(crate) token: Token,
+    pub(crate) label: Option<Label>,
+    pub(crate) what: What,
+}

@@ -1,0 +1,146 @@
+//! One effect for a retried request.
+
+use super::Model;
+use super::records::Remembered;
+use holdfast_core::{
+    Answer, Bad, Bound, Command, Refusal, Request, RequestId, RequestKey, SessionRef, Standing,
+};
+
+impl Model {
+    /// A command with a request id: done once, and answered as it stands now ever after.
+    pub(super) fn decide_once(
+        &mut self,
+        request: Request,
+        command: Command,
+    ) -> Result<Answer, Refusal> {
+        self.check_takes_id(&request, &command)?;
+        self.check_request(&request)?;
+        if let Some(remembered) = self.remembered(&request) {
+            return match remembered {
+                Remembered::Barred => Err(Refusal::Barred),
+                other => self.as_it_stands(other),
+            };
+        }
+        self.check_memory(&request)?;
+        let answer = self.decide(command, Some(&request));
+        self.remember(
+            request,
+            match &answer {
+                Ok(Answer::Standing(Standing::Waiting { token, .. })) => Remembered::Drew(*token),
+                Ok(Answer::Standing(Standing::Held(grant))) => Remembered::Drew(grant.token),
+                other => Remembered::Answered(other.clone()),
+            },
+        );
+        answer
+    }
+
+    /// What became of a request; one that was not seen is barred.
+    pub(super) fn outcome(&mut self, request: &Request) -> Result<Answer, Refusal> {
+        self.check_request(request)?;
+        match self.remembered(request) {
+            Some(Remembered::Barred) => Ok(Answer::Barred),
+            Some(other) => self.as_it_stands(other),
+            None => {
+                self.check_memory(request)?;
+                self.remember(request.clone(), Remembered::Barred);
+                Ok(Answer::Barred)
+            }
+        }
+    }
+
+    fn as_it_stands(&self, remembered: Remembered) -> Result<Answer, Refusal> {
+        match remembered {
+            Remembered::Drew(token) => {
+                self.standing(token).map(Answer::Standing).ok_or(Refusal::Barred)
+            }
+            Remembered::Answered(answer) => answer,
+            Remembered::Barred => Ok(Answer::Barred),
+        }
+    }
+
+    fn check_takes_id(&self, request: &Request, command: &Command) -> Result<(), Refusal> {
+        let bad = match command {
+            Command::Tick(_)
+            | Command::OpenSession(_)
+            | Command::CloseSession(_)
+            | Command::ExpireSession { .. }
+            | Command::Outcome(_) => Bad::NoRequestId,
+            Command::Acquire(_) | Command::Upgrade { .. } => return Ok(()),
+            _ if matches!(request, Request::Alone(_)) => Bad::RequestNeedsSession,
+            _ => return Ok(()),
+        };
+        Err(Refusal::BadRequest(bad))
+    }
+
+    /// Whether the session may ask, and whether it can still know the answer.
+    fn check_request(&mut self, request: &Request) -> Result<(), Refusal> {
+        let Request::InSession { session, id, lowest } = request else { return Ok(()) };
+        let session = self.owned_session(*session)?;
+        if id < lowest {
+            return Err(Refusal::BadRequest(Bad::RequestBelowLowest));
+        }
+        session.lowest = session.lowest.max(*lowest);
+        session.requests.retain(|(id, _)| *id >= session.lowest);
+        if *id < session.lowest {
+            return Err(Refusal::TooOldToKnow(*id));
+        }
+        Ok(())
+    }
+
+    fn remembered(&mut self, request: &Request) -> Option<Remembered> {
+        match request {
+            Request::InSession { session, id, .. } => self.in_session(session, *id),
+            Request::Alone(key) => self
+                .alone
+                .iter()
+                .find(|(known, _, _)| known == key)
+                .map(|(_, what, _)| what.clone()),
+        }
+    }
+
+    fn in_session(&mut self, session: &SessionRef, id: RequestId) -> Option<Remembered> {
+        let session = self.owned_session(*session).ok()?;
+        session.requests.iter().find(|(known, _)| *known == id).map(|(_, what)| what.clone())
+    }
+
+    /// Whether there is room for one more request.
+    fn check_memory(&mut self, request: &Request) -> Result<(), Refusal> {
+        let limits = self.limits;
+        let (len, max, bound) = match request {
+            Request::InSession { session, .. } => {
+                let len = self.owned_session(*session)?.requests.len();
+                (len, limits.requests_per_session_max, Bound::Requests)
+            }
+            Request::Alone(_) => {
+                (self.alone.len(), limits.requests_alone_max, Bound::RequestsAlone)
+            }
+        };
+        if len < max { Ok(()) } else { Err(Refusal::Full(bound)) }
+    }
+
+    fn remember(&mut self, request: Request, what: Remembered) {
+        match request {
+            Request::InSession { session, id, .. } => {
+                if let Ok(session) = self.owned_session(session) {
+                    session.requests.push((id, what));
+                }
+            }
+            Request::Alone(key) => {
+                let over = !matches!(what, Remembered::Drew(_));
+                self.alone.push((key, what, over.then_some(self.now_ms)));
+            }
+        }
+    }
+
+    /// When a request without a session may be forgotten.
+    pub(super) fn forgotten_at(&self, key: &RequestKey) -> Option<u64> {
+        let (_, what, answered_ms) = self.alone.iter().find(|(known, _, _)| known == key)?;
+        let over_ms = match what {
+            Remembered::Drew(token) => {
+                self.over.iter().find(|over| over.token == *token).map(|over| over.at_ms)
+            }
+            Remembered::Answered(_) | Remembered::Barred => *answered_ms,
+        };
+        Some(over_ms?.saturating_add(self.limits.request_alone_kept_ms))
+    }
+}

@@ -1,0 +1,207 @@
+//! Random moves, before it is known which tickets and sessions there will be.
+//!
+//! A move says "release the third held ticket with the right secret"; the [`Player`] makes a
+//! command of it when its turn comes. So a sequence stays meaningful when a move is taken out,
+//! and a failing one shrinks to its core.
+//!
+//! [`Player`]: super::player::Player
+
+mod strategies;
+
+pub(crate) use strategies::moves;
+
+use holdfast_core::{Door, Lease, Wait};
+
+/// One of however many there are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pick(pub(crate) u8);
+
+impl Pick {
+    pub(crate) fn of<T>(self, from: &[T]) -> Option<&T> {
+        from.get(usize::from(self.0).checked_rem(from.len())?)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Move {
+    pub(crate) verb: Verb,
+    pub(crate) request: RequestPick,
+    pub(crate) from: FromPick,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Verb {
+    Tick {
+        elapsed: Elapsed,
+        next_term: bool,
+    },
+    Open {
+        node: bool,
+        label: Option<u8>,
+        ttl_ms: u64,
+    },
+    Close {
+        session: Pick,
+        right: bool,
+    },
+    Expire {
+        session: Pick,
+        right_term: bool,
+    },
+    Acquire(AcquireMove),
+    Upgrade {
+        ticket: TicketPick,
+        proof: ProofPick,
+        wait: Wait,
+        claims: Vec<ClaimPick>,
+    },
+    Own {
+        what: Own,
+        ticket: TicketPick,
+        proof: ProofPick,
+    },
+    Revoke {
+        ticket: TicketPick,
+        within_ms: u64,
+        force: bool,
+    },
+    Force {
+        ticket: TicketPick,
+    },
+    /// An earlier request once more.
+    Again {
+        request: Pick,
+        forget: bool,
+    },
+    /// What became of an earlier request, or of one that is still to come.
+    Outcome {
+        request: Pick,
+        unseen: bool,
+    },
+    Fence {
+        key: Pick,
+        value: Option<u8>,
+        token: FencePick,
+        mode: ModePick,
+    },
+}
+
+/// What the owner of a ticket does with it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Own {
+    Release,
+    Cancel,
+    Renew { ttl_ms: u64 },
+    Persist,
+    Note(Option<u8>),
+    Recovered,
+    Downgrade,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Elapsed {
+    Ms(u64),
+    /// To the next due moment, a millisecond before it, or after it.
+    NextDue(i8),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct AcquireMove {
+    pub(crate) names: Vec<Pick>,
+    pub(crate) mode: ModePick,
+    pub(crate) session: Option<Pick>,
+    pub(crate) lease: Lease,
+    pub(crate) wait: Wait,
+    pub(crate) label: Option<u8>,
+    pub(crate) note: Option<u8>,
+    pub(crate) secret: bool,
+    pub(crate) claims: Vec<ClaimPick>,
+    pub(crate) lock_delay_ms: u64,
+    pub(crate) door: Door,
+    /// A wrong secret of the session.
+    pub(crate) wrong: bool,
+    /// Fields that do not go together are left as they are.
+    pub(crate) odd: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ModePick {
+    Exclusive,
+    Shared,
+    /// As many permits as everybody asks for.
+    Permit,
+    /// Another number of permits.
+    OddPermit(u32),
+    /// Whatever the names are mostly used for; `shared` decides between the two.
+    Usual {
+        shared: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TicketPick {
+    /// One that this can be done with.
+    Fit(Pick),
+    /// The only holder of its name, without its number.
+    ByName(Pick),
+    /// Any that ever was.
+    Any(Pick),
+    /// One that this can be done with, under another name.
+    OtherName(Pick, Pick),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ProofPick {
+    Right,
+    OfSession,
+    Wrong,
+    Label,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ClaimPick {
+    Held(Pick),
+    Any(u8),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum FencePick {
+    Drawn(Pick),
+    Newest,
+    /// Never drawn: 0, or so many above the last.
+    Never(u8),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RequestPick {
+    None,
+    /// The usual kind for this command, with the answers of so many before it still needed.
+    Usual {
+        needed: u8,
+    },
+    /// Of any session, on any command.
+    InSession {
+        session: Pick,
+        fault: RequestFault,
+    },
+    Alone,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum RequestFault {
+    None,
+    BelowLowest,
+    WrongSecret,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum FromPick {
+    None,
+    Next(Pick),
+    /// A number that was taken before.
+    Again(Pick),
+    /// A number too high.
+    Gap(Pick),
+    /// Any session, also an ended or a client's one.
+    Any(Pick),
+}

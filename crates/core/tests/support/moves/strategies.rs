@@ -1,0 +1,217 @@
+//! How often which move is made.
+//!
+//! Most make sense, a few are junk: the weights are chosen so that every refusal is met, yet lines
+//! grow long enough to matter.
+
+use super::{
+    AcquireMove, ClaimPick, Elapsed, FencePick, FromPick, ModePick, Move, Own, Pick, ProofPick,
+    RequestFault, RequestPick, TicketPick, Verb,
+};
+use holdfast_core::{Door, Lease, Wait};
+use proptest::collection::vec;
+use proptest::option::weighted;
+use proptest::prelude::*;
+
+pub(crate) fn moves(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Move>> {
+    vec(a_move(), len)
+}
+
+fn a_move() -> impl Strategy<Value = Move> {
+    (verb(), request(), from()).prop_map(|(verb, request, from)| Move { verb, request, from })
+}
+
+fn pick() -> impl Strategy<Value = Pick> {
+    any::<u8>().prop_map(Pick)
+}
+
+fn verb() -> impl Strategy<Value = Verb> {
+    prop_oneof![
+        16 => (elapsed(), prop::bool::weighted(0.1))
+            .prop_map(|(elapsed, next_term)| Verb::Tick { elapsed, next_term }),
+        34 => acquire().prop_map(Verb::Acquire),
+        23 => (own(), ticket(), proof())
+            .prop_map(|(what, ticket, proof)| Verb::Own { what, ticket, proof }),
+        6 => (ticket(), proof(), wait(), claims())
+            .prop_map(|(ticket, proof, wait, claims)| Verb::Upgrade { ticket, proof, wait, claims }),
+        7 => (pick(), prop::bool::weighted(0.1))
+            .prop_map(|(request, forget)| Verb::Again { request, forget }),
+        3 => (pick(), prop::bool::weighted(0.3))
+            .prop_map(|(request, unseen)| Verb::Outcome { request, unseen }),
+        3 => (ticket(), prop_oneof![30 => 0..60_u64, 1 => Just(u64::MAX)], any::<bool>())
+            .prop_map(|(ticket, within_ms, force)| Verb::Revoke { ticket, within_ms, force }),
+        2 => ticket().prop_map(|ticket| Verb::Force { ticket }),
+        4 => (pick(), weighted(0.7, any::<u8>()), fence(), mode())
+            .prop_map(|(key, value, token, mode)| Verb::Fence { key, value, token, mode }),
+        3 => (prop::bool::weighted(0.3), weighted(0.5, 0..3_u8), session_ttl())
+            .prop_map(|(node, label, ttl_ms)| Verb::Open { node, label, ttl_ms }),
+        2 => (pick(), prop::bool::weighted(0.85))
+            .prop_map(|(session, right)| Verb::Close { session, right }),
+        2 => (pick(), prop::bool::weighted(0.7))
+            .prop_map(|(session, right_term)| Verb::Expire { session, right_term }),
+    ]
+}
+
+fn elapsed() -> impl Strategy<Value = Elapsed> {
+    let usual = prop_oneof![
+        10 => (0..30_u64).prop_map(Elapsed::Ms),
+        8 => (-1..=1_i8).prop_map(Elapsed::NextDue),
+        1 => (100..600_u64).prop_map(Elapsed::Ms),
+    ];
+    // Now and then, the end of time.
+    prop_oneof![400 => usual, 1 => Just(Elapsed::Ms(u64::MAX))]
+}
+
+fn session_ttl() -> impl Strategy<Value = u64> {
+    prop_oneof![12 => Just(1_000_u64), 1 => Just(99_u64), 1 => Just(86_400_001_u64)]
+}
+
+fn own() -> impl Strategy<Value = Own> {
+    prop_oneof![
+        9 => Just(Own::Release),
+        3 => Just(Own::Cancel),
+        3 => prop_oneof![12 => 1..120_u64, 1 => Just(0), 1 => Just(u64::MAX)]
+            .prop_map(|ttl_ms| Own::Renew { ttl_ms }),
+        1 => Just(Own::Persist),
+        2 => weighted(0.8, 0..9_u8).prop_map(Own::Note),
+        2 => Just(Own::Recovered),
+        3 => Just(Own::Downgrade),
+    ]
+}
+
+fn acquire() -> impl Strategy<Value = AcquireMove> {
+    let who = (weighted(0.75, pick()), prop::bool::weighted(0.02), prop::bool::weighted(0.85));
+    let odd = prop::bool::weighted(0.05);
+    let what = (names(), mode(), lease(), wait());
+    let said = (weighted(0.5, 0..3_u8), weighted(0.3, 0..9_u8));
+    let rest = (claims(), prop_oneof![60 => Just(0), 40 => 1..60_u64, 1 => Just(u64::MAX)], door());
+    (who, what, said, rest, odd).prop_map(|(who, what, said, rest, odd)| {
+        let (session, wrong, secret) = who;
+        let (names, mode, lease, wait) = what;
+        let (label, note) = said;
+        let (claims, lock_delay_ms, door) = rest;
+        AcquireMove {
+            names,
+            mode,
+            session,
+            lease,
+            wait,
+            label,
+            note,
+            secret,
+            claims,
+            lock_delay_ms,
+            door,
+            wrong,
+            odd,
+        }
+    })
+}
+
+/// Mostly one name; now and then several, none, or the same twice.
+fn names() -> impl Strategy<Value = Vec<Pick>> {
+    prop_oneof![
+        24 => vec(pick(), 1),
+        12 => vec(pick(), 2),
+        3 => vec(pick(), 3..5),
+        1 => Just(Vec::new()),
+    ]
+}
+
+fn mode() -> impl Strategy<Value = ModePick> {
+    prop_oneof![
+        20 => any::<bool>().prop_map(|shared| ModePick::Usual { shared }),
+        2 => Just(ModePick::Exclusive),
+        2 => Just(ModePick::Shared),
+        2 => Just(ModePick::Permit),
+        1 => (0..4_u32).prop_map(ModePick::OddPermit),
+    ]
+}
+
+fn lease() -> impl Strategy<Value = Lease> {
+    prop_oneof![
+        8 => Just(Lease::Session),
+        8 => (1..150_u64).prop_map(|ttl_ms| Lease::Deadline { ttl_ms }),
+        3 => Just(Lease::Permanent),
+        1 => prop_oneof![Just(0), Just(u64::MAX)].prop_map(|ttl_ms| Lease::Deadline { ttl_ms }),
+    ]
+}
+
+fn wait() -> impl Strategy<Value = Wait> {
+    prop_oneof![
+        60 => Just(Wait::Try),
+        200 => (0..200_u64).prop_map(|ms| Wait::For { ms }),
+        1 => Just(Wait::For { ms: u64::MAX }),
+        80 => Just(Wait::Forever),
+    ]
+}
+
+fn door() -> impl Strategy<Value = Door> {
+    prop_oneof![
+        4 => Just(Door::Native),
+        3 => Just(Door::Redis),
+        1 => Just(Door::ZooKeeper),
+        1 => Just(Door::Cql),
+    ]
+}
+
+fn claims() -> impl Strategy<Value = Vec<ClaimPick>> {
+    let claim = prop_oneof![
+        14 => pick().prop_map(ClaimPick::Held),
+        1 => any::<u8>().prop_map(ClaimPick::Any),
+    ];
+    prop_oneof![1 => Just(Vec::new()), 1 => vec(claim, 0..4)]
+}
+
+fn ticket() -> impl Strategy<Value = TicketPick> {
+    prop_oneof![
+        20 => pick().prop_map(TicketPick::Fit),
+        3 => pick().prop_map(TicketPick::ByName),
+        3 => pick().prop_map(TicketPick::Any),
+        1 => (pick(), pick()).prop_map(|(ticket, name)| TicketPick::OtherName(ticket, name)),
+    ]
+}
+
+fn proof() -> impl Strategy<Value = ProofPick> {
+    prop_oneof![
+        20 => Just(ProofPick::Right),
+        3 => Just(ProofPick::OfSession),
+        2 => Just(ProofPick::Wrong),
+        2 => Just(ProofPick::Label),
+    ]
+}
+
+fn fence() -> impl Strategy<Value = FencePick> {
+    prop_oneof![
+        6 => pick().prop_map(FencePick::Drawn),
+        4 => Just(FencePick::Newest),
+        1 => (0..3_u8).prop_map(FencePick::Never),
+    ]
+}
+
+fn request() -> impl Strategy<Value = RequestPick> {
+    prop_oneof![
+        20 => Just(RequestPick::None),
+        20 => (0..6_u8).prop_map(|needed| RequestPick::Usual { needed }),
+        1 => (pick(), fault())
+            .prop_map(|(session, fault)| RequestPick::InSession { session, fault }),
+        1 => Just(RequestPick::Alone),
+    ]
+}
+
+fn fault() -> impl Strategy<Value = RequestFault> {
+    prop_oneof![
+        Just(RequestFault::None),
+        Just(RequestFault::BelowLowest),
+        Just(RequestFault::WrongSecret),
+    ]
+}
+
+fn from() -> impl Strategy<Value = FromPick> {
+    prop_oneof![
+        40 => Just(FromPick::None),
+        10 => pick().prop_map(FromPick::Next),
+        1 => pick().prop_map(FromPick::Again),
+        1 => pick().prop_map(FromPick::Gap),
+        1 => pick().prop_map(FromPick::Any),
+    ]
+}

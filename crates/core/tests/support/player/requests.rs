@@ -1,0 +1,136 @@
+//! Request ids and the running numbers of nodes.
+
+use super::super::moves::{FromPick, Pick, RequestFault, RequestPick};
+use super::commands::WRONG;
+use super::{KnownSession, Player};
+use holdfast_core::{
+    Command, Numbered, Proposal, Request, RequestId, RequestKey, SessionId, SessionKind,
+    SessionRef, State, Target,
+};
+
+impl Player {
+    /// The running number of a node, right or wrong.
+    pub(super) fn numbered(&self, pick: FromPick) -> Option<Numbered> {
+        let of_node = |pick: Pick| {
+            let nodes: Vec<&KnownSession> =
+                self.living().filter(|session| session.kind == SessionKind::Node).collect();
+            pick.of(&nodes).map(|node| (node.owner.id, node.number))
+        };
+        let (session, number) = match pick {
+            FromPick::None => return None,
+            FromPick::Next(pick) => of_node(pick).map(|(id, last)| (id, last + 1))?,
+            FromPick::Again(pick) => of_node(pick)?,
+            FromPick::Gap(pick) => of_node(pick).map(|(id, last)| (id, last + 2))?,
+            FromPick::Any(pick) => {
+                pick.of(&self.sessions).map(|known| (known.owner.id, known.number + 1))?
+            }
+        };
+        Some(Numbered { session, number })
+    }
+
+    pub(super) fn request(
+        &mut self,
+        pick: RequestPick,
+        command: &Command,
+        state: &State,
+    ) -> Option<Request> {
+        match pick {
+            RequestPick::None => None,
+            RequestPick::Usual { needed } => self.usual_request(needed, command, state),
+            RequestPick::InSession { session, fault } => {
+                let id = session.of(&self.sessions)?.owner.id;
+                self.in_session(id, 2, fault)
+            }
+            RequestPick::Alone => Some(self.alone()),
+        }
+    }
+
+    /// The kind of request id that goes with a command.
+    fn usual_request(&mut self, needed: u8, command: &Command, state: &State) -> Option<Request> {
+        let session_of = |target: &Target| state.ticket_view(target.token?)?.session;
+        let (session, draws) = match command {
+            Command::Tick(_)
+            | Command::OpenSession(_)
+            | Command::CloseSession(_)
+            | Command::ExpireSession { .. }
+            | Command::Outcome(_) => return None,
+            Command::Acquire(acquire) => (acquire.session.map(|session| session.id), true),
+            Command::Upgrade { target, .. } => (session_of(target), true),
+            Command::Release { target, .. }
+            | Command::Cancel { target, .. }
+            | Command::Renew { target, .. }
+            | Command::Persist { target, .. }
+            | Command::Note { target, .. }
+            | Command::Recovered { target, .. }
+            | Command::Downgrade { target, .. } => (session_of(target), false),
+            Command::Revoke(_)
+            | Command::Force { .. }
+            | Command::Put { .. }
+            | Command::Raise { .. } => (None, false),
+        };
+        let living = |id: &SessionId| self.living().any(|known| known.owner.id == *id);
+        match session.filter(living) {
+            None if draws => Some(self.alone()),
+            None => {
+                let any = self.living().next()?.owner.id;
+                self.in_session(any, needed, RequestFault::None)
+            }
+            Some(session) => self.in_session(session, needed, RequestFault::None),
+        }
+    }
+
+    fn in_session(&mut self, id: SessionId, needed: u8, fault: RequestFault) -> Option<Request> {
+        let known = self.sessions.iter_mut().find(|known| known.owner.id == id)?;
+        known.requested += 1;
+        let lowest = match fault {
+            RequestFault::BelowLowest => known.requested + 1,
+            _ => known.requested.saturating_sub(u64::from(needed)).max(1),
+        };
+        let secret = match fault {
+            RequestFault::WrongSecret => WRONG,
+            _ => known.owner.secret,
+        };
+        Some(Request::InSession {
+            session: SessionRef { id, secret },
+            id: RequestId::new(known.requested)?,
+            lowest: RequestId::new(lowest)?,
+        })
+    }
+
+    /// A request id without a session that was not used before.
+    fn alone(&mut self) -> Request {
+        self.keys_drawn += 1;
+        Request::Alone(key(self.keys_drawn))
+    }
+
+    /// An earlier request once more, with what came before it forgotten or not.
+    pub(super) fn again(&self, pick: Pick, forget: bool) -> Option<Proposal> {
+        let mut again = pick.of(&self.requests)?.clone();
+        if let Some(Request::InSession { id, lowest, .. }) = &mut again.request
+            && forget
+        {
+            *lowest = *id;
+        }
+        Some(again)
+    }
+
+    /// A request that was sent, or the one that will be sent next.
+    pub(super) fn known_request(&self, pick: Pick, unseen: bool) -> Option<Request> {
+        if !unseen {
+            return pick.of(&self.requests)?.request.clone();
+        }
+        let living: Vec<&KnownSession> = self.living().collect();
+        match pick.of(&living) {
+            Some(known) if pick.0.is_multiple_of(2) => Some(Request::InSession {
+                session: known.owner,
+                id: RequestId::new(known.requested + 1)?,
+                lowest: RequestId::new(known.requested.max(1))?,
+            }),
+            _ => Some(Request::Alone(key(self.keys_drawn + 1))),
+        }
+    }
+}
+
+fn key(number: u64) -> RequestKey {
+    RequestKey::parse(format!("request-key-{number:08}")).expect("long enough")
+}

@@ -1,0 +1,340 @@
+//! What must hold over a whole run, judged only by what clients see: commands, answers, effects.
+//!
+//! This knows nothing of how the core or the model decide. It would judge any lock service.
+
+mod effects;
+
+use super::run::Wrong;
+use holdfast_core::{
+    Answer, Command, Effect, Fence, How, Lease, Limits, LockName, Mode, Numbered, Proof, Proposal,
+    Request, Secret, SessionId, SessionRef, Standing, Taken, Target, Term, Token, Wait,
+};
+use std::collections::BTreeMap;
+
+/// A ticket as its owner sees it.
+#[derive(Debug, Clone)]
+struct Seen {
+    names: Vec<LockName>,
+    session: Option<SessionId>,
+    secret: Option<Secret>,
+    lease: Lease,
+    held: bool,
+    /// Before this moment neither its wait nor its deadline may end it.
+    not_before_ms: u64,
+}
+
+/// A line as a watcher sees it.
+#[derive(Debug, Default)]
+struct Line {
+    holders: Vec<(Token, Mode)>,
+    waiters: Vec<Token>,
+    /// The highest token granted so far.
+    highest: Option<Token>,
+    /// The last ending of a holder, if it was a death.
+    died_last: Option<Token>,
+    delayed_until_ms: u64,
+}
+
+/// A mark "needs recovery", which the next holder must hear of.
+#[derive(Debug)]
+struct Mark {
+    name: LockName,
+    /// The first that died. Several if the older ones may have been forgotten in between.
+    first: Vec<Token>,
+    /// When the last one died.
+    at_ms: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Promises {
+    limits: Limits,
+    now_ms: u64,
+    term: Term,
+    /// The highest number seen.
+    counter: u64,
+    tickets: BTreeMap<Token, Seen>,
+    /// When tickets ended.
+    over: BTreeMap<Token, u64>,
+    lines: BTreeMap<LockName, Line>,
+    /// Those that no holder has taken away, the oldest first. Some may be forgotten by now.
+    marks: Vec<Mark>,
+    sessions: BTreeMap<SessionId, (Secret, Option<How>)>,
+    numbers: BTreeMap<SessionId, u64>,
+    /// Requests that were answered, with the ticket that they drew.
+    answered: Vec<(Request, Option<Token>)>,
+    fences: BTreeMap<LockName, (Token, Token)>,
+}
+
+impl Promises {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            now_ms: 0,
+            term: Term::default(),
+            counter: 0,
+            tickets: BTreeMap::new(),
+            over: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            marks: Vec::new(),
+            sessions: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            answered: Vec::new(),
+            fences: BTreeMap::new(),
+        }
+    }
+
+    /// Judges one command by what came of it.
+    pub(crate) fn check(
+        &mut self,
+        proposal: &Proposal,
+        taken: &Taken,
+        effects: &[Effect],
+    ) -> Result<(), Wrong> {
+        if let Some(from) = proposal.from {
+            self.check_number(from, taken)?;
+        }
+        let Taken::Answered(answer) = taken else {
+            return must(effects.is_empty(), "one effect", || {
+                "effects of what was not taken".into()
+            });
+        };
+        if let Command::Tick(tick) = &proposal.command
+            && answer.is_ok()
+        {
+            self.now_ms = self.now_ms.saturating_add(tick.elapsed_ms);
+            self.term = tick.term;
+        }
+        let retry = self.known_request(proposal);
+        if let Ok(answer) = answer {
+            self.check_asker(proposal)?;
+            self.check_answer(proposal, answer, retry)?;
+        } else {
+            must(effects.is_empty(), "refusals", || "effects of a refused command".into())?;
+        }
+        if retry {
+            must(effects.is_empty(), "one effect", || "a retry had effects".into())?;
+        }
+        for effect in effects {
+            self.check_effect(proposal, effect)?;
+        }
+        Ok(())
+    }
+
+    /// A node's proposals are taken once and in order.
+    fn check_number(&mut self, from: Numbered, taken: &Taken) -> Result<(), Wrong> {
+        let gone = self.ended(from.session).is_some();
+        let last = self.numbers.entry(from.session).or_default();
+        let right = match taken {
+            Taken::Answered(_) => from.number == *last + 1 && !gone,
+            Taken::Seen => from.number <= *last,
+            Taken::TooSoon => from.number > *last + 1,
+            Taken::NodeGone => true,
+        };
+        if matches!(taken, Taken::Answered(_)) {
+            *last = from.number;
+        }
+        must(right, "numbered proposals", || format!("{from:?} was {taken:?}"))
+    }
+
+    /// A session that ended takes no request, also while its tickets are still being ended.
+    fn check_asker(&self, proposal: &Proposal) -> Result<(), Wrong> {
+        let of_request = match &proposal.request {
+            Some(Request::InSession { session, .. }) => Some(session.id),
+            _ => None,
+        };
+        let of_ticket = match &proposal.command {
+            Command::Acquire(acquire) => acquire.session.map(|session| session.id),
+            _ => None,
+        };
+        for session in [of_request, of_ticket].into_iter().flatten() {
+            let lives = self.ended(session).is_none();
+            // A ticket may have outlived it, and be found again by its own request id.
+            let again = matches!(proposal.request, Some(Request::Alone(_)));
+            must(lives || again, "sessions", || format!("session {session} ended, and asked"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a request was answered before and its answer can't have been forgotten since.
+    fn known_request(&self, proposal: &Proposal) -> bool {
+        let Some(request) = &proposal.request else { return false };
+        self.answered.iter().rev().any(|(known, drew)| match (known, request) {
+            (Request::Alone(known), Request::Alone(key)) => {
+                let over_ms = drew.and_then(|token| self.over.get(&token).copied());
+                let kept = over_ms.is_none_or(|over_ms| {
+                    over_ms.saturating_add(self.limits.request_alone_kept_ms) > self.now_ms
+                });
+                known == key && drew.is_some() && kept
+            }
+            (
+                Request::InSession { session: known, id: known_id, .. },
+                Request::InSession { session, id, .. },
+            ) => known.id == session.id && known_id == id,
+            _ => false,
+        })
+    }
+
+    fn check_answer(
+        &mut self,
+        proposal: &Proposal,
+        answer: &Answer,
+        retry: bool,
+    ) -> Result<(), Wrong> {
+        let drew = match answer {
+            Answer::Standing(Standing::Waiting { token, .. } | Standing::Over { token, .. }) => {
+                Some(*token)
+            }
+            Answer::Standing(Standing::Held(grant)) => Some(grant.token),
+            _ => None,
+        };
+        if let Command::Acquire(_) | Command::Upgrade { .. } = proposal.command
+            && let Some(token) = drew
+        {
+            self.check_drawn(proposal, token, retry)?;
+            if let Answer::Standing(Standing::Held(grant)) = answer {
+                let held = self.tickets.get(&token).is_none_or(|seen| seen.held) || !retry;
+                must(held && !self.over.contains_key(&token), "certain outcome", || {
+                    format!("{grant:?} is not held")
+                })?;
+            }
+        }
+        if let Some(request) = &proposal.request
+            && !retry
+        {
+            self.answered.push((request.clone(), drew));
+        }
+        if retry {
+            return Ok(());
+        }
+        match (answer, &proposal.command) {
+            (Answer::SessionOpened(id), Command::OpenSession(open)) => {
+                let before = self.sessions.insert(*id, (open.secret, None));
+                must(before.is_none(), "sessions", || format!("session {id} was drawn twice"))
+            }
+            (
+                Answer::Renewed { token, due_ms },
+                Command::Renew { .. } | Command::Persist { .. },
+            ) => {
+                let Some(seen) = self.tickets.get_mut(token) else { return Ok(()) };
+                seen.lease = due_ms.map_or(Lease::Permanent, |_| Lease::Deadline { ttl_ms: 0 });
+                seen.not_before_ms = due_ms.unwrap_or(u64::MAX);
+                if let Command::Renew { ttl_ms, .. } = proposal.command {
+                    let right_ms = self.now_ms.saturating_add(ttl_ms);
+                    let right = due_ms.unwrap_or(u64::MAX) >= right_ms;
+                    return must(right, "leases", || format!("renewed to {due_ms:?} too early"));
+                }
+                Ok(())
+            }
+            (Answer::Passed(fence), command) => self.check_fence(command, fence),
+            _ => Ok(()),
+        }
+    }
+
+    /// A request draws one number, and nobody draws it again.
+    fn check_drawn(&mut self, proposal: &Proposal, token: Token, retry: bool) -> Result<(), Wrong> {
+        let drew = |(known, drew): &(Request, Option<Token>)| {
+            same_request(known, proposal.request.as_ref()).then_some(*drew)?
+        };
+        let before = self.answered.iter().rev().find_map(drew);
+        // A request may also be remembered for longer than it must be.
+        if retry || before == Some(token) {
+            return must(before == Some(token), "one effect", || {
+                format!("a retry drew {token}, the request had drawn {before:?}")
+            });
+        }
+        must(token.0 > self.counter, "numbers rise", || {
+            format!("{token} was drawn after {}", self.counter)
+        })?;
+        self.counter = token.0;
+        let seen = match &proposal.command {
+            Command::Acquire(acquire) => Seen {
+                names: acquire.names.clone(),
+                session: acquire.session.map(|session| session.id),
+                secret: acquire.secret,
+                lease: acquire.lease,
+                held: false,
+                not_before_ms: 0,
+            },
+            Command::Upgrade { target, .. } => match self.seen_target(target) {
+                Some((_, shared)) => Seen {
+                    held: false,
+                    // Who outlived its session has none that could end the wait.
+                    session: shared.session.filter(|session| self.ended(*session).is_none()),
+                    ..shared.clone()
+                },
+                None => return Ok(()),
+            },
+            _ => return Ok(()),
+        };
+        let wait = match &proposal.command {
+            Command::Acquire(acquire) => acquire.wait,
+            Command::Upgrade { wait, .. } => *wait,
+            _ => Wait::Try,
+        };
+        let not_before_ms = match wait {
+            Wait::For { ms } => self.now_ms.saturating_add(ms),
+            Wait::Try | Wait::Forever => u64::MAX,
+        };
+        for name in &seen.names {
+            self.lines.entry(name.clone()).or_default().waiters.push(token);
+        }
+        self.tickets.insert(token, Seen { not_before_ms, ..seen });
+        Ok(())
+    }
+
+    /// The ticket that a target means.
+    fn seen_target(&self, target: &Target) -> Option<(Token, &Seen)> {
+        let only = || match self.lines.get(&target.name)?.holders.as_slice() {
+            [(token, _)] => Some(*token),
+            _ => None,
+        };
+        let token = target.token.or_else(only)?;
+        Some((token, self.tickets.get(&token)?))
+    }
+
+    /// Whether a proof is worth anything for a ticket.
+    fn proves(&self, seen: &Seen, proof: &Proof) -> bool {
+        match proof {
+            Proof::Secret(secret) => {
+                let of_session = seen.session.and_then(|id| self.sessions.get(&id));
+                seen.secret == Some(*secret) || of_session.is_some_and(|(own, _)| own == secret)
+            }
+            Proof::Label(_) => seen.secret.is_none(),
+        }
+    }
+
+    /// What has passed a fence is not older than what it conflicts with.
+    fn check_fence(&mut self, command: &Command, fence: &Fence) -> Result<(), Wrong> {
+        let (Command::Put { key, token, mode, .. } | Command::Raise { key, token, mode }) = command
+        else {
+            return Ok(());
+        };
+        let (exclusive, any) = self.fences.entry(key.clone()).or_insert((Token(0), Token(0)));
+        let floor = if *mode == Mode::Shared { *exclusive } else { *any };
+        let right = *token >= floor;
+        *any = fence.highest.max(*any);
+        *exclusive = fence.highest_exclusive.max(*exclusive);
+        must(right, "the fence", || format!("{token} passed after {floor}"))
+    }
+
+    /// How a session ended, if it did.
+    fn ended(&self, session: SessionId) -> Option<How> {
+        self.sessions.get(&session)?.1
+    }
+}
+
+fn same_request(known: &Request, other: Option<&Request>) -> bool {
+    match (known, other) {
+        (Request::Alone(known), Some(Request::Alone(key))) => known == key,
+        (
+            Request::InSession { session: SessionRef { id: known, .. }, id: known_id, .. },
+            Some(Request::InSession { session, id, .. }),
+        ) => *known == session.id && known_id == id,
+        _ => false,
+    }
+}
+
+/// The promise with this name is broken unless `right`.
+fn must(right: bool, promise: &'static str, what: impl FnOnce() -> String) -> Result<(), Wrong> {
+    if right { Ok(()) } else { Err(Wrong { check: promise, what: what() }) }
+}
