@@ -32,7 +32,10 @@ fn the_tour_happens_as_written() {
     let told = String::from_utf8(output.stdout).unwrap();
     let mut rest = told.lines();
     for line in said {
-        assert!(rest.any(|told| told == line), "the tour says `{line}`, but this happened:\n{told}");
+        assert!(
+            rest.any(|told| told == line),
+            "the tour says `{line}`, but this happened:\n{told}"
+        );
     }
     assert!(!told.contains("error:"), "{told}");
     assert!(told.contains("would close a circle"), "{told}");

@@ -3,6 +3,7 @@
 use crate::batch::{Batch, Item};
 use crate::cluster::{Change, LEVEL, REPORT_EVERY, Report, mix};
 use crate::lead::member_step;
+use crate::mistakes::NodeMistake;
 use crate::node::{Node, Output, Reply, too_old};
 use crate::types::{EntryKind, LogEntry};
 use holdfast_core::{Answer, Command, Effect, Proposal, Taken, Term, Tick};
@@ -31,7 +32,7 @@ impl Node {
             self.report(entry.at.index);
         }
         self.settle_change(out);
-        out.push(Output::Applied { at: entry.at, effects });
+        out.push(Output::Applied { at: entry.at, effects, digest: self.cluster.digest });
     }
 
     fn apply_batch(
@@ -89,7 +90,8 @@ impl Node {
         let Taken::Answered(answer) = taken else { return };
         if let (Some((secret, ttl_ms)), Ok(Answer::SessionOpened(id))) = (opened, &answer) {
             if let Some(leading) = &mut self.leading {
-                leading.pulse.open(*id, ttl_ms, self.seen_ms);
+                let halves = if self.mistakes.makes(NodeMistake::HalfTtl) { 2 } else { 1 };
+                leading.pulse.open(*id, ttl_ms / halves, self.seen_ms);
             }
             if self.own.opened(secret, *id) && self.knows_other_level() {
                 self.own.add_loose(Item::Level { node: self.id, level: LEVEL });

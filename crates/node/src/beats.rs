@@ -1,6 +1,7 @@
 //! Heartbeats of sessions: gathered at every node, confirmed by the leader, never logged.
 
 use crate::message::{PeerMessage, Say};
+use crate::mistakes::NodeMistake;
 use crate::node::{Ask, Node, Output, Reply};
 use crate::own::NODE_TTL_MS;
 use crate::rounds::Waiter;
@@ -66,7 +67,7 @@ impl Node {
         let own = self.own.may_beat(self.seen_ms);
         let Some((round, sessions)) = self.beats.begin(own, self.seen_ms) else { return };
         if leader == self.id {
-            self.hear_beats(self.id, round, sessions);
+            self.hear_beats(self.id, round, sessions, out);
         } else {
             let message = PeerMessage(Say::Beats { round, sessions });
             out.push(Output::Send { to: leader, message });
@@ -75,11 +76,20 @@ impl Node {
 
     /// The leader notes that sessions live. It says so only once a majority has confirmed it as
     /// leader, in a round begun after this.
-    pub(crate) fn hear_beats(&mut self, from: NodeId, round: u64, sessions: Vec<SessionRef>) {
+    pub(crate) fn hear_beats(
+        &mut self,
+        from: NodeId,
+        round: u64,
+        sessions: Vec<SessionRef>,
+        out: &mut Vec<Output>,
+    ) {
         let now_ms = self.seen_ms;
         let Some(leading) = &mut self.leading else { return };
         for session in &sessions {
             leading.pulse.beat(session.id, now_ms);
+        }
+        if self.mistakes.makes(NodeMistake::ConfirmAlone) {
+            return self.confirm_beats(from, round, &sessions, out);
         }
         self.rounds.add(Waiter::Beats { from, round, sessions });
     }
@@ -97,8 +107,10 @@ impl Node {
         let (alive, gone): (Vec<SessionRef>, Vec<SessionRef>) =
             sessions.iter().partition(|s| lives(s));
         // Once its end is proposed, a session hears nothing more until that is decided.
-        let alive =
-            alive.iter().map(|session| session.id).filter(|id| !leading.pulse.is_ending(*id));
+        let tells = |id: &SessionId| {
+            !leading.pulse.is_ending(*id) || self.mistakes.makes(NodeMistake::ConfirmEnding)
+        };
+        let alive = alive.iter().map(|session| session.id).filter(tells);
         let alive: Vec<SessionId> = alive.collect();
         let gone: Vec<SessionId> = gone.iter().map(|session| session.id).collect();
         if from == self.id {

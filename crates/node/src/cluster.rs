@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 /// new way.
 pub const LEVEL: u16 = 1;
 
+/// Written first wherever the members are kept.
+const VERSION: u8 = 1;
+
 /// Every so many entries the nodes compare what they computed.
 pub(crate) const REPORT_EVERY: u64 = 1_024;
 
@@ -67,6 +70,17 @@ impl Cluster {
     pub fn begin(voters: impl IntoIterator<Item = (NodeId, String)>) -> Self {
         let member = |(id, address)| (id, Member { address, votes: true, level: LEVEL });
         Self { members: voters.into_iter().map(member).collect(), level: LEVEL, ..Self::default() }
+    }
+
+    /// As it stands in a snapshot.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        // Writing to a growing buffer fails only for types that postcard can't write at all.
+        postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (version, rest) = bytes.split_first()?;
+        (*version == VERSION).then(|| postcard::from_bytes(rest).ok())?
     }
 
     /// The members by id.

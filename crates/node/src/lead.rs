@@ -3,10 +3,11 @@
 use crate::batch::{BATCH_BYTES_MAX, Batch, Item, item_bytes};
 use crate::cluster::Change;
 use crate::consensus::MemberStep;
+use crate::mistakes::NodeMistake;
 use crate::node::{Ask, Node, Output, Reply};
 use crate::pulse::Pulse;
 use crate::types::Position;
-use holdfast_core::{Command, Proposal, Term};
+use holdfast_core::{Command, Proposal, SessionId, Term};
 use std::collections::VecDeque;
 
 /// Bytes that a leader gathers; what comes beyond is dropped and sent again by its node.
@@ -42,12 +43,25 @@ impl Node {
         self.rounds.drop_beats();
         self.leading = leads.map(|term| Leading {
             term,
-            pulse: Pulse::begin(self.state.session_ttls(), self.seen_ms),
+            pulse: Pulse::begin(self.ttls(), self.seen_ms),
             gathered: VecDeque::new(),
             gathered_bytes: 0,
             told_ms: self.seen_ms,
             appended: self.consensus.last_index(),
         });
+    }
+
+    /// How long each session may be silent, from now on.
+    fn ttls(&self) -> impl Iterator<Item = (SessionId, u64)> {
+        let divide = match (
+            self.mistakes.makes(NodeMistake::NoGrace),
+            self.mistakes.makes(NodeMistake::HalfTtl),
+        ) {
+            (true, _) => 50,
+            (false, true) => 2,
+            (false, false) => 1,
+        };
+        self.state.session_ttls().map(move |(id, ttl_ms)| (id, ttl_ms / divide))
     }
 
     /// Takes items for the next entry.
@@ -92,7 +106,8 @@ impl Node {
         if items.is_empty() && !(due && applied) {
             return;
         }
-        let elapsed_ms = self.seen_ms - leading.told_ms;
+        let faster = if self.mistakes.makes(NodeMistake::DoubleTime) { 2 } else { 1 };
+        let elapsed_ms = (self.seen_ms - leading.told_ms) * faster;
         let batch = Batch { elapsed_ms, wall_ms: self.wall_ms, items };
         if self.consensus.propose(batch.encode()) {
             leading.told_ms = self.seen_ms;

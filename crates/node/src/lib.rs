@@ -21,8 +21,10 @@ mod batch;
 mod beats;
 mod cluster;
 mod consensus;
+mod disk;
 mod lead;
 mod message;
+mod mistakes;
 mod node;
 mod own;
 mod pulse;
@@ -30,7 +32,9 @@ mod rounds;
 mod types;
 
 pub use cluster::{Change, Cluster, LEVEL, Member};
+pub use disk::{NodeDisk, load, read_snapshot, write_snapshot};
 pub use message::{FRAME_BYTES_MAX, PeerMessage};
+pub use mistakes::NodeMistake;
 pub use node::{
     Ask, Boot, Busy, Config, Input, Loaded, Moment, Node, Output, Persist, Reply, SnapshotTask,
 };

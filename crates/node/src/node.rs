@@ -5,6 +5,7 @@ use crate::cluster::{Change, Cluster, LEVEL};
 use crate::consensus::{self, Consensus, ELECTION_MS, Ready, Stored, TICK_MS};
 use crate::lead::Leading;
 use crate::message::{PeerMessage, Say};
+use crate::mistakes::{Mistakes, NodeMistake};
 use crate::own::Own;
 use crate::rounds::{Rounds, Waiter};
 use crate::types::{HardState, LogEntry, NodeId, Position, RaftMessage, Voters};
@@ -174,6 +175,8 @@ pub enum Output {
         at: Position,
         /// What whoever waits or watches must hear.
         effects: Vec<Effect>,
+        /// What this node has computed up to here: the same on every node.
+        digest: u64,
     },
     /// The node jumped over entries by a snapshot: it does not know what became of its clients'
     /// tickets. Close their connections; they come back and ask.
@@ -260,6 +263,7 @@ pub struct Node {
     /// What this node computed at the last agreed indexes.
     pub(crate) digests: BTreeMap<u64, u64>,
     pub(crate) stopped: bool,
+    pub(crate) mistakes: Mistakes,
 }
 
 struct Unpersisted {
@@ -304,7 +308,21 @@ impl Node {
             changing: None,
             digests: BTreeMap::new(),
             stopped: false,
+            mistakes: Mistakes::default(),
         })
+    }
+
+    /// Plants a mistake in the core, for tests of the checks.
+    #[cfg(feature = "mistakes")]
+    pub fn plant_in_core(&mut self, mistake: holdfast_core::Mistake) {
+        self.state.plant(mistake);
+        self.mistakes.in_core = Some(mistake);
+    }
+
+    /// Plants a mistake in the node, for tests of the checks.
+    #[cfg(feature = "mistakes")]
+    pub fn plant(&mut self, mistake: NodeMistake) {
+        self.mistakes.planted = Some(mistake);
     }
 
     /// One turn of the loop: takes what happened, adds what is to be done.
@@ -422,6 +440,9 @@ impl Node {
                     self.beats.add(ask, session);
                 }
             }
+            Input::Read(ask) if self.mistakes.makes(NodeMistake::ReadAlone) => {
+                out.push(Output::Reply { ask, reply: Reply::Current });
+            }
             Input::Read(ask) => {
                 if self.rounds.len() >= ROUND_WAITERS_MAX {
                     out.push(Output::Reply { ask, reply: Reply::Busy(Busy::QueueFull) });
@@ -458,7 +479,7 @@ impl Node {
                 }
             }
             Say::Forward(items) => self.gather(items),
-            Say::Beats { round, sessions } => self.hear_beats(from, round, sessions),
+            Say::Beats { round, sessions } => self.hear_beats(from, round, sessions, out),
             Say::BeatsConfirmed { round, alive, gone } => {
                 self.beats_confirmed(round, &alive, &gone, out);
             }
@@ -466,6 +487,8 @@ impl Node {
     }
 
     fn persisted(&mut self, number: u64, out: &mut Vec<Output>) {
+        let too_early = self.mistakes.makes(NodeMistake::PersistedTooEarly);
+        let number = if too_early { u64::MAX } else { number };
         let mut last = None;
         let on_disk = |front: &Unpersisted| front.number <= number || !front.needs_disk;
         while let Some(done) = self.unpersisted.pop_front_if(|front| on_disk(front)) {
@@ -498,7 +521,9 @@ impl Node {
     }
 
     pub(crate) fn finish_rounds(&mut self, out: &mut Vec<Output>) {
-        for waiter in self.rounds.done(self.applied.index) {
+        let unapplied = self.mistakes.makes(NodeMistake::ConfirmUnapplied);
+        let applied = if unapplied { u64::MAX } else { self.applied.index };
+        for waiter in self.rounds.done(applied) {
             match waiter {
                 Waiter::Read(ask) => out.push(Output::Reply { ask, reply: Reply::Current }),
                 Waiter::Beats { from, round, sessions } => {
@@ -575,6 +600,10 @@ impl Node {
             return;
         }
         (self.state, self.cluster, self.applied) = (loaded.state, loaded.cluster, loaded.at);
+        #[cfg(feature = "mistakes")]
+        if let Some(mistake) = self.mistakes.in_core {
+            self.state.plant(mistake);
+        }
         self.bytes_since_snapshot = 0;
         self.digests.clear();
         for ask in self.own.lose_track() {

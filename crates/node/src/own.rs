@@ -2,6 +2,7 @@
 
 use crate::batch::{BATCH_BYTES_MAX, Item, item_bytes};
 use crate::message::{PeerMessage, Say};
+use crate::mistakes::NodeMistake;
 use crate::node::{Ask, Node, Output};
 use crate::types::NodeId;
 use holdfast_core::{
@@ -216,10 +217,25 @@ impl Node {
         if items.is_empty() {
             return;
         }
+        let items =
+            if self.mistakes.makes(NodeMistake::Unnumbered) { unnumbered(items) } else { items };
         if leader == self.id {
             self.gather(items);
         } else {
             out.push(Output::Send { to: leader, message: PeerMessage(Say::Forward(items)) });
         }
     }
+}
+
+/// Sends each command a second time without its number, as a forwarder that does not number
+/// would after a time-out.
+fn unnumbered(items: Vec<Item>) -> Vec<Item> {
+    let again = |item: &Item| match item {
+        Item::Propose(Proposal { from: Some(_), request: None, command }) => {
+            Some(Item::Propose(Proposal::from(command.clone())))
+        }
+        _ => None,
+    };
+    let copies: Vec<Item> = items.iter().filter_map(again).collect();
+    items.into_iter().chain(copies).collect()
 }

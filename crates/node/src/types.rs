@@ -89,6 +89,11 @@ impl RaftMessage {
         NodeId(self.from)
     }
 
+    /// Where the snapshot stands that it offers.
+    pub fn snapshot_at(&self) -> Option<Position> {
+        self.snapshot.as_ref().map(|(at, _)| *at)
+    }
+
     /// The entries that it carries.
     pub fn entries(&self) -> &[LogEntry] {
         &self.entries

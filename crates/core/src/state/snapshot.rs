@@ -12,7 +12,7 @@ use crate::effect::After;
 use crate::history::{Event, History};
 use crate::ids::{RequestId, Secret, SessionId, Token};
 use crate::limits::Limits;
-use crate::store::{Slab, Slot};
+use crate::store::{Index, Slab, Slot};
 use crate::text::{Label, LockName, Note, RequestKey};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -266,7 +266,7 @@ struct Loader {
     head: Head,
     seen: Records,
     pasts: BTreeMap<LockName, Past>,
-    tickets: BTreeMap<Token, TicketRecord>,
+    tickets: Vec<TicketRecord>,
     sessions: Slab<Session>,
     alone: Slab<Alone>,
     register: Slab<Register>,
@@ -279,7 +279,7 @@ impl Loader {
             head,
             seen: Records::default(),
             pasts: BTreeMap::new(),
-            tickets: BTreeMap::new(),
+            tickets: Vec::new(),
             sessions: Slab::default(),
             alone: Slab::default(),
             register: Slab::default(),
@@ -294,7 +294,7 @@ impl Loader {
                 self.seen.pasts = self.pasts.len() as u64;
             }
             Piece::Tickets(tickets) => {
-                self.tickets.extend(tickets.into_iter().map(|ticket| (ticket.number, ticket)));
+                self.tickets.extend(tickets);
                 self.seen.tickets = self.tickets.len() as u64;
             }
             Piece::Sessions(sessions) => {
@@ -312,7 +312,7 @@ impl Loader {
     }
 
     fn finish(self) -> Result<Data, BadSnapshot> {
-        let Self { head, seen, pasts, tickets, sessions, alone, register, events } = self;
+        let Self { head, seen, pasts, mut tickets, sessions, alone, register, events } = self;
         if seen != head.records {
             return Err(BadSnapshot::Incomplete("the number of records differs"));
         }
@@ -329,13 +329,17 @@ impl Loader {
             register,
             history: History::of(events, head.events_numbered),
         };
-        let mut slots = BTreeMap::new();
+        let mut names = Index::new(0);
         for (name, past) in pasts {
-            let lock = Lock { past: Some(Box::new(past)), ..Lock::new(name.clone()) };
-            slots.insert(name, data.locks.insert(lock));
+            let slot = data.locks.insert(Lock { past: Some(Box::new(past)), ..Lock::new(name) });
+            names.insert(&data.locks, slot);
         }
-        for ticket in tickets.into_values() {
-            stand_in_line(&mut data, &mut slots, ticket)?;
+        tickets.sort_unstable_by_key(|ticket| ticket.number);
+        if tickets.windows(2).any(|pair| matches!(pair, [a, b] if a.number == b.number)) {
+            return Err(BadSnapshot::Incomplete("a ticket stands twice"));
+        }
+        for ticket in tickets {
+            stand_in_line(&mut data, &mut names, ticket)?;
         }
         data.bytes = data.weight();
         Ok(data)
@@ -352,7 +356,7 @@ fn add_all<T: Clone>(slab: &mut Slab<T>, records: Vec<T>) -> u64 {
 /// Adds a ticket to its locks; tickets come in the order of their numbers.
 fn stand_in_line(
     data: &mut Data,
-    slots: &mut BTreeMap<LockName, Slot>,
+    names: &mut Index<Lock>,
     record: TicketRecord,
 ) -> Result<(), BadSnapshot> {
     if record.number.0 > data.counter {
@@ -360,9 +364,11 @@ fn stand_in_line(
     }
     let mut locks = Vec::with_capacity(record.names.len());
     for name in &record.names {
-        let slot = *slots
-            .entry(name.clone())
-            .or_insert_with(|| data.locks.insert(Lock::new(name.clone())));
+        let slot = names.get(&data.locks, name).unwrap_or_else(|| {
+            let slot = data.locks.insert(Lock::new(name.clone()));
+            names.insert(&data.locks, slot);
+            slot
+        });
         let Some(lock) = data.locks.get_mut(slot) else { continue };
         lock.head = lock.head.or(Some(record.number));
         lock.line_len = lock.line_len.saturating_add(1);

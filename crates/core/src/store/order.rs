@@ -37,12 +37,23 @@ enum Place {
 }
 
 impl NameOrder {
+    /// The order of all these names; sorting them at once is far cheaper than one by one.
+    pub(crate) fn of<'a>(names: impl Iterator<Item = (Slot, &'a LockName)>) -> Self {
+        let mut order = Self::default();
+        let mut settled = Vec::new();
+        for (slot, name) in names {
+            order.make_place(slot);
+            order.set(slot, Place::Settled);
+            settled.push(name.clone());
+        }
+        order.settled = settled.into_iter().collect();
+        order
+    }
+
     pub(crate) fn insert(&mut self, slot: Slot, name: &LockName) {
         self.births = self.births.wrapping_add(1);
         let birth = self.births;
-        if self.places.len() <= slot.index() {
-            self.places.resize(slot.index().saturating_add(1), Place::Nowhere);
-        }
+        self.make_place(slot);
         self.set(slot, Place::Fresh { birth });
         self.fresh.push_back(Fresh { birth, slot, name: name.clone() });
         if self.fresh.len() > FRESH_MAX {
@@ -82,6 +93,12 @@ impl NameOrder {
         page.sort_unstable();
         page.truncate(limit);
         page
+    }
+
+    fn make_place(&mut self, slot: Slot) {
+        if self.places.len() <= slot.index() {
+            self.places.resize(slot.index().saturating_add(1), Place::Nowhere);
+        }
     }
 
     fn settle_oldest(&mut self) {

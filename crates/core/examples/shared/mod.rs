@@ -1,0 +1,193 @@
+//! What the measuring programs have in common: names, commands, and states of a given size.
+
+#![allow(dead_code, reason = "each program makes use of a part of it")]
+
+pub(crate) mod cases;
+
+use holdfast_core::{
+    Acquire, Answer, Command, Door, Effect, Grant, Label, Lease, Limits, LockName, Mode,
+    OpenSession, Proof, Proposal, Refusal, Request, RequestId, Secret, SessionKind, SessionRef,
+    Standing, State, Taken, Target, Term, Tick, Token, Wait,
+};
+
+/// Proves everything here: what it costs to compare does not depend on the bytes.
+pub(crate) const SECRET: Secret = Secret(*b"measured tickets");
+
+/// The lease of the plain pair.
+pub(crate) const TTL_MS: u64 = 30_000;
+
+/// Longer than any program here lets pass: what stands in the background stays there.
+pub(crate) const LONG_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// The one million of the aims.
+pub(crate) const MILLION: usize = 1_000_000;
+
+/// How many pairs fill the ring of the history, so that it drops an event for each new one, as
+/// it does for ever after.
+const WARM_UP_PAIRS: usize = 40_000;
+
+/// A state, and what is needed to go on making commands for it.
+pub(crate) struct World {
+    pub(crate) state: State,
+    pub(crate) effects: Vec<Effect>,
+    names_drawn: u32,
+}
+
+impl World {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { state: State::new(limits, 0x5eed), effects: Vec::new(), names_drawn: 0 }
+    }
+
+    /// A state that has been running for a while: the ring of the history is full.
+    pub(crate) fn warm(limits: Limits) -> Self {
+        let mut world = Self::new(limits);
+        for _ in 0..WARM_UP_PAIRS {
+            let name = world.fresh_name();
+            let token = world.grant(acquire(name.clone())).token;
+            world.run(release(name, token, SECRET));
+        }
+        world
+    }
+
+    /// A state that has been running for a while, with so many locks held.
+    pub(crate) fn with_held(locks: usize) -> Self {
+        let mut world = Self::warm(Limits::DEFAULT);
+        world.hold(locks);
+        world
+    }
+
+    /// Holds so many more locks, with deadlines spread over time.
+    pub(crate) fn hold(&mut self, locks: usize) -> Vec<(LockName, Token)> {
+        let hold = |n: usize| {
+            let name = self.fresh_name();
+            if n.is_multiple_of(1_000) {
+                self.tick(1);
+            }
+            let lease = Lease::Deadline { ttl_ms: LONG_MS };
+            let token = self.grant(Acquire { lease, ..acquire(name.clone()) }).token;
+            (name, token)
+        };
+        (0..locks).map(hold).collect()
+    }
+
+    /// A name never used before in this world, in no order.
+    pub(crate) fn fresh_name(&mut self) -> LockName {
+        let name = format!("shop/seat-{:08x}", scramble(self.names_drawn));
+        self.names_drawn += 1;
+        LockName::parse(name).unwrap()
+    }
+
+    /// Text of 16 bytes that no other call gave.
+    pub(crate) fn fresh_label(&mut self) -> Label {
+        let label = format!("host-{:011x}", scramble(self.names_drawn));
+        self.names_drawn += 1;
+        Label::parse(label).unwrap()
+    }
+
+    pub(crate) fn apply(&mut self, proposal: Proposal) -> Taken {
+        self.state.apply(proposal, &mut self.effects)
+    }
+
+    /// Applies a command and drops its effects, as if they had been sent.
+    pub(crate) fn run(&mut self, command: Command) -> Answer {
+        let taken = self.apply(command.into());
+        self.effects.clear();
+        answer(taken)
+    }
+
+    pub(crate) fn grant(&mut self, acquire: Acquire) -> Grant {
+        granted(self.run(Command::Acquire(acquire)))
+    }
+
+    /// Enters a line at its end.
+    pub(crate) fn wait(&mut self, acquire: Acquire) -> Token {
+        match self.run(Command::Acquire(acquire)) {
+            Answer::Standing(Standing::Waiting { token, .. }) => token,
+            other => panic!("must wait: {other:?}"),
+        }
+    }
+
+    pub(crate) fn tick(&mut self, elapsed_ms: u64) {
+        self.run(tick(elapsed_ms));
+    }
+
+    pub(crate) fn open_session(&mut self, label: Option<Label>) -> SessionRef {
+        let kind = SessionKind::Client;
+        let open = OpenSession { secret: SECRET, ttl_ms: TTL_MS, label, kind };
+        match self.run(Command::OpenSession(open)) {
+            Answer::SessionOpened(id) => SessionRef { id, secret: SECRET },
+            other => panic!("must open: {other:?}"),
+        }
+    }
+
+    pub(crate) fn open_sessions(&mut self, sessions: usize) -> Vec<SessionRef> {
+        (0..sessions).map(|_| self.open_session(None)).collect()
+    }
+}
+
+/// The answer of a proposal that was applied; a measurement of refusals would measure nothing.
+pub(crate) fn answer(taken: Taken) -> Answer {
+    match taken {
+        Taken::Answered(Ok(answer)) => answer,
+        Taken::Answered(Err(refusal)) => refused(&refusal),
+        other => panic!("not applied: {other:?}"),
+    }
+}
+
+fn refused(refusal: &Refusal) -> ! {
+    panic!("refused: {refusal:?}")
+}
+
+pub(crate) fn granted(answer: Answer) -> Grant {
+    match answer {
+        Answer::Standing(Standing::Held(grant)) => grant,
+        other => panic!("must be served at once: {other:?}"),
+    }
+}
+
+/// The plain acquire: one name, exclusive, with a deadline.
+pub(crate) fn acquire(name: LockName) -> Acquire {
+    Acquire {
+        names: vec![name],
+        mode: Mode::Exclusive,
+        session: None,
+        lease: Lease::Deadline { ttl_ms: TTL_MS },
+        wait: Wait::Try,
+        label: None,
+        note: None,
+        secret: Some(SECRET),
+        claims: Vec::new(),
+        lock_delay_ms: 0,
+        door: Door::Native,
+    }
+}
+
+/// An acquire that stands in line for as long as its session lives.
+pub(crate) fn acquire_in(session: SessionRef, name: LockName) -> Acquire {
+    let session = Some(session);
+    Acquire { session, lease: Lease::Session, wait: Wait::Forever, ..acquire(name) }
+}
+
+pub(crate) fn release(name: LockName, token: Token, secret: Secret) -> Command {
+    let target = Target { name, token: Some(token) };
+    Command::Release { target, proof: Proof::Secret(secret) }
+}
+
+pub(crate) fn tick(elapsed_ms: u64) -> Command {
+    Command::Tick(Tick { elapsed_ms, wall_ms: 0, term: Term(1) })
+}
+
+/// A command under a request id, from a client that has seen all answers before it.
+pub(crate) fn in_session(session: SessionRef, id: u64, command: Command) -> Proposal {
+    let id = RequestId::new(id).unwrap();
+    let request = Request::InSession { session, id, lowest: id };
+    Proposal { from: None, request: Some(request), command }
+}
+
+/// Mixes the bits of a number so that every input has an output of its own: names come in no
+/// order and never twice, and every run has the same ones.
+pub(crate) fn scramble(n: u32) -> u32 {
+    let n = (n ^ (n >> 16)).wrapping_mul(0x85eb_ca6b);
+    let n = (n ^ (n >> 13)).wrapping_mul(0xc2b2_ae35);
+    n ^ (n >> 16)
+}

@@ -1,0 +1,64 @@
+//! Planted mistakes: switches that break one rule each, so that the simulator can show that its
+//! checkers would notice. Compiled in only with the feature `mistakes`; otherwise every switch is
+//! a constant `false`.
+
+/// A rule of the node to be broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeMistake {
+    /// Confirms heartbeats without asking a majority: a stale leader keeps its clients believing.
+    ConfirmAlone,
+    /// Confirms heartbeats before everything up to the read index is applied.
+    ConfirmUnapplied,
+    /// Confirms heartbeats of a session whose end is already proposed.
+    ConfirmEnding,
+    /// Gives sessions no full TTL when it takes over as leader.
+    NoGrace,
+    /// Takes everything for durable when the first of it is.
+    PersistedTooEarly,
+    /// Calls a read current without a round.
+    ReadAlone,
+    /// Proposes without numbers.
+    Unnumbered,
+    /// Tells twice the time that passed.
+    DoubleTime,
+    /// Ends sessions after half their TTL.
+    HalfTtl,
+}
+
+impl NodeMistake {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::ConfirmAlone,
+        Self::ConfirmUnapplied,
+        Self::ConfirmEnding,
+        Self::NoGrace,
+        Self::PersistedTooEarly,
+        Self::ReadAlone,
+        Self::Unnumbered,
+        Self::DoubleTime,
+        Self::HalfTtl,
+    ];
+}
+
+/// The switches of one node.
+#[derive(Debug, Default)]
+pub(crate) struct Mistakes {
+    #[cfg(feature = "mistakes")]
+    pub(crate) planted: Option<NodeMistake>,
+    /// Planted again in every state that is loaded.
+    #[cfg(feature = "mistakes")]
+    pub(crate) in_core: Option<holdfast_core::Mistake>,
+}
+
+impl Mistakes {
+    #[cfg(feature = "mistakes")]
+    pub(crate) fn makes(&self, mistake: NodeMistake) -> bool {
+        self.planted == Some(mistake)
+    }
+
+    #[cfg(not(feature = "mistakes"))]
+    #[inline(always)]
+    pub(crate) fn makes(&self, _: NodeMistake) -> bool {
+        false
+    }
+}

@@ -1,0 +1,105 @@
+//! The checkers, one file each. Each watches the run for one promise.
+//!
+//! An entry is judged when the first node applies it; what other nodes make of it is compared
+//! with that.
+
+mod first_come;
+mod in_order;
+mod leases;
+mod linearizable;
+mod one_effect;
+mod one_holder;
+mod only_the_living;
+mod replicas_agree;
+mod tokens_rise;
+
+pub(crate) use leases::Belief;
+
+use holdfast_core::{Effect, SessionId, State, Token};
+use holdfast_node::{NodeId, Position, Reply};
+
+/// An entry as a node applied it.
+pub(crate) struct Applied<'a> {
+    pub(crate) node: NodeId,
+    pub(crate) at: Position,
+    /// What the node computed up to and with this entry.
+    pub(crate) digest: u64,
+    pub(crate) effects: &'a [Effect],
+    pub(crate) state: &'a State,
+    pub(crate) now_us: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Checks {
+    replicas_agree: replicas_agree::ReplicasAgree,
+    one_holder: one_holder::OneHolder,
+    tokens_rise: tokens_rise::TokensRise,
+    one_effect: one_effect::OneEffect,
+    leases: leases::Leases,
+    linearizable: linearizable::Linearizable,
+    in_order: in_order::InOrder,
+    only_the_living: only_the_living::OnlyTheLiving,
+}
+
+/// A promise that was broken, in words.
+pub(crate) type Violation = String;
+
+impl Checks {
+    /// An entry was applied; `beliefs` says which clients believe to hold which lock now.
+    pub(crate) fn applied(
+        &mut self,
+        applied: &Applied<'_>,
+        beliefs: &[Belief],
+    ) -> Result<(), Violation> {
+        if !self.replicas_agree.applied(applied)? {
+            return Ok(());
+        }
+        self.one_holder.applied(applied)?;
+        self.tokens_rise.applied(applied)?;
+        first_come::applied(applied)?;
+        self.one_effect.applied(applied)?;
+        self.only_the_living.applied(applied)?;
+        self.leases.applied(applied, beliefs)
+    }
+
+    /// The highest token that any client has been told of.
+    pub(crate) fn floor(&self) -> u64 {
+        self.linearizable.floor()
+    }
+
+    /// A client was told its token; `floor` was the highest told when it first asked.
+    pub(crate) fn drew(
+        &mut self,
+        client: usize,
+        token: Token,
+        floor: u64,
+    ) -> Result<(), Violation> {
+        self.linearizable.drew(client, token, floor)
+    }
+
+    /// One of two that were sent together was answered.
+    pub(crate) fn pair(
+        &mut self,
+        client: usize,
+        pair: u64,
+        second: bool,
+        reply: &Reply,
+    ) -> Result<(), Violation> {
+        self.in_order.pair(client, pair, second, reply)
+    }
+
+    /// A node said that its state is current, for a read first asked for at `floor`.
+    pub(crate) fn read(&mut self, node: NodeId, counter: u64, floor: u64) -> Result<(), Violation> {
+        self.linearizable.read(node, counter, floor)
+    }
+
+    /// A heartbeat that was sent at this time was acknowledged.
+    pub(crate) fn beat(&mut self, session: SessionId, sent_us: u64, ttl_ms: u64) {
+        self.leases.beat(session, sent_us, ttl_ms);
+    }
+
+    /// Whether this index was applied with this digest by some node.
+    pub(crate) fn last_applied(&self) -> u64 {
+        self.replicas_agree.last()
+    }
+}

@@ -1,0 +1,43 @@
+//! One at a time: an exclusive holder is alone.
+
+use super::{Applied, Violation};
+use holdfast_core::{Effect, LockName, Mode, Token};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Default)]
+pub(crate) struct OneHolder {
+    holders: BTreeMap<LockName, BTreeMap<Token, Mode>>,
+}
+
+impl OneHolder {
+    pub(crate) fn applied(&mut self, applied: &Applied<'_>) -> Result<(), Violation> {
+        for effect in applied.effects {
+            match effect {
+                Effect::Granted(grant) => {
+                    for name in grant.names.as_slice() {
+                        let holders = self.holders.entry(name.clone()).or_default();
+                        holders.insert(grant.token, grant.mode);
+                        let exclusive = holders.values().any(|mode| *mode == Mode::Exclusive);
+                        if exclusive && holders.len() > 1 {
+                            return Err(format!("one at a time: {name} is held by {holders:?}"));
+                        }
+                    }
+                }
+                Effect::Ended(ended) if ended.held => {
+                    for name in ended.names.as_slice() {
+                        let gone =
+                            self.holders.get_mut(name).and_then(|held| held.remove(&ended.token));
+                        if gone.is_none() {
+                            return Err(format!(
+                                "one at a time: {name} token {} ended unheld",
+                                ended.token
+                            ));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,277 @@
+//! One simulated machine: a node, its disk, and what a real driver would do around them.
+
+use crate::client::Sent;
+use crate::rng::Rng;
+use holdfast_core::{Limits, Secret, SessionRef};
+use holdfast_node::{
+    Ask, Boot, Change, Cluster, Config, Input, Loaded, Moment, Node, NodeDisk, NodeId, Output,
+    Persist, RaftMessage, SnapshotTask, load, read_snapshot, write_snapshot,
+};
+use holdfast_storage::{Fault, Options, SimDisk, SnapshotWriter, WriteError};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Small, so that snapshots and new segments happen within minutes.
+const SNAPSHOT_EVERY_BYTES: usize = 24 * 1024;
+const SEGMENT_BYTES: usize = 16 * 1024;
+
+/// One step a command, so that a dead session's tickets are ended over several entries.
+const LIMITS: Limits = Limits { steps_max: 1, ..Limits::DEFAULT };
+
+/// Who waits for a reply.
+#[derive(Debug, Clone)]
+pub(crate) enum Asker {
+    Client {
+        client: usize,
+        attempt: u64,
+        floor: u64,
+    },
+    /// The first or second of two that were sent together.
+    Pair {
+        client: usize,
+        pair: u64,
+        second: bool,
+    },
+    Beat {
+        client: usize,
+        session: SessionRef,
+        sent_us: u64,
+    },
+    Operator(Change),
+}
+
+pub(crate) struct Host {
+    pub(crate) id: NodeId,
+    pub(crate) disk: SimDisk,
+    pub(crate) node: Option<Node>,
+    files: Option<NodeDisk<SimDisk>>,
+    /// Counts starts: what belonged to an earlier one is void.
+    pub(crate) epoch: u64,
+    /// Its clock runs so many parts in a thousand of the true one.
+    pub(crate) rate: u64,
+    pub(crate) paused_until_us: u64,
+    pub(crate) slow_until_us: u64,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) turn_at_us: Option<u64>,
+    asks: BTreeMap<Ask, Asker>,
+    next_ask: u64,
+    to_persist: VecDeque<Persist>,
+    pub(crate) persisting: Option<u64>,
+    pub(crate) snapshot: Option<Box<SnapshotTask>>,
+    /// Nothing of it can be trusted any more.
+    pub(crate) damaged: bool,
+    pub(crate) removed: bool,
+}
+
+/// A snapshot on its way to another node.
+pub(crate) struct Parcel {
+    pub(crate) message: RaftMessage,
+    at: holdfast_storage::Position,
+    meta: Vec<u8>,
+    pieces: Vec<Vec<u8>>,
+}
+
+impl Host {
+    /// A machine with an empty disk; `begin` makes it a first member of a cluster.
+    pub(crate) fn new(id: NodeId, begin: Option<&Cluster>, rng: &mut Rng) -> Self {
+        let disk = SimDisk::new();
+        if let Some(cluster) = begin
+            && let Err(error) = NodeDisk::begin(&disk, cluster)
+        {
+            panic!("an empty disk takes a first snapshot: {error}");
+        }
+        Self {
+            id,
+            disk,
+            node: None,
+            files: None,
+            epoch: 0,
+            rate: rng.range(995, 1_006),
+            paused_until_us: 0,
+            slow_until_us: 0,
+            inputs: Vec::new(),
+            turn_at_us: None,
+            asks: BTreeMap::new(),
+            next_ask: 0,
+            to_persist: VecDeque::new(),
+            persisting: None,
+            snapshot: None,
+            damaged: false,
+            removed: false,
+        }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.node.is_some()
+    }
+
+    pub(crate) fn moment(&self, now_us: u64) -> Moment {
+        Moment { mono_ms: now_us * self.rate / 1_000_000, wall_ms: now_us / 1_000 }
+    }
+
+    /// Starts the node from what is on disk.
+    pub(crate) fn start(&mut self, rng: &mut Rng) -> Result<(), Fault> {
+        let options = Options {
+            segment_bytes: SEGMENT_BYTES,
+            zero_ahead_bytes: 4_096,
+            salt: rng.next(),
+            must_exist: false,
+        };
+        let (files, boot) = match NodeDisk::open(&self.disk, options, LIMITS, rng.next()) {
+            Ok(opened) => opened,
+            Err(fault) => {
+                self.damaged = fault.is_damage();
+                return Err(fault);
+            }
+        };
+        self.boot(files, boot, rng);
+        Ok(())
+    }
+
+    fn boot(&mut self, files: NodeDisk<SimDisk>, boot: Boot, rng: &mut Rng) {
+        let mut secret = [0; 16];
+        secret[..8].copy_from_slice(&rng.next().to_le_bytes());
+        let config = Config {
+            id: self.id,
+            rng_key: rng.next(),
+            secret: Secret(secret),
+            snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
+        };
+        match Node::new(config, boot) {
+            Ok(node) => self.node = Some(node),
+            Err(why) => panic!("node {} does not start: {why}", self.id),
+        }
+        self.files = Some(files);
+        self.epoch += 1;
+    }
+
+    /// Power fails, or only the process ends.
+    pub(crate) fn crash(&mut self, power: bool, rng: &mut Rng) {
+        self.node = None;
+        self.files = None;
+        self.inputs.clear();
+        self.asks.clear();
+        self.to_persist.clear();
+        self.persisting = None;
+        self.snapshot = None;
+        self.turn_at_us = None;
+        self.epoch += 1;
+        if power {
+            let mut state = rng.next();
+            self.disk.crash(&mut state);
+        } else {
+            self.disk.end_process();
+        }
+    }
+
+    pub(crate) fn ask(&mut self, asker: Asker, sent: Sent) {
+        self.next_ask += 1;
+        let ask = Ask(self.next_ask);
+        self.inputs.push(match sent {
+            Sent::Ask { request, command } => Input::Ask { ask, request, command },
+            Sent::Beat(session) => Input::Beat { ask, session },
+            Sent::Read => Input::Read(ask),
+            // A pair is two asks; the world takes it apart.
+            Sent::Pair { .. } => return,
+        });
+        self.asks.insert(ask, asker);
+    }
+
+    pub(crate) fn change(&mut self, change: Change) {
+        self.next_ask += 1;
+        let ask = Ask(self.next_ask);
+        self.asks.insert(ask, Asker::Operator(change.clone()));
+        self.inputs.push(Input::Change { ask, change });
+    }
+
+    pub(crate) fn asker(&mut self, ask: Ask) -> Option<Asker> {
+        self.asks.remove(&ask)
+    }
+
+    pub(crate) fn turn(&mut self, now_us: u64) -> Vec<Output> {
+        let moment = self.moment(now_us);
+        let inputs = std::mem::take(&mut self.inputs);
+        let mut out = Vec::new();
+        if let Some(node) = &mut self.node {
+            node.turn(moment, inputs, &mut out);
+        }
+        out
+    }
+
+    /// Hands something to the disk; true if it was idle and begins now.
+    pub(crate) fn persist(&mut self, persist: Persist) -> bool {
+        self.to_persist.push_back(persist);
+        self.persisting.is_none()
+    }
+
+    /// Writes all that waits; what is written is not yet durable.
+    pub(crate) fn begin_persist(&mut self) -> Result<Option<u64>, WriteError> {
+        let Some(files) = &mut self.files else { return Ok(None) };
+        while let Some(persist) = self.to_persist.pop_front() {
+            files.write(&persist)?;
+            self.persisting = Some(persist.number);
+        }
+        Ok(self.persisting)
+    }
+
+    pub(crate) fn end_persist(&mut self) -> Result<Option<u64>, Fault> {
+        if let Some(files) = &mut self.files {
+            files.sync()?;
+        }
+        Ok(self.persisting.take())
+    }
+
+    /// What the log says when it has been quiet for a while.
+    pub(crate) fn vouch(&mut self) {
+        if self.persisting.is_none()
+            && let Some(files) = &mut self.files
+        {
+            let _ = files.vouch();
+        }
+    }
+
+    pub(crate) fn compact(&mut self, at: holdfast_node::Position) {
+        if let Some(files) = &mut self.files {
+            let _ = files.compact(at);
+        }
+    }
+
+    pub(crate) fn write_snapshot(&mut self) {
+        let Some(task) = self.snapshot.take() else { return };
+        self.inputs.push(match write_snapshot(&self.disk, &task) {
+            Ok(()) => Input::SnapshotWritten(task.at),
+            Err(_) => Input::SnapshotNotWritten,
+        });
+    }
+
+    /// The last snapshot, if it is the one that the message offers.
+    pub(crate) fn parcel(&self, message: RaftMessage) -> Option<Parcel> {
+        let reader = read_snapshot(&self.disk).ok()??;
+        let at = reader.position();
+        let offered = message.snapshot_at()?;
+        let pieces = reader.pieces().collect::<Result<Vec<_>, _>>().ok()?;
+        let same = (at.index, at.term) == (offered.index, offered.term);
+        same.then(|| Parcel { message, at, meta: reader.meta().to_vec(), pieces })
+    }
+
+    /// Writes a snapshot that came in and hands it to the node.
+    pub(crate) fn receive(&mut self, parcel: Parcel, rng: &mut Rng) -> bool {
+        let newer =
+            read_snapshot(&self.disk).ok().flatten().is_some_and(|r| r.position() >= parcel.at);
+        if self.node.is_none() || newer || self.snapshot.is_some() {
+            return false;
+        }
+        let Some(loaded) = self.unpack(&parcel, rng) else { return false };
+        let loaded = Box::new(loaded);
+        self.inputs.push(Input::SnapshotReceived { message: parcel.message, loaded });
+        true
+    }
+
+    fn unpack(&mut self, parcel: &Parcel, rng: &mut Rng) -> Option<Loaded> {
+        let mut writer = SnapshotWriter::begin(&self.disk, parcel.at, &parcel.meta).ok()?;
+        for (piece, number) in parcel.pieces.iter().zip(0..) {
+            writer.piece(number, piece).ok()?;
+        }
+        writer.finish().ok()?;
+        load(&read_snapshot(&self.disk).ok()??, LIMITS, rng.next()).ok()
+    }
+}

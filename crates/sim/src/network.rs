@@ -1,0 +1,83 @@
+//! The virtual network: who reaches whom, how late, how often, how surely.
+
+use crate::rng::Rng;
+use holdfast_node::NodeId;
+use std::collections::BTreeSet;
+
+/// How a link behaves when nothing else is said.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Weather {
+    pub(crate) lost_per_mille: u64,
+    pub(crate) doubled_per_mille: u64,
+    /// So often a message takes up to `late_ms_max` instead of the usual half millisecond: later
+    /// ones overtake it.
+    pub(crate) late_per_mille: u64,
+    pub(crate) late_ms_max: u64,
+}
+
+impl Weather {
+    pub(crate) const FINE: Self =
+        Self { lost_per_mille: 0, doubled_per_mille: 0, late_per_mille: 0, late_ms_max: 0 };
+}
+
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub(crate) weather: Weather,
+    /// Links that carry nothing, each in one direction.
+    cut: BTreeSet<(NodeId, NodeId)>,
+}
+
+impl Network {
+    pub(crate) fn new() -> Self {
+        Self { weather: Weather::FINE, cut: BTreeSet::new() }
+    }
+
+    /// After how many microseconds each copy of a message arrives.
+    pub(crate) fn arrivals_us(&self, rng: &mut Rng, from: NodeId, to: NodeId) -> Vec<u64> {
+        if self.cut.contains(&(from, to)) || rng.per_mille(self.weather.lost_per_mille) {
+            return Vec::new();
+        }
+        let copies = if rng.per_mille(self.weather.doubled_per_mille) { 2 } else { 1 };
+        (0..copies).map(|_| self.delay_us(rng)).collect()
+    }
+
+    pub(crate) fn delay_us(&self, rng: &mut Rng) -> u64 {
+        if rng.per_mille(self.weather.late_per_mille) {
+            rng.range(1_000, self.weather.late_ms_max * 1_000 + 2_000)
+        } else {
+            rng.range(100, 600)
+        }
+    }
+
+    pub(crate) fn reaches(&self, from: NodeId, to: NodeId) -> bool {
+        !self.cut.contains(&(from, to))
+    }
+
+    pub(crate) fn heal(&mut self) {
+        self.cut.clear();
+    }
+
+    /// Cuts some off from all others, in both directions or only one.
+    pub(crate) fn cut_off(&mut self, some: &[NodeId], all: &[NodeId], one_way: bool) {
+        for inside in some {
+            for outside in all.iter().filter(|id| !some.contains(id)) {
+                self.cut.insert((*inside, *outside));
+                if !one_way {
+                    self.cut.insert((*outside, *inside));
+                }
+            }
+        }
+    }
+
+    /// Two sides that only one node reaches both of.
+    pub(crate) fn bridge(&mut self, bridge: NodeId, all: &[NodeId]) {
+        let others: Vec<NodeId> = all.iter().copied().filter(|id| *id != bridge).collect();
+        let (left, right) = others.split_at(others.len() / 2);
+        for a in left {
+            for b in right {
+                self.cut.insert((*a, *b));
+                self.cut.insert((*b, *a));
+            }
+        }
+    }
+}

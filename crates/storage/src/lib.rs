@@ -1,0 +1,66 @@
+//! The durable log, vote and snapshots of one Holdfast node, behind a [`Disk`] trait.
+//!
+//! The caller drives: no thread, no clock, no async, nothing global. The same code runs on a
+//! folder ([`RealDisk`]) and on a disk in memory that loses and damages things ([`SimDisk`]).
+//!
+//! The story of one entry:
+//!
+//! 1. [`Log::append`] makes a record of it: its checksum covers its place and the record before,
+//!    and the record says up to where the log is synced. It goes, with the rest of the batch and
+//!    the hard state, in one write into a segment whose space was taken beforehand.
+//! 2. [`Log::sync`] makes it durable. Now it may be acknowledged. If the disk says no, the log
+//!    refuses everything from then on: nobody knows what is on the disk.
+//! 3. The next record, or [`Log::vouch`] after a quiet moment, says that it was synced. From then
+//!    on the disk can't lose or change it without being found out.
+//! 4. A [`SnapshotWriter`] writes the state that the entry led to; [`Log::compact`] lets the
+//!    entry go, and deletes the segments that nobody needs any more.
+//! 5. After a crash [`Log::open`] reads every record. A torn one at the end is cut if nothing says
+//!    that it was synced; otherwise this is a [`Fault`], and the node must not start.
+//!
+//! ```
+//! use holdfast_storage::{HardState, Log, LogEntry, Options, SimDisk};
+//!
+//! let disk = SimDisk::new();
+//! let (mut log, _) = Log::open(&disk, Options { segment_bytes: 1 << 16, ..Options::default() })?;
+//! log.append(&[LogEntry::new(1, 1, 0, b"acquire seat-12A")], None)?;
+//! log.sync()?;
+//! log.append(&[LogEntry::new(2, 1, 0, b"never acknowledged")], None)?;
+//! disk.crash(&mut 7);
+//!
+//! let (_, recovered) = Log::open(&disk, Options::default())?;
+//! assert_eq!(*recovered.entries[0].bytes, *b"acquire seat-12A");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! `docs/storage-format.md` draws every file byte by byte.
+
+// A disk can hold anything: what can't be read is a fault with a name, never a panic.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::unwrap_used
+    )
+)]
+
+mod bytes;
+mod disk;
+mod fault;
+mod identity;
+mod log;
+mod preamble;
+mod small_file;
+mod snapshot;
+
+pub use disk::{Disk, RealDisk, SimCounts, SimDisk, SimFaults, SimFile};
+pub use fault::{Cause, Fault, WriteError};
+pub use identity::Identity;
+pub use log::{
+    Cut, ENTRY_BYTES_MAX, HardState, Log, LogEntry, Options, Position, RecordInfo, Recovered,
+    inspect,
+};
+pub use small_file::{FileKind, claim, read_file, write_file};
+pub use snapshot::{PIECE_BYTES_MAX, Pieces, SnapshotReader, SnapshotWriter, open_latest};

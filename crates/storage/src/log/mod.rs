@@ -1,0 +1,283 @@
+//! The log of one Raft node: entries, the hard state, and where its snapshot stands.
+//!
+//! The caller keeps everything behind the last snapshot in memory, so the log is only written,
+//! and read once, at [`Log::open`] (`recover.rs` judges what a crash or a bad disk left).
+//!
+//! Nothing counts before [`Log::sync`]. Each record says up to where the log was synced when it
+//! was written; that is what tells damage from a write that a crash interrupted.
+
+mod inspect;
+mod record;
+mod recover;
+mod replay;
+mod segment;
+mod state;
+mod write;
+
+pub use inspect::{RecordInfo, inspect};
+pub use record::ENTRY_BYTES_MAX;
+pub use state::{Cut, HardState, LogEntry, Position, Recovered};
+
+use crate::disk::Disk;
+use crate::fault::{Fault, WriteError};
+use record::{Body, Home, Tip};
+use segment::{Active, Closed};
+use state::Standing;
+use std::collections::VecDeque;
+
+/// Kept free at the end of each segment for what must work on a full disk: a snapshot's position,
+/// which is what frees space, and the word that all is synced.
+const RESERVE_BYTES: usize = 512;
+
+/// A segment can hold its head, the reserve and some entries.
+const SEGMENT_BYTES_MIN: usize = 4096;
+
+/// How to open a log.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How much is allocated at once. A segment is deleted as a whole, so this is also about what
+    /// stays on disk behind a snapshot. A longer batch gets a longer segment.
+    pub segment_bytes: usize,
+    /// New blocks are written with zeros so far ahead: the first write to an allocated block
+    /// costs a change in the file system's own log, the second does not.
+    pub zero_ahead_bytes: usize,
+    /// For a new log: any number, best a random one. It is kept in the log.
+    pub salt: u64,
+    /// Whether there must be a log. If so, a missing one is damage and not a beginning.
+    pub must_exist: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { segment_bytes: 64 << 20, zero_ahead_bytes: 1 << 20, salt: 0, must_exist: false }
+    }
+}
+
+/// The durable log. After a fault it refuses everything: what is on disk then is known only to a
+/// new [`Log::open`].
+#[derive(Debug)]
+pub struct Log<D: Disk> {
+    disk: D,
+    options: Options,
+    closed: VecDeque<Closed>,
+    active: Active<D::File>,
+    tip: Tip,
+    standing: Standing,
+    /// All records below this number are on disk.
+    synced: u64,
+    /// The same, as the last written record says it.
+    claimed: u64,
+    /// The same, as a record says it that is itself on disk.
+    vouched: u64,
+    /// Behind the last record that holds something.
+    content_end: u64,
+    stopped: Option<Fault>,
+    /// Kept from one append to the next for its memory.
+    buffer: Vec<u8>,
+}
+
+impl<D: Disk> Log<D> {
+    /// Opens the log, or begins one. Verifies every record. What it returns is on disk.
+    pub fn open(disk: &D, options: Options) -> Result<(Self, Recovered), Fault> {
+        recover::open(disk, options)
+    }
+
+    /// Writes entries and the hard state behind what is there; [`Log::sync`] makes them durable.
+    ///
+    /// The indexes of the entries rise by one. If the first is not behind the last one in the
+    /// log, it and what follows it are replaced. Everything goes in one write. On an error
+    /// nothing of it counts, though after a crash before the next sync some of it may be found in
+    /// the log: an index and term once tried must not get another content.
+    pub fn append(
+        &mut self,
+        entries: &[LogEntry<'_>],
+        hard_state: Option<HardState>,
+    ) -> Result<(), WriteError> {
+        self.check_running()?;
+        self.check_order(entries)?;
+        let entries = entries.iter().map(LogEntry::body);
+        let bodies: Vec<Body<'_>> = entries.chain(hard_state.map(Body::HardState)).collect();
+        if bodies.is_empty() {
+            return Ok(());
+        }
+        self.make_room(&bodies, RESERVE_BYTES)?;
+        self.write(&bodies)
+    }
+
+    /// Returns when everything appended is on disk. An error is the end of this log and is never
+    /// retried: the system would say Ok the second time, with the data gone.
+    pub fn sync(&mut self) -> Result<(), Fault> {
+        self.check_running()?;
+        match self.wipe_scribbles() {
+            Err(WriteError::Fault(fault)) => return Err(fault),
+            // No room even for that: it is tried again, and says nothing about what was appended.
+            Err(WriteError::Full { .. } | WriteError::Misuse(_)) | Ok(()) => {}
+        }
+        if self.is_synced() && !self.active.wiped {
+            return Ok(());
+        }
+        let synced = self.disk.sync(&self.active.file);
+        synced.map_err(|error| self.stop(Fault::sync_failed(&self.active.name)(error)))?;
+        self.synced = self.tip.number;
+        self.vouched = self.claimed;
+        self.active.wiped = false;
+        Ok(())
+    }
+
+    /// Writes down, durably, that everything is synced. Until then the last records can't be told
+    /// from torn ones if the disk damages them, so the caller does this when the log has been
+    /// quiet for a moment. Does nothing when there is nothing new.
+    pub fn vouch(&mut self) -> Result<(), Fault> {
+        self.sync()?;
+        let room = self.active.capacity.saturating_sub(self.active.end);
+        if self.vouched >= self.content_end || room < Body::Synced.record_bytes() {
+            return Ok(());
+        }
+        match self.write(&[Body::Synced]) {
+            // It was only a word more.
+            Err(WriteError::Full { .. } | WriteError::Misuse(_)) => Ok(()),
+            Err(WriteError::Fault(fault)) => Err(fault),
+            Ok(()) => self.sync(),
+        }
+    }
+
+    /// Vouches for everything and lets go of the files.
+    pub fn close(mut self) -> Result<(), Fault> {
+        self.vouch()
+    }
+
+    /// A durable snapshot of this node has everything up to there: segments that hold nothing
+    /// else are deleted. The log must have that entry; what is behind it stays. Durable when it
+    /// returns.
+    pub fn compact(&mut self, position: Position) -> Result<(), WriteError> {
+        self.check_running()?;
+        if position == self.standing.compacted {
+            return Ok(self.sync()?);
+        }
+        if position.index > self.standing.last_index {
+            let last = self.standing.last_index;
+            let text = format!("entry {} is not in the log, which ends at {last}", position.index);
+            return Err(WriteError::Misuse(text));
+        }
+        self.go_on_from(position, Body::Compacted(position))
+    }
+
+    /// A durable snapshot, received from another node, replaces everything. Durable when it
+    /// returns.
+    pub fn reset(&mut self, position: Position) -> Result<(), WriteError> {
+        self.go_on_from(position, Body::Reset(position))
+    }
+
+    /// The index of the last entry, or of the snapshot if there is none behind it.
+    pub fn last_index(&self) -> u64 {
+        self.standing.last_index
+    }
+
+    /// Where the snapshot stands that the log goes on from.
+    pub fn compacted(&self) -> Position {
+        self.standing.compacted
+    }
+
+    /// The last hard state appended.
+    pub fn hard_state(&self) -> HardState {
+        self.standing.hard_state
+    }
+
+    /// Whether everything appended is on disk.
+    pub fn is_synced(&self) -> bool {
+        self.synced == self.tip.number
+    }
+
+    /// How many files it is.
+    pub fn segments(&self) -> usize {
+        self.closed.len() + 1
+    }
+
+    fn go_on_from(&mut self, position: Position, body: Body<'_>) -> Result<(), WriteError> {
+        self.check_running()?;
+        let compacted = self.standing.compacted;
+        if position.index < compacted.index {
+            let text = format!("the log is compacted up to {} already", compacted.index);
+            return Err(WriteError::Misuse(text));
+        }
+        self.make_room(&[body], 0)?;
+        self.write(&[body])?;
+        // Only then may a segment go: without this record the log would begin with a gap.
+        self.sync()?;
+        Ok(self.delete_unneeded()?)
+    }
+
+    /// Deletes the segments at the front whose entries the snapshot has.
+    fn delete_unneeded(&mut self) -> Result<(), Fault> {
+        while let Some(oldest) = self.closed.front() {
+            if oldest.index_max > self.standing.compacted.index {
+                break;
+            }
+            let name = segment::file_name(oldest.segment);
+            let deleted = self.disk.delete(&name);
+            deleted.map_err(|error| self.stop(Fault::failed("delete", &name)(error)))?;
+            self.closed.pop_front();
+        }
+        // No sync of the names: a file that comes back is deleted when the log is opened.
+        Ok(())
+    }
+
+    fn check_running(&self) -> Result<(), Fault> {
+        self.stopped.clone().map_or(Ok(()), Err)
+    }
+
+    fn stop(&mut self, fault: Fault) -> Fault {
+        self.stopped.get_or_insert(fault).clone()
+    }
+
+    fn check_order(&self, entries: &[LogEntry<'_>]) -> Result<(), WriteError> {
+        let mut standing = self.standing;
+        for (place, entry) in entries.iter().enumerate() {
+            let expected = standing.last_index.saturating_add(1);
+            // Only the first may go back.
+            if !standing.apply(entry.body()) || (place > 0 && entry.index != expected) {
+                let index = entry.index;
+                let text = format!("entry {index} can't follow: the next one is {expected}");
+                return Err(WriteError::Misuse(text));
+            }
+            if entry.bytes.len() > ENTRY_BYTES_MAX {
+                let text = format!("entry {} is longer than {ENTRY_BYTES_MAX} bytes", entry.index);
+                return Err(WriteError::Misuse(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes over to a new segment if the records do not fit into this one.
+    fn make_room(&mut self, bodies: &[Body<'_>], reserve: usize) -> Result<(), WriteError> {
+        let needed = reserve + bodies.iter().map(|body| body.record_bytes()).sum::<usize>();
+        if self.active.end + needed <= self.active.capacity {
+            return Ok(());
+        }
+        // A new segment vouches for all of this one: what a failed append left must be gone, and
+        // what was written must be on disk.
+        self.wipe_scribbles()?;
+        self.sync()?;
+        let home = Home { segment: self.active.home.segment + 1, ..self.active.home };
+        let capacity = self.segment_bytes().max(segment::head_end() + needed + RESERVE_BYTES);
+        let created = segment::create(&self.disk, home, capacity, self.tip, self.standing);
+        let (active, tip) = created.map_err(|error| self.stop_if_fault(error))?;
+        let old = std::mem::replace(&mut self.active, active);
+        let (segment, index_max) = (old.home.segment, old.index_max);
+        self.closed.push_back(Closed { segment, index_max });
+        (self.claimed, self.vouched) = (self.tip.number, self.tip.number);
+        (self.tip, self.synced) = (tip, tip.number);
+        Ok(())
+    }
+
+    fn segment_bytes(&self) -> usize {
+        self.options.segment_bytes.max(SEGMENT_BYTES_MIN)
+    }
+
+    fn stop_if_fault(&mut self, error: WriteError) -> WriteError {
+        match error {
+            WriteError::Fault(fault) => WriteError::Fault(self.stop(fault)),
+            other => other,
+        }
+    }
+}

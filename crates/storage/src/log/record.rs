@@ -1,0 +1,274 @@
+//! A record: a header of 40 bytes, a payload, zeros up to a multiple of 8.
+//!
+//! A record can be judged by itself, without the one before: after a bad record, those behind it
+//! must still be able to say whether it was synced. And it can't be taken for a record of another
+//! place or another time: its checksum covers where it stands, which number it has and the
+//! checksum of the record before.
+
+use super::state::{HardState, Position, Standing};
+use crate::bytes::Reader;
+
+pub(crate) const HEADER_BYTES: usize = 40;
+
+/// Records begin at multiples of this, so that a search for them need not look at every byte.
+pub(crate) const ALIGN: usize = 8;
+
+/// An entry's payload before its bytes.
+const ENTRY_FIELDS_BYTES: usize = 17;
+
+/// The longest entry: far above any batch, and it keeps a record's length within 32 bits.
+pub const ENTRY_BYTES_MAX: usize = 256 << 20;
+
+/// What a record says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Body<'a> {
+    /// The first of every segment: how things stood, so that earlier segments can go.
+    Head(Standing),
+    /// A Raft entry; what stood at its index and behind goes.
+    Entry {
+        index: u64,
+        term: u64,
+        kind: u8,
+        bytes: &'a [u8],
+    },
+    HardState(HardState),
+    /// A snapshot has everything up to there; what is behind stays.
+    Compacted(Position),
+    /// A snapshot has everything up to there; nothing else stays.
+    Reset(Position),
+    /// Nothing, but that the log was synced so far.
+    Synced,
+}
+
+const HEAD: u8 = 1;
+const ENTRY: u8 = 2;
+const HARD_STATE: u8 = 3;
+const COMPACTED: u8 = 4;
+const RESET: u8 = 5;
+const SYNCED: u8 = 6;
+
+impl<'a> Body<'a> {
+    fn kind(self) -> u8 {
+        match self {
+            Self::Head(_) => HEAD,
+            Self::Entry { .. } => ENTRY,
+            Self::HardState(_) => HARD_STATE,
+            Self::Compacted(_) => COMPACTED,
+            Self::Reset(_) => RESET,
+            Self::Synced => SYNCED,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Head(_) => "head",
+            Self::Entry { .. } => "entry",
+            Self::HardState(_) => "hard state",
+            Self::Compacted(_) => "compacted",
+            Self::Reset(_) => "reset",
+            Self::Synced => "synced",
+        }
+    }
+
+    /// Whether losing it would lose anything.
+    pub(crate) fn is_content(self) -> bool {
+        !matches!(self, Self::Head(_) | Self::Synced)
+    }
+
+    fn payload_bytes(self) -> usize {
+        match self {
+            Self::Head(_) => 48,
+            Self::Entry { bytes, .. } => ENTRY_FIELDS_BYTES + bytes.len(),
+            Self::HardState(_) => 24,
+            Self::Compacted(_) | Self::Reset(_) => 16,
+            Self::Synced => 0,
+        }
+    }
+
+    /// What the record takes on disk.
+    pub(crate) fn record_bytes(self) -> usize {
+        (HEADER_BYTES + self.payload_bytes()).next_multiple_of(ALIGN)
+    }
+
+    fn encode(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Head(standing) => {
+                let Standing { compacted, last_index, hard_state } = standing;
+                put(out, [compacted.index, compacted.term, last_index]);
+                put(out, hard_state.fields());
+            }
+            Self::Entry { index, term, kind, bytes } => {
+                put(out, [index, term]);
+                out.push(kind);
+                out.extend_from_slice(bytes);
+            }
+            Self::HardState(hard_state) => put(out, hard_state.fields()),
+            Self::Compacted(position) | Self::Reset(position) => {
+                put(out, [position.index, position.term]);
+            }
+            Self::Synced => {}
+        }
+    }
+
+    fn parse(kind: u8, payload: &'a [u8]) -> Option<Self> {
+        let mut reader = Reader(payload);
+        let body = match kind {
+            HEAD => Self::Head(Standing {
+                compacted: position(&mut reader)?,
+                last_index: reader.u64()?,
+                hard_state: hard_state(&mut reader)?,
+            }),
+            ENTRY => Self::Entry {
+                index: reader.u64()?,
+                term: reader.u64()?,
+                kind: reader.u8()?,
+                bytes: reader.rest(),
+            },
+            HARD_STATE => Self::HardState(hard_state(&mut reader)?),
+            COMPACTED => Self::Compacted(position(&mut reader)?),
+            RESET => Self::Reset(position(&mut reader)?),
+            SYNCED => Self::Synced,
+            _ => return None,
+        };
+        reader.end().map(|()| body)
+    }
+}
+
+fn put<const N: usize>(out: &mut Vec<u8>, fields: [u64; N]) {
+    out.extend(fields.iter().flat_map(|field| field.to_le_bytes()));
+}
+
+fn position(reader: &mut Reader<'_>) -> Option<Position> {
+    Some(Position { index: reader.u64()?, term: reader.u64()? })
+}
+
+fn hard_state(reader: &mut Reader<'_>) -> Option<HardState> {
+    Some(HardState { term: reader.u64()?, vote: reader.u64()?, commit: reader.u64()? })
+}
+
+/// Which segment of which log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) segment: u64,
+    /// A number that is the log's own. Who can choose an entry's bytes, but does not know it,
+    /// can't hide in them what passes for a record.
+    pub(crate) salt: u64,
+}
+
+impl Home {
+    /// Differs for every offset of every segment of every log.
+    fn place(self, offset: usize) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&self.salt.to_le_bytes());
+        hasher.update(&self.segment.to_le_bytes());
+        hasher.update(&(offset as u64).to_le_bytes());
+        hasher.finalize()
+    }
+}
+
+/// Where the chain of records stands: what the next one joins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tip {
+    /// The number of the next record.
+    pub(crate) number: u64,
+    /// The checksum of the last one.
+    pub(crate) crc: u32,
+}
+
+/// Appends a record to `out`, to stand at `offset` of its segment. All records below the number
+/// `synced` are on disk. Returns where the chain stands then.
+pub(crate) fn push(
+    out: &mut Vec<u8>,
+    home: Home,
+    offset: usize,
+    tip: Tip,
+    synced: u64,
+    body: Body<'_>,
+) -> Tip {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&home.place(offset).to_le_bytes());
+    out.extend_from_slice(&tip.crc.to_le_bytes());
+    out.extend_from_slice(&(body.payload_bytes() as u32).to_le_bytes());
+    put(out, [tip.number, synced, u64::from(body.kind())]);
+    body.encode(out);
+    out.resize(start + body.record_bytes(), 0);
+    let crc = out.get(start + 4..).map_or(0, crc32fast::hash);
+    if let Some(field) = out.get_mut(start..start + 4) {
+        field.copy_from_slice(&crc.to_le_bytes());
+    }
+    Tip { number: tip.number + 1, crc }
+}
+
+/// A record whose checksum is right, at the place where it was written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Record<'a> {
+    pub(crate) number: u64,
+    pub(crate) synced: u64,
+    before: u32,
+    crc: u32,
+    kind: u64,
+    payload: &'a [u8],
+    /// How long it is, zeros at the end included.
+    pub(crate) bytes: usize,
+}
+
+impl<'a> Record<'a> {
+    /// The record at that offset of the segment, if a valid one stands there.
+    pub(crate) fn at(segment: &'a [u8], offset: usize, home: Home) -> Option<Self> {
+        let from = segment.get(offset..)?;
+        let mut header = Reader(from.get(..HEADER_BYTES)?);
+        let crc = header.u32()?;
+        // First what is cheap: a search tries every place, and in a long run of bytes that
+        // resemble records, each checksum would cover all the rest.
+        if header.u32()? != home.place(offset) {
+            return None;
+        }
+        let before = header.u32()?;
+        let payload_bytes = usize::try_from(header.u32()?).ok()?;
+        let end = HEADER_BYTES.checked_add(payload_bytes)?;
+        let bytes = end.checked_next_multiple_of(ALIGN)?;
+        if crc32fast::hash(from.get(4..bytes)?) != crc {
+            return None;
+        }
+        let (number, synced, kind) = (header.u64()?, header.u64()?, header.u64()?);
+        let payload = from.get(HEADER_BYTES..end)?;
+        Some(Self { number, synced, before, crc, kind, payload, bytes })
+    }
+
+    /// Whether it is the one that comes next.
+    pub(crate) fn follows(&self, tip: Tip) -> bool {
+        self.number == tip.number && self.before == tip.crc
+    }
+
+    /// Where the chain stood before it.
+    pub(crate) fn tip_before(&self) -> Tip {
+        Tip { number: self.number, crc: self.before }
+    }
+
+    /// Where the chain stands after it.
+    pub(crate) fn tip(&self) -> Tip {
+        Tip { number: self.number + 1, crc: self.crc }
+    }
+
+    /// None if its checksum is right and its content makes no sense: nobody wrote that.
+    pub(crate) fn body(&self) -> Option<Body<'a>> {
+        Body::parse(u8::try_from(self.kind).ok()?, self.payload)
+    }
+}
+
+/// The highest number up to which any valid record from that offset on says that the log was
+/// synced; 0 if there is none.
+pub(crate) fn claims_from(segment: &[u8], offset: usize, home: Home) -> u64 {
+    let mut highest = 0;
+    let mut offset = offset.next_multiple_of(ALIGN);
+    while let Some(word) = segment.get(offset..offset + ALIGN) {
+        if word != [0; ALIGN]
+            && let Some(record) = Record::at(segment, offset, home)
+        {
+            highest = highest.max(record.synced);
+        }
+        offset += ALIGN;
+    }
+    highest
+}

@@ -1,0 +1,257 @@
+//! Opening a log: what a crash may leave is mended, what it can't leave is damage.
+//!
+//! A crash can leave, at the end of the last segment only, records that were not synced: whole,
+//! torn, or whole behind torn ones. They are cut from the first bad one on. A bad record that a
+//! sound one says was synced is not a crash's work, wherever it stands.
+
+use super::record::{Home, Record, claims_from};
+use super::replay::{Read, Replay};
+use super::segment::{self, Active, FORMAT};
+use super::state::{Cut, Recovered, Standing};
+use super::{Log, Options, Tip};
+use crate::bytes::used_length;
+use crate::disk::Disk;
+use crate::fault::{Fault, WriteError};
+use crate::preamble::{NoPreamble, PREAMBLE_BYTES, Preamble};
+
+pub(super) fn open<D: Disk>(disk: &D, options: Options) -> Result<(Log<D>, Recovered), Fault> {
+    // A program that died may have seen this sync fail; names that are seen need not be durable.
+    disk.sync_dir().map_err(Fault::sync_failed("."))?;
+    let mut segments = segment_numbers(disk)?;
+    let mut bytes = Vec::new();
+    let stillborn = find_stillborn(disk, &segments, &mut bytes)?;
+    if stillborn.is_some() {
+        segments.pop();
+    }
+    if segments.is_empty() {
+        return begin(disk, options, stillborn);
+    }
+    let (leftover, run) = last_run(&segments);
+    let Reading { mut replay, read, home, name, file } = read_run(disk, run, &mut bytes)?;
+    delete(disk, leftover.iter().copied().chain(stillborn))?;
+
+    let used = read.end + used_length(bytes.get(read.end..).unwrap_or_default());
+    rewrite_tail(disk, &file, &name, &bytes, &replay, &read, used)?;
+    let cut = (used > read.end).then(|| Cut {
+        file: name.clone(),
+        offset: read.end as u64,
+        bytes: (used - read.end) as u64,
+    });
+    let mut active = Active::new(file, name, home, read.end, bytes.len());
+    active.index_max = replay.index_max;
+    let entries = std::mem::take(&mut replay.entries).into();
+    let mut log = assemble(disk, options, active, replay);
+    log.delete_unneeded()?;
+    log.vouch()?;
+    let Standing { compacted, hard_state, .. } = log.standing;
+    Ok((log, Recovered { hard_state, compacted, entries, cut }))
+}
+
+fn assemble<D: Disk>(
+    disk: &D,
+    options: Options,
+    active: Active<D::File>,
+    replay: Replay,
+) -> Log<D> {
+    Log {
+        disk: disk.clone(),
+        options,
+        closed: replay.closed,
+        active,
+        tip: replay.tip,
+        standing: replay.standing,
+        synced: replay.tip.number,
+        claimed: replay.claimed,
+        vouched: replay.claimed,
+        content_end: replay.content_end,
+        stopped: None,
+        buffer: Vec::new(),
+    }
+}
+
+fn segment_numbers<D: Disk>(disk: &D) -> Result<Vec<u64>, Fault> {
+    let names = disk.list().map_err(Fault::failed("list", "."))?;
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment::number_of(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The last segment, if its birth was interrupted: no sound head, and nothing behind it.
+fn find_stillborn<D: Disk>(
+    disk: &D,
+    segments: &[u64],
+    bytes: &mut Vec<u8>,
+) -> Result<Option<u64>, Fault> {
+    let Some((&last, before)) = segments.split_last() else { return Ok(None) };
+    let name = segment::file_name(last);
+    let file = disk.open(&name).map_err(Fault::failed("open", &name))?;
+    let size = disk.size(&file).map_err(Fault::unreadable(&name))?;
+    bytes.resize(segment::head_end().min(usize::try_from(size).unwrap_or(usize::MAX)), 0);
+    disk.read_at(&file, 0, bytes).map_err(Fault::unreadable(&name))?;
+    if !matches!(head_of(bytes, last), Err(NoPreamble::Bad)) {
+        return Ok(None);
+    }
+    disk.read_all(&file, bytes).map_err(Fault::unreadable(&name))?;
+    let behind = bytes.get(segment::head_end()..).unwrap_or_default();
+    let follows = before.last().map_or(last == FIRST_SEGMENT, |before| before + 1 == last);
+    if used_length(behind) > 0 || !follows {
+        return Err(Fault::damaged(&name, 0, "the segment's head is wrong"));
+    }
+    Ok(Some(last))
+}
+
+const FIRST_SEGMENT: u64 = 1;
+
+/// The salt and the head of a segment.
+fn head_of(bytes: &[u8], segment: u64) -> Result<(Home, Record<'_>), NoPreamble> {
+    let preamble = Preamble::parse(bytes, FORMAT)?;
+    let home = Home { segment, salt: preamble.second };
+    let head = Record::at(bytes, PREAMBLE_BYTES, home).ok_or(NoPreamble::Bad)?;
+    if preamble.first != segment {
+        return Err(NoPreamble::Bad);
+    }
+    Ok((home, head))
+}
+
+fn load<D: Disk>(disk: &D, name: &str, bytes: &mut Vec<u8>) -> Result<D::File, Fault> {
+    let file = disk.open(name).map_err(Fault::failed("open", name))?;
+    disk.read_all(&file, bytes).map_err(Fault::unreadable(name))?;
+    Ok(file)
+}
+
+/// A new log, where there is none, or only one that was being made.
+fn begin<D: Disk>(
+    disk: &D,
+    options: Options,
+    stillborn: Option<u64>,
+) -> Result<(Log<D>, Recovered), Fault> {
+    let name = segment::file_name(FIRST_SEGMENT);
+    if options.must_exist {
+        return Err(Fault::damaged_file(&name, "there should be a log, and there is none"));
+    }
+    delete(disk, stillborn)?;
+    let home = Home { segment: FIRST_SEGMENT, salt: options.salt };
+    let capacity = options.segment_bytes.max(super::SEGMENT_BYTES_MIN);
+    let created = segment::create(disk, home, capacity, Tip::default(), Standing::default());
+    let (active, tip) = created.map_err(|error| match error {
+        WriteError::Fault(fault) => fault,
+        WriteError::Full { file, cause } => Fault::Failed { doing: "allocate", file, cause },
+        WriteError::Misuse(what) => Fault::damaged_file(&name, what),
+    })?;
+    let replay = Replay { tip, ..Replay::default() };
+    Ok((assemble(disk, options, active, replay), Recovered::default()))
+}
+
+/// The segments up to the last, without a gap, and what is before the gap. A compaction deletes
+/// from the front, and a crash may bring back any of those: whether anything is missing in
+/// between, the run itself tells.
+fn last_run(segments: &[u64]) -> (&[u64], &[u64]) {
+    let gap = segments.windows(2).rposition(|pair| !matches!(pair, [a, b] if a + 1 == *b));
+    segments.split_at(gap.map_or(0, |gap| gap + 1))
+}
+
+/// What the segments say, and the last of them.
+struct Reading<F> {
+    replay: Replay,
+    read: Read,
+    home: Home,
+    name: String,
+    file: F,
+}
+
+/// Reads all segments; `bytes` holds the last one then.
+fn read_run<D: Disk>(
+    disk: &D,
+    run: &[u64],
+    bytes: &mut Vec<u8>,
+) -> Result<Reading<D::File>, Fault> {
+    let mut reading: Option<Reading<D::File>> = None;
+    for &segment in run {
+        let name = segment::file_name(segment);
+        let file = load(disk, &name, bytes)?;
+        let (home, head) =
+            head_of(bytes, segment).map_err(|error| error.fault(&name, FORMAT.version))?;
+        let mut replay = match reading.take() {
+            None => Replay::begin(&head)
+                .ok_or_else(|| Fault::damaged(&name, 0, "the segment's head is wrong"))?,
+            Some(before) => before.joined_by(&head, home)?,
+        };
+        let read = replay.read(bytes, PREAMBLE_BYTES, home, &name)?;
+        reading = Some(Reading { replay, read, home, name, file });
+    }
+    let reading = reading.ok_or_else(|| Fault::damaged_file("log", "there is no segment"))?;
+    reading.judge(bytes, run)?;
+    Ok(reading)
+}
+
+impl<F> Reading<F> {
+    /// The replay, ready for the next segment, whose head vouches for all of this one.
+    fn joined_by(mut self, head: &Record<'_>, home: Home) -> Result<Replay, Fault> {
+        if !head.follows(self.replay.tip) || home.salt != self.home.salt {
+            let what = "a record that was synced is missing or wrong: the next segment says so";
+            return Err(Fault::damaged(&self.name, self.read.end as u64, what));
+        }
+        self.replay.close_segment(self.home.segment);
+        Ok(self.replay)
+    }
+
+    /// Whether what is not sound at the end may be a crash's work, and what is sound is whole.
+    fn judge(&self, bytes: &[u8], run: &[u64]) -> Result<(), Fault> {
+        if claims_from(bytes, self.read.end, self.home) > self.replay.tip.number {
+            let what = "a record that was synced is wrong: one behind it says so";
+            return Err(Fault::damaged(&self.name, self.read.end as u64, what));
+        }
+        if !self.replay.is_whole() {
+            let first = run.first().copied().unwrap_or_default();
+            let name = segment::file_name(first.saturating_sub(1));
+            return Err(Fault::damaged_file(
+                &name,
+                "the segment is missing, and no snapshot has it",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// No sync of the names: one that comes back after a crash is what it was, and goes again.
+fn delete<D: Disk>(disk: &D, segments: impl IntoIterator<Item = u64>) -> Result<(), Fault> {
+    for segment in segments {
+        let name = segment::file_name(segment);
+        disk.delete(&name).map_err(Fault::failed("delete", &name))?;
+    }
+    Ok(())
+}
+
+/// Makes durable what is about to be believed, and takes away what is not.
+///
+/// Records that nothing vouches for were read, perhaps, from the system's memory only: the program
+/// that wrote them may have died before its sync, or of it. After a failed sync the system takes
+/// them for written; hence they are written again and not only synced.
+fn rewrite_tail<D: Disk>(
+    disk: &D,
+    file: &D::File,
+    name: &str,
+    bytes: &[u8],
+    replay: &Replay,
+    read: &Read,
+    used: usize,
+) -> Result<(), Fault> {
+    let unvouched = replay.tip.number.saturating_sub(replay.claimed);
+    let unvouched = usize::try_from(unvouched).unwrap_or(usize::MAX);
+    let sound = read.offsets.len().saturating_sub(unvouched);
+    let from = match read.offsets.get(sound) {
+        // The head itself: with what stands before it.
+        Some(_) if sound == 0 => 0,
+        Some(offset) => *offset,
+        None => read.end,
+    };
+    if from == used {
+        return Ok(());
+    }
+    let mut tail = bytes.get(from..used).unwrap_or_default().to_vec();
+    if let Some(cut) = tail.get_mut(read.end - from..) {
+        cut.fill(0);
+    }
+    disk.write_at(file, from as u64, &tail).map_err(Fault::failed("write to", name))?;
+    disk.sync(file).map_err(Fault::sync_failed(name))
+}

@@ -1,0 +1,119 @@
+//! Reads records one after the other and gathers what they say.
+
+use super::record::{Body, Home, Record, Tip};
+use super::segment::Closed;
+use super::state::{LogEntry, Position, Standing};
+use crate::fault::Fault;
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+/// What the records read so far add up to.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    pub(crate) tip: Tip,
+    pub(crate) standing: Standing,
+    /// Entries behind `standing.compacted`; the first ones may be missing while reading, if they
+    /// stood in a deleted segment and a later record says that a snapshot has them.
+    pub(crate) entries: VecDeque<LogEntry<'static>>,
+    /// The segments before the one being read.
+    pub(crate) closed: VecDeque<Closed>,
+    pub(crate) index_max: u64,
+    /// The highest number up to which a record says that the log was synced.
+    pub(crate) claimed: u64,
+    pub(crate) content_end: u64,
+}
+
+impl Replay {
+    /// Begins with the head of the oldest segment: what it says is where the log begins.
+    pub(crate) fn begin(head: &Record<'_>) -> Option<Self> {
+        let Body::Head(standing) = head.body()? else { return None };
+        Some(Self { tip: head.tip_before(), standing, ..Self::default() })
+    }
+
+    /// Takes in the records from that offset on, as far as they are sound and follow each other.
+    /// Returns the offset of each, and where they end.
+    pub(crate) fn read(
+        &mut self,
+        segment: &[u8],
+        from: usize,
+        home: Home,
+        file: &str,
+    ) -> Result<Read, Fault> {
+        let mut read = Read { offsets: Vec::new(), end: from };
+        while let Some(record) = Record::at(segment, read.end, home) {
+            if !record.follows(self.tip) {
+                break;
+            }
+            self.take_in(&record).ok_or_else(|| {
+                let what = "a record's checksum is right and its content makes no sense";
+                Fault::damaged(file, read.end as u64, what)
+            })?;
+            read.offsets.push(read.end);
+            read.end += record.bytes;
+        }
+        Ok(read)
+    }
+
+    fn take_in(&mut self, record: &Record<'_>) -> Option<()> {
+        let body = record.body()?;
+        let sound = self.standing.apply(body) && record.synced <= record.number;
+        sound.then_some(())?;
+        self.tip = record.tip();
+        self.claimed = self.claimed.max(record.synced);
+        if body.is_content() {
+            self.content_end = self.tip.number;
+        }
+        match body {
+            Body::Entry { index, term, kind, bytes } => {
+                let bytes = Cow::Owned(bytes.to_vec());
+                self.put_entry(LogEntry { index, term, kind, bytes });
+            }
+            Body::Compacted(position) => self.drop_through(position),
+            Body::Reset(_) => {
+                self.entries.clear();
+                self.index_max = 0;
+                self.closed.iter_mut().for_each(|closed| closed.index_max = 0);
+            }
+            Body::Head(_) | Body::HardState(_) | Body::Synced => {}
+        }
+        Some(())
+    }
+
+    fn put_entry(&mut self, entry: LogEntry<'static>) {
+        self.index_max = self.index_max.max(entry.index);
+        let first = self.entries.front().map_or(entry.index, |first| first.index);
+        let before = usize::try_from(entry.index.saturating_sub(first)).unwrap_or(usize::MAX);
+        self.entries.truncate(before);
+        self.entries.push_back(entry);
+    }
+
+    fn drop_through(&mut self, position: Position) {
+        while self.entries.front().is_some_and(|entry| entry.index <= position.index) {
+            self.entries.pop_front();
+        }
+    }
+
+    /// The segment that was read is not the last one.
+    pub(crate) fn close_segment(&mut self, segment: u64) {
+        let index_max = std::mem::take(&mut self.index_max);
+        self.closed.push_back(Closed { segment, index_max });
+    }
+
+    /// Whether every entry behind the snapshot is there.
+    pub(crate) fn is_whole(&self) -> bool {
+        let first_index = self.standing.compacted.index + 1;
+        match self.entries.front() {
+            Some(first) => first.index == first_index,
+            None => self.standing.last_index < first_index,
+        }
+    }
+}
+
+/// How far the records of a segment are sound.
+#[derive(Debug)]
+pub(crate) struct Read {
+    /// Where each record stands.
+    pub(crate) offsets: Vec<usize>,
+    /// Where the next one would.
+    pub(crate) end: usize,
+}

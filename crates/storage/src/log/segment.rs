@@ -1,0 +1,116 @@
+//! A segment: one file of the log.
+//!
+//! A segment is born whole: space, preamble and head are synced, and so is its name, before
+//! anything else is written to it. So a segment without a sound head is either one whose birth a
+//! crash interrupted, and holds nothing else, or it is damaged.
+
+use super::record::{self, Body, Home, Tip};
+use super::state::Standing;
+use crate::disk::Disk;
+use crate::fault::{Fault, WriteError};
+use crate::preamble::{Format, PREAMBLE_BYTES, Preamble};
+
+pub(crate) const FORMAT: Format = Format { magic: *b"HOLDFLOG", version: 1 };
+
+const PREFIX: &str = "log-";
+
+/// The file of a segment. Twenty digits, so that the order of names is the order of numbers.
+pub(crate) fn file_name(segment: u64) -> String {
+    format!("{PREFIX}{segment:020}")
+}
+
+/// The segment that a file of that name is.
+pub(crate) fn number_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(PREFIX)?;
+    let number = digits.parse().ok()?;
+    (file_name(number) == name).then_some(number)
+}
+
+/// Where the first record after the head stands.
+pub(crate) fn head_end() -> usize {
+    PREAMBLE_BYTES + Body::Head(Standing::default()).record_bytes()
+}
+
+/// The segment that is written to.
+#[derive(Debug)]
+pub(crate) struct Active<F> {
+    pub(crate) file: F,
+    pub(crate) name: String,
+    pub(crate) home: Home,
+    /// Where the next record goes.
+    pub(crate) end: usize,
+    /// How long the file is; writes stay below.
+    pub(crate) capacity: usize,
+    /// Up to here a failed write may have left something. The next write covers it.
+    pub(crate) scribbled: usize,
+    /// Such a part was overwritten, and no sync came since.
+    pub(crate) wiped: bool,
+    /// Up to here the blocks of the file were written once.
+    pub(crate) zeroed: usize,
+    /// The highest index of an entry in it.
+    pub(crate) index_max: u64,
+}
+
+impl<F> Active<F> {
+    /// A segment whose records end there, with nothing behind them.
+    pub(crate) fn new(file: F, name: String, home: Home, end: usize, capacity: usize) -> Self {
+        let (scribbled, zeroed) = (end, end);
+        Self { file, name, home, end, capacity, scribbled, wiped: false, zeroed, index_max: 0 }
+    }
+}
+
+/// A segment that is full, kept for its entries.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Closed {
+    pub(crate) segment: u64,
+    pub(crate) index_max: u64,
+}
+
+/// Makes a segment that goes on where the chain stands. Everything before must be synced. If it
+/// fails, no trace is left, or the fault says that the names can't be trusted.
+pub(crate) fn create<D: Disk>(
+    disk: &D,
+    home: Home,
+    capacity: usize,
+    tip: Tip,
+    standing: Standing,
+) -> Result<(Active<D::File>, Tip), WriteError> {
+    let name = file_name(home.segment);
+    let preamble = Preamble { version: FORMAT.version, first: home.segment, second: home.salt };
+    let mut bytes = preamble.encode(FORMAT).to_vec();
+    let tip = record::push(&mut bytes, home, PREAMBLE_BYTES, tip, tip.number, Body::Head(standing));
+    let file = match write_new(disk, &name, capacity, &bytes) {
+        Ok(file) => file,
+        Err(error) => {
+            forget(disk, &name)?;
+            return Err(error);
+        }
+    };
+    disk.sync(&file).map_err(Fault::sync_failed(&name))?;
+    disk.sync_dir().map_err(Fault::sync_failed("."))?;
+    let end = bytes.len();
+    Ok((Active::new(file, name, home, end, capacity), tip))
+}
+
+fn write_new<D: Disk>(
+    disk: &D,
+    name: &str,
+    capacity: usize,
+    bytes: &[u8],
+) -> Result<D::File, WriteError> {
+    let file = disk.create(name).map_err(WriteError::of("create", name))?;
+    disk.preallocate(&file, capacity as u64).map_err(WriteError::of("allocate", name))?;
+    disk.write_at(&file, 0, bytes).map_err(WriteError::of("write to", name))?;
+    Ok(file)
+}
+
+/// Were the file to come back after a crash, the log would seem to go on in it, while in truth it
+/// went on in the segment before: hence the sync.
+fn forget<D: Disk>(disk: &D, name: &str) -> Result<(), Fault> {
+    match disk.delete(name) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Fault::failed("delete", name)(error))
+        }
+        _ => disk.sync_dir().map_err(Fault::sync_failed(".")),
+    }
+}

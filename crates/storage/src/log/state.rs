@@ -1,0 +1,179 @@
+//! What the log is about: entries, the hard state, where the last snapshot stands.
+
+use super::record::Body;
+use crate::fault::Fault;
+use std::borrow::Cow;
+
+/// A place in the Raft log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The entry's index; the first entry has 1.
+    pub index: u64,
+    /// The entry's term.
+    pub term: u64,
+}
+
+/// What a Raft node must never forget besides its entries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HardState {
+    /// The latest term seen.
+    pub term: u64,
+    /// Whom the node voted for in that term; 0 for nobody.
+    pub vote: u64,
+    /// The highest index known to be committed.
+    pub commit: u64,
+}
+
+impl HardState {
+    pub(crate) fn fields(self) -> [u64; 3] {
+        [self.term, self.vote, self.commit]
+    }
+}
+
+/// An entry of the Raft log. What its kind and bytes mean is the caller's business.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEntry<'a> {
+    /// Its index.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+    /// What kind of entry it is.
+    pub kind: u8,
+    /// Its content.
+    pub bytes: Cow<'a, [u8]>,
+}
+
+impl<'a> LogEntry<'a> {
+    /// An entry that borrows its content.
+    pub fn new(index: u64, term: u64, kind: u8, bytes: &'a [u8]) -> Self {
+        Self { index, term, kind, bytes: Cow::Borrowed(bytes) }
+    }
+
+    /// The same with a content of its own.
+    pub fn into_owned(self) -> LogEntry<'static> {
+        LogEntry { bytes: Cow::Owned(self.bytes.into_owned()), ..self }
+    }
+
+    /// Where it stands.
+    pub fn position(&self) -> Position {
+        Position { index: self.index, term: self.term }
+    }
+
+    pub(crate) fn body(&self) -> Body<'_> {
+        Body::Entry { index: self.index, term: self.term, kind: self.kind, bytes: &self.bytes }
+    }
+}
+
+/// How things stand after some record, entries aside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// A snapshot has everything up to there.
+    pub(crate) compacted: Position,
+    /// The last entry's index; that of the snapshot if there is no entry behind it.
+    pub(crate) last_index: u64,
+    pub(crate) hard_state: HardState,
+}
+
+impl Standing {
+    /// Takes in a record. False if it can't follow what was there: nobody writes such a log.
+    pub(crate) fn apply(&mut self, body: Body<'_>) -> bool {
+        match body {
+            Body::Head(standing) => return standing == *self,
+            Body::Entry { index, .. } => {
+                if index <= self.compacted.index || index > self.last_index.saturating_add(1) {
+                    return false;
+                }
+                self.last_index = index;
+            }
+            Body::HardState(hard_state) => self.hard_state = hard_state,
+            Body::Compacted(position) => {
+                if position.index < self.compacted.index || position.index > self.last_index {
+                    return false;
+                }
+                self.compacted = position;
+            }
+            Body::Reset(position) => {
+                if position.index < self.compacted.index {
+                    return false;
+                }
+                self.compacted = position;
+                self.last_index = position.index;
+            }
+            Body::Synced => {}
+        }
+        true
+    }
+}
+
+/// What an opened log holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// The last one written; zeros if none was.
+    ///
+    /// A crash may have kept an entry and lost the hard state that was written with it: see
+    /// [`Recovered::settled_hard_state`].
+    pub hard_state: HardState,
+    /// Up to here everything is in a snapshot; zeros if there is none.
+    pub compacted: Position,
+    /// All entries behind it, without a gap.
+    pub entries: Vec<LogEntry<'static>>,
+    /// What was not complete at the end, and was not vouched for either.
+    pub cut: Option<Cut>,
+}
+
+impl Recovered {
+    /// The index of the last entry, or of the snapshot if there is none behind it.
+    pub fn last_index(&self) -> u64 {
+        self.entries.last().map_or(self.compacted.index, |entry| entry.index)
+    }
+
+    /// Whether the log has, or had before its snapshot, the entry of that index and term.
+    ///
+    /// If the newest snapshot stands behind `compacted`, a crash fell between the two: the caller
+    /// says [`compact`](super::Log::compact) if the log has the snapshot's position, and
+    /// [`reset`](super::Log::reset) if it has not.
+    pub fn has(&self, position: Position) -> bool {
+        if position == self.compacted {
+            return true;
+        }
+        let behind = position.index.checked_sub(self.compacted.index.saturating_add(1));
+        let entry = behind
+            .and_then(|behind| usize::try_from(behind).ok())
+            .and_then(|behind| self.entries.get(behind));
+        entry.is_some_and(|entry| entry.term == position.term)
+    }
+
+    /// Whether the newest snapshot, if there is one, is the one that the log goes on from, or a
+    /// later one. Otherwise what lies between the two is lost.
+    pub fn check_snapshot(&self, newest: Option<Position>) -> Result<(), Fault> {
+        let position = newest.unwrap_or_default();
+        if position == self.compacted || position.index > self.compacted.index {
+            return Ok(());
+        }
+        let Position { index, term } = self.compacted;
+        let what =
+            format!("the log goes on from index {index} of term {term}, and no snapshot does");
+        Err(Fault::damaged_file("snapshot", what))
+    }
+
+    /// The hard state with the term of the last entry, if that is higher: then nobody was voted
+    /// for in it, because a vote is synced before it is given.
+    pub fn settled_hard_state(&self) -> HardState {
+        let term = self.entries.last().map_or(self.compacted.term, |entry| entry.term);
+        if term > self.hard_state.term {
+            return HardState { term, vote: 0, commit: self.hard_state.commit };
+        }
+        self.hard_state
+    }
+}
+
+/// A torn end, cut off when the log was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    /// In which file.
+    pub file: String,
+    /// From which byte on.
+    pub offset: u64,
+    /// How many bytes were not zero, or stood between such.
+    pub bytes: u64,
+}

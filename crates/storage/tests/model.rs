@@ -1,0 +1,230 @@
+//! Random lives of a log, with crashes, restarts and faults, against a naive model.
+
+mod support;
+
+use holdfast_storage::{Disk, RealDisk, SimDisk, SimFaults, WriteError};
+use proptest::prelude::*;
+use support::{Subject, at, entry, hard_state};
+
+#[derive(Debug, Clone)]
+enum Act {
+    /// So many entries, beginning so many before the end, of that length.
+    Append {
+        entries: u64,
+        back: u64,
+        length: usize,
+        with_hard_state: bool,
+    },
+    HardState {
+        vote: u64,
+    },
+    Sync,
+    Vouch,
+    /// A snapshot so many entries before the end.
+    Compact {
+        back: u64,
+    },
+    /// A snapshot from elsewhere, so many entries behind the end.
+    Reset {
+        ahead: u64,
+    },
+    /// The power fails.
+    Crash {
+        seed: u64,
+    },
+    /// The process ends, with or without closing the log.
+    Restart {
+        closed: bool,
+    },
+    /// Writes stop half-way after so many bytes, until the next act has tried.
+    FullAfter {
+        bytes: u64,
+    },
+    /// So much space is left for new segments, until the next act has tried.
+    Free {
+        bytes: u64,
+    },
+    /// A sync fails; then the process restarts, or the power fails too.
+    FailedSync {
+        seed: Option<u64>,
+    },
+}
+
+fn acts() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        8 => (1..5u64, prop_oneof![3 => Just(0), 1 => 0..6u64], lengths(), any::<bool>()).prop_map(
+            |(entries, back, length, with_hard_state)| Act::Append {
+                entries, back, length, with_hard_state
+            }
+        ),
+        2 => (0..4u64).prop_map(|vote| Act::HardState { vote }),
+        5 => Just(Act::Sync),
+        2 => Just(Act::Vouch),
+        2 => (0..8u64).prop_map(|back| Act::Compact { back }),
+        1 => (0..9u64).prop_map(|ahead| Act::Reset { ahead }),
+        3 => any::<u64>().prop_map(|seed| Act::Crash { seed }),
+        2 => any::<bool>().prop_map(|closed| Act::Restart { closed }),
+        1 => (0..2_000u64).prop_map(|bytes| Act::FullAfter { bytes }),
+        1 => (0..5_000u64).prop_map(|bytes| Act::Free { bytes }),
+        1 => any::<Option<u64>>().prop_map(|seed| Act::FailedSync { seed }),
+    ]
+}
+
+fn lengths() -> impl Strategy<Value = usize> {
+    prop_oneof![4 => 0..100usize, 2 => 400..700usize, 1 => 2_000..6_000usize]
+}
+
+/// A log, its model, and the term that the next entries get.
+struct World<D: Disk> {
+    disk: D,
+    subject: Subject<D>,
+    term: u64,
+}
+
+impl<D: Disk> World<D> {
+    fn new(disk: D) -> Self {
+        let subject = Subject::open(&disk).unwrap();
+        Self { disk, subject, term: 1 }
+    }
+
+    /// Whatever a log can do on any disk; false if the act is none of these.
+    fn act(&mut self, act: &Act) -> Result<bool, WriteError> {
+        let (last, compacted) = (self.subject.live.last_index(), self.subject.live.compacted.index);
+        match *act {
+            Act::Append { entries, back, length, with_hard_state } => {
+                let first = (last + 1).saturating_sub(back).max(compacted + 1);
+                // What is replaced gets another term, as in Raft.
+                self.term += u64::from(first <= last);
+                let batch: Vec<_> =
+                    (first..first + entries).map(|index| entry(index, self.term, length)).collect();
+                let state = with_hard_state.then(|| hard_state(self.term, 0, compacted));
+                self.subject.append(&batch, state)?;
+            }
+            Act::HardState { vote } => {
+                self.term += 1;
+                self.subject.append(&[], Some(hard_state(self.term, vote, compacted)))?;
+            }
+            Act::Sync => self.subject.sync()?,
+            Act::Vouch => self.subject.vouch()?,
+            Act::Compact { back } => {
+                let index = last.saturating_sub(back).max(compacted);
+                let term = self.subject.live.term_at(index);
+                self.subject.compact(at(index, term))?;
+            }
+            Act::Reset { ahead } => {
+                self.term += 1;
+                self.subject.reset(at(last + ahead, self.term))?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn restart(&mut self, closed: bool) {
+        if closed {
+            self.subject.vouch().unwrap();
+        }
+        let found = Subject::open(&self.disk).unwrap();
+        assert!(self.subject.possible.contains(&found.live));
+        assert!(!closed || found.live == self.subject.live);
+        self.subject = found;
+    }
+}
+
+impl World<SimDisk> {
+    fn crash(&mut self, seed: u64) {
+        self.disk.crash(&mut { seed });
+        self.subject = self.subject.check(&self.disk, "crash");
+    }
+
+    fn fail_sync(&mut self, seed: Option<u64>) {
+        self.disk.inject(|faults| faults.sync_error_after = Some(0));
+        self.term += 1;
+        let state = hard_state(self.term, 1, 0);
+        let failed = self.subject.append(&[], Some(state)).is_err() || self.subject.sync().is_err();
+        assert!(failed);
+        match seed {
+            Some(seed) => self.crash(seed),
+            None => {
+                self.disk.end_process();
+                self.subject = self.subject.check(&self.disk, "restart after a failed sync");
+            }
+        }
+    }
+
+    /// Returns whether writes are to be hindered while the next act is tried.
+    fn mishap(&mut self, act: &Act) -> bool {
+        match *act {
+            Act::Crash { seed } => self.crash(seed),
+            Act::Restart { closed } => self.restart(closed),
+            Act::FullAfter { bytes } => {
+                self.disk.inject(|faults| faults.write_full_after_bytes = Some(bytes));
+                return true;
+            }
+            Act::Free { bytes } => {
+                self.disk.inject(|faults| faults.free_bytes = Some(bytes));
+                return true;
+            }
+            Act::FailedSync { seed } => self.fail_sync(seed),
+            _ => unreachable!("a log can do that"),
+        }
+        false
+    }
+}
+
+fn live(acts: &[Act]) {
+    let mut world = World::new(SimDisk::new());
+    let mut hindered = false;
+    for act in acts {
+        let mishap = matches!(
+            act,
+            Act::Crash { .. }
+                | Act::Restart { .. }
+                | Act::FullAfter { .. }
+                | Act::Free { .. }
+                | Act::FailedSync { .. }
+        );
+        if mishap {
+            world.disk.inject(|faults| *faults = SimFaults::default());
+            hindered = world.mishap(act);
+            continue;
+        }
+        match world.act(act) {
+            Ok(done) => assert!(done),
+            Err(WriteError::Full { .. }) if hindered => {}
+            Err(error) => panic!("{act:?}: {error}"),
+        }
+        world.disk.inject(|faults| *faults = SimFaults::default());
+        hindered = false;
+    }
+    world.disk.inject(|faults| *faults = SimFaults::default());
+    world.crash(acts.len() as u64);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12_000, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_log_keeps_what_it_acknowledged(acts in prop::collection::vec(acts(), 1..60)) {
+        live(&acts);
+    }
+}
+
+proptest! {
+    // Each sync takes its time on a real disk.
+    #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_log_keeps_everything_on_a_real_disk(acts in prop::collection::vec(acts(), 1..40)) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut world = World::new(RealDisk::open(folder.path()).unwrap());
+        for act in &acts {
+            match act {
+                Act::Restart { closed } => world.restart(*closed),
+                act => {
+                    world.act(act).unwrap();
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! A naive model of a log, and a log beside it: what may be found after a crash?
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+use holdfast_storage::{
+    Disk, Fault, HardState, Log, LogEntry, Options, Position, Recovered, SimDisk, SimFaults,
+    WriteError,
+};
+use std::borrow::Cow;
+
+/// Small segments, so that short tests have several.
+pub(crate) fn options() -> Options {
+    Options { segment_bytes: 4096, zero_ahead_bytes: 1024, salt: 0x5EED, must_exist: false }
+}
+
+pub(crate) fn entry(index: u64, term: u64, length: usize) -> LogEntry<'static> {
+    let fill = |place: usize| (index as u8).wrapping_mul(31).wrapping_add(term as u8 ^ place as u8);
+    let bytes: Vec<u8> = (0..length).map(fill).collect();
+    LogEntry { index, term, kind: (index % 3) as u8, bytes: Cow::Owned(bytes) }
+}
+
+/// Entries from `first` to `last`, all of one length.
+pub(crate) fn entries(first: u64, last: u64, term: u64, length: usize) -> Vec<LogEntry<'static>> {
+    (first..=last).map(|index| entry(index, term, length)).collect()
+}
+
+pub(crate) fn hard_state(term: u64, vote: u64, commit: u64) -> HardState {
+    HardState { term, vote, commit }
+}
+
+pub(crate) fn at(index: u64, term: u64) -> Position {
+    Position { index, term }
+}
+
+pub(crate) fn open<D: Disk>(disk: &D) -> Result<(Log<D>, Recovered), Fault> {
+    Log::open(disk, options())
+}
+
+/// What a log holds, in the plainest form.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Content {
+    pub(crate) compacted: Position,
+    pub(crate) hard_state: HardState,
+    pub(crate) entries: Vec<LogEntry<'static>>,
+}
+
+impl Content {
+    pub(crate) fn last_index(&self) -> u64 {
+        self.entries.last().map_or(self.compacted.index, |entry| entry.index)
+    }
+
+    pub(crate) fn term_at(&self, index: u64) -> u64 {
+        let entry = self.entries.iter().find(|entry| entry.index == index);
+        entry.map_or(self.compacted.term, |entry| entry.term)
+    }
+
+    fn append(&mut self, entry: &LogEntry<'static>) {
+        self.entries.retain(|old| old.index < entry.index);
+        self.entries.push(entry.clone());
+    }
+
+    fn compact(&mut self, position: Position) {
+        self.entries.retain(|entry| entry.index > position.index);
+        self.compacted = position;
+    }
+}
+
+impl From<&Recovered> for Content {
+    fn from(recovered: &Recovered) -> Self {
+        let Recovered { hard_state, compacted, entries, .. } = recovered.clone();
+        Self { compacted, hard_state, entries }
+    }
+}
+
+/// A log and what it may hold after a crash: what it held at the last sync, or that and some
+/// whole records of what came after, in order.
+pub(crate) struct Subject<D: Disk> {
+    pub(crate) log: Log<D>,
+    pub(crate) live: Content,
+    pub(crate) possible: Vec<Content>,
+}
+
+impl<D: Disk> Subject<D> {
+    pub(crate) fn open(disk: &D) -> Result<Self, Fault> {
+        let (log, recovered) = open(disk)?;
+        let live = Content::from(&recovered);
+        assert_eq!(log.last_index(), live.last_index());
+        assert_eq!((log.compacted(), log.hard_state()), (live.compacted, live.hard_state));
+        Ok(Self { log, possible: vec![live.clone()], live })
+    }
+
+    fn now(&mut self, content: &Content) {
+        self.possible.push(content.clone());
+    }
+
+    pub(crate) fn append(
+        &mut self,
+        entries: &[LogEntry<'static>],
+        hard_state: Option<HardState>,
+    ) -> Result<(), WriteError> {
+        let mut content = self.live.clone();
+        for entry in entries {
+            content.append(entry);
+            self.now(&content);
+        }
+        if let Some(hard_state) = hard_state {
+            content.hard_state = hard_state;
+            self.now(&content);
+        }
+        self.log.append(entries, hard_state)?;
+        self.live = content;
+        Ok(())
+    }
+
+    pub(crate) fn sync(&mut self) -> Result<(), Fault> {
+        self.log.sync()?;
+        self.acknowledged();
+        Ok(())
+    }
+
+    pub(crate) fn vouch(&mut self) -> Result<(), Fault> {
+        self.log.vouch()?;
+        self.acknowledged();
+        Ok(())
+    }
+
+    fn acknowledged(&mut self) {
+        assert!(self.log.is_synced());
+        self.possible = vec![self.live.clone()];
+    }
+
+    pub(crate) fn compact(&mut self, position: Position) -> Result<(), WriteError> {
+        let mut content = self.live.clone();
+        content.compact(position);
+        self.now(&content);
+        self.log.compact(position)?;
+        self.live = content;
+        self.acknowledged();
+        Ok(())
+    }
+
+    pub(crate) fn reset(&mut self, position: Position) -> Result<(), WriteError> {
+        let mut content = self.live.clone();
+        content.entries.clear();
+        content.compact(position);
+        self.now(&content);
+        self.log.reset(position)?;
+        self.live = content;
+        self.acknowledged();
+        Ok(())
+    }
+
+    /// Opens the disk, which has crashed meanwhile, and says whether what is there may be there.
+    pub(crate) fn check(&self, disk: &SimDisk, story: &str) -> Subject<SimDisk> {
+        check(&self.possible, disk, story)
+    }
+}
+
+pub(crate) fn check(possible: &[Content], disk: &SimDisk, story: &str) -> Subject<SimDisk> {
+    let found = Subject::open(disk).unwrap_or_else(|fault| panic!("{story}: {fault}"));
+    assert!(
+        possible.contains(&found.live),
+        "{story}: found {:#?}\nwhich is none of {possible:#?}",
+        found.live
+    );
+    found
+}
+
+/// The disk as it is after a loss of power, with nothing else wrong with it.
+pub(crate) fn crashed(disk: &SimDisk, seed: u64) -> SimDisk {
+    let disk = disk.fork();
+    disk.inject(|faults| *faults = SimFaults::default());
+    disk.crash(&mut { seed });
+    disk
+}
+
+/// Whether a fault says that something is damaged, and in which file.
+pub(crate) fn damaged_file(fault: &Fault) -> Option<&str> {
+    match fault {
+        Fault::Damaged { file, .. } => Some(file),
+        _ => None,
+    }
+}
+
+/// Runs each of these stories on a simulated and on a real disk.
+#[macro_export]
+macro_rules! on_both_disks {
+    ($($story:ident),* $(,)?) => {
+        mod on_a_simulated_disk {
+            $(#[test] fn $story() { super::$story(&holdfast_storage::SimDisk::new()); })*
+        }
+        mod on_a_real_disk {
+            $(#[test] fn $story() {
+                let folder = tempfile::tempdir().unwrap();
+                super::$story(&holdfast_storage::RealDisk::open(folder.path()).unwrap());
+            })*
+        }
+    };
+}
