@@ -136,7 +136,12 @@ impl Consensus {
         (self.raw.raft.term, self.raw.raft.state)
     }
 
+    /// A node whose disk is behind does not stand for election: the only voter of a cluster would
+    /// win at once, with entries that are not durable.
     pub(crate) fn tick(&mut self) {
+        if !self.is_leader() && self.persisted_index() < self.last_index() {
+            return;
+        }
         let before = self.role();
         self.raw.tick();
         self.keep_timeout(before);
@@ -185,6 +190,9 @@ impl Consensus {
     }
 
     pub(crate) fn campaign(&mut self) {
+        if self.persisted_index() < self.last_index() {
+            return;
+        }
         let before = self.role();
         let _ = self.raw.campaign();
         self.keep_timeout(before);

@@ -8,7 +8,7 @@
 //! 1. `Input::Ask` puts the command in line (`own.rs`). The node numbers it within its own
 //!    session and forwards it to the leader; it sends it again until it sees it applied.
 //! 2. The leader (`lead.rs`) gathers what came while the last entry was made durable, and appends
-//!    one [`Batch`](batch::Batch): one entry, one fsync, with how much time it saw pass.
+//!    one batch: one entry, one fsync, with how much time it saw pass.
 //! 3. `consensus.rs` drives the Raft library: entries go to the disk (`Output::Persist`) and to
 //!    the followers at the same time.
 //! 4. Once a majority has the entry, every node applies it (`apply.rs`): the core takes each

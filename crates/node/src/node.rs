@@ -506,7 +506,8 @@ impl Node {
         let oldest = self.unpersisted.iter().find(|waiting| waiting.needs_disk);
         let stuck =
             oldest.is_some_and(|oldest| self.seen_ms.saturating_sub(oldest.since_ms) > ELECTION_MS);
-        if stuck && self.consensus.is_leader() && self.cluster.members.len() > 1 {
+        let others_vote = voters_of(&self.cluster).voters.len() > 1;
+        if stuck && self.consensus.is_leader() && others_vote {
             self.consensus.step_down();
         }
     }
