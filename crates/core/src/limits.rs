@@ -6,7 +6,8 @@
 /// The bounds that a [`State`](crate::State) keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Tickets in all lines together. At about 300 bytes each, 4 million stay near 1.2 GB.
+    /// Tickets in all lines together. At about 400 bytes each with its lock, 4 million stay near
+    /// 1.6 GB.
     pub tickets_max: usize,
     /// Waiters in one line. A waiter costs about 250 bytes: a full line stays near 33 MB, and
     /// its last place is far beyond what anybody would wait for.
