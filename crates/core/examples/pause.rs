@@ -57,11 +57,11 @@ fn main() {
     let rows = [
         ("snapshot_ms", "State::snapshot, the clone", Spread::of(rounds.iter().map(|r| r.clone))),
         ("alive_apply_p50_ms", "apply, snapshot alive: middle", alive(Times::p50)),
-        ("alive_apply_p999_ms", "apply, snapshot alive: 99.9th of 100", alive(Times::p999)),
+        ("alive_apply_p999_ms", "apply, snapshot alive: 99.9 % within", alive(Times::p999)),
         ("alive_apply_max_ms", "apply, snapshot alive: longest", alive(Times::longest)),
         ("alive_batch_max_ms", "batch of 1,000, snapshot alive: longest", alive(Times::batch)),
         ("quiet_apply_p50_ms", "apply, no snapshot: middle", still(Times::p50)),
-        ("quiet_apply_p999_ms", "apply, no snapshot: 99.9th of 100", still(Times::p999)),
+        ("quiet_apply_p999_ms", "apply, no snapshot: 99.9 % within", still(Times::p999)),
         ("quiet_apply_max_ms", "apply, no snapshot: longest", still(Times::longest)),
         ("quiet_batch_max_ms", "batch of 1,000, no snapshot: longest", still(Times::batch)),
         ("fill_apply_max_ms", "apply, from none to a million: longest", once(Times::longest)),
