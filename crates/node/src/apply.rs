@@ -2,9 +2,10 @@
 
 use crate::batch::{Batch, Item};
 use crate::cluster::{Change, LEVEL, REPORT_EVERY, Report, mix};
+use crate::io::{Output, Reply};
 use crate::lead::member_step;
 use crate::mistakes::NodeMistake;
-use crate::node::{Node, Output, Reply, too_old};
+use crate::node::{Node, too_old};
 use crate::types::{EntryKind, LogEntry};
 use holdfast_core::{Answer, Command, Effect, Proposal, Taken, Term, Tick};
 

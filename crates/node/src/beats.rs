@@ -1,8 +1,9 @@
 //! Heartbeats of sessions: gathered at every node, confirmed by the leader, never logged.
 
+use crate::io::{Ask, Output, Reply};
 use crate::message::{PeerMessage, Say};
 use crate::mistakes::NodeMistake;
-use crate::node::{Ask, Node, Output, Reply};
+use crate::node::Node;
 use crate::own::NODE_TTL_MS;
 use crate::rounds::Waiter;
 use crate::types::NodeId;

@@ -2,7 +2,7 @@
 //! runs on real and simulated disks.
 
 use crate::cluster::Cluster;
-use crate::node::{Boot, Loaded, Persist, SnapshotTask};
+use crate::io::{Boot, Loaded, Persist, SnapshotTask};
 use crate::types::{EntryKind, HardState, LogEntry, Position};
 use holdfast_core::{Limits, Snapshot, State};
 use holdfast_storage::{

@@ -3,8 +3,9 @@
 use crate::batch::{BATCH_BYTES_MAX, Batch, Item, item_bytes};
 use crate::cluster::Change;
 use crate::consensus::MemberStep;
+use crate::io::{Ask, Output, Reply};
 use crate::mistakes::NodeMistake;
-use crate::node::{Ask, Node, Output, Reply};
+use crate::node::Node;
 use crate::pulse::Pulse;
 use crate::types::Position;
 use holdfast_core::{Command, Proposal, SessionId, Term};

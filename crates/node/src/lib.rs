@@ -22,6 +22,7 @@ mod beats;
 mod cluster;
 mod consensus;
 mod disk;
+mod io;
 mod lead;
 mod message;
 mod mistakes;
@@ -33,9 +34,10 @@ mod types;
 
 pub use cluster::{Change, Cluster, LEVEL, Member};
 pub use disk::{NodeDisk, load, read_snapshot, write_snapshot};
+pub use io::{
+    Ask, Boot, Busy, Config, Input, Loaded, Moment, Output, Persist, Reply, SnapshotTask,
+};
 pub use message::{FRAME_BYTES_MAX, PeerMessage};
 pub use mistakes::NodeMistake;
-pub use node::{
-    Ask, Boot, Busy, Config, Input, Loaded, Moment, Node, Output, Persist, Reply, SnapshotTask,
-};
+pub use node::Node;
 pub use types::{EntryKind, HardState, LogEntry, NodeId, Position, RaftMessage, Voters};

@@ -1,17 +1,18 @@
 //! The loop of a node: inputs in, outputs out, one turn at a time.
 
 use crate::beats::Beats;
-use crate::cluster::{Change, Cluster, LEVEL};
+use crate::cluster::{Cluster, LEVEL};
 use crate::consensus::{self, Consensus, ELECTION_MS, Ready, Stored, TICK_MS};
+use crate::io::{
+    Ask, Boot, Busy, Config, Input, Loaded, Moment, Output, Persist, Reply, SnapshotTask,
+};
 use crate::lead::Leading;
 use crate::message::{PeerMessage, Say};
 use crate::mistakes::{Mistakes, NodeMistake};
 use crate::own::Own;
 use crate::rounds::{Rounds, Waiter};
-use crate::types::{HardState, LogEntry, NodeId, Position, RaftMessage, Voters};
-use holdfast_core::{
-    Answer, Command, Effect, Refusal, Request, Secret, SessionRef, Snapshot, State,
-};
+use crate::types::{NodeId, Position, RaftMessage, Voters};
+use holdfast_core::{Command, Request, State};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The most time that one turn of the loop may count. What a stopped process did not see does
@@ -23,217 +24,6 @@ const ASKS_MAX: usize = 65_536;
 
 /// Reads and heartbeats that wait for a confirmation.
 const ROUND_WAITERS_MAX: usize = 65_536;
-
-/// The driver's handle for something it asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ask(pub u64);
-
-/// What a node must know of itself.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Which member it is.
-    pub id: NodeId,
-    /// Random: election time-outs are drawn from it.
-    pub rng_key: u64,
-    /// Random: the secrets of the node's own sessions come from it.
-    pub secret: Secret,
-    /// After so many bytes of entries a snapshot is taken.
-    pub snapshot_every_bytes: usize,
-}
-
-/// What was found on disk, or a new beginning.
-#[derive(Debug)]
-pub struct Boot {
-    /// The state as of the last snapshot.
-    pub loaded: Loaded,
-    /// The vote.
-    pub hard_state: HardState,
-    /// All entries after the snapshot.
-    pub entries: Vec<LogEntry>,
-}
-
-/// A snapshot that was read.
-#[derive(Debug)]
-pub struct Loaded {
-    /// Where in the log it stands.
-    pub at: Position,
-    /// The locks.
-    pub state: State,
-    /// The members.
-    pub cluster: Cluster,
-}
-
-/// The time of a turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
-    /// A raw monotonic clock.
-    pub mono_ms: u64,
-    /// The wall clock, for display only.
-    pub wall_ms: u64,
-}
-
-/// Something that happened.
-#[derive(Debug)]
-pub enum Input {
-    /// A message came in from a member.
-    Peer {
-        /// Who is at the other end of the connection.
-        from: NodeId,
-        /// What it said.
-        message: PeerMessage,
-    },
-    /// Everything up to this number is on disk.
-    Persisted(u64),
-    /// The disk has no room; or has room again.
-    DiskFull(bool),
-    /// The snapshot that was asked for is on disk.
-    SnapshotWritten(Position),
-    /// The snapshot that was asked for could not be written.
-    SnapshotNotWritten,
-    /// A snapshot came in from a leader, and is on disk.
-    SnapshotReceived {
-        /// The message that offered it.
-        message: RaftMessage,
-        /// What it holds.
-        loaded: Box<Loaded>,
-    },
-    /// A snapshot that was to be sent has arrived, or has not.
-    SnapshotSent {
-        /// To whom.
-        to: NodeId,
-        /// Whether it arrived.
-        arrived: bool,
-    },
-    /// A member can't be reached.
-    Unreachable(NodeId),
-    /// A client of this node asks for something.
-    Ask {
-        /// Under which handle the reply is to come.
-        ask: Ask,
-        /// The client's request id.
-        request: Option<Request>,
-        /// What it asks.
-        command: Command,
-    },
-    /// A client's session was heard of.
-    Beat {
-        /// Under which handle the reply is to come.
-        ask: Ask,
-        /// Whose heart beats.
-        session: SessionRef,
-    },
-    /// Somebody wants to read the current state.
-    Read(Ask),
-    /// Somebody wants another membership; only the leader can do it.
-    Change {
-        /// Under which handle the reply is to come.
-        ask: Ask,
-        /// What to change.
-        change: Change,
-    },
-    /// Somebody wants another leader.
-    Transfer(NodeId),
-    /// Somebody wants an election now.
-    Campaign,
-    /// Somebody wants a snapshot now.
-    TakeSnapshot,
-}
-
-/// Something to be done.
-#[derive(Debug)]
-pub enum Output {
-    /// Send a message; it may be lost.
-    Send {
-        /// To whom.
-        to: NodeId,
-        /// What to say.
-        message: PeerMessage,
-    },
-    /// Send the last snapshot on disk with this message; then tell `SnapshotSent`.
-    OfferSnapshot {
-        /// To whom.
-        to: NodeId,
-        /// What offers it.
-        message: RaftMessage,
-    },
-    /// Write this, in order, and tell `Persisted` when it is on disk.
-    Persist(Persist),
-    /// Encode and write a snapshot, off the loop.
-    WriteSnapshot(Box<SnapshotTask>),
-    /// A snapshot at this position is on disk: the log behind it may go.
-    Compact(Position),
-    /// What became of something that was asked.
-    Reply {
-        /// Which.
-        ask: Ask,
-        /// What became of it.
-        reply: Reply,
-    },
-    /// An entry was applied.
-    Applied {
-        /// Where.
-        at: Position,
-        /// What whoever waits or watches must hear.
-        effects: Vec<Effect>,
-        /// What this node has computed up to here: the same on every node.
-        digest: u64,
-    },
-    /// The node jumped over entries by a snapshot: it does not know what became of its clients'
-    /// tickets. Close their connections; they come back and ask.
-    LostTrack,
-    /// This machine or program is no longer to be trusted: stop.
-    Stop(String),
-}
-
-/// What must be durable before the number is told back.
-#[derive(Debug)]
-pub struct Persist {
-    /// Rises.
-    pub number: u64,
-    /// An installed snapshot: everything in the log goes.
-    pub installed: Option<Position>,
-    /// To be appended; an index that is there already replaces it and all after it.
-    pub entries: Vec<LogEntry>,
-    /// The vote, if it changed.
-    pub hard_state: Option<HardState>,
-}
-
-/// A snapshot to be written.
-#[derive(Debug)]
-pub struct SnapshotTask {
-    /// Where in the log it stands.
-    pub at: Position,
-    /// The members.
-    pub cluster: Cluster,
-    /// The locks; taking it cost next to nothing.
-    pub snapshot: Snapshot,
-}
-
-/// What became of something that was asked.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
-    /// It was applied.
-    Answer(Result<Answer, Refusal>),
-    /// Whether the session lives, confirmed by a majority after the heartbeat came.
-    Beat(bool),
-    /// The state of this node is current as of the read.
-    Current,
-    /// Whether the membership was changed, and why not.
-    Changed(Result<(), String>),
-    /// It was not taken, and has had no effect.
-    Busy(Busy),
-    /// It may or may not have had an effect: ask for the outcome.
-    Unknown,
-}
-
-/// Why something was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Busy {
-    /// Too much is in line at this node.
-    QueueFull,
-    /// The disk of this node has no room.
-    DiskFull,
-}
 
 /// A node. See the crate's head for its story.
 pub struct Node {

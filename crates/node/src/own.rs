@@ -1,9 +1,10 @@
 //! What this node proposes: numbered within a session of its own, sent until it is seen applied.
 
 use crate::batch::{BATCH_BYTES_MAX, Item, item_bytes};
+use crate::io::{Ask, Output};
 use crate::message::{PeerMessage, Say};
 use crate::mistakes::NodeMistake;
-use crate::node::{Ask, Node, Output};
+use crate::node::Node;
 use crate::types::NodeId;
 use holdfast_core::{
     Command, Numbered, OpenSession, Proposal, Request, Secret, SessionId, SessionKind, SessionRef,

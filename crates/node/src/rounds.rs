@@ -1,6 +1,6 @@
 //! Read-index rounds: one confirmation of the leader serves everything that came before it.
 
-use crate::node::Ask;
+use crate::io::Ask;
 use crate::types::NodeId;
 use holdfast_core::SessionRef;
 use std::collections::VecDeque;
