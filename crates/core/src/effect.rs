@@ -163,19 +163,22 @@ pub enum How {
     Cancelled,
     /// A waiter's time was over.
     TimedOut,
+    /// The cluster was restored from a backup: nobody knows what became of it. The mark of a lock
+    /// that is still held says so too, of its holder.
+    Restored,
 }
 
 impl How {
     /// Whether a holder that ended so may have left work half done.
     pub fn died(self) -> bool {
-        matches!(self, Self::Expired | Self::Closed | Self::Forced)
+        matches!(self, Self::Expired | Self::Closed | Self::Forced | Self::Restored)
     }
 }
 
 /// How the last holder of a lock ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
-    /// Released, expired, closed or forced.
+    /// Released, expired, closed, forced or restored.
     pub how: How,
     /// Its token.
     pub token: Token,

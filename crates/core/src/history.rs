@@ -55,6 +55,8 @@ pub enum What {
         /// The dead one.
         death: Token,
     },
+    /// The cluster was restored from a backup while it was held, and it still is.
+    Restored,
 }
 
 /// The ring, as a snapshot shares it.

@@ -66,8 +66,8 @@ pub use limits::Limits;
 pub use mistakes::Mistake;
 pub use refusal::{Bad, Bound, Link, Refusal};
 pub use state::{
-    BadSnapshot, Circle, Counts, LockPage, LockView, SessionView, Snapshot, State, TicketView, Why,
-    WhyLink,
+    BadSnapshot, CannotRestore, Circle, Counts, LockPage, LockView, Restored, SessionView,
+    Snapshot, State, TicketView, Why, WhyLink,
 };
 pub use text::{BadText, Label, LockName, Note, Reason, RequestKey, Value};
 pub use watch::{Scope, WATCHES_MAX, Watches};

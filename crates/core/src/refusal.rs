@@ -283,6 +283,7 @@ impl fmt::Display for How {
             Self::Forced => "forced",
             Self::Cancelled => "cancelled",
             Self::TimedOut => "timed out",
+            Self::Restored => "restored",
         })
     }
 }

@@ -44,6 +44,7 @@ tick 5s [term=N]             logical time passes
 expire ACTOR [term=N]        the leader ends a silent session
 show NAME   ls [PREFIX] [after=NAME] [limit=N]   why NAME   history NAME   sessions   counts
 snapshot                     write the state, read it back, and go on with that
+restore unix=SECONDS         write the state, read it back, and begin a new cluster with that
 limits waiters_per_lock=2 .. start anew with smaller limits (names, waiters_per_lock, sessions,
                              requests_per_session, deaths, steps, claim_steps, history, bytes)
 ";
@@ -130,6 +131,7 @@ impl Play {
             Verb::Sessions => show::sessions(&self.state.sessions(None, 100, 10)),
             Verb::Counts => vec![show::counts(self.state.counts())],
             Verb::Snapshot => self.reload(),
+            Verb::Restore { unix_s } => self.restore(unix_s),
             Verb::Limits(limits) => {
                 *self = Self::new(limits);
                 Vec::new()
@@ -190,6 +192,19 @@ impl Play {
             Ok(state) => {
                 self.state = state;
                 vec!["the state was written and read back".to_owned()]
+            }
+            Err(error) => vec![format!("error: {error}")],
+        }
+    }
+
+    /// Begins a new cluster with what a backup of this one holds.
+    fn restore(&mut self, unix_s: u64) -> Vec<String> {
+        self.reload();
+        match self.state.restore(unix_s) {
+            Ok(restored) => {
+                self.watches = Watches::default();
+                self.wall_ms = unix_s.saturating_mul(1_000);
+                vec![show::restored(&restored)]
             }
             Err(error) => vec![format!("error: {error}")],
         }

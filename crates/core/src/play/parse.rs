@@ -31,6 +31,7 @@ pub(super) enum Verb {
     Sessions,
     Counts,
     Snapshot,
+    Restore { unix_s: u64 },
     Limits(Limits),
     Ask(Box<Asked>),
 }
@@ -176,6 +177,7 @@ fn read(
             | "sessions"
             | "counts"
             | "snapshot"
+            | "restore"
             | "limits"
     );
     if needs_actor && actor.is_empty() {
@@ -207,6 +209,9 @@ fn read(
         "sessions" => Verb::Sessions,
         "counts" => Verb::Counts,
         "snapshot" => Verb::Snapshot,
+        "restore" => Verb::Restore {
+            unix_s: options.number("unix")?.ok_or("restore needs unix=SECONDS, the wall clock")?,
+        },
         "limits" => Verb::Limits(limits(&mut options)?),
         "acquire" | "release" | "renew" | "persist" | "cancel" | "note" | "recovered"
         | "upgrade" | "downgrade" | "outcome" | "close" | "revoke" | "force" | "put" | "raise" => {

@@ -3,7 +3,9 @@
 use crate::command::{Lease, Mode, SessionKind};
 use crate::effect::{After, Answer, Effect, Ended, Ending, Fence, Grant, How, Standing};
 use crate::history::{Event, What};
-use crate::state::{Counts, LockPage, LockView, SessionView, State, TicketView, Why, WhyLink};
+use crate::state::{
+    Counts, LockPage, LockView, Restored, SessionView, State, TicketView, Why, WhyLink,
+};
 use crate::text::{Label, LockName, Reason};
 use std::fmt::Display;
 
@@ -287,6 +289,7 @@ fn event(event: &Event) -> String {
         }
         What::Downgraded => "downgraded".to_owned(),
         What::Recovered { death } => format!("recovered from token={death}"),
+        What::Restored => "still held when the cluster was restored".to_owned(),
     };
     format!("{} token={} {} {what}", ms(event.at_ms), event.token, who(event.label.as_ref()))
 }
@@ -304,6 +307,14 @@ pub(super) fn sessions(sessions: &[SessionView]) -> Vec<String> {
         format!("{kind} {} {who} ttl={ttl} tickets: {tickets}{ended}", session.id)
     };
     sessions.iter().map(line).collect()
+}
+
+pub(super) fn restored(restored: &Restored) -> String {
+    let Restored { sessions_ended, waits_ended, holders_ended, still_held, counter } = restored;
+    format!(
+        "restored: ended sessions={sessions_ended} waits={waits_ended} holders={holders_ended}, \
+         still held={still_held}, counter={counter}"
+    )
 }
 
 pub(super) fn counts(counts: Counts) -> String {

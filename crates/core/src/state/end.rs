@@ -35,7 +35,8 @@ impl State {
         }
     }
 
-    fn take_out(
+    /// Ends a ticket and serves nobody; the caller drops locks of which nothing is left.
+    pub(super) fn take_out(
         &mut self,
         token: Token,
         how: How,
@@ -105,15 +106,7 @@ impl State {
         let lock = self.data.locks.get(slot)?;
         let mut delay = None;
         if lock.line_len > 0 || how.died() {
-            let ending = Arc::new(Ending {
-                how,
-                token: ticket.number,
-                label: label.cloned(),
-                note: ticket.note().cloned(),
-                at_ms: self.data.clock.now_ms,
-                wall_ms: self.data.clock.wall_ms,
-                forced: forced.cloned(),
-            });
+            let ending = self.ending(ticket, how, label, forced);
             if how.died() {
                 self.mark_dead(slot, &ending);
                 delay = self.delay(slot, ticket, &ending);
@@ -128,10 +121,28 @@ impl State {
         delay
     }
 
+    pub(super) fn ending(
+        &self,
+        ticket: &Ticket,
+        how: How,
+        label: Option<&Label>,
+        forced: Option<&Arc<Forced>>,
+    ) -> Arc<Ending> {
+        Arc::new(Ending {
+            how,
+            token: ticket.number,
+            label: label.cloned(),
+            note: ticket.note().cloned(),
+            at_ms: self.data.clock.now_ms,
+            wall_ms: self.data.clock.wall_ms,
+            forced: forced.cloned(),
+        })
+    }
+
     /// Marks a lock "needs recovery". A lock that is marked already keeps the first death that
     /// nobody has put right: the newest is told as the last ending anyway. Too many marks drop
     /// the oldest.
-    fn mark_dead(&mut self, slot: Slot, ending: &Arc<Ending>) {
+    pub(super) fn mark_dead(&mut self, slot: Slot, ending: &Arc<Ending>) {
         let first = self.unmark_dead(slot).unwrap_or_else(|| ending.clone());
         let number = self.next_in_sequence();
         let death = Death { ending: first, number, at_ms: ending.at_ms };

@@ -13,6 +13,7 @@
 //! - `claims`: circles of waits are found and refused
 //! - `time`: what is due when logical time moves
 //! - `register`: the fence inside Holdfast
+//! - `restore`: a backup becomes the beginning of a new cluster
 
 mod acquire;
 mod claims;
@@ -25,6 +26,7 @@ mod query;
 pub(crate) mod records;
 mod register;
 mod request;
+mod restore;
 mod revoke;
 mod serve;
 mod session;
@@ -33,6 +35,7 @@ mod time;
 mod why;
 
 pub use query::{Counts, LockPage, LockView, SessionView, TicketView};
+pub use restore::{CannotRestore, Restored};
 pub use snapshot::{BadSnapshot, Snapshot};
 pub use why::{Circle, Why, WhyLink};
 

@@ -120,7 +120,7 @@ impl State {
         first.map(|(_, token)| *token).filter(|token| self.ticket_slot(*token).is_some())
     }
 
-    fn forget_session(&mut self, id: SessionId) {
+    pub(super) fn forget_session(&mut self, id: SessionId) {
         let Some(slot) = self.session_slot(id) else { return };
         self.index.sessions.remove(&self.data.sessions, slot);
         self.index.sets.session_ids.remove(&id);

@@ -33,7 +33,7 @@ fn parsed<'a>(names: impl Iterator<Item = &'a str>) -> Vec<LockName> {
     names.filter_map(|name| LockName::parse(name).ok()).collect()
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct KnownSession {
     owner: SessionRef,
     kind: SessionKind,
@@ -52,7 +52,7 @@ struct KnownTicket {
 }
 
 /// Somebody who plays all clients and nodes.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Player {
     sessions: Vec<KnownSession>,
     /// Every ticket that it ever heard of.

@@ -123,6 +123,8 @@ impl Promises {
             How::Expired | How::TimedOut => self.now_ms >= seen.not_before_ms,
             How::Released | How::Cancelled => died_of.is_none(),
             How::Forced => true,
+            // No command restores.
+            How::Restored => false,
         };
         must(right, "leases", || format!("{token} must not end now: {how:?}, {seen:?}"))?;
         if let Command::Release { target, proof } | Command::Cancel { target, proof } =
