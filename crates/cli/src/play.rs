@@ -19,7 +19,7 @@ pub(crate) fn run() -> io::Result<()> {
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
     let prompts = io::stdin().is_terminal() && io::stdout().is_terminal();
     match play(&mut input, &mut output, prompts) {
-        // Whoever reads has had enough, as in `holdfast dev | head`.
+        // Whoever reads has had enough, as in `holdfast play | head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done,
     }

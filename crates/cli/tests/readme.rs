@@ -21,7 +21,7 @@ fn the_tour_happens_as_written() {
     assert!(typed.len() > 10 && said.len() > 5, "the tour was not found");
 
     let mut holdfast = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .arg("dev")
+        .arg("play")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -2,7 +2,7 @@
 
 use crate::batch::{Batch, Item};
 use crate::cluster::{Change, LEVEL, REPORT_EVERY, Report, mix};
-use crate::io::{Output, Reply};
+use crate::io::{NotChanged, Output, Reply};
 use crate::lead::member_step;
 use crate::mistakes::NodeMistake;
 use crate::node::{Node, too_old};
@@ -182,9 +182,7 @@ impl Node {
         let Some((ask, at)) = self.changing.take_if(|(_, at)| at.index <= applied.index) else {
             return;
         };
-        let lost =
-            || Err("another leader came in between: look at the members and try again".to_owned());
-        let done = if at == applied { Ok(()) } else { lost() };
+        let done = if at == applied { Ok(()) } else { Err(NotChanged::Lost) };
         out.push(Output::Reply { ask, reply: Reply::Changed(done) });
     }
 }

@@ -135,12 +135,15 @@ impl Node {
         let alive: BTreeSet<&SessionId> = alive.iter().collect();
         let gone: BTreeSet<&SessionId> = gone.iter().collect();
         for (ask, session) in running.beats {
-            // One that is neither is being decided: it stays without an answer.
-            if alive.contains(&session.id) {
-                out.push(Output::Reply { ask, reply: Reply::Beat(true) });
+            let reply = if alive.contains(&session.id) {
+                Reply::Beat(true)
             } else if gone.contains(&session.id) {
-                out.push(Output::Reply { ask, reply: Reply::Beat(false) });
-            }
+                Reply::Beat(false)
+            } else {
+                // Its end is being decided: nobody can say yet.
+                Reply::Unknown
+            };
+            out.push(Output::Reply { ask, reply });
         }
     }
 }

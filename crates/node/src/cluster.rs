@@ -88,6 +88,17 @@ impl Cluster {
         &self.members
     }
 
+    /// An id that no member has or had.
+    pub fn next_id(&self) -> NodeId {
+        let used = self.members.keys().chain(&self.removed).map(|id| id.0).max();
+        NodeId(used.unwrap_or(0) + 1)
+    }
+
+    /// Ids of members that were removed: never used again.
+    pub fn removed(&self) -> &[NodeId] {
+        &self.removed
+    }
+
     /// The behaviour level in force.
     pub fn level(&self) -> u16 {
         self.level

@@ -1,12 +1,14 @@
 //! What a node keeps on disk: who it is, the last snapshot, and the log behind it. The same code
 //! runs on real and simulated disks.
 
-use crate::cluster::Cluster;
-use crate::io::{Boot, Loaded, Persist, SnapshotTask};
-use crate::types::{EntryKind, HardState, LogEntry, Position};
-use holdfast_core::{Limits, Snapshot, State};
+use crate::cluster::{Cluster, LEVEL};
+use crate::io::{Boot, Config, Input, Loaded, Moment, Output, Persist, SnapshotTask};
+use crate::node::{Node, too_old};
+use crate::types::{EntryKind, HardState, LogEntry, NodeId, Position};
+use holdfast_core::{Limits, Restored, Secret, Snapshot, State};
 use holdfast_storage::{
-    self as storage, Disk, Fault, Log, Options, SnapshotReader, SnapshotWriter, WriteError,
+    self as storage, Disk, Fault, Log, Options, SnapshotEncoder, SnapshotReader, SnapshotWriter,
+    WriteError,
 };
 
 /// Where a new cluster's log begins: all its first members have the same snapshot there.
@@ -26,6 +28,23 @@ impl<D: Disk> NodeDisk<D> {
         write(disk, BEGINNING, cluster, &snapshot)
     }
 
+    /// Begins a cluster of one with what a backup holds. Nothing of the old cluster goes on: its
+    /// sessions end, its numbers are left far behind, what it held needs recovery.
+    pub fn begin_restored(
+        disk: &D,
+        mut loaded: Loaded,
+        first: (NodeId, String),
+        unix_s: u64,
+    ) -> Result<Restored, String> {
+        if loaded.cluster.level > LEVEL {
+            return Err(too_old(loaded.cluster.level));
+        }
+        let restored = loaded.state.restore(unix_s).map_err(|error| error.to_string())?;
+        let cluster = Cluster { level: loaded.cluster.level, ..Cluster::begin([first]) };
+        let written = write(disk, BEGINNING, &cluster, &loaded.state.snapshot());
+        written.map(|()| restored).map_err(|error| error.to_string())
+    }
+
     /// Opens what is there. `must_exist` says that this node has been started before, so that a
     /// missing log is damage and not a beginning.
     pub fn open(
@@ -36,6 +55,7 @@ impl<D: Disk> NodeDisk<D> {
     ) -> Result<(Self, Boot), Fault> {
         let snapshot = storage::open_latest(disk)?;
         let (mut log, recovered) = Log::open(disk, options)?;
+        recovered.check_snapshot(snapshot.as_ref().map(SnapshotReader::position))?;
         let loaded = match &snapshot {
             Some(reader) => load(reader, limits, hash_key)?,
             None => Loaded {
@@ -124,9 +144,88 @@ fn write<D: Disk>(
 ) -> Result<(), WriteError> {
     let mut writer = SnapshotWriter::begin(disk, to_storage(at), &cluster.encode())?;
     for (piece, number) in snapshot.pieces().zip(0..) {
-        writer.piece(number, &piece)?;
+        if let Err(error) = writer.piece(number, &piece) {
+            // What was written so far must not keep a full disk full.
+            writer.abandon()?;
+            return Err(error);
+        }
     }
     writer.finish()
+}
+
+/// The bytes of a backup, part by part: a snapshot's file.
+pub fn backup(task: &SnapshotTask) -> impl Iterator<Item = Vec<u8>> {
+    let mut first = Vec::new();
+    let mut encoder =
+        Some(SnapshotEncoder::begin(to_storage(task.at), &task.cluster.encode(), &mut first));
+    let mut pieces = task.snapshot.pieces();
+    let parts = std::iter::from_fn(move || {
+        let mut part = Vec::new();
+        match pieces.next() {
+            Some(piece) => encoder.as_mut()?.piece(&piece, &mut part),
+            None => encoder.take()?.end(&mut part),
+        }
+        Some(part)
+    });
+    std::iter::once(first).chain(parts)
+}
+
+/// What a backup holds.
+pub fn read_backup<D: Disk>(disk: &D, name: &str) -> Result<Loaded, Fault> {
+    load(&storage::open_backup(disk, name)?, Limits::DEFAULT, 0)
+}
+
+/// What can be read of a damaged folder of a cluster of one, with everything that its log still
+/// tells applied; and what could not be read.
+pub fn salvage<D: Disk>(disk: &D) -> Result<(Loaded, Option<Fault>), String> {
+    let snapshot = storage::open_latest(disk).map_err(|fault| fault.to_string())?;
+    let snapshot = snapshot.ok_or("there is no snapshot: nothing can be saved without one")?;
+    let loaded = load(&snapshot, Limits::DEFAULT, 0).map_err(|fault| fault.to_string())?;
+    let log = storage::salvage(disk).map_err(|fault| fault.to_string())?;
+    let behind = log.entries.iter().filter(|entry| entry.index > loaded.at.index);
+    let entries: Vec<LogEntry> = behind.map(from_storage).collect();
+    // Between the snapshot and the first entry that is left, some may be missing.
+    let joined = entries.first().is_none_or(|first| first.at.index == loaded.at.index + 1);
+    let entries = if joined { entries } else { Vec::new() };
+    let last = entries.last().map_or(loaded.at.index, |last| last.at.index);
+    let hard_state = HardState {
+        term: log.hard_state.term,
+        vote: log.hard_state.vote,
+        commit: log.hard_state.commit.clamp(loaded.at.index, last),
+    };
+    let loaded = replay(Boot { loaded, hard_state, entries })?;
+    Ok((loaded, log.damage))
+}
+
+/// Lets a node of its own apply all entries: the same code that applied them before.
+fn replay(boot: Boot) -> Result<Loaded, String> {
+    let last = boot.entries.last().map_or(boot.loaded.at.index, |last| last.at.index);
+    let voters: Vec<NodeId> =
+        boot.loaded.cluster.members.iter().filter(|(_, m)| m.votes).map(|(id, _)| *id).collect();
+    let [id] = voters.as_slice() else {
+        return Err("this was not the only voter of its cluster: let it rejoin instead".into());
+    };
+    let config =
+        Config { id: *id, rng_key: 0, secret: Secret([0; 16]), snapshot_every_bytes: usize::MAX };
+    let mut node = Node::new(config, boot)?;
+    let mut inputs = vec![Input::Campaign];
+    let mut out = Vec::new();
+    let now = Moment { mono_ms: 0, wall_ms: 0 };
+    while node.applied().index <= last {
+        node.turn(now, inputs.drain(..), &mut out);
+        for output in out.drain(..) {
+            match output {
+                Output::Persist(persist) => inputs.push(Input::Persisted(persist.number)),
+                Output::Stop(why) => return Err(why),
+                _ => {}
+            }
+        }
+        if inputs.is_empty() {
+            break;
+        }
+    }
+    let at = node.applied();
+    Ok(Loaded { at, cluster: node.cluster().clone(), state: node.into_state() })
 }
 
 /// The last snapshot on disk, to be sent to a member that lags.

@@ -202,11 +202,24 @@ pub enum Reply {
     /// The state of this node is current as of the read.
     Current,
     /// Whether the membership was changed, and why not.
-    Changed(Result<(), String>),
+    Changed(Result<(), NotChanged>),
     /// It was not taken, and has had no effect.
     Busy(Busy),
     /// It may or may not have had an effect: ask for the outcome.
     Unknown,
+}
+
+/// Why the membership was not changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotChanged {
+    /// Only the leader can.
+    NotLeader,
+    /// Another change is on its way, or the leader is new: try again.
+    NotNow,
+    /// Another leader came in between: look at the members.
+    Lost,
+    /// It makes no sense; why.
+    Refused(&'static str),
 }
 
 /// Why something was not taken.

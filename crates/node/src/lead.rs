@@ -3,7 +3,7 @@
 use crate::batch::{BATCH_BYTES_MAX, Batch, Item, item_bytes};
 use crate::cluster::Change;
 use crate::consensus::MemberStep;
-use crate::io::{Ask, Output, Reply};
+use crate::io::{Ask, NotChanged, Output, Reply};
 use crate::mistakes::NodeMistake;
 use crate::node::Node;
 use crate::pulse::Pulse;
@@ -132,18 +132,18 @@ impl Node {
 
     pub(crate) fn change(&mut self, ask: Ask, change: Change, out: &mut Vec<Output>) {
         let refused = if !self.consensus.is_leader() {
-            Err("this node does not lead: ask the leader".to_owned())
+            Err(NotChanged::NotLeader)
         } else if self.changing.is_some() {
-            Err("another change is on its way: wait for it".to_owned())
+            Err(NotChanged::NotNow)
         } else {
-            self.cluster.check(&change).map_err(str::to_owned)
+            self.cluster.check(&change).map_err(NotChanged::Refused)
         };
         let proposed = refused.and_then(|()| {
             let data = postcard::to_allocvec(&change).unwrap_or_default();
             if self.consensus.propose_change(member_step(&change), data) {
                 Ok(())
             } else {
-                Err("not now: try again".to_owned())
+                Err(NotChanged::NotNow)
             }
         });
         match proposed {

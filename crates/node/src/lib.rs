@@ -33,9 +33,10 @@ mod rounds;
 mod types;
 
 pub use cluster::{Change, Cluster, LEVEL, Member};
-pub use disk::{NodeDisk, load, read_snapshot, write_snapshot};
+pub use disk::{NodeDisk, backup, load, read_backup, read_snapshot, salvage, write_snapshot};
 pub use io::{
-    Ask, Boot, Busy, Config, Input, Loaded, Moment, Output, Persist, Reply, SnapshotTask,
+    Ask, Boot, Busy, Config, Input, Loaded, Moment, NotChanged, Output, Persist, Reply,
+    SnapshotTask,
 };
 pub use message::{FRAME_BYTES_MAX, PeerMessage};
 pub use mistakes::NodeMistake;

@@ -34,10 +34,11 @@ pub(crate) enum Say {
 }
 
 impl PeerMessage {
-    /// The message as bytes.
-    pub fn encode(&self) -> Vec<u8> {
+    /// Appends the message as bytes.
+    pub fn encode(&self, mut to: Vec<u8>) -> Vec<u8> {
+        to.push(VERSION);
         // Writing to a growing buffer fails only for types that postcard can't write at all.
-        postcard::to_extend(&self.0, vec![VERSION]).unwrap_or_default()
+        postcard::to_extend(&self.0, to).unwrap_or_default()
     }
 
     /// Reads a message; none if it is not one of this version.

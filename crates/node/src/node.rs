@@ -156,6 +156,18 @@ impl Node {
         &self.state
     }
 
+    /// The state, when the node is no longer needed.
+    pub(crate) fn into_state(self) -> State {
+        self.state
+    }
+
+    /// A consistent copy of everything as of the last entry applied here. It costs next to nothing
+    /// until it is encoded.
+    pub fn copy(&self) -> SnapshotTask {
+        let (at, cluster) = (self.applied, self.cluster.clone());
+        SnapshotTask { at, cluster, snapshot: self.state.snapshot() }
+    }
+
     /// The replicated membership, as of the last entry applied here.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
@@ -413,11 +425,7 @@ impl Node {
         self.snapshot_wanted = false;
         self.bytes_since_snapshot = 0;
         self.snapshot_running = Some((self.applied, voters_of(&self.cluster)));
-        out.push(Output::WriteSnapshot(Box::new(SnapshotTask {
-            at: self.applied,
-            cluster: self.cluster.clone(),
-            snapshot: self.state.snapshot(),
-        })));
+        out.push(Output::WriteSnapshot(Box::new(self.copy())));
     }
 
     fn snapshot_written(&mut self, at: Position, out: &mut Vec<Output>) {

@@ -8,6 +8,7 @@ use crate::node::Node;
 use crate::types::NodeId;
 use holdfast_core::{
     Command, Numbered, OpenSession, Proposal, Request, Secret, SessionId, SessionKind, SessionRef,
+    Wait,
 };
 use std::collections::VecDeque;
 
@@ -56,6 +57,8 @@ struct Sent {
     ask: Ask,
     item: Item,
     bytes: usize,
+    /// Whether its wait belongs to this node's session.
+    adopted: bool,
 }
 
 impl Own {
@@ -115,7 +118,10 @@ impl Own {
         }
         self.session = None;
         while let Some(sent) = self.unapplied.pop_back() {
-            if let Item::Propose(Proposal { request, command, .. }) = sent.item {
+            if let Item::Propose(Proposal { request, mut command, .. }) = sent.item {
+                if let (true, Command::Acquire(acquire)) = (sent.adopted, &mut command) {
+                    acquire.session = None;
+                }
                 self.waiting.push_front((sent.ask, request, command));
             }
         }
@@ -147,13 +153,14 @@ impl Own {
     /// Numbers what is in line.
     fn number(&mut self) {
         let Some(session) = self.session else { return };
-        while let Some((ask, request, command)) = self.waiting.pop_front() {
+        while let Some((ask, request, mut command)) = self.waiting.pop_front() {
             let number = self.next_number;
             self.next_number += 1;
+            let adopted = request.is_none() && adopt(&mut command, session);
             let from = Some(Numbered { session: session.id, number });
             let item = Item::Propose(Proposal { from, request, command });
             let bytes = item_bytes(&item);
-            self.unapplied.push_back(Sent { number, ask, item, bytes });
+            self.unapplied.push_back(Sent { number, ask, item, bytes, adopted });
         }
     }
 
@@ -207,6 +214,18 @@ impl Own {
             *byte ^= count;
         }
         Secret(secret)
+    }
+}
+
+/// A wait that nobody owns is this node's: it ends with this node, or when the node cancels it
+/// because the connection that waits is gone.
+fn adopt(command: &mut Command, session: SessionRef) -> bool {
+    match command {
+        Command::Acquire(acquire) if acquire.session.is_none() && acquire.wait != Wait::Try => {
+            acquire.session = Some(session);
+            true
+        }
+        _ => false,
     }
 }
 

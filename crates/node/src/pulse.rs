@@ -21,11 +21,15 @@ struct Beat {
 impl Pulse {
     /// All sessions, each with a full TTL from now.
     pub(crate) fn begin(sessions: impl Iterator<Item = (SessionId, u64)>, now_ms: u64) -> Self {
-        let mut pulse = Self::default();
-        for (id, ttl_ms) in sessions {
-            pulse.open(id, ttl_ms, now_ms);
-        }
-        pulse
+        // Collected and not inserted one by one: with a million sessions a new leader has no
+        // second to lose.
+        let beat = |(id, ttl_ms): (SessionId, u64)| {
+            let silent_at_ms = now_ms.saturating_add(ttl_ms);
+            (id, Beat { ttl_ms, silent_at_ms, ending: false })
+        };
+        let sessions: BTreeMap<SessionId, Beat> = sessions.map(beat).collect();
+        let silent_at = sessions.iter().map(|(id, beat)| (beat.silent_at_ms, *id)).collect();
+        Self { sessions, silent_at }
     }
 
     pub(crate) fn open(&mut self, id: SessionId, ttl_ms: u64, now_ms: u64) {

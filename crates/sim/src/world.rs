@@ -8,7 +8,7 @@ use crate::network::{Network, Weather};
 use crate::rng::Rng;
 use crate::trace::Trace;
 use holdfast_core::{Effect, SessionId};
-use holdfast_node::{Change, Cluster, Input, NodeId, Output, PeerMessage, Reply};
+use holdfast_node::{Change, Cluster, Input, NodeId, NotChanged, Output, PeerMessage, Reply};
 use std::collections::BTreeMap;
 
 /// Clients in a run.
@@ -346,7 +346,7 @@ impl World {
 
     fn send(&mut self, from: NodeId, to: NodeId, message: &PeerMessage) {
         for in_us in self.network.arrivals_us(&mut self.rng, from, to) {
-            self.schedule(in_us, Event::Deliver { from, to, bytes: message.encode() });
+            self.schedule(in_us, Event::Deliver { from, to, bytes: message.encode(Vec::new()) });
         }
     }
 
@@ -745,10 +745,7 @@ impl World {
 
     fn changed(&mut self, change: &Change, reply: &Reply) {
         let Reply::Changed(result) = reply else { return };
-        let moot = |why: &String| {
-            why.contains("already") || why.contains("no member") || why.contains("last voter")
-        };
-        let done = result.as_ref().map_or_else(moot, |()| true);
+        let done = matches!(result, Ok(()) | Err(NotChanged::Refused(_)));
         if done && self.changes.first() == Some(change) {
             self.changes.remove(0);
             self.trace.say(self.now_us, || format!("operator: {change:?} {result:?}"));

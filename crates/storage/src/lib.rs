@@ -60,7 +60,10 @@ pub use fault::{Cause, Fault, WriteError};
 pub use identity::Identity;
 pub use log::{
     Cut, ENTRY_BYTES_MAX, HardState, Log, LogEntry, Options, Position, RecordInfo, Recovered,
-    inspect,
+    Salvaged, inspect, salvage,
 };
 pub use small_file::{FileKind, claim, read_file, write_file};
-pub use snapshot::{PIECE_BYTES_MAX, Pieces, SnapshotReader, SnapshotWriter, open_latest};
+pub use snapshot::{
+    PIECE_BYTES_MAX, Pieces, SnapshotEncoder, SnapshotReader, SnapshotWriter, open_backup,
+    open_latest,
+};

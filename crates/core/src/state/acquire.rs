@@ -129,8 +129,12 @@ impl State {
         Ok(())
     }
 
-    /// A ticket of several names can't wait for its own session's.
+    /// A ticket of several names can't wait for its own session's. A node's session stands for
+    /// many clients, which may wait for each other.
     fn check_not_held(&self, name: &LockName, session: Option<SessionId>) -> Result<(), Refusal> {
+        let client =
+            |id: &SessionId| self.session(*id).is_some_and(|s| s.kind == SessionKind::Client);
+        let session = session.filter(client);
         let Some((slot, session)) = self.lock_slot(name).zip(session) else { return Ok(()) };
         let Some(lock) = self.data.locks.get(slot) else { return Ok(()) };
         if lock.holders as usize > self.limits.holders_walked_max {

@@ -10,12 +10,14 @@ mod inspect;
 mod record;
 mod recover;
 mod replay;
+mod salvage;
 mod segment;
 mod state;
 mod write;
 
 pub use inspect::{RecordInfo, inspect};
 pub use record::ENTRY_BYTES_MAX;
+pub use salvage::{Salvaged, salvage};
 pub use state::{Cut, HardState, LogEntry, Position, Recovered};
 
 use crate::disk::Disk;

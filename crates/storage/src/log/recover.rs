@@ -69,7 +69,7 @@ fn assemble<D: Disk>(
     }
 }
 
-fn segment_numbers<D: Disk>(disk: &D) -> Result<Vec<u64>, Fault> {
+pub(super) fn segment_numbers<D: Disk>(disk: &D) -> Result<Vec<u64>, Fault> {
     let names = disk.list().map_err(Fault::failed("list", "."))?;
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment::number_of(name)).collect();
     numbers.sort_unstable();
@@ -145,14 +145,14 @@ fn begin<D: Disk>(
 /// The segments up to the last, without a gap, and what is before the gap. A compaction deletes
 /// from the front, and a crash may bring back any of those: whether anything is missing in
 /// between, the run itself tells.
-fn last_run(segments: &[u64]) -> (&[u64], &[u64]) {
+pub(super) fn last_run(segments: &[u64]) -> (&[u64], &[u64]) {
     let gap = segments.windows(2).rposition(|pair| !matches!(pair, [a, b] if a + 1 == *b));
     segments.split_at(gap.map_or(0, |gap| gap + 1))
 }
 
 /// What the segments say, and the last of them.
-struct Reading<F> {
-    replay: Replay,
+pub(super) struct Reading<F> {
+    pub(super) replay: Replay,
     read: Read,
     home: Home,
     name: String,
@@ -167,36 +167,54 @@ fn read_run<D: Disk>(
 ) -> Result<Reading<D::File>, Fault> {
     let mut reading: Option<Reading<D::File>> = None;
     for &segment in run {
-        let name = segment::file_name(segment);
-        let file = load(disk, &name, bytes)?;
-        let (home, head) =
-            head_of(bytes, segment).map_err(|error| error.fault(&name, FORMAT.version))?;
-        let mut replay = match reading.take() {
-            None => Replay::begin(&head)
-                .ok_or_else(|| Fault::damaged(&name, 0, "the segment's head is wrong"))?,
-            Some(before) => before.joined_by(&head, home)?,
-        };
-        let read = replay.read(bytes, PREAMBLE_BYTES, home, &name)?;
-        reading = Some(Reading { replay, read, home, name, file });
+        reading = Some(read_next(disk, segment, &mut reading, bytes)?);
     }
     let reading = reading.ok_or_else(|| Fault::damaged_file("log", "there is no segment"))?;
     reading.judge(bytes, run)?;
     Ok(reading)
 }
 
+/// Reads one more segment. What was read before is taken only if this one goes on from it.
+pub(super) fn read_next<D: Disk>(
+    disk: &D,
+    segment: u64,
+    before: &mut Option<Reading<D::File>>,
+    bytes: &mut Vec<u8>,
+) -> Result<Reading<D::File>, Fault> {
+    let name = segment::file_name(segment);
+    let file = load(disk, &name, bytes)?;
+    let (home, head) =
+        head_of(bytes, segment).map_err(|error| error.fault(&name, FORMAT.version))?;
+    if let Some(before) = before {
+        before.check_joined_by(&head, home)?;
+    }
+    let mut replay = match before.take() {
+        None => Replay::begin(&head)
+            .ok_or_else(|| Fault::damaged(&name, 0, "the segment's head is wrong"))?,
+        Some(before) => before.closed(),
+    };
+    let read = replay.read(bytes, PREAMBLE_BYTES, home, &name)?;
+    Ok(Reading { replay, read, home, name, file })
+}
+
 impl<F> Reading<F> {
-    /// The replay, ready for the next segment, whose head vouches for all of this one.
-    fn joined_by(mut self, head: &Record<'_>, home: Home) -> Result<Replay, Fault> {
+    /// Whether the next segment goes on from this one; its head vouches for all of this one.
+    fn check_joined_by(&self, head: &Record<'_>, home: Home) -> Result<(), Fault> {
         if !head.follows(self.replay.tip) || home.salt != self.home.salt {
             let what = "a record that was synced is missing or wrong: the next segment says so";
             return Err(Fault::damaged(&self.name, self.read.end as u64, what));
         }
+        Ok(())
+    }
+
+    /// The replay, ready for the next segment.
+    fn closed(mut self) -> Replay {
         self.replay.close_segment(self.home.segment);
-        Ok(self.replay)
+        self.replay
     }
 
     /// Whether what is not sound at the end may be a crash's work, and what is sound is whole.
-    fn judge(&self, bytes: &[u8], run: &[u64]) -> Result<(), Fault> {
+    pub(super) fn judge(&self, bytes: &[u8], run: &[u64]) -> Result<(), Fault> {
         if claims_from(bytes, self.read.end, self.home) > self.replay.tip.number {
             let what = "a record that was synced is wrong: one behind it says so";
             return Err(Fault::damaged(&self.name, self.read.end as u64, what));

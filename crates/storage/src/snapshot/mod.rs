@@ -4,12 +4,14 @@
 //! pieces, an end that counts them. Each frame's checksum goes on from the one before, so a frame
 //! can be neither exchanged, nor left out, nor taken from another snapshot.
 
+mod encoder;
 mod frame;
 mod reader;
 mod writer;
 
+pub use encoder::SnapshotEncoder;
 pub use frame::PIECE_BYTES_MAX;
-pub use reader::{Pieces, SnapshotReader, open_latest};
+pub use reader::{Pieces, SnapshotReader, open_backup, open_latest};
 pub use writer::SnapshotWriter;
 
 use crate::disk::Disk;

@@ -14,7 +14,18 @@ pub fn open_latest<D: Disk>(disk: &D) -> Result<Option<SnapshotReader<D>>, Fault
     let name = file_name(index);
     let file = disk.open(&name).map_err(Fault::failed("open", &name))?;
     let source = Source { disk: disk.clone(), file, name };
-    SnapshotReader::verify(source, index).map(Some)
+    let reader = SnapshotReader::verify(source)?;
+    if reader.position.index != index {
+        let what = "the snapshot is one of another index";
+        return Err(Fault::damaged(&reader.source.name, 0, what));
+    }
+    Ok(Some(reader))
+}
+
+/// A snapshot that was made as a stream of bytes, in a file of any name; verified completely.
+pub fn open_backup<D: Disk>(disk: &D, name: &str) -> Result<SnapshotReader<D>, Fault> {
+    let file = disk.open(name).map_err(Fault::failed("open", name))?;
+    SnapshotReader::verify(Source { disk: disk.clone(), file, name: name.to_owned() })
 }
 
 /// A file that frames are read from.
@@ -76,16 +87,13 @@ pub struct SnapshotReader<D: Disk> {
 }
 
 impl<D: Disk> SnapshotReader<D> {
-    fn verify(source: Source<D>, index: u64) -> Result<Self, Fault> {
+    fn verify(source: Source<D>) -> Result<Self, Fault> {
         let bytes: [u8; PREAMBLE_BYTES] = source.read(0)?;
         let preamble = Preamble::parse(&bytes, FORMAT)
             .map_err(|error| error.fault(&source.name, FORMAT.version))?;
-        if preamble.first != index {
-            return Err(Fault::damaged(&source.name, 0, "the snapshot is one of another index"));
-        }
         let mut reader = Self {
             source,
-            position: Position { index, term: preamble.second },
+            position: Position { index: preamble.first, term: preamble.second },
             meta: Vec::new(),
             places: Vec::new(),
             totals: Totals::default(),

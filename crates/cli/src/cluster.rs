@@ -1,0 +1,107 @@
+//! What is done to a node's folder while the node does not run.
+
+use crate::serve::{Address, runtime};
+use clap::Args;
+use holdfast_node::NodeId;
+use holdfast_server::{ClusterKey, First, Source, restore};
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+#[allow(clippy::print_stdout, reason = "the key is what was asked for")]
+pub(crate) fn new_key() -> Result<(), String> {
+    print!("{}", ClusterKey::draw().to_line());
+    Ok(())
+}
+
+/// The new cluster has a new id and key, and one node; others join it. No token of the old cluster
+/// comes again, all sessions end, and what was held is marked "needs recovery".
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast restore --from holdfast.backup --data-dir data-2
+  holdfast restore --accept-loss data --data-dir data-2")]
+pub(crate) struct Restore {
+    /// The backup
+    #[arg(long, value_name = "FILE", required_unless_present = "accept_loss")]
+    from: Option<PathBuf>,
+    /// Instead of a backup: the damaged folder of a cluster of one; what can't be read is lost
+    #[arg(long, value_name = "FOLDER", conflicts_with = "from")]
+    accept_loss: Option<PathBuf>,
+    /// The folder of the new cluster's first node
+    #[arg(long, value_name = "FOLDER")]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    address: Address,
+}
+
+impl Restore {
+    pub(crate) fn run(self) -> Result<(), String> {
+        let config = self.address.config(self.data_dir.clone(), First::Alone)?;
+        let source = match (&self.from, &self.accept_loss) {
+            (Some(file), _) => Source::Backup(file),
+            (None, Some(folder)) => Source::Damaged(folder),
+            (None, None) => return Err("say --from FILE".to_owned()),
+        };
+        let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let done = restore(&source, &config.place()?, unix_s)?;
+        let restored = done.restored;
+        if let Some(lost) = done.lost {
+            eprintln!("lost: {lost}");
+        }
+        eprintln!(
+            "restored everything up to entry {}: {} sessions ended, {} waits ended, {} holders \
+             ended with their sessions, {} still hold; what was held needs recovery; tokens go on \
+             from {}",
+            done.taken_at,
+            restored.sessions_ended,
+            restored.waits_ended,
+            restored.holders_ended,
+            restored.still_held,
+            restored.counter
+        );
+        eprintln!("start it with: holdfast serve --data-dir {}", self.data_dir.display());
+        Ok(())
+    }
+}
+
+/// Its old files are set aside and never used again. It gets a new id and everything from the
+/// other nodes; when it has caught up it gets its vote, and its old id is removed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  holdfast rejoin --data-dir data --join 10.0.0.1:7410,10.0.0.2:7410
+  holdfast serve --data-dir data")]
+pub(crate) struct Rejoin {
+    /// The folder of the damaged node
+    #[arg(long, value_name = "FOLDER")]
+    data_dir: PathBuf,
+    /// Where other members are reached by their peers
+    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', required = true)]
+    join: Vec<String>,
+    /// The cluster's key; by default `cluster.key` in the data folder
+    #[arg(long, value_name = "FILE")]
+    cluster_key: Option<PathBuf>,
+    /// The old id, if the folder does not say it any more
+    #[arg(long, value_name = "ID")]
+    replaces: Option<u64>,
+    #[command(flatten)]
+    address: Address,
+}
+
+impl Rejoin {
+    pub(crate) fn run(self) -> Result<(), String> {
+        let mut config = self.address.config(self.data_dir.clone(), First::Alone)?;
+        config.key = self.cluster_key;
+        let place = config.place()?;
+        let replaces = self.replaces.map(NodeId);
+        let done = runtime()?.block_on(place.rejoin(&self.join, replaces))?;
+        eprintln!(
+            "node {} comes back as node {}; its old files are in {}",
+            done.replaces,
+            done.node,
+            done.aside.display()
+        );
+        eprintln!("start it with: holdfast serve --data-dir {}", self.data_dir.display());
+        Ok(())
+    }
+}

@@ -1,0 +1,219 @@
+//! `holdfast dev`: everything at once, for trying it out.
+
+use crate::serve::{log_to_stderr, runtime, told_to_stop};
+use clap::Args;
+use holdfast_server::{ClusterKey, Config, First, PEER_PORT_ABOVE, Server};
+use rustix::process::{Pid, Signal, kill_process};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// Nodes on one machine: more would only wait for each other.
+const NODES_MAX: u16 = 9;
+
+/// Ports between one node's and the next one's.
+const PORTS_APART: u16 = 100;
+
+/// How long until a dead node is started again.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+
+/// How long a node may take to stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Listens on this machine only, asks for no password, and prints where everything is.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  holdfast dev                           one node; its data goes when it ends
+  holdfast dev --data-dir data           the same, and the data stays
+  holdfast dev --nodes 3                 a cluster of three processes; kill one and see")]
+pub(crate) struct Dev {
+    /// How many nodes; several run in processes of their own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX as i64))]
+    nodes: u16,
+    /// The first node's port for HTTP; peers use the tenth above it, the next node the hundredth
+    #[arg(long, value_name = "BASE", default_value_t = 7400)]
+    port: u16,
+    /// Keep the data here, node K in `node-K`; by default it goes when this ends
+    #[arg(long, value_name = "FOLDER")]
+    data_dir: Option<PathBuf>,
+    /// Leave a node that died dead
+    #[arg(long)]
+    no_restart: bool,
+}
+
+impl Dev {
+    #[allow(clippy::print_stdout, reason = "where everything is was asked for")]
+    pub(crate) fn run(self) -> Result<(), String> {
+        log_to_stderr();
+        let temporary = tempfile::Builder::new().prefix("holdfast-").tempdir();
+        let (folder, kept) = match (&self.data_dir, &temporary) {
+            (Some(folder), _) => (folder.clone(), true),
+            (None, Ok(temporary)) => (temporary.path().to_path_buf(), false),
+            (None, Err(error)) => return Err(format!("can't make a folder for the data: {error}")),
+        };
+        let last = self.port.checked_add((self.nodes - 1) * PORTS_APART);
+        if last.and_then(|last| last.checked_add(PEER_PORT_ABOVE)).is_none() {
+            return Err(format!("--port {} leaves no room for the other ports", self.port));
+        }
+        print!("{}", self.welcome(&folder, kept));
+        if self.nodes == 1 { self.run_one(&folder) } else { self.run_several(&folder) }
+    }
+
+    fn http_port(&self, node: u16) -> u16 {
+        self.port + (node - 1) * PORTS_APART
+    }
+
+    fn welcome(&self, folder: &Path, kept: bool) -> String {
+        let mut text = format!("Holdfast {}\n", env!("CARGO_PKG_VERSION"));
+        for node in 1..=self.nodes {
+            let http = self.http_port(node);
+            text += &format!(
+                "  node {node}   http://127.0.0.1:{http}   peers 127.0.0.1:{}\n",
+                http + PEER_PORT_ABOVE
+            );
+        }
+        let fate = if kept { "it stays" } else { "it goes when this ends; --data-dir keeps it" };
+        let url = format!("http://127.0.0.1:{}", self.port);
+        text += &format!(
+            "  data     {} ({fate})\n\
+             Try:\n  \
+             curl -s {url}/v1/grab_lock -d '{{\"name\":\"seat-12A\",\"ttl_ms\":15000}}'\n  \
+             curl -s '{url}/v1/lock?name=seat-12A'\n  \
+             curl -s {url}/v1/status\n\
+             Ctrl-C ends it.\n",
+            folder.display()
+        );
+        text
+    }
+
+    fn run_one(&self, folder: &Path) -> Result<(), String> {
+        let config = Config {
+            data_dir: folder.join("node-1"),
+            listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            advertise: None,
+            port: self.port,
+            key: None,
+            first: First::Alone,
+        };
+        runtime()?.block_on(async {
+            let server = Server::start(&config).await?;
+            server.run(told_to_stop(false)).await
+        })
+    }
+
+    fn run_several(&self, folder: &Path) -> Result<(), String> {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| format!("can't make {}: {error}", folder.display()))?;
+        let key = folder.join("cluster.key");
+        if !key.exists() {
+            ClusterKey::draw().write_new(&key)?;
+        }
+        runtime()?.block_on(async {
+            let (stop, stopping) = watch::channel(false);
+            let mut nodes = JoinSet::new();
+            for node in 1..=self.nodes {
+                let command = self.command(node, folder, &key)?;
+                nodes.spawn(keep(node, command, stopping.clone(), !self.no_restart));
+            }
+            tokio::select! {
+                () = told_to_stop(false) => {}
+                () = all_ended(&mut nodes) => {
+                    return Err("no node is left".to_owned());
+                }
+            }
+            let _ = stop.send(true);
+            all_ended(&mut nodes).await;
+            Ok(())
+        })
+    }
+
+    fn command(&self, node: u16, folder: &Path, key: &Path) -> Result<Command, String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let peer = |node| format!("{node}=127.0.0.1:{}", self.http_port(node) + PEER_PORT_ABOVE);
+        let members: Vec<String> = (1..=self.nodes).map(peer).collect();
+        let mut command = Command::new(program);
+        command
+            .arg("serve")
+            .arg("--stop-with-stdin")
+            .arg("--data-dir")
+            .arg(folder.join(format!("node-{node}")))
+            .arg("--cluster-key")
+            .arg(key)
+            .args(["--port", &self.http_port(node).to_string()])
+            .args(["--node", &node.to_string()])
+            .args(["--members", &members.join(",")])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        Ok(command)
+    }
+}
+
+async fn all_ended(nodes: &mut JoinSet<()>) {
+    while nodes.join_next().await.is_some() {}
+}
+
+/// Runs a node until it is time to stop; one that dies is reported, and started again.
+async fn keep(node: u16, mut command: Command, mut stopping: watch::Receiver<bool>, restart: bool) {
+    loop {
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                eprintln!("node {node} does not start: {error}");
+                return;
+            }
+        };
+        if let Some(stderr) = child.stderr.take() {
+            tokio::spawn(pass_on(node, stderr));
+        }
+        tokio::select! {
+            ended = child.wait() => match ended {
+                Ok(status) => eprintln!("node {node} ended: {status}"),
+                Err(error) => eprintln!("node {node} ended: {error}"),
+            },
+            () = told(&mut stopping) => {
+                end(&mut child).await;
+                return;
+            }
+        }
+        if !restart {
+            return;
+        }
+        eprintln!("node {node} starts again in {} s", RESTART_AFTER.as_secs());
+        tokio::select! {
+            () = sleep(RESTART_AFTER) => {}
+            () = told(&mut stopping) => return,
+        }
+    }
+}
+
+async fn told(stopping: &mut watch::Receiver<bool>) {
+    // An error means that whoever would tell is gone, which says the same.
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+async fn end(child: &mut Child) {
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    if let Some(pid) = pid {
+        // One that has ended already needs no signal.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    if timeout(STOP_PATIENCE, child.wait()).await.is_err() {
+        let _ = child.kill().await;
+    }
+}
+
+/// Shows what a node says, and who says it.
+async fn pass_on(node: u16, stderr: impl AsyncRead + Unpin) {
+    let mut lines = BufReader::new(stderr).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        eprintln!("node {node} | {line}");
+    }
+}

@@ -1,0 +1,95 @@
+//! Backups: a consistent copy of everything as one file, and a new cluster made of one.
+
+use crate::data::Place;
+use axum::body::Bytes;
+use holdfast_node::{Loaded, Node, SnapshotTask, backup, read_backup, salvage};
+use holdfast_storage::RealDisk;
+use std::convert::Infallible;
+use std::path::Path;
+use tokio::sync::mpsc::channel;
+use tokio::task::spawn_blocking;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// Parts that wait for a slow reader.
+const PARTS_AHEAD: usize = 2;
+
+/// A consistent copy, to be streamed to wherever it is kept.
+pub(crate) struct Copy(SnapshotTask);
+
+impl Copy {
+    pub(crate) fn of(node: &Node) -> Self {
+        Self(node.copy())
+    }
+
+    /// The entry up to which it has everything.
+    pub(crate) fn index(&self) -> u64 {
+        self.0.at.index
+    }
+
+    /// Its bytes, encoded beside everything else, no faster than they are read.
+    pub(crate) fn stream(self) -> ReceiverStream<Result<Bytes, Infallible>> {
+        let (parts, receiver) = channel(PARTS_AHEAD);
+        spawn_blocking(move || {
+            for part in backup(&self.0) {
+                if parts.blocking_send(Ok(Bytes::from(part))).is_err() {
+                    // Whoever wanted it has hung up.
+                    return;
+                }
+            }
+        });
+        ReceiverStream::new(receiver)
+    }
+}
+
+/// What a backup's file holds.
+fn read(file: &Path) -> Result<Loaded, String> {
+    let shown = file.display();
+    let name = file.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| format!("{shown} is not the name of a file"))?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    if !file.is_file() {
+        return Err(format!("there is no backup {shown}"));
+    }
+    let disk = RealDisk::open(folder).map_err(|error| format!("can't read {shown}: {error}"))?;
+    read_backup(&disk, name).map_err(|fault| format!("{shown} can't be restored: {fault}"))
+}
+
+/// Where the content of a new cluster comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source<'a> {
+    /// A backup's file.
+    Backup(&'a Path),
+    /// The damaged folder of a cluster of one: what can't be read is lost.
+    Damaged(&'a Path),
+}
+
+/// Begins a new cluster of one in an empty folder, with a new key, from a backup or from what is
+/// left of a damaged folder.
+pub fn restore(source: &Source<'_>, place: &Place, unix_s: u64) -> Result<Restoration, String> {
+    let (loaded, lost) = match source {
+        Source::Backup(file) => (read(file)?, None),
+        Source::Damaged(folder) => {
+            if !folder.is_dir() {
+                return Err(format!("there is no folder {}", folder.display()));
+            }
+            let disk = RealDisk::open(folder).map_err(|error| error.to_string())?;
+            let (loaded, damage) = salvage(&disk)?;
+            (loaded, damage.map(|fault| fault.to_string()))
+        }
+    };
+    let taken_at = loaded.at.index;
+    let restored = place.begin_restored(loaded, unix_s)?;
+    Ok(Restoration { taken_at, restored, lost })
+}
+
+/// What a restore did.
+#[derive(Debug)]
+pub struct Restoration {
+    /// The entry up to which the old cluster is in it.
+    pub taken_at: u64,
+    /// What became of sessions and locks.
+    pub restored: holdfast_core::Restored,
+    /// What could not be read.
+    pub lost: Option<String>,
+}

@@ -1,0 +1,288 @@
+//! The data folder of one node: who it is, the cluster's key, the log and the snapshots.
+//!
+//! The identity is written last at the first start: a folder without one has never said anything
+//! to anybody, and begins anew. From then on everything must be there.
+
+use crate::key::ClusterKey;
+use crate::peers::{Contact, Question, join};
+use crate::random;
+use holdfast_core::{Limits, Restored};
+use holdfast_node::{Boot, Cluster, Loaded, NodeDisk, NodeId};
+use holdfast_storage::{self as storage, Fault, FileKind, Identity, Options, RealDisk, WriteError};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The key's file in the data folder, unless another one is given.
+const KEY_FILE: &str = "cluster.key";
+
+/// There while a new member waits for its vote; says which old member it replaces.
+const JOINING_FILE: &str = "joining";
+const JOINING: FileKind = FileKind { magic: *b"HOLDFJON", version: 1 };
+
+/// Where the files of a damaged node are kept, for whoever wants to look into them.
+const SET_ASIDE: &str = "damaged";
+
+/// What an empty folder is to become.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum First {
+    /// The only node of a new cluster.
+    Alone,
+    /// One of the first members of a new cluster; all of them are told the same.
+    Member {
+        /// Which of them this node is.
+        node: NodeId,
+        /// All of them, with the addresses where their peers reach them.
+        members: Vec<(NodeId, String)>,
+    },
+    /// A new member of a running cluster.
+    Join {
+        /// Where members are reached by their peers.
+        addresses: Vec<String>,
+    },
+}
+
+/// Where a node's data is and how it begins.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The folder.
+    pub folder: PathBuf,
+    /// The file of the cluster's key; none for the one in the folder.
+    pub key: Option<PathBuf>,
+    /// What an empty folder is to become.
+    pub first: First,
+    /// Where this node is to be reached.
+    pub contact: Contact,
+}
+
+/// An opened folder.
+pub(crate) struct Opened {
+    pub(crate) disk: RealDisk,
+    pub(crate) key: ClusterKey,
+    pub(crate) node: NodeId,
+    pub(crate) files: NodeDisk<RealDisk>,
+    pub(crate) boot: Boot,
+}
+
+impl Place {
+    /// Opens what is there, or begins.
+    pub(crate) async fn open(&self) -> Result<Opened, String> {
+        let disk = self.claim()?;
+        let identity = Identity::load(&disk).map_err(|fault| self.explain(&fault))?;
+        match identity {
+            Some(identity) => self.resume(disk, identity),
+            None => self.begin(disk).await,
+        }
+    }
+
+    fn claim(&self) -> Result<RealDisk, String> {
+        let shown = self.folder.display();
+        let disk = RealDisk::open(&self.folder)
+            .map_err(|error| format!("can't use the data folder {shown}: {error}"))?;
+        storage::claim(&disk).map_err(|fault| fault.to_string())?;
+        Ok(disk)
+    }
+
+    fn key_path(&self) -> PathBuf {
+        self.key.clone().unwrap_or_else(|| self.folder.join(KEY_FILE))
+    }
+
+    fn resume(&self, disk: RealDisk, identity: Identity) -> Result<Opened, String> {
+        let key = ClusterKey::read(&self.key_path())?;
+        if key.cluster != identity.cluster {
+            return Err(format!(
+                "the key {} is that of cluster {:032x}, and the data folder {} belongs to cluster \
+                 {:032x}: use the key or the folder of the other",
+                self.key_path().display(),
+                key.cluster,
+                self.folder.display(),
+                identity.cluster
+            ));
+        }
+        let (files, boot) = self.open_files(&disk, true).map_err(|fault| self.explain(&fault))?;
+        Ok(Opened { disk, key, node: NodeId(identity.node), files, boot })
+    }
+
+    async fn begin(&self, disk: RealDisk) -> Result<Opened, String> {
+        let text = |error: WriteError| error.to_string();
+        let (key, node) = match &self.first {
+            First::Alone => {
+                let key = self.key_or_new()?;
+                let node = NodeId(1);
+                let cluster = Cluster::begin([(node, self.contact.peer.clone())]);
+                NodeDisk::begin(&disk, &cluster).map_err(text)?;
+                (key, node)
+            }
+            First::Member { node, members } => {
+                let key = ClusterKey::read(&self.key_path())?;
+                let cluster = Cluster::begin(members.iter().cloned());
+                NodeDisk::begin(&disk, &cluster).map_err(text)?;
+                (key, *node)
+            }
+            First::Join { addresses } => {
+                let key = ClusterKey::read(&self.key_path())?;
+                let node = self.join(&disk, &key, addresses, None).await?;
+                (key, node)
+            }
+        };
+        let (files, boot) = self.open_files(&disk, false).map_err(|fault| fault.to_string())?;
+        Identity { cluster: key.cluster, node: node.0 }.store(&disk).map_err(text)?;
+        Ok(Opened { disk, key, node, files, boot })
+    }
+
+    /// The key that is there, or a new one.
+    fn key_or_new(&self) -> Result<ClusterKey, String> {
+        let path = self.key_path();
+        if path.exists() {
+            return ClusterKey::read(&path);
+        }
+        let key = ClusterKey::draw();
+        key.write_new(&path)?;
+        Ok(key)
+    }
+
+    fn open_files(
+        &self,
+        disk: &RealDisk,
+        must_exist: bool,
+    ) -> Result<(NodeDisk<RealDisk>, Boot), Fault> {
+        let options = Options { salt: random::number(), must_exist, ..Options::default() };
+        NodeDisk::open(disk, options, Limits::DEFAULT, random::number())
+    }
+
+    /// Becomes a member without a vote; [`Joining`] says what is left to do.
+    async fn join(
+        &self,
+        disk: &RealDisk,
+        key: &ClusterKey,
+        addresses: &[String],
+        replaces: Option<NodeId>,
+    ) -> Result<NodeId, String> {
+        let question = Question::Add { address: self.contact.peer.clone() };
+        let node = join(addresses, key, self.contact.clone(), question).await?;
+        Joining { replaces }.store(disk)?;
+        Ok(node)
+    }
+
+    /// Makes an empty folder the only node of a new cluster that begins with what was loaded.
+    pub(crate) fn begin_restored(&self, loaded: Loaded, unix_s: u64) -> Result<Restored, String> {
+        let disk = self.claim()?;
+        if Identity::load(&disk).map_err(|fault| fault.to_string())?.is_some() {
+            let shown = self.folder.display();
+            return Err(format!("{shown} is the folder of a node already: restore into a new one"));
+        }
+        let key = ClusterKey::draw();
+        key.write_new(&self.key_path())?;
+        let node = NodeId(1);
+        let first = (node, self.contact.peer.clone());
+        let restored = NodeDisk::begin_restored(&disk, loaded, first, unix_s)?;
+        self.open_files(&disk, false).map_err(|fault| fault.to_string())?;
+        Identity { cluster: key.cluster, node: node.0 }
+            .store(&disk)
+            .map_err(|error| error.to_string())?;
+        Ok(restored)
+    }
+
+    /// Comes back under a new id after damage: the old files are set aside, never read again.
+    pub async fn rejoin(
+        &self,
+        addresses: &[String],
+        replaces: Option<NodeId>,
+    ) -> Result<Rejoined, String> {
+        let disk = self.claim()?;
+        // The identity may be what is damaged.
+        let old = Identity::load(&disk).ok().flatten().map(|identity| NodeId(identity.node));
+        let replaces = replaces.or(old).ok_or(
+            "the folder does not say which node it was: name the old id, so that it can be removed",
+        )?;
+        let key = ClusterKey::read(&self.key_path())?;
+        let aside = self.set_aside()?;
+        let node = self.join(&disk, &key, addresses, Some(replaces)).await?;
+        self.open_files(&disk, false).map_err(|fault| fault.to_string())?;
+        Identity { cluster: key.cluster, node: node.0 }
+            .store(&disk)
+            .map_err(|error| error.to_string())?;
+        Ok(Rejoined { node, replaces, aside })
+    }
+
+    fn set_aside(&self) -> Result<PathBuf, String> {
+        let aside = (1..)
+            .map(|number| self.folder.join(format!("{SET_ASIDE}-{number}")))
+            .find(|path| !path.exists())
+            .unwrap_or_else(|| self.folder.join(SET_ASIDE));
+        let moved = move_files(&self.folder, &aside, |name| {
+            name != KEY_FILE && name != "lock" && name != "pid"
+        });
+        moved.map_err(|error| format!("can't set the old files aside: {error}"))?;
+        Ok(aside)
+    }
+
+    /// What to do about a folder that can't be used.
+    fn explain(&self, fault: &Fault) -> String {
+        if !fault.is_damage() {
+            return fault.to_string();
+        }
+        let folder = self.folder.display();
+        format!(
+            "{fault}\n\
+             This node must not vote under its old id again: it may have forgotten what it \
+             promised.\n\
+             - If other nodes of the cluster run, let it come back as a new member:\n    \
+             holdfast rejoin --data-dir {folder} --join PEER-ADDRESS\n\
+             - If it was the only node, restore a backup into another folder:\n    \
+             holdfast restore --from BACKUP --data-dir NEW-FOLDER\n  \
+             or accept that what can't be read is lost (tokens go on above all earlier ones):\n    \
+             holdfast restore --accept-loss {folder} --data-dir NEW-FOLDER"
+        )
+    }
+}
+
+/// A node that came back under a new id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejoined {
+    /// Its new id.
+    pub node: NodeId,
+    /// The old one; it is removed once the new one has its vote.
+    pub replaces: NodeId,
+    /// Where the old files are.
+    pub aside: PathBuf,
+}
+
+fn move_files(from: &Path, to: &Path, moves: impl Fn(&str) -> bool) -> std::io::Result<()> {
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if entry.file_type()?.is_file() && name.to_str().is_some_and(&moves) {
+            fs::rename(entry.path(), to.join(&name))?;
+        }
+    }
+    fs::File::open(to)?.sync_all()?;
+    fs::File::open(from)?.sync_all()
+}
+
+/// What a new member has yet to do: get its vote, and have the one that it replaces removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Joining {
+    pub(crate) replaces: Option<NodeId>,
+}
+
+impl Joining {
+    pub(crate) fn load(disk: &RealDisk) -> Result<Option<Self>, String> {
+        let file = storage::read_file(disk, JOINING_FILE, JOINING).map_err(|e| e.to_string())?;
+        let Some((_, content)) = file else { return Ok(None) };
+        let number = <[u8; 8]>::try_from(content.as_slice()).map(u64::from_le_bytes);
+        let number = number.map_err(|_| format!("{JOINING_FILE} can't be read"))?;
+        Ok(Some(Self { replaces: (number > 0).then_some(NodeId(number)) }))
+    }
+
+    fn store(self, disk: &RealDisk) -> Result<(), String> {
+        let number = self.replaces.map_or(0, |node| node.0);
+        storage::write_file(disk, JOINING_FILE, JOINING, &number.to_le_bytes())
+            .map_err(|error| error.to_string())
+    }
+
+    /// It is done.
+    pub(crate) fn done(disk: &RealDisk) -> Result<(), String> {
+        fs::remove_file(disk.path().join(JOINING_FILE)).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,228 @@
+//! The loop's thread: takes what happened, lets the node decide, does what comes out.
+
+use super::asked::{Asker, Told, Trouble, Turn, Turns};
+use super::disk::Job;
+use super::inbox::{End, Inbox, Look, Post};
+use crate::peers::Peers;
+use holdfast_core::{Answer, Command, Effect, Proof, Standing, Target};
+use holdfast_node::{Ask, Busy, Input, Moment, Node, Output, Reply, SnapshotTask};
+use slab::Slab;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::oneshot;
+
+/// Something due at once that waits for the disk must not spin.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+pub(crate) struct Driver {
+    node: Node,
+    inbox: Arc<Inbox>,
+    disk: Sender<Job>,
+    snapshots: Sender<Box<SnapshotTask>>,
+    peers: Peers,
+    pending: Slab<Pending>,
+    turns: Turns,
+    begun: Instant,
+    end: Option<End>,
+}
+
+/// Who waits for a reply of the node.
+enum Pending {
+    Ask(Asker, Option<Own>),
+    Told(oneshot::Sender<Told>),
+    Look(Look),
+}
+
+/// What it takes to give up a ticket that nobody wants any more.
+struct Own {
+    target: Target,
+    proof: Proof,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        node: Node,
+        inbox: Arc<Inbox>,
+        disk: Sender<Job>,
+        snapshots: Sender<Box<SnapshotTask>>,
+        mut peers: Peers,
+    ) -> Self {
+        peers.know(node.cluster());
+        Self {
+            node,
+            inbox,
+            disk,
+            snapshots,
+            peers,
+            pending: Slab::new(),
+            turns: Turns::default(),
+            begun: Instant::now(),
+            end: None,
+        }
+    }
+
+    pub(crate) fn run(mut self) -> End {
+        let mut posts = Vec::new();
+        let mut inputs = Vec::new();
+        let mut outputs = Vec::new();
+        loop {
+            let pause = Duration::from_millis(self.node.next_turn_in_ms());
+            self.inbox.take(&mut posts, pause.max(PAUSE_MIN));
+            for post in posts.drain(..) {
+                inputs.extend(self.open(post));
+            }
+            self.node.turn(self.moment(), inputs.drain(..), &mut outputs);
+            for output in outputs.drain(..) {
+                self.act(output);
+            }
+            if let Some(end) = self.end.take() {
+                self.inbox.close();
+                return end;
+            }
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Moment { mono_ms: millis(self.begun.elapsed()), wall_ms: millis(wall) }
+    }
+
+    /// What a post means for the node.
+    fn open(&mut self, post: Post) -> Option<Input> {
+        Some(match post {
+            Post::Input(input) => input,
+            Post::Ask { request, command, asker } => {
+                let own = asker.sole.then(|| own_of(&command)).flatten();
+                let ask = self.wait(Pending::Ask(asker, own));
+                Input::Ask { ask, request, command }
+            }
+            Post::Beat { session, told } => {
+                Input::Beat { ask: self.wait(Pending::Told(told)), session }
+            }
+            Post::Read(look) => Input::Read(self.wait(Pending::Look(look))),
+            Post::Peek(look) => {
+                look(Ok(&self.node));
+                return None;
+            }
+            Post::Change { change, told } => {
+                Input::Change { ask: self.wait(Pending::Told(told)), change }
+            }
+            Post::Stop(end) => {
+                self.end = Some(end);
+                return None;
+            }
+        })
+    }
+
+    fn wait(&mut self, pending: Pending) -> Ask {
+        Ask(self.pending.insert(pending) as u64)
+    }
+
+    fn act(&mut self, output: Output) {
+        match output {
+            Output::Send { to, message } => self.peers.send(to, message),
+            Output::OfferSnapshot { to, message } => self.peers.offer_snapshot(to, message),
+            Output::Persist(persist) => self.hand_to_disk(Job::Persist(persist)),
+            Output::Compact(at) => self.hand_to_disk(Job::Compact(at)),
+            Output::WriteSnapshot(task) => {
+                // Its thread ends only after this one.
+                let _ = self.snapshots.send(task);
+            }
+            Output::Reply { ask, reply } => self.reply(ask, reply),
+            Output::Applied { effects, .. } => {
+                for effect in effects {
+                    self.hear(effect);
+                }
+                self.peers.know(self.node.cluster());
+            }
+            Output::LostTrack => self.turns.lose_track(),
+            Output::Stop(why) => self.end = Some(End::Fault(why)),
+        }
+    }
+
+    fn hand_to_disk(&mut self, job: Job) {
+        // If its thread has ended, it has said why.
+        let _ = self.disk.send(job);
+    }
+
+    fn reply(&mut self, ask: Ask, reply: Reply) {
+        let key = usize::try_from(ask.0).unwrap_or(usize::MAX);
+        match self.pending.try_remove(key) {
+            Some(Pending::Ask(asker, own)) => self.answer(asker, own, reply),
+            Some(Pending::Told(told)) => {
+                // Whoever hung up does not want to know.
+                let _ = told.send(Told { reply, turn: None });
+            }
+            Some(Pending::Look(look)) => look(match reply {
+                Reply::Current => Ok(&self.node),
+                reply => Err(trouble(&reply)),
+            }),
+            None => {}
+        }
+    }
+
+    fn answer(&mut self, asker: Asker, own: Option<Own>, reply: Reply) {
+        let waiting = match &reply {
+            Reply::Answer(Ok(Answer::Standing(Standing::Waiting { token, .. }))) => Some(*token),
+            _ => None,
+        };
+        let turn = waiting.map(|token| self.turns.wait_for(token));
+        let unheard = asker.told.send(Told { reply, turn });
+        if let (Err(Told { reply: Reply::Answer(Ok(Answer::Standing(standing))), .. }), Some(own)) =
+            (unheard, own)
+        {
+            self.give_up(own, standing);
+        }
+    }
+
+    /// The connection that asked is gone, and nobody else can know of the ticket.
+    fn give_up(&mut self, own: Own, standing: Standing) {
+        let Own { mut target, proof } = own;
+        target.token = Some(standing.token());
+        let command = match standing {
+            Standing::Waiting { .. } => Command::Cancel { target, proof },
+            Standing::Held(_) => Command::Release { target, proof },
+            Standing::Over { .. } => return,
+        };
+        let (told, _) = oneshot::channel();
+        let asker = Asker { told, sole: false };
+        // If there is no room for it, its deadline ends it.
+        let _ = self.inbox.post(Post::Ask { request: None, command, asker });
+    }
+
+    fn hear(&mut self, effect: Effect) {
+        match effect {
+            Effect::Granted(grant) => {
+                self.turns.tell(grant.token, || Turn::Granted(Box::new(grant.clone())));
+            }
+            Effect::Ended(ended) if !ended.held => {
+                self.turns.tell(ended.token, || Turn::Ended(Box::new(ended.clone())));
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(crate) fn trouble(reply: &Reply) -> Trouble {
+    match reply {
+        Reply::Busy(Busy::QueueFull) => Trouble::QueueFull,
+        Reply::Busy(Busy::DiskFull) => Trouble::DiskFull,
+        _ => Trouble::Unknown,
+    }
+}
+
+fn own_of(command: &Command) -> Option<Own> {
+    let Command::Acquire(acquire) = command else { return None };
+    let target = Target { name: acquire.names.first()?.clone(), token: None };
+    let proof = match (acquire.secret, &acquire.label) {
+        (Some(secret), _) => Proof::Secret(secret),
+        (None, Some(label)) => Proof::Label(label.clone()),
+        (None, None) => return None,
+    };
+    Some(Own { target, proof })
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

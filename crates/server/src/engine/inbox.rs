@@ -1,0 +1,118 @@
+//! What waits for the loop: everybody puts it here, the loop takes all of it at once.
+
+use super::asked::{Asker, Told, Trouble};
+use holdfast_core::{Command, Request, SessionRef};
+use holdfast_node::{Change, Input, Node};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// What may wait for one turn of the loop. It is taken many times a millisecond; so much waits
+/// only while the loop stands still.
+const POSTS_MAX: usize = 131_072;
+
+/// A look at the node, on the loop's own thread: short. Or why there is none.
+pub(crate) type Look = Box<dyn FnOnce(Result<&Node, Trouble>) + Send>;
+
+/// Something for the loop.
+pub(crate) enum Post {
+    /// For the node as it is.
+    Input(Input),
+    /// A request that goes through the log.
+    Ask { request: Option<Request>, command: Command, asker: Asker },
+    /// A session was heard of.
+    Beat { session: SessionRef, told: oneshot::Sender<Told> },
+    /// A look at the state, once it is current.
+    Read(Look),
+    /// A look at the state as it is here.
+    Peek(Look),
+    /// Another membership.
+    Change { change: Change, told: oneshot::Sender<Told> },
+    /// It is over.
+    Stop(End),
+}
+
+/// Why a node ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// It was asked to.
+    Asked,
+    /// This machine or program is no longer to be trusted, or no member any more.
+    Fault(String),
+}
+
+pub(crate) struct Inbox {
+    posts: Mutex<Posts>,
+    bell: Condvar,
+}
+
+struct Posts {
+    waiting: Vec<Post>,
+    closed: bool,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Self {
+        let posts = Posts { waiting: Vec::new(), closed: false };
+        Self { posts: Mutex::new(posts), bell: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Posts> {
+        // Nobody panics while holding it; if somebody did, what is in it is still whole.
+        self.posts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For what can be refused.
+    pub(crate) fn post(&self, post: Post) -> Result<(), Trouble> {
+        let posts = self.lock();
+        if posts.closed {
+            return Err(Trouble::Stopped);
+        }
+        if posts.waiting.len() >= POSTS_MAX {
+            return Err(Trouble::QueueFull);
+        }
+        self.push(posts, post);
+        Ok(())
+    }
+
+    /// For what must not be lost, and is bounded by itself: the disk's and the snapshots' word.
+    pub(crate) fn post_always(&self, post: Post) {
+        let posts = self.lock();
+        if !posts.closed {
+            self.push(posts, post);
+        }
+    }
+
+    fn push(&self, mut posts: MutexGuard<'_, Posts>, post: Post) {
+        let was_empty = posts.waiting.is_empty();
+        posts.waiting.push(post);
+        drop(posts);
+        if was_empty {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Takes all that waits, at the latest after that time.
+    pub(crate) fn take(&self, into: &mut Vec<Post>, at_most: Duration) {
+        let posts = self.lock();
+        let waited = self.bell.wait_timeout_while(posts, at_most, |posts| posts.waiting.is_empty());
+        let (mut posts, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut posts.waiting, into);
+    }
+
+    /// The loop has ended: nothing is taken any more, and whoever waits hears so.
+    pub(crate) fn close(&self) {
+        let mut posts = self.lock();
+        posts.closed = true;
+        posts.waiting.clear();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Whether so much waits that a peer's connection should not be read on.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.lock().waiting.len() >= POSTS_MAX / 16
+    }
+}

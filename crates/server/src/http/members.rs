@@ -1,0 +1,140 @@
+//! The cluster itself: who is in it, how it is, and a copy of everything.
+
+use super::Api;
+use super::body::Sent;
+use super::failure::Failure;
+use crate::backup;
+use crate::peers::Question;
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use holdfast_node::{Node, NodeId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// How the cluster looks from here.
+pub(crate) async fn status(State(api): State<Api>) -> Result<Json<Value>, Failure> {
+    let look = |node: &Node| {
+        let members: Vec<(NodeId, bool, String)> = node
+            .cluster()
+            .members()
+            .iter()
+            .map(|(id, member)| (*id, member.votes, member.address.clone()))
+            .collect();
+        let (progress, applied) = (node.progress(), node.applied().index);
+        (node.leader(), node.term(), members, progress, applied, node.state().counts())
+    };
+    let (leader, term, members, progress, applied, counts) = api.peek(look).await?;
+    let nodes: Vec<Value> = members
+        .into_iter()
+        .map(|(id, votes, peer)| {
+            let role = match (Some(id) == leader, votes) {
+                (true, _) => "leader",
+                (false, true) => "follower",
+                (false, false) => "learner",
+            };
+            let known = progress.iter().find(|(who, _)| *who == id).map(|(_, index)| *index);
+            let http = api.membership.contact_of(id).map(|contact| contact.http);
+            json!({
+                "id": id,
+                "role": role,
+                "http": http.filter(|http| !http.is_empty()),
+                "peer": peer,
+                "applied": if id == api.id { Some(applied) } else { known },
+            })
+        })
+        .collect();
+    Ok(Json(json!({
+        "node": api.id,
+        "leader": leader,
+        "term": term,
+        "applied": applied,
+        "nodes": nodes,
+        "locks": counts.locks,
+        "holders": counts.holders,
+        "waiters": counts.waiters,
+        "sessions": counts.sessions,
+    })))
+}
+
+pub(crate) async fn list(State(api): State<Api>) -> Result<Json<Value>, Failure> {
+    let look = |node: &Node| {
+        let members = node.cluster().members().iter();
+        members
+            .map(|(id, member)| json!({ "id": id, "address": member.address, "votes": member.votes }))
+            .collect::<Vec<_>>()
+    };
+    Ok(Json(json!({ "members": api.read(look).await? })))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Address {
+    address: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Which {
+    node: u64,
+}
+
+pub(crate) async fn add(
+    State(api): State<Api>,
+    Sent(sent): Sent<Address>,
+) -> Result<Json<Value>, Failure> {
+    decide(&api, Question::Add { address: sent.address }).await
+}
+
+pub(crate) async fn promote(
+    State(api): State<Api>,
+    Sent(which): Sent<Which>,
+) -> Result<Json<Value>, Failure> {
+    decide(&api, Question::Promote(NodeId(which.node))).await
+}
+
+pub(crate) async fn remove(
+    State(api): State<Api>,
+    Sent(which): Sent<Which>,
+) -> Result<Json<Value>, Failure> {
+    decide(&api, Question::Remove(NodeId(which.node))).await
+}
+
+pub(crate) async fn transfer(
+    State(api): State<Api>,
+    Sent(which): Sent<Which>,
+) -> Result<Json<Value>, Failure> {
+    decide(&api, Question::Transfer(NodeId(which.node))).await
+}
+
+async fn decide(api: &Api, question: Question) -> Result<Json<Value>, Failure> {
+    match api.membership.ask(question).await {
+        Ok(node) => Ok(Json(json!({ "node": node }))),
+        Err(why) => Err(Failure::conflict("not_changed", why, "look at GET /v1/members")),
+    }
+}
+
+/// A consistent copy of everything, while the cluster goes on.
+pub(crate) async fn backup(State(api): State<Api>) -> Result<impl IntoResponse, Failure> {
+    let copy = api.read(backup::Copy::of).await?;
+    let name = format!("attachment; filename=\"holdfast-{}.backup\"", copy.index());
+    let head = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_DISPOSITION, name),
+    ];
+    Ok((head, Body::from_stream(copy.stream())))
+}
+
+/// The process lives.
+pub(crate) async fn healthz(State(api): State<Api>) -> Result<Json<Value>, Failure> {
+    api.peek(|_| ()).await?;
+    Ok(Json(json!({ "alive": true })))
+}
+
+/// The node can serve: there is a leader, and a majority confirms it.
+pub(crate) async fn readyz(State(api): State<Api>) -> Result<Json<Value>, Failure> {
+    api.read(|_| ()).await?;
+    Ok(Json(json!({ "ready": true })))
+}

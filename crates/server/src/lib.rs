@@ -1,0 +1,24 @@
+//! A running Holdfast node: threads, sockets and files around the pure loop of `holdfast-node`.
+//!
+//! The story of one request: a door reads it from its socket and makes a command of it; a
+//! [`Handle`] puts that into the loop's inbox; the loop's thread (`engine/driver.rs`) lets the node
+//! decide, hands entries to the disk thread (`engine/disk.rs`) and to the other nodes (`peers/`),
+//! and when the entry is applied it tells whoever waits.
+
+mod backup;
+mod data;
+mod engine;
+mod http;
+mod key;
+mod node;
+mod peers;
+mod random;
+mod serve;
+
+pub use backup::{Restoration, Source, restore};
+pub use data::{First, Place, Rejoined};
+pub use engine::{Answered, End, Handle, Trouble, Turn};
+pub use key::ClusterKey;
+pub use node::Running;
+pub use peers::{Contact, Membership, Question};
+pub use serve::{Config, PEER_PORT_ABOVE, Server};

@@ -1,0 +1,106 @@
+//! A running node: its folder opened, its threads started, its peers connected.
+
+use crate::data::{Joining, Opened, Place};
+use crate::engine::{self, End, Handle, Inbox, Snapshots};
+use crate::peers::{self, Contact, Membership, Peers, Question, Shared};
+use crate::random;
+use holdfast_core::Secret;
+use holdfast_node::{Config, Node, NodeId};
+use holdfast_storage::RealDisk;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+/// After so many bytes of entries a snapshot is taken. So much at most is replayed at a start, and
+/// kept in memory for followers that lag.
+const SNAPSHOT_EVERY_BYTES: usize = 64 << 20;
+
+/// A running node.
+pub struct Running {
+    /// Which member it is.
+    pub id: NodeId,
+    /// The way to its loop.
+    pub handle: Handle,
+    /// The way to the members.
+    pub membership: Membership,
+    ended: oneshot::Receiver<End>,
+    tasks: Vec<JoinHandle<()>>,
+    /// Keeps the folder taken.
+    _disk: RealDisk,
+}
+
+impl Running {
+    /// Opens the folder and starts the node; peers come in through `listener`.
+    pub async fn start(place: &Place, listener: TcpListener) -> Result<Self, String> {
+        let Opened { disk, key, node: id, files, boot } = place.open().await?;
+        let config = Config {
+            id,
+            rng_key: random::number(),
+            secret: Secret(random::bytes()),
+            snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
+        };
+        let node = Node::new(config, boot)?;
+        let inbox = Arc::new(Inbox::new());
+        let snapshots = Arc::new(Snapshots::new(disk.clone()));
+        let contact: Contact = place.contact.clone();
+        let shared = Arc::new(Shared::new(key, id, contact, inbox.clone(), snapshots.clone()));
+        let peers = Peers::new(shared.clone(), runtime::Handle::current());
+        let handle = Handle::new(inbox.clone());
+        let membership = Membership::new(handle.clone(), shared.clone());
+        let ended = engine::start(node, files, snapshots, inbox, peers)
+            .map_err(|error| format!("can't start a thread: {error}"))?;
+        let mut tasks = vec![tokio::spawn(peers::listen(listener, shared, membership.clone()))];
+        if let Some(joining) = Joining::load(&disk)? {
+            tasks.push(tokio::spawn(settle_in(id, joining, membership.clone(), disk.clone())));
+        }
+        Ok(Self { id, handle, membership, ended, tasks, _disk: disk })
+    }
+
+    /// Resolves when the node has ended, and says why.
+    pub async fn ended(&mut self) -> End {
+        (&mut self.ended).await.unwrap_or_else(|_| End::Fault("the loop is gone".to_owned()))
+    }
+
+    /// Hands leadership over, lets the log vouch for everything, and ends.
+    pub async fn stop(mut self) -> End {
+        self.membership.hand_over().await;
+        self.handle.stop();
+        let end = self.ended().await;
+        for task in &self.tasks {
+            task.abort();
+        }
+        end
+    }
+}
+
+/// A new member gets its vote once it has caught up, and the one that it replaces goes.
+async fn settle_in(id: NodeId, joining: Joining, membership: Membership, disk: RealDisk) {
+    let mut complaint = String::new();
+    while let Err(why) = settle_once(id, joining, &membership).await {
+        if why != complaint {
+            tracing::info!("not yet a full member: {why}");
+            complaint = why;
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+    match Joining::done(&disk) {
+        Ok(()) => tracing::info!("node {id} is a full member"),
+        Err(why) => tracing::warn!("can't note that node {id} is a full member: {why}"),
+    }
+}
+
+async fn settle_once(id: NodeId, joining: Joining, membership: &Membership) -> Result<(), String> {
+    if membership.votes(id).await? != Some(true) {
+        membership.ask(Question::Promote(id)).await?;
+    }
+    if let Some(old) = joining.replaces
+        && membership.votes(old).await?.is_some()
+    {
+        membership.ask(Question::Remove(old)).await?;
+    }
+    Ok(())
+}

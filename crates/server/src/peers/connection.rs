@@ -1,0 +1,181 @@
+//! One connection between two nodes: frames, and the handshake at its beginning.
+
+use super::hello::{
+    Challenge, Contact, HELLO_BYTES_MAX, Hello, Purpose, Side, Verdict, prove, proves,
+};
+use crate::key::ClusterKey;
+use crate::random;
+use holdfast_node::NodeId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Getting to know each other takes some round trips; who needs longer is not there.
+pub(crate) const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum NoConnection {
+    /// This node was removed from the cluster.
+    Removed,
+    /// Anything else, in words.
+    Because(String),
+}
+
+impl fmt::Display for NoConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Removed => f.write_str("this node was removed from the cluster"),
+            Self::Because(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<String> for NoConnection {
+    fn from(why: String) -> Self {
+        Self::Because(why)
+    }
+}
+
+/// Reads one frame of at most that length.
+pub(crate) async fn read_frame(
+    stream: &mut (impl AsyncRead + Unpin),
+    bytes_max: usize,
+) -> Result<Vec<u8>, String> {
+    let mut frame = Vec::new();
+    read_frame_into(stream, bytes_max, &mut frame).await.map(|()| frame)
+}
+
+/// The same, with a buffer that is used again.
+pub(crate) async fn read_frame_into(
+    stream: &mut (impl AsyncRead + Unpin),
+    bytes_max: usize,
+    frame: &mut Vec<u8>,
+) -> Result<(), String> {
+    let length = stream.read_u32_le().await.map_err(|error| error.to_string())? as usize;
+    if length > bytes_max {
+        return Err(format!("a frame of {length} bytes, and at most {bytes_max} are taken"));
+    }
+    frame.resize(length, 0);
+    stream.read_exact(frame).await.map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+pub(crate) async fn write_frame(
+    stream: &mut (impl AsyncWrite + Unpin),
+    bytes: &[u8],
+) -> Result<(), String> {
+    let length = u32::try_from(bytes.len()).map_err(|_| "a frame is too long".to_owned())?;
+    let mut frame = Vec::with_capacity(bytes.len() + 4);
+    frame.extend_from_slice(&length.to_le_bytes());
+    frame.extend_from_slice(bytes);
+    stream.write_all(&frame).await.map_err(|error| error.to_string())
+}
+
+/// Reads one frame that holds such a thing.
+pub(crate) async fn read<T: DeserializeOwned>(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<T, String> {
+    let frame = read_frame(stream, HELLO_BYTES_MAX).await?;
+    postcard::from_bytes(&frame).map_err(|_| "what the other node says can't be read".to_owned())
+}
+
+pub(crate) async fn write<T: Serialize>(
+    stream: &mut (impl AsyncWrite + Unpin),
+    what: &T,
+) -> Result<(), String> {
+    let bytes = postcard::to_allocvec(what).map_err(|error| error.to_string())?;
+    write_frame(stream, &bytes).await
+}
+
+/// Dials another node and proves to it that this one belongs to the cluster, and the other way.
+pub(crate) async fn dial(
+    address: &str,
+    key: &ClusterKey,
+    me: (Option<NodeId>, Contact),
+    to: Option<NodeId>,
+    purpose: Purpose,
+) -> Result<(TcpStream, NodeId, Contact), NoConnection> {
+    let (from, contact) = me;
+    let nonce = random::bytes();
+    let hello = Hello { purpose, cluster: key.cluster, from, to, contact, nonce };
+    let dialed = timeout(HANDSHAKE_PATIENCE, async {
+        let mut stream = TcpStream::connect(address)
+            .await
+            .map_err(|error| format!("nobody answers at {address}: {error}"))?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        let (node, contact) =
+            introduce(&mut stream, key, &hello).await.map_err(|error| match error {
+                NoConnection::Because(why) => NoConnection::Because(format!("{address}: {why}")),
+                removed => removed,
+            })?;
+        Ok((stream, node, contact))
+    });
+    dialed.await.unwrap_or_else(|_| Err(format!("{address} does not answer").into()))
+}
+
+async fn introduce(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    key: &ClusterKey,
+    hello: &Hello,
+) -> Result<(NodeId, Contact), NoConnection> {
+    let said = hello.encode();
+    write_frame(stream, &said).await?;
+    let (nonce, proof) = match read(stream).await? {
+        Challenge::Prove { nonce, proof } => (nonce, proof),
+        Challenge::Refused(why) => return Err(why.into()),
+    };
+    if !proves(key, Side::Acceptor, &said, &nonce, &proof) {
+        return Err("it has another cluster secret: is it a node of this cluster, and is the key \
+                    file the same?"
+            .to_owned()
+            .into());
+    }
+    write(stream, &prove(key, Side::Dialer, &said, &nonce)).await?;
+    match read(stream).await? {
+        Verdict::Welcome { node, contact } => Ok((node, contact)),
+        Verdict::Removed => Err(NoConnection::Removed),
+        Verdict::Refused(why) => Err(why.into()),
+    }
+}
+
+/// Takes a connection from whoever can prove that it belongs to the cluster. `judge` has the last
+/// word.
+pub(crate) async fn accept(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    key: &ClusterKey,
+    judge: impl FnOnce(&Hello) -> Verdict,
+) -> Result<Hello, String> {
+    let taken = timeout(HANDSHAKE_PATIENCE, async {
+        let said = read_frame(stream, HELLO_BYTES_MAX).await?;
+        let hello = match Hello::decode(&said) {
+            Ok(hello) => hello,
+            Err(why) => {
+                write(stream, &Challenge::Refused(why.clone())).await?;
+                return Err(why);
+            }
+        };
+        let nonce = random::bytes();
+        let proof = prove(key, Side::Acceptor, &said, &nonce);
+        write(stream, &Challenge::Prove { nonce, proof }).await?;
+        let proof: [u8; 32] = read(stream).await?;
+        let verdict = if !proves(key, Side::Dialer, &said, &nonce, &proof) {
+            Verdict::Refused("wrong cluster secret".to_owned())
+        } else if hello.cluster != key.cluster {
+            Verdict::Refused("this is a node of another cluster".to_owned())
+        } else {
+            judge(&hello)
+        };
+        write(stream, &verdict).await?;
+        match verdict {
+            Verdict::Welcome { .. } => Ok(hello),
+            Verdict::Removed => Err("it was removed from the cluster".to_owned()),
+            Verdict::Refused(why) => Err(why),
+        }
+    });
+    taken.await.unwrap_or_else(|_| Err("it did not say who it is".to_owned()))
+}

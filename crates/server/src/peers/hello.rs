@@ -1,0 +1,178 @@
+//! How two nodes get to know each other: what is said, and how each proves that it knows the
+//! cluster's secret without sending it.
+//!
+//! 1. The dialer says who it is, whom it wants, and a random number.
+//! 2. The other answers with a random number of its own and a proof over both.
+//! 3. The dialer checks that proof and sends its own.
+//! 4. The other checks it, and says welcome, or why not.
+//!
+//! Each message is a frame: its length in four bytes, then that many bytes. The first begins with
+//! eight fixed bytes and a version, so that a stranger is told at once what is wrong.
+
+use crate::key::ClusterKey;
+use hmac::{Hmac, Mac};
+use holdfast_node::NodeId;
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+/// The first bytes of every connection.
+const MAGIC: [u8; 8] = *b"HOLDFPEE";
+
+/// The version of everything that nodes say to each other.
+const VERSION: u16 = 1;
+
+/// The longest frame before the other side has proved itself.
+pub(crate) const HELLO_BYTES_MAX: usize = 2_048;
+
+/// What the connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Purpose {
+    /// Messages of the loop, one way.
+    Messages,
+    /// One snapshot.
+    Snapshot,
+    /// A question to the leader about the members, and its answer.
+    Members,
+}
+
+/// Who dials, and whom.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) purpose: Purpose,
+    pub(crate) cluster: u128,
+    /// None for one that is to become a member.
+    pub(crate) from: Option<NodeId>,
+    /// None for whoever is there.
+    pub(crate) to: Option<NodeId>,
+    pub(crate) contact: Contact,
+    pub(crate) nonce: [u8; 32],
+}
+
+/// Where a node can be reached.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contact {
+    /// By its peers.
+    pub peer: String,
+    /// By clients over HTTP and gRPC.
+    pub http: String,
+}
+
+/// The answer to a hello.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Challenge {
+    Prove { nonce: [u8; 32], proof: [u8; 32] },
+    Refused(String),
+}
+
+/// The last word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Verdict {
+    Welcome {
+        node: NodeId,
+        contact: Contact,
+    },
+    /// The dialer was a member, and is none any more.
+    Removed,
+    Refused(String),
+}
+
+impl Hello {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        // Writing to a growing buffer fails only for types that postcard can't write at all.
+        postcard::to_extend(self, bytes).unwrap_or_default()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let (magic, rest) = bytes.split_at_checked(MAGIC.len()).unwrap_or_default();
+        let (version, rest) = rest.split_at_checked(2).unwrap_or_default();
+        if magic != MAGIC {
+            return Err("this is the port for a Holdfast node's peers".to_owned());
+        }
+        match <[u8; 2]>::try_from(version).map(u16::from_le_bytes) {
+            Ok(VERSION) => postcard::from_bytes(rest).map_err(|_| "the hello can't be read".into()),
+            Ok(other) => Err(format!("peers here speak version {VERSION}, not {other}")),
+            Err(_) => Err("the hello is cut off".to_owned()),
+        }
+    }
+}
+
+/// Which side proves itself: a proof can't be sent back as one's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Dialer,
+    Acceptor,
+}
+
+fn mac(key: &ClusterKey, side: Side, hello: &[u8], nonce: &[u8; 32]) -> Option<Hmac<Sha256>> {
+    let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(&key.secret).ok()?;
+    mac.update(match side {
+        Side::Dialer => b"holdfast dialer  ",
+        Side::Acceptor => b"holdfast acceptor",
+    });
+    mac.update(&(hello.len() as u64).to_le_bytes());
+    mac.update(hello);
+    mac.update(nonce);
+    Some(mac)
+}
+
+/// Proves that this side knows the secret. It covers the whole hello, both random numbers
+/// included: it is good for this connection only.
+pub(crate) fn prove(key: &ClusterKey, side: Side, hello: &[u8], nonce: &[u8; 32]) -> [u8; 32] {
+    mac(key, side, hello, nonce).map_or([0; 32], |mac| mac.finalize().into_bytes().into())
+}
+
+/// Whether the other side knows the secret; in constant time.
+pub(crate) fn proves(
+    key: &ClusterKey,
+    side: Side,
+    hello: &[u8],
+    nonce: &[u8; 32],
+    proof: &[u8; 32],
+) -> bool {
+    mac(key, side, hello, nonce).is_some_and(|mac| mac.verify_slice(proof).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            purpose: Purpose::Messages,
+            cluster: 7,
+            from: Some(NodeId(1)),
+            to: Some(NodeId(2)),
+            contact: Contact { peer: "127.0.0.1:7410".into(), http: "127.0.0.1:7400".into() },
+            nonce: [3; 32],
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_understood() {
+        assert_eq!(Hello::decode(&hello().encode()), Ok(hello()));
+    }
+
+    #[test]
+    fn a_stranger_is_told_what_is_wrong() {
+        let told = |bytes: &[u8]| Hello::decode(bytes).err().unwrap_or_default();
+        assert!(told(b"GET / HTTP/1.1").contains("the port for a Holdfast node's peers"));
+        let mut later = hello().encode();
+        later[8] = 9;
+        assert!(told(&later).contains("version 1, not 9"));
+        assert!(told(&hello().encode()[..20]).contains("can't be read"));
+    }
+
+    #[test]
+    fn a_proof_is_good_for_its_side_its_hello_and_its_secret_only() {
+        let (key, other) = (ClusterKey::draw(), ClusterKey::draw());
+        let (hello, nonce) = (hello().encode(), [5; 32]);
+        let proof = prove(&key, Side::Dialer, &hello, &nonce);
+        assert!(proves(&key, Side::Dialer, &hello, &nonce, &proof));
+        assert!(!proves(&key, Side::Acceptor, &hello, &nonce, &proof));
+        assert!(!proves(&other, Side::Dialer, &hello, &nonce, &proof));
+        assert!(!proves(&key, Side::Dialer, &hello[1..], &nonce, &proof));
+        assert!(!proves(&key, Side::Dialer, &hello, &[6; 32], &proof));
+    }
+}

@@ -1,0 +1,247 @@
+//! Changing the members: any node takes the question, the leader decides.
+
+use super::Shared;
+use super::connection::{self, NoConnection};
+use super::hello::{Contact, Purpose};
+use crate::engine::{Handle, Trouble};
+use crate::key::ClusterKey;
+use holdfast_node::{Change, Node, NodeId, NotChanged};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long a question may look for a leader that answers it.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long between two tries.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// A learner is promoted when it lacks no more entries than this: the cluster would wait for it.
+const LAG_MAX: u64 = 1_000;
+
+/// What the members are asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Question {
+    /// A new member that follows without a vote; the answer is its id.
+    Add {
+        /// Where its peers reach it.
+        address: String,
+    },
+    /// A learner gets its vote.
+    Promote(NodeId),
+    /// A member goes, for good.
+    Remove(NodeId),
+    /// Another voter is to lead.
+    Transfer(NodeId),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Word {
+    /// The id of the member that it was about.
+    Done(NodeId),
+    /// Try again, perhaps there.
+    NotHere(Option<Contact>),
+    Refused(String),
+}
+
+/// The members, to be asked from anywhere.
+#[derive(Clone)]
+pub struct Membership {
+    handle: Handle,
+    shared: Arc<Shared>,
+}
+
+impl Membership {
+    pub(crate) fn new(handle: Handle, shared: Arc<Shared>) -> Self {
+        Self { handle, shared }
+    }
+
+    /// Where a node can be reached, as far as this one knows.
+    pub fn contact_of(&self, node: NodeId) -> Option<Contact> {
+        self.shared.contact_of(node)
+    }
+
+    /// Whether a member has a vote; none if it is no member. As this node knows it.
+    pub(crate) async fn votes(&self, id: NodeId) -> Result<Option<bool>, String> {
+        let votes = move |node: &Node| node.cluster().members().get(&id).map(|m| m.votes);
+        self.handle.peek(votes).await.map_err(stopped)
+    }
+
+    /// Asks the leader, wherever it is; in words why not.
+    pub async fn ask(&self, question: Question) -> Result<NodeId, String> {
+        let until = Instant::now() + PATIENCE;
+        let mut why = "no leader answers: is a majority of the voters running?".to_owned();
+        while Instant::now() < until {
+            match self.ask_once(&question).await {
+                Ok(Word::Done(node)) => return Ok(node),
+                Ok(Word::Refused(why)) => return Err(why),
+                Ok(Word::NotHere(_)) => {}
+                Err(error) => why = error,
+            }
+            sleep(RETRY).await;
+        }
+        Err(why)
+    }
+
+    async fn ask_once(&self, question: &Question) -> Result<Word, String> {
+        let leader = self.handle.peek(|node| node.leader()).await.map_err(stopped)?;
+        let Some(leader) = leader else { return Ok(Word::NotHere(None)) };
+        if leader == self.shared.node {
+            return self.decide(question).await;
+        }
+        let stream = self.shared.dial(leader, Purpose::Members).await;
+        put(stream.map_err(|error| error.to_string())?, question).await
+    }
+
+    /// What a leader says.
+    async fn decide(&self, question: &Question) -> Result<Word, String> {
+        let about = match question {
+            Question::Add { .. } => {
+                self.handle.peek(|node| node.cluster().next_id()).await.map_err(stopped)?
+            }
+            Question::Promote(node) | Question::Remove(node) | Question::Transfer(node) => *node,
+        };
+        let change = match question {
+            Question::Add { address } => {
+                Change::AddLearner { node: about, address: address.clone() }
+            }
+            Question::Promote(_) => {
+                if let Some(lag) = self.lag_of(about).await?.filter(|lag| *lag > LAG_MAX) {
+                    let why = format!(
+                        "node {about} still lacks {lag} entries: wait until it has caught up"
+                    );
+                    return Ok(Word::Refused(why));
+                }
+                Change::Promote(about)
+            }
+            Question::Remove(_) if about == self.shared.node => return self.step_aside().await,
+            Question::Remove(_) => Change::Remove(about),
+            Question::Transfer(_) => return self.transfer(about).await,
+        };
+        let changed = self.handle.change(change).await.map_err(stopped)?;
+        Ok(match changed {
+            Ok(()) => Word::Done(about),
+            Err(NotChanged::Refused(why)) => Word::Refused(format!("node {about}: {why}")),
+            Err(NotChanged::NotLeader | NotChanged::NotNow | NotChanged::Lost) => {
+                Word::NotHere(None)
+            }
+        })
+    }
+
+    /// How many entries a member lacks.
+    async fn lag_of(&self, member: NodeId) -> Result<Option<u64>, String> {
+        let lag = move |node: &Node| {
+            let progress = node.progress();
+            let of = |id| progress.iter().find(|(who, _)| *who == id).map(|(_, index)| *index);
+            of(node.id()).zip(of(member)).map(|(last, has)| last.saturating_sub(has))
+        };
+        self.handle.peek(lag).await.map_err(stopped)
+    }
+
+    async fn transfer(&self, to: NodeId) -> Result<Word, String> {
+        match self.votes(to).await? {
+            None => return Ok(Word::Refused(format!("node {to} is no member"))),
+            Some(false) => {
+                return Ok(Word::Refused(format!("node {to} has no vote: promote it first")));
+            }
+            Some(true) => {}
+        }
+        self.handle.transfer(to);
+        let until = Instant::now() + Duration::from_secs(2);
+        while Instant::now() < until {
+            if self.handle.peek(|node| node.leader()).await.map_err(stopped)? == Some(to) {
+                return Ok(Word::Done(to));
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        Ok(Word::NotHere(None))
+    }
+
+    /// A leader that is to be removed lets another one do it.
+    async fn step_aside(&self) -> Result<Word, String> {
+        if self.hand_over().await {
+            return Ok(Word::NotHere(None));
+        }
+        Ok(Word::Refused("the last voter can't be removed".to_owned()))
+    }
+
+    /// Hands leadership to the voter that is furthest, if this node has it. False if there is
+    /// nobody to take it.
+    pub async fn hand_over(&self) -> bool {
+        let furthest = |node: &Node| {
+            let votes = |id: &NodeId| node.cluster().members().get(id).is_some_and(|m| m.votes);
+            let others =
+                node.progress().into_iter().filter(|(id, _)| *id != node.id() && votes(id));
+            node.is_leader().then(|| others.max_by_key(|(_, index)| *index).map(|(id, _)| id))
+        };
+        match self.handle.peek(furthest).await {
+            Ok(Some(Some(to))) => matches!(self.transfer(to).await, Ok(Word::Done(_))),
+            Ok(Some(None)) => false,
+            Ok(None) | Err(_) => true,
+        }
+    }
+}
+
+fn stopped(trouble: Trouble) -> String {
+    match trouble {
+        Trouble::QueueFull => "this node is busy: try again".to_owned(),
+        _ => "this node is stopping: ask another".to_owned(),
+    }
+}
+
+/// Answers another node's question, if this one leads.
+pub(super) async fn answer(mut stream: TcpStream, membership: &Membership) -> Result<(), String> {
+    let question: Question = connection::read(&mut stream).await?;
+    let handle = &membership.handle;
+    let leads = handle.peek(|node| (node.is_leader(), node.leader())).await.map_err(stopped)?;
+    let word = match leads {
+        (true, _) => membership.decide(&question).await.unwrap_or_else(Word::Refused),
+        (false, leader) => {
+            Word::NotHere(leader.and_then(|leader| membership.shared.contact_of(leader)))
+        }
+    };
+    connection::write(&mut stream, &word).await
+}
+
+async fn put(mut stream: TcpStream, question: &Question) -> Result<Word, String> {
+    let answered = timeout(PATIENCE, async {
+        connection::write(&mut stream, question).await?;
+        connection::read(&mut stream).await
+    });
+    answered.await.unwrap_or_else(|_| Err("the leader does not answer".to_owned()))
+}
+
+/// Asks the members from outside: one that is not yet a member, or not running.
+pub(crate) async fn join(
+    addresses: &[String],
+    key: &ClusterKey,
+    contact: Contact,
+    question: Question,
+) -> Result<NodeId, String> {
+    let until = Instant::now() + PATIENCE;
+    let mut candidates = addresses.to_vec();
+    let mut why = "no address of a member was given".to_owned();
+    while Instant::now() < until {
+        for address in candidates.clone() {
+            let me = (None, contact.clone());
+            let word = match connection::dial(&address, key, me, None, Purpose::Members).await {
+                Ok((stream, _, _)) => put(stream, &question).await,
+                Err(NoConnection::Removed) => Err(NoConnection::Removed.to_string()),
+                Err(NoConnection::Because(error)) => Err(error),
+            };
+            match word {
+                Ok(Word::Done(node)) => return Ok(node),
+                Ok(Word::Refused(why)) => return Err(why),
+                Ok(Word::NotHere(Some(leader))) if !candidates.contains(&leader.peer) => {
+                    candidates.push(leader.peer);
+                }
+                Ok(Word::NotHere(_)) => why = format!("{address}: there is no leader now"),
+                Err(error) => why = error,
+            }
+        }
+        sleep(RETRY).await;
+    }
+    Err(why)
+}

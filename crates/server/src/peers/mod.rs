@@ -1,0 +1,136 @@
+//! The other nodes: one connection to each for what this node says, one from each for what it
+//! hears, and some for snapshots and questions about the members.
+
+mod connection;
+mod hello;
+mod lines;
+mod listen;
+mod members;
+mod parcel;
+
+pub use hello::Contact;
+pub(crate) use listen::listen;
+pub(crate) use members::join;
+pub use members::{Membership, Question};
+
+use crate::engine::{Inbox, Post, Snapshots};
+use crate::key::ClusterKey;
+use connection::NoConnection;
+use hello::Purpose;
+use holdfast_node::{Cluster, Input, Member, NodeId, PeerMessage, RaftMessage};
+use lines::Lines;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::net::TcpStream;
+use tokio::runtime;
+
+/// What all connections of this node share.
+pub(crate) struct Shared {
+    pub(crate) key: ClusterKey,
+    pub(crate) node: NodeId,
+    pub(crate) contact: Contact,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    book: Mutex<Book>,
+}
+
+/// Who is where.
+#[derive(Debug, Default)]
+struct Book {
+    contacts: BTreeMap<NodeId, Contact>,
+    removed: Vec<NodeId>,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        key: ClusterKey,
+        node: NodeId,
+        contact: Contact,
+        inbox: Arc<Inbox>,
+        snapshots: Arc<Snapshots>,
+    ) -> Self {
+        Self { key, node, contact, inbox, snapshots, book: Mutex::default() }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a node can be reached, as far as is known.
+    pub(crate) fn contact_of(&self, node: NodeId) -> Option<Contact> {
+        if node == self.node {
+            return Some(self.contact.clone());
+        }
+        self.book().contacts.get(&node).cloned()
+    }
+
+    /// A node has said where it can be reached.
+    fn met(&self, node: NodeId, contact: Contact) {
+        self.book().contacts.insert(node, contact);
+    }
+
+    fn was_removed(&self, node: NodeId) -> bool {
+        self.book().removed.contains(&node)
+    }
+
+    /// What the replicated membership says about addresses counts most.
+    fn learn(&self, cluster: &Cluster) {
+        let mut book = self.book();
+        for (id, member) in cluster.members() {
+            book.contacts.entry(*id).or_default().peer.clone_from(&member.address);
+        }
+        let Book { contacts, removed } = &mut *book;
+        contacts.retain(|id, _| !cluster.removed().contains(id));
+        removed.clear();
+        removed.extend_from_slice(cluster.removed());
+    }
+
+    /// A connection to another node.
+    async fn dial(&self, to: NodeId, purpose: Purpose) -> Result<TcpStream, NoConnection> {
+        let contact = self.contact_of(to);
+        let contact = contact.ok_or_else(|| format!("nobody has said where node {to} is"))?;
+        let me = (Some(self.node), self.contact.clone());
+        let (stream, _, contact) =
+            connection::dial(&contact.peer, &self.key, me, Some(to), purpose).await?;
+        self.met(to, contact);
+        Ok(stream)
+    }
+
+    fn tell(&self, input: Input) {
+        self.inbox.post_always(Post::Input(input));
+    }
+}
+
+/// The loop's way to the other nodes.
+pub(crate) struct Peers {
+    shared: Arc<Shared>,
+    runtime: runtime::Handle,
+    lines: Lines,
+    members: BTreeMap<NodeId, Member>,
+}
+
+impl Peers {
+    pub(crate) fn new(shared: Arc<Shared>, runtime: runtime::Handle) -> Self {
+        let lines = Lines::new(shared.clone(), runtime.clone());
+        Self { shared, runtime, lines, members: BTreeMap::new() }
+    }
+
+    /// Says something to another node; it may be lost.
+    pub(crate) fn send(&mut self, to: NodeId, message: PeerMessage) {
+        self.lines.send(to, message);
+    }
+
+    /// Sends the last snapshot to a node that lags.
+    pub(crate) fn offer_snapshot(&self, to: NodeId, message: RaftMessage) {
+        self.runtime.spawn(parcel::send(self.shared.clone(), to, message));
+    }
+
+    /// The members, as of the last entry that was applied.
+    pub(crate) fn know(&mut self, cluster: &Cluster) {
+        if self.members != *cluster.members() {
+            self.members.clone_from(cluster.members());
+            self.shared.learn(cluster);
+            self.lines.keep(|id| !cluster.removed().contains(id));
+        }
+    }
+}

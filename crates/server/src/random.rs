@@ -1,0 +1,14 @@
+//! Randomness from the operating system: only the edge draws any.
+
+/// So many random bytes.
+#[allow(clippy::expect_used, reason = "without randomness no secret can be made")]
+pub(crate) fn bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the system has random bytes");
+    bytes
+}
+
+/// A random number.
+pub(crate) fn number() -> u64 {
+    u64::from_le_bytes(bytes())
+}

@@ -1,0 +1,36 @@
+//! A snapshot as a stream of bytes that is not (yet) a file of this node: a backup.
+
+use super::FORMAT;
+use super::frame::{self, Kind, Totals};
+use crate::log::Position;
+use crate::preamble::Preamble;
+
+/// Makes the bytes of a snapshot's file, one part after the other.
+#[derive(Debug)]
+pub struct SnapshotEncoder {
+    crc: u32,
+    totals: Totals,
+}
+
+impl SnapshotEncoder {
+    /// Appends the beginning of the file.
+    pub fn begin(position: Position, meta: &[u8], out: &mut Vec<u8>) -> Self {
+        let preamble =
+            Preamble { version: FORMAT.version, first: position.index, second: position.term };
+        out.extend_from_slice(&preamble.encode(FORMAT));
+        let crc = frame::push(out, Kind::Meta, 0, preamble.crc(FORMAT.magic), meta);
+        Self { crc, totals: Totals::default() }
+    }
+
+    /// Appends the next piece.
+    pub fn piece(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        self.crc = frame::push(out, Kind::Piece, self.totals.pieces, self.crc, bytes);
+        self.totals.pieces += 1;
+        self.totals.bytes += bytes.len() as u64;
+    }
+
+    /// Appends the end. Without it the file is not whole, and nobody reads it.
+    pub fn end(self, out: &mut Vec<u8>) {
+        frame::push(out, Kind::End, 0, self.crc, &self.totals.encode());
+    }
+}
