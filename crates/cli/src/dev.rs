@@ -173,6 +173,8 @@ async fn keep(node: u16, mut command: Command, mut stopping: watch::Receiver<boo
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(pass_on(node, stderr));
         }
+        // Held here, because waiting for a child closes its input, and that would stop it.
+        let _stdin = child.stdin.take();
         tokio::select! {
             ended = child.wait() => match ended {
                 Ok(status) => eprintln!("node {node} ended: {status}"),

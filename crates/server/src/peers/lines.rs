@@ -8,7 +8,7 @@ use holdfast_node::{FRAME_BYTES_MAX, Input, NodeId, PeerMessage};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -101,12 +101,13 @@ impl Line {
         mut stream: TcpStream,
         batch: &mut Vec<PeerMessage>,
     ) -> Result<(), String> {
+        let (mut reader, mut writer) = stream.split();
         let mut bytes = Vec::new();
         loop {
             for message in batch.drain(..) {
                 bytes = push_frame(bytes, &message);
             }
-            let written = timeout(WRITE_PATIENCE, stream.write_all(&bytes)).await;
+            let written = timeout(WRITE_PATIENCE, writer.write_all(&bytes)).await;
             written.map_err(|_| "it does not read".to_owned())?.map_err(|e| e.to_string())?;
             bytes.clear();
             tokio::select! {
@@ -116,7 +117,7 @@ impl Line {
                     }
                 }
                 // Nothing is ever said on this connection in return: it only ends.
-                _ = stream.readable() => return Err("it hung up".to_owned()),
+                _ = reader.read_u8() => return Err("it hung up".to_owned()),
             }
         }
     }
