@@ -1,11 +1,11 @@
 //! A running node: its folder opened, its threads started, its peers connected.
 
 use crate::data::{Joining, Opened, Place};
-use crate::engine::{self, End, Handle, Inbox, Snapshots};
+use crate::engine::{self, End, Handle, Inbox, Post, Snapshots};
 use crate::peers::{self, Contact, Membership, Peers, Question, Shared};
 use crate::random;
 use holdfast_core::Secret;
-use holdfast_node::{Config, Node, NodeId};
+use holdfast_node::{Config, Input, Node, NodeId};
 use holdfast_storage::RealDisk;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +45,10 @@ impl Running {
         };
         let node = Node::new(config, boot)?;
         let inbox = Arc::new(Inbox::new());
+        if is_only_voter(&node) {
+            // Nobody else could lead: there is no time-out to wait for.
+            inbox.post_always(Post::Input(Input::Campaign));
+        }
         let snapshots = Arc::new(Snapshots::new(disk.clone()));
         let contact: Contact = place.contact.clone();
         let shared = Arc::new(Shared::new(key, id, contact, inbox.clone(), snapshots.clone()));
@@ -70,11 +74,18 @@ impl Running {
         self.membership.hand_over().await;
         self.handle.stop();
         let end = self.ended().await;
-        for task in &self.tasks {
+        for task in self.tasks {
             task.abort();
+            // Until it is gone it keeps the folder taken.
+            let _ = task.await;
         }
         end
     }
+}
+
+fn is_only_voter(node: &Node) -> bool {
+    let mut voters = node.cluster().members().iter().filter(|(_, member)| member.votes);
+    voters.next().is_some_and(|(id, _)| *id == node.id()) && voters.next().is_none()
 }
 
 /// A new member gets its vote once it has caught up, and the one that it replaces goes.

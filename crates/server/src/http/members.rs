@@ -23,7 +23,9 @@ pub(crate) async fn status(State(api): State<Api>) -> Result<Json<Value>, Failur
             .iter()
             .map(|(id, member)| (*id, member.votes, member.address.clone()))
             .collect();
-        let (progress, applied) = (node.progress(), node.applied().index);
+        // Only a leader knows how far the others are.
+        let progress = if node.is_leader() { node.progress() } else { Vec::new() };
+        let applied = node.applied().index;
         (node.leader(), node.term(), members, progress, applied, node.state().counts())
     };
     let (leader, term, members, progress, applied, counts) = api.peek(look).await?;

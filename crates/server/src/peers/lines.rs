@@ -5,7 +5,7 @@ use super::connection::NoConnection;
 use super::hello::Purpose;
 use crate::engine::{End, Post};
 use holdfast_node::{FRAME_BYTES_MAX, Input, NodeId, PeerMessage};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -39,18 +39,27 @@ impl Lines {
     }
 
     pub(super) fn send(&mut self, to: NodeId, message: PeerMessage) {
-        let queue = self.queues.entry(to).or_insert_with(|| {
-            let (queue, messages) = channel(QUEUE_MAX);
-            self.runtime.spawn(Line { shared: self.shared.clone(), to, messages }.run());
-            queue
-        });
-        if queue.try_send(message).is_err() {
+        if self.line_to(to).try_send(message).is_err() {
             self.shared.tell(Input::Unreachable(to));
         }
     }
 
-    pub(super) fn keep(&mut self, stays: impl Fn(&NodeId) -> bool) {
-        self.queues.retain(|id, _| stays(id));
+    /// A line to each of these, before there is anything to say: an election is no time for
+    /// getting to know each other.
+    pub(super) fn keep(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
+        let nodes: BTreeSet<NodeId> = nodes.into_iter().collect();
+        self.queues.retain(|id, _| nodes.contains(id));
+        for node in nodes {
+            self.line_to(node);
+        }
+    }
+
+    fn line_to(&mut self, to: NodeId) -> &Sender<PeerMessage> {
+        self.queues.entry(to).or_insert_with(|| {
+            let (queue, messages) = channel(QUEUE_MAX);
+            self.runtime.spawn(Line { shared: self.shared.clone(), to, messages }.run());
+            queue
+        })
     }
 }
 
@@ -66,7 +75,7 @@ impl Line {
         let mut batch = Vec::new();
         let mut retry = RETRY_FIRST;
         let mut complaint = String::new();
-        while self.messages.recv_many(&mut batch, TOGETHER_MAX).await > 0 {
+        while !self.messages.is_closed() {
             match self.shared.dial(self.to, Purpose::Messages).await {
                 Ok(stream) => {
                     tracing::info!("connected to node {}", self.to);

@@ -130,7 +130,8 @@ impl Peers {
         if self.members != *cluster.members() {
             self.members.clone_from(cluster.members());
             self.shared.learn(cluster);
-            self.lines.keep(|id| !cluster.removed().contains(id));
+            let others = cluster.members().keys().copied().filter(|id| *id != self.shared.node);
+            self.lines.keep(others);
         }
     }
 }
