@@ -127,3 +127,112 @@ impl<D: Disk> Worker<'_, D> {
 fn misuse(what: String) -> Fault {
     Fault::Damaged { what, file: "log".to_owned(), offset: None }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdfast_core::Limits;
+    use holdfast_node::{Cluster, EntryKind, LogEntry, NodeId};
+    use holdfast_storage::{Options, SimDisk};
+    use std::sync::mpsc::{Sender, channel};
+    use std::thread::JoinHandle;
+
+    /// A disk thread on a simulated disk.
+    struct Bench {
+        disk: SimDisk,
+        jobs: Option<Sender<Job>>,
+        inbox: Arc<Inbox>,
+        thread: Option<JoinHandle<()>>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let disk = SimDisk::new();
+            let cluster = Cluster::begin([(NodeId(1), String::new())]);
+            NodeDisk::begin(&disk, &cluster).unwrap();
+            let (files, _) = open(&disk);
+            let (jobs, taken) = channel();
+            let inbox = Arc::new(Inbox::new());
+            let told = inbox.clone();
+            let thread = std::thread::spawn(move || run(files, &taken, &told));
+            Self { disk, jobs: Some(jobs), inbox, thread: Some(thread) }
+        }
+
+        fn persist(&self, number: u64) {
+            let at = Position { index: number + 1, term: 1 };
+            let entry = LogEntry { at, kind: EntryKind::Batch, data: vec![7; 100] };
+            let persist =
+                Persist { number, installed: None, entries: vec![entry], hard_state: None };
+            self.jobs.as_ref().unwrap().send(Job::Persist(persist)).unwrap();
+        }
+
+        /// What the disk tells the loop next.
+        fn told(&self) -> Vec<String> {
+            let mut posts = Vec::new();
+            self.inbox.take(&mut posts, Duration::from_secs(60));
+            let word = |post| match post {
+                Post::Input(input) => format!("{input:?}"),
+                Post::Stop(End::Fault(why)) => format!("stop: {why}"),
+                _ => "something else".to_owned(),
+            };
+            posts.into_iter().map(word).collect()
+        }
+
+        /// Takes what is told until this is.
+        fn hears(&self, wanted: &str) -> bool {
+            (0..1_000).any(|_| self.told().iter().any(|word| word.starts_with(wanted)))
+        }
+
+        fn end(&mut self) -> Vec<u64> {
+            drop(self.jobs.take());
+            self.thread.take().unwrap().join().unwrap();
+            self.disk.end_process();
+            open(&self.disk).1.entries.iter().map(|entry| entry.at.index).collect()
+        }
+    }
+
+    fn open(disk: &SimDisk) -> (NodeDisk<SimDisk>, holdfast_node::Boot) {
+        let options = Options { segment_bytes: 4096, ..Options::default() };
+        NodeDisk::open(disk, options, Limits::DEFAULT, 0).unwrap()
+    }
+
+    #[test]
+    fn what_is_told_to_be_on_disk_is_found_again() {
+        let mut bench = Bench::new();
+        for number in 1..=9 {
+            bench.persist(number);
+        }
+        assert!(bench.hears("Persisted(9)"));
+        assert_eq!(bench.end(), (2..=10).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn a_full_disk_is_told_and_the_same_write_works_when_there_is_room() {
+        let mut bench = Bench::new();
+        bench.persist(1);
+        assert!(bench.hears("Persisted(1)"));
+        bench.disk.inject(|faults| faults.write_full_after_bytes = Some(0));
+        bench.persist(2);
+        assert!(bench.hears("DiskFull(true)"));
+        bench.disk.inject(|faults| faults.write_full_after_bytes = None);
+        assert!(bench.hears("DiskFull(false)"));
+        bench.persist(3);
+        assert!(bench.hears("Persisted(3)"));
+        assert_eq!(bench.end(), [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_sync_that_fails_ends_the_node_and_is_never_tried_again() {
+        let bench = Bench::new();
+        bench.persist(1);
+        assert!(bench.hears("Persisted(1)"));
+        bench.disk.inject(|faults| faults.sync_error_after = Some(0));
+        bench.persist(2);
+        let told = bench.told();
+        assert!(told.iter().any(|word| word.contains("did not confirm")), "{told:?}");
+        assert!(!told.iter().any(|word| word.starts_with("Persisted")), "{told:?}");
+        let syncs = bench.disk.counts().syncs;
+        let sent = bench.jobs.as_ref().unwrap().send(Job::Compact(Position::default()));
+        assert!(sent.is_err() || bench.disk.counts().syncs == syncs);
+    }
+}
