@@ -101,6 +101,7 @@ impl Dev {
             port: self.port,
             key: None,
             first: First::Alone,
+            password: None,
         };
         runtime()?.block_on(async {
             let server = Server::start(&config).await?;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use holdfast_node::NodeId;
-use holdfast_server::{Config, First, Server};
+use holdfast_server::{Config, First, Password, Server};
 use std::io::{IsTerminal, Read};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ Examples:
 
   The first of three; the others get the same key file and the same list:
     holdfast new-key > cluster.key
-    holdfast serve --data-dir data --cluster-key cluster.key --listen 10.0.0.1 --insecure \\
-        --node 1 --members 1=10.0.0.1:7410,2=10.0.0.2:7410,3=10.0.0.3:7410
+    holdfast serve --data-dir data --cluster-key cluster.key --listen 10.0.0.1 \\
+        --password-file password --node 1 --members 1=10.0.0.1:7410,2=10.0.0.2:7410,3=10.0.0.3:7410
 
   One more member of a running cluster; it gets its vote when it has caught up:
-    holdfast serve --data-dir data --cluster-key cluster.key --listen 10.0.0.4 --insecure \\
-        --join 10.0.0.1:7410,10.0.0.2:7410")]
+    holdfast serve --data-dir data --cluster-key cluster.key --listen 10.0.0.4 \\
+        --password-file password --join 10.0.0.1:7410,10.0.0.2:7410")]
 pub(crate) struct Serve {
     /// The folder of this node's data
     #[arg(long, value_name = "FOLDER")]
@@ -61,6 +61,9 @@ pub(crate) struct Address {
     /// The port for HTTP; peers use the tenth above it
     #[arg(long, value_name = "BASE", default_value_t = 7400)]
     port: u16,
+    /// A file whose first line is the password that every door asks for
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
     /// Listen beyond this machine without a password
     #[arg(long)]
     insecure: bool,
@@ -68,10 +71,11 @@ pub(crate) struct Address {
 
 impl Address {
     pub(crate) fn config(&self, data_dir: PathBuf, first: First) -> Result<Config, String> {
-        if !self.listen.is_loopback() && !self.insecure {
+        let password = self.password_file.as_deref().map(Password::read).transpose()?;
+        if !self.listen.is_loopback() && !self.insecure && password.is_none() {
             return Err(format!(
-                "listening on {} lets everybody who can reach it take and break locks: put it \
-                 behind a firewall and say --insecure",
+                "listening on {} lets everybody who can reach it take and break locks: say \
+                 --password-file FILE, or --insecure if that is meant",
                 self.listen
             ));
         }
@@ -88,6 +92,7 @@ impl Address {
             port: self.port,
             key: None,
             first,
+            password,
         })
     }
 }

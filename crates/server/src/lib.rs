@@ -5,20 +5,26 @@
 //! decide, hands entries to the disk thread (`engine/disk.rs`) and to the other nodes (`peers/`),
 //! and when the entry is applied it tells whoever waits.
 
+mod api;
 mod backup;
 mod data;
 mod engine;
+mod failure;
+mod grpc;
 mod http;
 mod key;
 mod node;
+mod password;
 mod peers;
 mod random;
 mod serve;
+mod waits;
 
 pub use backup::{Restoration, Source, restore};
 pub use data::{First, Place, Rejoined};
 pub use engine::{Answered, End, Handle, Trouble, Turn};
 pub use key::ClusterKey;
 pub use node::Running;
+pub use password::Password;
 pub use peers::{Contact, Membership, Question};
 pub use serve::{Config, PEER_PORT_ABOVE, Server};

@@ -1,9 +1,11 @@
 //! A whole server: listeners, the node behind them, an orderly end.
 
+use crate::api::Api;
 use crate::data::{First, Place};
 use crate::engine::End;
 use crate::http;
 use crate::node::Running;
+use crate::password::Password;
 use crate::peers::Contact;
 use holdfast_node::NodeId;
 use std::fs;
@@ -27,6 +29,8 @@ pub struct Config {
     pub key: Option<PathBuf>,
     /// What an empty folder is to become.
     pub first: First,
+    /// Asked for in every door; none for nobody.
+    pub password: Option<Password>,
 }
 
 /// Peers are reached so many ports above HTTP.
@@ -77,8 +81,12 @@ impl Server {
         let pid_file = config.data_dir.join("pid");
         fs::write(&pid_file, format!("{}\n", std::process::id()))
             .map_err(|error| format!("can't write {}: {error}", pid_file.display()))?;
-        let (id, handle) = (running.id, running.handle.clone());
-        let http = tokio::spawn(http::serve(http, id, handle, running.membership.clone()));
+        let api = Api {
+            id: running.id,
+            handle: running.handle.clone(),
+            membership: running.membership.clone(),
+        };
+        let http = tokio::spawn(http::serve(http, api, config.password.clone()));
         Ok(Self { running, http, pid_file })
     }
 

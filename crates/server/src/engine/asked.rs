@@ -1,10 +1,13 @@
 //! Who waits for an answer of the loop, and what reaches them.
 
-use holdfast_core::{Ended, Grant, Token};
+use crate::failure::Failure;
+use holdfast_core::{Answer, Effect, Ended, Grant, Scope, SessionId, Standing, Token, Watches};
 use holdfast_node::Reply;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use tokio::sync::oneshot;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::{mpsc, oneshot};
 
 /// What became of something that was asked.
 #[derive(Debug)]
@@ -36,12 +39,145 @@ pub enum Turn {
     Ended(Box<Ended>),
 }
 
-/// Somebody who asked for something that goes through the log.
+/// Where the answer to something that goes through the log is to go.
 #[derive(Debug)]
-pub(crate) struct Asker {
-    pub(crate) told: oneshot::Sender<Told>,
-    /// Nobody else can know of the ticket: if the asker is gone, it is to be given up.
-    pub(crate) sole: bool,
+pub(crate) enum Asker {
+    /// To somebody who waits for just this.
+    One {
+        told: oneshot::Sender<Told>,
+        /// Nobody else can know of the ticket: if the asker is gone, it is to be given up.
+        sole: bool,
+    },
+    /// To a session's line, under a number of its own.
+    Line { line: Arc<Line>, number: u64 },
+}
+
+/// A way from the loop to a session's connection: answers and news, in the order in which they
+/// happened.
+#[derive(Debug)]
+pub(crate) struct Line {
+    words: mpsc::Sender<Word>,
+    /// The connection did not keep up: something was left out, so it must end.
+    overflowed: AtomicBool,
+}
+
+/// What comes over a line.
+#[derive(Debug)]
+pub(crate) enum Word {
+    /// The answer to what was asked under that number.
+    Reply { number: u64, reply: Reply },
+    /// It was not handed to the loop, and why.
+    Refused { number: u64, failure: Failure },
+    /// Something happened to the session, one of its tickets, or a lock that is watched; and the
+    /// logical time then.
+    News { effect: Arc<Effect>, now_ms: u64 },
+    /// The node does not know what happened meanwhile.
+    LostTrack,
+}
+
+impl Line {
+    pub(crate) fn new(words_max: usize) -> (Arc<Self>, mpsc::Receiver<Word>) {
+        let (words, receiver) = mpsc::channel(words_max);
+        (Arc::new(Self { words, overflowed: AtomicBool::new(false) }), receiver)
+    }
+
+    pub(crate) fn say(&self, word: Word) {
+        if self.words.try_send(word).is_err() {
+            self.overflowed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether something was left out.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.overflowed.load(Ordering::Relaxed)
+    }
+}
+
+/// Which sessions have a line here.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    lines: HashMap<SessionId, Arc<Line>, foldhash::fast::RandomState>,
+    /// Tickets whose holder has just been answered: it needs no news of the same.
+    answered: HashSet<Token, foldhash::fast::RandomState>,
+    watches: Watches<u64>,
+    watching: HashMap<u64, (Arc<Line>, Scope), foldhash::fast::RandomState>,
+}
+
+impl Listeners {
+    /// A line takes the place of an older one of the same session.
+    pub(crate) fn add(&mut self, session: SessionId, line: Arc<Line>) {
+        self.lines.insert(session, line);
+    }
+
+    pub(crate) fn remove(&mut self, session: SessionId, line: &Arc<Line>) {
+        if self.lines.get(&session).is_some_and(|current| Arc::ptr_eq(current, line)) {
+            self.lines.remove(&session);
+        }
+    }
+
+    /// An answer goes over a line.
+    pub(crate) fn answer(&mut self, line: &Line, number: u64, reply: Reply) {
+        let token = match &reply {
+            Reply::Answer(Ok(Answer::Standing(Standing::Held(grant)))) => Some(grant.token),
+            Reply::Answer(Ok(Answer::Released(token) | Answer::Cancelled(token))) => Some(*token),
+            _ => None,
+        };
+        self.answered.extend(token);
+        line.say(Word::Reply { number, reply });
+    }
+
+    /// Something happened: the session that it concerns hears of it, unless it asked for it.
+    pub(crate) fn hear(&mut self, effect: &Arc<Effect>, now_ms: u64) {
+        let (session, token) = match &**effect {
+            Effect::Granted(grant) => (grant.session, Some(grant.token)),
+            Effect::Ended(ended) => (ended.session, Some(ended.token)),
+            Effect::RevocationAsked { session, .. } => (*session, None),
+            Effect::SessionEnded { session, .. } => (Some(*session), None),
+            _ => (None, None),
+        };
+        let known = token.is_some_and(|token| self.answered.contains(&token));
+        if let Some(line) = session.filter(|_| !known).and_then(|id| self.lines.get(&id)) {
+            line.say(Word::News { effect: effect.clone(), now_ms });
+        }
+        for watch in self.watches.hearing(effect) {
+            if let Some((line, _)) = self.watching.get(&watch) {
+                line.say(Word::News { effect: effect.clone(), now_ms });
+            }
+        }
+    }
+
+    /// Whether nobody listens: then effects need not be shared.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.is_empty() && self.watching.is_empty()
+    }
+
+    /// From now on the line hears what happens to these locks; false if there are too many watches.
+    pub(crate) fn watch(&mut self, watch: u64, scope: Scope, line: Arc<Line>) -> bool {
+        let added = self.watches.add(watch, &scope);
+        if added {
+            self.watching.insert(watch, (line, scope));
+        }
+        added
+    }
+
+    pub(crate) fn unwatch(&mut self, watch: u64) {
+        if let Some((_, scope)) = self.watching.remove(&watch) {
+            self.watches.remove(&watch, &scope);
+        }
+    }
+
+    /// All effects of an entry were heard.
+    pub(crate) fn entry_done(&mut self) {
+        self.answered.clear();
+    }
+
+    pub(crate) fn lose_track(&mut self) {
+        let lines = self.lines.values().chain(self.watching.values().map(|(line, _)| line));
+        for line in lines {
+            line.say(Word::LostTrack);
+        }
+        self.lines.clear();
+    }
 }
 
 /// Who waits for which ticket. Usually one; a retry may be a second.

@@ -1,6 +1,6 @@
 //! The loop's thread: takes what happened, lets the node decide, does what comes out.
 
-use super::asked::{Asker, Told, Trouble, Turn, Turns};
+use super::asked::{Asker, Listeners, Told, Trouble, Turn, Turns};
 use super::disk::Job;
 use super::inbox::{End, Inbox, Look, Post};
 use crate::peers::Peers;
@@ -23,6 +23,7 @@ pub(crate) struct Driver {
     peers: Peers,
     pending: Slab<Pending>,
     turns: Turns,
+    listeners: Listeners,
     begun: Instant,
     end: Option<End>,
 }
@@ -57,6 +58,7 @@ impl Driver {
             peers,
             pending: Slab::new(),
             turns: Turns::default(),
+            listeners: Listeners::default(),
             begun: Instant::now(),
             end: None,
         }
@@ -93,12 +95,32 @@ impl Driver {
         Some(match post {
             Post::Input(input) => input,
             Post::Ask { request, command, asker } => {
-                let own = asker.sole.then(|| own_of(&command)).flatten();
+                let sole = matches!(asker, Asker::One { sole: true, .. });
+                let own = sole.then(|| own_of(&command)).flatten();
                 let ask = self.wait(Pending::Ask(asker, own));
                 Input::Ask { ask, request, command }
             }
-            Post::Beat { session, told } => {
-                Input::Beat { ask: self.wait(Pending::Told(told)), session }
+            Post::Beat { session, asker } => {
+                Input::Beat { ask: self.wait(Pending::Ask(asker, None)), session }
+            }
+            Post::Listen { session, line } => {
+                self.listeners.add(session, line);
+                return None;
+            }
+            Post::Unlisten { session, line } => {
+                self.listeners.remove(session, &line);
+                return None;
+            }
+            Post::Watch { watch, scope, line, stands } => {
+                let added = self.listeners.watch(watch, scope, line);
+                if stands.send(added).is_err() {
+                    self.listeners.unwatch(watch);
+                }
+                return None;
+            }
+            Post::Unwatch(watch) => {
+                self.listeners.unwatch(watch);
+                return None;
             }
             Post::Read(look) => Input::Read(self.wait(Pending::Look(look))),
             Post::Peek(look) => {
@@ -134,9 +156,13 @@ impl Driver {
                 for effect in effects {
                     self.hear(effect);
                 }
+                self.listeners.entry_done();
                 self.peers.know(self.node.cluster());
             }
-            Output::LostTrack => self.turns.lose_track(),
+            Output::LostTrack => {
+                self.turns.lose_track();
+                self.listeners.lose_track();
+            }
             Output::Stop(why) => self.end = Some(End::Fault(why)),
         }
     }
@@ -163,12 +189,16 @@ impl Driver {
     }
 
     fn answer(&mut self, asker: Asker, own: Option<Own>, reply: Reply) {
+        let told = match asker {
+            Asker::One { told, .. } => told,
+            Asker::Line { line, number } => return self.listeners.answer(&line, number, reply),
+        };
         let waiting = match &reply {
             Reply::Answer(Ok(Answer::Standing(Standing::Waiting { token, .. }))) => Some(*token),
             _ => None,
         };
         let turn = waiting.map(|token| self.turns.wait_for(token));
-        let unheard = asker.told.send(Told { reply, turn });
+        let unheard = told.send(Told { reply, turn });
         if let (Err(Told { reply: Reply::Answer(Ok(Answer::Standing(standing))), .. }), Some(own)) =
             (unheard, own)
         {
@@ -186,13 +216,13 @@ impl Driver {
             Standing::Over { .. } => return,
         };
         let (told, _) = oneshot::channel();
-        let asker = Asker { told, sole: false };
+        let asker = Asker::One { told, sole: false };
         // If there is no room for it, its deadline ends it.
         let _ = self.inbox.post(Post::Ask { request: None, command, asker });
     }
 
     fn hear(&mut self, effect: Effect) {
-        match effect {
+        match &effect {
             Effect::Granted(grant) => {
                 self.turns.tell(grant.token, || Turn::Granted(Box::new(grant.clone())));
             }
@@ -200,6 +230,9 @@ impl Driver {
                 self.turns.tell(ended.token, || Turn::Ended(Box::new(ended.clone())));
             }
             _ => {}
+        }
+        if !self.listeners.is_empty() {
+            self.listeners.hear(&Arc::new(effect), self.node.state().now_ms());
         }
     }
 }

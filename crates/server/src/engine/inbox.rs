@@ -1,9 +1,9 @@
 //! What waits for the loop: everybody puts it here, the loop takes all of it at once.
 
-use super::asked::{Asker, Told, Trouble};
-use holdfast_core::{Command, Request, SessionRef};
+use super::asked::{Asker, Line, Told, Trouble};
+use holdfast_core::{Command, Request, Scope, SessionId, SessionRef};
 use holdfast_node::{Change, Input, Node};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -19,15 +19,42 @@ pub(crate) enum Post {
     /// For the node as it is.
     Input(Input),
     /// A request that goes through the log.
-    Ask { request: Option<Request>, command: Command, asker: Asker },
+    Ask {
+        request: Option<Request>,
+        command: Command,
+        asker: Asker,
+    },
     /// A session was heard of.
-    Beat { session: SessionRef, told: oneshot::Sender<Told> },
+    Beat {
+        session: SessionRef,
+        asker: Asker,
+    },
+    /// A session's connection wants to hear what happens to it; or no longer.
+    Listen {
+        session: SessionId,
+        line: Arc<Line>,
+    },
+    Unlisten {
+        session: SessionId,
+        line: Arc<Line>,
+    },
+    /// A connection wants to hear what happens to some locks; or no longer.
+    Watch {
+        watch: u64,
+        scope: Scope,
+        line: Arc<Line>,
+        stands: oneshot::Sender<bool>,
+    },
+    Unwatch(u64),
     /// A look at the state, once it is current.
     Read(Look),
     /// A look at the state as it is here.
     Peek(Look),
     /// Another membership.
-    Change { change: Change, told: oneshot::Sender<Told> },
+    Change {
+        change: Change,
+        told: oneshot::Sender<Told>,
+    },
     /// It is over.
     Stop(End),
 }

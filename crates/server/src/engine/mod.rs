@@ -6,19 +6,23 @@ mod driver;
 mod inbox;
 mod snapshots;
 
+pub(crate) use asked::{Line, Word};
 pub use asked::{Trouble, Turn};
+pub(crate) use driver::trouble;
 pub use inbox::End;
 pub(crate) use inbox::{Inbox, Post};
 pub(crate) use snapshots::{Piece, Snapshots};
 
 use crate::peers::Peers;
 use asked::{Asker, Told};
-use driver::{Driver, trouble};
-use holdfast_core::{Answer, Command, Refusal, Request, SessionRef};
+use driver::Driver;
+use holdfast_core::{Answer, Command, Effect, Refusal, Request, Scope, SessionId, SessionRef};
 use holdfast_node::{Change, Input, Node, NodeDisk, NodeId, NotChanged, Reply};
 use holdfast_storage::RealDisk;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll};
 use std::thread;
 use tokio::sync::oneshot;
 
@@ -67,6 +71,40 @@ pub(crate) fn start(
     Ok(wait)
 }
 
+/// Watches of this process are numbered: the number says whose news it is.
+static NEXT_WATCH: AtomicU64 = AtomicU64::new(1);
+
+/// A watch that stands.
+pub(crate) struct Watch {
+    handle: Handle,
+    watch: u64,
+    line: Arc<Line>,
+    words: tokio::sync::mpsc::Receiver<Word>,
+}
+
+impl Watch {
+    /// What happens next, and the logical time then; none if something was missed: watch anew.
+    pub(crate) fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<(Arc<Effect>, u64)>> {
+        if self.line.is_broken() {
+            return Poll::Ready(None);
+        }
+        match self.words.poll_recv(context) {
+            Poll::Ready(Some(Word::News { effect, now_ms })) => Poll::Ready(Some((effect, now_ms))),
+            Poll::Ready(_) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.handle.inbox.post_always(Post::Unwatch(self.watch));
+    }
+}
+
 impl Handle {
     pub(crate) fn new(inbox: Arc<Inbox>) -> Self {
         Self { inbox }
@@ -80,7 +118,7 @@ impl Handle {
         command: Command,
     ) -> Result<Answered, Trouble> {
         let (told, wait) = oneshot::channel();
-        let asker = Asker { told, sole: request.is_none() };
+        let asker = Asker::One { told, sole: request.is_none() };
         self.inbox.post(Post::Ask { request, command, asker })?;
         match wait.await {
             Ok(Told { reply: Reply::Answer(answer), turn }) => Ok(Answered { answer, turn }),
@@ -92,10 +130,56 @@ impl Handle {
     /// Tells that a session lives; whether it still does, confirmed by a majority.
     pub async fn beat(&self, session: SessionRef) -> Result<bool, Trouble> {
         let (told, wait) = oneshot::channel();
-        self.inbox.post(Post::Beat { session, told })?;
+        self.inbox.post(Post::Beat { session, asker: Asker::One { told, sole: false } })?;
         match wait.await {
             Ok(Told { reply: Reply::Beat(alive), .. }) => Ok(alive),
             Ok(Told { reply, .. }) => Err(trouble(&reply)),
+            Err(_) => Err(Trouble::Stopped),
+        }
+    }
+
+    /// Puts a command through the log; its answer comes over the line under that number.
+    pub(crate) fn ask_on(
+        &self,
+        line: &Arc<Line>,
+        number: u64,
+        request: Option<Request>,
+        command: Command,
+    ) -> Result<(), Trouble> {
+        let asker = Asker::Line { line: line.clone(), number };
+        self.inbox.post(Post::Ask { request, command, asker })
+    }
+
+    /// Tells that a session lives; the answer comes over the line under that number.
+    pub(crate) fn beat_on(
+        &self,
+        line: &Arc<Line>,
+        number: u64,
+        session: SessionRef,
+    ) -> Result<(), Trouble> {
+        let asker = Asker::Line { line: line.clone(), number };
+        self.inbox.post(Post::Beat { session, asker })
+    }
+
+    /// From now on the line hears what happens to the session and its tickets.
+    pub(crate) fn listen(&self, session: SessionId, line: &Arc<Line>) {
+        self.inbox.post_always(Post::Listen { session, line: line.clone() });
+    }
+
+    /// No longer.
+    pub(crate) fn unlisten(&self, session: SessionId, line: &Arc<Line>) {
+        self.inbox.post_always(Post::Unlisten { session, line: line.clone() });
+    }
+
+    /// Hears what happens to these locks, until the watch is dropped.
+    pub(crate) async fn watch(&self, scope: Scope, words_max: usize) -> Result<Watch, Trouble> {
+        let (line, words) = Line::new(words_max);
+        let watch = NEXT_WATCH.fetch_add(1, Ordering::Relaxed);
+        let (stands, wait) = oneshot::channel();
+        self.inbox.post(Post::Watch { watch, scope, line: line.clone(), stands })?;
+        match wait.await {
+            Ok(true) => Ok(Watch { handle: self.clone(), watch, line, words }),
+            Ok(false) => Err(Trouble::QueueFull),
             Err(_) => Err(Trouble::Stopped),
         }
     }

@@ -1,6 +1,6 @@
 //! Bodies and queries: read with a bound in size and time, parsed once, errors in our own shape.
 
-use super::failure::Failure;
+use crate::failure::Failure;
 use axum::body::{self, Body};
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;

@@ -1,15 +1,17 @@
 //! Taking locks, keeping them and letting go.
 
 use super::body::{self, Sent, SessionField};
-use super::failure::Failure;
-use super::{Api, show};
-use crate::engine::{Answered, Turn};
+use super::show;
+use crate::api::Api;
+use crate::engine::{Answered, Trouble, Turn};
+use crate::failure::Failure;
 use crate::random;
+use crate::waits::{Abandoned, not_served};
 use axum::Json;
 use axum::extract::State;
 use holdfast_core::{
-    Acquire, Answer, Command, Door, Ended, How, Lease, Mode, Proof, Refusal, Request, Secret,
-    Standing, Target, Token, Wait,
+    Acquire, Answer, Command, Door, How, Lease, Mode, Proof, Request, Secret, Standing, Target,
+    Token, Wait,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -114,50 +116,24 @@ pub(crate) async fn grab(
         (Standing::Held(grant), _) => Ok(Json(show::grant(&grant))),
         (Standing::Over { token, how }, _) => Err(over(token, how)),
         (Standing::Waiting { token, .. }, turn) => {
-            let abandoned = name.zip(secret).filter(|_| alone).map(|(name, secret)| Abandoned {
-                api: Some(api),
-                target: Target { name, token: Some(token) },
-                proof: Proof::Secret(secret),
+            let abandoned = name.zip(secret).filter(|_| alone).map(|(name, secret)| {
+                let target = Target { name, token: Some(token) };
+                Abandoned::new(api.handle.clone(), target, Proof::Secret(secret))
             });
             let turn = match turn {
                 Some(turn) => turn.await.ok(),
                 None => None,
             };
-            if let Some(mut abandoned) = abandoned {
-                abandoned.api = None;
+            if let Some(abandoned) = abandoned {
+                abandoned.not_any_more();
             }
             match turn {
                 Some(Turn::Granted(grant)) => Ok(Json(show::grant(&grant))),
                 Some(Turn::Ended(ended)) => Err(not_served(&ended)),
                 // This node jumped over entries, or stops: it does not know.
-                None => Err(Failure::from(crate::engine::Trouble::Unknown)),
+                None => Err(Failure::from(Trouble::Unknown)),
             }
         }
-    }
-}
-
-/// A wait whose connection may close: then nobody else knows of its ticket.
-struct Abandoned {
-    /// None once the wait has ended in order.
-    api: Option<Api>,
-    target: Target,
-    proof: Proof,
-}
-
-impl Drop for Abandoned {
-    fn drop(&mut self) {
-        let Some(api) = self.api.take() else { return };
-        let (target, proof) = (self.target.clone(), self.proof.clone());
-        tokio::spawn(async move {
-            let cancel = Command::Cancel { target: target.clone(), proof: proof.clone() };
-            let cancelled = api.handle.ask(None, cancel).await;
-            let served =
-                |answered: &Answered| matches!(answered.answer, Err(Refusal::AlreadyServed(_)));
-            if cancelled.as_ref().is_ok_and(served) {
-                // Its turn came as the connection went. If this fails, its deadline ends it.
-                let _ = api.handle.ask(None, Command::Release { target, proof }).await;
-            }
-        });
     }
 }
 
@@ -179,11 +155,6 @@ fn over(token: Token, how: How) -> Failure {
         How::TimedOut | How::Cancelled => Failure::conflict("not_acquired", message, hint),
         _ => Failure::conflict("ended", message, hint),
     }
-}
-
-fn not_served(ended: &Ended) -> Failure {
-    let message = format!("ticket {} was not served: {}", ended.token, ended.how);
-    Failure::conflict("not_acquired", message, "wait longer, or try later")
 }
 
 /// Which held or waiting ticket is meant, and the proof.

@@ -1,9 +1,9 @@
 //! The cluster itself: who is in it, how it is, and a copy of everything.
 
-use super::Api;
 use super::body::Sent;
-use super::failure::Failure;
+use crate::api::Api;
 use crate::backup;
+use crate::failure::Failure;
 use crate::peers::Question;
 use axum::Json;
 use axum::body::Body;

@@ -1,5 +1,6 @@
 //! HTTP with JSON: for curl and every language.
 
+mod auth;
 mod body;
 mod failure;
 mod locks;
@@ -8,68 +9,28 @@ mod sessions;
 mod show;
 mod views;
 
-use crate::engine::{Answered, Handle, Trouble};
-use crate::peers::Membership;
+use crate::api::Api;
+use crate::grpc;
+use crate::password::Password;
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use failure::Failure;
-use holdfast_core::{Command, Request};
-use holdfast_node::{Node, NodeId};
+use axum::serve::ListenerExt;
 use std::io;
-use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::time::timeout;
-
-/// How long a request waits for the cluster to take it. An election takes about a second.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// What every request needs.
-#[derive(Clone)]
-pub(crate) struct Api {
-    pub(crate) id: NodeId,
-    pub(crate) handle: Handle,
-    pub(crate) membership: Membership,
-}
-
-impl Api {
-    /// Puts a command through the log, within the time that a request may take.
-    async fn ask(&self, request: Option<Request>, command: Command) -> Result<Answered, Failure> {
-        within(self.handle.ask(request, command)).await
-    }
-
-    /// Looks at the current state.
-    async fn read<T: Send + 'static>(
-        &self,
-        look: impl FnOnce(&Node) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
-        within(self.handle.read(look)).await
-    }
-
-    /// Looks at the state as this node has it.
-    async fn peek<T: Send + 'static>(
-        &self,
-        look: impl FnOnce(&Node) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
-        within(self.handle.peek(look)).await
-    }
-}
-
-async fn within<T>(asked: impl Future<Output = Result<T, Trouble>>) -> Result<T, Failure> {
-    match timeout(PATIENCE, asked).await {
-        Ok(answered) => Ok(answered?),
-        Err(_) => Err(Failure::no_leader()),
-    }
-}
 
 /// Serves until the task is dropped.
 pub(crate) async fn serve(
     listener: TcpListener,
-    id: NodeId,
-    handle: Handle,
-    membership: Membership,
+    api: Api,
+    password: Option<Password>,
 ) -> io::Result<()> {
-    let api = Api { id, handle, membership };
-    axum::serve(listener, router(api)).await
+    let listener = listener.tap_io(|stream| {
+        // Answers are small, and somebody waits for them.
+        let _ = stream.set_nodelay(true);
+    });
+    let router = router(api).layer(from_fn_with_state(password, auth::check));
+    axum::serve(listener, router).await
 }
 
 fn router(api: Api) -> Router {
@@ -97,5 +58,6 @@ fn router(api: Api) -> Router {
         .route("/readyz", get(members::readyz))
         .fallback(failure::no_such_path)
         .method_not_allowed_fallback(failure::wrong_method)
-        .with_state(api)
+        .with_state(api.clone())
+        .merge(grpc::router(api))
 }

@@ -1,8 +1,9 @@
 //! Sessions: a client's liveness, apart from any connection.
 
 use super::body::{self, Sent, SessionField};
-use super::failure::Failure;
-use super::{Api, show, within};
+use super::show;
+use crate::api::{Api, within};
+use crate::failure::Failure;
 use crate::random;
 use axum::Json;
 use axum::extract::State;

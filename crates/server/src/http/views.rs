@@ -1,8 +1,9 @@
 //! Looking at locks: current unless a stale look is asked for.
 
 use super::body::{self, Asked};
-use super::failure::Failure;
-use super::{Api, show};
+use super::show;
+use crate::api::Api;
+use crate::failure::Failure;
 use axum::Json;
 use axum::extract::State;
 use holdfast_node::Node;
@@ -12,16 +13,6 @@ use serde_json::{Value, json};
 /// Tickets of a line that are shown, and locks on a page.
 const TICKETS_SHOWN: usize = 100;
 const PAGE_MAX: usize = 1_000;
-
-impl Api {
-    async fn look<T: Send + 'static>(
-        &self,
-        stale: bool,
-        look: impl FnOnce(&Node) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
-        if stale { self.peek(look).await } else { self.read(look).await }
-    }
-}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

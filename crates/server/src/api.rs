@@ -1,0 +1,65 @@
+//! What HTTP and gRPC ask of the node behind them, within the time that a request may take.
+
+use crate::engine::{Answered, Handle, Trouble};
+use crate::failure::Failure;
+use crate::peers::Membership;
+use holdfast_core::{Command, Request};
+use holdfast_node::{Node, NodeId};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long a request waits for the cluster to take it. An election takes about a second.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What every request needs.
+#[derive(Clone)]
+pub(crate) struct Api {
+    pub(crate) id: NodeId,
+    pub(crate) handle: Handle,
+    pub(crate) membership: Membership,
+}
+
+impl Api {
+    /// Puts a command through the log.
+    pub(crate) async fn ask(
+        &self,
+        request: Option<Request>,
+        command: Command,
+    ) -> Result<Answered, Failure> {
+        within(self.handle.ask(request, command)).await
+    }
+
+    /// Looks at the current state.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Node) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        within(self.handle.read(look)).await
+    }
+
+    /// Looks at the state as this node has it.
+    pub(crate) async fn peek<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Node) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        within(self.handle.peek(look)).await
+    }
+
+    /// One or the other.
+    pub(crate) async fn look<T: Send + 'static>(
+        &self,
+        stale: bool,
+        look: impl FnOnce(&Node) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        if stale { self.peek(look).await } else { self.read(look).await }
+    }
+}
+
+pub(crate) async fn within<T>(
+    asked: impl Future<Output = Result<T, Trouble>>,
+) -> Result<T, Failure> {
+    match timeout(PATIENCE, asked).await {
+        Ok(answered) => Ok(answered?),
+        Err(_) => Err(Failure::no_leader()),
+    }
+}

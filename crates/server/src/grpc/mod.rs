@@ -1,0 +1,41 @@
+//! gRPC: sessions with a stream each, beside calls for one thing.
+
+mod session;
+mod translate;
+mod unary;
+
+use crate::api::Api;
+use crate::failure::{Failure, Kind};
+use holdfast_proto::v1::holdfast_server::HoldfastServer;
+use tonic::service::Routes;
+use tonic::{Code, Status};
+
+/// The longest message.
+const MESSAGE_BYTES_MAX: usize = 512 << 10;
+
+/// Answers gRPC's calls.
+#[derive(Clone)]
+pub(crate) struct Door {
+    api: Api,
+}
+
+/// The paths of gRPC, to be served beside those of HTTP.
+pub(crate) fn router(api: Api) -> axum::Router {
+    let door = HoldfastServer::new(Door { api }).max_decoding_message_size(MESSAGE_BYTES_MAX);
+    Routes::new(door).into_axum_router()
+}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        let code = match failure.kind {
+            Kind::Bad | Kind::TooLarge | Kind::WrongMethod => Code::InvalidArgument,
+            Kind::TooSlow => Code::DeadlineExceeded,
+            Kind::NotFound => Code::NotFound,
+            Kind::Unauthenticated => Code::Unauthenticated,
+            Kind::Denied => Code::PermissionDenied,
+            Kind::Conflict => Code::FailedPrecondition,
+            Kind::Unavailable => Code::Unavailable,
+        };
+        Status::new(code, format!("{}: {} ({})", failure.code, failure.message, failure.hint))
+    }
+}

@@ -1,0 +1,219 @@
+//! A session's stream: what comes in goes to the loop, what the loop says goes out.
+
+use super::Door;
+use super::translate;
+use crate::api::{Api, within};
+use crate::engine::{Line, Trouble, Word, trouble};
+use crate::failure::{Failure, Kind};
+use crate::random;
+use bytes::Bytes;
+use holdfast_core::{
+    Answer, Command, OpenSession, Refusal, Secret, SessionId, SessionKind, SessionRef,
+};
+use holdfast_node::Reply;
+use holdfast_proto::v1::{self as proto, ToClient, ToServer, to_client, to_server};
+use std::num::NonZeroU64;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Requests of one stream that wait for their answers; beyond it the stream is not read on.
+const IN_FLIGHT_MAX: usize = 1_024;
+
+/// Words that wait for a slow reader: all answers, and news of many tickets at once.
+const WORDS_MAX: usize = 16_384;
+
+pub(super) type Outgoing = Pin<Box<dyn Stream<Item = Result<ToClient, Status>> + Send>>;
+
+pub(super) async fn serve(
+    door: &Door,
+    request: Request<Streaming<ToServer>>,
+) -> Result<Response<Outgoing>, Status> {
+    let api = door.api.clone();
+    let mut incoming = request.into_inner();
+    let first = incoming.message().await?.ok_or_else(nothing_said)?;
+    let (session, opened) = begin(&api, first).await?;
+    let (line, words) = Line::new(WORDS_MAX);
+    api.handle.listen(session.id, &line);
+    let shared = Arc::new(Shared { api, session, line, room: Semaphore::new(IN_FLIGHT_MAX) });
+    let reading = tokio::spawn(read(shared.clone(), incoming));
+    let outgoing = Talk { shared, words, first: Some(opened), reading, over: false };
+    Ok(Response::new(Box::pin(outgoing)))
+}
+
+struct Shared {
+    api: Api,
+    session: SessionRef,
+    line: Arc<Line>,
+    room: Semaphore,
+}
+
+fn nothing_said() -> Status {
+    Failure::bad("the stream said nothing", "open or attach a session with its first message")
+        .into()
+}
+
+async fn begin(api: &Api, first: ToServer) -> Result<(SessionRef, ToClient), Status> {
+    let session = match first.what {
+        Some(to_server::What::Open(open)) => open_session(api, open).await?,
+        Some(to_server::What::Attach(attach)) => attach_session(api, &attach).await?,
+        _ => {
+            let why = "a stream begins with open or attach";
+            return Err(Failure::bad(why, "open a session, or attach one").into());
+        }
+    };
+    let opened = proto::Opened {
+        session: session.id.0.get(),
+        secret: Bytes::copy_from_slice(&session.secret.0),
+        node: api.id.0,
+    };
+    let what = Some(to_client::What::Opened(opened));
+    Ok((session, ToClient { number: first.number, what }))
+}
+
+async fn open_session(api: &Api, open: proto::Open) -> Result<SessionRef, Failure> {
+    let secret = Secret(random::bytes());
+    let label = translate::label(open.label)?;
+    let command = OpenSession { secret, ttl_ms: open.ttl_ms, label, kind: SessionKind::Client };
+    match api.ask(None, Command::OpenSession(command)).await?.answer? {
+        Answer::SessionOpened(id) => Ok(SessionRef { id, secret }),
+        _ => Err(Failure::from(Trouble::Unknown)),
+    }
+}
+
+async fn attach_session(api: &Api, attach: &proto::Attach) -> Result<SessionRef, Failure> {
+    let id = NonZeroU64::new(attach.session).map(SessionId);
+    let id = id.ok_or_else(|| Failure::bad("a session's id is not 0", "send the id it has"))?;
+    let session = SessionRef { id, secret: translate::secret(&attach.secret)? };
+    if within(api.handle.beat(session)).await? {
+        Ok(session)
+    } else {
+        Err(Refusal::NoSession(id).into())
+    }
+}
+
+/// Reads the stream and hands what comes to the loop, until it ends.
+async fn read(shared: Arc<Shared>, mut incoming: Streaming<ToServer>) {
+    while let Ok(Some(message)) = incoming.message().await {
+        let Ok(permit) = shared.room.acquire().await else { return };
+        // Given back when the answer goes out.
+        permit.forget();
+        let number = message.number;
+        if let Err(failure) = hand_over(&shared, message) {
+            shared.line.say(Word::Refused { number, failure });
+        }
+    }
+    // The client has said all it wanted; it may still listen.
+}
+
+fn hand_over(shared: &Shared, message: ToServer) -> Result<(), Failure> {
+    let (handle, line) = (&shared.api.handle, &shared.line);
+    let (number, session) = (message.number, shared.session);
+    let posted = match message.what {
+        Some(to_server::What::Beat(_)) => handle.beat_on(line, number, session),
+        Some(to_server::What::Close(_)) => {
+            handle.ask_on(line, number, None, Command::CloseSession(session))
+        }
+        Some(to_server::What::Request(request)) => {
+            let (id, command) = translate::request(request, session)?;
+            handle.ask_on(line, number, Some(id), command)
+        }
+        _ => {
+            let why = "a session is opened or attached once, at the beginning";
+            return Err(Failure::bad(why, "begin another stream for another session"));
+        }
+    };
+    Ok(posted?)
+}
+
+/// What goes out.
+struct Talk {
+    shared: Arc<Shared>,
+    words: mpsc::Receiver<Word>,
+    first: Option<ToClient>,
+    reading: JoinHandle<()>,
+    over: bool,
+}
+
+impl Stream for Talk {
+    type Item = Result<ToClient, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(Ok(first)));
+        }
+        loop {
+            if self.over || self.shared.line.is_broken() {
+                return Poll::Ready(None);
+            }
+            let word = match self.words.poll_recv(context) {
+                Poll::Ready(Some(word)) => word,
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            };
+            if let Some(message) = self.out(word) {
+                return Poll::Ready(Some(Ok(message)));
+            }
+        }
+    }
+}
+
+impl Talk {
+    fn out(&mut self, word: Word) -> Option<ToClient> {
+        match word {
+            Word::Reply { number, reply } => {
+                self.shared.room.add_permits(1);
+                Some(ToClient { number, what: Some(self.reply(reply)) })
+            }
+            Word::Refused { number, failure } => {
+                self.shared.room.add_permits(1);
+                Some(ToClient { number, what: Some(refused(failure)) })
+            }
+            Word::News { effect, now_ms } => {
+                let what = translate::news(&effect, now_ms)?;
+                self.over = matches!(what, to_client::What::SessionEnded(_));
+                Some(ToClient { number: 0, what: Some(what) })
+            }
+            Word::LostTrack => {
+                self.over = true;
+                None
+            }
+        }
+    }
+
+    fn reply(&self, reply: Reply) -> to_client::What {
+        match reply {
+            Reply::Answer(Ok(answer)) => translate::answer(answer),
+            Reply::Answer(Err(Refusal::NoSession(id))) if id == self.shared.session.id => {
+                let how = translate::how(holdfast_core::How::Expired);
+                to_client::What::SessionEnded(proto::SessionEnded { how })
+            }
+            Reply::Answer(Err(refusal)) => refused(refusal.into()),
+            Reply::Beat(true) => to_client::What::Alive(proto::Alive {}),
+            Reply::Beat(false) => {
+                let how = translate::how(holdfast_core::How::Expired);
+                to_client::What::SessionEnded(proto::SessionEnded { how })
+            }
+            reply => refused(trouble(&reply).into()),
+        }
+    }
+}
+
+/// What may work later is to be sent again; the rest is an answer.
+fn refused(failure: Failure) -> to_client::What {
+    match failure.kind {
+        Kind::Unavailable => to_client::What::TryAgain(proto::TryAgain { why: failure.message }),
+        _ => to_client::What::Refused(translate::refused(failure)),
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        self.reading.abort();
+        self.shared.api.handle.unlisten(self.shared.session.id, &self.shared.line);
+    }
+}

@@ -1,0 +1,298 @@
+//! The calls: each does one thing, without a session.
+
+use super::translate;
+use super::{Door, session};
+use crate::engine::{Answered, Turn, Watch};
+use crate::failure::Failure;
+use crate::waits::{Abandoned, not_served};
+use holdfast_core::{
+    Answer, Command, Label, Proof, Request as CoreRequest, Revoke, Scope, Standing, Target, Token,
+};
+use holdfast_node::Node;
+use holdfast_proto::v1::holdfast_server::Holdfast;
+use holdfast_proto::v1::{self as proto, outcome_reply, watch_event, watch_request};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Tickets of a line that are shown, and locks on a page.
+const TICKETS_SHOWN: usize = 100;
+const PAGE_MAX: usize = 1_000;
+
+/// Events that wait for a slow watcher.
+const EVENTS_MAX: usize = 4_096;
+
+type Answering<T> = Result<Response<T>, Status>;
+
+impl Door {
+    /// Puts a command through the log and takes its answer.
+    async fn put_through(&self, command: Command) -> Result<Answer, Failure> {
+        Ok(self.api.ask(None, command).await?.answer?)
+    }
+
+    async fn done(&self, command: Command, token: u64) -> Answering<proto::Done> {
+        self.put_through(command).await?;
+        Ok(Response::new(proto::Done { token }))
+    }
+
+    async fn through_fence(&self, command: Command) -> Answering<proto::Fence> {
+        match self.put_through(command).await? {
+            Answer::Passed(fence) => Ok(Response::new(translate::fence(&fence))),
+            _ => Err(unexpected().into()),
+        }
+    }
+
+    async fn count(&self, command: Command) -> Answering<proto::Count> {
+        match self.put_through(command).await? {
+            Answer::RevocationAsked(count) | Answer::Forced(count) => {
+                Ok(Response::new(proto::Count { count: count as u64 }))
+            }
+            _ => Err(unexpected().into()),
+        }
+    }
+}
+
+fn unexpected() -> Failure {
+    Failure::conflict("other_request", "this is the answer to something else", "try again")
+}
+
+fn token_of(own: &Option<proto::Own>) -> u64 {
+    own.as_ref().map_or(0, |own| own.token)
+}
+
+#[tonic::async_trait]
+impl Holdfast for Door {
+    type SessionStream = session::Outgoing;
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<proto::WatchEvent, Status>> + Send>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<proto::ToServer>>,
+    ) -> Answering<Self::SessionStream> {
+        session::serve(self, request).await
+    }
+
+    async fn acquire(&self, request: Request<proto::AcquireAlone>) -> Answering<proto::Standing> {
+        let sent = request.into_inner();
+        let key = sent.request_id.as_ref().map(translate::request_key).transpose()?;
+        let acquire = translate::acquire(sent.acquire.unwrap_or_default(), None)?;
+        let (name, secret) = (acquire.names.first().cloned(), acquire.secret);
+        let alone = key.is_none();
+        let request = key.map(CoreRequest::Alone);
+        let Answered { answer, turn } = self.api.ask(request, Command::Acquire(acquire)).await?;
+        let Answer::Standing(standing) = answer.map_err(Failure::from)? else {
+            return Err(unexpected().into());
+        };
+        let (Standing::Waiting { token, .. }, Some(turn)) = (&standing, turn) else {
+            return Ok(Response::new(translate::standing(&standing)));
+        };
+        let abandoned = name.zip(secret).filter(|_| alone).map(|(name, secret)| {
+            let target = Target { name, token: Some(*token) };
+            Abandoned::new(self.api.handle.clone(), target, Proof::Secret(secret))
+        });
+        let turn = turn.await;
+        if let Some(abandoned) = abandoned {
+            abandoned.not_any_more();
+        }
+        match turn {
+            Ok(Turn::Granted(grant)) => {
+                Ok(Response::new(translate::standing(&Standing::Held(*grant))))
+            }
+            Ok(Turn::Ended(ended)) => Err(not_served(&ended).into()),
+            Err(_) => Err(Failure::from(crate::engine::Trouble::Unknown).into()),
+        }
+    }
+
+    async fn release(&self, request: Request<proto::Own>) -> Answering<proto::Done> {
+        let own = request.into_inner();
+        let token = own.token;
+        let (target, proof) = translate::own(Some(own), None)?;
+        self.done(Command::Release { target, proof }, token).await
+    }
+
+    async fn cancel(&self, request: Request<proto::Own>) -> Answering<proto::Done> {
+        let own = request.into_inner();
+        let token = own.token;
+        let (target, proof) = translate::own(Some(own), None)?;
+        self.done(Command::Cancel { target, proof }, token).await
+    }
+
+    async fn renew(&self, request: Request<proto::RenewRequest>) -> Answering<proto::Done> {
+        let renew = request.into_inner();
+        let token = token_of(&renew.own);
+        self.done(translate::renew(renew, None)?, token).await
+    }
+
+    async fn note(&self, request: Request<proto::NoteRequest>) -> Answering<proto::Done> {
+        let note = request.into_inner();
+        let token = token_of(&note.own);
+        self.done(translate::note(note, None)?, token).await
+    }
+
+    async fn recovered(&self, request: Request<proto::Own>) -> Answering<proto::RecoveredReply> {
+        let (target, proof) = translate::own(Some(request.into_inner()), None)?;
+        match self.put_through(Command::Recovered { target, proof }).await? {
+            Answer::Recovered(death) => {
+                let death = death.as_deref().map(translate::ending);
+                Ok(Response::new(proto::RecoveredReply { death }))
+            }
+            _ => Err(unexpected().into()),
+        }
+    }
+
+    async fn outcome(
+        &self,
+        request: Request<proto::OutcomeAlone>,
+    ) -> Answering<proto::OutcomeReply> {
+        let key = translate::request_key(&request.into_inner().request_id)?;
+        let outcome = Command::Outcome(CoreRequest::Alone(key));
+        let answered = self.api.ask(None, outcome).await?;
+        let what = match answered.answer {
+            Ok(Answer::Standing(standing)) => {
+                outcome_reply::What::Standing(translate::standing(&standing))
+            }
+            Ok(Answer::Barred) => outcome_reply::What::Never(proto::Never {}),
+            Ok(_) => return Err(unexpected().into()),
+            Err(refusal) => outcome_reply::What::Refused(translate::refused(refusal.into())),
+        };
+        Ok(Response::new(proto::OutcomeReply { what: Some(what) }))
+    }
+
+    async fn put(&self, request: Request<proto::PutRequest>) -> Answering<proto::Fence> {
+        self.through_fence(translate::put(request.get_ref())?).await
+    }
+
+    async fn raise(&self, request: Request<proto::RaiseRequest>) -> Answering<proto::Fence> {
+        self.through_fence(translate::raise(request.get_ref())?).await
+    }
+
+    async fn get(&self, request: Request<proto::GetRequest>) -> Answering<proto::GetReply> {
+        let key = translate::name(&request.get_ref().key)?;
+        let look = move |node: &Node| node.state().fence(&key).map(translate::fence);
+        let fence = self.api.read(look).await?;
+        Ok(Response::new(proto::GetReply { fence }))
+    }
+
+    async fn revoke(&self, request: Request<proto::RevokeRequest>) -> Answering<proto::Count> {
+        let sent = request.into_inner();
+        let revoke = Revoke {
+            name: translate::name(&sent.name)?,
+            token: sent.token.map(Token),
+            by: by(sent.by)?,
+            reason: translate::reason(&sent.reason)?,
+            within_ms: sent.within_ms,
+            force: sent.force,
+        };
+        self.count(Command::Revoke(revoke)).await
+    }
+
+    async fn force(&self, request: Request<proto::ForceRequest>) -> Answering<proto::Count> {
+        let sent = request.into_inner();
+        let force = Command::Force {
+            name: translate::name(&sent.name)?,
+            token: sent.token.map(Token),
+            by: by(sent.by)?,
+            reason: translate::reason(&sent.reason)?,
+        };
+        self.count(force).await
+    }
+
+    async fn show(&self, request: Request<proto::ShowRequest>) -> Answering<proto::Lock> {
+        let sent = request.into_inner();
+        let name = translate::name(&sent.name)?;
+        let look = move |node: &Node| {
+            let state = node.state();
+            let view = state.lock_view(&name, TICKETS_SHOWN);
+            view.map(|view| translate::lock(&view, state.now_ms()))
+        };
+        let lock = self.api.look(sent.stale, look).await?;
+        let nobody = || proto::Lock { name: sent.name, ..proto::Lock::default() };
+        Ok(Response::new(lock.unwrap_or_else(nobody)))
+    }
+
+    async fn list(&self, request: Request<proto::ListRequest>) -> Answering<proto::ListReply> {
+        let sent = request.into_inner();
+        let after = sent.after.as_ref().map(translate::name).transpose()?;
+        let limit = match sent.limit {
+            0 => 100,
+            limit => (limit as usize).min(PAGE_MAX),
+        };
+        let look = move |node: &Node| {
+            let state = node.state();
+            let page = state.list(&sent.prefix, after.as_ref(), limit);
+            let locks = page.locks.iter().map(|view| translate::lock(view, state.now_ms()));
+            let next_after = page.next_after.as_ref().map(|name| name.as_bytes().to_vec().into());
+            proto::ListReply { locks: locks.collect(), next_after }
+        };
+        Ok(Response::new(self.api.look(sent.stale, look).await?))
+    }
+
+    async fn watch(&self, request: Request<proto::WatchRequest>) -> Answering<Self::WatchStream> {
+        let scope = match request.into_inner().scope {
+            Some(watch_request::Scope::Name(name)) => Scope::Name(translate::name(&name)?),
+            Some(watch_request::Scope::Prefix(prefix)) if !prefix.is_empty() => {
+                Scope::Prefix(Some(translate::name(&prefix)?))
+            }
+            _ => Scope::Prefix(None),
+        };
+        let watch = self.api.handle.watch(scope, EVENTS_MAX).await.map_err(Failure::from)?;
+        Ok(Response::new(Box::pin(Watching { watch, begun: false })))
+    }
+
+    async fn status(&self, _: Request<proto::StatusRequest>) -> Answering<proto::StatusReply> {
+        let look = |node: &Node| {
+            let members: Vec<(u64, bool, String)> = node
+                .cluster()
+                .members()
+                .iter()
+                .map(|(id, member)| (id.0, member.votes, member.address.clone()))
+                .collect();
+            (node.leader(), members)
+        };
+        let (leader, members) = self.api.peek(look).await?;
+        let member = |(id, votes, peer)| {
+            let contact = self.api.membership.contact_of(holdfast_node::NodeId(id));
+            let http = contact.map(|contact| contact.http).unwrap_or_default();
+            proto::Member { id, votes, peer, http, applied: None }
+        };
+        Ok(Response::new(proto::StatusReply {
+            node: self.api.id.0,
+            leader: leader.map(|leader| leader.0),
+            members: members.into_iter().map(member).collect(),
+        }))
+    }
+}
+
+fn by(bytes: bytes::Bytes) -> Result<Label, Failure> {
+    let label = translate::label(Some(bytes))?;
+    label.ok_or_else(|| Failure::bad("by is missing", "say who asks"))
+}
+
+/// What a watcher hears.
+struct Watching {
+    watch: Watch,
+    begun: bool,
+}
+
+impl Stream for Watching {
+    type Item = Result<proto::WatchEvent, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if !self.begun {
+            self.begun = true;
+            let what = Some(watch_event::What::Watching(proto::Watching {}));
+            return Poll::Ready(Some(Ok(proto::WatchEvent { what })));
+        }
+        loop {
+            let (effect, now_ms) = match self.watch.poll_next(context) {
+                Poll::Ready(Some(news)) => news,
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            };
+            if let Some(what) = translate::watched(&effect, now_ms) {
+                return Poll::Ready(Some(Ok(proto::WatchEvent { what: Some(what) })));
+            }
+        }
+    }
+}

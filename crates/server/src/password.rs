@@ -1,0 +1,71 @@
+//! The one shared password, asked for in every door in its own form.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A password is a line; a file that is longer is something else.
+const BYTES_MAX: usize = 1_024;
+
+/// The shared password. It shows nothing of itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(Arc<[u8]>);
+
+impl Password {
+    /// The first line of a file.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let shown = path.display();
+        let bytes =
+            fs::read(path).map_err(|error| format!("can't read the password {shown}: {error}"))?;
+        let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
+        match line.len() {
+            0 => Err(format!("{shown} holds no password: write it into its first line")),
+            1..=BYTES_MAX => Ok(Self(Arc::from(line))),
+            _ => Err(format!("{shown} is no password: it is longer than {BYTES_MAX} bytes")),
+        }
+    }
+
+    /// Whether it is the one that was sent. The time that this takes does not tell how much of it
+    /// was right.
+    pub(crate) fn is(&self, sent: &[u8]) -> bool {
+        let differing = self.0.iter().zip(sent).fold(0, |seen, (a, b)| seen | (a ^ b));
+        differing == 0 && sent.len() == self.0.len()
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_password_is_it() {
+        let password = Password(Arc::from(b"open sesame".as_slice()));
+        assert!(password.is(b"open sesame"));
+        for wrong in ["", "open", "open sesame!", "Open sesame"] {
+            assert!(!password.is(wrong.as_bytes()), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn it_is_the_first_line_of_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("password");
+        fs::write(&file, "open sesame\nthe rest\n").unwrap();
+        assert!(Password::read(&file).unwrap().is(b"open sesame"));
+        fs::write(&file, "\n").unwrap();
+        assert!(Password::read(&file).unwrap_err().contains("no password"));
+    }
+
+    #[test]
+    fn it_is_not_shown() {
+        let password = Password(Arc::from(b"open sesame".as_slice()));
+        assert!(!format!("{password:?}").contains("sesame"));
+    }
+}
