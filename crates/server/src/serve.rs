@@ -99,6 +99,11 @@ impl Server {
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), String> {
         let end = tokio::select! {
             end = self.running.ended() => end,
+            ended = &mut self.http => {
+                let why = ended.map_or_else(|error| error.to_string(), |served| format!("{served:?}"));
+                self.running.stop().await;
+                End::Fault(format!("the HTTP door has ended: {why}"))
+            }
             () = stop => {
                 tracing::info!("stopping: leadership goes to another node first");
                 self.running.stop().await

@@ -171,8 +171,8 @@ impl State {
         }
     }
 
-    /// Where a ticket stands now.
-    pub(super) fn standing(&self, token: Token) -> Standing {
+    /// Where a ticket stands now; one that is not there any more counts as released.
+    pub fn standing(&self, token: Token) -> Standing {
         let Some(ticket) = self.ticket(token) else {
             return Standing::Over { token, how: How::Released };
         };

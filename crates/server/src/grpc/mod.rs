@@ -6,8 +6,7 @@ mod unary;
 
 use crate::api::Api;
 use crate::failure::{Failure, Kind};
-use holdfast_proto::v1::holdfast_server::HoldfastServer;
-use tonic::service::Routes;
+use holdfast_proto::v1::holdfast_server::{HoldfastServer, SERVICE_NAME};
 use tonic::{Code, Status};
 
 /// The longest message.
@@ -22,7 +21,7 @@ pub(crate) struct Door {
 /// The paths of gRPC, to be served beside those of HTTP.
 pub(crate) fn router(api: Api) -> axum::Router {
     let door = HoldfastServer::new(Door { api }).max_decoding_message_size(MESSAGE_BYTES_MAX);
-    Routes::new(door).into_axum_router()
+    axum::Router::new().route_service(&format!("/{SERVICE_NAME}/{{*call}}"), door)
 }
 
 impl From<Failure> for Status {

@@ -8,9 +8,9 @@ use crate::failure::{Failure, Kind};
 use crate::random;
 use bytes::Bytes;
 use holdfast_core::{
-    Answer, Command, OpenSession, Refusal, Secret, SessionId, SessionKind, SessionRef,
+    Answer, Command, OpenSession, Refusal, Secret, SessionId, SessionKind, SessionRef, Token,
 };
-use holdfast_node::Reply;
+use holdfast_node::{Node, Reply};
 use holdfast_proto::v1::{self as proto, ToClient, ToServer, to_client, to_server};
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -24,6 +24,9 @@ use tonic::{Request, Response, Status, Streaming};
 /// Requests of one stream that wait for their answers; beyond it the stream is not read on.
 const IN_FLIGHT_MAX: usize = 1_024;
 
+/// Tickets that an attach may ask about.
+const TICKETS_MAX: usize = 100_000;
+
 /// Words that wait for a slow reader: all answers, and news of many tickets at once.
 const WORDS_MAX: usize = 16_384;
 
@@ -36,9 +39,8 @@ pub(super) async fn serve(
     let api = door.api.clone();
     let mut incoming = request.into_inner();
     let first = incoming.message().await?.ok_or_else(nothing_said)?;
-    let (session, opened) = begin(&api, first).await?;
     let (line, words) = Line::new(WORDS_MAX);
-    api.handle.listen(session.id, &line);
+    let (session, opened) = begin(&api, first, &line).await?;
     let shared = Arc::new(Shared { api, session, line, room: Semaphore::new(IN_FLIGHT_MAX) });
     let reading = tokio::spawn(read(shared.clone(), incoming));
     let outgoing = Talk { shared, words, first: Some(opened), reading, over: false };
@@ -57,10 +59,24 @@ fn nothing_said() -> Status {
         .into()
 }
 
-async fn begin(api: &Api, first: ToServer) -> Result<(SessionRef, ToClient), Status> {
-    let session = match first.what {
-        Some(to_server::What::Open(open)) => open_session(api, open).await?,
-        Some(to_server::What::Attach(attach)) => attach_session(api, &attach).await?,
+/// Opens or attaches the session. From then on the line hears its news, before it is told how its
+/// tickets stand: so nothing is missed in between.
+async fn begin(
+    api: &Api,
+    first: ToServer,
+    line: &Arc<Line>,
+) -> Result<(SessionRef, ToClient), Status> {
+    let (session, tickets) = match first.what {
+        Some(to_server::What::Open(open)) => {
+            let session = open_session(api, open).await?;
+            api.handle.listen(session.id, line);
+            (session, Vec::new())
+        }
+        Some(to_server::What::Attach(attach)) => {
+            let session = attach_session(api, &attach).await?;
+            api.handle.listen(session.id, line);
+            (session, standings(api, session.id, attach.tickets).await?)
+        }
         _ => {
             let why = "a stream begins with open or attach";
             return Err(Failure::bad(why, "open a session, or attach one").into());
@@ -70,6 +86,7 @@ async fn begin(api: &Api, first: ToServer) -> Result<(SessionRef, ToClient), Sta
         session: session.id.0.get(),
         secret: Bytes::copy_from_slice(&session.secret.0),
         node: api.id.0,
+        tickets,
     };
     let what = Some(to_client::What::Opened(opened));
     Ok((session, ToClient { number: first.number, what }))
@@ -94,6 +111,30 @@ async fn attach_session(api: &Api, attach: &proto::Attach) -> Result<SessionRef,
     } else {
         Err(Refusal::NoSession(id).into())
     }
+}
+
+/// How the tickets of a session stand. Current, because attaching was confirmed by a majority.
+async fn standings(
+    api: &Api,
+    session: SessionId,
+    tickets: Vec<u64>,
+) -> Result<Vec<proto::Standing>, Failure> {
+    if tickets.len() > TICKETS_MAX {
+        let why = format!("at most {TICKETS_MAX} tickets can be asked about at once");
+        return Err(Failure::bad(why, "attach without them, and ask for each"));
+    }
+    if tickets.is_empty() {
+        return Ok(Vec::new());
+    }
+    let look = move |node: &Node| {
+        let state = node.state();
+        let own = |token: &Token| {
+            state.ticket_view(*token).is_none_or(|ticket| ticket.session == Some(session))
+        };
+        let tokens = tickets.into_iter().map(Token).filter(own);
+        tokens.map(|token| translate::standing(&state.standing(token))).collect()
+    };
+    api.peek(look).await
 }
 
 /// Reads the stream and hands what comes to the loop, until it ends.

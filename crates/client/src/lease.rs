@@ -1,0 +1,107 @@
+//! Until when a lease is surely good, seen from the client. Pure.
+//!
+//! The server counts a lease from when it applied the request; the client counts from before it
+//! sent it, and gives away a tenth for clocks that run at different rates. So the client's end
+//! comes before the server's.
+
+use crate::clock::Moment;
+use std::time::Duration;
+
+/// What is given away for drift: clock rates may differ by 1 %, so a tenth is plenty.
+const DRIFT_PARTS: u32 = 10;
+
+/// A logical wait is counted only for 99 %, for the same reason.
+const WAIT_PERCENT: u32 = 99;
+
+/// How a lease is, from the holder's side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Confirmed not long ago.
+    Good,
+    /// Not confirmed for so long that something must be wrong; still good.
+    Jeopardy,
+    /// The server may serve the next one: stop.
+    Over,
+}
+
+/// A lease of a certain length, and when it was last confirmed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lease {
+    ttl: Duration,
+    /// Before the request was sent whose answer confirmed it.
+    counts_from: Moment,
+}
+
+impl Lease {
+    /// Confirmed by the answer to something that was first sent at that moment.
+    pub(crate) fn confirmed(ttl: Duration, first_sent: Moment) -> Self {
+        Self { ttl, counts_from: first_sent }
+    }
+
+    /// The same for a ticket that waited: its lease began with its grant.
+    pub(crate) fn granted(ttl: Duration, first_sent: Moment, waited: Duration) -> Self {
+        Self { ttl, counts_from: first_sent.plus(waited / 100 * WAIT_PERCENT) }
+    }
+
+    /// Another confirmation; an older one than the last changes nothing.
+    pub(crate) fn confirm(&mut self, sent: Moment) {
+        self.counts_from = self.counts_from.max(sent);
+    }
+
+    /// From then on the holder must stop.
+    pub(crate) fn ends(&self) -> Moment {
+        self.counts_from.plus(self.ttl - self.ttl / DRIFT_PARTS)
+    }
+
+    /// From then on something is wrong: two confirmations are missing.
+    fn in_jeopardy(&self) -> Moment {
+        self.counts_from.plus(self.ttl / 3 * 2)
+    }
+
+    pub(crate) fn standing(&self, now: Moment) -> Standing {
+        if now >= self.ends() {
+            Standing::Over
+        } else if now >= self.in_jeopardy() {
+            Standing::Jeopardy
+        } else {
+            Standing::Good
+        }
+    }
+
+    /// How often it is to be confirmed.
+    pub(crate) fn every(&self) -> Duration {
+        (self.ttl / 4).max(Duration::from_millis(10))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_lease_ends_a_tenth_before_the_servers() {
+        let lease = Lease::confirmed(TTL, Moment::at_ms(1_000));
+        assert_eq!(lease.ends(), Moment::at_ms(10_000));
+        assert_eq!(lease.standing(Moment::at_ms(1_000)), Standing::Good);
+        assert_eq!(lease.standing(Moment::at_ms(8_000)), Standing::Jeopardy);
+        assert_eq!(lease.standing(Moment::at_ms(9_999)), Standing::Jeopardy);
+        assert_eq!(lease.standing(Moment::at_ms(10_000)), Standing::Over);
+    }
+
+    #[test]
+    fn a_ticket_that_waited_counts_nearly_all_of_its_wait() {
+        let lease = Lease::granted(TTL, Moment::at_ms(0), Duration::from_secs(100));
+        assert_eq!(lease.ends(), Moment::at_ms(99_000 + 9_000));
+    }
+
+    #[test]
+    fn a_late_confirmation_of_an_early_beat_does_not_shorten_it() {
+        let mut lease = Lease::confirmed(TTL, Moment::at_ms(5_000));
+        lease.confirm(Moment::at_ms(1_000));
+        assert_eq!(lease.ends(), Moment::at_ms(14_000));
+        lease.confirm(Moment::at_ms(6_000));
+        assert_eq!(lease.ends(), Moment::at_ms(15_000));
+    }
+}
