@@ -12,6 +12,13 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Lines(BTreeSet<(Slot, Token)>);
 
+/// From every ticket that is not the first of its line.
+impl FromIterator<(Slot, Token)> for Lines {
+    fn from_iter<I: IntoIterator<Item = (Slot, Token)>>(behind: I) -> Self {
+        Self(behind.into_iter().collect())
+    }
+}
+
 impl Lines {
     /// Adds a ticket at the end: its number is higher than all others.
     pub(crate) fn join(&mut self, slot: Slot, lock: &mut Lock, token: Token) {
@@ -21,11 +28,6 @@ impl Lines {
             self.0.insert((slot, token));
         }
         lock.line_len = lock.line_len.saturating_add(1);
-    }
-
-    /// Files a ticket of a line that is being rebuilt.
-    pub(crate) fn insert(&mut self, slot: Slot, token: Token) {
-        self.0.insert((slot, token));
     }
 
     pub(crate) fn leave(&mut self, slot: Slot, lock: &mut Lock, token: Token) {

@@ -44,9 +44,9 @@ impl NameOrder {
         for (slot, name) in names {
             order.make_place(slot);
             order.set(slot, Place::Settled);
-            settled.push(name.clone());
+            settled.push(name);
         }
-        order.settled = settled.into_iter().collect();
+        order.settled = sorted(settled).collect();
         order
     }
 
@@ -120,6 +120,27 @@ impl NameOrder {
     }
 }
 
+/// Names in order. A million of them lie all over the memory: they are compared by a few bytes
+/// each that are brought together first, those that follow what all names begin with. Only where
+/// these are alike are the names themselves looked at.
+fn sorted(names: Vec<&LockName>) -> impl Iterator<Item = LockName> {
+    let first = names.first().map_or(&[][..], |name| name.as_bytes());
+    let alike =
+        |name: &LockName| first.iter().zip(name.as_bytes()).take_while(|(a, b)| a == b).count();
+    let common = names.iter().map(|name| alike(name)).min().unwrap_or(0);
+    let key = |name: &LockName| {
+        let mut key = [0; 16];
+        for (place, byte) in key.iter_mut().zip(name.as_bytes().iter().skip(common)) {
+            *place = *byte;
+        }
+        u128::from_be_bytes(key)
+    };
+    let mut keyed: Vec<(u128, LockName)> =
+        names.into_iter().map(|name| (key(name), name.clone())).collect();
+    keyed.sort_unstable();
+    keyed.into_iter().map(|(_, name)| name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::Slab;
@@ -154,5 +175,20 @@ mod tests {
             (0..3000).step_by(10).map(|n| name(&format!("job/{n:04}"))).collect();
         assert_eq!(seen, expected);
         assert_eq!(order.page(b"", None, 10_000).len(), 301);
+    }
+
+    #[test]
+    fn names_are_sorted_as_bytes_whatever_they_have_in_common() {
+        let texts = ["job/", "job/1", "job/1\0", "job/10", "job/2", "job/a-long-one/1"];
+        let more = ["job/a-long-one/", "job/a-long-one/10", "job/a-long-one/9", "job/\u{ff}"];
+        let mut names: Vec<LockName> = texts.iter().chain(&more).map(|text| name(text)).collect();
+        for _ in 0..2 {
+            let found: Vec<LockName> = sorted(names.iter().rev().collect()).collect();
+            let mut expected = names.clone();
+            expected.sort();
+            assert_eq!(found, expected);
+            names.push(name("nothing in common"));
+        }
+        assert_eq!(sorted(Vec::new()).count(), 0);
     }
 }

@@ -63,6 +63,12 @@ impl<T: Clone> Slab<T> {
         slot
     }
 
+    pub(crate) fn extend(&mut self, records: Vec<T>) {
+        for record in records {
+            self.insert(record);
+        }
+    }
+
     fn grow(&mut self) {
         let first = self.chunks.len().saturating_mul(CHUNK_LEN);
         self.chunks.push(Arc::new(std::array::from_fn(|_| None)));
