@@ -76,7 +76,7 @@ impl Sets {
         let sessions = || data.sessions.iter().map(|(_, session)| session);
         let locks = || data.locks.iter();
         let behind_head = |ticket: &Ticket, slot: Slot| {
-            data.locks.get(slot).is_some_and(|lock| lock.head != Some(ticket.number))
+            data.locks.get(slot).is_some_and(|lock| lock.head() != Some(ticket.number))
         };
         let in_lines = tickets().flat_map(|ticket| {
             let behind = ticket.locks().filter(move |slot| behind_head(ticket, *slot));

@@ -379,16 +379,14 @@ impl Loader {
                 more_locks.push(slot);
             }
             let Some(lock) = self.data.locks.get_mut(slot) else { continue };
-            lock.head = Some(lock.head.map_or(number, |head| head.min(number)));
+            lock.set_head(Some(lock.head().map_or(number, |head| head.min(number))));
             lock.line_len = lock.line_len.saturating_add(1);
             if record.held {
                 lock.holders = lock.holders.saturating_add(1);
                 lock.last_served = lock.last_served.max(number);
                 lock.exclusive |= record.mode == Mode::Exclusive;
             }
-            if let Mode::Permit { of } = record.mode {
-                lock.permits = Some(of);
-            }
+            lock.set_kind(record.mode);
         }
         let Some(lock) = first else {
             return Err(BadSnapshot::Incomplete("a ticket stands in no line"));
