@@ -115,8 +115,8 @@ impl State {
             Mode::Exclusive | Mode::Shared => None,
             Mode::Permit { of } => Some(of),
         };
-        if lock.permits != permits {
-            return Err(Refusal::OtherKind { name: name.clone(), permits: lock.permits });
+        if lock.permits() != permits {
+            return Err(Refusal::OtherKind { name: name.clone(), permits: lock.permits() });
         }
         Ok(())
     }
@@ -221,10 +221,7 @@ impl State {
         for slot in ticket.locks() {
             let Some(lock) = self.data.locks.get_mut(slot) else { continue };
             self.index.sets.lines.join(slot, lock, number);
-            lock.permits = match ticket.mode {
-                Mode::Permit { of } => Some(of),
-                Mode::Exclusive | Mode::Shared => None,
-            };
+            lock.set_kind(ticket.mode);
         }
         let slot = self.data.tickets.insert(ticket);
         self.index.numbers.insert(&self.data.tickets, slot);

@@ -118,7 +118,7 @@ impl Search<'_> {
         let state = self.state;
         let Some(visit) = self.visits.get(at) else { return Ok(()) };
         let (slot, below) = (visit.slot, visit.below);
-        let Some(lock) = state.data.locks.get(slot).filter(|lock| lock.permits.is_none()) else {
+        let Some(lock) = state.data.locks.get(slot).filter(|lock| lock.permits().is_none()) else {
             return Ok(());
         };
         if self.seen.get(&slot).is_some_and(|seen| *seen >= below) {

@@ -76,7 +76,7 @@ impl State {
             }
             let Some(lock) = self.data.locks.get_mut(slot) else { continue };
             if lock.line_len == 0 {
-                lock.permits = None;
+                lock.forget_kind();
             }
         }
         self.settle_request(&ticket, how);

@@ -60,7 +60,7 @@ impl State {
 
     fn only_holder(&self, name: &LockName) -> Result<Token, Refusal> {
         let lock = self.lock_slot(name).and_then(|slot| self.data.locks.get(slot));
-        match lock.map(|lock| (lock.holders, lock.head)) {
+        match lock.map(|lock| (lock.holders, lock.head())) {
             Some((1, Some(holder))) => Ok(holder),
             None | Some((0, _)) => {
                 Err(Refusal::NotHeld { name: name.clone(), token: None, how: None })

@@ -53,9 +53,10 @@ pub(crate) struct Sets {
 }
 
 impl Indexes {
-    pub(crate) fn of(data: &Data, hash_key: u64) -> Self {
+    /// `names` is where each lock stands: whoever made the data had to know.
+    pub(crate) fn of(data: &Data, names: Index<Lock>, hash_key: u64) -> Self {
         Self {
-            names: Index::of(&data.locks, hash_key),
+            names,
             numbers: Index::of(&data.tickets, hash_key),
             sessions: Index::of(&data.sessions, hash_key),
             alone: Index::of(&data.alone, hash_key),
@@ -70,37 +71,32 @@ impl Indexes {
 impl Sets {
     /// All but `unserved`, which needs to know who could be served.
     pub(crate) fn of(data: &Data) -> Self {
-        let mut sets = Self::default();
-        // The two large ones at once: sorting is far cheaper than inserting one by one.
+        // Collected, because to sort at once is far cheaper than to insert one by one.
         let tickets = || data.tickets.iter().map(|(_, ticket)| ticket);
-        sets.due = tickets().filter_map(|t| Some((t.due()?, t.number))).collect();
-        sets.by_session = tickets().filter_map(|t| Some((t.bound_session()?, t.number))).collect();
-        for (_, ticket) in data.tickets.iter() {
+        let sessions = || data.sessions.iter().map(|(_, session)| session);
+        let locks = || data.locks.iter();
+        let behind_head = |ticket: &Ticket, slot: Slot| {
+            data.locks.get(slot).is_some_and(|lock| lock.head() != Some(ticket.number))
+        };
+        let in_lines = tickets().flat_map(|ticket| {
+            let behind = ticket.locks().filter(move |slot| behind_head(ticket, *slot));
+            behind.map(|slot| (slot, ticket.number))
+        });
+        let mut sets = Self {
+            lines: in_lines.collect(),
+            session_ids: sessions().map(|session| session.id).collect(),
+            by_session: tickets().filter_map(|t| Some((t.bound_session()?, t.number))).collect(),
+            due: tickets().filter_map(|t| Some((t.due()?, t.number))).collect(),
+            delays: locks()
+                .filter_map(|(_, lock)| Some((lock.delayed_until_ms()?, lock.name.clone())))
+                .collect(),
+            deaths: locks().filter_map(|(slot, lock)| Some((lock.death()?.number, slot))).collect(),
+            dying: sessions().filter_map(|s| Some((s.dying?.number, s.id))).collect(),
+            forget: data.alone.iter().filter_map(|(slot, a)| Some((a.forget?, slot))).collect(),
+            ..Self::default()
+        };
+        for ticket in tickets() {
             sets.add_rest(ticket);
-            for slot in ticket.locks() {
-                if data.locks.get(slot).is_some_and(|lock| lock.head != Some(ticket.number)) {
-                    sets.lines.insert(slot, ticket.number);
-                }
-            }
-        }
-        for (slot, lock) in data.locks.iter() {
-            if let Some(death) = lock.death() {
-                sets.deaths.insert(death.number, slot);
-            }
-            if let Some(until_ms) = lock.delayed_until_ms() {
-                sets.delays.insert((until_ms, lock.name.clone()));
-            }
-        }
-        for (_, session) in data.sessions.iter() {
-            sets.session_ids.insert(session.id);
-            if let Some(dying) = session.dying {
-                sets.dying.insert(dying.number, session.id);
-            }
-        }
-        for (slot, alone) in data.alone.iter() {
-            if let Some(forget) = alone.forget {
-                sets.forget.insert(forget, slot);
-            }
         }
         sets
     }

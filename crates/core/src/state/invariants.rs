@@ -69,11 +69,11 @@ impl State {
                 Mode::Permit { of } => Some(of),
                 Mode::Exclusive | Mode::Shared => None,
             };
-            ensure(permits == lock.permits, || {
-                format!("permits {permits:?} in {:?}", lock.permits)
+            ensure(permits == lock.permits(), || {
+                format!("permits {permits:?} in {:?}", lock.permits())
             })?;
         }
-        let over = lock.permits.is_some_and(|of| lock.holders > of);
+        let over = lock.permits().is_some_and(|of| lock.holders > of);
         ensure(!over, || "more holders than permits".to_owned())?;
         ensure(!lock.is_over(), || "nothing is left of it".to_owned())?;
         let delayed = lock.delayed_until_ms().is_some();

@@ -12,26 +12,29 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Lines(BTreeSet<(Slot, Token)>);
 
+/// From every ticket that is not the first of its line.
+impl FromIterator<(Slot, Token)> for Lines {
+    fn from_iter<I: IntoIterator<Item = (Slot, Token)>>(behind: I) -> Self {
+        Self(behind.into_iter().collect())
+    }
+}
+
 impl Lines {
     /// Adds a ticket at the end: its number is higher than all others.
     pub(crate) fn join(&mut self, slot: Slot, lock: &mut Lock, token: Token) {
-        if lock.head.is_none() {
-            lock.head = Some(token);
+        if lock.head().is_none() {
+            lock.set_head(Some(token));
         } else {
             self.0.insert((slot, token));
         }
         lock.line_len = lock.line_len.saturating_add(1);
     }
 
-    /// Files a ticket of a line that is being rebuilt.
-    pub(crate) fn insert(&mut self, slot: Slot, token: Token) {
-        self.0.insert((slot, token));
-    }
-
     pub(crate) fn leave(&mut self, slot: Slot, lock: &mut Lock, token: Token) {
-        if lock.head == Some(token) {
-            lock.head = self.first_above(slot, token);
-            if let Some(head) = lock.head {
+        if lock.head() == Some(token) {
+            let next = self.first_above(slot, token);
+            lock.set_head(next);
+            if let Some(head) = next {
                 self.0.remove(&(slot, head));
             }
         } else {
@@ -50,7 +53,7 @@ impl Lines {
         if lock.waiters() == 0 {
             return None;
         }
-        match lock.head {
+        match lock.head() {
             Some(head) if head > lock.last_served => Some(head),
             _ => self.first_above(slot, lock.last_served),
         }
@@ -63,7 +66,7 @@ impl Lines {
         lock: &Lock,
     ) -> impl DoubleEndedIterator<Item = Token> + '_ {
         let rest = self.0.range((slot, Token(0))..=(slot, Token(u64::MAX)));
-        lock.head.into_iter().chain(rest.map(|(_, token)| *token))
+        lock.head().into_iter().chain(rest.map(|(_, token)| *token))
     }
 
     /// Those being served, in order.
@@ -74,7 +77,7 @@ impl Lines {
     /// Those not yet served, in order.
     pub(crate) fn waiters(&self, slot: Slot, lock: &Lock) -> impl Iterator<Item = Token> + '_ {
         let last_served = lock.last_served;
-        let head = lock.head.filter(|head| *head > last_served);
+        let head = lock.head().filter(|head| *head > last_served);
         let from = Token(last_served.0.saturating_add(1));
         let rest = self.0.range((slot, from)..=(slot, Token(u64::MAX)));
         head.into_iter().chain(rest.map(|(_, token)| *token))

@@ -46,7 +46,7 @@ use crate::ids::{SessionId, Token};
 use crate::limits::Limits;
 use crate::mistakes::Mistakes;
 use crate::refusal::Refusal;
-use crate::store::{Slab, Slot};
+use crate::store::{Index, Slab, Slot};
 use crate::text::{Label, LockName};
 use indexes::Indexes;
 use records::{Alone, Clock, Lock, Register, Session, Ticket};
@@ -62,7 +62,7 @@ pub struct State {
 
 /// What is replicated: the same on every node at the same log position. Cloning it is cheap, and
 /// a clone is a snapshot.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Data {
     /// Logical time, the leader's wall clock and the term of the entry being applied.
     pub(crate) clock: Clock,
@@ -85,24 +85,11 @@ pub(crate) struct Data {
 impl State {
     /// An empty state. `hash_key` may differ between replicas and should be hard to guess.
     pub fn new(limits: Limits, hash_key: u64) -> Self {
-        let data = Data {
-            clock: Clock::default(),
-            counter: 0,
-            sessions_drawn: 0,
-            sequence: 0,
-            bytes: 0,
-            locks: Slab::default(),
-            tickets: Slab::default(),
-            sessions: Slab::default(),
-            alone: Slab::default(),
-            register: Slab::default(),
-            history: History::default(),
-        };
-        Self::of(data, limits, hash_key)
+        Self::of(Data::default(), Index::new(hash_key), limits, hash_key)
     }
 
-    fn of(data: Data, limits: Limits, hash_key: u64) -> Self {
-        let index = Indexes::of(&data, hash_key);
+    fn of(data: Data, names: Index<Lock>, limits: Limits, hash_key: u64) -> Self {
+        let index = Indexes::of(&data, names, hash_key);
         Self { data, index, limits, mistakes: Mistakes::default() }
     }
 

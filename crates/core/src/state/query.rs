@@ -133,7 +133,7 @@ impl State {
         let past = lock.past.as_ref();
         LockView {
             name: lock.name.clone(),
-            permits: lock.permits,
+            permits: lock.permits(),
             holders: lines.holders(slot, lock).take(tickets_max).filter_map(view).collect(),
             holding: lock.holders as usize,
             waiters: lines.waiters(slot, lock).take(tickets_max).filter_map(view).collect(),
@@ -254,7 +254,7 @@ impl State {
     /// Which holders are in the way of a waiter, or of one in front of it. A reader that waits for
     /// a lock-delay, or behind one that waits elsewhere, has none.
     fn way(&self, ticket: &Ticket, slot: Slot, lock: &Lock) -> Way {
-        if let Some(of) = lock.permits {
+        if let Some(of) = lock.permits() {
             return if lock.holders >= of { Way::All } else { Way::Free };
         }
         let waiters = self.index.sets.lines.waiters(slot, lock).take(self.limits.claim_steps_max);

@@ -8,6 +8,7 @@ use crate::refusal::Refusal;
 use crate::store::{Keyed, Slot};
 use crate::text::{Label, LockName, Note, Reason, RequestKey, Value};
 use serde::{Deserialize, Serialize};
+use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
 /// Time as the log tells it.
@@ -26,8 +27,9 @@ pub(crate) struct Clock {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Lock {
     pub(crate) name: LockName,
-    /// The first ticket in line; the others are in `Lines`.
-    pub(crate) head: Option<Token>,
+    /// The first ticket in line; the others are in `Lines`. Tickets are numbered from 1, so that
+    /// none takes no room of its own.
+    head: Option<NonZeroU64>,
     /// The highest ticket served so far: the next waiter is the first one above it.
     pub(crate) last_served: Token,
     /// Tickets in the line, held and waiting.
@@ -35,7 +37,7 @@ pub(crate) struct Lock {
     /// Tickets being served: always the first ones of the line.
     pub(crate) holders: u32,
     /// The permits of this line; none if it is exclusive/shared.
-    pub(crate) permits: Option<u32>,
+    permits: Option<NonZeroU32>,
     /// Whether the holder is exclusive.
     pub(crate) exclusive: bool,
     pub(crate) past: Option<Box<Past>>,
@@ -73,6 +75,30 @@ impl Lock {
             exclusive: false,
             past: None,
         }
+    }
+
+    pub(crate) fn head(&self) -> Option<Token> {
+        self.head.map(|head| Token(head.get()))
+    }
+
+    pub(crate) fn set_head(&mut self, head: Option<Token>) {
+        self.head = head.and_then(|head| NonZeroU64::new(head.0));
+    }
+
+    pub(crate) fn permits(&self) -> Option<u32> {
+        self.permits.map(NonZeroU32::get)
+    }
+
+    /// What kind of line it is, by a ticket that stands in it.
+    pub(crate) fn set_kind(&mut self, mode: Mode) {
+        self.permits = match mode {
+            Mode::Permit { of } => NonZeroU32::new(of),
+            Mode::Exclusive | Mode::Shared => None,
+        };
+    }
+
+    pub(crate) fn forget_kind(&mut self) {
+        self.permits = None;
     }
 
     pub(crate) fn waiters(&self) -> u32 {

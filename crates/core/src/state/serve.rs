@@ -79,11 +79,11 @@ impl State {
         if self.mistakes.makes(Mistake::SkipLeaseCheckOnGrant) {
             return true;
         }
-        if self.mistakes.makes(Mistake::ExtraPermit) && lock.permits == Some(lock.holders) {
+        if self.mistakes.makes(Mistake::ExtraPermit) && lock.permits() == Some(lock.holders) {
             return true;
         }
         let only_its_own_shared =
-            lock.holders == 1 && lock.head == ticket.upgrades() && lock.head.is_some();
+            lock.holders == 1 && lock.head() == ticket.upgrades() && lock.head().is_some();
         lock.has_room_for(ticket.mode) || only_its_own_shared
     }
 

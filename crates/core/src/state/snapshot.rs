@@ -12,10 +12,9 @@ use crate::effect::After;
 use crate::history::{Event, History};
 use crate::ids::{RequestId, Secret, SessionId, Token};
 use crate::limits::Limits;
-use crate::store::{Index, Slab, Slot};
+use crate::store::{Index, Slot};
 use crate::text::{Label, LockName, Note, RequestKey};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -141,12 +140,13 @@ impl State {
     ) -> Result<Self, BadSnapshot> {
         let mut pieces = pieces.into_iter().enumerate();
         let (_, head) = pieces.next().ok_or(BadSnapshot::NotASnapshot)?;
-        let mut loader = Loader::new(read_head(head.as_ref())?);
+        let mut loader = Loader::new(read_head(head.as_ref())?, &limits, hash_key);
         for (piece, bytes) in pieces {
             let bytes = bytes.as_ref();
-            loader.add(postcard::from_bytes(bytes).map_err(|_| BadSnapshot::Damaged { piece })?);
+            loader.add(postcard::from_bytes(bytes).map_err(|_| BadSnapshot::Damaged { piece })?)?;
         }
-        let mut state = Self::of(loader.finish()?, limits, hash_key);
+        let (data, names) = loader.finish()?;
+        let mut state = Self::of(data, names, limits, hash_key);
         state.find_unserved();
         Ok(state)
     }
@@ -261,163 +261,173 @@ fn in_pieces<T>(
     })
 }
 
-/// Puts the pieces together again.
+/// Puts the pieces together again, in whatever order they come: each record goes where it will
+/// stand as soon as it is read.
 struct Loader {
-    head: Head,
+    expected: Records,
     seen: Records,
-    pasts: BTreeMap<LockName, Past>,
-    tickets: Vec<TicketRecord>,
-    sessions: Slab<Session>,
-    alone: Slab<Alone>,
-    register: Slab<Register>,
+    data: Data,
+    names: Index<Lock>,
+    numbers: Vec<Token>,
     events: Vec<Event>,
 }
 
 impl Loader {
-    fn new(head: Head) -> Self {
-        Self {
-            head,
-            seen: Records::default(),
-            pasts: BTreeMap::new(),
-            tickets: Vec::new(),
-            sessions: Slab::default(),
-            alone: Slab::default(),
-            register: Slab::default(),
-            events: Vec::new(),
-        }
-    }
-
-    fn add(&mut self, piece: Piece) {
-        match piece {
-            Piece::Pasts(pasts) => {
-                self.pasts.extend(pasts);
-                self.seen.pasts = self.pasts.len() as u64;
-            }
-            Piece::Tickets(tickets) => {
-                self.tickets.extend(tickets);
-                self.seen.tickets = self.tickets.len() as u64;
-            }
-            Piece::Sessions(sessions) => {
-                self.seen.sessions = add_all(&mut self.sessions, sessions);
-            }
-            Piece::Alone(alone) => self.seen.alone = add_all(&mut self.alone, alone),
-            Piece::Register(register) => {
-                self.seen.register = add_all(&mut self.register, register);
-            }
-            Piece::Events(events) => {
-                self.events.extend(events);
-                self.seen.events = self.events.len() as u64;
-            }
-        }
-    }
-
-    fn finish(self) -> Result<Data, BadSnapshot> {
-        let Self { head, seen, pasts, mut tickets, sessions, alone, register, events } = self;
-        if seen != head.records {
-            return Err(BadSnapshot::Incomplete("the number of records differs"));
-        }
-        let mut data = Data {
+    fn new(head: Head, limits: &Limits, hash_key: u64) -> Self {
+        let data = Data {
             clock: head.clock,
             counter: head.counter,
             sessions_drawn: head.sessions_drawn,
             sequence: head.sequence,
-            bytes: 0,
-            locks: Slab::default(),
-            tickets: Slab::default(),
-            sessions,
-            alone,
-            register,
-            history: History::of(events, head.events_numbered),
+            history: History::of(Vec::new(), head.events_numbered),
+            ..Data::default()
         };
-        let mut names = Index::new(0);
-        for (name, past) in pasts {
-            let slot = data.locks.insert(Lock { past: Some(Box::new(past)), ..Lock::new(name) });
-            names.insert(&data.locks, slot);
+        // What the head says may be damaged: room is made only for what may be.
+        let tickets = usize::try_from(head.records.tickets).unwrap_or(usize::MAX);
+        let tickets = tickets.min(limits.tickets_max);
+        Self {
+            expected: head.records,
+            seen: Records::default(),
+            data,
+            names: Index::with_capacity(tickets, hash_key),
+            numbers: Vec::with_capacity(tickets),
+            events: Vec::new(),
         }
-        tickets.sort_unstable_by_key(|ticket| ticket.number);
-        if tickets.windows(2).any(|pair| matches!(pair, [a, b] if a.number == b.number)) {
+    }
+
+    fn add(&mut self, piece: Piece) -> Result<(), BadSnapshot> {
+        let Self { seen, data, .. } = self;
+        match piece {
+            Piece::Pasts(pasts) => {
+                count(&mut seen.pasts, &pasts);
+                for (name, past) in pasts {
+                    self.leave_past(name, past)?;
+                }
+            }
+            Piece::Tickets(tickets) => {
+                count(&mut seen.tickets, &tickets);
+                for ticket in tickets {
+                    self.stand_in_line(ticket)?;
+                }
+            }
+            Piece::Sessions(sessions) => {
+                count(&mut seen.sessions, &sessions);
+                data.sessions.extend(sessions);
+            }
+            Piece::Alone(alone) => {
+                count(&mut seen.alone, &alone);
+                data.alone.extend(alone);
+            }
+            Piece::Register(register) => {
+                count(&mut seen.register, &register);
+                data.register.extend(register);
+            }
+            Piece::Events(events) => {
+                count(&mut seen.events, &events);
+                self.events.extend(events);
+            }
+        }
+        Ok(())
+    }
+
+    /// The data, and where each name stands in it.
+    fn finish(self) -> Result<(Data, Index<Lock>), BadSnapshot> {
+        let Self { expected, seen, mut data, names, mut numbers, events } = self;
+        if seen != expected {
+            return Err(BadSnapshot::Incomplete("the number of records differs"));
+        }
+        numbers.sort_unstable();
+        if numbers.array_windows().any(|[a, b]| a == b) {
             return Err(BadSnapshot::Incomplete("a ticket stands twice"));
         }
-        for ticket in tickets {
-            stand_in_line(&mut data, &mut names, ticket)?;
-        }
+        data.history = History::of(events, data.history.next_number);
         data.bytes = data.weight();
-        Ok(data)
+        Ok((data, names))
     }
-}
 
-fn add_all<T: Clone>(slab: &mut Slab<T>, records: Vec<T>) -> u64 {
-    for record in records {
-        slab.insert(record);
-    }
-    slab.len() as u64
-}
-
-/// Adds a ticket to its locks; tickets come in the order of their numbers.
-fn stand_in_line(
-    data: &mut Data,
-    names: &mut Index<Lock>,
-    record: TicketRecord,
-) -> Result<(), BadSnapshot> {
-    if record.number.0 > data.counter {
-        return Err(BadSnapshot::Incomplete("a ticket is above the counter"));
-    }
-    let mut locks = Vec::with_capacity(record.names.len());
-    for name in &record.names {
-        let slot = names.get(&data.locks, name).unwrap_or_else(|| {
-            let slot = data.locks.insert(Lock::new(name.clone()));
+    fn lock(&mut self, name: LockName) -> Slot {
+        let Self { data, names, .. } = self;
+        names.get(&data.locks, &name).unwrap_or_else(|| {
+            let slot = data.locks.insert(Lock::new(name));
             names.insert(&data.locks, slot);
             slot
+        })
+    }
+
+    fn leave_past(&mut self, name: LockName, past: Past) -> Result<(), BadSnapshot> {
+        let slot = self.lock(name);
+        let lock = self.data.locks.get_mut(slot);
+        match lock.and_then(|lock| lock.past.replace(Box::new(past))) {
+            None => Ok(()),
+            Some(_) => Err(BadSnapshot::Incomplete("a lock stands twice")),
+        }
+    }
+
+    /// Adds a ticket to its locks.
+    fn stand_in_line(&mut self, record: TicketRecord) -> Result<(), BadSnapshot> {
+        if record.number.0 > self.data.counter {
+            return Err(BadSnapshot::Incomplete("a ticket is above the counter"));
+        }
+        let number = record.number;
+        let mut more_locks = Vec::new();
+        let mut first = None;
+        for name in record.names {
+            let slot = self.lock(name);
+            if first.is_none() {
+                first = Some(slot);
+            } else {
+                more_locks.push(slot);
+            }
+            let Some(lock) = self.data.locks.get_mut(slot) else { continue };
+            lock.set_head(Some(lock.head().map_or(number, |head| head.min(number))));
+            lock.line_len = lock.line_len.saturating_add(1);
+            if record.held {
+                lock.holders = lock.holders.saturating_add(1);
+                lock.last_served = lock.last_served.max(number);
+                lock.exclusive |= record.mode == Mode::Exclusive;
+            }
+            lock.set_kind(record.mode);
+        }
+        let Some(lock) = first else {
+            return Err(BadSnapshot::Incomplete("a ticket stands in no line"));
+        };
+        let extra = record.extra.map(|extra| Extra {
+            note: extra.note,
+            more_locks: Vec::new(),
+            claims: extra.claims,
+            lock_delay_ms: extra.lock_delay_ms,
+            upgrades: extra.upgrades,
+            revocation: extra.revocation,
+            after: extra.after,
+            request_key: extra.request_key,
         });
-        let Some(lock) = data.locks.get_mut(slot) else { continue };
-        lock.head = lock.head.or(Some(record.number));
-        lock.line_len = lock.line_len.saturating_add(1);
-        if record.held {
-            lock.holders = lock.holders.saturating_add(1);
-            lock.last_served = record.number;
-            lock.exclusive = record.mode == Mode::Exclusive;
+        let mut ticket = Ticket {
+            number: record.number,
+            session: record.session,
+            request: record.request,
+            secret: record.secret,
+            label: record.label,
+            lock,
+            mode: record.mode,
+            door: record.door,
+            held: record.held,
+            lease: record.lease,
+            due_ms: record.due_ms,
+            joined_ms: record.joined_ms,
+            since_ms: record.since_ms,
+            extra: extra.map(Box::new),
+        };
+        if !more_locks.is_empty() {
+            ticket.extra_mut().more_locks = more_locks;
         }
-        if let Mode::Permit { of } = record.mode {
-            lock.permits = Some(of);
-        }
-        locks.push(slot);
+        self.numbers.push(number);
+        self.data.tickets.insert(ticket);
+        Ok(())
     }
-    let mut locks = locks.into_iter();
-    let Some(lock) = locks.next() else {
-        return Err(BadSnapshot::Incomplete("a ticket stands in no line"));
-    };
-    let more_locks: Vec<Slot> = locks.collect();
-    let extra = record.extra.map(|extra| Extra {
-        note: extra.note,
-        more_locks: Vec::new(),
-        claims: extra.claims,
-        lock_delay_ms: extra.lock_delay_ms,
-        upgrades: extra.upgrades,
-        revocation: extra.revocation,
-        after: extra.after,
-        request_key: extra.request_key,
-    });
-    let mut ticket = Ticket {
-        number: record.number,
-        session: record.session,
-        request: record.request,
-        secret: record.secret,
-        label: record.label,
-        lock,
-        mode: record.mode,
-        door: record.door,
-        held: record.held,
-        lease: record.lease,
-        due_ms: record.due_ms,
-        joined_ms: record.joined_ms,
-        since_ms: record.since_ms,
-        extra: extra.map(Box::new),
-    };
-    if !more_locks.is_empty() {
-        ticket.extra_mut().more_locks = more_locks;
-    }
-    data.tickets.insert(ticket);
-    Ok(())
+}
+
+fn count<T>(seen: &mut u64, records: &[T]) {
+    *seen = seen.saturating_add(records.len() as u64);
 }
 
 impl Data {

@@ -112,7 +112,7 @@ impl State {
                 name: lock.name.clone(),
                 front,
                 front_label: self.ticket(front).and_then(|front| self.label_of(front)),
-                permit: lock.permits.is_some(),
+                permit: lock.permits().is_some(),
             })
         };
         let links = |slot| {

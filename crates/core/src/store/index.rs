@@ -33,9 +33,15 @@ impl<T: Keyed> Index<T> {
         Self { tables, hasher: foldhash::fast::FixedState::with_seed(hash_key), of: PhantomData }
     }
 
+    /// An index in which so many records find room before it grows.
+    pub(crate) fn with_capacity(records: usize, hash_key: u64) -> Self {
+        let tables = (0..TABLES).map(|_| HashTable::with_capacity(records / TABLES)).collect();
+        Self { tables, ..Self::new(hash_key) }
+    }
+
     /// The index of everything in the slab.
     pub(crate) fn of(slab: &Slab<T>, hash_key: u64) -> Self {
-        let mut index = Self::new(hash_key);
+        let mut index = Self::with_capacity(slab.len(), hash_key);
         for (slot, _) in slab.iter() {
             index.insert(slab, slot);
         }

@@ -6,6 +6,7 @@
 use super::Slot;
 use crate::text::LockName;
 use std::collections::{BTreeSet, VecDeque};
+use std::num::NonZeroU32;
 
 /// How many new names wait for their place. A listing sorts them: about 50 us.
 const FRESH_MAX: usize = 1_024;
@@ -14,26 +15,17 @@ const FRESH_MAX: usize = 1_024;
 pub(crate) struct NameOrder {
     settled: BTreeSet<LockName>,
     fresh: VecDeque<Fresh>,
-    /// By slot: where the lock that stands there now is to be found.
-    places: Vec<Place>,
-    births: u32,
+    /// By slot: the birth of the lock that stands there now, while its name is fresh. Births wrap:
+    /// a queue of a thousand can't mix up two that are four billion apart.
+    births: Vec<Option<NonZeroU32>>,
+    last_birth: u32,
 }
 
 #[derive(Debug)]
 struct Fresh {
-    birth: u32,
+    birth: NonZeroU32,
     slot: Slot,
     name: LockName,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Place {
-    Nowhere,
-    /// Births wrap: a queue of a thousand can't mix up two that are four billion apart.
-    Fresh {
-        birth: u32,
-    },
-    Settled,
 }
 
 impl NameOrder {
@@ -43,18 +35,17 @@ impl NameOrder {
         let mut settled = Vec::new();
         for (slot, name) in names {
             order.make_place(slot);
-            order.set(slot, Place::Settled);
-            settled.push(name.clone());
+            settled.push(name);
         }
-        order.settled = settled.into_iter().collect();
+        order.settled = sorted(settled).collect();
         order
     }
 
     pub(crate) fn insert(&mut self, slot: Slot, name: &LockName) {
-        self.births = self.births.wrapping_add(1);
-        let birth = self.births;
+        let birth = NonZeroU32::new(self.last_birth.wrapping_add(1)).unwrap_or(NonZeroU32::MIN);
+        self.last_birth = birth.get();
         self.make_place(slot);
-        self.set(slot, Place::Fresh { birth });
+        self.set(slot, Some(birth));
         self.fresh.push_back(Fresh { birth, slot, name: name.clone() });
         if self.fresh.len() > FRESH_MAX {
             self.settle_oldest();
@@ -62,10 +53,10 @@ impl NameOrder {
     }
 
     pub(crate) fn remove(&mut self, slot: Slot, name: &LockName) {
-        if self.places.get(slot.index()) == Some(&Place::Settled) {
+        if self.births.get(slot.index()) == Some(&None) {
             self.settled.remove(name);
         }
-        self.set(slot, Place::Nowhere);
+        self.set(slot, None);
     }
 
     /// Up to `limit` names that begin with `prefix` and come after `after`.
@@ -96,28 +87,49 @@ impl NameOrder {
     }
 
     fn make_place(&mut self, slot: Slot) {
-        if self.places.len() <= slot.index() {
-            self.places.resize(slot.index().saturating_add(1), Place::Nowhere);
+        if self.births.len() <= slot.index() {
+            self.births.resize(slot.index().saturating_add(1), None);
         }
     }
 
     fn settle_oldest(&mut self) {
         let Some(oldest) = self.fresh.pop_front() else { return };
         if self.is_current(&oldest) {
-            self.set(oldest.slot, Place::Settled);
+            self.set(oldest.slot, None);
             self.settled.insert(oldest.name);
         }
     }
 
     fn is_current(&self, fresh: &Fresh) -> bool {
-        self.places.get(fresh.slot.index()) == Some(&Place::Fresh { birth: fresh.birth })
+        self.births.get(fresh.slot.index()) == Some(&Some(fresh.birth))
     }
 
-    fn set(&mut self, slot: Slot, place: Place) {
-        if let Some(known) = self.places.get_mut(slot.index()) {
-            *known = place;
+    fn set(&mut self, slot: Slot, birth: Option<NonZeroU32>) {
+        if let Some(known) = self.births.get_mut(slot.index()) {
+            *known = birth;
         }
     }
+}
+
+/// Names in order. A million of them lie all over the memory: they are compared by a few bytes
+/// each that are brought together first, those that follow what all names begin with. Only where
+/// these are alike are the names themselves looked at.
+fn sorted(names: Vec<&LockName>) -> impl Iterator<Item = LockName> {
+    let first = names.first().map_or(&[][..], |name| name.as_bytes());
+    let alike =
+        |name: &LockName| first.iter().zip(name.as_bytes()).take_while(|(a, b)| a == b).count();
+    let common = names.iter().map(|name| alike(name)).min().unwrap_or(0);
+    let key = |name: &LockName| {
+        let mut key = [0; 16];
+        for (place, byte) in key.iter_mut().zip(name.as_bytes().iter().skip(common)) {
+            *place = *byte;
+        }
+        u128::from_be_bytes(key)
+    };
+    let mut keyed: Vec<(u128, LockName)> =
+        names.into_iter().map(|name| (key(name), name.clone())).collect();
+    keyed.sort_unstable();
+    keyed.into_iter().map(|(_, name)| name)
 }
 
 #[cfg(test)]
@@ -154,5 +166,20 @@ mod tests {
             (0..3000).step_by(10).map(|n| name(&format!("job/{n:04}"))).collect();
         assert_eq!(seen, expected);
         assert_eq!(order.page(b"", None, 10_000).len(), 301);
+    }
+
+    #[test]
+    fn names_are_sorted_as_bytes_whatever_they_have_in_common() {
+        let texts = ["job/", "job/1", "job/1\0", "job/10", "job/2", "job/a-long-one/1"];
+        let more = ["job/a-long-one/", "job/a-long-one/10", "job/a-long-one/9", "job/\u{ff}"];
+        let mut names: Vec<LockName> = texts.iter().chain(&more).map(|text| name(text)).collect();
+        for _ in 0..2 {
+            let found: Vec<LockName> = sorted(names.iter().rev().collect()).collect();
+            let mut expected = names.clone();
+            expected.sort();
+            assert_eq!(found, expected);
+            names.push(name("nothing in common"));
+        }
+        assert_eq!(sorted(Vec::new()).count(), 0);
     }
 }
