@@ -7,6 +7,7 @@ mod first_come;
 mod in_order;
 mod leases;
 mod linearizable;
+pub(crate) mod liveness;
 mod one_effect;
 mod one_holder;
 mod only_the_living;
@@ -98,7 +99,7 @@ impl Checks {
         self.leases.beat(session, sent_us, ttl_ms);
     }
 
-    /// Whether this index was applied with this digest by some node.
+    /// The last entry that any node has applied.
     pub(crate) fn last_applied(&self) -> u64 {
         self.replicas_agree.last()
     }

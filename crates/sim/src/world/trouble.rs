@@ -1,0 +1,160 @@
+//! Makes trouble, and ends it.
+
+use super::{CLIENTS, Event, World};
+use crate::faults::Fault;
+use crate::network::Weather;
+use holdfast_node::{Change, Input, NodeId};
+
+/// Members at most.
+const MEMBERS_MAX: usize = 5;
+
+impl World {
+    pub(super) fn trouble(&mut self) {
+        let fault = Fault::draw(&mut self.rng);
+        let victim = match self.rng.per_mille(400).then(|| self.leader()).flatten() {
+            Some(leader) => Some(leader),
+            None => {
+                let up = self.up();
+                self.rng.pick(&up).copied()
+            }
+        };
+        if let Some(victim) = victim
+            && self.cause(fault, victim)
+        {
+            self.faults.count(fault);
+            self.trace.say(self.now_us, || format!("FAULT {} at node {victim}", fault.name()));
+        }
+        let in_us = self.rng.range(200_000, 6_000_000);
+        self.schedule(in_us, Event::Trouble);
+    }
+
+    /// Makes trouble; false if there is none to be made now.
+    fn cause(&mut self, fault: Fault, victim: NodeId) -> bool {
+        let all: Vec<NodeId> = self.hosts.keys().copied().collect();
+        let until_us = self.now_us + self.rng.range(500_000, 8_000_000);
+        let lasting = until_us - self.now_us;
+        match fault {
+            Fault::Crash | Fault::PowerCut => {
+                if let Some(host) = self.hosts.get_mut(&victim) {
+                    host.crash(fault == Fault::PowerCut, &mut self.rng);
+                }
+                // Some come back within the same election.
+                let quick = self.rng.per_mille(400);
+                let in_us = if quick { self.rng.range(5_000, 400_000) } else { lasting };
+                self.schedule(in_us, Event::Restart(victim));
+            }
+            Fault::Blackout => {
+                for id in self.up() {
+                    if let Some(host) = self.hosts.get_mut(&id) {
+                        host.crash(true, &mut self.rng);
+                    }
+                    let in_us = self.rng.range(5_000, 2_000_000);
+                    self.schedule(in_us, Event::Restart(id));
+                }
+            }
+            Fault::PartitionFull | Fault::PartitionOneWay => {
+                self.network.cut_off(&[victim], &all, fault == Fault::PartitionOneWay);
+                self.schedule(lasting, Event::Heal);
+            }
+            Fault::PartitionBridge => {
+                self.network.bridge(victim, &all);
+                self.schedule(lasting, Event::Heal);
+            }
+            Fault::Storm => {
+                self.network.weather = Weather {
+                    lost_per_mille: self.rng.range(0, 200),
+                    doubled_per_mille: self.rng.range(0, 200),
+                    late_per_mille: self.rng.range(0, 300),
+                    late_ms_max: self.rng.range(1, 2_000),
+                };
+                self.schedule(lasting, Event::Heal);
+            }
+            Fault::SlowDisk => {
+                if let Some(host) = self.hosts.get_mut(&victim) {
+                    host.slow_until_us = until_us;
+                }
+            }
+            Fault::PauseNode => {
+                if let Some(host) = self.hosts.get_mut(&victim) {
+                    host.paused_until_us = until_us;
+                }
+            }
+            Fault::PauseClient => {
+                let number = self.rng.range(0, CLIENTS as u64) as usize;
+                if let Some(client) = self.clients.get_mut(number) {
+                    client.paused_until_us = until_us;
+                }
+            }
+            Fault::BitFlip => return self.flip_a_bit(victim),
+            Fault::TransferLeader => {
+                let Some(leader) = self.leader() else { return false };
+                if let Some(host) = self.hosts.get_mut(&leader) {
+                    host.inputs.push(Input::Transfer(victim));
+                    self.wake(leader);
+                }
+            }
+            Fault::AddMember => {
+                if self.members() >= MEMBERS_MAX || !self.changes.is_empty() {
+                    return false;
+                }
+                let new = self.new_host();
+                self.changes.push(Change::AddLearner { node: new, address: format!("node-{new}") });
+                self.changes.push(Change::Promote(new));
+                self.start(new);
+            }
+            Fault::RemoveMember => {
+                if self.members() <= 3 || !self.changes.is_empty() {
+                    return false;
+                }
+                self.changes.push(Change::Remove(victim));
+            }
+            Fault::Snapshot => {
+                if let Some(host) = self.hosts.get_mut(&victim).filter(|host| host.is_up()) {
+                    host.inputs.push(Input::TakeSnapshot);
+                    self.wake(victim);
+                }
+            }
+        }
+        true
+    }
+
+    /// Flips a bit at rest in a record that the log vouches for; the node must notice.
+    fn flip_a_bit(&mut self, victim: NodeId) -> bool {
+        // A majority must stay whole, or nothing could be promised.
+        let healthy = self.hosts.values().filter(|host| host.is_up()).count();
+        if healthy < 4 || !self.changes.is_empty() {
+            return false;
+        }
+        let Some(host) = self.hosts.get_mut(&victim) else { return false };
+        host.crash(false, &mut self.rng);
+        let flipped = crate::flip::flip(&host.disk, &mut self.rng);
+        self.schedule(1_000_000, Event::Restart(victim));
+        flipped
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.network.heal();
+        self.network.weather = Weather::FINE;
+    }
+
+    /// Faults are over: everybody comes back.
+    pub(super) fn calm(&mut self) {
+        self.heal();
+        self.queue.retain(|_, event| !matches!(**event, Event::Trouble));
+        let ids: Vec<NodeId> = self.hosts.keys().copied().collect();
+        for id in ids {
+            if let Some(host) = self.hosts.get_mut(&id) {
+                (host.paused_until_us, host.slow_until_us) = (0, 0);
+            }
+            self.start(id);
+            self.wake(id);
+        }
+        for client in &mut self.clients {
+            client.paused_until_us = 0;
+            client.done = 0;
+        }
+        for client in 0..CLIENTS {
+            self.wake_client(client);
+        }
+    }
+}
