@@ -57,6 +57,8 @@ pub(crate) struct Host {
     to_persist: VecDeque<Persist>,
     pub(crate) persisting: Option<u64>,
     pub(crate) snapshot: Option<Box<SnapshotTask>>,
+    /// Where a bit was flipped at rest.
+    pub(crate) flipped: Option<String>,
     /// Nothing of it can be trusted any more.
     pub(crate) damaged: bool,
     pub(crate) removed: bool,
@@ -95,6 +97,7 @@ impl Host {
             to_persist: VecDeque::new(),
             persisting: None,
             snapshot: None,
+            flipped: None,
             damaged: false,
             removed: false,
         }

@@ -3,6 +3,7 @@
 //! An entry is judged when the first node applies it; what other nodes make of it is compared
 //! with that.
 
+pub(crate) mod damage_is_found;
 mod first_come;
 mod in_order;
 mod leases;

@@ -1,7 +1,7 @@
 //! What a real driver would do for each node: turns, messages, disk, snapshots.
 
 use super::{Event, World};
-use crate::checks::{Applied, Belief};
+use crate::checks::{Applied, Belief, damage_is_found};
 use crate::client::Client;
 use crate::host::Parcel;
 use crate::world::ToClient;
@@ -14,7 +14,13 @@ impl World {
         if host.is_up() || host.damaged || host.removed {
             return;
         }
-        match host.start(&mut self.rng) {
+        let started = host.start(&mut self.rng);
+        let judged =
+            damage_is_found::started(id, started.as_ref().map(|()| ()), host.flipped.as_deref());
+        if let Err(violation) = judged {
+            return self.fail(violation);
+        }
+        match started {
             Ok(()) => {
                 self.plan.plant(host);
                 self.trace.say(self.now_us, || format!("node {id} starts"));

@@ -19,15 +19,20 @@ impl World {
 
     pub(super) fn changed(&mut self, change: &Change, reply: &Reply) {
         let Reply::Changed(result) = reply else { return };
-        let moot = |why: &String| {
-            why.contains("already") || why.contains("no member") || why.contains("last voter")
+        // The word that it was done may have been lost. A new leader that has not applied yet that
+        // somebody joined can't promote it, but the next try will.
+        let moot = |why: &String| match change {
+            Change::AddLearner { .. } | Change::Promote(_) => why.contains("already"),
+            Change::Remove(_) => why.contains("no member") || why.contains("last voter"),
         };
         let done = result.as_ref().map_or_else(moot, |()| true);
         if done && self.changes.first() == Some(change) {
             self.changes.remove(0);
             self.trace.say(self.now_us, || format!("operator: {change:?} {result:?}"));
         }
-        if let (Change::Remove(id), Ok(())) = (change, result)
+        let gone = result.as_ref().map_or_else(|why| why.contains("no member"), |()| true);
+        if let Change::Remove(id) = change
+            && gone
             && let Some(host) = self.hosts.get_mut(id)
         {
             host.removed = true;

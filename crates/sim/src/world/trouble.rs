@@ -2,6 +2,7 @@
 
 use super::{CLIENTS, Event, World};
 use crate::faults::Fault;
+use crate::host::Host;
 use crate::network::Weather;
 use holdfast_node::{Change, Input, NodeId};
 
@@ -118,18 +119,23 @@ impl World {
         true
     }
 
-    /// Flips a bit at rest in a record that the log vouches for; the node must notice.
+    /// Flips a bit at rest where the log or a snapshot vouches for it: the node must not start,
+    /// and comes back as a new member.
     fn flip_a_bit(&mut self, victim: NodeId) -> bool {
-        // A majority must stay whole, or nothing could be promised.
-        let healthy = self.hosts.values().filter(|host| host.is_up()).count();
-        if healthy < 4 || !self.changes.is_empty() {
+        // A majority must stay whole, or nothing could be promised: no other member may be lost
+        // or about to find that it is.
+        let unnoticed = |host: &Host| host.flipped.is_some() && !host.damaged && !host.removed;
+        let lost = self.hosts.values().any(unnoticed) || !self.changes.is_empty();
+        if self.members() < 3 || lost {
             return false;
         }
         let Some(host) = self.hosts.get_mut(&victim) else { return false };
         host.crash(false, &mut self.rng);
-        let flipped = crate::flip::flip(&host.disk, &mut self.rng);
+        host.flipped = crate::flip::flip(&host.disk, &mut self.rng);
+        let flipped = host.flipped.clone();
         self.schedule(1_000_000, Event::Restart(victim));
-        flipped
+        self.trace.say(self.now_us, || format!("node {victim}: a bit is flipped in {flipped:?}"));
+        flipped.is_some()
     }
 
     pub(super) fn heal(&mut self) {
