@@ -124,7 +124,11 @@ fn write<D: Disk>(
 ) -> Result<(), WriteError> {
     let mut writer = SnapshotWriter::begin(disk, to_storage(at), &cluster.encode())?;
     for (piece, number) in snapshot.pieces().zip(0..) {
-        writer.piece(number, &piece)?;
+        if let Err(error) = writer.piece(number, &piece) {
+            // A full disk must get back what was taken.
+            writer.abandon()?;
+            return Err(error);
+        }
     }
     writer.finish()
 }
@@ -169,9 +173,12 @@ fn from_storage(entry: &storage::LogEntry<'static>) -> LogEntry {
 }
 
 /// At the start a full disk is no different from one that fails: there is nobody to answer yet.
+/// But nothing is lost, and the next start may find room. A log that can't go on from the snapshot
+/// is damaged, or the snapshot is.
 fn not_now(error: WriteError) -> Fault {
     match error {
         WriteError::Fault(fault) => fault,
-        other => Fault::Damaged { what: other.to_string(), file: "log".to_owned(), offset: None },
+        WriteError::Full { file, cause } => Fault::Failed { doing: "write to", file, cause },
+        WriteError::Misuse(what) => Fault::Damaged { what, file: "log".to_owned(), offset: None },
     }
 }
