@@ -14,6 +14,8 @@ pub(crate) enum Fault {
     PartitionBridge,
     Storm,
     SlowDisk,
+    FullDisk,
+    SyncError,
     PauseNode,
     PauseClient,
     BitFlip,
@@ -24,7 +26,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    const ALL: [(Self, u64); 15] = [
+    const ALL: [(Self, u64); 17] = [
         (Self::Crash, 12),
         (Self::PowerCut, 12),
         (Self::Blackout, 8),
@@ -33,6 +35,8 @@ impl Fault {
         (Self::PartitionBridge, 5),
         (Self::Storm, 10),
         (Self::SlowDisk, 8),
+        (Self::FullDisk, 6),
+        (Self::SyncError, 5),
         (Self::PauseNode, 10),
         (Self::PauseClient, 8),
         (Self::BitFlip, 2),
@@ -65,6 +69,8 @@ impl Fault {
             Self::PartitionBridge => "bridge-partition",
             Self::Storm => "storm",
             Self::SlowDisk => "slow-disk",
+            Self::FullDisk => "full-disk",
+            Self::SyncError => "sync-error",
             Self::PauseNode => "paused-node",
             Self::PauseClient => "paused-client",
             Self::BitFlip => "bit-flip",

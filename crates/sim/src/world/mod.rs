@@ -49,6 +49,8 @@ enum Event {
     Turn(NodeId, u64),
     Deliver { from: NodeId, to: NodeId, bytes: Vec<u8> },
     DiskDone(NodeId, u64),
+    DiskRetry(NodeId, u64),
+    HasRoom(NodeId),
     SnapshotDone(NodeId, u64),
     ParcelArrives { from: NodeId, to: NodeId, parcel: Box<Parcel> },
     Client(usize),
@@ -188,10 +190,13 @@ impl World {
             Event::Turn(id, epoch) => self.turn(id, epoch),
             Event::Deliver { from, to, bytes } => self.deliver(from, to, &bytes),
             Event::DiskDone(id, epoch) => self.disk_done(id, epoch),
+            Event::DiskRetry(id, epoch) => self.disk_retry(id, epoch),
+            Event::HasRoom(id) => self.make_room(id),
             Event::SnapshotDone(id, epoch) => {
                 if let Some(host) = self.hosts.get_mut(&id).filter(|host| host.epoch == epoch) {
                     host.write_snapshot();
                     self.wake(id);
+                    self.stop_if_broken(id);
                 }
             }
             Event::ParcelArrives { from, to, parcel } => self.parcel_arrives(from, to, *parcel),
@@ -208,8 +213,9 @@ impl World {
             Event::Heal => self.heal(),
             Event::Operate => self.operate(),
             Event::Quiet => {
-                for host in self.hosts.values_mut() {
-                    host.vouch();
+                self.hosts.values_mut().for_each(Host::vouch);
+                for id in self.up() {
+                    self.stop_if_broken(id);
                 }
                 self.schedule(50_000, Event::Quiet);
             }
@@ -236,6 +242,9 @@ impl World {
         if self.violation.is_none()
             && let Err(violation) = liveness::judge(&self.hosts, &self.clients, &self.checks)
         {
+            for host in self.hosts.values() {
+                self.trace.say(self.now_us, || host.standing());
+            }
             self.fail(violation);
         }
     }

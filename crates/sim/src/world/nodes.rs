@@ -3,10 +3,16 @@
 use super::{Event, World};
 use crate::checks::{Applied, Belief, damage_is_found};
 use crate::client::Client;
-use crate::host::Parcel;
+use crate::host::{Parcel, Written};
 use crate::world::ToClient;
 use holdfast_core::Effect;
 use holdfast_node::{Input, NodeId, Output, PeerMessage, Position};
+use holdfast_storage::{Fault, WriteError};
+
+/// A write that found no room is tried again so often.
+const DISK_RETRY_US: u64 = 20_000;
+/// A node that did not start is started again so often.
+const START_RETRY_US: u64 = 500_000;
 
 impl World {
     pub(super) fn start(&mut self, id: NodeId) {
@@ -28,7 +34,11 @@ impl World {
             }
             Err(fault) => {
                 self.trace.say(self.now_us, || format!("node {id} does not start: {fault}"));
-                self.replace(id);
+                if fault.is_damage() {
+                    self.replace(id);
+                } else {
+                    self.schedule(START_RETRY_US, Event::Restart(id));
+                }
             }
         }
     }
@@ -61,6 +71,10 @@ impl World {
         }
         let outputs = host.turn(self.now_us);
         for output in outputs {
+            // What comes after a crash does not happen.
+            if self.hosts.get(&id).is_none_or(|host| host.epoch != epoch) {
+                return;
+            }
             self.output(id, output);
         }
         let next = self.hosts.get(&id).and_then(|host| host.node.as_ref());
@@ -107,6 +121,7 @@ impl World {
             Output::Compact(at) => {
                 if let Some(host) = self.hosts.get_mut(&id) {
                     host.compact(at);
+                    self.stop_if_broken(id);
                 }
             }
             Output::Reply { ask, reply } => self.reply(id, ask, reply),
@@ -149,29 +164,52 @@ impl World {
         }
     }
 
-    fn begin_persist(&mut self, id: NodeId) {
+    pub(super) fn begin_persist(&mut self, id: NodeId) {
         let slow = self.hosts.get(&id).is_some_and(|host| self.now_us < host.slow_until_us);
         let in_us = if slow { self.rng.range(50_000, 1_500_000) } else { self.rng.range(80, 600) };
         let Some(host) = self.hosts.get_mut(&id) else { return };
+        let epoch = host.epoch;
         match host.begin_persist() {
-            Ok(Some(_)) => {
-                let epoch = host.epoch;
-                self.schedule(in_us, Event::DiskDone(id, epoch));
+            Written::Something => self.schedule(in_us, Event::DiskDone(id, epoch)),
+            Written::NoRoom if !std::mem::replace(&mut host.retrying, true) => {
+                self.schedule(DISK_RETRY_US, Event::DiskRetry(id, epoch));
+                self.wake(id);
             }
-            Ok(None) => {}
-            Err(error) => self.fail(format!("node {id} can't write: {error}")),
+            Written::NoRoom | Written::Nothing => {}
         }
+        self.stop_if_broken(id);
     }
 
     pub(super) fn disk_done(&mut self, id: NodeId, epoch: u64) {
         let Some(host) = self.hosts.get_mut(&id).filter(|host| host.epoch == epoch) else { return };
-        match host.end_persist() {
-            Ok(Some(number)) => host.inputs.push(Input::Persisted(number)),
-            Ok(None) => {}
-            Err(fault) => return self.fail(format!("node {id} can't sync: {fault}")),
-        }
+        host.end_persist();
         self.wake(id);
         self.begin_persist(id);
+    }
+
+    pub(super) fn disk_retry(&mut self, id: NodeId, epoch: u64) {
+        let Some(host) = self.hosts.get_mut(&id).filter(|host| host.epoch == epoch) else { return };
+        host.retrying = false;
+        self.begin_persist(id);
+    }
+
+    /// A process whose disk failed stops; what is on disk is known only to the next start.
+    pub(super) fn stop_if_broken(&mut self, id: NodeId) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        let Some(error) = host.broken.take() else { return };
+        self.trace.say(self.now_us, || format!("node {id} stops: {error}"));
+        if !host.sync_fails {
+            return self.fail(format!("node {id} can't use its disk: {error}"));
+        }
+        host.sync_fails = false;
+        // A file system that can't write its names down goes offline until it is mounted anew, and
+        // then only what is on disk is there.
+        let names =
+            matches!(&error, WriteError::Fault(Fault::SyncFailed { file, .. }) if file == ".");
+        let power = self.rng.per_mille(500) || names;
+        host.crash(power, &mut self.rng);
+        let in_us = self.rng.range(5_000, 3_000_000);
+        self.schedule(in_us, Event::Restart(id));
     }
 
     pub(super) fn parcel_arrives(&mut self, from: NodeId, to: NodeId, parcel: Parcel) {
@@ -179,6 +217,7 @@ impl World {
         let host = self.hosts.get_mut(&to).filter(|_| reaches);
         let arrived = host.is_some_and(|host| host.receive(parcel, &mut self.rng));
         self.wake(to);
+        self.stop_if_broken(to);
         self.parcel_result(from, to, arrived);
     }
 
@@ -199,7 +238,7 @@ impl World {
         let sound = if at.index.is_multiple_of(64) { state.check() } else { Ok(()) };
         for effect in effects {
             self.trace
-                .say(self.now_us, || format!("node {id} entry {}: {}", at.index, words(effect)));
+                .mutter(self.now_us, || format!("node {id} entry {}: {}", at.index, words(effect)));
             if let Effect::Granted(grant) = effect
                 && let Some(client) = grant.session.and_then(|session| self.sessions.get(&session))
                 && self.clients.get(*client).is_some_and(|client| client.home == id)

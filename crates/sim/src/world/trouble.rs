@@ -5,6 +5,7 @@ use crate::faults::Fault;
 use crate::host::Host;
 use crate::network::Weather;
 use holdfast_node::{Change, Input, NodeId};
+use holdfast_storage::SimFaults;
 
 /// Members at most.
 const MEMBERS_MAX: usize = 5;
@@ -75,6 +76,23 @@ impl World {
                     host.slow_until_us = until_us;
                 }
             }
+            Fault::FullDisk => {
+                // Some file systems need room even where it was taken beforehand.
+                let (free, written) = (self.rng.range(0, 6_000), self.rng.range(0, 3_000));
+                let anywhere = self.rng.per_mille(500);
+                let Some(host) = self.hosts.get_mut(&victim) else { return false };
+                host.disk.inject(|faults| {
+                    faults.free_bytes = Some(free);
+                    faults.write_full_after_bytes = anywhere.then_some(written);
+                });
+                self.schedule(lasting, Event::HasRoom(victim));
+            }
+            Fault::SyncError => {
+                let after = self.rng.range(0, 5);
+                let Some(host) = self.hosts.get_mut(&victim) else { return false };
+                host.disk.inject(|faults| faults.sync_error_after = Some(after));
+                host.sync_fails = true;
+            }
             Fault::PauseNode => {
                 if let Some(host) = self.hosts.get_mut(&victim) {
                     host.paused_until_us = until_us;
@@ -138,6 +156,14 @@ impl World {
         flipped.is_some()
     }
 
+    pub(super) fn make_room(&mut self, id: NodeId) {
+        if let Some(host) = self.hosts.get(&id) {
+            host.disk.inject(|faults| {
+                (faults.free_bytes, faults.write_full_after_bytes) = (None, None);
+            });
+        }
+    }
+
     pub(super) fn heal(&mut self) {
         self.network.heal();
         self.network.weather = Weather::FINE;
@@ -151,6 +177,7 @@ impl World {
         for id in ids {
             if let Some(host) = self.hosts.get_mut(&id) {
                 (host.paused_until_us, host.slow_until_us) = (0, 0);
+                host.disk.inject(|faults| *faults = SimFaults::default());
             }
             self.start(id);
             self.wake(id);
