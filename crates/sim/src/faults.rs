@@ -12,6 +12,7 @@ pub(crate) enum Fault {
     PartitionFull,
     PartitionOneWay,
     PartitionBridge,
+    VoterCrash,
     Storm,
     SlowDisk,
     FullDisk,
@@ -26,13 +27,14 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    const ALL: [(Self, u64); 17] = [
+    const ALL: [(Self, u64); 18] = [
         (Self::Crash, 12),
         (Self::PowerCut, 12),
         (Self::Blackout, 8),
         (Self::PartitionFull, 10),
         (Self::PartitionOneWay, 8),
         (Self::PartitionBridge, 5),
+        (Self::VoterCrash, 6),
         (Self::Storm, 10),
         (Self::SlowDisk, 8),
         (Self::FullDisk, 6),
@@ -67,6 +69,7 @@ impl Fault {
             Self::PartitionFull => "partition",
             Self::PartitionOneWay => "one-way-partition",
             Self::PartitionBridge => "bridge-partition",
+            Self::VoterCrash => "voter-crash",
             Self::Storm => "storm",
             Self::SlowDisk => "slow-disk",
             Self::FullDisk => "full-disk",

@@ -88,6 +88,8 @@ pub(crate) struct World {
     /// Changes of membership that the operator wants, in order.
     changes: Vec<Change>,
     next_node: u64,
+    /// A node that is to crash right after its vote made a leader.
+    doomed_voter: Option<NodeId>,
     violation: Option<Violation>,
 }
 
@@ -152,6 +154,7 @@ impl World {
             plan,
             changes: Vec::new(),
             next_node: members + 1,
+            doomed_voter: None,
             violation: None,
         };
         for id in ids {

@@ -70,6 +70,10 @@ impl World {
             return self.wake_in(id, 0);
         }
         let outputs = host.turn(self.now_us);
+        let leads = host.node.as_ref().filter(|node| node.is_leader()).map(|node| node.term());
+        if let Some(term) = leads {
+            self.leads(id, term);
+        }
         for output in outputs {
             // What comes after a crash does not happen.
             if self.hosts.get(&id).is_none_or(|host| host.epoch != epoch) {
@@ -80,6 +84,17 @@ impl World {
         let next = self.hosts.get(&id).and_then(|host| host.node.as_ref());
         if let Some(next_ms) = next.map(|node| node.next_turn_in_ms()) {
             self.wake_in(id, next_ms.max(1) * 1_000);
+        }
+    }
+
+    fn leads(&mut self, id: NodeId, term: u64) {
+        match self.checks.leads(id, term, self.now_us) {
+            Ok(true) => {
+                self.trace.say(self.now_us, || format!("node {id} leads term {term}"));
+                self.crash_the_voter(id);
+            }
+            Ok(false) => {}
+            Err(violation) => self.fail(violation),
         }
     }
 

@@ -62,6 +62,7 @@ impl World {
                 self.network.bridge(victim, &all);
                 self.schedule(lasting, Event::Heal);
             }
+            Fault::VoterCrash => return self.doom_a_voter(victim, lasting),
             Fault::Storm => {
                 self.network.weather = Weather {
                     lost_per_mille: self.rng.range(0, 200),
@@ -137,6 +138,36 @@ impl World {
         true
     }
 
+    /// Two sides that only one node reaches both of, and no leader: whoever wins needs that node's
+    /// vote.
+    fn doom_a_voter(&mut self, voter: NodeId, lasting_us: u64) -> bool {
+        let leader = self.leader().filter(|leader| *leader != voter);
+        let Some(host) = leader.and_then(|leader| self.hosts.get_mut(&leader)) else {
+            return false;
+        };
+        host.crash(false, &mut self.rng);
+        let (leader, in_us) = (host.id, self.rng.range(5_000, 400_000));
+        self.schedule(in_us, Event::Restart(leader));
+        let here = |host: &&Host| !host.removed && !host.damaged;
+        let members: Vec<NodeId> = self.hosts.values().filter(here).map(|host| host.id).collect();
+        self.network.bridge(voter, &members);
+        self.doomed_voter = Some(voter);
+        self.schedule(lasting_us.max(4_000_000), Event::Heal);
+        true
+    }
+
+    /// The voter crashes before it hears of the leader that it made, and wakes up beside another
+    /// candidate of the same term: it must remember its vote.
+    pub(super) fn crash_the_voter(&mut self, leader: NodeId) {
+        let Some(voter) = self.doomed_voter.take_if(|voter| *voter != leader) else { return };
+        let all: Vec<NodeId> = self.hosts.keys().copied().collect();
+        self.network.cut_off(&[leader], &all, false);
+        let Some(host) = self.hosts.get_mut(&voter).filter(|host| host.is_up()) else { return };
+        host.crash(self.rng.per_mille(500), &mut self.rng);
+        let in_us = self.rng.range(2_000, 200_000);
+        self.schedule(in_us, Event::Restart(voter));
+    }
+
     /// Flips a bit at rest where the log or a snapshot vouches for it: the node must not start,
     /// and comes back as a new member.
     fn flip_a_bit(&mut self, victim: NodeId) -> bool {
@@ -166,6 +197,7 @@ impl World {
 
     pub(super) fn heal(&mut self) {
         self.network.heal();
+        self.doomed_voter = None;
         self.network.weather = Weather::FINE;
     }
 
