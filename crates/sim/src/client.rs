@@ -71,6 +71,8 @@ pub(crate) struct Client {
     pub(crate) session: Option<SessionRef>,
     pub(crate) doing: Doing,
     pub(crate) hold: Option<Hold>,
+    /// How long it would believe to hold what it is letting go, by its own clock.
+    let_go_until_ms: u64,
     pub(crate) paused_until_us: u64,
     pub(crate) wake_at_us: Option<u64>,
     /// Its clock runs so many parts in a thousand of the true one.
@@ -103,6 +105,16 @@ pub(crate) enum Act {
     /// It got what it asked for, or an answer that ends the matter.
     Finished,
     Drew(Token),
+    LetGo(LetGo),
+}
+
+/// What a client heard about its release.
+#[derive(Debug)]
+pub(crate) struct LetGo {
+    pub(crate) token: Token,
+    /// Whether the client would still believe to hold the lock, had it not let go.
+    pub(crate) in_time: bool,
+    pub(crate) refused: Option<Refusal>,
 }
 
 impl Client {
@@ -113,6 +125,7 @@ impl Client {
             session: None,
             doing: Doing::Opening,
             hold: None,
+            let_go_until_ms: 0,
             paused_until_us: 0,
             wake_at_us: None,
             rate: rng.range(995, 1_006),
@@ -309,6 +322,7 @@ impl Client {
         if let Some(hold) = &self.hold {
             if now_us >= hold.release_at_us {
                 // From the moment it lets go it no longer believes.
+                self.let_go_until_ms = hold.believed_until_ms.unwrap_or(u64::MAX);
                 self.doing = Doing::Releasing(hold.wish.clone(), hold.token);
                 self.hold = None;
             }
@@ -377,6 +391,20 @@ impl Client {
 
     pub(crate) fn answered(&mut self, now_us: u64, reply: Reply, rng: &mut Rng) -> Vec<Act> {
         let doing = self.doing.clone();
+        let let_go = match (&doing, &reply) {
+            (Doing::Releasing(_, token), Reply::Answer(answer)) => {
+                let until_ms = self.let_go_until_ms.min(self.session_until_ms);
+                let in_time = self.clock_ms(now_us) < until_ms;
+                Some(LetGo { token: *token, in_time, refused: answer.as_ref().err().cloned() })
+            }
+            _ => None,
+        };
+        let mut acts = self.take_answer(now_us, doing, reply, rng);
+        acts.extend(let_go.map(Act::LetGo));
+        acts
+    }
+
+    fn take_answer(&mut self, now_us: u64, doing: Doing, reply: Reply, rng: &mut Rng) -> Vec<Act> {
         match (doing, reply) {
             (_, Reply::Busy(_) | Reply::Unknown) => Vec::new(),
             (Doing::Opening, Reply::Answer(Ok(Answer::SessionOpened(id)))) => {

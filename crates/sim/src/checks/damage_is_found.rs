@@ -5,17 +5,17 @@ use super::Violation;
 use holdfast_node::NodeId;
 use holdfast_storage::Fault;
 
-/// Judges a start; `flipped` says where a bit was flipped since the last one.
+/// Judges a start, or why there was none; `flipped` says where a bit was flipped since the last one.
 pub(crate) fn started(
     node: NodeId,
-    started: Result<(), &Fault>,
+    fault: Option<&Fault>,
     flipped: Option<&str>,
 ) -> Result<(), Violation> {
-    match (started, flipped) {
-        (Ok(()), Some(place)) => {
+    match (fault, flipped) {
+        (None, Some(place)) => {
             Err(format!("damage: node {node} started with a flipped bit in {place}"))
         }
-        (Err(fault), None) if fault.is_damage() => {
+        (Some(fault), None) if fault.is_damage() => {
             Err(format!("damage: node {node} takes a sound disk for a damaged one: {fault}"))
         }
         _ => Ok(()),

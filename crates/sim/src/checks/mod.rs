@@ -9,6 +9,7 @@ mod in_order;
 mod leases;
 mod linearizable;
 pub(crate) mod liveness;
+pub(crate) mod nothing_lost;
 mod one_effect;
 mod one_holder;
 mod one_leader;

@@ -1,6 +1,7 @@
 //! The words between clients and nodes.
 
 use super::{Event, ToClient, World};
+use crate::checks::nothing_lost;
 use crate::client::{Act, Sent};
 use crate::host::Asker;
 use holdfast_node::{Ask, NodeId, Reply};
@@ -74,6 +75,11 @@ impl World {
             let (attempt, floor) = (client.attempt, client.floor);
             match act {
                 Act::Finished => self.operations += 1,
+                Act::LetGo(let_go) => {
+                    if let Err(violation) = nothing_lost::released(number, &let_go) {
+                        return self.fail(violation);
+                    }
+                }
                 Act::Drew(token) => {
                     if let Err(violation) = self.checks.drew(number, token, floor) {
                         return self.fail(violation);

@@ -21,8 +21,7 @@ impl World {
             return;
         }
         let started = host.start(&mut self.rng);
-        let judged =
-            damage_is_found::started(id, started.as_ref().map(|()| ()), host.flipped.as_deref());
+        let judged = damage_is_found::started(id, started.as_ref().err(), host.flipped.as_deref());
         if let Err(violation) = judged {
             return self.fail(violation);
         }
