@@ -4,7 +4,7 @@ use holdfast_core::{Limits, State};
 use holdfast_node::{
     Cluster, EntryKind, LogEntry, NodeDisk, NodeId, Persist, Position, SnapshotTask, write_snapshot,
 };
-use holdfast_storage::{Disk, Options, SimDisk, WriteError};
+use holdfast_storage::{Disk, Options, SimDisk, SimFaults, WriteError};
 
 fn options() -> Options {
     Options { segment_bytes: 8_192, ..Options::default() }
@@ -34,10 +34,6 @@ fn snapshot_at(index: u64) -> SnapshotTask {
     SnapshotTask { at: Position { index, term: 1 }, cluster: members(), snapshot }
 }
 
-fn fill(disk: &SimDisk) {
-    disk.inject(|faults| (faults.free_bytes, faults.write_full_after_bytes) = (Some(0), Some(0)));
-}
-
 /// A crash fell between a snapshot and what it means for the log, and the disk was full when the
 /// node started again: it called its disk damaged, and whoever believed it would have thrown away
 /// a sound member.
@@ -46,13 +42,19 @@ fn a_full_disk_at_the_start_is_no_damage() {
     let disk = written();
     write_snapshot(&disk, &snapshot_at(3)).unwrap();
     disk.end_process();
-    fill(&disk);
-    let fault = NodeDisk::open(&disk, options(), Limits::DEFAULT, 1).unwrap_err();
-    assert!(!fault.is_damage(), "{fault}");
-    disk.end_process();
-    disk.inject(|faults| *faults = Default::default());
-    let (_, boot) = NodeDisk::open(&disk, options(), Limits::DEFAULT, 1).unwrap();
-    assert_eq!((boot.loaded.at.index, boot.entries.len()), (3, 2));
+    let mut refused = 0;
+    for bytes in 0.. {
+        let disk = disk.fork();
+        disk.inject(|faults| faults.write_full_after_bytes = Some(bytes));
+        let Err(fault) = NodeDisk::open(&disk, options(), Limits::DEFAULT, 1) else { break };
+        assert!(!fault.is_damage(), "room for {bytes} bytes: {fault}");
+        refused += 1;
+        disk.end_process();
+        disk.inject(|faults| *faults = SimFaults::default());
+        let (_, boot) = NodeDisk::open(&disk, options(), Limits::DEFAULT, 1).unwrap();
+        assert_eq!((boot.loaded.at.index, boot.entries.len()), (3, 2));
+    }
+    assert!(refused > 0);
 }
 
 /// What a snapshot had taken stayed taken when it did not fit, on a disk that had no room left.
