@@ -16,8 +16,9 @@ impl Node {
     pub(crate) fn apply_entry(&mut self, entry: LogEntry, out: &mut Vec<Output>) {
         let mut effects = Vec::new();
         self.applied = entry.at;
+        let mut changed = Err(NotChanged::NotNow);
         match entry.kind {
-            EntryKind::Membership => self.apply_change(&entry, out),
+            EntryKind::Membership => changed = self.apply_change(&entry, out),
             EntryKind::Batch if entry.data.is_empty() => {}
             EntryKind::Batch => match Batch::decode(&entry.data) {
                 Some(batch) => self.apply_batch(batch, Term(entry.at.term), &mut effects, out),
@@ -32,7 +33,7 @@ impl Node {
         if entry.at.index.is_multiple_of(REPORT_EVERY) {
             self.report(entry.at.index);
         }
-        self.settle_change(out);
+        self.settle_change(changed, out);
         out.push(Output::Applied { at: entry.at, effects, digest: self.cluster.digest });
     }
 
@@ -165,24 +166,30 @@ impl Node {
         }
     }
 
-    fn apply_change(&mut self, entry: &LogEntry, out: &mut Vec<Output>) {
+    /// Changes the membership; what is wrong if nothing was changed.
+    fn apply_change(&mut self, entry: &LogEntry, out: &mut Vec<Output>) -> Result<(), NotChanged> {
         let change: Option<Change> = postcard::from_bytes(&entry.data).ok();
+        let change = change.ok_or("it can't be read");
         // A change that made sense when it was proposed may not any more.
-        let change = change.filter(|change| self.cluster.check(change).is_ok());
-        self.consensus.apply_change(change.as_ref().map(member_step));
-        let Some(change) = change else { return };
+        let change = change
+            .and_then(|change| self.cluster.check(&change).map(|()| change))
+            .map_err(NotChanged::Refused);
+        self.consensus.apply_change(change.as_ref().ok().map(member_step));
+        let change = change?;
         self.cluster.apply(&change);
         if change == Change::Remove(self.id) {
             self.stop("this node was removed from the cluster".to_owned(), out);
         }
+        Ok(())
     }
 
-    fn settle_change(&mut self, out: &mut Vec<Output>) {
+    /// Tells whoever asked for a change what became of it, once its place in the log is applied.
+    fn settle_change(&mut self, changed: Result<(), NotChanged>, out: &mut Vec<Output>) {
         let applied = self.applied;
         let Some((ask, at)) = self.changing.take_if(|(_, at)| at.index <= applied.index) else {
             return;
         };
-        let done = if at == applied { Ok(()) } else { Err(NotChanged::Lost) };
+        let done = if at == applied { changed } else { Err(NotChanged::Lost) };
         out.push(Output::Reply { ask, reply: Reply::Changed(done) });
     }
 }

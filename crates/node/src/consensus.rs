@@ -159,9 +159,12 @@ impl Consensus {
         self.is_leader() && self.raw.propose(Vec::new(), data).is_ok()
     }
 
-    /// Appends a change of membership; `data` is what every node reads when it is applied.
+    /// Appends a change of membership; `data` is what every node reads when it is applied. While
+    /// another one may be unapplied the library would append an empty entry instead, and say Ok.
     pub(crate) fn propose_change(&mut self, change: MemberStep, data: Vec<u8>) -> bool {
-        self.is_leader() && self.raw.propose_conf_change(data, conf_change(change)).is_ok()
+        self.is_leader()
+            && !self.raw.raft.has_pending_conf()
+            && self.raw.propose_conf_change(data, conf_change(change)).is_ok()
     }
 
     /// Takes an applied change into account.

@@ -268,9 +268,12 @@ fn from_storage(entry: &storage::LogEntry<'static>) -> LogEntry {
 }
 
 /// At the start a full disk is no different from one that fails: there is nobody to answer yet.
+/// But nothing is lost, and the next start may find room. A log that can't go on from the snapshot
+/// is damaged, or the snapshot is.
 fn not_now(error: WriteError) -> Fault {
     match error {
         WriteError::Fault(fault) => fault,
-        other => Fault::Damaged { what: other.to_string(), file: "log".to_owned(), offset: None },
+        WriteError::Full { file, cause } => Fault::Failed { doing: "write to", file, cause },
+        WriteError::Misuse(what) => Fault::Damaged { what, file: "log".to_owned(), offset: None },
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::batch::{BATCH_BYTES_MAX, Batch, Item, item_bytes};
 use crate::cluster::Change;
-use crate::consensus::MemberStep;
+use crate::consensus::{ELECTION_MS, MemberStep};
 use crate::io::{Ask, NotChanged, Output, Reply};
 use crate::mistakes::NodeMistake;
 use crate::node::Node;
@@ -42,12 +42,15 @@ impl Node {
             return;
         }
         self.rounds.drop_beats();
+        let before = |mistake, ms: u64| if self.mistakes.makes(mistake) { ms } else { 0 };
+        let unheard_ms = before(NodeMistake::SilenceBeforeElection, self.seen_ms);
+        let untold_ms = before(NodeMistake::ClockInElection, ELECTION_MS);
         self.leading = leads.map(|term| Leading {
             term,
-            pulse: Pulse::begin(self.ttls(), self.seen_ms),
+            pulse: Pulse::begin(self.ttls(), self.seen_ms - unheard_ms),
             gathered: VecDeque::new(),
             gathered_bytes: 0,
-            told_ms: self.seen_ms,
+            told_ms: self.seen_ms.saturating_sub(untold_ms),
             appended: self.consensus.last_index(),
         });
     }

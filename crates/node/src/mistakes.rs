@@ -23,11 +23,17 @@ pub enum NodeMistake {
     DoubleTime,
     /// Ends sessions after half their TTL.
     HalfTtl,
+    /// Writes its term down, but not whom it voted for.
+    ForgetVote,
+    /// As a new leader, counts the time that the election took.
+    ClockInElection,
+    /// As a new leader, counts silence from when it was started.
+    SilenceBeforeElection,
 }
 
 impl NodeMistake {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::ConfirmAlone,
         Self::ConfirmUnapplied,
         Self::ConfirmEnding,
@@ -37,6 +43,9 @@ impl NodeMistake {
         Self::Unnumbered,
         Self::DoubleTime,
         Self::HalfTtl,
+        Self::ForgetVote,
+        Self::ClockInElection,
+        Self::SilenceBeforeElection,
     ];
 }
 

@@ -11,7 +11,7 @@ use crate::message::{PeerMessage, Say};
 use crate::mistakes::{Mistakes, NodeMistake};
 use crate::own::Own;
 use crate::rounds::{Rounds, Waiter};
-use crate::types::{NodeId, Position, RaftMessage, Voters};
+use crate::types::{HardState, NodeId, Position, RaftMessage, Voters};
 use holdfast_core::{Command, Request, State};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -360,6 +360,10 @@ impl Node {
         let needs_disk = installed.is_some() || !entries.is_empty() || hard_state.is_some();
         if needs_disk {
             let installed = installed.map(|(at, _)| at);
+            let forgets = self.mistakes.makes(NodeMistake::ForgetVote);
+            let hard_state = hard_state.map(|hard_state| {
+                if forgets { HardState { vote: 0, ..hard_state } } else { hard_state }
+            });
             out.push(Output::Persist(Persist { number, installed, entries, hard_state }));
         }
         let since_ms = self.seen_ms;

@@ -318,3 +318,35 @@ fn the_only_voter_does_not_stand_while_its_disk_is_behind() {
     cluster.input(leader, Input::Persisted(number));
     assert_eq!(token(&cluster.reply(held, 5_000)), 1);
 }
+
+/// Found by the simulator, seed 11: a leader that had just been elected was asked to remove a
+/// member and said that it was done, but the member stayed. While an entry from before its
+/// election is unapplied, the Raft library appends an empty entry in place of the change and says
+/// Ok; that entry was then taken for the change.
+#[test]
+fn a_change_of_members_is_done_when_it_is_said_to_be() {
+    let mut cluster = Cluster3::new(3);
+    let leader = cluster.until_leader();
+    let session = cluster.open(leader, 60_000);
+    cluster.ask(leader, acquire("a", session, Lease::Session));
+    // The others get the entry, but not the word that it is committed.
+    cluster.turn(leader);
+    cluster.cut.push(leader);
+    let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|id| *id != leader).collect();
+    let learner = NodeId(4);
+    let done = Reply::Changed(Ok(()));
+    for turn in 0..50_000 {
+        cluster.now_ms += turn % 10 / 9;
+        for id in &others {
+            let change = Change::AddLearner { node: learner, address: "node-4".to_owned() };
+            cluster.input(*id, Input::Change { ask: Ask(1_000 + id.0), change });
+            cluster.turn(*id);
+        }
+        if cluster.replies.values().any(|reply| *reply == done) {
+            break;
+        }
+    }
+    assert!(cluster.replies.values().any(|reply| *reply == done));
+    let leader = cluster.leader().unwrap();
+    assert!(cluster.nodes[&leader].cluster().members().contains_key(&learner));
+}

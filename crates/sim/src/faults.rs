@@ -12,8 +12,11 @@ pub(crate) enum Fault {
     PartitionFull,
     PartitionOneWay,
     PartitionBridge,
+    VoterCrash,
     Storm,
     SlowDisk,
+    FullDisk,
+    SyncError,
     PauseNode,
     PauseClient,
     BitFlip,
@@ -24,15 +27,18 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    const ALL: [(Self, u64); 15] = [
+    const ALL: [(Self, u64); 18] = [
         (Self::Crash, 12),
         (Self::PowerCut, 12),
         (Self::Blackout, 8),
         (Self::PartitionFull, 10),
         (Self::PartitionOneWay, 8),
         (Self::PartitionBridge, 5),
+        (Self::VoterCrash, 6),
         (Self::Storm, 10),
         (Self::SlowDisk, 8),
+        (Self::FullDisk, 6),
+        (Self::SyncError, 5),
         (Self::PauseNode, 10),
         (Self::PauseClient, 8),
         (Self::BitFlip, 2),
@@ -63,8 +69,11 @@ impl Fault {
             Self::PartitionFull => "partition",
             Self::PartitionOneWay => "one-way-partition",
             Self::PartitionBridge => "bridge-partition",
+            Self::VoterCrash => "voter-crash",
             Self::Storm => "storm",
             Self::SlowDisk => "slow-disk",
+            Self::FullDisk => "full-disk",
+            Self::SyncError => "sync-error",
             Self::PauseNode => "paused-node",
             Self::PauseClient => "paused-client",
             Self::BitFlip => "bit-flip",

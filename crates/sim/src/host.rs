@@ -4,7 +4,7 @@ use crate::client::Sent;
 use crate::rng::Rng;
 use holdfast_core::{Limits, Secret, SessionRef};
 use holdfast_node::{
-    Ask, Boot, Change, Cluster, Config, Input, Loaded, Moment, Node, NodeDisk, NodeId, Output,
+    Ask, Boot, Change, Cluster, Config, Input, Member, Moment, Node, NodeDisk, NodeId, Output,
     Persist, RaftMessage, SnapshotTask, load, read_snapshot, write_snapshot,
 };
 use holdfast_storage::{Fault, Options, SimDisk, SnapshotWriter, WriteError};
@@ -56,10 +56,29 @@ pub(crate) struct Host {
     next_ask: u64,
     to_persist: VecDeque<Persist>,
     pub(crate) persisting: Option<u64>,
+    /// The node was told that the disk is full, and it has not been told otherwise.
+    full: bool,
+    /// A write that found no room is about to be tried again.
+    pub(crate) retrying: bool,
+    /// What ended the use of the disk: the process must stop.
+    pub(crate) broken: Option<WriteError>,
+    /// A sync is going to fail, so that a broken disk is no surprise.
+    pub(crate) sync_fails: bool,
     pub(crate) snapshot: Option<Box<SnapshotTask>>,
+    /// Where a bit was flipped at rest.
+    pub(crate) flipped: Option<String>,
     /// Nothing of it can be trusted any more.
     pub(crate) damaged: bool,
     pub(crate) removed: bool,
+}
+
+/// What came of handing something to the disk.
+pub(crate) enum Written {
+    Nothing,
+    /// It is written and waits for its sync.
+    Something,
+    /// The same is to be tried again.
+    NoRoom,
 }
 
 /// A snapshot on its way to another node.
@@ -94,7 +113,12 @@ impl Host {
             next_ask: 0,
             to_persist: VecDeque::new(),
             persisting: None,
+            full: false,
+            retrying: false,
+            broken: None,
+            sync_fails: false,
             snapshot: None,
+            flipped: None,
             damaged: false,
             removed: false,
         }
@@ -102,6 +126,23 @@ impl Host {
 
     pub(crate) fn is_up(&self) -> bool {
         self.node.is_some()
+    }
+
+    /// How it stands, for the reader of a failure.
+    pub(crate) fn standing(&self) -> String {
+        let id = self.id;
+        let Some(node) = &self.node else {
+            let (damaged, removed) = (self.damaged, self.removed);
+            return format!("node {id} is down, damaged: {damaged}, removed: {removed}");
+        };
+        let (term, leader, at) = (node.term(), node.leader(), node.applied().index);
+        let member = |(id, member): (&NodeId, &Member)| (id.0, member.votes);
+        let members: Vec<(u64, bool)> = node.cluster().members().iter().map(member).collect();
+        let (unwritten, syncing) = (self.to_persist.len(), self.persisting);
+        format!(
+            "node {id} is in term {term} at entry {at}, knows leader {leader:?} and members \
+             {members:?}; unwritten {unwritten}, syncing {syncing:?}"
+        )
     }
 
     pub(crate) fn moment(&self, now_us: u64) -> Moment {
@@ -152,6 +193,9 @@ impl Host {
         self.asks.clear();
         self.to_persist.clear();
         self.persisting = None;
+        self.full = false;
+        self.retrying = false;
+        self.broken = None;
         self.snapshot = None;
         self.turn_at_us = None;
         self.epoch += 1;
@@ -203,21 +247,45 @@ impl Host {
         self.persisting.is_none()
     }
 
-    /// Writes all that waits; what is written is not yet durable.
-    pub(crate) fn begin_persist(&mut self) -> Result<Option<u64>, WriteError> {
-        let Some(files) = &mut self.files else { return Ok(None) };
-        while let Some(persist) = self.to_persist.pop_front() {
-            files.write(&persist)?;
-            self.persisting = Some(persist.number);
+    /// Writes what waits, as far as there is room; what is written is not yet durable.
+    pub(crate) fn begin_persist(&mut self) -> Written {
+        let Some(files) = self.files.as_mut().filter(|_| self.persisting.is_none()) else {
+            return Written::Nothing;
+        };
+        while let Some(persist) = self.to_persist.front() {
+            match files.write(persist) {
+                Ok(()) => {
+                    self.persisting = Some(persist.number);
+                    self.to_persist.pop_front();
+                    if std::mem::take(&mut self.full) {
+                        self.inputs.push(Input::DiskFull(false));
+                    }
+                }
+                Err(WriteError::Full { .. }) => {
+                    if !std::mem::replace(&mut self.full, true) {
+                        self.inputs.push(Input::DiskFull(true));
+                    }
+                    break;
+                }
+                Err(error) => {
+                    self.broken = Some(error);
+                    return Written::Nothing;
+                }
+            }
         }
-        Ok(self.persisting)
+        match (self.persisting, self.full) {
+            (Some(_), _) => Written::Something,
+            (None, true) => Written::NoRoom,
+            (None, false) => Written::Nothing,
+        }
     }
 
-    pub(crate) fn end_persist(&mut self) -> Result<Option<u64>, Fault> {
-        if let Some(files) = &mut self.files {
-            files.sync()?;
+    pub(crate) fn end_persist(&mut self) {
+        let synced = self.files.as_mut().map_or(Ok(()), NodeDisk::sync);
+        let persisted = self.persisting.take();
+        if self.note(synced.map_err(WriteError::Fault)) {
+            self.inputs.extend(persisted.map(Input::Persisted));
         }
-        Ok(self.persisting.take())
     }
 
     /// What the log says when it has been quiet for a while.
@@ -225,22 +293,40 @@ impl Host {
         if self.persisting.is_none()
             && let Some(files) = &mut self.files
         {
-            let _ = files.vouch();
+            let vouched = files.vouch();
+            self.note(vouched.map_err(WriteError::Fault));
         }
     }
 
     pub(crate) fn compact(&mut self, at: holdfast_node::Position) {
         if let Some(files) = &mut self.files {
-            let _ = files.compact(at);
+            let compacted = files.compact(at);
+            self.note(compacted);
+        }
+    }
+
+    /// Whether something was done. What was not for lack of room comes again by itself; after
+    /// anything else the disk is not to be used any more.
+    fn note(&mut self, done: Result<(), WriteError>) -> bool {
+        match done {
+            Ok(()) => true,
+            Err(WriteError::Full { .. }) => false,
+            Err(error) => {
+                self.broken = Some(error);
+                false
+            }
         }
     }
 
     pub(crate) fn write_snapshot(&mut self) {
         let Some(task) = self.snapshot.take() else { return };
-        self.inputs.push(match write_snapshot(&self.disk, &task) {
-            Ok(()) => Input::SnapshotWritten(task.at),
-            Err(_) => Input::SnapshotNotWritten,
-        });
+        let written = write_snapshot(&self.disk, &task);
+        let input = if self.note(written) {
+            Input::SnapshotWritten(task.at)
+        } else {
+            Input::SnapshotNotWritten
+        };
+        self.inputs.push(input);
     }
 
     /// The last snapshot, if it is the one that the message offers.
@@ -260,18 +346,27 @@ impl Host {
         if self.node.is_none() || newer || self.snapshot.is_some() {
             return false;
         }
-        let Some(loaded) = self.unpack(&parcel, rng) else { return false };
+        let unpacked = self.unpack(&parcel);
+        if !self.note(unpacked) {
+            return false;
+        }
+        let read = read_snapshot(&self.disk).ok().flatten();
+        let Some(loaded) = read.and_then(|reader| load(&reader, LIMITS, rng.next()).ok()) else {
+            return false;
+        };
         let loaded = Box::new(loaded);
         self.inputs.push(Input::SnapshotReceived { message: parcel.message, loaded });
         true
     }
 
-    fn unpack(&mut self, parcel: &Parcel, rng: &mut Rng) -> Option<Loaded> {
-        let mut writer = SnapshotWriter::begin(&self.disk, parcel.at, &parcel.meta).ok()?;
+    fn unpack(&self, parcel: &Parcel) -> Result<(), WriteError> {
+        let mut writer = SnapshotWriter::begin(&self.disk, parcel.at, &parcel.meta)?;
         for (piece, number) in parcel.pieces.iter().zip(0..) {
-            writer.piece(number, piece).ok()?;
+            if let Err(error) = writer.piece(number, piece) {
+                writer.abandon()?;
+                return Err(error);
+            }
         }
-        writer.finish().ok()?;
-        load(&read_snapshot(&self.disk).ok()??, LIMITS, rng.next()).ok()
+        writer.finish()
     }
 }

@@ -1,16 +1,18 @@
 //! What happened, in order: hashed as a whole, and kept in words for the last while.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 
-/// Lines kept for the reader of a failure.
-const LINES_KEPT: usize = 400;
+/// Lines kept for the reader of a failure: what became of nodes goes further back than what
+/// entries did, of which there are a hundred times more.
+const EVENTS_KEPT: usize = 1_000;
+const EFFECTS_KEPT: usize = 300;
 
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     hash: u64,
-    events: u64,
-    lines: VecDeque<String>,
+    said: u64,
+    events: VecDeque<(u64, String)>,
+    effects: VecDeque<(u64, String)>,
     wordy: bool,
 }
 
@@ -21,20 +23,22 @@ impl Trace {
 
     /// Mixes an event into the hash: two runs of one seed must agree on every one.
     pub(crate) fn mix(&mut self, word: u64) {
-        self.events += 1;
         let mixed = (self.hash ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         self.hash = mixed ^ (mixed >> 31);
     }
 
     pub(crate) fn say(&mut self, now_us: u64, line: impl FnOnce() -> String) {
-        if !self.wordy {
-            return;
+        if self.wordy {
+            self.said += 1;
+            keep(&mut self.events, EVENTS_KEPT, (self.said, stamped(now_us, &line())));
         }
-        let mut text = String::new();
-        let _ = write!(text, "{:>10.3}s  {}", now_us as f64 / 1e6, line());
-        self.lines.push_back(text);
-        if self.lines.len() > LINES_KEPT {
-            self.lines.pop_front();
+    }
+
+    /// Like `say`, for what happens all the time.
+    pub(crate) fn mutter(&mut self, now_us: u64, line: impl FnOnce() -> String) {
+        if self.wordy {
+            self.said += 1;
+            keep(&mut self.effects, EFFECTS_KEPT, (self.said, stamped(now_us, &line())));
         }
     }
 
@@ -42,7 +46,21 @@ impl Trace {
         self.hash
     }
 
+    /// What is kept, in order.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &String> {
-        self.lines.iter()
+        let mut lines: Vec<_> = self.events.iter().chain(&self.effects).collect();
+        lines.sort();
+        lines.into_iter().map(|(_, line)| line)
+    }
+}
+
+fn stamped(now_us: u64, line: &str) -> String {
+    format!("{:>10.3}s  {line}", now_us as f64 / 1e6)
+}
+
+fn keep(lines: &mut VecDeque<(u64, String)>, kept: usize, line: (u64, String)) {
+    lines.push_back(line);
+    if lines.len() > kept {
+        lines.pop_front();
     }
 }

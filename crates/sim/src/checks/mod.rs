@@ -3,14 +3,19 @@
 //! An entry is judged when the first node applies it; what other nodes make of it is compared
 //! with that.
 
+pub(crate) mod damage_is_found;
 mod first_come;
 mod in_order;
 mod leases;
 mod linearizable;
+pub(crate) mod liveness;
+pub(crate) mod nothing_lost;
 mod one_effect;
 mod one_holder;
+mod one_leader;
 mod only_the_living;
 mod replicas_agree;
+mod time_stands_still;
 mod tokens_rise;
 
 pub(crate) use leases::Belief;
@@ -31,7 +36,9 @@ pub(crate) struct Applied<'a> {
 
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
+    one_leader: one_leader::OneLeader,
     replicas_agree: replicas_agree::ReplicasAgree,
+    time_stands_still: time_stands_still::TimeStandsStill,
     one_holder: one_holder::OneHolder,
     tokens_rise: tokens_rise::TokensRise,
     one_effect: one_effect::OneEffect,
@@ -54,12 +61,23 @@ impl Checks {
         if !self.replicas_agree.applied(applied)? {
             return Ok(());
         }
+        self.time_stands_still.applied(applied, self.one_leader.since_us(applied.at.term))?;
         self.one_holder.applied(applied)?;
         self.tokens_rise.applied(applied)?;
         first_come::applied(applied)?;
         self.one_effect.applied(applied)?;
         self.only_the_living.applied(applied)?;
         self.leases.applied(applied, beliefs)
+    }
+
+    /// A node leads a term; whether that is news.
+    pub(crate) fn leads(
+        &mut self,
+        node: NodeId,
+        term: u64,
+        now_us: u64,
+    ) -> Result<bool, Violation> {
+        self.one_leader.leads(node, term, now_us)
     }
 
     /// The highest token that any client has been told of.
@@ -98,7 +116,7 @@ impl Checks {
         self.leases.beat(session, sent_us, ttl_ms);
     }
 
-    /// Whether this index was applied with this digest by some node.
+    /// The last entry that any node has applied.
     pub(crate) fn last_applied(&self) -> u64 {
         self.replicas_agree.last()
     }

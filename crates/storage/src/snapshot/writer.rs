@@ -93,7 +93,10 @@ impl<D: Disk> SnapshotWriter<D> {
     pub fn finish(mut self) -> Result<(), WriteError> {
         let totals = self.totals.encode();
         // The end does not enter the checksum that both sides compare.
-        self.frame(Kind::End, 0, &totals)?;
+        if let Err(error) = self.frame(Kind::End, 0, &totals) {
+            self.abandon()?;
+            return Err(error);
+        }
         self.disk.sync(&self.file).map_err(Fault::sync_failed(&self.temporary))?;
         put_in_place(&self.disk, &self.temporary, &file_name(self.position.index))?;
         Ok(delete_older(&self.disk)?)

@@ -3,12 +3,14 @@
 //! A client believes that it holds a lock exactly as long as the Rust client does: from before
 //! its first send, less a tenth of the TTL, on a clock of its own.
 
+mod answers;
+
 use crate::rng::Rng;
 use holdfast_core::{
-    Acquire, Answer, Command, Door, Label, Lease, LockName, Mode, OpenSession, Proof, Refusal,
-    Request, RequestId, Secret, SessionKind, SessionRef, Standing, Target, Token, Wait,
+    Acquire, Command, Door, Label, Lease, LockName, Mode, OpenSession, Proof, Refusal, Request,
+    RequestId, Secret, SessionKind, SessionRef, Target, Token, Wait,
 };
-use holdfast_node::{NodeId, Reply};
+use holdfast_node::NodeId;
 use std::num::NonZeroU64;
 
 /// Names in play: few, so that clients meet.
@@ -71,6 +73,8 @@ pub(crate) struct Client {
     pub(crate) session: Option<SessionRef>,
     pub(crate) doing: Doing,
     pub(crate) hold: Option<Hold>,
+    /// How long it would believe to hold what it is letting go, by its own clock.
+    let_go_until_ms: u64,
     pub(crate) paused_until_us: u64,
     pub(crate) wake_at_us: Option<u64>,
     /// Its clock runs so many parts in a thousand of the true one.
@@ -103,6 +107,16 @@ pub(crate) enum Act {
     /// It got what it asked for, or an answer that ends the matter.
     Finished,
     Drew(Token),
+    LetGo(LetGo),
+}
+
+/// What a client heard about its release.
+#[derive(Debug)]
+pub(crate) struct LetGo {
+    pub(crate) token: Token,
+    /// Whether the client would still believe to hold the lock, had it not let go.
+    pub(crate) in_time: bool,
+    pub(crate) refused: Option<Refusal>,
 }
 
 impl Client {
@@ -113,6 +127,7 @@ impl Client {
             session: None,
             doing: Doing::Opening,
             hold: None,
+            let_go_until_ms: 0,
             paused_until_us: 0,
             wake_at_us: None,
             rate: rng.range(995, 1_006),
@@ -309,6 +324,7 @@ impl Client {
         if let Some(hold) = &self.hold {
             if now_us >= hold.release_at_us {
                 // From the moment it lets go it no longer believes.
+                self.let_go_until_ms = hold.believed_until_ms.unwrap_or(u64::MAX);
                 self.doing = Doing::Releasing(hold.wish.clone(), hold.token);
                 self.hold = None;
             }
@@ -359,94 +375,5 @@ impl Client {
             self.first_attempt = self.attempt;
         }
         Some(message)
-    }
-
-    /// A heartbeat's answer, matched with its own send.
-    pub(crate) fn beat_answered(&mut self, now_us: u64, session: SessionRef, alive: bool) {
-        if self.session != Some(session) || now_us < self.paused_until_us {
-            return;
-        }
-        let Some(sent_us) = self.beat_sent_us.take() else { return };
-        if alive {
-            let until_ms = self.clock_ms(sent_us) + self.ttl_ms * 9 / 10;
-            self.session_until_ms = self.session_until_ms.max(until_ms);
-        } else {
-            self.start_over(now_us);
-        }
-    }
-
-    pub(crate) fn answered(&mut self, now_us: u64, reply: Reply, rng: &mut Rng) -> Vec<Act> {
-        let doing = self.doing.clone();
-        match (doing, reply) {
-            (_, Reply::Busy(_) | Reply::Unknown) => Vec::new(),
-            (Doing::Opening, Reply::Answer(Ok(Answer::SessionOpened(id)))) => {
-                self.session = Some(SessionRef { id, secret: self.secret() });
-                self.session_until_ms = self.clock_ms(self.first_sent_us) + self.ttl_ms * 9 / 10;
-                self.next_beat_us = now_us;
-                self.rest(now_us, rng);
-                Vec::new()
-            }
-            (Doing::Acquiring(wish), Reply::Answer(Ok(Answer::Standing(standing)))) => {
-                self.stands(now_us, wish, standing, rng)
-            }
-            (
-                Doing::Acquiring(_) | Doing::Releasing(..),
-                Reply::Answer(Err(Refusal::NoSession(_))),
-            ) => {
-                self.start_over(now_us);
-                Vec::new()
-            }
-            (Doing::Acquiring(_) | Doing::Releasing(..), Reply::Answer(_)) => {
-                self.next_request += 1;
-                self.finish(now_us, rng)
-            }
-            (Doing::Reading, Reply::Current) => self.finish(now_us, rng),
-            _ => Vec::new(),
-        }
-    }
-
-    fn stands(&mut self, now_us: u64, wish: Wish, standing: Standing, rng: &mut Rng) -> Vec<Act> {
-        let token = standing.token();
-        match standing {
-            Standing::Waiting { .. } => vec![Act::Drew(token)],
-            Standing::Over { .. } => {
-                self.next_request += 1;
-                self.finish(now_us, rng)
-            }
-            Standing::Held(grant) => {
-                let believed_until_ms = match wish.lease {
-                    Lease::Deadline { ttl_ms } => {
-                        let waited_ms = grant.waited_ms * 99 / 100;
-                        Some(self.clock_ms(self.first_sent_us) + waited_ms + ttl_ms * 9 / 10)
-                    }
-                    Lease::Session | Lease::Permanent => None,
-                };
-                let release_at_us = now_us + rng.range(1_000, 3_000_000);
-                self.hold = Some(Hold { wish, token, believed_until_ms, release_at_us });
-                self.next_request += 1;
-                self.doing = Doing::Idle;
-                self.idle_until_us = release_at_us;
-                self.done += 1;
-                vec![Act::Drew(token), Act::Finished]
-            }
-        }
-    }
-
-    fn finish(&mut self, now_us: u64, rng: &mut Rng) -> Vec<Act> {
-        self.done += 1;
-        self.rest(now_us, rng);
-        vec![Act::Finished]
-    }
-
-    fn rest(&mut self, now_us: u64, rng: &mut Rng) {
-        self.doing = Doing::Idle;
-        self.idle_until_us = now_us + rng.range(1_000, 300_000);
-    }
-
-    /// The home node saw the ticket granted: ask how it stands.
-    pub(crate) fn nudge(&mut self) {
-        if matches!(self.doing, Doing::Acquiring(_)) {
-            self.sent_us = self.sent_us.saturating_sub(RESEND_US);
-        }
     }
 }

@@ -1,0 +1,254 @@
+//! A whole cluster and its clients in one thread: virtual time, one queue of events, one seed.
+//!
+//! What happens stands here; what comes of it, in the files beside: `nodes.rs` does what a real
+//! driver would do for each node, `clients.rs` carries words between clients and nodes,
+//! `operator.rs` changes the membership, `trouble.rs` makes the faults.
+
+mod clients;
+mod nodes;
+mod operator;
+mod trouble;
+
+use crate::checks::{Checks, Violation, liveness};
+use crate::client::{Client, Sent};
+use crate::faults::Tally;
+use crate::host::{Host, Parcel};
+use crate::network::Network;
+use crate::rng::Rng;
+use crate::trace::Trace;
+use holdfast_core::{SessionId, SessionRef};
+use holdfast_node::{Change, Cluster, NodeId, Reply};
+use std::collections::BTreeMap;
+
+/// Clients in a run.
+const CLIENTS: usize = 14;
+/// How long faults happen, and how long they are over.
+const TROUBLE_US: u64 = 300_000_000;
+const CALM_US: u64 = 60_000_000;
+
+/// How a run is made.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// Keep words of what happens.
+    pub(crate) wordy: bool,
+    pub(crate) bug: Option<crate::bugs::Bug>,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) violation: Option<Violation>,
+    pub(crate) trace: Trace,
+    pub(crate) faults: Tally,
+    pub(crate) operations: u64,
+    pub(crate) simulated_us: u64,
+}
+
+enum Event {
+    Turn(NodeId, u64),
+    Deliver { from: NodeId, to: NodeId, bytes: Vec<u8> },
+    DiskDone(NodeId, u64),
+    DiskRetry(NodeId, u64),
+    HasRoom(NodeId),
+    SnapshotDone(NodeId, u64),
+    ParcelArrives { from: NodeId, to: NodeId, parcel: Box<Parcel> },
+    Client(usize),
+    ToNode { client: usize, attempt: u64, floor: u64, node: NodeId, sent: Sent, sent_us: u64 },
+    ToClient { client: usize, what: ToClient },
+    Trouble,
+    Restart(NodeId),
+    Heal,
+    Operate,
+    Quiet,
+}
+
+enum ToClient {
+    Reply { attempt: u64, reply: Reply },
+    Beat { session: SessionRef, sent_us: u64, alive: bool },
+    Nudge,
+}
+
+pub(crate) struct World {
+    now_us: u64,
+    /// Boxed, because the map moves its content about.
+    queue: BTreeMap<(u64, u64), Box<Event>>,
+    next_event: u64,
+    rng: Rng,
+    hosts: BTreeMap<NodeId, Host>,
+    network: Network,
+    clients: Vec<Client>,
+    /// Whose session it is.
+    sessions: BTreeMap<SessionId, usize>,
+    checks: Checks,
+    trace: Trace,
+    faults: Tally,
+    operations: u64,
+    plan: Plan,
+    /// Changes of membership that the operator wants, in order.
+    changes: Vec<Change>,
+    next_node: u64,
+    /// A node that is to crash right after its vote made a leader.
+    doomed_voter: Option<NodeId>,
+    violation: Option<Violation>,
+}
+
+/// Runs a seed to its end. A node that panics is a violation like any other.
+pub(crate) fn run(plan: Plan) -> Outcome {
+    let ran = std::panic::catch_unwind(|| run_to_the_end(plan));
+    ran.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Outcome {
+            violation: Some(format!("a node panicked: {}", text.unwrap_or_default())),
+            trace: Trace::default(),
+            faults: Tally::default(),
+            operations: 0,
+            simulated_us: 0,
+        }
+    })
+}
+
+fn run_to_the_end(plan: Plan) -> Outcome {
+    let mut world = World::new(plan);
+    world.run_until(TROUBLE_US);
+    world.calm();
+    world.run_until(TROUBLE_US + CALM_US);
+    world.judge_the_end();
+    Outcome {
+        violation: world.violation,
+        trace: world.trace,
+        faults: world.faults,
+        operations: world.operations,
+        simulated_us: world.now_us,
+    }
+}
+
+impl World {
+    fn new(plan: Plan) -> Self {
+        let mut rng = Rng::new(plan.seed);
+        let members = if rng.per_mille(100) {
+            1
+        } else if rng.per_mille(250) {
+            5
+        } else {
+            3
+        };
+        let ids: Vec<NodeId> = (1..=members).map(NodeId).collect();
+        let cluster = Cluster::begin(ids.iter().map(|id| (*id, format!("node-{id}"))));
+        let hosts = ids.iter().map(|id| (*id, Host::new(*id, Some(&cluster), &mut rng))).collect();
+        let clients = (0..CLIENTS).map(|number| Client::new(number, &mut rng, &ids)).collect();
+        let mut world = Self {
+            now_us: 0,
+            queue: BTreeMap::new(),
+            next_event: 0,
+            rng,
+            hosts,
+            network: Network::new(),
+            clients,
+            sessions: BTreeMap::new(),
+            checks: Checks::default(),
+            trace: Trace::new(plan.wordy),
+            faults: Tally::default(),
+            operations: 0,
+            plan,
+            changes: Vec::new(),
+            next_node: members + 1,
+            doomed_voter: None,
+            violation: None,
+        };
+        for id in ids {
+            world.start(id);
+        }
+        for client in 0..CLIENTS {
+            world.wake_client(client);
+        }
+        world.schedule(5_000_000, Event::Trouble);
+        world.schedule(1_000_000, Event::Operate);
+        world.schedule(50_000, Event::Quiet);
+        world
+    }
+
+    fn schedule(&mut self, in_us: u64, event: Event) {
+        self.next_event += 1;
+        self.queue.insert((self.now_us + in_us, self.next_event), Box::new(event));
+    }
+
+    fn run_until(&mut self, end_us: u64) {
+        while self.violation.is_none()
+            && let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 <= end_us)
+        {
+            let ((at_us, number), event) = entry.remove_entry();
+            self.now_us = at_us;
+            self.trace.mix(at_us ^ number.rotate_left(32));
+            self.happen(*event);
+        }
+        if self.violation.is_none() {
+            self.now_us = end_us;
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Turn(id, epoch) => self.turn(id, epoch),
+            Event::Deliver { from, to, bytes } => self.deliver(from, to, &bytes),
+            Event::DiskDone(id, epoch) => self.disk_done(id, epoch),
+            Event::DiskRetry(id, epoch) => self.disk_retry(id, epoch),
+            Event::HasRoom(id) => self.make_room(id),
+            Event::SnapshotDone(id, epoch) => {
+                if let Some(host) = self.hosts.get_mut(&id).filter(|host| host.epoch == epoch) {
+                    host.write_snapshot();
+                    self.wake(id);
+                    self.stop_if_broken(id);
+                }
+            }
+            Event::ParcelArrives { from, to, parcel } => self.parcel_arrives(from, to, *parcel),
+            Event::Client(client) => self.client_wakes(client),
+            Event::ToNode { client, attempt, floor, node, sent, sent_us } => {
+                self.node_hears(client, attempt, floor, node, sent, sent_us);
+            }
+            Event::ToClient { client, what } => {
+                self.client_hears(client, what);
+                self.wake_client(client);
+            }
+            Event::Trouble => self.trouble(),
+            Event::Restart(id) => self.start(id),
+            Event::Heal => self.heal(),
+            Event::Operate => self.operate(),
+            Event::Quiet => {
+                self.hosts.values_mut().for_each(Host::vouch);
+                for id in self.up() {
+                    self.stop_if_broken(id);
+                }
+                self.schedule(50_000, Event::Quiet);
+            }
+        }
+    }
+
+    fn fail(&mut self, violation: Violation) {
+        self.trace.say(self.now_us, || format!("VIOLATION {violation}"));
+        self.violation.get_or_insert(violation);
+    }
+
+    fn up(&self) -> Vec<NodeId> {
+        self.hosts.values().filter(|host| host.is_up()).map(|host| host.id).collect()
+    }
+
+    fn leader(&self) -> Option<NodeId> {
+        let leads = |host: &&Host| host.node.as_ref().is_some_and(|node| node.is_leader());
+        let newest = |host: &&Host| host.node.as_ref().map(|node| node.term());
+        self.hosts.values().filter(leads).max_by_key(newest).map(|host| host.id)
+    }
+
+    /// Once faults have stopped, everybody gets on.
+    fn judge_the_end(&mut self) {
+        if self.violation.is_none()
+            && let Err(violation) = liveness::judge(&self.hosts, &self.clients, &self.checks)
+        {
+            for host in self.hosts.values() {
+                self.trace.say(self.now_us, || host.standing());
+            }
+            self.fail(violation);
+        }
+    }
+}

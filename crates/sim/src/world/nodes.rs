@@ -1,0 +1,291 @@
+//! What a real driver would do for each node: turns, messages, disk, snapshots.
+
+use super::{Event, World};
+use crate::checks::{Applied, Belief, damage_is_found};
+use crate::client::Client;
+use crate::host::{Parcel, Written};
+use crate::world::ToClient;
+use holdfast_core::Effect;
+use holdfast_node::{Input, NodeId, Output, PeerMessage, Position};
+use holdfast_storage::{Fault, WriteError};
+
+/// A write that found no room is tried again so often.
+const DISK_RETRY_US: u64 = 20_000;
+/// A node that did not start is started again so often.
+const START_RETRY_US: u64 = 500_000;
+
+impl World {
+    pub(super) fn start(&mut self, id: NodeId) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        if host.is_up() || host.damaged || host.removed {
+            return;
+        }
+        let started = host.start(&mut self.rng);
+        let judged = damage_is_found::started(id, started.as_ref().err(), host.flipped.as_deref());
+        if let Err(violation) = judged {
+            return self.fail(violation);
+        }
+        match started {
+            Ok(()) => {
+                self.plan.plant(host);
+                self.trace.say(self.now_us, || format!("node {id} starts"));
+                self.wake(id);
+            }
+            Err(fault) => {
+                self.trace.say(self.now_us, || format!("node {id} does not start: {fault}"));
+                if fault.is_damage() {
+                    self.replace(id);
+                } else {
+                    self.schedule(START_RETRY_US, Event::Restart(id));
+                }
+            }
+        }
+    }
+
+    /// Gives a node a turn soon.
+    pub(super) fn wake(&mut self, id: NodeId) {
+        let in_us = self.rng.range(10, 120);
+        self.wake_in(id, in_us);
+    }
+
+    fn wake_in(&mut self, id: NodeId, in_us: u64) {
+        let Some(host) = self.hosts.get_mut(&id).filter(|host| host.is_up()) else { return };
+        let at_us = (self.now_us + in_us).max(host.paused_until_us);
+        if host.turn_at_us.is_some_and(|turn_at_us| turn_at_us <= at_us) {
+            return;
+        }
+        host.turn_at_us = Some(at_us);
+        let epoch = host.epoch;
+        self.schedule(at_us - self.now_us, Event::Turn(id, epoch));
+    }
+
+    pub(super) fn turn(&mut self, id: NodeId, epoch: u64) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        if host.epoch != epoch || host.turn_at_us != Some(self.now_us) {
+            return;
+        }
+        host.turn_at_us = None;
+        if self.now_us < host.paused_until_us {
+            return self.wake_in(id, 0);
+        }
+        let outputs = host.turn(self.now_us);
+        let leads = host.node.as_ref().filter(|node| node.is_leader()).map(|node| node.term());
+        if let Some(term) = leads {
+            self.leads(id, term);
+        }
+        for output in outputs {
+            // What comes after a crash does not happen.
+            if self.hosts.get(&id).is_none_or(|host| host.epoch != epoch) {
+                return;
+            }
+            self.output(id, output);
+        }
+        let next = self.hosts.get(&id).and_then(|host| host.node.as_ref());
+        if let Some(next_ms) = next.map(|node| node.next_turn_in_ms()) {
+            self.wake_in(id, next_ms.max(1) * 1_000);
+        }
+    }
+
+    fn leads(&mut self, id: NodeId, term: u64) {
+        match self.checks.leads(id, term, self.now_us) {
+            Ok(true) => {
+                self.trace.say(self.now_us, || format!("node {id} leads term {term}"));
+                self.crash_the_voter(id);
+            }
+            Ok(false) => {}
+            Err(violation) => self.fail(violation),
+        }
+    }
+
+    fn output(&mut self, id: NodeId, output: Output) {
+        match output {
+            Output::Send { to, message } => self.send(id, to, &message),
+            Output::Persist(persist) => {
+                let number = persist.number;
+                let idle = self.hosts.get_mut(&id).is_some_and(|host| host.persist(persist));
+                if self.plan.replies_before_fsync() {
+                    if let Some(host) = self.hosts.get_mut(&id) {
+                        host.inputs.push(Input::Persisted(number));
+                    }
+                    self.wake(id);
+                }
+                if idle {
+                    self.begin_persist(id);
+                }
+            }
+            Output::WriteSnapshot(task) => {
+                let in_us = self.rng.range(5_000, 200_000);
+                let Some(host) = self.hosts.get_mut(&id) else { return };
+                host.snapshot = Some(task);
+                let epoch = host.epoch;
+                self.schedule(in_us, Event::SnapshotDone(id, epoch));
+            }
+            Output::OfferSnapshot { to, message } => {
+                let parcel = self.hosts.get(&id).and_then(|host| host.parcel(message));
+                let arrives = parcel.filter(|_| self.network.reaches(id, to));
+                match arrives {
+                    Some(parcel) => {
+                        let in_us = self.rng.range(2_000, 300_000);
+                        let parcel = Box::new(parcel);
+                        self.schedule(in_us, Event::ParcelArrives { from: id, to, parcel });
+                    }
+                    None => self.parcel_result(id, to, false),
+                }
+            }
+            Output::Compact(at) => {
+                if let Some(host) = self.hosts.get_mut(&id) {
+                    host.compact(at);
+                    self.stop_if_broken(id);
+                }
+            }
+            Output::Reply { ask, reply } => self.reply(id, ask, reply),
+            Output::Applied { at, effects, digest } => self.applied(id, at, &effects, digest),
+            Output::LostTrack => {
+                self.trace.say(self.now_us, || format!("node {id} jumped by snapshot"))
+            }
+            Output::Stop(why) => self.stopped(id, &why),
+        }
+    }
+
+    fn stopped(&mut self, id: NodeId, why: &str) {
+        self.trace.say(self.now_us, || format!("node {id} stops: {why}"));
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        if why.contains("removed") {
+            host.removed = true;
+            host.crash(false, &mut self.rng);
+        } else {
+            self.fail(format!("replicas agree: node {id} stopped: {why}"));
+        }
+    }
+
+    fn send(&mut self, from: NodeId, to: NodeId, message: &PeerMessage) {
+        for in_us in self.network.arrivals_us(&mut self.rng, from, to) {
+            self.schedule(in_us, Event::Deliver { from, to, bytes: message.encode(Vec::new()) });
+        }
+    }
+
+    pub(super) fn deliver(&mut self, from: NodeId, to: NodeId, bytes: &[u8]) {
+        // A partition that came meanwhile swallows what is on its way.
+        if !self.network.reaches(from, to) {
+            return;
+        }
+        let Some(message) = PeerMessage::decode(bytes) else {
+            return self.fail("a message can't be read".to_owned());
+        };
+        if let Some(host) = self.hosts.get_mut(&to).filter(|host| host.is_up()) {
+            host.inputs.push(Input::Peer { from, message });
+            self.wake(to);
+        }
+    }
+
+    pub(super) fn begin_persist(&mut self, id: NodeId) {
+        let slow = self.hosts.get(&id).is_some_and(|host| self.now_us < host.slow_until_us);
+        let in_us = if slow { self.rng.range(50_000, 1_500_000) } else { self.rng.range(80, 600) };
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        let epoch = host.epoch;
+        match host.begin_persist() {
+            Written::Something => self.schedule(in_us, Event::DiskDone(id, epoch)),
+            Written::NoRoom if !std::mem::replace(&mut host.retrying, true) => {
+                self.schedule(DISK_RETRY_US, Event::DiskRetry(id, epoch));
+                self.wake(id);
+            }
+            Written::NoRoom | Written::Nothing => {}
+        }
+        self.stop_if_broken(id);
+    }
+
+    pub(super) fn disk_done(&mut self, id: NodeId, epoch: u64) {
+        let Some(host) = self.hosts.get_mut(&id).filter(|host| host.epoch == epoch) else { return };
+        host.end_persist();
+        self.wake(id);
+        self.begin_persist(id);
+    }
+
+    pub(super) fn disk_retry(&mut self, id: NodeId, epoch: u64) {
+        let Some(host) = self.hosts.get_mut(&id).filter(|host| host.epoch == epoch) else { return };
+        host.retrying = false;
+        self.begin_persist(id);
+    }
+
+    /// A process whose disk failed stops; what is on disk is known only to the next start.
+    pub(super) fn stop_if_broken(&mut self, id: NodeId) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        let Some(error) = host.broken.take() else { return };
+        self.trace.say(self.now_us, || format!("node {id} stops: {error}"));
+        if !host.sync_fails {
+            return self.fail(format!("node {id} can't use its disk: {error}"));
+        }
+        host.sync_fails = false;
+        // A file system that can't write its names down goes offline until it is mounted anew, and
+        // then only what is on disk is there.
+        let names =
+            matches!(&error, WriteError::Fault(Fault::SyncFailed { file, .. }) if file == ".");
+        let power = self.rng.per_mille(500) || names;
+        host.crash(power, &mut self.rng);
+        let in_us = self.rng.range(5_000, 3_000_000);
+        self.schedule(in_us, Event::Restart(id));
+    }
+
+    pub(super) fn parcel_arrives(&mut self, from: NodeId, to: NodeId, parcel: Parcel) {
+        let reaches = self.network.reaches(from, to);
+        let host = self.hosts.get_mut(&to).filter(|_| reaches);
+        let arrived = host.is_some_and(|host| host.receive(parcel, &mut self.rng));
+        self.wake(to);
+        self.stop_if_broken(to);
+        self.parcel_result(from, to, arrived);
+    }
+
+    fn parcel_result(&mut self, from: NodeId, to: NodeId, arrived: bool) {
+        if let Some(host) = self.hosts.get_mut(&from).filter(|host| host.is_up()) {
+            host.inputs.push(Input::SnapshotSent { to, arrived });
+            self.wake(from);
+        }
+    }
+
+    fn applied(&mut self, id: NodeId, at: Position, effects: &[Effect], digest: u64) {
+        self.trace.mix(at.index ^ digest);
+        let beliefs = self.beliefs();
+        let Some(node) = self.hosts.get(&id).and_then(|host| host.node.as_ref()) else { return };
+        let state = node.state();
+        let applied = Applied { node: id, at, digest, effects, state, now_us: self.now_us };
+        let checked = self.checks.applied(&applied, &beliefs);
+        let sound = if at.index.is_multiple_of(64) { state.check() } else { Ok(()) };
+        for effect in effects {
+            self.trace
+                .mutter(self.now_us, || format!("node {id} entry {}: {}", at.index, words(effect)));
+            if let Effect::Granted(grant) = effect
+                && let Some(client) = grant.session.and_then(|session| self.sessions.get(&session))
+                && self.clients.get(*client).is_some_and(|client| client.home == id)
+            {
+                let (client, in_us) = (*client, self.network.delay_us(&mut self.rng));
+                self.schedule(in_us, Event::ToClient { client, what: ToClient::Nudge });
+            }
+        }
+        if let Err(violation) = checked.and(sound) {
+            self.fail(violation);
+        }
+    }
+
+    /// Who believes now to hold what.
+    fn beliefs(&self) -> Vec<Belief> {
+        let belief = |client: &Client| {
+            let name = client.hold.as_ref()?.wish.name.clone();
+            let (token, mode) = client.believes(self.now_us, &name)?;
+            Some(Belief { client: client.number, name, token, mode })
+        };
+        self.clients.iter().filter_map(belief).collect()
+    }
+}
+
+fn words(effect: &Effect) -> String {
+    match effect {
+        Effect::Granted(grant) => {
+            format!("granted {:?} token {}", grant.names.as_slice(), grant.token)
+        }
+        Effect::Ended(ended) => {
+            format!("ended {:?} token {} ({})", ended.names.as_slice(), ended.token, ended.how)
+        }
+        Effect::SessionEnded { session, how } => format!("session {session} {how}"),
+        other => format!("{other:?}"),
+    }
+}

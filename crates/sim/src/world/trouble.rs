@@ -1,0 +1,225 @@
+//! Makes trouble, and ends it.
+
+use super::{CLIENTS, Event, World};
+use crate::faults::Fault;
+use crate::host::Host;
+use crate::network::Weather;
+use holdfast_node::{Change, Input, NodeId};
+use holdfast_storage::SimFaults;
+
+/// Members at most.
+const MEMBERS_MAX: usize = 5;
+
+impl World {
+    pub(super) fn trouble(&mut self) {
+        let fault = Fault::draw(&mut self.rng);
+        let victim = match self.rng.per_mille(400).then(|| self.leader()).flatten() {
+            Some(leader) => Some(leader),
+            None => {
+                let up = self.up();
+                self.rng.pick(&up).copied()
+            }
+        };
+        if let Some(victim) = victim
+            && self.cause(fault, victim)
+        {
+            self.faults.count(fault);
+            self.trace.say(self.now_us, || format!("FAULT {} at node {victim}", fault.name()));
+        }
+        let in_us = self.rng.range(200_000, 6_000_000);
+        self.schedule(in_us, Event::Trouble);
+    }
+
+    /// Makes trouble; false if there is none to be made now.
+    fn cause(&mut self, fault: Fault, victim: NodeId) -> bool {
+        let all: Vec<NodeId> = self.hosts.keys().copied().collect();
+        let until_us = self.now_us + self.rng.range(500_000, 8_000_000);
+        let lasting = until_us - self.now_us;
+        match fault {
+            Fault::Crash | Fault::PowerCut => {
+                if let Some(host) = self.hosts.get_mut(&victim) {
+                    host.crash(fault == Fault::PowerCut, &mut self.rng);
+                }
+                // Some come back within the same election.
+                let quick = self.rng.per_mille(400);
+                let in_us = if quick { self.rng.range(5_000, 400_000) } else { lasting };
+                self.schedule(in_us, Event::Restart(victim));
+            }
+            Fault::Blackout => {
+                for id in self.up() {
+                    if let Some(host) = self.hosts.get_mut(&id) {
+                        host.crash(true, &mut self.rng);
+                    }
+                    let in_us = self.rng.range(5_000, 2_000_000);
+                    self.schedule(in_us, Event::Restart(id));
+                }
+            }
+            Fault::PartitionFull | Fault::PartitionOneWay => {
+                self.network.cut_off(&[victim], &all, fault == Fault::PartitionOneWay);
+                self.schedule(lasting, Event::Heal);
+            }
+            Fault::PartitionBridge => {
+                self.network.bridge(victim, &all);
+                self.schedule(lasting, Event::Heal);
+            }
+            Fault::VoterCrash => return self.doom_a_voter(victim, lasting),
+            Fault::Storm => {
+                self.network.weather = Weather {
+                    lost_per_mille: self.rng.range(0, 200),
+                    doubled_per_mille: self.rng.range(0, 200),
+                    late_per_mille: self.rng.range(0, 300),
+                    late_ms_max: self.rng.range(1, 2_000),
+                };
+                self.schedule(lasting, Event::Heal);
+            }
+            Fault::SlowDisk => {
+                if let Some(host) = self.hosts.get_mut(&victim) {
+                    host.slow_until_us = until_us;
+                }
+            }
+            Fault::FullDisk => {
+                // Some file systems need room even where it was taken beforehand.
+                let (free, written) = (self.rng.range(0, 6_000), self.rng.range(0, 3_000));
+                let anywhere = self.rng.per_mille(500);
+                let Some(host) = self.hosts.get_mut(&victim) else { return false };
+                host.disk.inject(|faults| {
+                    faults.free_bytes = Some(free);
+                    faults.write_full_after_bytes = anywhere.then_some(written);
+                });
+                self.schedule(lasting, Event::HasRoom(victim));
+            }
+            Fault::SyncError => {
+                let after = self.rng.range(0, 5);
+                let Some(host) = self.hosts.get_mut(&victim) else { return false };
+                host.disk.inject(|faults| faults.sync_error_after = Some(after));
+                host.sync_fails = true;
+            }
+            Fault::PauseNode => {
+                if let Some(host) = self.hosts.get_mut(&victim) {
+                    host.paused_until_us = until_us;
+                }
+            }
+            Fault::PauseClient => {
+                let number = self.rng.range(0, CLIENTS as u64) as usize;
+                if let Some(client) = self.clients.get_mut(number) {
+                    client.paused_until_us = until_us;
+                }
+            }
+            Fault::BitFlip => return self.flip_a_bit(victim),
+            Fault::TransferLeader => {
+                let Some(leader) = self.leader() else { return false };
+                if let Some(host) = self.hosts.get_mut(&leader) {
+                    host.inputs.push(Input::Transfer(victim));
+                    self.wake(leader);
+                }
+            }
+            Fault::AddMember => {
+                if self.members() >= MEMBERS_MAX || !self.changes.is_empty() {
+                    return false;
+                }
+                let new = self.new_host();
+                self.changes.push(Change::AddLearner { node: new, address: format!("node-{new}") });
+                self.changes.push(Change::Promote(new));
+                self.start(new);
+            }
+            Fault::RemoveMember => {
+                if self.members() <= 3 || !self.changes.is_empty() {
+                    return false;
+                }
+                self.changes.push(Change::Remove(victim));
+            }
+            Fault::Snapshot => {
+                if let Some(host) = self.hosts.get_mut(&victim).filter(|host| host.is_up()) {
+                    host.inputs.push(Input::TakeSnapshot);
+                    self.wake(victim);
+                }
+            }
+        }
+        true
+    }
+
+    /// Two sides that only one node reaches both of, and no leader: whoever wins needs that node's
+    /// vote.
+    fn doom_a_voter(&mut self, voter: NodeId, lasting_us: u64) -> bool {
+        let leader = self.leader().filter(|leader| *leader != voter);
+        let Some(host) = leader.and_then(|leader| self.hosts.get_mut(&leader)) else {
+            return false;
+        };
+        host.crash(false, &mut self.rng);
+        let (leader, in_us) = (host.id, self.rng.range(5_000, 400_000));
+        self.schedule(in_us, Event::Restart(leader));
+        let here = |host: &&Host| !host.removed && !host.damaged;
+        let members: Vec<NodeId> = self.hosts.values().filter(here).map(|host| host.id).collect();
+        self.network.bridge(voter, &members);
+        self.doomed_voter = Some(voter);
+        self.schedule(lasting_us.max(4_000_000), Event::Heal);
+        true
+    }
+
+    /// The voter crashes before it hears of the leader that it made, and wakes up beside another
+    /// candidate of the same term: it must remember its vote.
+    pub(super) fn crash_the_voter(&mut self, leader: NodeId) {
+        let Some(voter) = self.doomed_voter.take_if(|voter| *voter != leader) else { return };
+        let all: Vec<NodeId> = self.hosts.keys().copied().collect();
+        self.network.cut_off(&[leader], &all, false);
+        let Some(host) = self.hosts.get_mut(&voter).filter(|host| host.is_up()) else { return };
+        host.crash(self.rng.per_mille(500), &mut self.rng);
+        let in_us = self.rng.range(2_000, 200_000);
+        self.schedule(in_us, Event::Restart(voter));
+    }
+
+    /// Flips a bit at rest where the log or a snapshot vouches for it: the node must not start,
+    /// and comes back as a new member.
+    fn flip_a_bit(&mut self, victim: NodeId) -> bool {
+        // A majority must stay whole, or nothing could be promised: no other member may be lost
+        // or about to find that it is.
+        let unnoticed = |host: &Host| host.flipped.is_some() && !host.damaged && !host.removed;
+        let lost = self.hosts.values().any(unnoticed) || !self.changes.is_empty();
+        if self.members() < 3 || lost {
+            return false;
+        }
+        let Some(host) = self.hosts.get_mut(&victim) else { return false };
+        host.crash(false, &mut self.rng);
+        host.flipped = crate::flip::flip(&host.disk, &mut self.rng);
+        let flipped = host.flipped.clone();
+        self.schedule(1_000_000, Event::Restart(victim));
+        self.trace.say(self.now_us, || format!("node {victim}: a bit is flipped in {flipped:?}"));
+        flipped.is_some()
+    }
+
+    pub(super) fn make_room(&mut self, id: NodeId) {
+        if let Some(host) = self.hosts.get(&id) {
+            host.disk.inject(|faults| {
+                (faults.free_bytes, faults.write_full_after_bytes) = (None, None);
+            });
+        }
+    }
+
+    pub(super) fn heal(&mut self) {
+        self.network.heal();
+        self.doomed_voter = None;
+        self.network.weather = Weather::FINE;
+    }
+
+    /// Faults are over: everybody comes back.
+    pub(super) fn calm(&mut self) {
+        self.heal();
+        self.queue.retain(|_, event| !matches!(**event, Event::Trouble));
+        let ids: Vec<NodeId> = self.hosts.keys().copied().collect();
+        for id in ids {
+            if let Some(host) = self.hosts.get_mut(&id) {
+                (host.paused_until_us, host.slow_until_us) = (0, 0);
+                host.disk.inject(|faults| *faults = SimFaults::default());
+            }
+            self.start(id);
+            self.wake(id);
+        }
+        for client in &mut self.clients {
+            client.paused_until_us = 0;
+            client.done = 0;
+        }
+        for client in 0..CLIENTS {
+            self.wake_client(client);
+        }
+    }
+}
