@@ -4,7 +4,9 @@ use crate::failure::Failure;
 use axum::body::{self, Body};
 use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
-use holdfast_core::{Label, LockName, Note, RequestKey, Secret, SessionId, SessionRef, Token};
+use holdfast_core::{
+    Label, LockName, Mode, Note, RequestKey, Secret, SessionId, SessionRef, Token,
+};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::num::NonZeroU64;
@@ -57,6 +59,27 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
                 "percent-encode names, as in ?name=seat%2F12A",
             )
         })
+    }
+}
+
+/// How a lock is held.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ModeField {
+    Exclusive,
+    Shared,
+    Permit,
+}
+
+/// The mode that a token was granted in, for a fence.
+pub(crate) fn fenced_mode(mode: Option<ModeField>) -> Result<Mode, Failure> {
+    match mode {
+        None | Some(ModeField::Exclusive) => Ok(Mode::Exclusive),
+        Some(ModeField::Shared) => Ok(Mode::Shared),
+        Some(ModeField::Permit) => Err(Failure::bad(
+            "permits can't be fenced: several of them are held at once",
+            "use a lock with one holder at a time",
+        )),
     }
 }
 

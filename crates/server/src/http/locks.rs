@@ -1,6 +1,6 @@
 //! Taking locks, keeping them and letting go.
 
-use super::body::{self, Sent, SessionField};
+use super::body::{self, ModeField, Sent, SessionField};
 use super::show;
 use crate::api::Api;
 use crate::engine::{Answered, Trouble, Turn};
@@ -37,14 +37,6 @@ pub(crate) struct Grab {
     /// Tokens that the asker keeps while it waits.
     #[serde(default)]
     holding: Vec<u64>,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ModeField {
-    Exclusive,
-    Shared,
-    Permit,
 }
 
 impl Grab {

@@ -5,9 +5,12 @@ mod body;
 mod failure;
 mod locks;
 mod members;
+mod operator;
+mod register;
 mod sessions;
 mod show;
 mod views;
+mod watch;
 
 use crate::api::Api;
 use crate::grpc;
@@ -37,6 +40,9 @@ fn router(api: Api) -> Router {
     Router::new()
         .route("/v1/grab_lock", post(locks::grab))
         .route("/v1/release_lock", post(locks::release))
+        .route("/v1/do_external_operation", post(register::put))
+        .route("/v1/raise", post(register::raise))
+        .route("/v1/register", get(register::get))
         .route("/v1/renew", post(locks::renew))
         .route("/v1/cancel", post(locks::cancel))
         .route("/v1/note", post(locks::note))
@@ -47,6 +53,12 @@ fn router(api: Api) -> Router {
         .route("/v1/sessions/close", post(sessions::close))
         .route("/v1/lock", get(views::lock))
         .route("/v1/locks", get(views::locks))
+        .route("/v1/why", get(operator::why))
+        .route("/v1/history", get(operator::history))
+        .route("/v1/watch", get(watch::watch))
+        .route("/v1/sessions", get(operator::sessions))
+        .route("/v1/revoke", post(operator::revoke))
+        .route("/v1/force", post(operator::force))
         .route("/v1/status", get(members::status))
         .route("/v1/members", get(members::list))
         .route("/v1/members/add", post(members::add))

@@ -1,0 +1,220 @@
+//! What is done to other people's locks, and what is asked about them.
+
+use super::body::{self, Asked, Sent};
+use super::show;
+use crate::api::Api;
+use crate::failure::Failure;
+use axum::Json;
+use axum::extract::State;
+use holdfast_core::{Answer, Command, Event, Label, Reason, Revoke, Token, What, WhyLink};
+use holdfast_node::Node;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Events and sessions on a page.
+const EVENTS_MAX: usize = 1_000;
+const SESSIONS_MAX: usize = 1_000;
+
+/// Tokens shown of one session.
+const TICKETS_SHOWN: usize = 100;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RevokeField {
+    name: String,
+    fencing_token: Option<u64>,
+    by: String,
+    reason: String,
+    within_ms: u64,
+    #[serde(default)]
+    force: bool,
+}
+
+/// Asks the holders to let go by a deadline.
+pub(crate) async fn revoke(
+    State(api): State<Api>,
+    Sent(sent): Sent<RevokeField>,
+) -> Result<Json<Value>, Failure> {
+    let (by, reason) = who(&sent.by, &sent.reason)?;
+    let command = Command::Revoke(Revoke {
+        name: body::name(&sent.name)?,
+        token: sent.fencing_token.map(Token),
+        by,
+        reason,
+        within_ms: sent.within_ms,
+        force: sent.force,
+    });
+    match api.ask(None, command).await?.answer? {
+        Answer::RevocationAsked(asked) => Ok(Json(json!({ "asked": asked }))),
+        other => Err(Failure::conflict("other_request", format!("{other:?}"), "try again")),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ForceField {
+    name: String,
+    fencing_token: Option<u64>,
+    by: String,
+    reason: String,
+}
+
+/// Ends the holders without their consent.
+pub(crate) async fn force(
+    State(api): State<Api>,
+    Sent(sent): Sent<ForceField>,
+) -> Result<Json<Value>, Failure> {
+    let (by, reason) = who(&sent.by, &sent.reason)?;
+    let token = sent.fencing_token.map(Token);
+    let command = Command::Force { name: body::name(&sent.name)?, token, by, reason };
+    match api.ask(None, command).await?.answer? {
+        Answer::Forced(ended) => Ok(Json(json!({ "ended": ended }))),
+        other => Err(Failure::conflict("other_request", format!("{other:?}"), "try again")),
+    }
+}
+
+fn who(by: &str, reason: &str) -> Result<(Label, Reason), Failure> {
+    let by = Label::parse(by)
+        .map_err(|error| Failure::bad(error.to_string(), "say who asks, in few words"))?;
+    let reason = Reason::parse(reason)
+        .map_err(|error| Failure::bad(error.to_string(), "say why, in few words"))?;
+    Ok((by, reason))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Name {
+    name: String,
+    #[serde(default)]
+    stale: bool,
+}
+
+/// Who waits for whom.
+pub(crate) async fn why(
+    State(api): State<Api>,
+    Asked(asked): Asked<Name>,
+) -> Result<Json<Value>, Failure> {
+    let name = body::name(&asked.name)?;
+    let why = api.look(asked.stale, move |node: &Node| node.state().why(&name)).await?;
+    let text = |label: &Option<Label>| label.as_ref().map(|label| show::text(label.as_bytes()));
+    let links: Vec<Value> = why
+        .links
+        .iter()
+        .map(|link| match link {
+            WhyLink::Behind { waiter, label, name, front, front_label, permit } => json!({
+                "link": "behind",
+                "waiter": waiter.0,
+                "label": text(label),
+                "name": show::text(name.as_bytes()),
+                "front": front.0,
+                "front_label": text(front_label),
+                "permit": permit,
+            }),
+            WhyLink::Kept { token, label, waiter, declared } => json!({
+                "link": "kept",
+                "token": token.0,
+                "label": text(label),
+                "waiter": waiter.0,
+                "declared": declared,
+            }),
+        })
+        .collect();
+    let circles: Vec<Value> = why
+        .circles
+        .iter()
+        .map(|circle| {
+            let tokens: Vec<u64> = circle.tokens.iter().map(|token| token.0).collect();
+            json!({ "tokens": tokens, "declared": circle.declared })
+        })
+        .collect();
+    Ok(Json(json!({ "name": asked.name, "links": links, "circles": circles, "cut": why.cut })))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HistoryField {
+    name: String,
+    limit: Option<usize>,
+    #[serde(default)]
+    stale: bool,
+}
+
+/// What happened to a lock, the newest first, as far as it is remembered.
+pub(crate) async fn history(
+    State(api): State<Api>,
+    Asked(asked): Asked<HistoryField>,
+) -> Result<Json<Value>, Failure> {
+    let name = body::name(&asked.name)?;
+    let limit = asked.limit.unwrap_or(100).clamp(1, EVENTS_MAX);
+    let look = move |node: &Node| -> Vec<Value> {
+        node.state().history(&name).take(limit).map(event).collect()
+    };
+    let events = api.look(asked.stale, look).await?;
+    Ok(Json(json!({ "name": asked.name, "events": events })))
+}
+
+fn event(event: &Event) -> Value {
+    let text = |label: &Label| show::text(label.as_bytes());
+    let (what, more) = match &event.what {
+        What::Granted => ("granted".to_owned(), Value::Null),
+        What::Ended(how) => (how.to_string(), Value::Null),
+        What::Broken(forced) => {
+            let reason = show::text(forced.reason.as_bytes());
+            ("forced".to_owned(), json!({ "by": text(&forced.by), "reason": reason }))
+        }
+        What::RevocationAsked { by, reason } => {
+            let reason = show::text(reason.as_bytes());
+            ("revocation asked".to_owned(), json!({ "by": text(by), "reason": reason }))
+        }
+        What::Downgraded => ("downgraded".to_owned(), Value::Null),
+        What::Recovered { death } => ("recovered".to_owned(), json!({ "from": death.0 })),
+        What::Restored => ("restored".to_owned(), Value::Null),
+    };
+    json!({
+        "number": event.number,
+        "at_ms": event.at_ms,
+        "wall_ms": event.wall_ms,
+        "token": event.token.0,
+        "label": event.label.as_ref().map(text),
+        "what": what,
+        "more": more,
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SessionsField {
+    after: Option<u64>,
+    limit: Option<usize>,
+    #[serde(default)]
+    stale: bool,
+}
+
+/// Who is connected, or was a moment ago.
+pub(crate) async fn sessions(
+    State(api): State<Api>,
+    Asked(asked): Asked<SessionsField>,
+) -> Result<Json<Value>, Failure> {
+    let after = asked.after.and_then(std::num::NonZeroU64::new).map(holdfast_core::SessionId);
+    let limit = asked.limit.unwrap_or(100).clamp(1, SESSIONS_MAX);
+    let look = move |node: &Node| {
+        let sessions = node.state().sessions(after, limit, TICKETS_SHOWN);
+        let full = sessions.len() == limit;
+        let next_after = sessions.last().filter(|_| full).map(|session| session.id.0);
+        let shown: Vec<Value> = sessions
+            .iter()
+            .map(|session| {
+                json!({
+                    "id": session.id.0,
+                    "label": session.label.as_ref().map(|label| show::text(label.as_bytes())),
+                    "kind": format!("{:?}", session.kind).to_lowercase(),
+                    "ttl_ms": session.ttl_ms,
+                    "open_for_ms": node.state().now_ms().saturating_sub(session.opened_ms),
+                    "tickets": session.tickets.iter().map(|token| token.0).collect::<Vec<_>>(),
+                })
+            })
+            .collect();
+        json!({ "sessions": shown, "next_after": next_after })
+    };
+    Ok(Json(api.look(asked.stale, look).await?))
+}

@@ -1,0 +1,136 @@
+//! What happens to locks, as it happens: server-sent events.
+
+use super::body::{self, Asked};
+use super::show;
+use crate::api::Api;
+use crate::engine::Watch;
+use crate::failure::Failure;
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use holdfast_core::{Effect, Scope};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio_stream::Stream;
+
+/// Events that wait for a slow watcher; beyond it the stream ends, and the watcher looks anew.
+const EVENTS_MAX: usize = 4_096;
+
+/// A quiet stream says something so often, so that a dead connection is noticed.
+const ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct What {
+    name: Option<String>,
+    prefix: Option<String>,
+}
+
+pub(crate) async fn watch(
+    State(api): State<Api>,
+    Asked(asked): Asked<What>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
+    let scope = match (asked.name, asked.prefix) {
+        (Some(name), None) => Scope::Name(body::name(&name)?),
+        (None, Some(prefix)) if !prefix.is_empty() => Scope::Prefix(Some(body::name(&prefix)?)),
+        (None, _) => Scope::Prefix(None),
+        (Some(_), Some(_)) => {
+            return Err(Failure::bad("give name or prefix", "one of the two, not both"));
+        }
+    };
+    let watch = api.handle.watch(scope, EVENTS_MAX).await?;
+    let events = Watching { watch, begun: false };
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE_EVERY)))
+}
+
+struct Watching {
+    watch: Watch,
+    begun: bool,
+}
+
+impl Stream for Watching {
+    type Item = Result<Event, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let (kind, data) = if self.begun {
+            match self.watch.poll_next(context) {
+                Poll::Ready(Some((effect, now_ms))) => told(&effect, now_ms),
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            }
+        } else {
+            // Whoever hears this misses nothing from now on.
+            self.begun = true;
+            ("watching", json!({}))
+        };
+        Poll::Ready(Some(Ok(Event::default().event(kind).data(data.to_string()))))
+    }
+}
+
+/// An event for everybody: no secrets.
+fn told(effect: &Effect, now_ms: u64) -> (&'static str, Value) {
+    let names: Vec<String> =
+        effect.names().iter().map(|name| show::text(name.as_bytes())).collect();
+    match effect {
+        Effect::Granted(grant) => {
+            let mut shown = show::grant(grant);
+            if let Some(fields) = shown.as_object_mut() {
+                fields.remove("secret");
+                let label = grant.label.as_ref().map(|label| show::text(label.as_bytes()));
+                fields.insert("label".to_owned(), label.into());
+            }
+            ("granted", shown)
+        }
+        Effect::Ended(ended) => (
+            "ended",
+            json!({
+                "names": names,
+                "fencing_token": ended.token.0,
+                "how": ended.how.to_string(),
+                "held": ended.held,
+                "label": ended.label.as_ref().map(|label| show::text(label.as_bytes())),
+                "note": ended.note.as_ref().map(|note| show::text(note.as_bytes())),
+            }),
+        ),
+        Effect::Delayed { until_ms, after, .. } => (
+            "delayed",
+            json!({
+                "names": names,
+                "for_ms": until_ms.saturating_sub(now_ms),
+                "after": show::ending(after),
+            }),
+        ),
+        Effect::RevocationAsked { token, by, reason, until_ms, force, .. } => (
+            "revocation_asked",
+            json!({
+                "names": names,
+                "fencing_token": token.0,
+                "by": show::text(by.as_bytes()),
+                "reason": show::text(reason.as_bytes()),
+                "within_ms": until_ms.saturating_sub(now_ms),
+                "force": force,
+            }),
+        ),
+        Effect::Noted { token, note, .. } => (
+            "noted",
+            json!({
+                "names": names,
+                "fencing_token": token.0,
+                "note": note.as_ref().map(|note| show::text(note.as_bytes())),
+            }),
+        ),
+        Effect::Downgraded { token, .. } => {
+            ("downgraded", json!({ "names": names, "fencing_token": token.0 }))
+        }
+        Effect::Recovered { token, death, .. } => (
+            "recovered",
+            json!({ "names": names, "fencing_token": token.0, "from": show::ending(death) }),
+        ),
+        Effect::SessionEnded { session, how } => {
+            ("session_ended", json!({ "session": session.0, "how": how.to_string() }))
+        }
+    }
+}
