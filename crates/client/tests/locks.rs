@@ -1,0 +1,219 @@
+//! The client against a real server, in this process.
+#![allow(clippy::unwrap_used, reason = "a test stops where it can't go on")]
+
+use holdfast_client::{Client, Error, Health, How};
+use holdfast_server::{Config, First, PEER_PORT_ABOVE, Server};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+/// Nothing here takes so long unless it is broken.
+const LONG: Duration = Duration::from_secs(30);
+
+/// A server of one node.
+struct Node {
+    url: String,
+    stop: Option<oneshot::Sender<()>>,
+    runs: Option<JoinHandle<Result<(), String>>>,
+    _folder: TempDir,
+}
+
+impl Node {
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for _ in 0..20 {
+            let port = free_port();
+            let config = Config {
+                data_dir: folder.path().join("node"),
+                listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                advertise: None,
+                port,
+                key: None,
+                first: First::Alone,
+                password: None,
+            };
+            // Somebody else may have taken the port meanwhile.
+            let Ok(server) = Server::start(&config).await else { continue };
+            let (stop, stopped) = oneshot::channel();
+            let runs = tokio::spawn(server.run(async move {
+                let _ = stopped.await;
+            }));
+            let url = format!("http://127.0.0.1:{port}");
+            return Self { url, stop: Some(stop), runs: Some(runs), _folder: folder };
+        }
+        panic!("no free port was found");
+    }
+
+    async fn client(&self) -> Client {
+        Client::connect([&self.url]).await.unwrap()
+    }
+
+    async fn end(mut self) {
+        let _ = self.stop.take().unwrap().send(());
+        timeout(LONG, self.runs.take().unwrap()).await.unwrap().unwrap().unwrap();
+    }
+}
+
+/// A port whose neighbour for peers is free as well.
+fn free_port() -> u16 {
+    loop {
+        let http = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = http.local_addr().unwrap().port();
+        let peers = port.checked_add(PEER_PORT_ABOVE);
+        if peers.is_some_and(|peers| TcpListener::bind(("127.0.0.1", peers)).is_ok()) {
+            return port;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lock_is_taken_and_given_back_and_tokens_rise() {
+    let node = Node::start().await;
+    let client = node.client().await;
+    let first = client.lock("seat").acquire().await.unwrap();
+    assert_eq!(first.health(), Health::Good);
+    assert!(first.ending().is_none());
+    let token = first.token();
+    first.release().await.unwrap();
+    let second = client.lock("seat").acquire().await.unwrap();
+    assert!(second.token() > token);
+    second.release().await.unwrap();
+    client.close().await;
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_try_is_refused_and_a_wait_is_served_in_order() {
+    let node = Node::start().await;
+    let (ana, bo, cy) = (node.client().await, node.client().await, node.client().await);
+    let held = ana.lock("seat").acquire().await.unwrap();
+    assert!(matches!(bo.lock("seat").no_wait().acquire().await, Err(Error::NotAcquired(_))));
+    let brief = bo.lock("seat").wait(Duration::from_millis(50)).acquire().await;
+    assert!(matches!(brief, Err(Error::NotAcquired(_))), "{brief:?}");
+
+    let bo_waits = tokio::spawn(async move { bo.lock("seat").acquire().await.unwrap() });
+    let waiting = |client: Client| async move {
+        // A third try tells nothing new: the line is what counts.
+        sleep(Duration::from_millis(200)).await;
+        tokio::spawn(async move { client.lock("seat").acquire().await.unwrap() })
+    };
+    let cy_waits = waiting(cy).await;
+    sleep(Duration::from_millis(200)).await;
+    held.release().await.unwrap();
+    let bo_holds = timeout(LONG, bo_waits).await.unwrap().unwrap();
+    assert!(!cy_waits.is_finished());
+    let token = bo_holds.token();
+    bo_holds.release().await.unwrap();
+    let cy_holds = timeout(LONG, cy_waits).await.unwrap().unwrap();
+    assert!(cy_holds.token() > token);
+    assert_eq!(cy_holds.ending().map(|ending| ending.how), Some(How::Released));
+    drop(cy_holds);
+    node.end().await;
+}
+
+#[tokio::test]
+async fn the_next_holder_hears_how_the_last_one_ended_and_what_it_noted() {
+    let node = Node::start().await;
+    let ana = node.client().await;
+    let guard = ana.lock("seat").note("half paid").label("ana").acquire().await.unwrap();
+    // The session ends while the lock is held: that is a death.
+    std::mem::forget(guard);
+    ana.close().await;
+    let bo = node.client().await;
+    let guard = timeout(LONG, bo.lock("seat").acquire()).await.unwrap().unwrap();
+    let ending = guard.ending().unwrap();
+    assert_eq!(ending.how, How::Closed);
+    assert_eq!(ending.label.as_deref(), Some(b"ana".as_slice()));
+    assert_eq!(ending.note.as_deref(), Some(b"half paid".as_slice()));
+    assert!(guard.needs_recovery());
+    guard.recovered().await.unwrap();
+    guard.release().await.unwrap();
+    node.end().await;
+}
+
+#[tokio::test]
+async fn dropping_a_guard_lets_go_and_dropping_a_wait_leaves_the_line() {
+    let node = Node::start().await;
+    let (ana, bo, cy) = (node.client().await, node.client().await, node.client().await);
+    let held = ana.lock("seat").acquire().await.unwrap();
+    let waited = timeout(Duration::from_millis(300), bo.lock("seat").acquire()).await;
+    assert!(waited.is_err());
+    drop(held);
+    // Bo gave up: if its ticket still stood in line, it would be served and held for ever.
+    let guard = timeout(LONG, cy.lock("seat").acquire()).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_lease_of_its_own_is_renewed_in_the_background() {
+    let node = Node::start().await;
+    let client = node.client().await;
+    let ttl = Duration::from_millis(600);
+    let guard = client.lock("seat").ttl(ttl).acquire().await.unwrap();
+    sleep(ttl * 3).await;
+    assert!(!matches!(guard.health(), Health::Lost(_)), "{:?}", guard.health());
+    let other = node.client().await;
+    assert!(other.lock("seat").no_wait().acquire().await.is_err());
+    guard.release().await.unwrap();
+    node.end().await;
+}
+
+#[tokio::test]
+async fn readers_share_and_permits_are_counted() {
+    let node = Node::start().await;
+    let (ana, bo) = (node.client().await, node.client().await);
+    let first = ana.lock("page").shared().acquire().await.unwrap();
+    let second = bo.lock("page").shared().no_wait().acquire().await.unwrap();
+    assert!(bo.lock("page").no_wait().acquire().await.is_err());
+    drop((first, second));
+
+    let one = ana.lock("pool").permit_of(2).acquire().await.unwrap();
+    let two = bo.lock("pool").permit_of(2).no_wait().acquire().await.unwrap();
+    assert!(ana.lock("pool").permit_of(2).no_wait().acquire().await.is_err());
+    drop((one, two));
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_declared_deadlock_is_refused() {
+    let node = Node::start().await;
+    let (ana, bo) = (node.client().await, node.client().await);
+    let left = ana.lock("left").acquire().await.unwrap();
+    let right = bo.lock("right").acquire().await.unwrap();
+    let waiting = tokio::spawn(async move {
+        let got = ana.lock("right").holding(&left).acquire().await;
+        (got, left)
+    });
+    sleep(Duration::from_millis(200)).await;
+    let refused = bo.lock("left").holding(&right).acquire().await;
+    let code = match refused {
+        Err(Error::Refused { code, .. }) => code,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(code, "would_deadlock");
+    right.release().await.unwrap();
+    let (got, left) = timeout(LONG, waiting).await.unwrap().unwrap();
+    drop((got.unwrap(), left));
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_guard_is_told_that_it_is_lost_before_the_next_one_is_served() {
+    let node = Node::start().await;
+    let ttl = Duration::from_secs(1);
+    let ana = Client::builder().session_ttl(ttl).connect([&node.url]).await.unwrap();
+    let guard = ana.lock("seat").acquire().await.unwrap();
+    let lost = tokio::spawn(async move {
+        let how = guard.lost().await;
+        (how, guard)
+    });
+    node.end().await;
+    // Nobody confirms the session any more: its own clock says when to stop.
+    let (how, guard) = timeout(LONG, lost).await.unwrap().unwrap();
+    assert_eq!(how, How::Expired);
+    assert_eq!(guard.health(), Health::Lost(How::Expired));
+}
