@@ -10,6 +10,7 @@ mod five_nodes;
 mod graceful;
 mod leader_kills;
 mod members;
+mod operations;
 mod stopped_leader;
 mod strangers;
 mod sync_error;
