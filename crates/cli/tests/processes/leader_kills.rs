@@ -1,6 +1,6 @@
 //! The leader of three is killed under load, again and again.
 
-use crate::support::{Dev, Http, Load, eventually};
+use crate::support::{Dev, Http, Load, eventually, measured};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -38,18 +38,18 @@ fn no_grant_is_lost_and_no_token_given_twice() {
         });
         load.goes_on(50);
         let gap = load.longest_gap(killed);
-        eprintln!("kill {kill}: node {leader}, {} ms without a lock", gap.as_millis());
+        measured(&format!("kill {kill}: node {leader}, {} ms without a lock", gap.as_millis()));
         gaps.push(gap.as_millis());
         all_ready();
     }
     gaps.sort_unstable();
     let taken = load.finish(&http);
-    eprintln!(
-        "{taken} locks taken, {} leaders killed, gaps in ms: median {}, longest {}",
+    measured(&format!(
+        "{taken} locks taken, {} leaders killed, ms without a lock: median {}, longest {}",
         gaps.len(),
         gaps[gaps.len() / 2],
         gaps[gaps.len() - 1]
-    );
+    ));
     assert!(dev.stop(), "holdfast dev did not end in order");
 }
 

@@ -15,6 +15,7 @@ pub(crate) use load::Load;
 pub(crate) use node::Node;
 pub(crate) use ports::Ports;
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 /// The program under test.
@@ -22,6 +23,13 @@ pub(crate) const HOLDFAST: &str = env!("CARGO_BIN_EXE_holdfast");
 
 /// How long anything may take. Far more than it does take: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Shows a figure, also of a test that passes: what goes to standard error directly is not held
+/// back. `./test` passes on lines of this form.
+pub(crate) fn measured(what: &str) {
+    // A figure that can't be shown is no reason to fail.
+    let _ = writeln!(std::io::stderr(), "measured: {what}");
+}
 
 /// Asks again and again until there is an answer; the test fails if there never is.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
