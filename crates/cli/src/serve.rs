@@ -77,7 +77,13 @@ impl Address {
     pub(crate) fn words(&self) -> String {
         let mut words = String::new();
         if !self.listen.is_loopback() {
-            words += &format!(" --listen {} --insecure", self.listen);
+            words += &format!(" --listen {}", self.listen);
+        }
+        if let Some(file) = &self.password_file {
+            words += &format!(" --password-file {}", file.display());
+        }
+        if self.insecure {
+            words += " --insecure";
         }
         if let Some(host) = &self.advertise {
             words += &format!(" --advertise {host}");

@@ -240,7 +240,7 @@ impl Place {
              This node must not vote under its old id again: it may have forgotten what it \
              promised.\n\
              - If other nodes of the cluster run, let it come back as a new member (with the same \
-             --listen, --advertise and --port as `serve`):\n    \
+             --listen, --advertise, --port and --password-file as `serve`):\n    \
              holdfast rejoin --data-dir {folder}{key} --join PEER-ADDRESS\n\
              - If it was the only node, restore a backup into another folder:\n    \
              holdfast restore --from BACKUP --data-dir NEW-FOLDER\n  \
