@@ -61,14 +61,16 @@ impl Http {
 
     /// The same, for a change.
     pub(crate) fn post_ok(&self, port: u16, path: &str, body: &Value) -> Value {
-        let mut last = String::new();
+        let mut last = Value::Null;
         eventually(&format!("{path} {body} at port {port} is done"), || {
-            match self.post(port, path, body) {
-                Ok(reply) if reply.status == 200 => return Some(reply.body),
-                Ok(reply) if reply.body.to_string() != last => last = reply.body.to_string(),
-                _ => return None,
+            let reply = self.post(port, path, body).ok()?;
+            if reply.status == 200 {
+                return Some(reply.body);
             }
-            eprintln!("{path} {body}: {last}");
+            if reply.body != last {
+                eprintln!("{path} {body}: {}", reply.body);
+                last = reply.body;
+            }
             None
         })
     }
