@@ -4,7 +4,7 @@ use crate::serve::{Address, runtime};
 use clap::Args;
 use holdfast_node::NodeId;
 use holdfast_server::{ClusterKey, First, Source, restore};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[allow(clippy::print_stdout, reason = "the key is what was asked for")]
@@ -59,7 +59,7 @@ impl Restore {
             restored.still_held,
             restored.counter
         );
-        eprintln!("start it with: holdfast serve --data-dir {}", self.data_dir.display());
+        eprintln!("{}", start_with(&self.data_dir, None, &self.address));
         Ok(())
     }
 }
@@ -91,7 +91,7 @@ pub(crate) struct Rejoin {
 impl Rejoin {
     pub(crate) fn run(self) -> Result<(), String> {
         let mut config = self.address.config(self.data_dir.clone(), First::Alone)?;
-        config.key = self.cluster_key;
+        config.key.clone_from(&self.cluster_key);
         let place = config.place()?;
         let replaces = self.replaces.map(NodeId);
         let done = runtime()?.block_on(place.rejoin(&self.join, replaces))?;
@@ -101,7 +101,13 @@ impl Rejoin {
             done.node,
             done.aside.display()
         );
-        eprintln!("start it with: holdfast serve --data-dir {}", self.data_dir.display());
+        eprintln!("{}", start_with(&self.data_dir, self.cluster_key.as_deref(), &self.address));
         Ok(())
     }
+}
+
+/// The command that goes on where this one ends, as it is to be typed.
+fn start_with(folder: &Path, key: Option<&Path>, address: &Address) -> String {
+    let key = key.map_or_else(String::new, |key| format!(" --cluster-key {}", key.display()));
+    format!("start it with: holdfast serve --data-dir {}{key}{}", folder.display(), address.words())
 }

@@ -49,6 +49,9 @@ pub(crate) struct Serve {
     stop_with_stdin: bool,
 }
 
+/// The port for HTTP, if none is said.
+const PORT: u16 = 7400;
+
 /// Where a node listens and is reached.
 #[derive(Debug, Args)]
 pub(crate) struct Address {
@@ -59,7 +62,7 @@ pub(crate) struct Address {
     #[arg(long, value_name = "HOST")]
     advertise: Option<String>,
     /// The port for HTTP; peers use the tenth above it
-    #[arg(long, value_name = "BASE", default_value_t = 7400)]
+    #[arg(long, value_name = "BASE", default_value_t = PORT)]
     port: u16,
     /// A file whose first line is the password that every door asks for
     #[arg(long, value_name = "FILE")]
@@ -70,6 +73,27 @@ pub(crate) struct Address {
 }
 
 impl Address {
+    /// As it is to be typed again; what is as by default is left out.
+    pub(crate) fn words(&self) -> String {
+        let mut words = String::new();
+        if !self.listen.is_loopback() {
+            words += &format!(" --listen {}", self.listen);
+        }
+        if let Some(file) = &self.password_file {
+            words += &format!(" --password-file {}", file.display());
+        }
+        if self.insecure {
+            words += " --insecure";
+        }
+        if let Some(host) = &self.advertise {
+            words += &format!(" --advertise {host}");
+        }
+        if self.port != PORT {
+            words += &format!(" --port {}", self.port);
+        }
+        words
+    }
+
     pub(crate) fn config(&self, data_dir: PathBuf, first: First) -> Result<Config, String> {
         let password = self.password_file.as_deref().map(Password::read).transpose()?;
         if !self.listen.is_loopback() && !self.insecure && password.is_none() {

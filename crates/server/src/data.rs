@@ -103,6 +103,7 @@ impl Place {
     }
 
     async fn begin(&self, disk: RealDisk) -> Result<Opened, String> {
+        self.must_be_new()?;
         let text = |error: WriteError| error.to_string();
         let (key, node) = match &self.first {
             First::Alone => {
@@ -120,13 +121,28 @@ impl Place {
             }
             First::Join { addresses } => {
                 let key = ClusterKey::read(&self.key_path())?;
-                let node = self.join(&disk, &key, addresses, None).await?;
+                let node = self.ask_to_join(&key, addresses).await?;
+                Joining { replaces: None }.store(&disk)?;
                 (key, node)
             }
         };
         let (files, boot) = self.open_files(&disk, false).map_err(|fault| fault.to_string())?;
         Identity { cluster: key.cluster, node: node.0 }.store(&disk).map_err(text)?;
         Ok(Opened { disk, key, node, files, boot })
+    }
+
+    /// A rejoin that was interrupted leaves a folder without an identity. What it was must not
+    /// begin anew under the id or the key that it had; joining gives it another id.
+    fn must_be_new(&self) -> Result<(), String> {
+        let aside = self.folder.join(format!("{SET_ASIDE}-1"));
+        if matches!(self.first, First::Join { .. }) || !aside.exists() {
+            return Ok(());
+        }
+        Err(format!(
+            "the node of this folder was damaged, its files are in {}, and it has not rejoined: \
+             say `holdfast rejoin` again, with --replaces and its old id",
+            aside.display()
+        ))
     }
 
     /// The key that is there, or a new one.
@@ -150,17 +166,9 @@ impl Place {
     }
 
     /// Becomes a member without a vote; [`Joining`] says what is left to do.
-    async fn join(
-        &self,
-        disk: &RealDisk,
-        key: &ClusterKey,
-        addresses: &[String],
-        replaces: Option<NodeId>,
-    ) -> Result<NodeId, String> {
+    async fn ask_to_join(&self, key: &ClusterKey, addresses: &[String]) -> Result<NodeId, String> {
         let question = Question::Add { address: self.contact.peer.clone() };
-        let node = join(addresses, key, self.contact.clone(), question).await?;
-        Joining { replaces }.store(disk)?;
-        Ok(node)
+        join(addresses, key, self.contact.clone(), question).await
     }
 
     /// Makes an empty folder the only node of a new cluster that begins with what was loaded.
@@ -192,11 +200,14 @@ impl Place {
         // The identity may be what is damaged.
         let old = Identity::load(&disk).ok().flatten().map(|identity| NodeId(identity.node));
         let replaces = replaces.or(old).ok_or(
-            "the folder does not say which node it was: name the old id, so that it can be removed",
+            "the folder does not say which node it was: say --replaces ID, so that it can be \
+             removed",
         )?;
         let key = ClusterKey::read(&self.key_path())?;
+        // First, because it may fail: then the folder is as it was.
+        let node = self.ask_to_join(&key, addresses).await?;
         let aside = self.set_aside()?;
-        let node = self.join(&disk, &key, addresses, Some(replaces)).await?;
+        Joining { replaces: Some(replaces) }.store(&disk)?;
         self.open_files(&disk, false).map_err(|fault| fault.to_string())?;
         Identity { cluster: key.cluster, node: node.0 }
             .store(&disk)
@@ -222,12 +233,15 @@ impl Place {
             return fault.to_string();
         }
         let folder = self.folder.display();
+        let key = self.key.as_ref();
+        let key = key.map_or_else(String::new, |key| format!(" --cluster-key {}", key.display()));
         format!(
             "{fault}\n\
              This node must not vote under its old id again: it may have forgotten what it \
              promised.\n\
-             - If other nodes of the cluster run, let it come back as a new member:\n    \
-             holdfast rejoin --data-dir {folder} --join PEER-ADDRESS\n\
+             - If other nodes of the cluster run, let it come back as a new member (with the same \
+             --listen, --advertise, --port and --password-file as `serve`):\n    \
+             holdfast rejoin --data-dir {folder}{key} --join PEER-ADDRESS\n\
              - If it was the only node, restore a backup into another folder:\n    \
              holdfast restore --from BACKUP --data-dir NEW-FOLDER\n  \
              or accept that what can't be read is lost (tokens go on above all earlier ones):\n    \

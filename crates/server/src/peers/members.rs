@@ -108,10 +108,7 @@ impl Membership {
                 Change::AddLearner { node: about, address: address.clone() }
             }
             Question::Promote(_) => {
-                if let Some(lag) = self.lag_of(about).await?.filter(|lag| *lag > LAG_MAX) {
-                    let why = format!(
-                        "node {about} still lacks {lag} entries: wait until it has caught up"
-                    );
+                if let Some(why) = self.too_far_behind(about).await? {
                     return Ok(Word::Refused(why));
                 }
                 Change::Promote(about)
@@ -130,14 +127,24 @@ impl Membership {
         })
     }
 
-    /// How many entries a member lacks.
-    async fn lag_of(&self, member: NodeId) -> Result<Option<u64>, String> {
-        let lag = move |node: &Node| {
+    /// Why a learner must not vote yet: with its vote, the majority may need it.
+    async fn too_far_behind(&self, learner: NodeId) -> Result<Option<String>, String> {
+        let entries = move |node: &Node| {
             let progress = node.progress();
             let of = |id| progress.iter().find(|(who, _)| *who == id).map(|(_, index)| *index);
-            of(node.id()).zip(of(member)).map(|(last, has)| last.saturating_sub(has))
+            of(node.id()).zip(of(learner))
         };
-        self.handle.peek(lag).await.map_err(stopped)
+        Ok(match self.handle.peek(entries).await.map_err(stopped)? {
+            // A leader counts from 0 until it has heard of what a member has.
+            Some((_, 0)) => Some(format!("node {learner} has not been heard of: is it running?")),
+            Some((last, has)) if last.saturating_sub(has) > LAG_MAX => {
+                let lag = last - has;
+                Some(format!(
+                    "node {learner} still lacks {lag} entries: wait until it has caught up"
+                ))
+            }
+            _ => None,
+        })
     }
 
     async fn transfer(&self, to: NodeId) -> Result<Word, String> {

@@ -1,0 +1,252 @@
+//! A damaged node does not start, and says how to come back.
+
+use crate::support::{Cluster, HOLDFAST, Held, Node, eventually, new_key, tokens};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// Would fail if a node started with a log or a snapshot that is not what it was, if what its
+/// message says did not work, or if it came back under its old id.
+#[test]
+fn a_damaged_node_of_three_rejoins_as_a_new_member() {
+    let mut cluster = Cluster::start(3);
+    let port = cluster.nodes[0].port;
+    let held: Vec<Held> =
+        (0..5).map(|number| cluster.http.grab(port, &format!("seat-{number}"))).collect();
+
+    for (at, file, new_id) in [(2, "log-", 4), (1, "snapshot-", 5)] {
+        assert!(cluster.nodes[at].stop().success());
+        let old_id = at as u64 + 1;
+        let file = newest(&cluster.nodes[at].folder, file);
+        flip(&file, written(&file) / 2);
+        let said = must_not_start(&mut cluster.nodes[at]);
+        let name = file.file_name().and_then(|name| name.to_str()).expect("a name");
+        assert!(said.contains(name) && said.contains("damaged"), "{said}");
+
+        // As it says, with the address of a member.
+        let line = said.lines().find(|line| line.trim().starts_with("holdfast rejoin"));
+        let line = line
+            .expect("it says how to come back")
+            .replace("PEER-ADDRESS", &cluster.nodes[0].peer());
+        let mut words = line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>();
+        words.extend(["--port".to_owned(), cluster.nodes[at].port.to_string()]);
+        let rejoined = must_run(&words);
+        assert!(
+            rejoined.contains(&format!("node {old_id} comes back as node {new_id}")),
+            "{rejoined}"
+        );
+
+        cluster.nodes[at].start();
+        cluster.nodes[at].ready(&cluster.http);
+        assert_eq!(cluster.nodes[at].id(&cluster.http), new_id);
+        eventually("the new id votes and the old one is gone", || {
+            let voters = cluster.voters(port);
+            (voters.contains(&new_id) && !voters.contains(&old_id)).then_some(())
+        });
+        for held in &held {
+            let holders = cluster.http.holders(cluster.nodes[at].port, &held.name);
+            assert_eq!(holders, [held.token], "{} after the rejoin", held.name);
+        }
+    }
+    // Only the two that came back and one of the first are there: one of them is needed now.
+    cluster.nodes[0].kill();
+    let again = cluster.http.grab(cluster.nodes[1].port, "another");
+    assert!(again.token > held[4].token);
+}
+
+/// A cluster of one that holds a lock with a deadline and one with a session.
+struct Lonely {
+    cluster: Cluster,
+    early: Held,
+    session: Value,
+}
+
+impl Lonely {
+    fn start() -> Self {
+        let mut cluster = Cluster::empty();
+        let at = cluster.add_alone();
+        cluster.nodes[at].start();
+        cluster.all_ready();
+        let (http, port) = (&cluster.http, cluster.nodes[at].port);
+        let early = http.grab(port, "early");
+        let opened = http.post_ok(port, "/v1/sessions/open", &json!({ "ttl_ms": 86_400_000 }));
+        let session = opened["session"].clone();
+        let grab = json!({ "name": "by-session", "session": session });
+        http.post_ok(port, "/v1/grab_lock", &grab);
+        Self { cluster, early, session }
+    }
+
+    /// Damages what was written last, and lets the node say so.
+    fn damage(&mut self) -> String {
+        let node = &mut self.cluster.nodes[0];
+        let file = newest(&node.folder, "log-");
+        let before = written(&file);
+        self.cluster.http.grab(node.port, "late");
+        assert!(node.stop().success());
+        // In the middle of what was written after the early ones.
+        flip(&file, (before + written(&file)) / 2);
+        let said = must_not_start(node);
+        assert!(said.contains("holdfast restore --from BACKUP --data-dir NEW-FOLDER"), "{said}");
+        said
+    }
+
+    /// Restores into a new folder and starts it; its place in `nodes`.
+    fn restore(&mut self, from: &[&str]) -> usize {
+        let at = self.cluster.add_alone();
+        let node = &mut self.cluster.nodes[at];
+        let mut words = vec!["restore".to_owned()];
+        words.extend(from.iter().map(|word| (*word).to_owned()));
+        words.extend(["--data-dir".to_owned(), node.folder.display().to_string()]);
+        words.extend(["--port".to_owned(), node.port.to_string()]);
+        let said = must_run(&words);
+        assert!(said.contains("what was held needs recovery"), "{said}");
+        node.start();
+        node.ready(&self.cluster.http);
+        at
+    }
+
+    /// What must be true in a restored cluster; a token of it.
+    fn check(&self, at: usize) -> u64 {
+        let (http, port) = (&self.cluster.http, self.cluster.nodes[at].port);
+        let early = http.get_ok(port, "/v1/lock?name=early");
+        assert_eq!(tokens(&early["holders"]), [self.early.token], "{early}");
+        assert!(early["needs_recovery"].is_object(), "{early}");
+        let by_session = http.get_ok(port, "/v1/lock?name=by-session");
+        assert_eq!(by_session["holding"], 0, "its session has ended: {by_session}");
+        assert!(by_session["needs_recovery"].is_object(), "{by_session}");
+        let beat = json!({ "session": self.session });
+        let beat = http.post(port, "/v1/sessions/heartbeat", &beat).expect("an answer");
+        assert_eq!(beat.code(), "session_ended", "{}", beat.body);
+        let new = http.grab(port, "new");
+        assert!(new.token > self.early.token + (1 << 40), "tokens go on from {}", new.token);
+        new.token
+    }
+}
+
+/// Would fail if a restored cluster could draw a token of the old one, or of another restore.
+#[test]
+fn a_cluster_of_one_is_restored_from_a_backup() {
+    let mut lonely = Lonely::start();
+    let backup = lonely.cluster.path().join("holdfast.backup");
+    let bytes = lonely.cluster.http.download(lonely.cluster.nodes[0].port, "/v1/backup");
+    fs::write(&backup, bytes.expect("a backup")).expect("the backup can be written");
+    lonely.damage();
+
+    let from = backup.display().to_string();
+    let first = lonely.restore(&["--from", &from]);
+    let token = lonely.check(first);
+    let late = lonely.cluster.http.holders(lonely.cluster.nodes[first].port, "late");
+    assert!(late.is_empty(), "it was granted after the backup: {late:?}");
+    // Two restores within one second may draw the same numbers, as docs/guarantees.md says.
+    std::thread::sleep(Duration::from_millis(1_100));
+    let second = lonely.restore(&["--from", &from]);
+    assert_ne!(lonely.check(second), token);
+
+    // A backup that is damaged is refused, and begins nothing.
+    flip(&backup, written(&backup) / 2);
+    let folder = lonely.cluster.path().join("never");
+    let refused = run(&["restore", "--from", &from, "--data-dir", &folder.display().to_string()]);
+    assert!(!refused.status.success());
+    assert!(text(&refused).contains("damaged"), "{}", text(&refused));
+    assert!(!folder.join("identity").exists());
+}
+
+/// Would fail if what can still be read were thrown away, or if the loss were accepted silently.
+#[test]
+fn a_cluster_of_one_accepts_a_loss_explicitly() {
+    let mut lonely = Lonely::start();
+    let said = lonely.damage();
+    let damaged = lonely.cluster.nodes[0].folder.display().to_string();
+    assert!(said.contains(&format!("holdfast restore --accept-loss {damaged}")), "{said}");
+    let at = lonely.restore(&["--accept-loss", &damaged]);
+    lonely.check(at);
+    let late = lonely.cluster.http.holders(lonely.cluster.nodes[at].port, "late");
+    assert!(late.is_empty(), "what was damaged can't be known: {late:?}");
+}
+
+/// Would fail if a rejoin that did not work left a folder that begins anew, under the id and the
+/// key of a node that voted before.
+#[test]
+fn a_rejoin_that_fails_leaves_the_node_as_damaged_as_it_was() {
+    let mut cluster = Cluster::start(1);
+    let node = &mut cluster.nodes[0];
+    assert!(node.stop().success());
+    let file = newest(&node.folder, "log-");
+    flip(&file, written(&file) / 2);
+    let before = must_not_start(node);
+    let folder = node.folder.display().to_string();
+    let key = cluster.key.display().to_string();
+    let words = ["rejoin", "--data-dir", &folder, "--cluster-key", &key, "--join", "127.0.0.1:1"];
+    let refused = run(&words);
+    assert!(!refused.status.success());
+    assert!(text(&refused).contains("nobody answers at 127.0.0.1:1"), "{}", text(&refused));
+    assert_eq!(must_not_start(node), before);
+
+    // Interrupted after the old files were set aside.
+    fs::create_dir(node.folder.join("damaged-1")).expect("a folder can be made");
+    for name in ["identity", "log-", "snapshot-"] {
+        let file = newest(&node.folder, name);
+        let aside = node.folder.join("damaged-1").join(file.file_name().expect("a name"));
+        fs::rename(&file, aside).expect("a file can be moved");
+    }
+    let said = must_not_start(node);
+    assert!(said.contains("it has not rejoined"), "{said}");
+}
+
+/// Would fail if a node used the data of another cluster.
+#[test]
+fn the_key_and_the_folder_must_belong_together() {
+    let mut cluster = Cluster::start(1);
+    assert!(cluster.nodes[0].stop().success());
+    new_key(&cluster.key);
+    let said = must_not_start(&mut cluster.nodes[0]);
+    assert!(said.contains("use the key or the folder of the other"), "{said}");
+}
+
+/// Starts a node that must refuse; what it says.
+fn must_not_start(node: &mut Node) -> String {
+    node.start();
+    let status = node.ended();
+    let said = node.said();
+    assert!(!status.success(), "it started and ended in order: {said}");
+    assert!(!said.contains("serves at"), "{said}");
+    said
+}
+
+fn run<S: AsRef<str>>(words: &[S]) -> Output {
+    let words = words.iter().map(AsRef::as_ref);
+    Command::new(HOLDFAST).args(words).output().expect("holdfast runs")
+}
+
+fn must_run(words: &[String]) -> String {
+    let done = run(words);
+    assert!(done.status.success(), "{words:?}: {}", text(&done));
+    text(&done)
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn newest(folder: &Path, prefix: &str) -> PathBuf {
+    let files = fs::read_dir(folder).expect("the folder can be read");
+    let paths = files.filter_map(|file| Some(file.ok()?.path()));
+    let named = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
+    };
+    paths.filter(named).max().expect("there is such a file")
+}
+
+/// How much of a file is not zeros at its end.
+fn written(file: &Path) -> usize {
+    let bytes = fs::read(file).expect("the file can be read");
+    bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+fn flip(file: &Path, at: usize) {
+    let mut bytes = fs::read(file).expect("the file can be read");
+    bytes[at] ^= 0x10;
+    fs::write(file, bytes).expect("the file can be written");
+}

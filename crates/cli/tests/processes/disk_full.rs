@@ -1,0 +1,158 @@
+//! A full disk answers clients clearly, and the node goes on when there is room again.
+
+use crate::support::{Cluster, HOLDFAST, Held, Http, Node, eventually, unique};
+use serde_json::json;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// A log segment has 64 MiB: one fits beside the ballast, two do not; without it, two do.
+const DISK_MIB: usize = 144;
+const BALLAST_MIB: usize = 40;
+
+/// A small disk of its own, in a mount namespace that lives as long as this.
+struct SmallDisk {
+    keeper: Child,
+    as_root: bool,
+    path: PathBuf,
+}
+
+impl SmallDisk {
+    fn mount(path: &Path) -> Self {
+        fs::create_dir(path).expect("a folder can be made");
+        let may = |flags: &str| {
+            let tried =
+                Command::new("unshare").args([flags, "true"]).stderr(Stdio::null()).status();
+            tried.is_ok_and(|status| status.success())
+        };
+        let as_root = may("-m");
+        assert!(
+            as_root || may("-Urm"),
+            "this test needs a mount namespace: run it as root, or allow user namespaces \
+             (`unshare -Urm true` from util-linux must work)"
+        );
+        // It ends with its input, and that with this process.
+        let script =
+            format!("mount -t tmpfs -o size={DISK_MIB}m tmpfs \"$1\" && echo up && exec cat");
+        let mut keeper = Command::new("unshare")
+            .args([if as_root { "-m" } else { "-Urm" }, "sh", "-c", &script, "sh"])
+            .arg(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("unshare runs");
+        let mut line = String::new();
+        let output = keeper.stdout.as_mut().expect("its output is piped");
+        BufReader::new(output).read_line(&mut line).expect("it says something");
+        assert_eq!(line, "up\n", "the small disk could not be mounted");
+        Self { keeper, as_root, path: path.to_path_buf() }
+    }
+
+    /// A command that runs where the disk is.
+    fn enter(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.keeper.id().to_string(), "-m"]);
+        if !self.as_root {
+            command.args(["-U", "--preserve-credentials"]);
+        }
+        command
+    }
+
+    /// A file on it, as it is seen from here.
+    fn seen(&self, name: &str) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.keeper.id()));
+        root.join(self.path.strip_prefix("/").expect("an absolute path")).join(name)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = self.keeper.kill();
+        let _ = self.keeper.wait();
+    }
+}
+
+/// Would fail if a full disk stopped the node, if clients were left to wait, if it did not go on by
+/// itself, or if anything that was acknowledged were gone afterwards.
+#[test]
+fn a_full_disk_is_told_and_left_behind() {
+    let mut cluster = Cluster::empty();
+    let disk = SmallDisk::mount(&cluster.path().join("small"));
+    fs::write(disk.seen("ballast"), vec![1; BALLAST_MIB << 20]).expect("the ballast fits");
+    let at = cluster.add_alone_in(&disk.path.join("data"));
+    let Cluster { nodes, http, .. } = &mut cluster;
+    let node = &mut nodes[at];
+    let start = |node: &mut Node| {
+        let mut command = disk.enter();
+        command.arg(HOLDFAST).arg("serve").args(node.args());
+        node.start_as(command);
+    };
+    start(node);
+    node.ready(http);
+    let port = node.port;
+
+    let held = fill(port);
+    assert!(held.len() > 1_000, "it was full after {} locks", held.len());
+    let reply = http.post(port, "/v1/grab_lock", &json!({ "name": "one more", "ttl_ms": 60_000 }));
+    let reply = reply.expect("a full node answers");
+    assert_eq!((reply.status, reply.code()), (503, "disk_full"), "{}", reply.body);
+    assert!(node.said().contains("the disk is full"), "{}", node.said());
+    assert!(node.is_running());
+
+    fs::remove_file(disk.seen("ballast")).expect("the ballast can be removed");
+    let after = http.grab(port, "after");
+    assert!(node.said().contains("the disk has room again"), "{}", node.said());
+    check(http, port, &held, &after);
+    node.kill();
+    start(node);
+    node.ready(http);
+    check(http, port, &held, &after);
+}
+
+fn check(http: &Http, port: u16, held: &[Held], after: &Held) {
+    for held in held.iter().chain([after]) {
+        assert_eq!(http.holders(port, &held.name), [held.token], "a lost grant: {}", held.name);
+    }
+}
+
+/// Takes big locks until the disk is full; those that were granted.
+fn fill(port: u16) -> Vec<Held> {
+    let (full, all) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+    let client = |number: usize| {
+        let http = Http::new(Duration::from_secs(20));
+        for count in 0.. {
+            if full.load(Ordering::Relaxed) {
+                return;
+            }
+            // Sixteen names, a label and a note: about 16 KiB.
+            let name = |k: usize| format!("{k:x}.{number}.{count}.{}", "x".repeat(490));
+            let names: Vec<String> = (0..16).map(name).collect();
+            let body = json!({
+                "names": names, "ttl_ms": 3_600_000, "request_id": unique(),
+                "label": "l".repeat(4_000), "note": "n".repeat(4_000),
+            });
+            match http.post(port, "/v1/grab_lock", &body) {
+                Ok(reply) if reply.status == 200 => {
+                    let held = Held::of(&names[0], &reply.body);
+                    all.lock().expect("nobody panicked").push(held);
+                }
+                Ok(reply) if reply.code() == "disk_full" => full.store(true, Ordering::Relaxed),
+                // It was on its way when the disk became full: nobody was told that it is held.
+                Ok(reply) => assert_eq!(reply.status, 503, "{}", reply.body),
+                Err(error) => panic!("a full node must answer: {error}"),
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for number in 0..4 {
+            scope.spawn(move || client(number));
+        }
+    });
+    eventually("the disk is full", || full.load(Ordering::Relaxed).then_some(()));
+    all.into_inner().expect("nobody panicked")
+}

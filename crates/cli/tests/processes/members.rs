@@ -1,0 +1,121 @@
+//! Members come and go while clients are served.
+
+use crate::support::{Cluster, Load, eventually};
+use serde_json::json;
+
+/// Would fail if a change of members lost a grant or stopped the service, if a new member did not
+/// get its vote, or if a removed one went on.
+#[test]
+fn one_becomes_three_becomes_five_becomes_three() {
+    let mut cluster = Cluster::empty();
+    cluster.add([]);
+    cluster.nodes[0].start();
+    cluster.all_ready();
+    let load = Load::start(4, cluster.ports());
+    load.goes_on(20);
+    for voters in 2..=5 {
+        join(&mut cluster);
+        assert_eq!(cluster.voters(cluster.nodes[0].port).len(), voters);
+        load.ask(cluster.ports());
+        load.goes_on(20);
+    }
+
+    let follower = cluster.follower();
+    transfer(&cluster, follower);
+    assert_eq!(cluster.leader(), follower);
+    load.goes_on(20);
+
+    // The leader and one that follows: each says why it ends.
+    for at in [follower, (follower + 1) % 5] {
+        let asked = cluster.nodes[(at + 2) % 5].port;
+        let id = cluster.nodes[at].id(&cluster.http);
+        let running = cluster.ports();
+        let left = running.into_iter().filter(|port| *port != cluster.nodes[at].port);
+        load.ask(left.collect());
+        cluster.http.post_ok(asked, "/v1/members/remove", &json!({ "node": id }));
+        assert!(!cluster.voters(asked).contains(&id));
+        must_end_as_removed(&mut cluster, at);
+        load.goes_on(20);
+    }
+    // Started again, it is told again.
+    cluster.nodes[follower].start();
+    must_end_as_removed(&mut cluster, follower);
+
+    let port = cluster.ports()[0];
+    assert_eq!(cluster.voters(port).len(), 3);
+    load.goes_on(20);
+    load.finish(&cluster.http);
+}
+
+/// Would fail if the dead member's vote were still needed, or if the new one's did not count: after
+/// the replacement another node dies.
+#[test]
+fn a_dead_node_is_replaced() {
+    let mut cluster = Cluster::start(3);
+    let load = Load::start(4, cluster.ports());
+    load.goes_on(20);
+    let dead = cluster.follower();
+    let id = cluster.nodes[dead].id(&cluster.http);
+    cluster.nodes[dead].kill();
+    let new = join(&mut cluster);
+    let port = cluster.ports()[0];
+    cluster.http.post_ok(port, "/v1/members/remove", &json!({ "node": id }));
+    load.ask(cluster.ports());
+
+    let leader = cluster.leader();
+    assert_ne!(leader, dead);
+    let second = (0..3).find(|at| ![dead, new].contains(at)).expect("one of the first is left");
+    cluster.nodes[second].kill();
+    load.goes_on(20);
+    cluster.nodes[second].start();
+    cluster.all_ready();
+    load.finish(&cluster.http);
+}
+
+/// Would fail if a node that nobody has ever heard of could get a vote: the majority would then
+/// need it.
+#[test]
+fn a_learner_that_never_came_gets_no_vote() {
+    let mut cluster = Cluster::start(3);
+    let port = cluster.ports()[0];
+    let added = cluster.http.post_ok(port, "/v1/members/add", &json!({ "address": "127.0.0.1:1" }));
+    let id = added["node"].as_u64().expect("a new member has an id");
+    let listed = cluster.http.get_ok(port, "/v1/members");
+    let learner = json!({ "id": id, "address": "127.0.0.1:1", "votes": false });
+    assert!(listed["members"].as_array().is_some_and(|all| all.contains(&learner)), "{listed}");
+
+    let reply = cluster.http.post(port, "/v1/members/promote", &json!({ "node": id }));
+    let reply = reply.expect("the leader answers");
+    assert_eq!(reply.status, 409, "{}", reply.body);
+    assert_eq!(cluster.voters(port), [1, 2, 3]);
+    cluster.http.post_ok(port, "/v1/members/remove", &json!({ "node": id }));
+    cluster.http.grab(port, "seat");
+}
+
+/// One more node, with its vote.
+fn join(cluster: &mut Cluster) -> usize {
+    let peers: Vec<String> = {
+        let running = cluster.nodes.iter_mut().filter_map(|n| n.is_running().then(|| n.peer()));
+        running.collect()
+    };
+    let at = cluster.add(["--join", &peers.join(",")]);
+    cluster.nodes[at].start();
+    cluster.nodes[at].ready(&cluster.http);
+    let id = cluster.nodes[at].id(&cluster.http);
+    let asked = cluster.ports()[0];
+    eventually("the new member votes", || cluster.voters(asked).contains(&id).then_some(()));
+    at
+}
+
+fn transfer(cluster: &Cluster, to: usize) {
+    let id = cluster.nodes[to].id(&cluster.http);
+    let asked = cluster.nodes[(to + 1) % cluster.nodes.len()].port;
+    cluster.http.post_ok(asked, "/v1/members/transfer", &json!({ "node": id }));
+}
+
+fn must_end_as_removed(cluster: &mut Cluster, at: usize) {
+    let status = cluster.nodes[at].ended();
+    let said = cluster.nodes[at].said();
+    assert!(!status.success(), "it ended as if all were well: {said}");
+    assert!(said.contains("holdfast: this node was removed from the cluster"), "{said}");
+}

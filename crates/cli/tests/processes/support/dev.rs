@@ -1,0 +1,88 @@
+//! `holdfast dev --nodes 3`: the one documented command that starts a cluster of processes.
+
+use super::{HOLDFAST, Ports, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+pub(crate) struct Dev {
+    child: Child,
+    ports: Ports,
+    folder: TempDir,
+}
+
+impl Dev {
+    pub(crate) fn start(nodes: u16) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let ports = Ports::reserve();
+        let log = File::create(folder.path().join("log")).expect("a log can be written");
+        let child = Command::new(HOLDFAST)
+            .args(["dev", "--nodes", &nodes.to_string(), "--port", &ports.base().to_string()])
+            .arg("--data-dir")
+            .arg(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("holdfast runs");
+        Self { child, ports, folder }
+    }
+
+    /// The port for HTTP of the k-th node.
+    pub(crate) fn port(&self, k: u16) -> u16 {
+        self.ports.of(k)
+    }
+
+    fn node_folder(&self, k: u16) -> PathBuf {
+        self.folder.path().join(format!("node-{k}"))
+    }
+
+    /// The process of the k-th node, if it runs: a dead one leaves its number behind.
+    pub(crate) fn pid(&self, k: u16) -> Option<Pid> {
+        let folder = self.node_folder(k);
+        let pid: i32 = fs::read_to_string(folder.join("pid")).ok()?.trim().parse().ok()?;
+        let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        let folder = folder.to_str()?.as_bytes();
+        let is_it = command.split(|byte| *byte == 0).any(|word| word == folder);
+        is_it.then(|| Pid::from_raw(pid)).flatten()
+    }
+
+    pub(crate) fn signal(&self, k: u16, signal: Signal) {
+        let pid = eventually("the node has a process", || self.pid(k));
+        kill_process(pid, signal).expect("the node can be signalled");
+    }
+
+    /// What all nodes have said.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Ends all of it, as Ctrl-C does; whether it ended in order.
+    pub(crate) fn stop(mut self) -> bool {
+        self.end()
+    }
+
+    fn end(&mut self) -> bool {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if matches!(self.child.try_wait(), Ok(None))
+            && let Some(pid) = pid
+        {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let ended = eventually("holdfast dev ends", || self.child.try_wait().ok().flatten());
+        ended.success()
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- what the nodes said\n{}", self.said());
+        }
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.end();
+        }
+    }
+}

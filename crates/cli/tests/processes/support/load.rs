@@ -1,0 +1,250 @@
+//! Clients that take locks and let go, and keep books: what they were told must be true.
+//!
+//! Each asks under a request id, and again under the same id at another node until it is certain.
+
+use super::{Held, Http, PATIENCE, eventually, unique};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Longer than any test: only a release may end a grant.
+const TTL_MS: u64 = 3_600_000;
+
+/// Every so many locks of its own a client keeps one until the end.
+const KEPT_EVERY: u64 = 25;
+
+/// Locks that all clients want.
+const SHARED: u64 = 2;
+
+pub(crate) struct Load {
+    desk: Arc<Desk>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+struct Desk {
+    ports: Mutex<Vec<u16>>,
+    closing: AtomicBool,
+    book: Mutex<Book>,
+}
+
+/// What the clients know.
+#[derive(Default)]
+struct Book {
+    /// Every token that was ever granted, and to which request.
+    granted: BTreeMap<u64, String>,
+    /// From the moment a client hears of its grant to the moment it begins to let go.
+    holding: BTreeMap<String, u64>,
+    /// The last token of each lock.
+    last: BTreeMap<String, u64>,
+    acquired_at: Vec<Instant>,
+    wrong: Vec<String>,
+}
+
+impl Book {
+    fn grant(&mut self, request: &str, name: &str, token: u64) {
+        if let Some(earlier) = self.granted.insert(token, request.to_owned()) {
+            self.wrong.push(format!("token {token} was given to {earlier} and to {request}"));
+        }
+        if let Some(other) = self.holding.insert(name.to_owned(), token) {
+            self.wrong.push(format!("{name} was given to {token} while {other} held it"));
+        }
+        if let Some(last) = self.last.insert(name.to_owned(), token).filter(|last| *last >= token) {
+            self.wrong.push(format!("{name} was given to {token} after {last}"));
+        }
+        self.acquired_at.push(Instant::now());
+    }
+}
+
+impl Desk {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wrong(&self, what: String) {
+        eprintln!("wrong: {what}");
+        self.book().wrong.push(what);
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Load {
+    pub(crate) fn start(clients: u64, ports: Vec<u16>) -> Self {
+        let desk = Arc::new(Desk {
+            ports: Mutex::new(ports),
+            closing: AtomicBool::new(false),
+            book: Mutex::default(),
+        });
+        let run = |number| {
+            let desk = desk.clone();
+            thread::spawn(move || Client::new(number, desk).run())
+        };
+        Self { clients: (0..clients).map(run).collect(), desk }
+    }
+
+    /// Which nodes are to be asked from now on.
+    pub(crate) fn ask(&self, ports: Vec<u16>) {
+        *self.desk.ports.lock().unwrap_or_else(PoisonError::into_inner) = ports;
+    }
+
+    /// How many locks were taken so far.
+    pub(crate) fn taken(&self) -> usize {
+        self.desk.book().acquired_at.len()
+    }
+
+    /// Waits until so many more locks were taken.
+    pub(crate) fn goes_on(&self, more: usize) {
+        let before = self.taken();
+        eventually("clients take locks", || (self.taken() >= before + more).then_some(()));
+    }
+
+    /// The longest time without a lock being taken, since then.
+    pub(crate) fn longest_gap(&self, since: Instant) -> Duration {
+        let book = self.desk.book();
+        let after = book.acquired_at.iter().filter(|at| **at > since);
+        let mut longest = Duration::ZERO;
+        let mut before = since;
+        for at in after {
+            longest = longest.max(at.duration_since(before));
+            before = *at;
+        }
+        longest
+    }
+
+    /// Ends the clients and compares their books with what a node says: everything that was
+    /// granted and not released is held by that token, and nothing else is. Returns how many
+    /// locks were taken.
+    pub(crate) fn finish(self, http: &Http) -> usize {
+        self.desk.closing.store(true, Ordering::Relaxed);
+        for client in self.clients {
+            client.join().expect("a client ends");
+        }
+        let book = std::mem::take(&mut *self.desk.book());
+        let told: Vec<&String> = book.wrong.iter().take(20).collect();
+        assert!(book.wrong.is_empty(), "{} things were wrong: {told:#?}", book.wrong.len());
+        for port in self.desk.ports() {
+            let held = held(http, port);
+            let lost: Vec<_> =
+                book.holding.iter().filter(|(n, t)| held.get(*n) != Some(t)).collect();
+            assert!(lost.is_empty(), "granted and never released, but not held: {lost:?}");
+            let unknown: Vec<_> =
+                held.iter().filter(|(n, t)| book.holding.get(*n) != Some(t)).collect();
+            assert!(unknown.is_empty(), "held, but released or never granted: {unknown:?}");
+        }
+        book.acquired_at.len()
+    }
+}
+
+/// All locks of clients that are held, with the holder's token.
+fn held(http: &Http, port: u16) -> BTreeMap<String, u64> {
+    let mut held = BTreeMap::new();
+    let mut after = String::new();
+    loop {
+        let page = http.get_ok(port, &format!("/v1/locks?prefix=load.&limit=1000{after}"));
+        for lock in page["locks"].as_array().into_iter().flatten() {
+            let name = lock["name"].as_str().unwrap_or_default();
+            for token in super::tokens(&lock["holders"]) {
+                let two = held.insert(name.to_owned(), token);
+                assert_eq!(two, None, "{name} has two holders: {lock}");
+            }
+        }
+        match page["next_after"].as_str() {
+            Some(name) => after = format!("&after={name}"),
+            None => return held,
+        }
+    }
+}
+
+struct Client {
+    number: u64,
+    desk: Arc<Desk>,
+    http: Http,
+    turn: usize,
+}
+
+impl Client {
+    fn new(number: u64, desk: Arc<Desk>) -> Self {
+        // Short: a node that hangs is left for another one, under the same request id.
+        Self { number, desk, http: Http::new(Duration::from_secs(3)), turn: number as usize }
+    }
+
+    fn run(mut self) {
+        let number = self.number;
+        for count in 1.. {
+            if self.desk.closing.load(Ordering::Relaxed) {
+                return;
+            }
+            let keeps = count % KEPT_EVERY == 0;
+            let name = match count % 4 {
+                _ if keeps => format!("load.kept.{number}.{count}"),
+                0 => format!("load.shared.{}", (count / 4 + number) % SHARED),
+                _ => format!("load.own.{number}"),
+            };
+            let Some(held) = self.acquire(&name) else { continue };
+            if keeps {
+                continue;
+            }
+            thread::sleep(Duration::from_millis(1));
+            self.desk.book().holding.remove(&name);
+            self.release(&held);
+        }
+    }
+
+    /// Another node's port each time.
+    fn next_port(&mut self) -> u16 {
+        let ports = self.desk.ports();
+        self.turn += 1;
+        ports[self.turn % ports.len()]
+    }
+
+    /// Asks until there is an answer that settles it.
+    fn certainly(&mut self, path: &str, body: &Value) -> Option<super::Reply> {
+        let until = Instant::now() + PATIENCE;
+        let mut last = String::new();
+        while Instant::now() < until {
+            let port = self.next_port();
+            match self.http.post(port, path, body) {
+                Ok(reply) if reply.status != 503 => return Some(reply),
+                Ok(reply) => last = reply.body.to_string(),
+                Err(error) => last = error,
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.desk.wrong(format!("no answer to {path} {body} within {PATIENCE:?}: {last}"));
+        None
+    }
+
+    /// None if the wait was over before its turn, or if something was wrong.
+    fn acquire(&mut self, name: &str) -> Option<Held> {
+        let request = format!("{}-{}", self.number, unique());
+        let body = json!({
+            "name": name, "ttl_ms": TTL_MS, "wait_ms": 30_000, "request_id": request,
+        });
+        let reply = self.certainly("/v1/grab_lock", &body)?;
+        let grant = reply.body["fencing_token"].as_u64().zip(reply.body["secret"].as_str());
+        let Some((token, secret)) = grant.filter(|_| reply.status == 200) else {
+            if reply.code() != "not_acquired" || !name.contains("shared") {
+                self.desk.wrong(format!("{name} was not granted: {}", reply.body));
+            }
+            return None;
+        };
+        self.desk.book().grant(&request, name, token);
+        Some(Held { name: name.to_owned(), token, secret: secret.to_owned() })
+    }
+
+    fn release(&mut self, held: &Held) {
+        let body = held.to_release();
+        // Whether an attempt without an answer may have been the one that released it.
+        let tries = self.turn;
+        let Some(reply) = self.certainly("/v1/release_lock", &body) else { return };
+        let tried_before = self.turn > tries + 1;
+        if reply.status != 200 && !(tried_before && reply.code() == "not_held") {
+            self.desk.wrong(format!("the grant {body} was lost: {}", reply.body));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! What the tests of processes share: nodes that are started and stopped, an HTTP client, and
+//! clients that keep books.
+
+mod cluster;
+mod dev;
+mod http;
+mod load;
+mod node;
+mod ports;
+
+pub(crate) use cluster::{Cluster, new_key};
+pub(crate) use dev::Dev;
+pub(crate) use http::{Held, Http, Reply, tokens, unique};
+pub(crate) use load::Load;
+pub(crate) use node::Node;
+pub(crate) use ports::Ports;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// The program under test.
+pub(crate) const HOLDFAST: &str = env!("CARGO_BIN_EXE_holdfast");
+
+/// How long anything may take. Far more than it does take: the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Shows a figure, also of a test that passes: what goes to standard error directly is not held
+/// back. `./test` passes on lines of this form.
+pub(crate) fn measured(what: &str) {
+    // A figure that can't be shown is no reason to fail.
+    let _ = writeln!(std::io::stderr(), "measured: {what}");
+}
+
+/// Asks again and again until there is an answer; the test fails if there never is.
+pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < until, "this did not happen within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,141 @@
+//! One `holdfast serve`: started, killed, stopped and started again, always by its own process.
+
+use super::ports::peer_address;
+use super::{HOLDFAST, Http, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+pub(crate) struct Node {
+    pub(crate) port: u16,
+    pub(crate) folder: PathBuf,
+    args: Vec<OsString>,
+    log: PathBuf,
+    starts: u32,
+    child: Option<Child>,
+}
+
+impl Node {
+    /// A node that is not yet started: `args` are those of `serve` beyond folder and port.
+    pub(crate) fn new<S: Into<OsString>>(
+        port: u16,
+        folder: &Path,
+        args: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let mut all: Vec<OsString> = vec!["--data-dir".into(), folder.into()];
+        all.extend(["--port".into(), port.to_string().into()]);
+        all.extend(args.into_iter().map(Into::into));
+        let (folder, log) = (folder.to_path_buf(), folder.with_extension("log"));
+        Self { port, folder, args: all, log, starts: 0, child: None }
+    }
+
+    pub(crate) fn peer(&self) -> String {
+        peer_address(self.port)
+    }
+
+    /// Starts it, or starts it again.
+    pub(crate) fn start(&mut self) {
+        let mut command = Command::new(HOLDFAST);
+        command.arg("serve").args(&self.args);
+        self.start_as(command);
+    }
+
+    /// The same, with a command that becomes the node.
+    pub(crate) fn start_as(&mut self, mut command: Command) {
+        assert!(!self.is_running(), "{} runs already", self.folder.display());
+        self.starts += 1;
+        self.log = self.folder.with_extension(format!("{}.log", self.starts));
+        let log = File::create(&self.log).expect("a log can be written");
+        // Its input ends with this process, and the node with it: none is left behind.
+        command.arg("--stop-with-stdin").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
+        self.child = Some(command.spawn().expect("the node can be started"));
+    }
+
+    /// The arguments of `serve`.
+    pub(crate) fn args(&self) -> &[OsString] {
+        &self.args
+    }
+
+    /// What it has said since it was last started.
+    pub(crate) fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().expect("the node was started").id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a process id");
+        kill_process(pid, signal).expect("the node can be signalled");
+    }
+
+    /// kill -9
+    pub(crate) fn kill(&mut self) {
+        let mut child = self.child.take().expect("the node was started");
+        child.kill().expect("the node can be killed");
+        child.wait().expect("the node ends");
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub(crate) fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.ended()
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let mut child = self.child.take().expect("the node was started");
+        // Held here: waiting must not close its input, which would end it.
+        let input = child.stdin.take();
+        let what = format!("{} ends", self.folder.display());
+        let status = eventually(&what, || child.try_wait().expect("a child can be waited for"));
+        drop(input);
+        status
+    }
+
+    /// Waits until it serves.
+    pub(crate) fn ready(&mut self, http: &Http) {
+        let what = format!("the node in {} is ready", self.folder.display());
+        eventually(&what, || {
+            assert!(self.is_running(), "the node has ended:\n{}", self.said());
+            http.get(self.port, "/readyz").ok().filter(|reply| reply.status == 200)
+        });
+    }
+
+    /// What it knows about the cluster.
+    pub(crate) fn status(&self, http: &Http) -> Option<Value> {
+        let reply = http.get(self.port, "/v1/status").ok()?;
+        (reply.status == 200).then_some(reply.body)
+    }
+
+    /// The id that it has in the cluster.
+    pub(crate) fn id(&self, http: &Http) -> u64 {
+        http.get_ok(self.port, "/v1/status")["node"].as_u64().expect("a node has an id")
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // One that has ended already needs no end.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if std::thread::panicking() {
+            let said = self.said();
+            let lines: Vec<&str> = said.lines().rev().take(30).collect();
+            eprintln!("--- the last words of {}", self.folder.display());
+            for line in lines.iter().rev() {
+                eprintln!("{line}");
+            }
+        }
+    }
+}
