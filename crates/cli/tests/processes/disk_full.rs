@@ -1,6 +1,6 @@
 //! A full disk answers clients clearly, and the node goes on when there is room again.
 
-use crate::support::{Cluster, HOLDFAST, Held, Http, Node, eventually, unique};
+use crate::support::{Cluster, HOLDFAST, Held, Http, Node, PATIENCE, unique};
 use serde_json::json;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A log segment has 64 MiB: one fits beside the ballast, two do not; without it, two do.
 const DISK_MIB: usize = 144;
@@ -125,10 +125,12 @@ fn fill(port: u16) -> Vec<Held> {
     let (full, all) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let client = |number: usize| {
         let http = Http::new(Duration::from_secs(20));
+        let mut granted_at = Instant::now();
         for count in 0.. {
             if full.load(Ordering::Relaxed) {
                 return;
             }
+            assert!(granted_at.elapsed() < PATIENCE, "neither a lock nor a clear answer");
             // Sixteen names, a label and a note: about 16 KiB.
             let name = |k: usize| format!("{k:x}.{number}.{count}.{}", "x".repeat(490));
             let names: Vec<String> = (0..16).map(name).collect();
@@ -140,6 +142,7 @@ fn fill(port: u16) -> Vec<Held> {
                 Ok(reply) if reply.status == 200 => {
                     let held = Held::of(&names[0], &reply.body);
                     all.lock().expect("nobody panicked").push(held);
+                    granted_at = Instant::now();
                 }
                 Ok(reply) if reply.code() == "disk_full" => full.store(true, Ordering::Relaxed),
                 // It was on its way when the disk became full: nobody was told that it is held.
@@ -153,6 +156,5 @@ fn fill(port: u16) -> Vec<Held> {
             scope.spawn(move || client(number));
         }
     });
-    eventually("the disk is full", || full.load(Ordering::Relaxed).then_some(()));
     all.into_inner().expect("nobody panicked")
 }

@@ -18,7 +18,9 @@ impl Dev {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let ports = Ports::reserve();
         let log = File::create(folder.path().join("log")).expect("a log can be written");
-        let child = Command::new(HOLDFAST)
+        // If this process is killed, it is told to end: nothing is left behind.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "TERM", HOLDFAST])
             .args(["dev", "--nodes", &nodes.to_string(), "--port", &ports.base().to_string()])
             .arg("--data-dir")
             .arg(folder.path())
@@ -26,7 +28,7 @@ impl Dev {
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .expect("holdfast runs");
+            .expect("setpriv from util-linux is needed for this test");
         Self { child, ports, folder }
     }
 
