@@ -51,6 +51,7 @@ impl Node {
             match item {
                 Item::Propose(proposal) => self.apply_proposal(proposal, effects, out),
                 Item::Report(report) => self.compare(report, out),
+                Item::Birth { node, birth } => self.cluster.know_birth(node, birth),
                 Item::Level { node, level } => {
                     self.cluster.know_level(node, level);
                     if self.cluster.level > LEVEL {
@@ -95,8 +96,8 @@ impl Node {
                 let halves = if self.mistakes.makes(NodeMistake::HalfTtl) { 2 } else { 1 };
                 leading.pulse.open(*id, ttl_ms / halves, self.seen_ms);
             }
-            if self.own.opened(secret, *id) && self.knows_other_level() {
-                self.own.add_loose(Item::Level { node: self.id, level: LEVEL });
+            if self.own.opened(secret, *id) {
+                self.introduce();
             }
         }
         if let Some(ask) = own_number.and_then(|number| self.own.applied(number, self.seen_ms)) {
@@ -104,8 +105,15 @@ impl Node {
         }
     }
 
-    fn knows_other_level(&self) -> bool {
-        self.cluster.members.get(&self.id).is_some_and(|member| member.level != LEVEL)
+    /// Tells the others what they do not know of this node yet.
+    fn introduce(&mut self) {
+        let Some(member) = self.cluster.members.get(&self.id) else { return };
+        if member.level != LEVEL {
+            self.own.add_loose(Item::Level { node: self.id, level: LEVEL });
+        }
+        if member.birth == 0 {
+            self.own.add_loose(Item::Birth { node: self.id, birth: self.birth });
+        }
     }
 
     /// Mixes what came out into the running digest: kinds, numbers and order.
@@ -151,6 +159,8 @@ impl Node {
         }
         let report = Report { node: self.id, index, digest: self.cluster.digest };
         self.own.add_loose(Item::Report(report));
+        // What was told before may have been lost.
+        self.introduce();
     }
 
     /// A node that computed something else than a majority is not to be trusted.

@@ -32,6 +32,8 @@ pub(crate) enum Item {
     Report(Report),
     /// The behaviour level that a node's program knows.
     Level { node: NodeId, level: u16 },
+    /// What tells a node's folder from any other.
+    Birth { node: NodeId, birth: u64 },
 }
 
 impl Batch {

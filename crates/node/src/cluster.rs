@@ -27,6 +27,8 @@ pub struct Member {
     pub votes: bool,
     /// The behaviour level that its program last reported.
     pub level: u16,
+    /// What tells its folder from any other; 0 until it has said so.
+    pub birth: u64,
 }
 
 /// What a node computed at an agreed index.
@@ -68,7 +70,7 @@ pub struct Cluster {
 impl Cluster {
     /// A cluster that begins with these voters.
     pub fn begin(voters: impl IntoIterator<Item = (NodeId, String)>) -> Self {
-        let member = |(id, address)| (id, Member { address, votes: true, level: LEVEL });
+        let member = |(id, address)| (id, Member { address, votes: true, level: LEVEL, birth: 0 });
         Self { members: voters.into_iter().map(member).collect(), level: LEVEL, ..Self::default() }
     }
 
@@ -131,7 +133,7 @@ impl Cluster {
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::AddLearner { node, address } => {
-                let member = Member { address: address.clone(), votes: false, level: 0 };
+                let member = Member { address: address.clone(), votes: false, level: 0, birth: 0 };
                 self.members.insert(*node, member);
             }
             Change::Promote(node) => {
@@ -143,6 +145,13 @@ impl Cluster {
                 self.members.remove(node);
                 self.removed.push(*node);
             }
+        }
+    }
+
+    /// Notes a member's folder, once and for all.
+    pub(crate) fn know_birth(&mut self, node: NodeId, birth: u64) {
+        if let Some(member) = self.members.get_mut(&node).filter(|member| member.birth == 0) {
+            member.birth = birth;
         }
     }
 

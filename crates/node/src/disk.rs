@@ -85,6 +85,11 @@ impl<D: Disk> NodeDisk<D> {
         Ok((Self { disk: disk.clone(), log }, boot))
     }
 
+    /// What tells this folder from any other: drawn when it began.
+    pub fn birth(&self) -> u64 {
+        self.log.salt()
+    }
+
     /// Writes what must be durable; [`NodeDisk::sync`] makes it so.
     pub fn write(&mut self, persist: &Persist) -> Result<(), WriteError> {
         if let Some(at) = persist.installed {
@@ -205,8 +210,13 @@ fn replay(boot: Boot) -> Result<Loaded, String> {
     let [id] = voters.as_slice() else {
         return Err("this was not the only voter of its cluster: let it rejoin instead".into());
     };
-    let config =
-        Config { id: *id, rng_key: 0, secret: Secret([0; 16]), snapshot_every_bytes: usize::MAX };
+    let config = Config {
+        id: *id,
+        birth: 0,
+        rng_key: 0,
+        secret: Secret([0; 16]),
+        snapshot_every_bytes: usize::MAX,
+    };
     let mut node = Node::new(config, boot)?;
     let mut inputs = vec![Input::Campaign];
     let mut out = Vec::new();

@@ -16,6 +16,9 @@ pub struct Ask(pub u64);
 pub struct Config {
     /// Which member it is.
     pub id: NodeId,
+    /// What tells its folder from any other, [`NodeDisk::birth`](crate::NodeDisk::birth): a node
+    /// that lost its folder has forgotten its votes, and must not come back under its id.
+    pub birth: u64,
     /// Random: election time-outs are drawn from it.
     pub rng_key: u64,
     /// Random: the secrets of the node's own sessions come from it.

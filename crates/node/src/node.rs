@@ -28,6 +28,7 @@ const ROUND_WAITERS_MAX: usize = 65_536;
 /// A node. See the crate's head for its story.
 pub struct Node {
     pub(crate) id: NodeId,
+    pub(crate) birth: u64,
     pub(crate) consensus: Consensus,
     pub(crate) state: State,
     pub(crate) cluster: Cluster,
@@ -76,6 +77,7 @@ impl Node {
         let consensus = Consensus::new(config.id, stored, config.rng_key)?;
         Ok(Self {
             id: config.id,
+            birth: config.birth,
             consensus,
             state,
             cluster,

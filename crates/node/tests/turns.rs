@@ -34,7 +34,8 @@ fn node(id: u64, cluster: Cluster, at: Position) -> Node {
         entries: Vec::new(),
     };
     let secret = Secret([id as u8; 16]);
-    let config = Config { id: NodeId(id), rng_key: id, secret, snapshot_every_bytes: 1 << 20 };
+    let config =
+        Config { id: NodeId(id), birth: id, rng_key: id, secret, snapshot_every_bytes: 1 << 20 };
     Node::new(config, boot).unwrap()
 }
 

@@ -168,7 +168,7 @@ impl Place {
     /// Becomes a member without a vote; [`Joining`] says what is left to do.
     async fn ask_to_join(&self, key: &ClusterKey, addresses: &[String]) -> Result<NodeId, String> {
         let question = Question::Add { address: self.contact.peer.clone() };
-        join(addresses, key, self.contact.clone(), question).await
+        join(addresses, key, question).await
     }
 
     /// Makes an empty folder the only node of a new cluster that begins with what was loaded.

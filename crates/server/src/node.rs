@@ -2,7 +2,7 @@
 
 use crate::data::{Joining, Opened, Place};
 use crate::engine::{self, End, Handle, Inbox, Post, Snapshots};
-use crate::peers::{self, Contact, Membership, Peers, Question, Shared};
+use crate::peers::{self, Me, Membership, Peers, Question, Shared};
 use crate::random;
 use holdfast_core::Secret;
 use holdfast_node::{Config, Input, Node, NodeId};
@@ -39,6 +39,7 @@ impl Running {
         let Opened { disk, key, node: id, files, boot } = place.open().await?;
         let config = Config {
             id,
+            birth: files.birth(),
             rng_key: random::number(),
             secret: Secret(random::bytes()),
             snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
@@ -50,8 +51,8 @@ impl Running {
             inbox.post_always(Post::Input(Input::Campaign));
         }
         let snapshots = Arc::new(Snapshots::new(disk.clone()));
-        let contact: Contact = place.contact.clone();
-        let shared = Arc::new(Shared::new(key, id, contact, inbox.clone(), snapshots.clone()));
+        let me = Me { node: id, birth: files.birth(), contact: place.contact.clone() };
+        let shared = Arc::new(Shared::new(key, me, inbox.clone(), snapshots.clone()));
         let peers = Peers::new(shared.clone(), runtime::Handle::current());
         let handle = Handle::new(inbox.clone());
         let membership = Membership::new(handle.clone(), shared.clone());

@@ -173,6 +173,7 @@ impl Host {
         secret[..8].copy_from_slice(&rng.next().to_le_bytes());
         let config = Config {
             id: self.id,
+            birth: files.birth(),
             rng_key: rng.next(),
             secret: Secret(secret),
             snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,

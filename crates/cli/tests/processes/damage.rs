@@ -56,6 +56,33 @@ fn a_damaged_node_of_three_rejoins_as_a_new_member() {
     assert!(again.token > held[4].token);
 }
 
+/// A node whose folder is gone has forgotten what it voted for and acknowledged. Started as it was
+/// the first time, it once came back under its old id, and the first heartbeat brought it down in
+/// the Raft library; after a change of leader it might have voted a second time instead.
+#[test]
+fn a_node_that_lost_its_folder_is_not_let_back_under_its_id() {
+    let mut cluster = Cluster::start(3);
+    for port in cluster.ports() {
+        cluster.http.grab(port, &format!("by-{port}"));
+    }
+    cluster.nodes[2].kill();
+    fs::remove_dir_all(&cluster.nodes[2].folder).expect("the folder can be removed");
+    cluster.nodes[2].start();
+    assert!(!cluster.nodes[2].ended().success());
+    let said = cluster.nodes[2].said();
+    assert!(said.contains("must not come back under its old id"), "{said}");
+
+    // The others serve on, and it may come back as somebody else.
+    let peers = format!("{},{}", cluster.nodes[0].peer(), cluster.nodes[1].peer());
+    let new = cluster.add(["--join", &peers]);
+    cluster.nodes[new].start();
+    cluster.nodes[new].ready(&cluster.http);
+    let port = cluster.nodes[0].port;
+    eventually("the new member votes", || cluster.voters(port).contains(&4).then_some(()));
+    cluster.http.post_ok(port, "/v1/members/remove", &json!({ "node": 3 }));
+    cluster.http.grab(cluster.nodes[new].port, "after");
+}
+
 /// A cluster of one that holds a lock with a deadline and one with a session.
 struct Lonely {
     cluster: Cluster,

@@ -1,8 +1,6 @@
 //! One connection between two nodes: frames, and the handshake at its beginning.
 
-use super::hello::{
-    Challenge, Contact, HELLO_BYTES_MAX, Hello, Purpose, Side, Verdict, prove, proves,
-};
+use super::hello::{Challenge, HELLO_BYTES_MAX, Hello, Me, Purpose, Side, Verdict, prove, proves};
 use crate::key::ClusterKey;
 use crate::random;
 use holdfast_node::NodeId;
@@ -22,6 +20,8 @@ pub(crate) const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) enum NoConnection {
     /// This node was removed from the cluster.
     Removed,
+    /// This node's id belongs to a node with another folder.
+    Reborn,
     /// Anything else, in words.
     Because(String),
 }
@@ -30,6 +30,11 @@ impl fmt::Display for NoConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Removed => f.write_str("this node was removed from the cluster"),
+            Self::Reborn => f.write_str(
+                "another folder than this one was this node's: it has forgotten what it voted for, \
+                 and must not come back under its old id. Start it in an empty folder with --join, \
+                 then remove the old id",
+            ),
             Self::Because(why) => f.write_str(why),
         }
     }
@@ -96,24 +101,22 @@ pub(crate) async fn write<T: Serialize>(
 pub(crate) async fn dial(
     address: &str,
     key: &ClusterKey,
-    me: (Option<NodeId>, Contact),
+    me: Option<&Me>,
     to: Option<NodeId>,
     purpose: Purpose,
-) -> Result<(TcpStream, NodeId, Contact), NoConnection> {
-    let (from, contact) = me;
+) -> Result<(TcpStream, Me), NoConnection> {
     let nonce = random::bytes();
-    let hello = Hello { purpose, cluster: key.cluster, from, to, contact, nonce };
+    let hello = Hello { purpose, cluster: key.cluster, from: me.cloned(), to, nonce };
     let dialed = timeout(HANDSHAKE_PATIENCE, async {
         let mut stream = TcpStream::connect(address)
             .await
             .map_err(|error| format!("nobody answers at {address}: {error}"))?;
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
-        let (node, contact) =
-            introduce(&mut stream, key, &hello).await.map_err(|error| match error {
-                NoConnection::Because(why) => NoConnection::Because(format!("{address}: {why}")),
-                removed => removed,
-            })?;
-        Ok((stream, node, contact))
+        let there = introduce(&mut stream, key, &hello).await.map_err(|error| match error {
+            NoConnection::Because(why) => NoConnection::Because(format!("{address}: {why}")),
+            refused => refused,
+        })?;
+        Ok((stream, there))
     });
     dialed.await.unwrap_or_else(|_| Err(format!("{address} does not answer").into()))
 }
@@ -122,7 +125,7 @@ async fn introduce(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     key: &ClusterKey,
     hello: &Hello,
-) -> Result<(NodeId, Contact), NoConnection> {
+) -> Result<Me, NoConnection> {
     let said = hello.encode();
     write_frame(stream, &said).await?;
     let (nonce, proof) = match read(stream).await? {
@@ -137,8 +140,9 @@ async fn introduce(
     }
     write(stream, &prove(key, Side::Dialer, &said, &nonce)).await?;
     match read(stream).await? {
-        Verdict::Welcome { node, contact } => Ok((node, contact)),
+        Verdict::Welcome(there) => Ok(there),
         Verdict::Removed => Err(NoConnection::Removed),
+        Verdict::Reborn => Err(NoConnection::Reborn),
         Verdict::Refused(why) => Err(why.into()),
     }
 }
@@ -151,7 +155,9 @@ pub(crate) async fn accept(
     judge: impl FnOnce(&Hello) -> Verdict,
 ) -> Result<Hello, String> {
     let taken = timeout(HANDSHAKE_PATIENCE, async {
-        let said = read_frame(stream, HELLO_BYTES_MAX).await?;
+        let said = read_frame(stream, HELLO_BYTES_MAX).await;
+        let said =
+            said.map_err(|why| format!("what came is no hello of a Holdfast node: {why}"))?;
         let hello = match Hello::decode(&said) {
             Ok(hello) => hello,
             Err(why) => {
@@ -172,8 +178,9 @@ pub(crate) async fn accept(
         };
         write(stream, &verdict).await?;
         match verdict {
-            Verdict::Welcome { .. } => Ok(hello),
+            Verdict::Welcome(_) => Ok(hello),
             Verdict::Removed => Err("it was removed from the cluster".to_owned()),
+            Verdict::Reborn => Err("it has lost its folder and came back under its id".to_owned()),
             Verdict::Refused(why) => Err(why),
         }
     });

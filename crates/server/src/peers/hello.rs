@@ -41,11 +41,19 @@ pub(crate) struct Hello {
     pub(crate) purpose: Purpose,
     pub(crate) cluster: u128,
     /// None for one that is to become a member.
-    pub(crate) from: Option<NodeId>,
+    pub(crate) from: Option<Me>,
     /// None for whoever is there.
     pub(crate) to: Option<NodeId>,
-    pub(crate) contact: Contact,
     pub(crate) nonce: [u8; 32],
+}
+
+/// What a node says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Me {
+    pub(crate) node: NodeId,
+    /// What tells its folder from any other.
+    pub(crate) birth: u64,
+    pub(crate) contact: Contact,
 }
 
 /// Where a node can be reached.
@@ -67,12 +75,11 @@ pub(crate) enum Challenge {
 /// The last word.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Verdict {
-    Welcome {
-        node: NodeId,
-        contact: Contact,
-    },
+    Welcome(Me),
     /// The dialer was a member, and is none any more.
     Removed,
+    /// The dialer's id belongs to a node with another folder.
+    Reborn,
     Refused(String),
 }
 
@@ -142,9 +149,12 @@ mod tests {
         Hello {
             purpose: Purpose::Messages,
             cluster: 7,
-            from: Some(NodeId(1)),
+            from: Some(Me {
+                node: NodeId(1),
+                birth: 9,
+                contact: Contact { peer: "127.0.0.1:7410".into(), http: "127.0.0.1:7400".into() },
+            }),
             to: Some(NodeId(2)),
-            contact: Contact { peer: "127.0.0.1:7410".into(), http: "127.0.0.1:7400".into() },
             nonce: [3; 32],
         }
     }

@@ -84,9 +84,8 @@ impl Line {
                         tracing::info!("lost the connection to node {}: {why}", self.to);
                     }
                 }
-                Err(NoConnection::Removed) => {
-                    let why = NoConnection::Removed.to_string();
-                    self.shared.inbox.post_always(Post::Stop(End::Fault(why)));
+                Err(refused @ (NoConnection::Removed | NoConnection::Reborn)) => {
+                    self.shared.inbox.post_always(Post::Stop(End::Fault(refused.to_string())));
                     return;
                 }
                 Err(NoConnection::Because(why)) => {

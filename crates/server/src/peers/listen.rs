@@ -51,25 +51,27 @@ pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membershi
 }
 
 fn judge(shared: &Shared, hello: &Hello) -> Verdict {
-    let me = shared.node;
-    match (hello.from, hello.to) {
-        (Some(from), _) if shared.was_removed(from) => Verdict::Removed,
+    let me = shared.me.node;
+    match (&hello.from, hello.to) {
+        (Some(from), _) if shared.was_removed(from.node) => Verdict::Removed,
+        (Some(from), _) if shared.was_reborn(from.node, from.birth) => Verdict::Reborn,
         (_, Some(to)) if to != me => Verdict::Refused(format!("this is node {me}, not {to}")),
-        (Some(from), _) if from == me => {
+        (Some(from), _) if from.node == me => {
             Verdict::Refused(format!("this is node {me} as well: each needs an id of its own"))
         }
         (None, _) if hello.purpose != Purpose::Members => {
             Verdict::Refused("only a member may do that".to_owned())
         }
-        _ => Verdict::Welcome { node: me, contact: shared.contact.clone() },
+        _ => Verdict::Welcome(shared.me.clone()),
     }
 }
 
 async fn serve(stream: TcpStream, hello: Hello, shared: Arc<Shared>, membership: Membership) {
-    if let Some(from) = hello.from {
-        shared.met(from, hello.contact);
-    }
-    let ended = match (hello.purpose, hello.from) {
+    let from = hello.from.map(|from| {
+        shared.met(from.node, from.contact);
+        from.node
+    });
+    let ended = match (hello.purpose, from) {
         (Purpose::Messages, Some(from)) => hear(stream, from, &shared).await,
         (Purpose::Snapshot, Some(_)) => parcel::receive(stream, shared).await,
         (Purpose::Members, _) => members::answer(stream, &membership).await,

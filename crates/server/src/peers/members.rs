@@ -1,7 +1,7 @@
 //! Changing the members: any node takes the question, the leader decides.
 
 use super::Shared;
-use super::connection::{self, NoConnection};
+use super::connection;
 use super::hello::{Contact, Purpose};
 use crate::engine::{Handle, Trouble};
 use crate::key::ClusterKey;
@@ -88,7 +88,7 @@ impl Membership {
     async fn ask_once(&self, question: &Question) -> Result<Word, String> {
         let leader = self.handle.peek(|node| node.leader()).await.map_err(stopped)?;
         let Some(leader) = leader else { return Ok(Word::NotHere(None)) };
-        if leader == self.shared.node {
+        if leader == self.shared.me.node {
             return self.decide(question).await;
         }
         let stream = self.shared.dial(leader, Purpose::Members).await;
@@ -113,7 +113,7 @@ impl Membership {
                 }
                 Change::Promote(about)
             }
-            Question::Remove(_) if about == self.shared.node => return self.step_aside().await,
+            Question::Remove(_) if about == self.shared.me.node => return self.step_aside().await,
             Question::Remove(_) => Change::Remove(about),
             Question::Transfer(_) => return self.transfer(about).await,
         };
@@ -224,7 +224,6 @@ async fn put(mut stream: TcpStream, question: &Question) -> Result<Word, String>
 pub(crate) async fn join(
     addresses: &[String],
     key: &ClusterKey,
-    contact: Contact,
     question: Question,
 ) -> Result<NodeId, String> {
     let until = Instant::now() + PATIENCE;
@@ -232,11 +231,9 @@ pub(crate) async fn join(
     let mut why = "no address of a member was given".to_owned();
     while Instant::now() < until {
         for address in candidates.clone() {
-            let me = (None, contact.clone());
-            let word = match connection::dial(&address, key, me, None, Purpose::Members).await {
-                Ok((stream, _, _)) => put(stream, &question).await,
-                Err(NoConnection::Removed) => Err(NoConnection::Removed.to_string()),
-                Err(NoConnection::Because(error)) => Err(error),
+            let word = match connection::dial(&address, key, None, None, Purpose::Members).await {
+                Ok((stream, _)) => put(stream, &question).await,
+                Err(refused) => Err(refused.to_string()),
             };
             match word {
                 Ok(Word::Done(node)) => return Ok(node),

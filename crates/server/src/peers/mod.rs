@@ -9,6 +9,7 @@ mod members;
 mod parcel;
 
 pub use hello::Contact;
+pub(crate) use hello::Me;
 pub(crate) use listen::listen;
 pub(crate) use members::join;
 pub use members::{Membership, Question};
@@ -27,8 +28,7 @@ use tokio::runtime;
 /// What all connections of this node share.
 pub(crate) struct Shared {
     pub(crate) key: ClusterKey,
-    pub(crate) node: NodeId,
-    pub(crate) contact: Contact,
+    pub(crate) me: Me,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) snapshots: Arc<Snapshots>,
     book: Mutex<Book>,
@@ -38,18 +38,19 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Book {
     contacts: BTreeMap<NodeId, Contact>,
+    /// What tells the folder of each from any other, as far as they have said so.
+    births: BTreeMap<NodeId, u64>,
     removed: Vec<NodeId>,
 }
 
 impl Shared {
     pub(crate) fn new(
         key: ClusterKey,
-        node: NodeId,
-        contact: Contact,
+        me: Me,
         inbox: Arc<Inbox>,
         snapshots: Arc<Snapshots>,
     ) -> Self {
-        Self { key, node, contact, inbox, snapshots, book: Mutex::default() }
+        Self { key, me, inbox, snapshots, book: Mutex::default() }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -58,8 +59,8 @@ impl Shared {
 
     /// Where a node can be reached, as far as is known.
     pub(crate) fn contact_of(&self, node: NodeId) -> Option<Contact> {
-        if node == self.node {
-            return Some(self.contact.clone());
+        if node == self.me.node {
+            return Some(self.me.contact.clone());
         }
         self.book().contacts.get(&node).cloned()
     }
@@ -73,13 +74,22 @@ impl Shared {
         self.book().removed.contains(&node)
     }
 
+    /// Whether a node that says it has that id has another folder than the one that had it: it has
+    /// forgotten what it voted for and acknowledged.
+    fn was_reborn(&self, node: NodeId, birth: u64) -> bool {
+        self.book().births.get(&node).is_some_and(|known| *known != birth)
+    }
+
     /// What the replicated membership says about addresses counts most.
     fn learn(&self, cluster: &Cluster) {
         let mut book = self.book();
         for (id, member) in cluster.members() {
             book.contacts.entry(*id).or_default().peer.clone_from(&member.address);
+            if member.birth != 0 {
+                book.births.insert(*id, member.birth);
+            }
         }
-        let Book { contacts, removed } = &mut *book;
+        let Book { contacts, removed, .. } = &mut *book;
         contacts.retain(|id, _| !cluster.removed().contains(id));
         removed.clear();
         removed.extend_from_slice(cluster.removed());
@@ -89,10 +99,12 @@ impl Shared {
     async fn dial(&self, to: NodeId, purpose: Purpose) -> Result<TcpStream, NoConnection> {
         let contact = self.contact_of(to);
         let contact = contact.ok_or_else(|| format!("nobody has said where node {to} is"))?;
-        let me = (Some(self.node), self.contact.clone());
-        let (stream, _, contact) =
-            connection::dial(&contact.peer, &self.key, me, Some(to), purpose).await?;
-        self.met(to, contact);
+        let (stream, there) =
+            connection::dial(&contact.peer, &self.key, Some(&self.me), Some(to), purpose).await?;
+        if self.was_reborn(to, there.birth) {
+            return Err(format!("node {to} at {} has lost its folder", contact.peer).into());
+        }
+        self.met(to, there.contact);
         Ok(stream)
     }
 
@@ -130,7 +142,7 @@ impl Peers {
         if self.members != *cluster.members() {
             self.members.clone_from(cluster.members());
             self.shared.learn(cluster);
-            let others = cluster.members().keys().copied().filter(|id| *id != self.shared.node);
+            let others = cluster.members().keys().copied().filter(|id| *id != self.shared.me.node);
             self.lines.keep(others);
         }
     }

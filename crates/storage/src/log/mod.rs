@@ -84,6 +84,11 @@ impl<D: Disk> Log<D> {
         recover::open(disk, options)
     }
 
+    /// The number that was drawn when this log was made: another log of the same node has another.
+    pub fn salt(&self) -> u64 {
+        self.active.home.salt
+    }
+
     /// Writes entries and the hard state behind what is there; [`Log::sync`] makes them durable.
     ///
     /// The indexes of the entries rise by one. If the first is not behind the last one in the
