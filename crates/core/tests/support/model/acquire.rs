@@ -79,7 +79,10 @@ impl Model {
         {
             return Err(Refusal::OtherKind { name, permits: permits(first.mode) });
         }
-        if ticket.session.is_some()
+        // A node's session stands for many clients, which may wait for each other.
+        let kind = ticket.session.and_then(|id| self.session(id)).map(|session| session.kind);
+        let is_client = kind == Some(SessionKind::Client);
+        if is_client
             && ticket.names.len() > 1
             && self.holders(&name).len() > self.limits.holders_walked_max
         {
@@ -87,7 +90,7 @@ impl Model {
         }
         // Several names in one step would wait for themselves if the session held one of them.
         let own = |holder: &&&Ticket| holder.session == ticket.session;
-        if ticket.session.is_some()
+        if is_client
             && ticket.names.len() > 1
             && let Some(own) = self.holders(&name).iter().find(own)
         {
