@@ -49,7 +49,6 @@ pub(crate) struct Dev {
 }
 
 impl Dev {
-    #[allow(clippy::print_stdout, reason = "where everything is was asked for")]
     pub(crate) fn run(self) -> Result<(), String> {
         log_to_stderr();
         let temporary = tempfile::Builder::new().prefix("holdfast-").tempdir();
@@ -62,8 +61,12 @@ impl Dev {
         if last.and_then(|last| last.checked_add(PEER_PORT_ABOVE)).is_none() {
             return Err(format!("--port {} leaves no room for the other ports", self.port));
         }
-        print!("{}", self.welcome(&folder, kept));
-        if self.nodes == 1 { self.run_one(&folder) } else { self.run_several(&folder) }
+        let welcome = self.welcome(&folder, kept);
+        if self.nodes == 1 {
+            self.run_one(&folder, &welcome)
+        } else {
+            self.run_several(&folder, &welcome)
+        }
     }
 
     fn http_port(&self, node: u16) -> u16 {
@@ -93,7 +96,8 @@ impl Dev {
         text
     }
 
-    fn run_one(&self, folder: &Path) -> Result<(), String> {
+    #[allow(clippy::print_stdout, reason = "where everything is was asked for")]
+    fn run_one(&self, folder: &Path, welcome: &str) -> Result<(), String> {
         let config = Config {
             data_dir: folder.join("node-1"),
             listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -105,17 +109,20 @@ impl Dev {
         };
         runtime()?.block_on(async {
             let server = Server::start(&config).await?;
+            print!("{welcome}");
             server.run(told_to_stop(false)).await
         })
     }
 
-    fn run_several(&self, folder: &Path) -> Result<(), String> {
+    #[allow(clippy::print_stdout, reason = "where everything is was asked for")]
+    fn run_several(&self, folder: &Path, welcome: &str) -> Result<(), String> {
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("can't make {}: {error}", folder.display()))?;
         let key = folder.join("cluster.key");
         if !key.exists() {
             ClusterKey::draw().write_new(&key)?;
         }
+        print!("{welcome}");
         runtime()?.block_on(async {
             let (stop, stopping) = watch::channel(false);
             let mut nodes = JoinSet::new();

@@ -11,6 +11,12 @@ use tokio::time::timeout;
 /// How long a request waits for the cluster to take it. An election takes about a second.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Tickets of one line or session that are shown.
+pub(crate) const TICKETS_SHOWN: usize = 100;
+
+/// Locks, sessions or events on a page.
+pub(crate) const PAGE_MAX: usize = 1_000;
+
 /// What every request needs.
 #[derive(Clone)]
 pub(crate) struct Api {

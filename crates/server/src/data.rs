@@ -8,12 +8,20 @@ use crate::peers::{Contact, Question, join};
 use crate::random;
 use holdfast_core::{Limits, Restored};
 use holdfast_node::{Boot, Cluster, Loaded, NodeDisk, NodeId};
-use holdfast_storage::{self as storage, Fault, FileKind, Identity, Options, RealDisk, WriteError};
+use holdfast_storage::{
+    self as storage, Disk, Fault, FileKind, Identity, Options, RealDisk, WriteError,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The key's file in the data folder, unless another one is given.
 const KEY_FILE: &str = "cluster.key";
+
+/// Held by the storage while a process works here.
+const LOCK_FILE: &str = "lock";
+
+/// The process number, for people.
+pub(crate) const PID_FILE: &str = "pid";
 
 /// There while a new member waits for its vote; says which old member it replaces.
 const JOINING_FILE: &str = "joining";
@@ -126,9 +134,21 @@ impl Place {
                 (key, node)
             }
         };
-        let (files, boot) = self.open_files(&disk, false).map_err(|fault| fault.to_string())?;
-        Identity { cluster: key.cluster, node: node.0 }.store(&disk).map_err(text)?;
+        let (files, boot) = self.become_node(&disk, &key, node)?;
         Ok(Opened { disk, key, node, files, boot })
+    }
+
+    /// Makes the log, and says last who the node is: from then on everything must be there.
+    fn become_node(
+        &self,
+        disk: &RealDisk,
+        key: &ClusterKey,
+        node: NodeId,
+    ) -> Result<(NodeDisk<RealDisk>, Boot), String> {
+        let opened = self.open_files(disk, false).map_err(|fault| fault.to_string())?;
+        let identity = Identity { cluster: key.cluster, node: node.0 };
+        identity.store(disk).map_err(|error| error.to_string())?;
+        Ok(opened)
     }
 
     /// A rejoin that was interrupted leaves a folder without an identity. What it was must not
@@ -174,19 +194,18 @@ impl Place {
     /// Makes an empty folder the only node of a new cluster that begins with what was loaded.
     pub(crate) fn begin_restored(&self, loaded: Loaded, unix_s: u64) -> Result<Restored, String> {
         let disk = self.claim()?;
-        if Identity::load(&disk).map_err(|fault| fault.to_string())?.is_some() {
+        // What is left of another node, its log above all, must not mix with what is restored.
+        let names = disk.list().map_err(|error| error.to_string())?;
+        if names.iter().any(|name| name != LOCK_FILE) {
             let shown = self.folder.display();
-            return Err(format!("{shown} is the folder of a node already: restore into a new one"));
+            return Err(format!("{shown} is not empty: restore into a new folder"));
         }
         let key = ClusterKey::draw();
         key.write_new(&self.key_path())?;
         let node = NodeId(1);
         let first = (node, self.contact.peer.clone());
         let restored = NodeDisk::begin_restored(&disk, loaded, first, unix_s)?;
-        self.open_files(&disk, false).map_err(|fault| fault.to_string())?;
-        Identity { cluster: key.cluster, node: node.0 }
-            .store(&disk)
-            .map_err(|error| error.to_string())?;
+        self.become_node(&disk, &key, node)?;
         Ok(restored)
     }
 
@@ -208,10 +227,7 @@ impl Place {
         let node = self.ask_to_join(&key, addresses).await?;
         let aside = self.set_aside()?;
         Joining { replaces: Some(replaces) }.store(&disk)?;
-        self.open_files(&disk, false).map_err(|fault| fault.to_string())?;
-        Identity { cluster: key.cluster, node: node.0 }
-            .store(&disk)
-            .map_err(|error| error.to_string())?;
+        self.become_node(&disk, &key, node)?;
         Ok(Rejoined { node, replaces, aside })
     }
 
@@ -220,8 +236,9 @@ impl Place {
             .map(|number| self.folder.join(format!("{SET_ASIDE}-{number}")))
             .find(|path| !path.exists())
             .unwrap_or_else(|| self.folder.join(SET_ASIDE));
+        let key = self.key_path();
         let moved = move_files(&self.folder, &aside, |name| {
-            name != KEY_FILE && name != "lock" && name != "pid"
+            name != LOCK_FILE && name != PID_FILE && self.folder.join(name) != key
         });
         moved.map_err(|error| format!("can't set the old files aside: {error}"))?;
         Ok(aside)

@@ -33,13 +33,17 @@ impl ClusterKey {
     /// Reads it from its file.
     pub fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
-        let size =
-            fs::metadata(path).map_err(|e| format!("can't read the cluster key {shown}: {e}"))?;
+        let unread = |error| {
+            format!(
+                "can't read the cluster key {shown}: {error}; copy it from another member, or make \
+                 one for a new cluster with `holdfast new-key > FILE`, and say --cluster-key FILE"
+            )
+        };
+        let size = fs::metadata(path).map_err(unread)?;
         if size.len() > FILE_BYTES_MAX {
             return Err(format!("{shown} is no cluster key: it is too long"));
         }
-        let text = fs::read_to_string(path)
-            .map_err(|e| format!("can't read the cluster key {shown}: {e}"))?;
+        let text = fs::read_to_string(path).map_err(unread)?;
         Self::parse(&text).ok_or_else(|| {
             format!(
                 "{shown} is no cluster key: copy the file `cluster.key` of a running member, or \

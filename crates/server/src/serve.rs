@@ -1,7 +1,7 @@
 //! A whole server: listeners, the node behind them, an orderly end.
 
 use crate::api::Api;
-use crate::data::{First, Place};
+use crate::data::{First, PID_FILE, Place};
 use crate::engine::End;
 use crate::http;
 use crate::node::Running;
@@ -78,7 +78,7 @@ impl Server {
         let http = bind(config.listen, config.port).await?;
         let peers = bind(config.listen, config.peer_port()?).await?;
         let running = Running::start(&config.place()?, peers).await?;
-        let pid_file = config.data_dir.join("pid");
+        let pid_file = config.data_dir.join(PID_FILE);
         fs::write(&pid_file, format!("{}\n", std::process::id()))
             .map_err(|error| format!("can't write {}: {error}", pid_file.display()))?;
         let api = Api {

@@ -171,6 +171,16 @@ fn a_cluster_of_one_is_restored_from_a_backup() {
     let second = lonely.restore(&["--from", &from]);
     assert_ne!(lonely.check(second), token);
 
+    // What is left of another node must not mix with what is restored: here, a log without its
+    // identity.
+    let leftover = lonely.cluster.path().join("leftover");
+    fs::create_dir(&leftover).expect("a folder can be made");
+    fs::write(leftover.join("log-00000000000000000001"), "old").expect("a file can be written");
+    let into = leftover.display().to_string();
+    let refused = run(&["restore", "--from", &from, "--data-dir", &into]);
+    assert!(!refused.status.success());
+    assert!(text(&refused).contains("is not empty"), "{}", text(&refused));
+
     // A backup that is damaged is refused, and begins nothing.
     flip(&backup, written(&backup) / 2);
     let folder = lonely.cluster.path().join("never");

@@ -126,9 +126,10 @@ impl Listeners {
         line.say(Word::Reply { number, reply });
     }
 
-    /// Something happened: the session that it concerns hears of it, unless it asked for it.
-    pub(crate) fn hear(&mut self, effect: &Arc<Effect>, now_ms: u64) {
-        let (session, token) = match &**effect {
+    /// Something happened: the session that it concerns hears of it, unless it asked for it, and
+    /// so does whoever watches. Nothing is copied if nobody hears.
+    pub(crate) fn hear(&mut self, effect: Effect, now_ms: u64) {
+        let (session, token) = match &effect {
             Effect::Granted(grant) => (grant.session, Some(grant.token)),
             Effect::Ended(ended) => (ended.session, Some(ended.token)),
             Effect::RevocationAsked { session, .. } => (*session, None),
@@ -136,19 +137,16 @@ impl Listeners {
             _ => (None, None),
         };
         let known = token.is_some_and(|token| self.answered.contains(&token));
-        if let Some(line) = session.filter(|_| !known).and_then(|id| self.lines.get(&id)) {
+        let of_session = session.filter(|_| !known).and_then(|id| self.lines.get(&id));
+        let watching = self.watches.hearing(&effect);
+        if of_session.is_none() && watching.is_empty() {
+            return;
+        }
+        let effect = Arc::new(effect);
+        let watching = watching.iter().filter_map(|watch| self.watching.get(watch));
+        for line in of_session.into_iter().chain(watching.map(|(line, _)| line)) {
             line.say(Word::News { effect: effect.clone(), now_ms });
         }
-        for watch in self.watches.hearing(effect) {
-            if let Some((line, _)) = self.watching.get(&watch) {
-                line.say(Word::News { effect: effect.clone(), now_ms });
-            }
-        }
-    }
-
-    /// Whether nobody listens: then effects need not be shared.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.watching.is_empty()
     }
 
     /// From now on the line hears what happens to these locks; false if there are too many watches.

@@ -31,7 +31,6 @@ pub(crate) struct Driver {
 /// Who waits for a reply of the node.
 enum Pending {
     Ask(Asker, Option<Own>),
-    Told(oneshot::Sender<Told>),
     Look(Look),
 }
 
@@ -127,8 +126,8 @@ impl Driver {
                 look(Ok(&self.node));
                 return None;
             }
-            Post::Change { change, told } => {
-                Input::Change { ask: self.wait(Pending::Told(told)), change }
+            Post::Change { change, asker } => {
+                Input::Change { ask: self.wait(Pending::Ask(asker, None)), change }
             }
             Post::Stop(end) => {
                 self.end = Some(end);
@@ -176,10 +175,6 @@ impl Driver {
         let key = usize::try_from(ask.0).unwrap_or(usize::MAX);
         match self.pending.try_remove(key) {
             Some(Pending::Ask(asker, own)) => self.answer(asker, own, reply),
-            Some(Pending::Told(told)) => {
-                // Whoever hung up does not want to know.
-                let _ = told.send(Told { reply, turn: None });
-            }
             Some(Pending::Look(look)) => look(match reply {
                 Reply::Current => Ok(&self.node),
                 reply => Err(trouble(&reply)),
@@ -231,9 +226,7 @@ impl Driver {
             }
             _ => {}
         }
-        if !self.listeners.is_empty() {
-            self.listeners.hear(&Arc::new(effect), self.node.state().now_ms());
-        }
+        self.listeners.hear(effect, self.node.state().now_ms());
     }
 }
 

@@ -1,6 +1,6 @@
 //! What waits for the loop: everybody puts it here, the loop takes all of it at once.
 
-use super::asked::{Asker, Line, Told, Trouble};
+use super::asked::{Asker, Line, Trouble};
 use holdfast_core::{Command, Request, Scope, SessionId, SessionRef};
 use holdfast_node::{Change, Input, Node};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -53,7 +53,7 @@ pub(crate) enum Post {
     /// Another membership.
     Change {
         change: Change,
-        told: oneshot::Sender<Told>,
+        asker: Asker,
     },
     /// It is over.
     Stop(End),

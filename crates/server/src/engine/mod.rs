@@ -11,7 +11,7 @@ pub use asked::{Trouble, Turn};
 pub(crate) use driver::trouble;
 pub use inbox::End;
 pub(crate) use inbox::{Inbox, Post};
-pub(crate) use snapshots::{Piece, Snapshots};
+pub(crate) use snapshots::{NotTaken, Piece, Snapshots};
 
 use crate::peers::Peers;
 use asked::{Asker, Told};
@@ -110,6 +110,13 @@ impl Handle {
         Self { inbox }
     }
 
+    /// Puts something into the inbox and waits for what it is told.
+    async fn put(&self, sole: bool, post: impl FnOnce(Asker) -> Post) -> Result<Told, Trouble> {
+        let (told, wait) = oneshot::channel();
+        self.inbox.post(post(Asker::One { told, sole }))?;
+        wait.await.map_err(|_| Trouble::Stopped)
+    }
+
     /// Puts a command through the log. If the caller hangs up before the answer, the command may
     /// still take effect; the ticket of an acquire without a request id is given up then.
     pub async fn ask(
@@ -117,24 +124,18 @@ impl Handle {
         request: Option<Request>,
         command: Command,
     ) -> Result<Answered, Trouble> {
-        let (told, wait) = oneshot::channel();
-        let asker = Asker::One { told, sole: request.is_none() };
-        self.inbox.post(Post::Ask { request, command, asker })?;
-        match wait.await {
-            Ok(Told { reply: Reply::Answer(answer), turn }) => Ok(Answered { answer, turn }),
-            Ok(Told { reply, .. }) => Err(trouble(&reply)),
-            Err(_) => Err(Trouble::Stopped),
+        let sole = request.is_none();
+        match self.put(sole, |asker| Post::Ask { request, command, asker }).await? {
+            Told { reply: Reply::Answer(answer), turn } => Ok(Answered { answer, turn }),
+            Told { reply, .. } => Err(trouble(&reply)),
         }
     }
 
     /// Tells that a session lives; whether it still does, confirmed by a majority.
     pub async fn beat(&self, session: SessionRef) -> Result<bool, Trouble> {
-        let (told, wait) = oneshot::channel();
-        self.inbox.post(Post::Beat { session, asker: Asker::One { told, sole: false } })?;
-        match wait.await {
-            Ok(Told { reply: Reply::Beat(alive), .. }) => Ok(alive),
-            Ok(Told { reply, .. }) => Err(trouble(&reply)),
-            Err(_) => Err(Trouble::Stopped),
+        match self.put(false, |asker| Post::Beat { session, asker }).await?.reply {
+            Reply::Beat(alive) => Ok(alive),
+            reply => Err(trouble(&reply)),
         }
     }
 
@@ -216,12 +217,9 @@ impl Handle {
 
     /// Changes the membership; only the leader can.
     pub async fn change(&self, change: Change) -> Result<Result<(), NotChanged>, Trouble> {
-        let (told, wait) = oneshot::channel();
-        self.inbox.post(Post::Change { change, told })?;
-        match wait.await {
-            Ok(Told { reply: Reply::Changed(changed), .. }) => Ok(changed),
-            Ok(Told { reply, .. }) => Err(trouble(&reply)),
-            Err(_) => Err(Trouble::Stopped),
+        match self.put(false, |asker| Post::Change { change, asker }).await?.reply {
+            Reply::Changed(changed) => Ok(changed),
+            reply => Err(trouble(&reply)),
         }
     }
 

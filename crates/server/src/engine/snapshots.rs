@@ -48,34 +48,62 @@ impl Snapshots {
         at: Position,
         meta: &[u8],
         mut pieces: impl FnMut() -> Result<Piece, String>,
-    ) -> Result<Loaded, String> {
+    ) -> Result<Loaded, NotTaken> {
         let _writing = match self.writing.try_lock() {
             Ok(writing) => writing,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err("another snapshot is being written".into()),
+            Err(TryLockError::WouldBlock) => {
+                return Err(NotTaken::because("another snapshot is being written"));
+            }
         };
-        let latest = self.latest().map_err(|fault| fault.to_string())?;
-        if latest.is_some_and(|latest| latest.position() >= at) {
-            return Err("this node has a snapshot as new already".into());
+        if self.latest()?.is_some_and(|latest| latest.position() >= at) {
+            return Err(NotTaken::because("this node has a snapshot as new already"));
         }
-        let text = |error: WriteError| error.to_string();
-        let mut writer = SnapshotWriter::begin(&self.disk, at, meta).map_err(text)?;
+        let mut writer = SnapshotWriter::begin(&self.disk, at, meta)?;
         loop {
             let next = match pieces() {
-                Ok(Piece::Next(bytes)) => writer.piece(writer.next_piece(), &bytes).map_err(text),
+                Ok(Piece::Next(bytes)) => writer.piece(writer.next_piece(), &bytes),
                 Ok(Piece::End { checksum }) if checksum == writer.checksum() => break,
-                Ok(Piece::End { .. }) => Err("it arrived changed".to_owned()),
-                Err(error) => Err(error),
+                Ok(Piece::End { .. }) => Err(WriteError::Misuse("it arrived changed".to_owned())),
+                Err(error) => Err(WriteError::Misuse(error)),
             };
             if let Err(error) = next {
-                writer.abandon().map_err(|fault| fault.to_string())?;
-                return Err(error);
+                writer.abandon()?;
+                return Err(error.into());
             }
         }
-        writer.finish().map_err(text)?;
-        let reader = self.latest().map_err(|fault| fault.to_string())?;
-        let reader = reader.ok_or_else(|| "it is gone".to_owned())?;
-        load(&reader, Limits::DEFAULT, random::number()).map_err(|fault| fault.to_string())
+        writer.finish()?;
+        let reader = self.latest()?.ok_or_else(|| NotTaken::because("it is gone"))?;
+        Ok(load(&reader, Limits::DEFAULT, random::number())?)
+    }
+}
+
+/// Why a snapshot was not taken.
+pub(crate) enum NotTaken {
+    /// It may come another time.
+    Because(String),
+    /// The disk is no longer to be trusted: the node must stop.
+    Fault(Fault),
+}
+
+impl NotTaken {
+    fn because(why: &str) -> Self {
+        Self::Because(why.to_owned())
+    }
+}
+
+impl From<Fault> for NotTaken {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<WriteError> for NotTaken {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Fault(fault) => Self::Fault(fault),
+            WriteError::Full { .. } | WriteError::Misuse(_) => Self::Because(error.to_string()),
+        }
     }
 }
 

@@ -2,12 +2,11 @@
 
 use super::translate;
 use super::{Door, session};
-use crate::engine::{Answered, Turn, Watch};
+use crate::api::{PAGE_MAX, TICKETS_SHOWN};
+use crate::engine::Watch;
 use crate::failure::Failure;
-use crate::waits::{Abandoned, not_served};
-use holdfast_core::{
-    Answer, Command, Label, Proof, Request as CoreRequest, Revoke, Scope, Standing, Target, Token,
-};
+use crate::waits;
+use holdfast_core::{Answer, Command, Label, Request as CoreRequest, Revoke, Scope, Token};
 use holdfast_node::Node;
 use holdfast_proto::v1::holdfast_server::Holdfast;
 use holdfast_proto::v1::{self as proto, outcome_reply, watch_event, watch_request};
@@ -15,10 +14,6 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
-
-/// Tickets of a line that are shown, and locks on a page.
-const TICKETS_SHOWN: usize = 100;
-const PAGE_MAX: usize = 1_000;
 
 /// Events that wait for a slow watcher.
 const EVENTS_MAX: usize = 4_096;
@@ -77,31 +72,8 @@ impl Holdfast for Door {
         let sent = request.into_inner();
         let key = sent.request_id.as_ref().map(translate::request_key).transpose()?;
         let acquire = translate::acquire(sent.acquire.unwrap_or_default(), None)?;
-        let (name, secret) = (acquire.names.first().cloned(), acquire.secret);
-        let alone = key.is_none();
-        let request = key.map(CoreRequest::Alone);
-        let Answered { answer, turn } = self.api.ask(request, Command::Acquire(acquire)).await?;
-        let Answer::Standing(standing) = answer.map_err(Failure::from)? else {
-            return Err(unexpected().into());
-        };
-        let (Standing::Waiting { token, .. }, Some(turn)) = (&standing, turn) else {
-            return Ok(Response::new(translate::standing(&standing)));
-        };
-        let abandoned = name.zip(secret).filter(|_| alone).map(|(name, secret)| {
-            let target = Target { name, token: Some(*token) };
-            Abandoned::new(self.api.handle.clone(), target, Proof::Secret(secret))
-        });
-        let turn = turn.await;
-        if let Some(abandoned) = abandoned {
-            abandoned.not_any_more();
-        }
-        match turn {
-            Ok(Turn::Granted(grant)) => {
-                Ok(Response::new(translate::standing(&Standing::Held(*grant))))
-            }
-            Ok(Turn::Ended(ended)) => Err(not_served(&ended).into()),
-            Err(_) => Err(Failure::from(crate::engine::Trouble::Unknown).into()),
-        }
+        let standing = waits::acquire(&self.api, key.map(CoreRequest::Alone), acquire).await?;
+        Ok(Response::new(translate::standing(&standing)))
     }
 
     async fn release(&self, request: Request<proto::Own>) -> Answering<proto::Done> {

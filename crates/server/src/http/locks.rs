@@ -3,10 +3,10 @@
 use super::body::{self, ModeField, Sent, SessionField};
 use super::show;
 use crate::api::Api;
-use crate::engine::{Answered, Trouble, Turn};
+use crate::engine::Trouble;
 use crate::failure::Failure;
 use crate::random;
-use crate::waits::{Abandoned, not_served};
+use crate::waits;
 use axum::Json;
 use axum::extract::State;
 use holdfast_core::{
@@ -100,43 +100,10 @@ pub(crate) async fn grab(
     Sent(grab): Sent<Grab>,
 ) -> Result<Json<Value>, Failure> {
     let (request, acquire) = grab.parse()?;
-    let alone = request.is_none();
-    let name = acquire.names.first().cloned();
-    let secret = acquire.secret;
-    let Answered { answer, turn } = api.ask(request, Command::Acquire(acquire)).await?;
-    match (standing(answer?)?, turn) {
-        (Standing::Held(grant), _) => Ok(Json(show::grant(&grant))),
-        (Standing::Over { token, how }, _) => Err(over(token, how)),
-        (Standing::Waiting { token, .. }, turn) => {
-            let abandoned = name.zip(secret).filter(|_| alone).map(|(name, secret)| {
-                let target = Target { name, token: Some(token) };
-                Abandoned::new(api.handle.clone(), target, Proof::Secret(secret))
-            });
-            let turn = match turn {
-                Some(turn) => turn.await.ok(),
-                None => None,
-            };
-            if let Some(abandoned) = abandoned {
-                abandoned.not_any_more();
-            }
-            match turn {
-                Some(Turn::Granted(grant)) => Ok(Json(show::grant(&grant))),
-                Some(Turn::Ended(ended)) => Err(not_served(&ended)),
-                // This node jumped over entries, or stops: it does not know.
-                None => Err(Failure::from(Trouble::Unknown)),
-            }
-        }
-    }
-}
-
-fn standing(answer: Answer) -> Result<Standing, Failure> {
-    match answer {
-        Answer::Standing(standing) => Ok(standing),
-        other => Err(Failure::conflict(
-            "other_request",
-            format!("this request_id was used for something else: {other:?}"),
-            "use a new request_id for each request",
-        )),
+    match waits::acquire(&api, request, acquire).await? {
+        Standing::Held(grant) => Ok(Json(show::grant(&grant))),
+        Standing::Over { token, how } => Err(over(token, how)),
+        Standing::Waiting { .. } => Err(Trouble::Unknown.into()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::body::{self, Asked, Sent};
 use super::show;
-use crate::api::Api;
+use crate::api::{Api, PAGE_MAX, TICKETS_SHOWN};
 use crate::failure::Failure;
 use axum::Json;
 use axum::extract::State;
@@ -10,13 +10,6 @@ use holdfast_core::{Answer, Command, Event, Label, Reason, Revoke, Token, What, 
 use holdfast_node::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-/// Events and sessions on a page.
-const EVENTS_MAX: usize = 1_000;
-const SESSIONS_MAX: usize = 1_000;
-
-/// Tokens shown of one session.
-const TICKETS_SHOWN: usize = 100;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -145,7 +138,7 @@ pub(crate) async fn history(
     Asked(asked): Asked<HistoryField>,
 ) -> Result<Json<Value>, Failure> {
     let name = body::name(&asked.name)?;
-    let limit = asked.limit.unwrap_or(100).clamp(1, EVENTS_MAX);
+    let limit = asked.limit.unwrap_or(100).clamp(1, PAGE_MAX);
     let look = move |node: &Node| -> Vec<Value> {
         node.state().history(&name).take(limit).map(event).collect()
     };
@@ -196,7 +189,7 @@ pub(crate) async fn sessions(
     Asked(asked): Asked<SessionsField>,
 ) -> Result<Json<Value>, Failure> {
     let after = asked.after.and_then(std::num::NonZeroU64::new).map(holdfast_core::SessionId);
-    let limit = asked.limit.unwrap_or(100).clamp(1, SESSIONS_MAX);
+    let limit = asked.limit.unwrap_or(100).clamp(1, PAGE_MAX);
     let look = move |node: &Node| {
         let sessions = node.state().sessions(after, limit, TICKETS_SHOWN);
         let full = sessions.len() == limit;

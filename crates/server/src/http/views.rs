@@ -2,17 +2,13 @@
 
 use super::body::{self, Asked};
 use super::show;
-use crate::api::Api;
+use crate::api::{Api, PAGE_MAX, TICKETS_SHOWN};
 use crate::failure::Failure;
 use axum::Json;
 use axum::extract::State;
 use holdfast_node::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
-
-/// Tickets of a line that are shown, and locks on a page.
-const TICKETS_SHOWN: usize = 100;
-const PAGE_MAX: usize = 1_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,7 +3,7 @@
 
 use super::Shared;
 use super::hello::Purpose;
-use crate::engine::Piece;
+use crate::engine::{End, NotTaken, Piece, Post};
 use holdfast_node::{Input, NodeId, RaftMessage};
 use holdfast_storage::{PIECE_BYTES_MAX, Position};
 use serde::{Deserialize, Serialize};
@@ -89,7 +89,7 @@ fn receive_all(stream: TcpStream, shared: &Shared) -> Result<(), String> {
     let mut stream = blocking(stream)?;
     let head: Head = postcard::from_bytes(&read(&mut stream)?).map_err(|e| e.to_string())?;
     let Head { message, index, term, meta } = head;
-    let loaded = shared.snapshots.receive(Position { index, term }, &meta, || {
+    let received = shared.snapshots.receive(Position { index, term }, &meta, || {
         let mut frame = read(&mut stream)?;
         match frame.split_first() {
             Some((&NEXT, _)) => {
@@ -101,6 +101,13 @@ fn receive_all(stream: TcpStream, shared: &Shared) -> Result<(), String> {
                 Ok(Piece::End { checksum: u32::from_le_bytes(checksum) })
             }
             _ => Err("a piece that nobody knows".to_owned()),
+        }
+    });
+    let loaded = received.map_err(|not_taken| match not_taken {
+        NotTaken::Because(why) => why,
+        NotTaken::Fault(fault) => {
+            shared.inbox.post_always(Post::Stop(End::Fault(fault.to_string())));
+            fault.to_string()
         }
     })?;
     tracing::info!("took a snapshot of entry {index}");
