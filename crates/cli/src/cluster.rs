@@ -1,6 +1,7 @@
 //! What is done to a node's folder while the node does not run.
 
-use crate::serve::{Address, runtime};
+use crate::serve::runtime;
+use crate::settings::Address;
 use clap::Args;
 use holdfast_node::NodeId;
 use holdfast_server::{ClusterKey, First, Source, restore};

@@ -4,6 +4,7 @@ mod cluster;
 mod dev;
 mod play;
 mod serve;
+mod settings;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

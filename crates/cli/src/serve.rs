@@ -1,10 +1,10 @@
 //! `holdfast serve`: one node of a cluster.
 
+use crate::settings::Settings;
 use clap::Args;
 use holdfast_node::NodeId;
-use holdfast_server::{Config, First, Password, Server};
+use holdfast_server::{First, Server};
 use std::io::{IsTerminal, Read};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,108 +25,38 @@ Examples:
 
   One more member of a running cluster; it gets its vote when it has caught up:
     holdfast serve --data-dir data --cluster-key cluster.key --listen 10.0.0.4 \\
-        --password-file password --join 10.0.0.1:7410,10.0.0.2:7410")]
+        --password-file password --join 10.0.0.1:7410,10.0.0.2:7410
+
+  The settings in a file, and what counts of them:
+    holdfast serve --config holdfast.toml --print-config")]
 pub(crate) struct Serve {
-    /// The folder of this node's data
-    #[arg(long, value_name = "FOLDER")]
-    data_dir: PathBuf,
     #[command(flatten)]
-    address: Address,
-    /// The cluster's key; by default `cluster.key` in the data folder
-    #[arg(long, value_name = "FILE")]
-    cluster_key: Option<PathBuf>,
-    /// Which of the first members this node is
-    #[arg(long, value_name = "ID", requires = "members")]
-    node: Option<u64>,
-    /// All first members of a new cluster, with the addresses for their peers
-    #[arg(long, value_name = "ID=HOST:PORT,...", value_delimiter = ',', requires = "node")]
-    members: Vec<String>,
-    /// Become a new member of a running cluster: where its members are reached by their peers
-    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', conflicts_with = "members")]
-    join: Vec<String>,
+    settings: Settings,
+    /// A TOML file with the same settings; flags and the environment count before it
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_CONFIG")]
+    config: Option<PathBuf>,
+    /// Print the settings that count, as such a file, and end
+    #[arg(long)]
+    print_config: bool,
     /// Stop when standard input ends: so a parent's end is not missed
     #[arg(long, hide = true)]
     stop_with_stdin: bool,
 }
 
-/// The port for HTTP, if none is said.
-const PORT: u16 = 7400;
-
-/// Where a node listens and is reached.
-#[derive(Debug, Args)]
-pub(crate) struct Address {
-    /// The address to listen on
-    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
-    listen: IpAddr,
-    /// Where others reach this node, if not at the address it listens on
-    #[arg(long, value_name = "HOST")]
-    advertise: Option<String>,
-    /// The port for HTTP; peers use the tenth above it
-    #[arg(long, value_name = "BASE", default_value_t = PORT)]
-    port: u16,
-    /// A file whose first line is the password that every door asks for
-    #[arg(long, value_name = "FILE")]
-    password_file: Option<PathBuf>,
-    /// Listen beyond this machine without a password
-    #[arg(long)]
-    insecure: bool,
-}
-
-impl Address {
-    /// As it is to be typed again; what is as by default is left out.
-    pub(crate) fn words(&self) -> String {
-        let mut words = String::new();
-        if !self.listen.is_loopback() {
-            words += &format!(" --listen {}", self.listen);
-        }
-        if let Some(file) = &self.password_file {
-            words += &format!(" --password-file {}", file.display());
-        }
-        if self.insecure {
-            words += " --insecure";
-        }
-        if let Some(host) = &self.advertise {
-            words += &format!(" --advertise {host}");
-        }
-        if self.port != PORT {
-            words += &format!(" --port {}", self.port);
-        }
-        words
-    }
-
-    pub(crate) fn config(&self, data_dir: PathBuf, first: First) -> Result<Config, String> {
-        let password = self.password_file.as_deref().map(Password::read).transpose()?;
-        if !self.listen.is_loopback() && !self.insecure && password.is_none() {
-            return Err(format!(
-                "listening on {} lets everybody who can reach it take and break locks: say \
-                 --password-file FILE, or --insecure if that is meant",
-                self.listen
-            ));
-        }
-        if self.listen.is_unspecified() && self.advertise.is_none() {
-            return Err(format!(
-                "{} is no address that others can reach: say --advertise HOST",
-                self.listen
-            ));
-        }
-        Ok(Config {
-            data_dir,
-            listen: self.listen,
-            advertise: self.advertise.clone(),
-            port: self.port,
-            key: None,
-            first,
-            password,
-        })
-    }
-}
-
 impl Serve {
+    #[allow(clippy::print_stdout, reason = "the settings were asked for")]
     pub(crate) fn run(self) -> Result<(), String> {
+        let file = self.config.as_deref().map(Settings::read).transpose()?;
+        let settings = self.settings.or(file.unwrap_or_default());
+        if self.print_config {
+            print!("{}", settings.to_toml()?);
+            return Ok(());
+        }
         log_to_stderr();
-        let first = first(self.node, &self.members, self.join)?;
-        let mut config = self.address.config(self.data_dir, first)?;
-        config.key = self.cluster_key;
+        let Settings { data_dir, address, cluster_key, node, members, join } = settings;
+        let data_dir = data_dir.ok_or("say where the data is to be: --data-dir FOLDER")?;
+        let mut config = address.config(data_dir, first(node, &members, join)?)?;
+        config.key = cluster_key;
         let stdin_counts = self.stop_with_stdin;
         runtime()?.block_on(async {
             let contact = config.contact()?;
@@ -138,10 +68,17 @@ impl Serve {
 }
 
 fn first(node: Option<u64>, members: &[String], join: Vec<String>) -> Result<First, String> {
-    if !join.is_empty() {
-        return Ok(First::Join { addresses: join });
-    }
-    let Some(node) = node else { return Ok(First::Alone) };
+    let node = match (node, members.is_empty(), join.is_empty()) {
+        (_, false, false) => {
+            return Err(
+                "--members begins a new cluster, --join enters one: say one of the two".into()
+            );
+        }
+        (_, true, false) => return Ok(First::Join { addresses: join }),
+        (None, true, true) => return Ok(First::Alone),
+        (Some(node), false, true) => node,
+        (_, _, true) => return Err("--node and --members belong together".into()),
+    };
     let members: Vec<(NodeId, String)> =
         members.iter().map(|member| parse_member(member)).collect::<Result<_, _>>()?;
     if !members.iter().any(|(id, _)| id.0 == node) {

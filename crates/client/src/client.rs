@@ -1,10 +1,14 @@
 //! A client: one session with the cluster.
 
+use crate::calls::Calls;
+use crate::election::Election;
 use crate::error::Error;
 use crate::link::{self, Answer, Ask, Order, Setup};
 use crate::lock::Lock;
+use crate::register::Register;
+use crate::watch::Watch;
 use bytes::Bytes;
-use holdfast_proto::v1::request;
+use holdfast_proto::v1::{request, watch_request};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -70,9 +74,10 @@ impl Builder {
             password: password
                 .map_err(|_| Error::BadAddress("the password can't be sent".to_owned()))?,
         };
+        let calls = Calls::new(&setup.servers, setup.password.clone());
         let (orders, taken) = mpsc::unbounded_channel();
         tokio::spawn(link::run(setup, taken));
-        Ok(Client { orders: Arc::new(orders) })
+        Ok(Client { orders: Arc::new(orders), calls: Arc::new(calls) })
     }
 }
 
@@ -80,6 +85,7 @@ impl Builder {
 #[derive(Debug, Clone)]
 pub struct Client {
     orders: Arc<mpsc::UnboundedSender<Order>>,
+    calls: Arc<Calls>,
 }
 
 impl Client {
@@ -104,6 +110,32 @@ impl Client {
     pub fn locks<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> Lock {
         let copy = |name: N| Bytes::copy_from_slice(name.as_ref());
         Lock::new(self.clone(), names.into_iter().map(copy).collect())
+    }
+
+    /// An election: who holds the lock of that name leads.
+    pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
+        Election::new(self.clone(), Bytes::copy_from_slice(name.as_ref()))
+    }
+
+    /// A key of the fenced register.
+    pub fn register(&self, key: impl AsRef<[u8]>) -> Register {
+        Register::new(self.clone(), Bytes::copy_from_slice(key.as_ref()))
+    }
+
+    /// What happens to one lock, from now on.
+    pub async fn watch(&self, name: impl AsRef<[u8]>) -> Result<Watch, Error> {
+        let name = Bytes::copy_from_slice(name.as_ref());
+        Watch::begin(self, watch_request::Scope::Name(name)).await
+    }
+
+    /// What happens to all locks whose names begin so, from now on.
+    pub async fn watch_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Watch, Error> {
+        let prefix = Bytes::copy_from_slice(prefix.as_ref());
+        Watch::begin(self, watch_request::Scope::Prefix(prefix)).await
+    }
+
+    pub(crate) fn calls(&self) -> &Calls {
+        &self.calls
     }
 
     /// Ends the session, and with it everything that lives by it.

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, How};
 use crate::lease::{Lease, Standing};
-use crate::link::{Health, Order};
+use crate::link::{Fate, Health, Order, Revocation};
 use crate::lock::millis;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
@@ -34,9 +34,11 @@ pub struct Ending {
 pub struct Guard {
     client: Client,
     own: proto::Own,
+    mode: proto::Mode,
     endings: Vec<Ending>,
     needs_recovery: bool,
     health: watch::Receiver<Health>,
+    revocation: watch::Receiver<Option<Revocation>>,
     released: bool,
 }
 
@@ -45,11 +47,11 @@ impl Guard {
         client: Client,
         grant: proto::Grant,
         first_sent: Moment,
-        sender: watch::Sender<Health>,
+        fate: Fate,
     ) -> Result<Self, Error> {
         let name = grant.names.first().cloned().unwrap_or_default();
         let own = proto::Own { name, token: grant.token, secret: grant.secret.clone() };
-        let health = sender.subscribe();
+        let (health, revocation) = (fate.health.subscribe(), fate.revocation.subscribe());
         let ttl = grant.ttl_ms.map(Duration::from_millis);
         let after = grant.after.iter();
         let endings = after.clone().filter_map(|after| {
@@ -65,8 +67,10 @@ impl Guard {
         let guard = Self {
             needs_recovery: after.clone().any(|after| after.needs_recovery.is_some()),
             endings: endings.collect(),
+            mode: grant.mode(),
             own: own.clone(),
             health,
+            revocation,
             released: false,
             client: client.clone(),
         };
@@ -78,7 +82,7 @@ impl Guard {
             if renewal.lease.standing(Moment::now()) == Standing::Over {
                 renewal.renew().await?;
             }
-            tokio::spawn(renewal.keep(sender));
+            tokio::spawn(renewal.keep(fate.health));
         }
         Ok(guard)
     }
@@ -86,6 +90,10 @@ impl Guard {
     /// The fencing token: show it to whatever the lock protects.
     pub fn token(&self) -> u64 {
         self.own.token
+    }
+
+    pub(crate) fn mode(&self) -> proto::Mode {
+        self.mode
     }
 
     /// The name; of a lock of several names, the first.
@@ -126,6 +134,17 @@ impl Guard {
         match lost.as_deref() {
             Ok(Health::Lost(how)) => *how,
             _ => How::Unknown,
+        }
+    }
+
+    /// Resolves when somebody asks the holder to let go: finish, and release.
+    pub async fn asked_to_let_go(&self) -> Revocation {
+        let mut revocation = self.revocation.clone();
+        let asked = revocation.wait_for(Option::is_some).await;
+        match asked.as_deref() {
+            Ok(Some(asked)) => asked.clone(),
+            // The session is gone: nobody will ask any more.
+            _ => std::future::pending().await,
         }
     }
 

@@ -23,16 +23,24 @@
 //! effect. When the grant comes, a [`Guard`] is made of it. Until when its lease is surely good,
 //! `lease.rs` says.
 
+pub mod blocking;
+mod calls;
 mod client;
 mod clock;
+mod election;
 mod error;
 mod guard;
 mod lease;
 mod link;
 mod lock;
+mod register;
+mod watch;
 
 pub use client::{Builder, Client};
+pub use election::{Election, Leader, Observer};
 pub use error::{Error, How};
 pub use guard::{Ending, Guard};
-pub use link::Health;
+pub use link::{Health, Revocation};
 pub use lock::Lock;
+pub use register::{Fence, Register};
+pub use watch::{Event, Watch};

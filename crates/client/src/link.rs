@@ -37,6 +37,26 @@ pub enum Health {
     Lost(How),
 }
 
+/// Somebody asks the holder to let go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revocation {
+    /// Who asks.
+    pub by: Bytes,
+    /// Why.
+    pub reason: Bytes,
+    /// How long the holder has, from when it was heard.
+    pub within: Duration,
+    /// Whether the lock is taken away then.
+    pub force: bool,
+}
+
+/// What the holder of a ticket hears.
+#[derive(Debug, Clone)]
+pub(crate) struct Fate {
+    pub(crate) health: watch::Sender<Health>,
+    pub(crate) revocation: watch::Sender<Option<Revocation>>,
+}
+
 /// What the task is asked to do.
 pub(crate) enum Order {
     Ask(Ask),
@@ -57,8 +77,8 @@ pub(crate) struct Ask {
 pub(crate) struct Answer {
     pub(crate) what: to_client::What,
     pub(crate) first_sent: Moment,
-    /// For a ticket that is served: how its lease is, from now on.
-    pub(crate) health: Option<watch::Sender<Health>>,
+    /// For a ticket that is served: what becomes of it, from now on.
+    pub(crate) fate: Option<Fate>,
 }
 
 /// How a session is set up.
@@ -139,7 +159,7 @@ struct Waiting {
 }
 
 struct Followed {
-    health: watch::Sender<Health>,
+    fate: Fate,
     session_lease: bool,
 }
 
@@ -350,7 +370,8 @@ impl Link {
             to_client::What::SessionEnded(_) => self.end(Error::SessionLost),
             to_client::What::Granted(grant) => self.granted(grant),
             to_client::What::Ended(ended) => self.ended(ended.token, How::of(ended.how)),
-            to_client::What::Revocation(_) | to_client::What::Opened(_) => {}
+            to_client::What::Revocation(asked) => self.asked_to_let_go(asked),
+            to_client::What::Opened(_) => {}
             // It stays pending: another server may take it.
             to_client::What::TryAgain(_) => self.try_another = true,
             what => self.answered(word.number, what),
@@ -376,7 +397,7 @@ impl Link {
             }
             (_, what) => {
                 // Whoever dropped the future does not want to know.
-                let _ = answer.send(Ok(Answer { what, first_sent, health: None }));
+                let _ = answer.send(Ok(Answer { what, first_sent, fate: None }));
             }
         }
     }
@@ -396,12 +417,13 @@ impl Link {
     ) {
         let name = grant.names.first().cloned().unwrap_or_default();
         let own = proto::Own { name, token: grant.token, secret: grant.secret.clone() };
-        let (health, _) = watch::channel(Health::Good);
+        let fate =
+            Fate { health: watch::Sender::new(Health::Good), revocation: watch::Sender::new(None) };
         let session_lease = grant.ttl_ms.is_none();
-        self.followed.insert(own.token, Followed { health: health.clone(), session_lease });
+        self.followed.insert(own.token, Followed { fate: fate.clone(), session_lease });
         let held = proto::Standing { what: Some(standing::What::Held(grant)) };
         let what = to_client::What::Standing(held);
-        let served = Answer { what, first_sent, health: Some(health) };
+        let served = Answer { what, first_sent, fate: Some(fate) };
         if answer.send(Ok(served)).is_err() {
             self.followed.remove(&own.token);
             self.tell(request::What::Release(own));
@@ -429,7 +451,18 @@ impl Link {
             }));
         }
         if let Some(followed) = self.followed.remove(&token) {
-            followed.health.send_replace(Health::Lost(how));
+            followed.fate.health.send_replace(Health::Lost(how));
+        }
+    }
+
+    fn asked_to_let_go(&mut self, asked: proto::RevocationAsked) {
+        if let Some(followed) = self.followed.get(&asked.token) {
+            followed.fate.revocation.send_replace(Some(Revocation {
+                by: asked.by,
+                reason: asked.reason,
+                within: Duration::from_millis(asked.within_ms),
+                force: asked.force,
+            }));
         }
     }
 
@@ -442,7 +475,7 @@ impl Link {
             Standing::Over => return self.end(Error::SessionLost),
         };
         for followed in self.followed.values().filter(|followed| followed.session_lease) {
-            followed.health.send_if_modified(|now| std::mem::replace(now, health) != health);
+            followed.fate.health.send_if_modified(|now| std::mem::replace(now, health) != health);
         }
     }
 
@@ -460,7 +493,7 @@ impl Link {
         }
         // A ticket with a deadline of its own outlives the session.
         for (_, followed) in self.followed.extract_if(|_, followed| followed.session_lease) {
-            followed.health.send_replace(Health::Lost(How::Expired));
+            followed.fate.health.send_replace(Health::Lost(How::Expired));
         }
     }
 }

@@ -85,13 +85,13 @@ impl Lock {
     /// Takes it.
     pub async fn acquire(self) -> Result<Guard, Error> {
         let what = request::What::Acquire(self.acquire.clone());
-        let Answer { what, first_sent, health } = self.client.ask(what, true).await?;
+        let Answer { what, first_sent, fate } = self.client.ask(what, true).await?;
         let to_client::What::Standing(proto::Standing { what: Some(standing) }) = what else {
             return Err(Error::SessionLost);
         };
-        match (standing, health) {
-            (standing::What::Held(grant), Some(health)) => {
-                Guard::new(self.client, grant, first_sent, health).await
+        match (standing, fate) {
+            (standing::What::Held(grant), Some(fate)) => {
+                Guard::new(self.client, grant, first_sent, fate).await
             }
             (standing::What::Over(over), _) => Err(Error::Over(crate::How::of(over.how))),
             _ => Err(Error::SessionLost),

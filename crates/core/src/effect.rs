@@ -296,6 +296,8 @@ pub struct Ended {
     pub how: How,
     /// Whether it had been served.
     pub held: bool,
+    /// How long it was held, or waited, in logical time.
+    pub for_ms: u64,
     /// Whose it was.
     pub session: Option<SessionId>,
     /// What it called itself.

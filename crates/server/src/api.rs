@@ -2,9 +2,11 @@
 
 use crate::engine::{Answered, Handle, Trouble};
 use crate::failure::Failure;
+use crate::metrics::Metrics;
 use crate::peers::Membership;
 use holdfast_core::{Command, Request};
 use holdfast_node::{Node, NodeId};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -23,6 +25,7 @@ pub(crate) struct Api {
     pub(crate) id: NodeId,
     pub(crate) handle: Handle,
     pub(crate) membership: Membership,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Api {

@@ -13,6 +13,7 @@ mod failure;
 mod grpc;
 mod http;
 mod key;
+mod metrics;
 mod node;
 mod password;
 mod peers;

@@ -2,6 +2,7 @@
 
 use crate::data::{Joining, Opened, Place};
 use crate::engine::{self, End, Handle, Inbox, Post, Snapshots};
+use crate::metrics::Metrics;
 use crate::peers::{self, Me, Membership, Peers, Question, Shared};
 use crate::random;
 use holdfast_core::Secret;
@@ -27,6 +28,7 @@ pub struct Running {
     pub handle: Handle,
     /// The way to the members.
     pub membership: Membership,
+    pub(crate) metrics: Arc<Metrics>,
     ended: oneshot::Receiver<End>,
     tasks: Vec<JoinHandle<()>>,
     /// Keeps the folder taken.
@@ -54,15 +56,16 @@ impl Running {
         let me = Me { node: id, birth: files.birth(), contact: place.contact.clone() };
         let shared = Arc::new(Shared::new(key, me, inbox.clone(), snapshots.clone()));
         let peers = Peers::new(shared.clone(), runtime::Handle::current());
+        let metrics = Arc::new(Metrics::new());
         let handle = Handle::new(inbox.clone());
         let membership = Membership::new(handle.clone(), shared.clone());
-        let ended = engine::start(node, files, snapshots, inbox, peers)
+        let ended = engine::start(node, files, snapshots, inbox, peers, metrics.clone())
             .map_err(|error| format!("can't start a thread: {error}"))?;
         let mut tasks = vec![tokio::spawn(peers::listen(listener, shared, membership.clone()))];
         if let Some(joining) = Joining::load(&disk)? {
             tasks.push(tokio::spawn(settle_in(id, joining, membership.clone(), disk.clone())));
         }
-        Ok(Self { id, handle, membership, ended, tasks, _disk: disk })
+        Ok(Self { id, handle, membership, metrics, ended, tasks, _disk: disk })
     }
 
     /// Resolves when the node has ended, and says why.

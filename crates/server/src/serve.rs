@@ -85,6 +85,7 @@ impl Server {
             id: running.id,
             handle: running.handle.clone(),
             membership: running.membership.clone(),
+            metrics: running.metrics.clone(),
         };
         let http = tokio::spawn(http::serve(http, api, config.password.clone()));
         Ok(Self { running, http, pid_file })

@@ -80,11 +80,13 @@ impl State {
             }
         }
         self.settle_request(&ticket, how);
+        let from_ms = if ticket.held { ticket.since_ms } else { ticket.joined_ms };
         effects.push(Effect::Ended(Ended {
             token,
             names,
             how,
             held: ticket.held,
+            for_ms: self.data.clock.now_ms.saturating_sub(from_ms),
             session: ticket.session,
             label,
             note: ticket.note().cloned(),

@@ -1,11 +1,11 @@
 //! The disk thread: what must be durable is written together and synced once.
 
 use super::inbox::{End, Inbox, Post};
+use crate::metrics::Metrics;
 use holdfast_node::{Input, NodeDisk, Persist, Position};
 use holdfast_storage::{Disk, Fault, WriteError};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// After so much quiet the log says durably that everything is synced.
 const VOUCH_AFTER: Duration = Duration::from_millis(50);
@@ -20,8 +20,13 @@ pub(crate) enum Job {
 }
 
 /// Runs until the loop has ended, and closes the log.
-pub(crate) fn run<D: Disk>(files: NodeDisk<D>, jobs: &Receiver<Job>, inbox: &Arc<Inbox>) {
-    let worker = Worker { files, inbox, wrote: None };
+pub(crate) fn run<D: Disk>(
+    files: NodeDisk<D>,
+    jobs: &Receiver<Job>,
+    inbox: &Inbox,
+    metrics: &Metrics,
+) {
+    let worker = Worker { files, inbox, metrics, wrote: None };
     if let Err(fault) = worker.work(jobs) {
         // Never retried: the system would say Ok the second time, with the data gone.
         inbox.post_always(Post::Stop(End::Fault(fault.to_string())));
@@ -31,6 +36,7 @@ pub(crate) fn run<D: Disk>(files: NodeDisk<D>, jobs: &Receiver<Job>, inbox: &Arc
 struct Worker<'a, D: Disk> {
     files: NodeDisk<D>,
     inbox: &'a Inbox,
+    metrics: &'a Metrics,
     /// The last number written and not yet synced.
     wrote: Option<u64>,
 }
@@ -79,7 +85,9 @@ impl<D: Disk> Worker<'_, D> {
 
     fn sync(&mut self) -> Result<(), Fault> {
         if let Some(number) = self.wrote.take() {
+            let begun = Instant::now();
             self.files.sync()?;
+            self.metrics.fsync.observe(begun.elapsed().as_secs_f64());
             self.inbox.post_always(Post::Input(Input::Persisted(number)));
         }
         Ok(())
@@ -134,6 +142,7 @@ mod tests {
     use holdfast_core::Limits;
     use holdfast_node::{Cluster, EntryKind, LogEntry, NodeId};
     use holdfast_storage::{Options, SimDisk};
+    use std::sync::Arc;
     use std::sync::mpsc::{Sender, channel};
     use std::thread::JoinHandle;
 
@@ -154,7 +163,7 @@ mod tests {
             let (jobs, taken) = channel();
             let inbox = Arc::new(Inbox::new());
             let told = inbox.clone();
-            let thread = std::thread::spawn(move || run(files, &taken, &told));
+            let thread = std::thread::spawn(move || run(files, &taken, &told, &Metrics::new()));
             Self { disk, jobs: Some(jobs), inbox, thread: Some(thread) }
         }
 

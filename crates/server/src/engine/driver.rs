@@ -3,6 +3,7 @@
 use super::asked::{Asker, Listeners, Told, Trouble, Turn, Turns};
 use super::disk::Job;
 use super::inbox::{End, Inbox, Look, Post};
+use crate::metrics::Metrics;
 use crate::peers::Peers;
 use holdfast_core::{Answer, Command, Effect, Proof, Standing, Target};
 use holdfast_node::{Ask, Busy, Input, Moment, Node, Output, Reply, SnapshotTask};
@@ -24,6 +25,7 @@ pub(crate) struct Driver {
     pending: Slab<Pending>,
     turns: Turns,
     listeners: Listeners,
+    metrics: Arc<Metrics>,
     begun: Instant,
     end: Option<End>,
 }
@@ -47,6 +49,7 @@ impl Driver {
         disk: Sender<Job>,
         snapshots: Sender<Box<SnapshotTask>>,
         mut peers: Peers,
+        metrics: Arc<Metrics>,
     ) -> Self {
         peers.know(node.cluster());
         Self {
@@ -58,6 +61,7 @@ impl Driver {
             pending: Slab::new(),
             turns: Turns::default(),
             listeners: Listeners::default(),
+            metrics,
             begun: Instant::now(),
             end: None,
         }
@@ -73,10 +77,12 @@ impl Driver {
             for post in posts.drain(..) {
                 inputs.extend(self.open(post));
             }
+            let begun = Instant::now();
             self.node.turn(self.moment(), inputs.drain(..), &mut outputs);
             for output in outputs.drain(..) {
                 self.act(output);
             }
+            self.metrics.turn.observe(begun.elapsed().as_secs_f64());
             if let Some(end) = self.end.take() {
                 self.inbox.close();
                 return end;
@@ -94,6 +100,7 @@ impl Driver {
         Some(match post {
             Post::Input(input) => input,
             Post::Ask { request, command, asker } => {
+                self.metrics.requests.inc();
                 let sole = matches!(asker, Asker::One { sole: true, .. });
                 let own = sole.then(|| own_of(&command)).flatten();
                 let ask = self.wait(Pending::Ask(asker, own));
@@ -152,6 +159,7 @@ impl Driver {
             }
             Output::Reply { ask, reply } => self.reply(ask, reply),
             Output::Applied { effects, .. } => {
+                self.metrics.entries.inc();
                 for effect in effects {
                     self.hear(effect);
                 }
@@ -217,6 +225,7 @@ impl Driver {
     }
 
     fn hear(&mut self, effect: Effect) {
+        self.metrics.hear(&effect);
         match &effect {
             Effect::Granted(grant) => {
                 self.turns.tell(grant.token, || Turn::Granted(Box::new(grant.clone())));

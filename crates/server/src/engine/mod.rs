@@ -13,6 +13,7 @@ pub use inbox::End;
 pub(crate) use inbox::{Inbox, Post};
 pub(crate) use snapshots::{NotTaken, Piece, Snapshots};
 
+use crate::metrics::Metrics;
 use crate::peers::Peers;
 use asked::{Asker, Told};
 use driver::Driver;
@@ -49,20 +50,21 @@ pub(crate) fn start(
     snapshots: Arc<Snapshots>,
     inbox: Arc<Inbox>,
     peers: Peers,
+    metrics: Arc<Metrics>,
 ) -> io::Result<oneshot::Receiver<End>> {
     let (jobs, jobs_taken) = mpsc::channel();
     let (tasks, tasks_taken) = mpsc::channel();
-    let disk_inbox = inbox.clone();
+    let (disk_inbox, disk_metrics) = (inbox.clone(), metrics.clone());
     let disk = thread::Builder::new()
         .name("disk".into())
-        .spawn(move || disk::run(files, &jobs_taken, &disk_inbox))?;
+        .spawn(move || disk::run(files, &jobs_taken, &disk_inbox, &disk_metrics))?;
     let snapshot_inbox = inbox.clone();
     let writer = thread::Builder::new()
         .name("snapshots".into())
         .spawn(move || snapshots.run(&tasks_taken, &snapshot_inbox))?;
     let (ended, wait) = oneshot::channel();
     thread::Builder::new().name("loop".into()).spawn(move || {
-        let end = Driver::new(node, inbox, jobs, tasks, peers).run();
+        let end = Driver::new(node, inbox, jobs, tasks, peers, metrics).run();
         // The driver is gone, and with it what the others wait for: they finish what they have.
         let _ = disk.join();
         let _ = writer.join();

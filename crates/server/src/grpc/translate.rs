@@ -224,6 +224,7 @@ pub(super) fn grant(grant: &core::Grant, for_holder: bool) -> proto::Grant {
             Some(secret) if for_holder => bytes(&secret.0),
             _ => Bytes::new(),
         },
+        label: grant.label.as_ref().map(|label| bytes(label.as_bytes())),
         waited_ms: grant.waited_ms,
         ttl_ms: match grant.lease {
             Lease::Deadline { ttl_ms } => Some(ttl_ms),

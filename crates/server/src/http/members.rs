@@ -4,6 +4,7 @@ use super::body::Sent;
 use crate::api::Api;
 use crate::backup;
 use crate::failure::Failure;
+use crate::metrics::Now;
 use crate::peers::Question;
 use axum::Json;
 use axum::body::Body;
@@ -127,6 +128,13 @@ pub(crate) async fn backup(State(api): State<Api>) -> Result<impl IntoResponse, 
         (header::CONTENT_DISPOSITION, name),
     ];
     Ok((head, Body::from_stream(copy.stream())))
+}
+
+/// What is counted and measured, for Prometheus.
+pub(crate) async fn metrics(State(api): State<Api>) -> Result<impl IntoResponse, Failure> {
+    let now = api.peek(Now::of).await?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], api.metrics.text(&now)))
 }
 
 /// The process lives.

@@ -7,6 +7,7 @@ mod locks;
 mod members;
 mod operator;
 mod register;
+mod root;
 mod sessions;
 mod show;
 mod views;
@@ -38,6 +39,8 @@ pub(crate) async fn serve(
 
 fn router(api: Api) -> Router {
     Router::new()
+        .route("/", get(root::root))
+        .route("/openapi.json", get(root::openapi))
         .route("/v1/grab_lock", post(locks::grab))
         .route("/v1/release_lock", post(locks::release))
         .route("/v1/do_external_operation", post(register::put))
@@ -66,6 +69,7 @@ fn router(api: Api) -> Router {
         .route("/v1/members/remove", post(members::remove))
         .route("/v1/members/transfer", post(members::transfer))
         .route("/v1/backup", get(members::backup))
+        .route("/metrics", get(members::metrics))
         .route("/healthz", get(members::healthz))
         .route("/readyz", get(members::readyz))
         .fallback(failure::no_such_path)

@@ -1,0 +1,193 @@
+//! Where a node's settings come from: flags, then the environment, then a TOML file, then what is
+//! usual.
+
+use clap::Args;
+use holdfast_server::{Config, First, Password};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+
+/// The port for HTTP, if none is said.
+const PORT: u16 = 7400;
+
+/// Where a node listens and is reached.
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Address {
+    /// The address to listen on; 127.0.0.1 unless said otherwise
+    #[arg(long, value_name = "IP", env = "HOLDFAST_LISTEN")]
+    listen: Option<IpAddr>,
+    /// Where others reach this node, if not at the address it listens on
+    #[arg(long, value_name = "HOST", env = "HOLDFAST_ADVERTISE")]
+    advertise: Option<String>,
+    /// The port for HTTP and gRPC, 7400 unless said otherwise; peers use the tenth above it
+    #[arg(long, value_name = "BASE", env = "HOLDFAST_PORT")]
+    port: Option<u16>,
+    /// A file whose first line is the password that every door asks for
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_PASSWORD_FILE")]
+    password_file: Option<PathBuf>,
+    /// Listen beyond this machine without a password
+    #[arg(long, env = "HOLDFAST_INSECURE")]
+    #[serde(default)]
+    insecure: bool,
+}
+
+impl Address {
+    /// What is not said here is as it is there.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            listen: self.listen.or(other.listen),
+            advertise: self.advertise.or(other.advertise),
+            port: self.port.or(other.port),
+            password_file: self.password_file.or(other.password_file),
+            insecure: self.insecure || other.insecure,
+        }
+    }
+
+    fn listen(&self) -> IpAddr {
+        self.listen.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
+    fn port(&self) -> u16 {
+        self.port.unwrap_or(PORT)
+    }
+
+    /// With everything said that is usual otherwise.
+    pub(crate) fn whole(self) -> Self {
+        Self { listen: Some(self.listen()), port: Some(self.port()), ..self }
+    }
+
+    /// As it is to be typed again; what is as usual is left out.
+    pub(crate) fn words(&self) -> String {
+        let mut words = String::new();
+        if !self.listen().is_loopback() {
+            words += &format!(" --listen {}", self.listen());
+        }
+        if let Some(file) = &self.password_file {
+            words += &format!(" --password-file {}", file.display());
+        }
+        if self.insecure {
+            words += " --insecure";
+        }
+        if let Some(host) = &self.advertise {
+            words += &format!(" --advertise {host}");
+        }
+        if self.port() != PORT {
+            words += &format!(" --port {}", self.port());
+        }
+        words
+    }
+
+    pub(crate) fn config(&self, data_dir: PathBuf, first: First) -> Result<Config, String> {
+        let password = self.password_file.as_deref().map(Password::read).transpose()?;
+        let listen = self.listen();
+        if !listen.is_loopback() && !self.insecure && password.is_none() {
+            return Err(format!(
+                "listening on {listen} lets everybody who can reach it take and break locks: say \
+                 --password-file FILE, or --insecure if that is meant"
+            ));
+        }
+        if listen.is_unspecified() && self.advertise.is_none() {
+            return Err(format!(
+                "{listen} is no address that others can reach: say --advertise HOST"
+            ));
+        }
+        Ok(Config {
+            data_dir,
+            listen,
+            advertise: self.advertise.clone(),
+            port: self.port(),
+            key: None,
+            first,
+            password,
+        })
+    }
+}
+
+/// Everything that `serve` can be told, as flags, in the environment or in a file.
+#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// The folder of this node's data
+    #[arg(long, value_name = "FOLDER", env = "HOLDFAST_DATA_DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    #[serde(default)]
+    pub(crate) address: Address,
+    /// The cluster's key; by default `cluster.key` in the data folder
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_CLUSTER_KEY")]
+    pub(crate) cluster_key: Option<PathBuf>,
+    /// Which of the first members this node is
+    #[arg(long, value_name = "ID", env = "HOLDFAST_NODE")]
+    pub(crate) node: Option<u64>,
+    /// All first members of a new cluster, with the addresses for their peers
+    #[arg(long, value_name = "ID=HOST:PORT,...", value_delimiter = ',', env = "HOLDFAST_MEMBERS")]
+    #[serde(default)]
+    pub(crate) members: Vec<String>,
+    /// Become a new member of a running cluster: where its members are reached by their peers
+    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', env = "HOLDFAST_JOIN")]
+    #[serde(default)]
+    pub(crate) join: Vec<String>,
+}
+
+impl Settings {
+    /// What a file says.
+    pub(crate) fn read(file: &Path) -> Result<Self, String> {
+        let shown = file.display();
+        let text =
+            fs::read_to_string(file).map_err(|error| format!("can't read {shown}: {error}"))?;
+        toml::from_str(&text).map_err(|error| format!("{shown} is not as it should be: {error}"))
+    }
+
+    /// What is not said here is as it is there.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            data_dir: self.data_dir.or(other.data_dir),
+            address: self.address.or(other.address),
+            cluster_key: self.cluster_key.or(other.cluster_key),
+            node: self.node.or(other.node),
+            members: if self.members.is_empty() { other.members } else { self.members },
+            join: if self.join.is_empty() { other.join } else { self.join },
+        }
+    }
+
+    /// As a file that says the same.
+    pub(crate) fn to_toml(&self) -> Result<String, String> {
+        let whole = Self { address: self.address.clone().whole(), ..self.clone() };
+        toml::to_string(&whole).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Settings {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_is_said_first_counts() {
+        let flags = parse("node = 2\n[address]\nport = 9000");
+        let file = parse("data_dir = 'd'\nnode = 1\n[address]\nport = 8000\nlisten = '10.0.0.1'");
+        let both = flags.or(file);
+        assert_eq!((both.node, both.address.port()), (Some(2), 9000));
+        assert_eq!(both.data_dir, Some("d".into()));
+        assert_eq!(both.address.listen().to_string(), "10.0.0.1");
+    }
+
+    #[test]
+    fn what_is_printed_says_the_same_again() {
+        let settings = parse("data_dir = 'd'\nmembers = ['1=a:1', '2=b:2']\nnode = 1");
+        let again = parse(&settings.to_toml().unwrap());
+        assert_eq!(again.members, settings.members);
+        assert_eq!(again.address.port, Some(PORT));
+    }
+
+    #[test]
+    fn a_word_that_nobody_knows_is_named() {
+        let wrong = toml::from_str::<Settings>("dta_dir = 'd'").unwrap_err().to_string();
+        assert!(wrong.contains("dta_dir"), "{wrong}");
+    }
+}

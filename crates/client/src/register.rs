@@ -1,0 +1,72 @@
+//! The fenced register: a value that only the newest holder can write.
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::guard::Guard;
+use bytes::Bytes;
+use holdfast_proto::v1::{self as proto, request, to_client};
+
+/// What the register keeps under a key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fence {
+    /// The highest exclusive token seen.
+    pub highest_exclusive: u64,
+    /// The highest token of any mode seen.
+    pub highest: u64,
+    /// What the last write left.
+    pub value: Option<Bytes>,
+}
+
+impl From<proto::Fence> for Fence {
+    fn from(fence: proto::Fence) -> Self {
+        let proto::Fence { highest_exclusive, highest, value } = fence;
+        Self { highest_exclusive, highest, value }
+    }
+}
+
+/// One key of the fenced register.
+#[derive(Debug, Clone)]
+pub struct Register {
+    client: Client,
+    key: Bytes,
+}
+
+impl Register {
+    pub(crate) fn new(client: Client, key: Bytes) -> Self {
+        Self { client, key }
+    }
+
+    /// Writes, unless a later holder has been here: then the error has code `fenced`.
+    pub async fn put(&self, value: impl AsRef<[u8]>, holder: &Guard) -> Result<Fence, Error> {
+        let put = proto::PutRequest {
+            key: self.key.clone(),
+            value: Bytes::copy_from_slice(value.as_ref()),
+            token: holder.token(),
+            mode: holder.mode().into(),
+        };
+        self.through(request::What::Put(put)).await
+    }
+
+    /// Shows the token to the fence and reads: what a new holder does before it goes by what it
+    /// reads. An earlier holder can't write any more then.
+    pub async fn raise(&self, holder: &Guard) -> Result<Fence, Error> {
+        let (token, mode) = (holder.token(), holder.mode().into());
+        let raise = proto::RaiseRequest { key: self.key.clone(), token, mode };
+        self.through(request::What::Raise(raise)).await
+    }
+
+    async fn through(&self, what: request::What) -> Result<Fence, Error> {
+        match self.client.ask(what, false).await?.what {
+            to_client::What::Fence(fence) => Ok(fence.into()),
+            _ => Err(Error::SessionLost),
+        }
+    }
+
+    /// Reads without a token: good for looking, not for deciding.
+    pub async fn get(&self) -> Result<Fence, Error> {
+        let get = proto::GetRequest { key: self.key.clone() };
+        let call = async |mut server: crate::calls::Server, request| server.get(request).await;
+        let reply = self.client.calls().call(get, call).await?;
+        Ok(reply.fence.map(Fence::from).unwrap_or_default())
+    }
+}
