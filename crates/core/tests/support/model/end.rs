@@ -38,11 +38,13 @@ impl Model {
         let ticket = self.tickets.remove(at);
         self.over.push(OverTicket { token, how, at_ms: self.now_ms });
         let forced = forced.cloned().map(Arc::new);
+        let from_ms = if ticket.held { ticket.granted_ms } else { ticket.joined_ms };
         self.effects.push(Effect::Ended(Ended {
             token,
             names: ticket.shown_names(),
             how,
             held: ticket.held,
+            for_ms: self.now_ms - from_ms,
             session: ticket.session,
             label: self.label_of(&ticket),
             note: ticket.note.clone(),
