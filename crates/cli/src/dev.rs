@@ -2,7 +2,7 @@
 
 use crate::serve::{log_to_stderr, runtime, told_to_stop};
 use clap::Args;
-use holdfast_server::{ClusterKey, Config, First, PEER_PORT_ABOVE, Server};
+use holdfast_server::{ClusterKey, Config, First, PEER_PORT_ABOVE, Server, ports_are_free};
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,9 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+
+/// Only this machine reaches it.
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Nodes on one machine: more would only wait for each other.
 const NODES_MAX: u16 = 9;
@@ -100,7 +103,7 @@ impl Dev {
     fn run_one(&self, folder: &Path, welcome: &str) -> Result<(), String> {
         let config = Config {
             data_dir: folder.join("node-1"),
-            listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            listen: HERE,
             advertise: None,
             port: self.port,
             key: None,
@@ -116,6 +119,9 @@ impl Dev {
 
     #[allow(clippy::print_stdout, reason = "where everything is was asked for")]
     fn run_several(&self, folder: &Path, welcome: &str) -> Result<(), String> {
+        // Said once here: each node would say it again and again.
+        let ports = (1..=self.nodes).map(|node| self.http_port(node));
+        ports_are_free(HERE, ports.flat_map(|http| [http, http + PEER_PORT_ABOVE]))?;
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("can't make {}: {error}", folder.display()))?;
         let key = folder.join("cluster.key");

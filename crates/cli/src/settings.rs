@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 const PORT: u16 = 7400;
 
 /// Where a node listens and is reached.
-#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Address {
     /// The address to listen on; 127.0.0.1 unless said otherwise
     #[arg(long, value_name = "IP", env = "HOLDFAST_LISTEN")]
@@ -29,8 +28,10 @@ pub(crate) struct Address {
     password_file: Option<PathBuf>,
     /// Listen beyond this machine without a password
     #[arg(long, env = "HOLDFAST_INSECURE")]
-    #[serde(default)]
     insecure: bool,
+    /// The password itself: only a file says it, since flags and the environment can be seen.
+    #[arg(skip)]
+    password: Option<Password>,
 }
 
 impl Address {
@@ -40,6 +41,8 @@ impl Address {
             listen: self.listen.or(other.listen),
             advertise: self.advertise.or(other.advertise),
             port: self.port.or(other.port),
+            // What was said first counts, in whichever form.
+            password: self.password.or(other.password).filter(|_| self.password_file.is_none()),
             password_file: self.password_file.or(other.password_file),
             insecure: self.insecure || other.insecure,
         }
@@ -51,11 +54,6 @@ impl Address {
 
     fn port(&self) -> u16 {
         self.port.unwrap_or(PORT)
-    }
-
-    /// With everything said that is usual otherwise.
-    pub(crate) fn whole(self) -> Self {
-        Self { listen: Some(self.listen()), port: Some(self.port()), ..self }
     }
 
     /// As it is to be typed again; what is as usual is left out.
@@ -80,7 +78,10 @@ impl Address {
     }
 
     pub(crate) fn config(&self, data_dir: PathBuf, first: First) -> Result<Config, String> {
-        let password = self.password_file.as_deref().map(Password::read).transpose()?;
+        let password = match (&self.password_file, &self.password) {
+            (Some(file), _) => Some(Password::read(file)?),
+            (None, password) => password.clone(),
+        };
         let listen = self.listen();
         if !listen.is_loopback() && !self.insecure && password.is_none() {
             return Err(format!(
@@ -106,14 +107,12 @@ impl Address {
 }
 
 /// Everything that `serve` can be told, as flags, in the environment or in a file.
-#[derive(Debug, Clone, Default, Args, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Settings {
     /// The folder of this node's data
     #[arg(long, value_name = "FOLDER", env = "HOLDFAST_DATA_DIR")]
     pub(crate) data_dir: Option<PathBuf>,
     #[command(flatten)]
-    #[serde(default)]
     pub(crate) address: Address,
     /// The cluster's key; by default `cluster.key` in the data folder
     #[arg(long, value_name = "FILE", env = "HOLDFAST_CLUSTER_KEY")]
@@ -123,11 +122,9 @@ pub(crate) struct Settings {
     pub(crate) node: Option<u64>,
     /// All first members of a new cluster, with the addresses for their peers
     #[arg(long, value_name = "ID=HOST:PORT,...", value_delimiter = ',', env = "HOLDFAST_MEMBERS")]
-    #[serde(default)]
     pub(crate) members: Vec<String>,
     /// Become a new member of a running cluster: where its members are reached by their peers
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', env = "HOLDFAST_JOIN")]
-    #[serde(default)]
     pub(crate) join: Vec<String>,
 }
 
@@ -137,25 +134,97 @@ impl Settings {
         let shown = file.display();
         let text =
             fs::read_to_string(file).map_err(|error| format!("can't read {shown}: {error}"))?;
-        toml::from_str(&text).map_err(|error| format!("{shown} is not as it should be: {error}"))
+        let said: File = toml::from_str(&text)
+            .map_err(|error| format!("{shown} is not as it should be: {error}"))?;
+        said.settings().map_err(|error| format!("{shown} is not as it should be: {error}"))
     }
 
     /// What is not said here is as it is there.
     pub(crate) fn or(self, other: Self) -> Self {
+        // What a new node becomes is said in one place: parts of two would make a third thing.
+        let says_first = self.node.is_some() || !self.members.is_empty() || !self.join.is_empty();
+        let (node, members, join) = if says_first {
+            (self.node, self.members, self.join)
+        } else {
+            (other.node, other.members, other.join)
+        };
         Self {
             data_dir: self.data_dir.or(other.data_dir),
             address: self.address.or(other.address),
             cluster_key: self.cluster_key.or(other.cluster_key),
-            node: self.node.or(other.node),
-            members: if self.members.is_empty() { other.members } else { self.members },
-            join: if self.join.is_empty() { other.join } else { self.join },
+            node,
+            members,
+            join,
         }
     }
 
-    /// As a file that says the same.
+    /// As a file that says the same. A password is not shown.
     pub(crate) fn to_toml(&self) -> Result<String, String> {
-        let whole = Self { address: self.address.clone().whole(), ..self.clone() };
-        toml::to_string(&whole).map_err(|error| error.to_string())
+        let text = toml::to_string(&File::of(self)).map_err(|error| error.to_string())?;
+        let hidden = self.address.password.as_ref().map_or("", |_| "# password = is not shown\n");
+        Ok(text + hidden)
+    }
+}
+
+/// The same as it stands in a file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    data_dir: Option<PathBuf>,
+    listen: Option<IpAddr>,
+    advertise: Option<String>,
+    port: Option<u16>,
+    password_file: Option<PathBuf>,
+    #[serde(skip_serializing)]
+    password: Option<String>,
+    insecure: bool,
+    cluster_key: Option<PathBuf>,
+    node: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    members: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    join: Vec<String>,
+}
+
+impl File {
+    fn settings(self) -> Result<Settings, String> {
+        if self.password.is_some() && self.password_file.is_some() {
+            return Err("password and password_file both say it: keep one".to_owned());
+        }
+        let address = Address {
+            listen: self.listen,
+            advertise: self.advertise,
+            port: self.port,
+            password_file: self.password_file,
+            insecure: self.insecure,
+            password: self.password.as_deref().map(Password::parse).transpose()?,
+        };
+        Ok(Settings {
+            data_dir: self.data_dir,
+            address,
+            cluster_key: self.cluster_key,
+            node: self.node,
+            members: self.members,
+            join: self.join,
+        })
+    }
+
+    /// With everything said that is usual otherwise.
+    fn of(settings: &Settings) -> Self {
+        let Settings { data_dir, address, cluster_key, node, members, join } = settings.clone();
+        Self {
+            data_dir,
+            listen: Some(address.listen()),
+            port: Some(address.port()),
+            advertise: address.advertise,
+            password_file: address.password_file,
+            password: None,
+            insecure: address.insecure,
+            cluster_key,
+            node,
+            members,
+            join,
+        }
     }
 }
 
@@ -164,17 +233,31 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Settings {
-        toml::from_str(text).unwrap()
+        toml::from_str::<File>(text).unwrap().settings().unwrap()
     }
 
     #[test]
     fn what_is_said_first_counts() {
-        let flags = parse("node = 2\n[address]\nport = 9000");
-        let file = parse("data_dir = 'd'\nnode = 1\n[address]\nport = 8000\nlisten = '10.0.0.1'");
+        let flags = parse("node = 2\nport = 9000");
+        let file = parse("data_dir = 'd'\nnode = 1\nport = 8000\nlisten = '10.0.0.1'");
         let both = flags.or(file);
         assert_eq!((both.node, both.address.port()), (Some(2), 9000));
         assert_eq!(both.data_dir, Some("d".into()));
         assert_eq!(both.address.listen().to_string(), "10.0.0.1");
+    }
+
+    #[test]
+    fn to_join_is_not_mixed_with_members_of_a_file() {
+        let flags = parse("join = ['10.0.0.1:7410']");
+        let both = flags.or(parse("node = 1\nmembers = ['1=10.0.0.1:7410']"));
+        assert_eq!((both.node, both.members.len(), both.join.len()), (None, 0, 1));
+    }
+
+    #[test]
+    fn a_password_file_that_is_said_first_counts_before_a_password() {
+        let flags = parse("password_file = 'p'");
+        let both = flags.or(parse("password = 'open sesame'"));
+        assert!(both.address.password.is_none() && both.address.password_file.is_some());
     }
 
     #[test]
@@ -186,8 +269,15 @@ mod tests {
     }
 
     #[test]
+    fn a_password_is_not_printed() {
+        let printed = parse("data_dir = 'd'\npassword = 'open sesame'").to_toml().unwrap();
+        assert!(!printed.contains("sesame") && printed.contains("# password"), "{printed}");
+        parse(&printed);
+    }
+
+    #[test]
     fn a_word_that_nobody_knows_is_named() {
-        let wrong = toml::from_str::<Settings>("dta_dir = 'd'").unwrap_err().to_string();
+        let wrong = toml::from_str::<File>("dta_dir = 'd'").unwrap_err().to_string();
         assert!(wrong.contains("dta_dir"), "{wrong}");
     }
 }

@@ -28,4 +28,4 @@ pub use key::ClusterKey;
 pub use node::Running;
 pub use password::Password;
 pub use peers::{Contact, Membership, Question};
-pub use serve::{Config, PEER_PORT_ABOVE, Server};
+pub use serve::{Config, PEER_PORT_ABOVE, Server, ports_are_free};

@@ -19,10 +19,20 @@ impl Password {
         let bytes =
             fs::read(path).map_err(|error| format!("can't read the password {shown}: {error}"))?;
         let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
-        match line.len() {
-            0 => Err(format!("{shown} holds no password: write it into its first line")),
-            1..=BYTES_MAX => Ok(Self(Arc::from(line))),
-            _ => Err(format!("{shown} is no password: it is longer than {BYTES_MAX} bytes")),
+        Self::new(line)
+            .map_err(|wrong| format!("the first line of {shown} is no password: {wrong}"))
+    }
+
+    /// As it stands in a text.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        Self::new(text.trim().as_bytes()).map_err(|wrong| format!("no password: {wrong}"))
+    }
+
+    fn new(bytes: &[u8]) -> Result<Self, String> {
+        match bytes.len() {
+            0 => Err("it is empty".to_owned()),
+            1..=BYTES_MAX => Ok(Self(Arc::from(bytes))),
+            _ => Err(format!("it is longer than {BYTES_MAX} bytes")),
         }
     }
 

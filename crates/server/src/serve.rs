@@ -121,10 +121,25 @@ impl Server {
 }
 
 async fn bind(ip: IpAddr, port: u16) -> Result<TcpListener, String> {
-    TcpListener::bind((ip, port)).await.map_err(|error| match error.kind() {
+    TcpListener::bind((ip, port)).await.map_err(|error| not_bound(ip, port, &error))
+}
+
+/// Whether all these ports are free now.
+pub fn ports_are_free(ip: IpAddr, ports: impl IntoIterator<Item = u16>) -> Result<(), String> {
+    ports.into_iter().try_for_each(|port| {
+        let bound = std::net::TcpListener::bind((ip, port));
+        bound.map(drop).map_err(|error| not_bound(ip, port, &error))
+    })
+}
+
+fn not_bound(ip: IpAddr, port: u16, error: &io::Error) -> String {
+    match error.kind() {
         io::ErrorKind::AddrInUse => {
             format!("port {port} is busy: stop what uses it, or move all ports with --port BASE")
         }
+        io::ErrorKind::AddrNotAvailable => {
+            format!("{ip} is no address of this machine: say another one with --listen IP")
+        }
         _ => format!("can't listen on {ip} port {port}: {error}"),
-    })
+    }
 }

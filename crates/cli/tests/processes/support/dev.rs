@@ -11,25 +11,28 @@ pub(crate) struct Dev {
     child: Child,
     ports: Ports,
     folder: TempDir,
+    args: Vec<String>,
 }
 
 impl Dev {
     pub(crate) fn start(nodes: u16) -> Self {
+        Self::start_with(nodes, &[])
+    }
+
+    pub(crate) fn start_with(nodes: u16, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let ports = Ports::reserve();
-        let log = File::create(folder.path().join("log")).expect("a log can be written");
-        // If this process is killed, it is told to end: nothing is left behind.
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "TERM", HOLDFAST])
-            .args(["dev", "--nodes", &nodes.to_string(), "--port", &ports.base().to_string()])
-            .arg("--data-dir")
-            .arg(folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("setpriv from util-linux is needed for this test");
-        Self { child, ports, folder }
+        let mut args = vec!["--nodes".to_owned(), nodes.to_string()];
+        args.extend(["--port".to_owned(), ports.base().to_string()]);
+        args.extend(more.iter().map(|&arg| arg.to_owned()));
+        let child = spawn(&folder, &args);
+        Self { child, ports, folder, args }
+    }
+
+    /// Ends it in order, and starts it again.
+    pub(crate) fn restart(&mut self) {
+        assert!(self.end(), "{}", self.said());
+        self.child = spawn(&self.folder, &self.args);
     }
 
     /// The port for HTTP of the k-th node.
@@ -46,8 +49,9 @@ impl Dev {
         let folder = self.node_folder(k);
         let pid: i32 = fs::read_to_string(folder.join("pid")).ok()?.trim().parse().ok()?;
         let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        let folder = folder.to_str()?.as_bytes();
-        let is_it = command.split(|byte| *byte == 0).any(|word| word == folder);
+        // A single node is the process itself, and was given the folder of all.
+        let folders = [folder.to_str()?.as_bytes(), self.folder.path().to_str()?.as_bytes()];
+        let is_it = command.split(|byte| *byte == 0).any(|word| folders.contains(&word));
         is_it.then(|| Pid::from_raw(pid)).flatten()
     }
 
@@ -87,4 +91,19 @@ impl Drop for Dev {
             self.end();
         }
     }
+}
+
+fn spawn(folder: &TempDir, args: &[String]) -> Child {
+    let log = File::options().create(true).append(true).open(folder.path().join("log"));
+    // If this process is killed, it is told to end: nothing is left behind.
+    Command::new("setpriv")
+        .args(["--pdeathsig", "TERM", HOLDFAST, "dev"])
+        .args(args)
+        .arg("--data-dir")
+        .arg(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log.expect("a log can be written"))
+        .spawn()
+        .expect("setpriv from util-linux is needed for this test")
 }

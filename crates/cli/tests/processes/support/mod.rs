@@ -3,6 +3,7 @@
 
 mod cluster;
 mod dev;
+pub(crate) mod guide;
 mod http;
 mod load;
 mod node;

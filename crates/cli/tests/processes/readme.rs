@@ -1,9 +1,10 @@
-//! The README's tour is played as written: every line that it says comes out must come out.
+//! The README as written: its commands are typed, its tour is played.
 
+use crate::support::{HOLDFAST, guide};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-const README: &str = include_str!("../../../README.md");
+const README: &str = include_str!("../../../../README.md");
 
 /// What the tour types; every other indented line of it is what it says comes out.
 const VERBS: [&str; 7] = ["acquire", "release", "recovered", "put", "outcome", "tick", "show"];
@@ -20,7 +21,7 @@ fn the_tour_happens_as_written() {
     let (typed, said): (Vec<&str>, Vec<&str>) = lines.partition(|line| is_typed(line));
     assert!(typed.len() > 10 && said.len() > 5, "the tour was not found");
 
-    let mut holdfast = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+    let mut holdfast = Command::new(HOLDFAST)
         .arg("play")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -39,4 +40,15 @@ fn the_tour_happens_as_written() {
     }
     assert!(!told.contains("error:"), "{told}");
     assert!(told.contains("would close a circle"), "{told}");
+}
+
+/// `dev` goes on in its own terminal while the others are typed.
+#[test]
+fn every_command_works_as_written() {
+    const DEV: &str = "cargo run --release -- dev";
+    let dev = README.lines().find(|line| line.starts_with(DEV)).expect("the README starts a node");
+    let wait = "until curl -fsS http://127.0.0.1:7400/readyz; do sleep 0.1; done";
+    let background = format!("{DEV} > /dev/null 2>&1 & {wait}");
+    let before_the_tour = README.split("## A 60-second tour").next().unwrap();
+    guide::type_as_written(&before_the_tour.replace(dev, &background));
 }
