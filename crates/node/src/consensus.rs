@@ -24,6 +24,9 @@ const HEARTBEAT_TICKS: usize = 2;
 /// A leader unheard of for 500 to 1,000 ms is replaced: longer than a slow fsync, short enough
 /// that a dead leader is missed for about half a second.
 const ELECTION_TICKS: usize = 10;
+/// A leader whose process has ended is replaced after so many ticks at most. They differ, so that
+/// usually one node stands first.
+const HUNG_UP_TICKS_MAX: usize = 4;
 /// How long a leader may go without its own disk before it must not lead.
 pub(crate) const ELECTION_MS: u64 = TICK_MS * ELECTION_TICKS as u64;
 /// Bytes of entries in one message.
@@ -199,6 +202,20 @@ impl Consensus {
         let before = self.role();
         let _ = self.raw.campaign();
         self.keep_timeout(before);
+    }
+
+    /// If it was the leader that hung up, another one is looked for soon. Whoever still hears the
+    /// leader refuses to vote, so a broken connection costs nothing but that.
+    pub(crate) fn hung_up(&mut self, id: NodeId) {
+        if self.leader() != Some(id) || self.is_leader() {
+            return;
+        }
+        let term = self.raw.raft.term;
+        self.raw.raft.become_follower(term, raft::INVALID_ID);
+        self.draw_timeout();
+        let soon = 1 + (self.rng >> 17) as usize % HUNG_UP_TICKS_MAX;
+        let timeout = self.raw.raft.randomized_election_timeout();
+        self.raw.raft.election_elapsed = timeout.saturating_sub(soon);
     }
 
     pub(crate) fn unreachable(&mut self, id: NodeId) {

@@ -92,6 +92,8 @@ pub enum Input {
     },
     /// A member can't be reached.
     Unreachable(NodeId),
+    /// The connection over which a member spoke has ended: its process, most likely, as well.
+    HungUp(NodeId),
     /// A client of this node asks for something.
     Ask {
         /// Under which handle the reply is to come.

@@ -236,6 +236,7 @@ impl Node {
             }
             Input::SnapshotSent { to, arrived } => self.consensus.snapshot_sent(to, arrived),
             Input::Unreachable(id) => self.consensus.unreachable(id),
+            Input::HungUp(id) => self.consensus.hung_up(id),
             Input::Ask { ask, request, command } => self.ask(ask, request, command, out),
             Input::Beat { ask, session } => {
                 if self.beats.len() >= ROUND_WAITERS_MAX {

@@ -351,3 +351,39 @@ fn a_change_of_members_is_done_when_it_is_said_to_be() {
     let leader = cluster.leader().unwrap();
     assert!(cluster.nodes[&leader].cluster().members().contains_key(&learner));
 }
+
+/// The end of a leader's process is noticed by the end of its connections, long before it would be
+/// missed.
+#[test]
+fn a_leader_that_hung_up_is_replaced_at_once() {
+    let mut cluster = Cluster3::new(3);
+    let leader = cluster.until_leader();
+    cluster.pass(1_000);
+    cluster.cut.push(leader);
+    let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|id| *id != leader).collect();
+    for other in others {
+        cluster.input(other, Input::HungUp(leader));
+    }
+    let before_ms = cluster.now_ms;
+    let next = cluster.until_leader();
+    assert_ne!(next, leader);
+    // Missing it takes 500 ms at least.
+    assert!(cluster.now_ms - before_ms <= 250, "{} ms", cluster.now_ms - before_ms);
+}
+
+/// A connection that breaks is no reason to replace a leader that the others hear.
+#[test]
+fn one_broken_connection_does_not_unseat_a_leader() {
+    let mut cluster = Cluster3::new(3);
+    let leader = cluster.until_leader();
+    cluster.pass(1_000);
+    let term = cluster.nodes[&leader].term();
+    let other = *cluster.nodes.keys().find(|id| **id != leader).unwrap();
+    for _ in 0..20 {
+        cluster.input(other, Input::HungUp(leader));
+        cluster.pass(300);
+    }
+    assert_eq!(cluster.leader(), Some(leader));
+    assert_eq!(cluster.nodes[&leader].term(), term);
+    assert_eq!(cluster.nodes[&other].leader(), Some(leader));
+}

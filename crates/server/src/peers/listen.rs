@@ -83,6 +83,12 @@ async fn serve(stream: TcpStream, hello: Hello, shared: Arc<Shared>, membership:
 }
 
 async fn hear(stream: TcpStream, from: NodeId, shared: &Shared) -> Result<(), String> {
+    let ended = hear_all(stream, from, shared).await;
+    shared.tell(Input::HungUp(from));
+    ended
+}
+
+async fn hear_all(stream: TcpStream, from: NodeId, shared: &Shared) -> Result<(), String> {
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
     let mut stream = BufReader::with_capacity(READ_BYTES, stream);
     let mut frame = Vec::new();

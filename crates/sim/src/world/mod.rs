@@ -48,6 +48,7 @@ pub(crate) struct Outcome {
 enum Event {
     Turn(NodeId, u64),
     Deliver { from: NodeId, to: NodeId, bytes: Vec<u8> },
+    HungUp { from: NodeId, to: NodeId },
     DiskDone(NodeId, u64),
     DiskRetry(NodeId, u64),
     HasRoom(NodeId),
@@ -214,6 +215,7 @@ impl World {
             Event::Trouble => self.trouble(),
             Event::Restart(id) => self.start(id),
             Event::Heal => self.heal(),
+            Event::HungUp { from, to } => self.hear_hang_up(from, to),
             Event::Operate => self.operate(),
             Event::Quiet => {
                 self.hosts.values_mut().for_each(Host::vouch);

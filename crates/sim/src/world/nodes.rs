@@ -178,6 +178,24 @@ impl World {
         }
     }
 
+    /// The connections of a process end with it, and sometimes without; most nodes notice.
+    pub(super) fn hang_up(&mut self, from: NodeId) {
+        let others: Vec<NodeId> = self.up().into_iter().filter(|id| *id != from).collect();
+        for to in others {
+            if self.rng.per_mille(800) {
+                let in_us = self.rng.range(50, 20_000);
+                self.schedule(in_us, Event::HungUp { from, to });
+            }
+        }
+    }
+
+    pub(super) fn hear_hang_up(&mut self, from: NodeId, to: NodeId) {
+        if let Some(host) = self.hosts.get_mut(&to).filter(|host| host.is_up()) {
+            host.inputs.push(Input::HungUp(from));
+            self.wake(to);
+        }
+    }
+
     pub(super) fn begin_persist(&mut self, id: NodeId) {
         let slow = self.hosts.get(&id).is_some_and(|host| self.now_us < host.slow_until_us);
         let in_us = if slow { self.rng.range(50_000, 1_500_000) } else { self.rng.range(80, 600) };

@@ -40,6 +40,10 @@ impl World {
                 if let Some(host) = self.hosts.get_mut(&victim) {
                     host.crash(fault == Fault::PowerCut, &mut self.rng);
                 }
+                // A machine without power says nothing any more.
+                if fault == Fault::Crash {
+                    self.hang_up(victim);
+                }
                 // Some come back within the same election.
                 let quick = self.rng.per_mille(400);
                 let in_us = if quick { self.rng.range(5_000, 400_000) } else { lasting };
@@ -64,6 +68,7 @@ impl World {
             }
             Fault::VoterCrash => return self.doom_a_voter(victim, lasting),
             Fault::Storm => {
+                self.hang_up(victim);
                 self.network.weather = Weather {
                     lost_per_mille: self.rng.range(0, 200),
                     doubled_per_mille: self.rng.range(0, 200),
@@ -147,6 +152,7 @@ impl World {
         };
         host.crash(false, &mut self.rng);
         let (leader, in_us) = (host.id, self.rng.range(5_000, 400_000));
+        self.hang_up(leader);
         self.schedule(in_us, Event::Restart(leader));
         let here = |host: &&Host| !host.removed && !host.damaged;
         let members: Vec<NodeId> = self.hosts.values().filter(here).map(|host| host.id).collect();
