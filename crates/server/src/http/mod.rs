@@ -2,14 +2,18 @@
 
 mod auth;
 mod body;
+mod election;
 mod failure;
+mod fields;
 mod locks;
 mod members;
 mod operator;
+mod query;
 mod register;
 mod root;
 mod sessions;
 mod show;
+mod text;
 mod views;
 mod watch;
 
@@ -49,8 +53,14 @@ fn router(api: Api) -> Router {
         .route("/v1/renew", post(locks::renew))
         .route("/v1/cancel", post(locks::cancel))
         .route("/v1/note", post(locks::note))
+        .route("/v1/upgrade", post(locks::upgrade))
+        .route("/v1/downgrade", post(locks::downgrade))
         .route("/v1/recovered", post(locks::recovered))
         .route("/v1/outcome", post(locks::outcome))
+        .route("/v1/election/campaign", post(election::campaign))
+        .route("/v1/election/resign", post(locks::release))
+        .route("/v1/election/leader", get(election::leader))
+        .route("/v1/election/observe", get(election::observe))
         .route("/v1/sessions/open", post(sessions::open))
         .route("/v1/sessions/heartbeat", post(sessions::heartbeat))
         .route("/v1/sessions/close", post(sessions::close))
