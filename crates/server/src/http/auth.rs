@@ -24,6 +24,11 @@ pub(crate) async fn check(
         Some(_) => refused("wrong password"),
         None => refused("a password is needed"),
     };
+    answer(&request, failure)
+}
+
+/// A failure in the form that the request's protocol has.
+pub(super) fn answer(request: &Request, failure: Failure) -> Response {
     let content = request.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
     if content.is_some_and(|content| content.starts_with(b"application/grpc")) {
         Status::from(failure).into_http()

@@ -86,9 +86,9 @@ fn leader_of(node: &Node, name: &LockName) -> Option<Leader> {
 }
 
 fn leads(name: &LockName, leader: Option<&Leader>) -> Value {
-    let leader = leader.map(|leader| {
-        json!({ "fencing_token": leader.token.0, "value": value(leader.label.as_ref()) })
-    });
+    let leader = leader.map(
+        |leader| json!({ "fencing_token": leader.token.0, "value": value(leader.label.as_ref()) }),
+    );
     json!({ "name": show::text(name.as_bytes()), "leader": leader })
 }
 

@@ -2,9 +2,10 @@
 
 use crate::failure::{Failure, Kind};
 use axum::Json;
+use axum::http::header::{CONNECTION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
@@ -19,12 +20,28 @@ impl IntoResponse for Failure {
             Kind::Conflict => StatusCode::CONFLICT,
             Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         };
-        let mut body = json!({ "code": self.code, "message": self.message, "hint": self.hint });
-        if let (Some(highest), Some(fields)) = (self.highest, body.as_object_mut()) {
-            fields.insert("highest".to_owned(), highest.into());
+        let mut response = (status, Json(shown(&self))).into_response();
+        let more = match self.kind {
+            Kind::Unauthenticated => Some((WWW_AUTHENTICATE, "Bearer")),
+            Kind::Unavailable => Some((RETRY_AFTER, "1")),
+            // What is left of the body may still be on its way: this connection is of no use.
+            Kind::TooLarge | Kind::TooSlow => Some((CONNECTION, "close")),
+            _ => None,
+        };
+        if let Some((name, value)) = more {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
-        (status, Json(body)).into_response()
+        response
     }
+}
+
+pub(super) fn shown(failure: &Failure) -> Value {
+    let Failure { code, message, hint, highest, .. } = failure;
+    let mut shown = json!({ "code": code, "message": message, "hint": hint });
+    if let (Some(highest), Some(fields)) = (highest, shown.as_object_mut()) {
+        fields.insert("highest".to_owned(), (*highest).into());
+    }
+    shown
 }
 
 pub(crate) async fn no_such_path(uri: Uri) -> Failure {

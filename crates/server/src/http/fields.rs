@@ -17,6 +17,9 @@ pub(crate) const TTL_MS_MAX: u64 = 365 * 24 * 60 * 60 * 1000;
 /// The longest wait: a day. With a request id nobody owns the wait, and only its deadline ends it.
 pub(crate) const WAIT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
+/// The longest name of a host has 253 bytes.
+const ADDRESS_BYTES_MAX: usize = 300;
+
 /// A whole number, also as the decimal digits of a string: not every language has integers that
 /// are exact.
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +109,16 @@ pub(crate) fn name(text: &str) -> Result<LockName, Failure> {
         .map_err(|error| Failure::bad(error.to_string(), "use a name of 1 to 512 bytes"))
 }
 
+/// What names begin with.
+pub(crate) fn prefix(text: &str) -> Result<Vec<u8>, Failure> {
+    let bytes = text::read(text);
+    if bytes.len() > LockName::BYTES_MAX {
+        let message = format!("a prefix has at most {} bytes", LockName::BYTES_MAX);
+        return Err(Failure::bad(message, "no name is longer"));
+    }
+    Ok(bytes)
+}
+
 pub(crate) fn label(text: Option<&str>) -> Result<Option<Label>, Failure> {
     let label = text.map(|text| Label::parse(text::read(text))).transpose();
     label.map_err(|error| Failure::bad(error.to_string(), "use a shorter label"))
@@ -188,6 +201,18 @@ pub(crate) fn wait(ms: Option<u64>) -> Result<Wait, Failure> {
     }
 }
 
+/// Where peers reach a node: a name or an IP address, and a port.
+pub(crate) fn address(text: String) -> Result<String, Failure> {
+    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+    let port = port.and_then(|(_, port)| port.parse::<u16>().ok()).filter(|port| *port > 0);
+    let plain = text.bytes().all(|byte| byte.is_ascii_graphic());
+    if port.is_none() || !plain || text.len() > ADDRESS_BYTES_MAX {
+        let message = "an address is HOST:PORT";
+        return Err(Failure::bad(message, "give the new node's port for peers: 10.0.0.4:7410"));
+    }
+    Ok(text)
+}
+
 /// How much is shown on a page.
 pub(crate) fn limit(limit: Option<Whole>) -> Result<usize, Failure> {
     let limit = limit.map_or(Some(100), |limit| usize::try_from(limit.0).ok());
@@ -216,7 +241,8 @@ mod tests {
     #[test]
     fn a_secret_is_read_only_as_it_was_written() {
         assert_eq!(secret("000102030405060708090a0B0c0d0e0f").unwrap().0[11], 11);
-        for wrong in ["", "00", "+f000000000000000000000000000000", &"g".repeat(32), &"é".repeat(16)]
+        for wrong in
+            ["", "00", "+f000000000000000000000000000000", &"g".repeat(32), &"é".repeat(16)]
         {
             assert!(secret(wrong).is_err(), "{wrong}");
         }

@@ -2,9 +2,11 @@
 
 mod auth;
 mod body;
+mod crowd;
 mod election;
 mod failure;
 mod fields;
+mod listen;
 mod locks;
 mod members;
 mod operator;
@@ -23,9 +25,11 @@ use crate::password::Password;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use axum::serve::ListenerExt;
+use listen::Bounds;
 use std::io;
+use std::sync::Arc;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 /// Serves until the task is dropped.
 pub(crate) async fn serve(
@@ -33,12 +37,12 @@ pub(crate) async fn serve(
     api: Api,
     password: Option<Password>,
 ) -> io::Result<()> {
-    let listener = listener.tap_io(|stream| {
-        // Answers are small, and somebody waits for them.
-        let _ = stream.set_nodelay(true);
-    });
-    let router = router(api).layer(from_fn_with_state(password, auth::check));
-    axum::serve(listener, router).await
+    let metrics = api.metrics.clone();
+    let room = Arc::new(Semaphore::new(crowd::REQUESTS_MAX));
+    let router = router(api)
+        .layer(from_fn_with_state(room, crowd::check))
+        .layer(from_fn_with_state(password, auth::check));
+    listen::serve(listener, router, Bounds::of_process(), metrics).await
 }
 
 fn router(api: Api) -> Router {

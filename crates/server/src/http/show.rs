@@ -84,6 +84,8 @@ pub(crate) fn ticket(ticket: &TicketView, now_ms: u64) -> Value {
         "door": format!("{:?}", ticket.door).to_lowercase(),
         "for_ms": ticket.for_ms,
         "ends_in_ms": ticket.due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
+        "let_go_in_ms": ticket.revoked_until_ms.map(|until_ms| until_ms.saturating_sub(now_ms)),
+        "holding": ticket.claims.iter().map(|token| token.0).collect::<Vec<_>>(),
         "names": ticket.names.as_slice().iter().map(|n| text(n.as_bytes())).collect::<Vec<_>>(),
     })
 }

@@ -2,7 +2,7 @@
 
 use super::fields::{self, Whole};
 use super::query::Asked;
-use super::{show, text};
+use super::show;
 use crate::api::{Api, TICKETS_SHOWN};
 use crate::failure::Failure;
 use axum::Json;
@@ -51,7 +51,7 @@ pub(crate) async fn locks(
 ) -> Result<Json<Value>, Failure> {
     let after = asked.after.as_deref().map(fields::name).transpose()?;
     let limit = fields::limit(asked.limit)?;
-    let prefix = text::read(&asked.prefix);
+    let prefix = fields::prefix(&asked.prefix)?;
     let look = move |node: &Node| {
         let state = node.state();
         let page = state.list(&prefix, after.as_ref(), limit);
