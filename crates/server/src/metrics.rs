@@ -68,6 +68,17 @@ const GAUGES: [(&str, &str, Read); 17] = [
     ("raft_voters", "Members whose votes count", |now| now.voters as u64),
 ];
 
+/// All ways to end.
+const HOWS: [How; 7] = [
+    How::Released,
+    How::Expired,
+    How::Closed,
+    How::Forced,
+    How::Cancelled,
+    How::TimedOut,
+    How::Restored,
+];
+
 /// From a tenth of a millisecond to about a minute and a half.
 fn short() -> Histogram {
     Histogram::new(exponential_buckets(0.000_1, 2.0, 20))
@@ -90,10 +101,17 @@ impl Metrics {
         let r = &mut registry;
         let gauges = GAUGES.iter().map(|(name, help, _)| add(r, name, help, Gauge::default()));
         let gauges = gauges.collect();
+        let endings: Family<Ending, Counter> = Family::default();
+        for how in HOWS {
+            for held in ["false", "true"] {
+                // From the start, so that the first one shows as a change.
+                endings.get_or_create(&Ending { how: word(how), held }).inc_by(0);
+            }
+        }
         Self {
             gauges,
             grants: add(r, "grants", "Tickets that were served", Counter::default()),
-            endings: add(r, "endings", "Tickets that ended, and how", Family::default()),
+            endings: add(r, "endings", "Tickets that ended, and how", endings),
             waits: add(
                 r,
                 "wait_seconds",

@@ -15,17 +15,17 @@ const GUIDE: &str = include_str!("../../../../docs/operations.md");
 const ANYWHERE: &str = "admin";
 
 #[derive(Debug, PartialEq, Eq)]
-struct Step {
+pub(crate) struct Step {
     machine: String,
     /// What is typed.
-    typed: String,
+    pub(crate) typed: String,
     /// What the guide says comes out, line by line.
-    said: Vec<String>,
+    pub(crate) said: Vec<String>,
 }
 
 /// Blocks begin with ```sh and the machine; a block ```text says what the one before prints.
 /// `<!-- run MACHINE: ... -->` is what happens to a machine without anybody typing.
-fn steps(guide: &str) -> Vec<Step> {
+pub(crate) fn steps(guide: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut lines = guide.lines();
     while let Some(line) = lines.next() {
@@ -74,7 +74,7 @@ fn script(steps: &[Step]) -> String {
 }
 
 /// Whether something like that came out: `…` stands for anything within a line.
-fn appears(line: &str, output: &str) -> bool {
+pub(crate) fn appears(line: &str, output: &str) -> bool {
     output.lines().any(|told| {
         let mut rest = Some(told);
         for part in line.split('…') {

@@ -18,6 +18,9 @@ const HEARD_BYTES_MAX: usize = 16 << 20;
 /// A body comes with its request or soon after.
 const BODY_PATIENCE: Duration = Duration::from_secs(10);
 
+/// The body of a request that is refused anyway is not waited for.
+const DISCARD_PATIENCE: Duration = Duration::from_secs(1);
+
 /// A JSON body.
 pub(crate) struct Sent<T>(pub(crate) T);
 
@@ -34,6 +37,23 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
             )
         })
     }
+}
+
+/// Reads what is not wanted, so that the connection can be used again and the peer hears the answer;
+/// false if there is too much of it, or it does not come.
+pub(super) async fn discard(body: Body) -> bool {
+    let mut pieces = body.into_data_stream();
+    let read = async {
+        let mut len = 0;
+        while let Some(Ok(piece)) = pieces.next().await {
+            len += piece.len();
+            if len > BODY_BYTES_MAX {
+                return false;
+            }
+        }
+        true
+    };
+    timeout(DISCARD_PATIENCE, read).await.unwrap_or(false)
 }
 
 async fn collect(body: Body) -> Result<Vec<u8>, Failure> {

@@ -1,6 +1,6 @@
 //! How many requests a node answers at once, waits included.
 
-use super::auth;
+use super::failure::refuse;
 use crate::failure::{Failure, Kind};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -24,7 +24,7 @@ pub(crate) async fn check(
             let message = "too many requests wait at this node: nothing was done";
             let hint = "try again in a moment, or ask another node";
             let failure = Failure::new(Kind::Unavailable, "busy", message, hint);
-            auth::answer(&request, failure)
+            refuse(request, failure).await
         }
     }
 }

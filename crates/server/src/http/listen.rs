@@ -2,6 +2,7 @@
 //!
 //! HTTP/1 and HTTP/2 come in at the same port, hence JSON and gRPC too.
 
+use super::begins::Begins;
 use crate::failure::{Failure, Kind};
 use crate::metrics::Metrics;
 use axum::Router;
@@ -11,15 +12,13 @@ use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 /// Connections at once. One that waits costs about 20 KB: all of them stay near 200 MB.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -35,9 +34,6 @@ const STREAMS_MAX: u32 = 1_024;
 
 /// The longest head of a request: a name in a query, percent-encoded, and some headers.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-
-/// By the 24th byte it is known whether a connection speaks HTTP/1 or HTTP/2.
-const PREFACE_BYTES: usize = 24;
 
 /// After so much silence a peer is asked whether it lives; and so long it may take to say so.
 const ALIVE_AFTER: Duration = Duration::from_secs(30);
@@ -178,71 +174,6 @@ async fn refuse(mut stream: TcpStream, _permit: OwnedSemaphorePermit) {
         io::Result::Ok(())
     };
     let _ = timeout(Duration::from_secs(1), tell).await;
-}
-
-/// A connection whose first bytes must come soon: until then it is not known what it speaks, and
-/// hyper waits for ever.
-struct Begins {
-    stream: TcpStream,
-    deadline: Option<Pin<Box<Sleep>>>,
-    heard: usize,
-}
-
-impl Begins {
-    fn within(patience: Duration, stream: TcpStream) -> Self {
-        Self { stream, deadline: Some(Box::pin(sleep(patience))), heard: 0 }
-    }
-}
-
-impl AsyncRead for Begins {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = into.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, into);
-        let Some(deadline) = &mut self.deadline else { return read };
-        if read.is_pending() {
-            ready!(deadline.as_mut().poll(context));
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        self.heard += into.filled().len() - before;
-        if self.heard >= PREFACE_BYTES {
-            self.deadline = None;
-        }
-        read
-    }
-}
-
-impl AsyncWrite for Begins {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
 }
 
 #[cfg(test)]

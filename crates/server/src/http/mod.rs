@@ -1,6 +1,7 @@
 //! HTTP with JSON: for curl and every language.
 
 mod auth;
+mod begins;
 mod body;
 mod crowd;
 mod election;
