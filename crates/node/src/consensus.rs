@@ -103,6 +103,10 @@ impl Consensus {
         self.raw.raft.term
     }
 
+    pub(crate) fn committed(&self) -> u64 {
+        self.raw.raft.raft_log.committed
+    }
+
     pub(crate) fn last_index(&self) -> u64 {
         self.raw.raft.raft_log.last_index()
     }

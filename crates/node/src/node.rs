@@ -200,6 +200,11 @@ impl Node {
         self.applied
     }
 
+    /// The last entry that this node knows a majority to have.
+    pub fn committed(&self) -> u64 {
+        self.consensus.committed()
+    }
+
     /// The digest of everything applied here: equal on all nodes at the same position.
     pub fn digest(&self) -> u64 {
         self.cluster.digest

@@ -73,6 +73,11 @@ impl Failure {
         Self::new(Kind::Conflict, code, message, hint)
     }
 
+    /// An answer that belongs to another question.
+    pub(crate) fn unexpected() -> Self {
+        Self::conflict("other_request", "this is the answer to something else", "try again")
+    }
+
     pub(crate) fn no_leader() -> Self {
         Self::new(
             Kind::Unavailable,

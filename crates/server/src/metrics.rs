@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 use std::time::Duration;
 
 /// How a ticket ended.
@@ -27,26 +27,57 @@ pub(crate) struct Metrics {
     waits: Histogram,
     holds: Histogram,
     pub(crate) requests: Counter,
+    pub(crate) answers: Histogram,
     pub(crate) entries: Counter,
     pub(crate) fsync: Histogram,
+    pub(crate) apply: Histogram,
     pub(crate) turn: Histogram,
-    gauges: Gauges,
+    pub(crate) connections: Gauge,
+    pub(crate) connections_refused: Counter,
+    /// In the order of [`GAUGES`].
+    gauges: Vec<Gauge>,
 }
 
-#[derive(Default)]
-struct Gauges {
-    locks: Gauge,
-    holders: Gauge,
-    waiters: Gauge,
-    sessions: Gauge,
-    needs_recovery: Gauge,
-    term: Gauge,
-    leads: Gauge,
-    has_leader: Gauge,
-    applied: Gauge,
-    members: Gauge,
-    voters: Gauge,
-}
+/// How a figure is read from how things stand.
+type Read = fn(&Now) -> u64;
+
+/// What is read when it is asked for: name, help, from where.
+const GAUGES: [(&str, &str, Read); 17] = [
+    ("locks", "Locks that are held, waited for or remembered", |now| now.counts.locks as u64),
+    ("holders", "Tickets being served", |now| now.counts.holders as u64),
+    ("waiters", "Tickets in line", |now| now.counts.waiters as u64),
+    ("longest_line", "Tickets in the longest line, those being served included", |now| {
+        now.longest_line as u64
+    }),
+    ("sessions", "Sessions, those of the nodes included", |now| now.counts.sessions as u64),
+    ("locks_needing_recovery", "Locks whose holder died and nobody put right", |now| {
+        now.counts.deaths as u64
+    }),
+    ("register_keys", "Keys of the fenced register", |now| now.counts.register_keys as u64),
+    ("request_ids", "Request ids without a session that are remembered", |now| {
+        now.counts.requests_alone as u64
+    }),
+    ("text_bytes", "Bytes of names, labels, notes and values", |now| now.counts.bytes as u64),
+    ("last_token", "The last number drawn", |now| now.counts.counter),
+    ("raft_term", "The term that this node is in", |now| now.term),
+    ("raft_leads", "1 if this node leads", |now| u64::from(now.leader == Some(now.id))),
+    ("raft_has_leader", "1 if this node knows a leader", |now| u64::from(now.leader.is_some())),
+    ("raft_committed_index", "The last entry that a majority has", |now| now.committed),
+    ("raft_applied_index", "The last entry applied here", |now| now.applied),
+    ("raft_members", "Members of the cluster", |now| now.members as u64),
+    ("raft_voters", "Members whose votes count", |now| now.voters as u64),
+];
+
+/// All ways to end.
+const HOWS: [How; 7] = [
+    How::Released,
+    How::Expired,
+    How::Closed,
+    How::Forced,
+    How::Cancelled,
+    How::TimedOut,
+    How::Restored,
+];
 
 /// From a tenth of a millisecond to about a minute and a half.
 fn short() -> Histogram {
@@ -58,55 +89,66 @@ fn long() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 25))
 }
 
+/// A metric that is told under that name.
+fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
+    registry.register(name, help, metric.clone());
+    metric
+}
+
 impl Metrics {
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("holdfast");
-        let metrics = Self {
-            grants: Counter::default(),
-            endings: Family::default(),
-            waits: long(),
-            holds: long(),
-            requests: Counter::default(),
-            entries: Counter::default(),
-            fsync: short(),
-            turn: short(),
-            gauges: Gauges::default(),
-            registry: Registry::default(),
-        };
         let r = &mut registry;
-        r.register("grants", "Tickets that were served", metrics.grants.clone());
-        r.register("endings", "Tickets that ended, and how", metrics.endings.clone());
-        r.register(
-            "wait_seconds",
-            "Logical time from joining the line to the grant",
-            metrics.waits.clone(),
-        );
-        r.register("hold_seconds", "Logical time from the grant to the end", metrics.holds.clone());
-        r.register("requests", "Requests that this node took", metrics.requests.clone());
-        r.register("entries", "Log entries applied", metrics.entries.clone());
-        r.register("fsync_seconds", "How long the log's syncs took", metrics.fsync.clone());
-        r.register(
-            "turn_seconds",
-            "How long the turns of the loop took, applying included",
-            metrics.turn.clone(),
-        );
-        let g = &metrics.gauges;
-        r.register("locks", "Locks that are held, waited for or remembered", g.locks.clone());
-        r.register("holders", "Tickets being served", g.holders.clone());
-        r.register("waiters", "Tickets in line", g.waiters.clone());
-        r.register("sessions", "Sessions", g.sessions.clone());
-        r.register(
-            "locks_needing_recovery",
-            "Locks whose holder died and nobody put right",
-            g.needs_recovery.clone(),
-        );
-        r.register("raft_term", "The term that this node is in", g.term.clone());
-        r.register("raft_leads", "1 if this node leads", g.leads.clone());
-        r.register("raft_has_leader", "1 if this node knows a leader", g.has_leader.clone());
-        r.register("raft_applied_index", "The last entry applied here", g.applied.clone());
-        r.register("raft_members", "Members of the cluster", g.members.clone());
-        r.register("raft_voters", "Members whose votes count", g.voters.clone());
-        Self { registry, ..metrics }
+        let gauges = GAUGES.iter().map(|(name, help, _)| add(r, name, help, Gauge::default()));
+        let gauges = gauges.collect();
+        let endings: Family<Ending, Counter> = Family::default();
+        for how in HOWS {
+            for held in ["false", "true"] {
+                // From the start, so that the first one shows as a change.
+                endings.get_or_create(&Ending { how: word(how), held }).inc_by(0);
+            }
+        }
+        Self {
+            gauges,
+            grants: add(r, "grants", "Tickets that were served", Counter::default()),
+            endings: add(r, "endings", "Tickets that ended, and how", endings),
+            waits: add(
+                r,
+                "wait_seconds",
+                "Logical time from joining the line to the grant",
+                long(),
+            ),
+            holds: add(r, "hold_seconds", "Logical time from the grant to the end", long()),
+            requests: add(
+                r,
+                "requests",
+                "Requests for the log that this node took",
+                Counter::default(),
+            ),
+            answers: add(
+                r,
+                "answer_seconds",
+                "From taking a request for the log to its answer: replicated, synced, applied",
+                short(),
+            ),
+            entries: add(r, "entries", "Log entries applied", Counter::default()),
+            fsync: add(r, "fsync_seconds", "How long the log's syncs took", short()),
+            apply: add(
+                r,
+                "apply_seconds",
+                "How long the turns of the loop took that applied entries",
+                short(),
+            ),
+            turn: add(r, "turn_seconds", "How long all turns of the loop took", short()),
+            connections: add(r, "connections", "Open connections of clients", Gauge::default()),
+            connections_refused: add(
+                r,
+                "connections_refused",
+                "Connections that were refused because there were too many",
+                Counter::default(),
+            ),
+            registry,
+        }
     }
 
     /// An effect was applied here.
@@ -129,21 +171,9 @@ impl Metrics {
 
     /// Everything as text, with how things stand now.
     pub(crate) fn text(&self, now: &Now) -> String {
-        let set = |gauge: &Gauge, value: u64| {
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        };
-        let g = &self.gauges;
-        set(&g.locks, now.counts.locks as u64);
-        set(&g.holders, now.counts.holders as u64);
-        set(&g.waiters, now.counts.waiters as u64);
-        set(&g.sessions, now.counts.sessions as u64);
-        set(&g.needs_recovery, now.counts.deaths as u64);
-        set(&g.term, now.term);
-        set(&g.leads, u64::from(now.leader == Some(now.id)));
-        set(&g.has_leader, u64::from(now.leader.is_some()));
-        set(&g.applied, now.applied);
-        set(&g.members, now.members as u64);
-        set(&g.voters, now.voters as u64);
+        for (gauge, (_, _, read)) in self.gauges.iter().zip(GAUGES) {
+            gauge.set(i64::try_from(read(now)).unwrap_or(i64::MAX));
+        }
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = encode(&mut text, &self.registry);
@@ -157,6 +187,8 @@ pub(crate) struct Now {
     counts: Counts,
     term: u64,
     leader: Option<NodeId>,
+    longest_line: usize,
+    committed: u64,
     applied: u64,
     members: usize,
     voters: usize,
@@ -170,6 +202,8 @@ impl Now {
             counts: node.state().counts(),
             term: node.term(),
             leader: node.leader(),
+            longest_line: node.state().longest_line(),
+            committed: node.committed(),
             applied: node.applied().index,
             members: members.len(),
             voters: members.values().filter(|member| member.votes).count(),

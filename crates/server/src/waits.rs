@@ -3,24 +3,57 @@
 use crate::api::Api;
 use crate::engine::{Answered, Handle, Trouble, Turn};
 use crate::failure::Failure;
-use holdfast_core::{Acquire, Answer, Command, Proof, Refusal, Request, Standing, Target};
+use holdfast_core::{
+    Acquire, Answer, Command, Proof, Refusal, Request, Standing, Target, Token, Wait,
+};
+
+/// What draws a ticket.
+pub(crate) enum Taking {
+    /// A new one.
+    Acquire(Acquire),
+    /// A writer's, for a reader.
+    Upgrade { target: Target, proof: Proof, wait: Wait, claims: Vec<Token> },
+}
+
+impl Taking {
+    /// What it takes to give the ticket up.
+    fn own(&self) -> Option<(Target, Proof)> {
+        match self {
+            Self::Acquire(acquire) => {
+                let target = Target { name: acquire.names.first()?.clone(), token: None };
+                Some((target, Proof::Secret(acquire.secret?)))
+            }
+            Self::Upgrade { target, proof, .. } => Some((target.clone(), proof.clone())),
+        }
+    }
+
+    fn command(self) -> Command {
+        match self {
+            Self::Acquire(acquire) => Command::Acquire(acquire),
+            Self::Upgrade { target, proof, wait, claims } => {
+                Command::Upgrade { target, proof, wait, claims }
+            }
+        }
+    }
+}
 
 /// Takes a lock, and returns when it is held, or when its wait or its earlier ticket is over.
-pub(crate) async fn acquire(
+pub(crate) async fn take(
     api: &Api,
     request: Option<Request>,
-    acquire: Acquire,
+    taking: Taking,
 ) -> Result<Standing, Failure> {
     // With a request id a retry finds the ticket; without one nobody else knows of it.
     let alone = request.is_none();
-    let own = acquire.names.first().cloned().zip(acquire.secret).filter(|_| alone);
-    let Answered { answer, turn } = api.ask(request, Command::Acquire(acquire)).await?;
+    let own = taking.own().filter(|_| alone);
+    let keeps = matches!(taking, Taking::Upgrade { .. });
+    let Answered { answer, turn } = api.ask(request, taking.command()).await?;
     let standing = match answer? {
         Answer::Standing(standing) => standing,
-        other => {
+        _ => {
             return Err(Failure::conflict(
                 "other_request",
-                format!("this request_id was used for something else: {other:?}"),
+                "this request_id was used for something else",
                 "use a new request_id for each request",
             ));
         }
@@ -28,10 +61,11 @@ pub(crate) async fn acquire(
     let (Standing::Waiting { token, .. }, Some(turn)) = (&standing, turn) else {
         return Ok(standing);
     };
-    let abandoned = own.map(|(name, secret)| Abandoned {
+    let abandoned = own.map(|(target, proof)| Abandoned {
+        keeps,
         handle: Some(api.handle.clone()),
-        target: Target { name, token: Some(*token) },
-        proof: Proof::Secret(secret),
+        target: Target { token: Some(*token), ..target },
+        proof,
     });
     let turn = turn.await;
     if let Some(abandoned) = abandoned {
@@ -50,6 +84,8 @@ pub(crate) async fn acquire(
 
 /// A wait whose connection may close: then nobody else knows of its ticket, and it is given up.
 struct Abandoned {
+    /// A writer that was a reader goes on as one: its lease ends it, as a death.
+    keeps: bool,
     /// None once the wait has ended in order.
     handle: Option<Handle>,
     target: Target,
@@ -66,13 +102,13 @@ impl Abandoned {
 impl Drop for Abandoned {
     fn drop(&mut self) {
         let Some(handle) = self.handle.take() else { return };
-        let (target, proof) = (self.target.clone(), self.proof.clone());
+        let (target, proof, keeps) = (self.target.clone(), self.proof.clone(), self.keeps);
         tokio::spawn(async move {
             let cancel = Command::Cancel { target: target.clone(), proof: proof.clone() };
             let cancelled = handle.ask(None, cancel).await;
             let served =
                 |answered: &Answered| matches!(answered.answer, Err(Refusal::AlreadyServed(_)));
-            if cancelled.as_ref().is_ok_and(served) {
+            if !keeps && cancelled.as_ref().is_ok_and(served) {
                 // Its turn came as the connection went. If this fails, its deadline ends it.
                 let _ = handle.ask(None, Command::Release { target, proof }).await;
             }

@@ -6,6 +6,7 @@ mod support;
 
 mod damage;
 mod disk_full;
+mod docs_http;
 mod five_nodes;
 mod graceful;
 mod leader_kills;

@@ -240,6 +240,14 @@ impl State {
         }
     }
 
+    /// Tickets in the longest line, those being served included.
+    pub fn longest_line(&self) -> usize {
+        match self.index.sets.lines.longest() {
+            0 => usize::from(self.data.tickets.len() > 0),
+            longest => longest,
+        }
+    }
+
     /// The tickets that a waiter waits for in one line, as `why` shows them.
     pub(super) fn in_front(&self, ticket: &Ticket, slot: Slot) -> Vec<Token> {
         let Some(lock) = self.data.locks.get(slot) else { return Vec::new() };

@@ -32,7 +32,10 @@ pub(crate) struct Driver {
 
 /// Who waits for a reply of the node.
 enum Pending {
-    Ask(Asker, Option<Own>),
+    /// A request for the log, and when it came.
+    Ask(Asker, Option<Own>, Instant),
+    /// Something else that is answered once.
+    Other(Asker),
     Look(Look),
 }
 
@@ -79,10 +82,15 @@ impl Driver {
             }
             let begun = Instant::now();
             self.node.turn(self.moment(), inputs.drain(..), &mut outputs);
+            let applied = outputs.iter().any(|output| matches!(output, Output::Applied { .. }));
             for output in outputs.drain(..) {
                 self.act(output);
             }
-            self.metrics.turn.observe(begun.elapsed().as_secs_f64());
+            let took = begun.elapsed().as_secs_f64();
+            self.metrics.turn.observe(took);
+            if applied {
+                self.metrics.apply.observe(took);
+            }
             if let Some(end) = self.end.take() {
                 self.inbox.close();
                 return end;
@@ -103,11 +111,11 @@ impl Driver {
                 self.metrics.requests.inc();
                 let sole = matches!(asker, Asker::One { sole: true, .. });
                 let own = sole.then(|| own_of(&command)).flatten();
-                let ask = self.wait(Pending::Ask(asker, own));
+                let ask = self.wait(Pending::Ask(asker, own, Instant::now()));
                 Input::Ask { ask, request, command }
             }
             Post::Beat { session, asker } => {
-                Input::Beat { ask: self.wait(Pending::Ask(asker, None)), session }
+                Input::Beat { ask: self.wait(Pending::Other(asker)), session }
             }
             Post::Listen { session, line } => {
                 self.listeners.add(session, line);
@@ -134,7 +142,7 @@ impl Driver {
                 return None;
             }
             Post::Change { change, asker } => {
-                Input::Change { ask: self.wait(Pending::Ask(asker, None)), change }
+                Input::Change { ask: self.wait(Pending::Other(asker)), change }
             }
             Post::Stop(end) => {
                 self.end = Some(end);
@@ -182,7 +190,11 @@ impl Driver {
     fn reply(&mut self, ask: Ask, reply: Reply) {
         let key = usize::try_from(ask.0).unwrap_or(usize::MAX);
         match self.pending.try_remove(key) {
-            Some(Pending::Ask(asker, own)) => self.answer(asker, own, reply),
+            Some(Pending::Ask(asker, own, since)) => {
+                self.metrics.answers.observe(since.elapsed().as_secs_f64());
+                self.answer(asker, own, reply);
+            }
+            Some(Pending::Other(asker)) => self.answer(asker, None, reply),
             Some(Pending::Look(look)) => look(match reply {
                 Reply::Current => Ok(&self.node),
                 reply => Err(trouble(&reply)),

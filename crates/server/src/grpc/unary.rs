@@ -5,7 +5,7 @@ use super::{Door, session};
 use crate::api::{PAGE_MAX, TICKETS_SHOWN};
 use crate::engine::Watch;
 use crate::failure::Failure;
-use crate::waits;
+use crate::waits::{self, Taking};
 use holdfast_core::{Answer, Command, Label, Request as CoreRequest, Revoke, Scope, Token};
 use holdfast_node::Node;
 use holdfast_proto::v1::holdfast_server::Holdfast;
@@ -16,7 +16,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 /// Events that wait for a slow watcher.
-const EVENTS_MAX: usize = 4_096;
+const EVENTS_MAX: usize = 1_024;
 
 type Answering<T> = Result<Response<T>, Status>;
 
@@ -34,7 +34,7 @@ impl Door {
     async fn through_fence(&self, command: Command) -> Answering<proto::Fence> {
         match self.put_through(command).await? {
             Answer::Passed(fence) => Ok(Response::new(translate::fence(&fence))),
-            _ => Err(unexpected().into()),
+            _ => Err(Failure::unexpected().into()),
         }
     }
 
@@ -43,13 +43,9 @@ impl Door {
             Answer::RevocationAsked(count) | Answer::Forced(count) => {
                 Ok(Response::new(proto::Count { count: count as u64 }))
             }
-            _ => Err(unexpected().into()),
+            _ => Err(Failure::unexpected().into()),
         }
     }
-}
-
-fn unexpected() -> Failure {
-    Failure::conflict("other_request", "this is the answer to something else", "try again")
 }
 
 fn token_of(own: &Option<proto::Own>) -> u64 {
@@ -72,7 +68,8 @@ impl Holdfast for Door {
         let sent = request.into_inner();
         let key = sent.request_id.as_ref().map(translate::request_key).transpose()?;
         let acquire = translate::acquire(sent.acquire.unwrap_or_default(), None)?;
-        let standing = waits::acquire(&self.api, key.map(CoreRequest::Alone), acquire).await?;
+        let request = key.map(CoreRequest::Alone);
+        let standing = waits::take(&self.api, request, Taking::Acquire(acquire)).await?;
         Ok(Response::new(translate::standing(&standing)))
     }
 
@@ -109,7 +106,7 @@ impl Holdfast for Door {
                 let death = death.as_deref().map(translate::ending);
                 Ok(Response::new(proto::RecoveredReply { death }))
             }
-            _ => Err(unexpected().into()),
+            _ => Err(Failure::unexpected().into()),
         }
     }
 
@@ -125,7 +122,7 @@ impl Holdfast for Door {
                 outcome_reply::What::Standing(translate::standing(&standing))
             }
             Ok(Answer::Barred) => outcome_reply::What::Never(proto::Never {}),
-            Ok(_) => return Err(unexpected().into()),
+            Ok(_) => return Err(Failure::unexpected().into()),
             Err(refusal) => outcome_reply::What::Refused(translate::refused(refusal.into())),
         };
         Ok(Response::new(proto::OutcomeReply { what: Some(what) }))

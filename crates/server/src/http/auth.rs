@@ -3,10 +3,9 @@
 use crate::failure::{Failure, Kind};
 use crate::password::Password;
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use tonic::Status;
+use axum::response::Response;
 
 /// Lets through what has the password, and what needs none.
 pub(crate) async fn check(
@@ -24,12 +23,7 @@ pub(crate) async fn check(
         Some(_) => refused("wrong password"),
         None => refused("a password is needed"),
     };
-    let content = request.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
-    if content.is_some_and(|content| content.starts_with(b"application/grpc")) {
-        Status::from(failure).into_http()
-    } else {
-        failure.into_response()
-    }
+    super::failure::refuse(request, failure).await
 }
 
 fn refused(message: &'static str) -> Failure {

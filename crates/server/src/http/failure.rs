@@ -1,10 +1,14 @@
 //! What went wrong, as HTTP says it.
 
+use super::body;
 use crate::failure::{Failure, Kind};
 use axum::Json;
-use axum::http::{StatusCode, Uri};
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
+use tonic::Status;
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
@@ -19,23 +23,55 @@ impl IntoResponse for Failure {
             Kind::Conflict => StatusCode::CONFLICT,
             Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         };
-        let mut body = json!({ "code": self.code, "message": self.message, "hint": self.hint });
-        if let (Some(highest), Some(fields)) = (self.highest, body.as_object_mut()) {
-            fields.insert("highest".to_owned(), highest.into());
+        let mut response = (status, Json(shown(&self))).into_response();
+        let more = match self.kind {
+            Kind::Unauthenticated => Some((WWW_AUTHENTICATE, "Bearer")),
+            Kind::Unavailable => Some((RETRY_AFTER, "1")),
+            // What is left of the body may still be on its way: this connection is of no use.
+            Kind::TooLarge | Kind::TooSlow => Some((CONNECTION, "close")),
+            _ => None,
+        };
+        if let Some((name, value)) = more {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
-        (status, Json(body)).into_response()
+        response
     }
 }
 
-pub(crate) async fn no_such_path(uri: Uri) -> Failure {
-    Failure::not_found(format!("there is no {}", uri.path()), "see / for what there is")
+pub(super) fn shown(failure: &Failure) -> Value {
+    let Failure { code, message, hint, highest, .. } = failure;
+    let mut shown = json!({ "code": code, "message": message, "hint": hint });
+    if let (Some(highest), Some(fields)) = (highest, shown.as_object_mut()) {
+        fields.insert("highest".to_owned(), (*highest).into());
+    }
+    shown
 }
 
-pub(crate) async fn wrong_method(uri: Uri) -> Failure {
-    Failure::new(
+/// Refuses a request whose body nobody has read, in the form that its protocol has.
+pub(super) async fn refuse(request: Request, failure: Failure) -> Response {
+    let content = request.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
+    if content.is_some_and(|content| content.starts_with(b"application/grpc")) {
+        return Status::from(failure).into_http();
+    }
+    let whole = body::discard(request.into_body()).await;
+    let mut response = failure.into_response();
+    if !whole {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+pub(crate) async fn no_such_path(request: Request) -> Response {
+    let message = format!("there is no {}", request.uri().path());
+    refuse(request, Failure::not_found(message, "see / for what there is")).await
+}
+
+pub(crate) async fn wrong_method(request: Request) -> Response {
+    let failure = Failure::new(
         Kind::WrongMethod,
         "wrong_method",
-        format!("{} is not asked in this way", uri.path()),
+        format!("{} is not asked in this way", request.uri().path()),
         "what changes something is a POST, what only looks is a GET",
-    )
+    );
+    refuse(request, failure).await
 }

@@ -1,6 +1,7 @@
 //! The cluster itself: who is in it, how it is, and a copy of everything.
 
 use super::body::Sent;
+use super::fields::{self, Whole};
 use crate::api::Api;
 use crate::backup;
 use crate::failure::Failure;
@@ -81,35 +82,35 @@ pub(crate) struct Address {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Which {
-    node: u64,
+    node: Whole,
 }
 
 pub(crate) async fn add(
     State(api): State<Api>,
     Sent(sent): Sent<Address>,
 ) -> Result<Json<Value>, Failure> {
-    decide(&api, Question::Add { address: sent.address }).await
+    decide(&api, Question::Add { address: fields::address(sent.address)? }).await
 }
 
 pub(crate) async fn promote(
     State(api): State<Api>,
     Sent(which): Sent<Which>,
 ) -> Result<Json<Value>, Failure> {
-    decide(&api, Question::Promote(NodeId(which.node))).await
+    decide(&api, Question::Promote(NodeId(which.node.0))).await
 }
 
 pub(crate) async fn remove(
     State(api): State<Api>,
     Sent(which): Sent<Which>,
 ) -> Result<Json<Value>, Failure> {
-    decide(&api, Question::Remove(NodeId(which.node))).await
+    decide(&api, Question::Remove(NodeId(which.node.0))).await
 }
 
 pub(crate) async fn transfer(
     State(api): State<Api>,
     Sent(which): Sent<Which>,
 ) -> Result<Json<Value>, Failure> {
-    decide(&api, Question::Transfer(NodeId(which.node))).await
+    decide(&api, Question::Transfer(NodeId(which.node.0))).await
 }
 
 async fn decide(api: &Api, question: Question) -> Result<Json<Value>, Failure> {

@@ -1,15 +1,22 @@
 //! HTTP with JSON: for curl and every language.
 
 mod auth;
+mod begins;
 mod body;
+mod crowd;
+mod election;
 mod failure;
+mod fields;
+mod listen;
 mod locks;
 mod members;
 mod operator;
+mod query;
 mod register;
 mod root;
 mod sessions;
 mod show;
+mod text;
 mod views;
 mod watch;
 
@@ -19,9 +26,11 @@ use crate::password::Password;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use axum::serve::ListenerExt;
+use listen::Bounds;
 use std::io;
+use std::sync::Arc;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 
 /// Serves until the task is dropped.
 pub(crate) async fn serve(
@@ -29,12 +38,12 @@ pub(crate) async fn serve(
     api: Api,
     password: Option<Password>,
 ) -> io::Result<()> {
-    let listener = listener.tap_io(|stream| {
-        // Answers are small, and somebody waits for them.
-        let _ = stream.set_nodelay(true);
-    });
-    let router = router(api).layer(from_fn_with_state(password, auth::check));
-    axum::serve(listener, router).await
+    let metrics = api.metrics.clone();
+    let room = Arc::new(Semaphore::new(crowd::REQUESTS_MAX));
+    let router = router(api)
+        .layer(from_fn_with_state(room, crowd::check))
+        .layer(from_fn_with_state(password, auth::check));
+    listen::serve(listener, router, Bounds::of_process(), metrics).await
 }
 
 fn router(api: Api) -> Router {
@@ -49,8 +58,14 @@ fn router(api: Api) -> Router {
         .route("/v1/renew", post(locks::renew))
         .route("/v1/cancel", post(locks::cancel))
         .route("/v1/note", post(locks::note))
+        .route("/v1/upgrade", post(locks::upgrade))
+        .route("/v1/downgrade", post(locks::downgrade))
         .route("/v1/recovered", post(locks::recovered))
         .route("/v1/outcome", post(locks::outcome))
+        .route("/v1/election/campaign", post(election::campaign))
+        .route("/v1/election/resign", post(locks::release))
+        .route("/v1/election/leader", get(election::leader))
+        .route("/v1/election/observe", get(election::observe))
         .route("/v1/sessions/open", post(sessions::open))
         .route("/v1/sessions/heartbeat", post(sessions::heartbeat))
         .route("/v1/sessions/close", post(sessions::close))

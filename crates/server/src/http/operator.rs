@@ -1,12 +1,14 @@
 //! What is done to other people's locks, and what is asked about them.
 
-use super::body::{self, Asked, Sent};
+use super::body::Sent;
+use super::fields::{self, TTL_MS_MAX, Whole};
+use super::query::Asked;
 use super::show;
-use crate::api::{Api, PAGE_MAX, TICKETS_SHOWN};
+use crate::api::{Api, TICKETS_SHOWN};
 use crate::failure::Failure;
 use axum::Json;
 use axum::extract::State;
-use holdfast_core::{Answer, Command, Event, Label, Reason, Revoke, Token, What, WhyLink};
+use holdfast_core::{Answer, Command, Event, Label, Revoke, What, WhyLink};
 use holdfast_node::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,12 +17,11 @@ use serde_json::{Value, json};
 #[serde(deny_unknown_fields)]
 pub(crate) struct RevokeField {
     name: String,
-    fencing_token: Option<u64>,
+    fencing_token: Option<Whole>,
     by: String,
     reason: String,
     within_ms: u64,
-    #[serde(default)]
-    force: bool,
+    force: Option<bool>,
 }
 
 /// Asks the holders to let go by a deadline.
@@ -28,18 +29,18 @@ pub(crate) async fn revoke(
     State(api): State<Api>,
     Sent(sent): Sent<RevokeField>,
 ) -> Result<Json<Value>, Failure> {
-    let (by, reason) = who(&sent.by, &sent.reason)?;
+    let (by, reason) = fields::who(&sent.by, &sent.reason)?;
     let command = Command::Revoke(Revoke {
-        name: body::name(&sent.name)?,
-        token: sent.fencing_token.map(Token),
+        name: fields::name(&sent.name)?,
+        token: sent.fencing_token.map(fields::token).transpose()?,
         by,
         reason,
-        within_ms: sent.within_ms,
-        force: sent.force,
+        within_ms: within_ms(sent.within_ms)?,
+        force: sent.force.unwrap_or_default(),
     });
     match api.ask(None, command).await?.answer? {
         Answer::RevocationAsked(asked) => Ok(Json(json!({ "asked": asked }))),
-        other => Err(Failure::conflict("other_request", format!("{other:?}"), "try again")),
+        _ => Err(Failure::unexpected()),
     }
 }
 
@@ -47,7 +48,7 @@ pub(crate) async fn revoke(
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForceField {
     name: String,
-    fencing_token: Option<u64>,
+    fencing_token: Option<Whole>,
     by: String,
     reason: String,
 }
@@ -57,21 +58,22 @@ pub(crate) async fn force(
     State(api): State<Api>,
     Sent(sent): Sent<ForceField>,
 ) -> Result<Json<Value>, Failure> {
-    let (by, reason) = who(&sent.by, &sent.reason)?;
-    let token = sent.fencing_token.map(Token);
-    let command = Command::Force { name: body::name(&sent.name)?, token, by, reason };
+    let (by, reason) = fields::who(&sent.by, &sent.reason)?;
+    let token = sent.fencing_token.map(fields::token).transpose()?;
+    let command = Command::Force { name: fields::name(&sent.name)?, token, by, reason };
     match api.ask(None, command).await?.answer? {
         Answer::Forced(ended) => Ok(Json(json!({ "ended": ended }))),
-        other => Err(Failure::conflict("other_request", format!("{other:?}"), "try again")),
+        _ => Err(Failure::unexpected()),
     }
 }
 
-fn who(by: &str, reason: &str) -> Result<(Label, Reason), Failure> {
-    let by = Label::parse(by)
-        .map_err(|error| Failure::bad(error.to_string(), "say who asks, in few words"))?;
-    let reason = Reason::parse(reason)
-        .map_err(|error| Failure::bad(error.to_string(), "say why, in few words"))?;
-    Ok((by, reason))
+/// A year, as for a lock.
+fn within_ms(ms: u64) -> Result<u64, Failure> {
+    if ms <= TTL_MS_MAX {
+        return Ok(ms);
+    }
+    let message = format!("within_ms is {ms}, and must be at most {TTL_MS_MAX}, a year");
+    Err(Failure::bad(message, "give milliseconds, for instance 30000"))
 }
 
 #[derive(Debug, Deserialize)]
@@ -87,7 +89,8 @@ pub(crate) async fn why(
     State(api): State<Api>,
     Asked(asked): Asked<Name>,
 ) -> Result<Json<Value>, Failure> {
-    let name = body::name(&asked.name)?;
+    let name = fields::name(&asked.name)?;
+    let shown = show::text(name.as_bytes());
     let why = api.look(asked.stale, move |node: &Node| node.state().why(&name)).await?;
     let text = |label: &Option<Label>| label.as_ref().map(|label| show::text(label.as_bytes()));
     let links: Vec<Value> = why
@@ -120,14 +123,14 @@ pub(crate) async fn why(
             json!({ "tokens": tokens, "declared": circle.declared })
         })
         .collect();
-    Ok(Json(json!({ "name": asked.name, "links": links, "circles": circles, "cut": why.cut })))
+    Ok(Json(json!({ "name": shown, "links": links, "circles": circles, "cut": why.cut })))
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HistoryField {
     name: String,
-    limit: Option<usize>,
+    limit: Option<Whole>,
     #[serde(default)]
     stale: bool,
 }
@@ -137,13 +140,13 @@ pub(crate) async fn history(
     State(api): State<Api>,
     Asked(asked): Asked<HistoryField>,
 ) -> Result<Json<Value>, Failure> {
-    let name = body::name(&asked.name)?;
-    let limit = asked.limit.unwrap_or(100).clamp(1, PAGE_MAX);
-    let look = move |node: &Node| -> Vec<Value> {
-        node.state().history(&name).take(limit).map(event).collect()
+    let name = fields::name(&asked.name)?;
+    let limit = fields::limit(asked.limit)?;
+    let look = move |node: &Node| {
+        let events: Vec<Value> = node.state().history(&name).take(limit).map(event).collect();
+        json!({ "name": show::text(name.as_bytes()), "events": events })
     };
-    let events = api.look(asked.stale, look).await?;
-    Ok(Json(json!({ "name": asked.name, "events": events })))
+    Ok(Json(api.look(asked.stale, look).await?))
 }
 
 fn event(event: &Event) -> Value {
@@ -177,8 +180,8 @@ fn event(event: &Event) -> Value {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionsField {
-    after: Option<u64>,
-    limit: Option<usize>,
+    after: Option<Whole>,
+    limit: Option<Whole>,
     #[serde(default)]
     stale: bool,
 }
@@ -188,8 +191,8 @@ pub(crate) async fn sessions(
     State(api): State<Api>,
     Asked(asked): Asked<SessionsField>,
 ) -> Result<Json<Value>, Failure> {
-    let after = asked.after.and_then(std::num::NonZeroU64::new).map(holdfast_core::SessionId);
-    let limit = asked.limit.unwrap_or(100).clamp(1, PAGE_MAX);
+    let after = asked.after.map(fields::session_id).transpose()?;
+    let limit = fields::limit(asked.limit)?;
     let look = move |node: &Node| {
         let sessions = node.state().sessions(after, limit, TICKETS_SHOWN);
         let full = sessions.len() == limit;

@@ -1,11 +1,14 @@
 //! The fenced register: what a holder does to the outside world, with its token checked.
 
-use super::body::{self, Asked, ModeField, Sent};
+use super::body::Sent;
+use super::fields::{self, ModeField, Whole};
+use super::query::Asked;
+use super::show;
 use crate::api::Api;
 use crate::failure::Failure;
 use axum::Json;
 use axum::extract::State;
-use holdfast_core::{Answer, Command, Fence, Value as RegisterValue};
+use holdfast_core::{Answer, Command, Fence, LockName};
 use holdfast_node::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,7 +18,7 @@ use serde_json::{Value, json};
 pub(crate) struct Put {
     key: String,
     value: String,
-    fencing_token: u64,
+    fencing_token: Whole,
     mode: Option<ModeField>,
 }
 
@@ -24,22 +27,21 @@ pub(crate) async fn put(
     State(api): State<Api>,
     Sent(put): Sent<Put>,
 ) -> Result<Json<Value>, Failure> {
-    let value = RegisterValue::parse(&put.value)
-        .map_err(|error| Failure::bad(error.to_string(), "keep large values elsewhere"))?;
+    let key = fields::name(&put.key)?;
     let command = Command::Put {
-        key: body::name(&put.key)?,
-        value,
-        token: body::token(put.fencing_token)?,
-        mode: body::fenced_mode(put.mode)?,
+        key: key.clone(),
+        value: fields::value(&put.value)?,
+        token: fields::token(put.fencing_token)?,
+        mode: ModeField::fenced(put.mode)?,
     };
-    through(&api, put.key, command).await
+    through(&api, key, command).await
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Raise {
     key: String,
-    fencing_token: u64,
+    fencing_token: Whole,
     mode: Option<ModeField>,
 }
 
@@ -48,18 +50,19 @@ pub(crate) async fn raise(
     State(api): State<Api>,
     Sent(raise): Sent<Raise>,
 ) -> Result<Json<Value>, Failure> {
+    let key = fields::name(&raise.key)?;
     let command = Command::Raise {
-        key: body::name(&raise.key)?,
-        token: body::token(raise.fencing_token)?,
-        mode: body::fenced_mode(raise.mode)?,
+        key: key.clone(),
+        token: fields::token(raise.fencing_token)?,
+        mode: ModeField::fenced(raise.mode)?,
     };
-    through(&api, raise.key, command).await
+    through(&api, key, command).await
 }
 
-async fn through(api: &Api, key: String, command: Command) -> Result<Json<Value>, Failure> {
+async fn through(api: &Api, key: LockName, command: Command) -> Result<Json<Value>, Failure> {
     match api.ask(None, command).await?.answer? {
-        Answer::Passed(fence) => Ok(Json(show(&key, Some(&fence)))),
-        other => Err(Failure::conflict("other_request", format!("{other:?}"), "try again")),
+        Answer::Passed(fence) => Ok(Json(shown(&key, Some(&fence)))),
+        _ => Err(Failure::unexpected()),
     }
 }
 
@@ -75,17 +78,16 @@ pub(crate) async fn get(
     State(api): State<Api>,
     Asked(asked): Asked<Key>,
 ) -> Result<Json<Value>, Failure> {
-    let key = body::name(&asked.key)?;
-    let look = move |node: &Node| node.state().fence(&key).cloned();
-    let fence = api.look(asked.stale, look).await?;
-    Ok(Json(show(&asked.key, fence.as_ref())))
+    let key = fields::name(&asked.key)?;
+    let look = move |node: &Node| shown(&key, node.state().fence(&key));
+    Ok(Json(api.look(asked.stale, look).await?))
 }
 
-fn show(key: &str, fence: Option<&Fence>) -> Value {
+fn shown(key: &LockName, fence: Option<&Fence>) -> Value {
     let value = fence.and_then(|fence| fence.value.as_ref());
     json!({
-        "key": key,
-        "value": value.map(|value| super::show::text(value.as_bytes())),
+        "key": show::text(key.as_bytes()),
+        "value": value.map(|value| show::text(value.as_bytes())),
         "highest_exclusive": fence.map(|fence| fence.highest_exclusive.0),
         "highest": fence.map(|fence| fence.highest.0),
     })

@@ -1,6 +1,7 @@
 //! Sessions: a client's liveness, apart from any connection.
 
-use super::body::{self, Sent, SessionField};
+use super::body::Sent;
+use super::fields::{self, SessionField};
 use super::show;
 use crate::api::{Api, within};
 use crate::failure::Failure;
@@ -23,14 +24,14 @@ pub(crate) async fn open(
     Sent(open): Sent<Open>,
 ) -> Result<Json<Value>, Failure> {
     let secret = Secret(random::bytes());
-    let label = body::label(open.label)?;
+    let label = fields::label(open.label.as_deref())?;
     let command = OpenSession { secret, ttl_ms: open.ttl_ms, label, kind: SessionKind::Client };
     match api.ask(None, Command::OpenSession(command)).await?.answer? {
         Answer::SessionOpened(id) => Ok(Json(json!({
             "session": { "id": id.0, "secret": show::secret(&secret) },
             "ttl_ms": open.ttl_ms,
         }))),
-        other => Err(Failure::conflict("other_request", format!("{other:?}"), "try again")),
+        _ => Err(Failure::unexpected()),
     }
 }
 

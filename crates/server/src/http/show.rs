@@ -1,12 +1,8 @@
 //! What goes out, as JSON.
 
-use holdfast_core::{Ending, Grant, Lease, LockView, Mode, Secret, TicketView};
+pub(crate) use super::text::show as text;
+use holdfast_core::{Ending, Grant, Lease, LockName, LockView, Mode, Secret, TicketView};
 use serde_json::{Value, json};
-
-/// Bytes as text; what is not UTF-8 shows as replacement characters.
-pub(crate) fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
 
 pub(crate) fn secret(secret: &Secret) -> String {
     secret.0.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -88,6 +84,8 @@ pub(crate) fn ticket(ticket: &TicketView, now_ms: u64) -> Value {
         "door": format!("{:?}", ticket.door).to_lowercase(),
         "for_ms": ticket.for_ms,
         "ends_in_ms": ticket.due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
+        "let_go_in_ms": ticket.revoked_until_ms.map(|until_ms| until_ms.saturating_sub(now_ms)),
+        "holding": ticket.claims.iter().map(|token| token.0).collect::<Vec<_>>(),
         "names": ticket.names.as_slice().iter().map(|n| text(n.as_bytes())).collect::<Vec<_>>(),
     })
 }
@@ -106,5 +104,20 @@ pub(crate) fn lock(lock: &LockView, now_ms: u64) -> Value {
         "ended": lock.last.as_deref().map(ending),
         "needs_recovery": lock.needs_recovery.as_deref().map(ending),
         "delayed_for_ms": lock.delayed_until_ms.map(|until_ms| until_ms.saturating_sub(now_ms)),
+    })
+}
+
+/// A lock that nobody holds or waits for.
+pub(crate) fn nobody(name: &LockName) -> Value {
+    json!({
+        "name": text(name.as_bytes()),
+        "permits": null,
+        "holding": 0,
+        "holders": [],
+        "waiting": 0,
+        "waiters": [],
+        "ended": null,
+        "needs_recovery": null,
+        "delayed_for_ms": null,
     })
 }

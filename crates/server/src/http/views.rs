@@ -1,8 +1,9 @@
 //! Looking at locks: current unless a stale look is asked for.
 
-use super::body::{self, Asked};
+use super::fields::{self, Whole};
+use super::query::Asked;
 use super::show;
-use crate::api::{Api, PAGE_MAX, TICKETS_SHOWN};
+use crate::api::{Api, TICKETS_SHOWN};
 use crate::failure::Failure;
 use axum::Json;
 use axum::extract::State;
@@ -22,15 +23,15 @@ pub(crate) async fn lock(
     State(api): State<Api>,
     Asked(one): Asked<One>,
 ) -> Result<Json<Value>, Failure> {
-    let name = body::name(&one.name)?;
+    let name = fields::name(&one.name)?;
     let look = move |node: &Node| {
         let state = node.state();
-        state.lock_view(&name, TICKETS_SHOWN).map(|view| show::lock(&view, state.now_ms()))
+        match state.lock_view(&name, TICKETS_SHOWN) {
+            Some(view) => show::lock(&view, state.now_ms()),
+            None => show::nobody(&name),
+        }
     };
-    let shown = api.look(one.stale, look).await?;
-    let nobody =
-        || json!({ "name": one.name, "holding": 0, "holders": [], "waiting": 0, "waiters": [] });
-    Ok(Json(shown.unwrap_or_else(nobody)))
+    Ok(Json(api.look(one.stale, look).await?))
 }
 
 #[derive(Debug, Deserialize)]
@@ -39,7 +40,7 @@ pub(crate) struct Listing {
     #[serde(default)]
     prefix: String,
     after: Option<String>,
-    limit: Option<usize>,
+    limit: Option<Whole>,
     #[serde(default)]
     stale: bool,
 }
@@ -48,11 +49,12 @@ pub(crate) async fn locks(
     State(api): State<Api>,
     Asked(asked): Asked<Listing>,
 ) -> Result<Json<Value>, Failure> {
-    let after = asked.after.as_deref().map(body::name).transpose()?;
-    let limit = asked.limit.unwrap_or(100).clamp(1, PAGE_MAX);
+    let after = asked.after.as_deref().map(fields::name).transpose()?;
+    let limit = fields::limit(asked.limit)?;
+    let prefix = fields::prefix(&asked.prefix)?;
     let look = move |node: &Node| {
         let state = node.state();
-        let page = state.list(asked.prefix.as_bytes(), after.as_ref(), limit);
+        let page = state.list(&prefix, after.as_ref(), limit);
         let locks: Vec<Value> =
             page.locks.iter().map(|view| show::lock(view, state.now_ms())).collect();
         let next = page.next_after.map(|name| show::text(name.as_bytes()));

@@ -1,12 +1,13 @@
 //! What happens to locks, as it happens: server-sent events.
 
-use super::body::{self, Asked};
+use super::fields;
+use super::query::Asked;
 use super::show;
 use crate::api::Api;
 use crate::engine::Watch;
 use crate::failure::Failure;
 use axum::extract::State;
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::{Event, KeepAlive, KeepAliveStream, Sse};
 use holdfast_core::{Effect, Scope};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -17,10 +18,20 @@ use std::time::Duration;
 use tokio_stream::Stream;
 
 /// Events that wait for a slow watcher; beyond it the stream ends, and the watcher looks anew.
-const EVENTS_MAX: usize = 4_096;
+pub(super) const EVENTS_MAX: usize = 1_024;
 
 /// A quiet stream says something so often, so that a dead connection is noticed.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// A stream that says now and then that it lives.
+pub(super) type Events<S> = Sse<KeepAliveStream<S>>;
+
+pub(super) fn events<S>(stream: S) -> Events<S>
+where
+    S: Stream<Item = Result<Event, Infallible>> + Send + 'static,
+{
+    Sse::new(stream).keep_alive(KeepAlive::new().interval(ALIVE_EVERY))
+}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,21 +43,20 @@ pub(crate) struct What {
 pub(crate) async fn watch(
     State(api): State<Api>,
     Asked(asked): Asked<What>,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
+) -> Result<Events<Watching>, Failure> {
     let scope = match (asked.name, asked.prefix) {
-        (Some(name), None) => Scope::Name(body::name(&name)?),
-        (None, Some(prefix)) if !prefix.is_empty() => Scope::Prefix(Some(body::name(&prefix)?)),
+        (Some(name), None) => Scope::Name(fields::name(&name)?),
+        (None, Some(prefix)) if !prefix.is_empty() => Scope::Prefix(Some(fields::name(&prefix)?)),
         (None, _) => Scope::Prefix(None),
         (Some(_), Some(_)) => {
             return Err(Failure::bad("give name or prefix", "one of the two, not both"));
         }
     };
     let watch = api.handle.watch(scope, EVENTS_MAX).await?;
-    let events = Watching { watch, begun: false };
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE_EVERY)))
+    Ok(events(Watching { watch, begun: false }))
 }
 
-struct Watching {
+pub(crate) struct Watching {
     watch: Watch,
     begun: bool,
 }

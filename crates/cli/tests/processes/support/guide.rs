@@ -16,18 +16,18 @@ const ANYWHERE: &str = "admin";
 const PROJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 #[derive(Debug, PartialEq, Eq)]
-struct Step {
+pub(crate) struct Step {
     machine: String,
     /// What is typed.
-    typed: String,
+    pub(crate) typed: String,
     /// What the guide says comes out, line by line.
-    said: Vec<String>,
+    pub(crate) said: Vec<String>,
 }
 
 /// Blocks begin with ```sh and the machine; a block ```text says what the one before prints.
 /// `<!-- run MACHINE: ... -->` is what happens to a machine without anybody typing. The machine
 /// `project` is the folder of this project.
-fn steps(guide: &str) -> Vec<Step> {
+pub(crate) fn steps(guide: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut lines = guide.lines();
     while let Some(line) = lines.next() {
@@ -76,7 +76,7 @@ fn script(steps: &[Step]) -> String {
 }
 
 /// Whether something like that came out: `…` stands for anything within a line.
-fn appears(line: &str, output: &str) -> bool {
+pub(crate) fn appears(line: &str, output: &str) -> bool {
     output.lines().any(|told| {
         let mut rest = Some(told);
         for part in line.split('…') {

@@ -1,0 +1,57 @@
+//! docs/http-api.md, typed as written: every command, in order, in one shell.
+
+use crate::support::guide::{appears, steps};
+use crate::support::{Dev, Http, PATIENCE};
+use std::fmt::Write;
+use std::fs;
+use std::process::{Command, Stdio};
+
+const PAGE: &str = include_str!("../../../../docs/http-api.md");
+
+/// The server that the page talks to.
+const DOCUMENTED: &str = "http://127.0.0.1:7400";
+
+/// Would fail if a command of the page did not work, or answered something else than it says.
+#[test]
+fn every_command_of_the_page_works_as_written() {
+    let dev = Dev::start(1);
+    Http::new(PATIENCE).get_ok(dev.port(1), "/readyz");
+    let steps = steps(PAGE);
+    assert!(steps.len() > 12, "the page's commands were not found");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let mut script = "set -eu -o pipefail\n".to_owned();
+    for (number, step) in steps.iter().enumerate() {
+        let typed = step.typed.replace(DOCUMENTED, &format!("http://127.0.0.1:{}", dev.port(1)));
+        // Braces, so that one step knows what the one before has set.
+        let _ = writeln!(script, "{{ {typed}\n}} > {number}.out 2>&1");
+    }
+    fs::write(folder.path().join("page.sh"), script).expect("a script can be written");
+    let shell = Command::new("timeout")
+        .args([&PATIENCE.as_secs().to_string(), "bash", "page.sh"])
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("bash runs");
+    for (number, step) in steps.iter().enumerate() {
+        let output = fs::read_to_string(folder.path().join(format!("{number}.out")));
+        let output = output.unwrap_or_else(|error| panic!("{error}, {shell:?}\n{}", step.typed));
+        for line in &step.said {
+            assert!(appears(line, &output), "`{line}` is not said by:\n{}\n{output}", step.typed);
+        }
+    }
+    assert!(shell.status.success(), "{shell:?}");
+}
+
+/// Would fail if an endpoint were added and not explained.
+#[test]
+fn every_call_is_on_the_page() {
+    let dev = Dev::start(1);
+    let described = Http::new(PATIENCE).get_ok(dev.port(1), "/openapi.json");
+    let paths = described["paths"].as_object().expect("paths are described");
+    assert!(paths.len() > 30);
+    for path in paths.keys() {
+        let last = path.rsplit('/').next().unwrap_or_default();
+        let told = PAGE.contains(path.as_str()) || PAGE.contains(&format!("`{last}`"));
+        assert!(told, "{path} is not on the page");
+    }
+}

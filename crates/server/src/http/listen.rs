@@ -1,0 +1,266 @@
+//! Connections: how many there may be, and how long they may keep silent.
+//!
+//! HTTP/1 and HTTP/2 come in at the same port, hence JSON and gRPC too.
+
+use super::begins::Begins;
+use crate::failure::{Failure, Kind};
+use crate::metrics::Metrics;
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// Connections at once. One that waits costs about 20 KB: all of them stay near 200 MB.
+const CONNECTIONS_MAX: usize = 10_000;
+
+/// Files that the log, the snapshots and the peers need.
+const FILES_KEPT: u64 = 256;
+
+/// Connections beyond the bound that are told so at the same time; others are just closed.
+const REFUSED_MAX: usize = 64;
+
+/// Requests at once on one connection of HTTP/2.
+const STREAMS_MAX: u32 = 1_024;
+
+/// The longest head of a request: a name in a query, percent-encoded, and some headers.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// After so much silence a peer is asked whether it lives; and so long it may take to say so.
+const ALIVE_AFTER: Duration = Duration::from_secs(30);
+
+/// What a connection may do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    connections_max: usize,
+    /// How long the head of a request may take to come, and how long an idle connection is kept.
+    head_patience: Duration,
+}
+
+impl Bounds {
+    /// As many connections as this process may have.
+    pub(crate) fn of_process() -> Self {
+        let files = files_allowed().saturating_sub(FILES_KEPT).max(FILES_KEPT);
+        let files = usize::try_from(files).unwrap_or(usize::MAX);
+        let connections_max = CONNECTIONS_MAX.min(files);
+        Self { connections_max, head_patience: Duration::from_secs(30) }
+    }
+}
+
+/// Every connection is an open file, and what a shell allows at first is often only 1,024.
+fn files_allowed() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
+    // None is no limit.
+    (if raised { maximum } else { current }).unwrap_or(u64::MAX)
+}
+
+/// Serves until the task is dropped, and every connection with it.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    bounds: Bounds,
+    metrics: Arc<Metrics>,
+) -> io::Result<()> {
+    let room = Arc::new(Semaphore::new(bounds.connections_max));
+    let refusals = Arc::new(Semaphore::new(REFUSED_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                hold_on(&error).await;
+                continue;
+            }
+        };
+        if let Ok(permit) = room.clone().try_acquire_owned() {
+            let counted = Counted { metrics: metrics.clone(), _permit: permit };
+            counted.metrics.connections.inc();
+            connections.spawn(talk(stream, router.clone(), bounds.head_patience, counted));
+        } else if let Ok(permit) = refusals.clone().try_acquire_owned() {
+            metrics.connections_refused.inc();
+            connections.spawn(refuse(stream, permit));
+        } else {
+            metrics.connections_refused.inc();
+        }
+    }
+}
+
+/// A peer that hung up is its own affair; anything else may pass.
+async fn hold_on(error: &io::Error) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+        tracing::warn!("can't take a connection: {error}");
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// A connection that counts as long as this lives.
+struct Counted {
+    metrics: Arc<Metrics>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.metrics.connections.dec();
+    }
+}
+
+async fn talk(stream: TcpStream, router: Router, head_patience: Duration, _counted: Counted) {
+    prepare(&stream);
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_patience)
+        .max_buf_size(HEAD_BYTES_MAX);
+    http.http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(ALIVE_AFTER)
+        .keep_alive_timeout(ALIVE_AFTER)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX as u32);
+    let stream = Begins::within(head_patience, stream);
+    let service = TowerToHyperService::new(router);
+    // Whatever went wrong, the peer has gone or talks nonsense; nobody else needs to know.
+    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// Answers are small, and somebody waits for them. A peer whose machine is gone is noticed, so that
+/// its waits end.
+fn prepare(stream: &TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let _ = sockopt::set_socket_keepalive(stream, true);
+    let _ = sockopt::set_tcp_keepidle(stream, ALIVE_AFTER);
+    let _ = sockopt::set_tcp_keepintvl(stream, ALIVE_AFTER / 3);
+    let _ = sockopt::set_tcp_keepcnt(stream, 3);
+    let timeout_ms = u32::try_from(2 * ALIVE_AFTER.as_millis()).unwrap_or(u32::MAX);
+    let _ = sockopt::set_tcp_user_timeout(stream, timeout_ms);
+}
+
+/// Says that there are too many connections.
+async fn refuse(mut stream: TcpStream, _permit: OwnedSemaphorePermit) {
+    let body = Failure::new(
+        Kind::Unavailable,
+        "busy",
+        "this node has too many connections",
+        "close those that you don't need, or ask another node",
+    );
+    let body = super::failure::shown(&body).to_string();
+    let length = body.len();
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\nretry-after: 1\r\nconnection: close\r\n\r\n{body}"
+    );
+    let tell = async {
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await?;
+        // What the peer still sends must not make the system throw the answer away.
+        let mut rest = [0; 1_024];
+        while stream.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    let _ = timeout(Duration::from_secs(1), tell).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use std::net::SocketAddr;
+
+    /// Nothing here takes so long unless it is broken.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// A server of one page.
+    async fn start(bounds: Bounds) -> (SocketAddr, Arc<Metrics>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/", get(|| async { "here" }));
+        let metrics = Arc::new(Metrics::new());
+        tokio::spawn(serve(listener, router, bounds, metrics.clone()));
+        (address, metrics)
+    }
+
+    async fn sends(address: SocketAddr, bytes: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        stream
+    }
+
+    /// All that is said until the other side hangs up.
+    async fn hears(stream: &mut TcpStream) -> String {
+        let mut said = Vec::new();
+        let read = timeout(LONG, stream.read_to_end(&mut said)).await;
+        // Hanging up hard is hanging up.
+        let _ = read.expect("the connection is closed");
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    #[tokio::test]
+    async fn silence_ends_a_connection() {
+        let head_patience = Duration::from_millis(100);
+        let (address, metrics) = start(Bounds { connections_max: 10, head_patience }).await;
+        // Nothing; half of what tells HTTP/2; half a head of HTTP/1.
+        let half_head = b"GET / HTTP/1.1\r\nHost: somewhere\r\nX-More: ";
+        for begun in [b"".as_slice(), b"PRI * HTTP/2.0", half_head] {
+            let mut stream = sends(address, begun).await;
+            let said = hears(&mut stream).await;
+            assert!(!said.contains("here"), "{said}");
+        }
+        // An idle one after its answer.
+        let mut stream = sends(address, b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n").await;
+        assert!(hears(&mut stream).await.contains("here"));
+        assert_eq!(metrics.connections.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn too_many_connections_are_told_so() {
+        let (address, metrics) = start(Bounds { connections_max: 2, head_patience: LONG }).await;
+        let mut kept = Vec::new();
+        for _ in 0..2 {
+            let mut stream = sends(address, b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n").await;
+            let mut first = [0; 12];
+            timeout(LONG, stream.read_exact(&mut first)).await.unwrap().unwrap();
+            assert_eq!(&first, b"HTTP/1.1 200");
+            kept.push(stream);
+        }
+        let mut third = sends(address, b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n").await;
+        let said = hears(&mut third).await;
+        assert!(said.starts_with("HTTP/1.1 503") && said.contains("too many"), "{said}");
+        assert_eq!(metrics.connections_refused.get(), 1);
+
+        drop(kept);
+        let waited = timeout(LONG, async {
+            while metrics.connections.get() > 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        });
+        waited.await.unwrap();
+        let mut next =
+            sends(address, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
+        assert!(hears(&mut next).await.contains("here"));
+    }
+
+    #[tokio::test]
+    async fn a_head_has_a_bound() {
+        let (address, _) = start(Bounds { connections_max: 2, head_patience: LONG }).await;
+        let long = format!("GET /?{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(2 * HEAD_BYTES_MAX));
+        let mut stream = sends(address, long.as_bytes()).await;
+        let said = hears(&mut stream).await;
+        assert!(!said.contains("here"), "{said}");
+    }
+}

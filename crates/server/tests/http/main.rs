@@ -1,0 +1,17 @@
+//! HTTP against a real server, in this process: what works, what is refused, and how.
+//!
+//! No test asserts a time but one: what should happen, happens within [`support::PATIENCE`].
+#![allow(clippy::unwrap_used, reason = "a test stops where it can't go on")]
+
+mod support;
+
+mod bad_input;
+mod calls;
+mod described;
+mod election;
+mod measured;
+mod names;
+mod passwords;
+mod secrets;
+mod slow;
+mod waits;

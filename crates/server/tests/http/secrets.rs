@@ -1,0 +1,73 @@
+//! Nothing that is secret is shown to anybody but its owner.
+
+use crate::support::Node;
+use serde_json::json;
+
+const PASSWORD: &str = "open sesame";
+
+/// Would fail if a listing, the history, the metrics or a stream of events told a secret.
+#[test]
+fn no_secret_is_in_what_others_see() {
+    let node = Node::start_with(Some(PASSWORD));
+    let session = node.post("/v1/sessions/open", &json!({ "ttl_ms": 60_000, "label": "s" })).ok();
+    let request_id = "a-request-id-that-is-secret";
+    let grab = json!({ "name": "seat", "ttl_ms": 60_000, "request_id": request_id });
+    let first = node.post("/v1/grab_lock", &grab).ok();
+    let of_session = json!({ "name": "shop", "session": session["session"] });
+    let second = node.post("/v1/grab_lock", &of_session).ok();
+    node.post("/v1/force", &json!({ "name": "seat", "by": "me", "reason": "why" })).ok();
+    let third = node.grab("seat");
+    let secrets = [
+        PASSWORD,
+        request_id,
+        session["session"]["secret"].as_str().unwrap(),
+        first["secret"].as_str().unwrap(),
+        second["secret"].as_str().unwrap(),
+        third["secret"].as_str().unwrap(),
+    ];
+    let mut seen = String::new();
+    for path in [
+        "/",
+        "/openapi.json",
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/v1/status",
+        "/v1/members",
+        "/v1/locks",
+        "/v1/lock?name=seat",
+        "/v1/lock?name=shop",
+        "/v1/sessions",
+        "/v1/history?name=seat",
+        "/v1/why?name=seat",
+        "/v1/register?key=seat",
+        "/v1/election/leader?name=shop",
+    ] {
+        let reply = node.get(path);
+        assert_eq!(reply.status, 200, "{path}");
+        seen += &reply.text;
+    }
+    // Refusals too.
+    let mut wrong = Node::own(&third);
+    wrong["fencing_token"] = first["fencing_token"].clone();
+    seen += &node.post("/v1/release_lock", &wrong).text;
+    seen += &node.post("/v1/grab_lock", &json!({ "name": "seat", "ttl_ms": 1 })).text;
+    seen += &node.send_as(Some("wrong"), "GET", "/v1/locks", None).text;
+    assert!(seen.contains("seat") && seen.contains("forced"), "{seen}");
+    for secret in secrets {
+        assert!(!seen.contains(secret), "{secret} in {seen}");
+    }
+}
+
+#[test]
+fn a_watcher_hears_no_secret() {
+    let node = Node::start();
+    let mut events = node.events("/v1/watch?name=seat");
+    assert_eq!(events.next().0, "watching");
+    let grant = node.grab("seat");
+    let (kind, told) = events.next();
+    assert_eq!(kind, "granted");
+    assert_eq!(told["fencing_token"], grant["fencing_token"]);
+    assert_eq!(told.get("secret"), None);
+    assert!(!told.to_string().contains(grant["secret"].as_str().unwrap()));
+}

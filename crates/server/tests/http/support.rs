@@ -1,0 +1,247 @@
+//! A server in this process, and HTTP as a client sees it.
+
+use holdfast_server::{Config, First, PEER_PORT_ABOVE, Password, Server};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use ureq::Agent;
+
+/// Nothing here takes so long unless it is broken.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server of one node.
+pub(crate) struct Node {
+    pub(crate) port: u16,
+    agent: Agent,
+    password: Option<String>,
+    runtime: Option<Runtime>,
+    stop: Option<oneshot::Sender<()>>,
+    runs: Option<JoinHandle<Result<(), String>>>,
+    _folder: TempDir,
+}
+
+/// An answer, whatever its status.
+#[derive(Debug, Clone)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: ureq::http::HeaderMap,
+    pub(crate) text: String,
+    /// Null if it is not JSON.
+    pub(crate) body: Value,
+}
+
+impl Reply {
+    /// What a failure calls itself.
+    pub(crate) fn code(&self) -> &str {
+        self.body["code"].as_str().unwrap_or_default()
+    }
+
+    /// The body of what must have worked.
+    pub(crate) fn ok(self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.text);
+        self.body
+    }
+
+    /// A failure in its one shape.
+    pub(crate) fn fails(&self, status: u16, code: &str) {
+        let said = format!("{} {}", self.status, self.text);
+        assert_eq!((self.status, self.code()), (status, code), "{said}");
+        for field in ["message", "hint"] {
+            assert!(self.body[field].as_str().is_some_and(|text| !text.is_empty()), "{said}");
+        }
+    }
+}
+
+impl Node {
+    pub(crate) fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    pub(crate) fn start_with(password: Option<&str>) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let read = password.map(|password| {
+            let file = folder.path().join("password");
+            std::fs::write(&file, password).unwrap();
+            Password::read(&file).unwrap()
+        });
+        for _ in 0..20 {
+            let config = Config {
+                data_dir: folder.path().join("node"),
+                listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                advertise: None,
+                port: free_port(),
+                key: None,
+                first: First::Alone,
+                password: read.clone(),
+            };
+            // Somebody else may have taken the port meanwhile.
+            let Ok(server) = runtime.block_on(Server::start(&config)) else { continue };
+            let (stop, stopped) = oneshot::channel();
+            let runs = runtime.spawn(server.run(async move {
+                let _ = stopped.await;
+            }));
+            let agent = Agent::config_builder()
+                .timeout_global(Some(PATIENCE))
+                .http_status_as_error(false)
+                .proxy(None)
+                .build();
+            let node = Self {
+                port: config.port,
+                agent: agent.into(),
+                password: password.map(str::to_owned),
+                runtime: Some(runtime),
+                stop: Some(stop),
+                runs: Some(runs),
+                _folder: folder,
+            };
+            node.get("/readyz").ok();
+            return node;
+        }
+        panic!("no free port was found");
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Reply {
+        self.send("GET", path, None)
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
+        self.send("POST", path, Some(&body.to_string()))
+    }
+
+    /// Sends with the password that the node has.
+    pub(crate) fn send(&self, method: &str, path: &str, body: Option<&str>) -> Reply {
+        let password = self.password.clone();
+        self.send_as(password.as_deref(), method, path, body)
+    }
+
+    pub(crate) fn send_as(
+        &self,
+        password: Option<&str>,
+        method: &str,
+        path: &str,
+        body: Option<&str>,
+    ) -> Reply {
+        let mut request = ureq::http::Request::builder()
+            .method(method)
+            .uri(format!("http://127.0.0.1:{}{path}", self.port));
+        if let Some(password) = password {
+            request = request.header("authorization", format!("Bearer {password}"));
+        }
+        let answered = match body {
+            Some(body) => self.agent.run(request.body(body.to_owned()).unwrap()),
+            None => self.agent.run(request.body(()).unwrap()),
+        };
+        let mut answered = answered.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+        let text = answered.body_mut().read_to_vec().unwrap();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        Reply {
+            status: answered.status().as_u16(),
+            headers: answered.headers().clone(),
+            body: serde_json::from_str(&text).unwrap_or_default(),
+            text,
+        }
+    }
+
+    /// Takes a lock for an hour.
+    pub(crate) fn grab(&self, name: &str) -> Value {
+        self.post("/v1/grab_lock", &json!({ "name": name, "ttl_ms": 3_600_000 })).ok()
+    }
+
+    /// What it takes to release a grant, and more.
+    pub(crate) fn own(grant: &Value) -> Value {
+        let name = &grant["names"][0];
+        json!({ "name": name, "fencing_token": grant["fencing_token"], "secret": grant["secret"] })
+    }
+
+    pub(crate) fn waiting(&self, name: &str) -> u64 {
+        self.get(&format!("/v1/lock?name={name}")).ok()["waiting"].as_u64().unwrap()
+    }
+
+    /// A metric without labels, or with exactly those that are named.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let text = self.get("/metrics").text;
+        let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        found.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+    }
+
+    /// A connection on which anything can be said.
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Begins a stream of events.
+    pub(crate) fn events(&self, path: &str) -> Events {
+        let mut stream = self.connect();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: holdfast\r\n\r\n").unwrap();
+        Events { lines: BufReader::new(stream) }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let (Some(stop), Some(runs), Some(runtime)) =
+            (self.stop.take(), self.runs.take(), self.runtime.take())
+        else {
+            return;
+        };
+        let _ = stop.send(());
+        let ended = runtime.block_on(async { tokio::time::timeout(PATIENCE, runs).await });
+        if !std::thread::panicking() {
+            ended.expect("the server ends").unwrap().unwrap();
+        }
+    }
+}
+
+/// A stream of server-sent events.
+pub(crate) struct Events {
+    lines: BufReader<TcpStream>,
+}
+
+impl Events {
+    /// The next event: its name and its data.
+    pub(crate) fn next(&mut self) -> (String, Value) {
+        let mut kind = None;
+        loop {
+            let mut line = String::new();
+            assert!(self.lines.read_line(&mut line).unwrap() > 0, "the stream has ended");
+            if let Some(named) = line.strip_prefix("event: ") {
+                kind = Some(named.trim().to_owned());
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                let kind = kind.expect("an event has a name");
+                return (kind, serde_json::from_str(data).unwrap());
+            }
+        }
+    }
+}
+
+/// Asks again and again until there is an answer.
+pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < until, "this did not happen: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A port whose neighbour for peers is free as well.
+fn free_port() -> u16 {
+    loop {
+        let http = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = http.local_addr().unwrap().port();
+        let peers = port.checked_add(PEER_PORT_ABOVE);
+        if peers.is_some_and(|peers| TcpListener::bind(("127.0.0.1", peers)).is_ok()) {
+            return port;
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Waits: a long poll, found again by its request id, given up with its connection.
+
+use crate::support::{Node, eventually};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::thread;
+
+const ID: &str = "0123456789abcdef";
+
+fn wait_for(name: &str, request_id: Option<&str>) -> Value {
+    json!({ "name": name, "ttl_ms": 60_000, "wait_ms": 3_600_000, "request_id": request_id })
+}
+
+#[test]
+fn a_wait_is_served_in_its_turn_and_hears_how_the_one_before_ended() {
+    let node = Node::start();
+    let first = node.grab("seat");
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| node.post("/v1/grab_lock", &wait_for("seat", None)).ok());
+        eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
+        node.post("/v1/release_lock", &Node::own(&first)).ok();
+        let second = waits.join().unwrap();
+        assert!(second["fencing_token"].as_u64() > first["fencing_token"].as_u64());
+        assert_eq!(second["ended"]["how"], "released");
+        assert_eq!(second["ended"]["token"], first["fencing_token"]);
+    });
+}
+
+#[test]
+fn a_wait_that_is_too_long_is_refused_when_its_time_is_over() {
+    let node = Node::start();
+    node.grab("seat");
+    let late = json!({ "name": "seat", "ttl_ms": 60_000, "wait_ms": 50 });
+    node.post("/v1/grab_lock", &late).fails(409, "not_acquired");
+    assert_eq!(node.waiting("seat"), 0);
+}
+
+#[test]
+fn a_repeated_request_finds_its_ticket_while_it_waits_and_after() {
+    let node = Node::start();
+    let first = node.grab("seat");
+    thread::scope(|scope| {
+        let ask = || node.post("/v1/grab_lock", &wait_for("seat", Some(ID))).ok();
+        let one = scope.spawn(ask);
+        eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
+        let other = scope.spawn(ask);
+        let outcome = node.post("/v1/outcome", &json!({ "request_id": ID })).ok();
+        assert_eq!((&outcome["outcome"], &outcome["place"]), (&json!("waiting"), &json!(1)));
+        assert_eq!(node.waiting("seat"), 1, "one ticket, however often it is asked for");
+        node.post("/v1/release_lock", &Node::own(&first)).ok();
+        let (one, other) = (one.join().unwrap(), other.join().unwrap());
+        for field in ["fencing_token", "secret", "names"] {
+            assert_eq!(one[field], other[field]);
+        }
+        assert_eq!(outcome["fencing_token"], one["fencing_token"]);
+        assert_eq!(outcome["secret"], one["secret"]);
+
+        let again = node.post("/v1/outcome", &json!({ "request_id": ID })).ok();
+        assert_eq!(again["outcome"], "held");
+        assert_eq!(again["grant"]["fencing_token"], one["fencing_token"]);
+        // Over is over: never a grant that has ended.
+        node.post("/v1/release_lock", &Node::own(&one)).ok();
+        node.post("/v1/grab_lock", &wait_for("seat", Some(ID))).fails(409, "ended");
+        let over = node.post("/v1/outcome", &json!({ "request_id": ID })).ok();
+        assert_eq!((&over["outcome"], &over["how"]), (&json!("ended"), &json!("released")));
+    });
+}
+
+#[test]
+fn a_request_that_was_asked_about_before_it_came_never_takes_effect() {
+    let node = Node::start();
+    let outcome = node.post("/v1/outcome", &json!({ "request_id": ID })).ok();
+    assert_eq!(outcome, json!({ "outcome": "never" }));
+    node.post("/v1/grab_lock", &wait_for("seat", Some(ID))).fails(409, "barred");
+}
+
+/// Begins a wait on a connection of its own.
+fn begin_wait(node: &Node, body: &Value) -> std::net::TcpStream {
+    let body = body.to_string();
+    let mut stream = node.connect();
+    let length = body.len();
+    write!(stream, "POST /v1/grab_lock HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")
+        .unwrap();
+    stream.write_all(body.as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn a_wait_goes_with_its_connection_unless_it_can_be_found_again() {
+    let node = Node::start();
+    let first = node.grab("seat");
+    let lost = begin_wait(&node, &wait_for("seat", None));
+    eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
+    drop(lost);
+    eventually("it is given up", || (node.waiting("seat") == 0).then_some(()));
+
+    let lost = begin_wait(&node, &wait_for("seat", Some(ID)));
+    eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
+    drop(lost);
+    thread::scope(|scope| {
+        let retry = scope.spawn(|| node.post("/v1/grab_lock", &wait_for("seat", Some(ID))).ok());
+        node.post("/v1/release_lock", &Node::own(&first)).ok();
+        let token = retry.join().unwrap()["fencing_token"].as_u64();
+        assert_eq!(token, first["fencing_token"].as_u64().map(|first| first + 2));
+    });
+}
+
+#[test]
+fn a_wait_is_cancelled_by_its_owner() {
+    let node = Node::start();
+    node.grab("seat");
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| node.post("/v1/grab_lock", &wait_for("seat", Some(ID))));
+        eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
+        let mut own = node.post("/v1/outcome", &json!({ "request_id": ID })).ok();
+        let fields = own.as_object_mut().unwrap();
+        fields.retain(|field, _| ["fencing_token", "secret"].contains(&field.as_str()));
+        fields.insert("name".to_owned(), "seat".into());
+        node.post("/v1/release_lock", &own).fails(409, "not_yet_served");
+        node.post("/v1/cancel", &own).ok();
+        waits.join().unwrap().fails(409, "not_acquired");
+    });
+}
+
+#[test]
+fn a_connection_that_says_more_while_it_waits_is_answered_in_order() {
+    let node = Node::start();
+    let first = node.grab("seat");
+    let mut stream = begin_wait(&node, &wait_for("seat", None));
+    write!(stream, "GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
+    node.post("/v1/release_lock", &Node::own(&first)).ok();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    let (grant, health) = (said.find("fencing_token").unwrap(), said.find("alive").unwrap());
+    assert!(grant < health, "{said}");
+}
