@@ -28,3 +28,48 @@ pub(crate) async fn check(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use std::net::SocketAddr;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::mpsc;
+
+    async fn ask(address: SocketAddr) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        stream.write_all(head).await.unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await.unwrap();
+        said
+    }
+
+    #[tokio::test]
+    async fn beyond_the_bound_a_request_is_told_so_and_then_there_is_room_again() {
+        let (begun, mut begins) = mpsc::channel(1);
+        let turn = Arc::new(Semaphore::new(0));
+        let waits = turn.clone();
+        let handler = move || async move {
+            begun.send(()).await.unwrap();
+            waits.acquire().await.unwrap().forget();
+            "served"
+        };
+        let room = Arc::new(Semaphore::new(1));
+        let router = Router::new().route("/", get(handler)).layer(from_fn_with_state(room, check));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let first = tokio::spawn(ask(address));
+        begins.recv().await.unwrap();
+        let second = ask(address).await;
+        assert!(second.starts_with("HTTP/1.1 503") && second.contains("busy"), "{second}");
+        turn.add_permits(2);
+        assert!(first.await.unwrap().contains("served"));
+        assert!(ask(address).await.contains("served"));
+    }
+}
