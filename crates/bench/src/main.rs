@@ -15,6 +15,7 @@ mod report;
 mod sockets;
 mod stage;
 mod stats;
+mod table;
 
 use clap::{Parser, ValueEnum};
 use machine::Machine;
@@ -30,7 +31,7 @@ use std::time::Duration;
 const INSTALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Longer runs would only fill the memory with times.
-const SECONDS_MAX: i64 = 600;
+const SECONDS_MAX: u64 = 600;
 
 /// Measure Holdfast beside etcd, ZooKeeper and Redis, all on this machine
 #[derive(Debug, Parser)]
@@ -50,10 +51,10 @@ struct Args {
     #[arg(long, value_name = "NAME,...", value_enum, value_delimiter = ',', default_values_t = Measure::value_variants().to_vec())]
     measure: Vec<Measure>,
     /// How long each figure is measured, in seconds
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX as u64))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     seconds: u64,
-    /// How long the same is done before, in seconds: a JVM needs some
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(0..=SECONDS_MAX as u64))]
+    /// How long servers are put to work before anything is measured, in seconds: a JVM needs it
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=SECONDS_MAX))]
     warm_up: u64,
     /// For pairs: how many clients
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 16, 64, 256], value_parser = clap::value_parser!(u32).range(1..=5000))]
@@ -165,4 +166,51 @@ fn measure_all(args: &Args, plan: &Plan) -> Result<Report, Stop> {
         }
     }
     Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    const PERFORMANCE: &str = include_str!("../../../docs/performance.md");
+
+    /// The words after `cargo run ... holdfast-bench [--]` on each line that has one.
+    fn commands(text: &str) -> Vec<Vec<&str>> {
+        text.lines()
+            .filter_map(|line| line.split_once("cargo run --release -p holdfast-bench"))
+            .map(|(_, rest)| rest.split("  ").next().unwrap_or_default())
+            .map(|rest| rest.split_once('>').map_or(rest, |(command, _)| command))
+            .map(|rest| rest.split_ascii_whitespace().filter(|word| *word != "--").collect())
+            .collect()
+    }
+
+    #[test]
+    fn what_the_documents_say_can_be_typed() {
+        let help = Args::command().render_help().to_string();
+        let (documented, helped) = (commands(PERFORMANCE), commands(&help));
+        assert!(documented.len() >= 5 && helped.len() >= 3, "{documented:?} {helped:?}");
+        for words in documented.into_iter().chain(helped) {
+            let typed = ["holdfast-bench"].into_iter().chain(words.iter().copied());
+            assert!(Args::try_parse_from(typed).is_ok(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn every_measurement_and_peer_is_on_by_default() {
+        let args = Args::try_parse_from(["holdfast-bench"]).expect("no argument is needed");
+        assert_eq!(args.peers, Peer::value_variants());
+        assert_eq!(args.measure, Measure::value_variants());
+        assert_eq!(args.clients, [1, 16, 64, 256]);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for words in
+            [["--clients", "0"], ["--seconds", "0"], ["--peers", "consul"], ["--kills", "0"]]
+        {
+            let typed = ["holdfast-bench"].into_iter().chain(words);
+            assert!(Args::try_parse_from(typed).is_err(), "{words:?}");
+        }
+    }
 }

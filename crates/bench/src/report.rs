@@ -1,5 +1,6 @@
 //! The figures: as tables, beside each other, and as JSON.
 
+use crate::table::{layout, plain, times};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
@@ -115,26 +116,9 @@ impl Report {
         let mut text = format!("{machine}\n");
         for measure in self.measures() {
             let _ = write!(text, "\n{measure}\n\n{}", self.table(measure));
-        }
-        let ratios = self.ratios();
-        if !ratios.is_empty() {
-            text += "\nHoldfast's figure divided by the other's (in brackets: which is better)\n\n";
-        }
-        for ratio in ratios {
-            let each = ratio.ratios.iter().map(|(name, better, value)| {
-                let better = match better {
-                    Better::Higher => "more",
-                    Better::Lower => "less",
-                };
-                format!("{name} {} ({better})", times(*value))
-            });
-            let each: Vec<String> = each.collect();
-            let Ratio { measure, with, holdfast, beside, .. } = ratio;
-            let _ = writeln!(
-                text,
-                "{measure}, {with}: {holdfast} beside {beside}: {}",
-                each.join(", ")
-            );
+            if let Some(table) = self.ratio_table(measure) {
+                let _ = write!(text, "\nHoldfast's figure divided by the other's\n\n{table}");
+            }
         }
         for (what, why) in &self.failures {
             let _ = writeln!(text, "\nfailed: {what}: {why}");
@@ -160,14 +144,34 @@ impl Report {
                 names.push(figure.name);
             }
         }
-        let head = ["servers", "with"].into_iter().chain(names.iter().copied());
-        let mut lines: Vec<Vec<String>> = vec![head.map(str::to_owned).collect()];
-        for row in rows {
+        let line = |row: &Row| {
             let values = names.iter().map(|name| row.value(name).map_or("-".to_owned(), plain));
-            let line = [row.setup.clone(), row.with.clone()].into_iter().chain(values);
-            lines.push(line.collect());
+            [row.setup.clone(), row.with.clone()].into_iter().chain(values).collect()
+        };
+        let names = names.iter().map(|name| (*name).to_owned());
+        let mut lines =
+            vec![["servers", "with"].map(str::to_owned).into_iter().chain(names).collect()];
+        lines.extend(rows.iter().map(|row| line(row)));
+        layout(&lines, 2)
+    }
+
+    /// None if there is nothing to compare.
+    fn ratio_table(&self, measure: &str) -> Option<String> {
+        let ratios = self.ratios();
+        let ratios: Vec<&Ratio> = ratios.iter().filter(|ratio| ratio.measure == measure).collect();
+        let names = ratios.first()?.ratios.iter().map(|(name, better, _)| match better {
+            Better::Higher => format!("{name}, more is better"),
+            Better::Lower => format!("{name}, less is better"),
+        });
+        let head = ["holdfast", "beside", "with"].map(str::to_owned).into_iter();
+        let mut lines = vec![head.chain(names).collect()];
+        for ratio in ratios {
+            let words = [ratio.holdfast.clone(), ratio.beside.clone(), ratio.with.clone()];
+            let values = ratio.ratios.iter();
+            let values = values.map(|(_, _, value)| value.map_or("-".to_owned(), times));
+            lines.push(words.into_iter().chain(values).collect());
         }
-        layout(&lines)
+        Some(layout(&lines, 3))
     }
 
     /// Holdfast's figures beside everybody else's of the same measurement.
@@ -179,15 +183,15 @@ impl Report {
             };
             for holdfast in self.rows.iter().filter(same) {
                 let ratio = |figure: &Figure| {
-                    let beside = other.value(figure.name).filter(|value| *value > 0.0)?;
-                    Some((figure.name, figure.better, figure.value / beside))
+                    let beside = other.value(figure.name).filter(|value| *value > 0.0);
+                    (figure.name, figure.better, beside.map(|beside| figure.value / beside))
                 };
                 all.push(Ratio {
                     measure: holdfast.measure,
                     with: holdfast.with.clone(),
                     holdfast: holdfast.setup.clone(),
                     beside: other.setup.clone(),
-                    ratios: holdfast.figures.iter().filter_map(ratio).collect(),
+                    ratios: holdfast.figures.iter().map(ratio).collect(),
                 });
             }
         }
@@ -201,49 +205,8 @@ struct Ratio {
     with: String,
     holdfast: String,
     beside: String,
-    ratios: Vec<(&'static str, Better, f64)>,
-}
-
-/// A table as in Markdown, with columns that stand in line. The first two are words.
-fn layout(lines: &[Vec<String>]) -> String {
-    let columns = lines.first().map_or(0, Vec::len);
-    let width = |at: usize| {
-        let cells = lines.iter().filter_map(|line| line.get(at));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for (number, line) in lines.iter().enumerate() {
-        for (at, (cell, width)) in line.iter().zip(&widths).enumerate() {
-            let _ = match at {
-                0 | 1 => write!(text, "| {cell:<width$} "),
-                _ => write!(text, "| {cell:>width$} "),
-            };
-        }
-        text += "|\n";
-        if number == 0 {
-            for (at, width) in widths.iter().enumerate() {
-                let colon = if at < 2 { "-" } else { ":" };
-                let _ = write!(text, "| {}{colon} ", "-".repeat(width.saturating_sub(1)));
-            }
-            text += "|\n";
-        }
-    }
-    text
-}
-
-/// With as many digits as mean something.
-fn plain(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".to_owned(),
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
-fn times(value: f64) -> String {
-    format!("{}x", plain(value))
+    /// None where the other's figure is 0 or missing.
+    ratios: Vec<(&'static str, Better, Option<f64>)>,
 }
 
 #[cfg(test)]
@@ -261,7 +224,7 @@ mod tests {
     fn report() -> Report {
         let mut report = Report::default();
         report.add(vec![row("holdfast, 3 nodes", "64 clients", 40_000.0, 20.0)]);
-        report.add(vec![row("holdfast, 3 nodes", "1 clients", 1_000.0, 50.0)]);
+        report.add(vec![row("holdfast, 3 nodes", "1 client", 1_000.0, 50.0)]);
         report.add(vec![row("etcd, 3 nodes", "64 clients", 4_000.0, 400.0)]);
         report
     }
@@ -277,7 +240,7 @@ mod tests {
         assert_eq!(only.with, "64 clients");
         assert_eq!(
             only.ratios,
-            [("pairs/s", Better::Higher, 10.0), ("CPU us", Better::Lower, 0.05)]
+            [("pairs/s", Better::Higher, Some(10.0)), ("CPU us", Better::Lower, Some(0.05))]
         );
     }
 
@@ -287,7 +250,8 @@ mod tests {
         report.add(vec![row("zookeeper, 3 nodes", "64 clients", 5_000.0, 0.0)]);
         let ratios = report.ratios();
         let zookeeper = ratios.iter().find(|ratio| ratio.beside.starts_with("zookeeper"));
-        assert_eq!(zookeeper.map(|ratio| ratio.ratios.len()), Some(1));
+        let cpu = zookeeper.and_then(|ratio| ratio.ratios.last());
+        assert_eq!(cpu, Some(&("CPU us", Better::Lower, None)));
     }
 
     #[test]
@@ -297,10 +261,22 @@ mod tests {
 | servers           | with       | pairs/s | CPU us |
 | ----------------- | ---------- | ------: | -----: |
 | holdfast, 3 nodes | 64 clients |   40000 |   20.0 |
-| holdfast, 3 nodes | 1 clients  |    1000 |   50.0 |
+| holdfast, 3 nodes | 1 client   |    1000 |   50.0 |
 | etcd, 3 nodes     | 64 clients |    4000 |    400 |
 ";
         assert_eq!(table, expected);
+    }
+
+    #[test]
+    fn the_ratios_stand_in_a_table_that_says_what_is_better() {
+        let table = report().ratio_table("pairs");
+        let expected = "\
+| holdfast          | beside        | with       | pairs/s, more is better | CPU us, less is better |
+| ----------------- | ------------- | ---------- | ----------------------: | ---------------------: |
+| holdfast, 3 nodes | etcd, 3 nodes | 64 clients |                   10.0x |                  0.05x |
+";
+        assert_eq!(table.as_deref(), Some(expected));
+        assert_eq!(report().ratio_table("held"), None);
     }
 
     #[test]
@@ -313,13 +289,5 @@ mod tests {
         assert_eq!(json["failures"][0]["why"], "redis-server is missing");
         assert_eq!(json["rows"][0]["figures"]["pairs/s"], 40_000.0);
         assert_eq!(json["ratios"][0]["ratios"]["CPU us"], 0.05);
-    }
-
-    #[test]
-    fn figures_have_as_many_digits_as_mean_something() {
-        assert_eq!(plain(0.0), "0");
-        assert_eq!(plain(0.052), "0.05");
-        assert_eq!(plain(12.34), "12.3");
-        assert_eq!(plain(1234.5), "1234");
     }
 }

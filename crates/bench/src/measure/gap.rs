@@ -5,6 +5,7 @@ use crate::clients::{self, Client};
 use crate::peers::{Cluster, Setup};
 use crate::report::{Better, Figure, Row};
 use crate::stats::{largest, median};
+use crate::table::counted;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -41,7 +42,7 @@ pub(super) async fn run(setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
         Figure::new("median gap ms", Better::Lower, median(&gaps_ms).ok_or(none)?),
         Figure::new("longest gap ms", Better::Lower, largest(&gaps_ms).ok_or(none)?),
     ];
-    Ok(vec![Row::new("gap", setup.name(), format!("{} kills", plan.kills), figures)])
+    Ok(vec![Row::new("gap", setup.name(), counted(plan.kills, "kill"), figures)])
 }
 
 async fn one_kill(cluster: &mut Cluster) -> Result<Duration, String> {

@@ -1,10 +1,11 @@
 //! Whether a lock costs more when there are many others, and a hand-off more when the line is long.
 
 use super::crew::{Crew, Recorded, Timed};
-use super::{Plan, held, pairs};
+use super::{Plan, SETTLE, held, pairs};
 use crate::clients::{self, Client, holdfast};
 use crate::peers::{Setup, waiters};
 use crate::report::{Better, Figure, Row};
+use crate::table::counted;
 use std::time::{Duration, Instant};
 
 /// Clients that take and release locks beside those that exist.
@@ -34,12 +35,12 @@ pub(super) async fn run(setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
         let clients = clients::connect(&cluster.target, CLIENTS).await?;
         let recorded = pairs::measure(clients, &cluster, plan).await?;
         let figure = Figure::new("pairs/s", Better::Higher, recorded.per_second());
-        rows.push(row(setup, format!("{locks} locks exist"), figure, &recorded));
+        rows.push(row(setup, counted(locks, "existing lock"), figure, &recorded));
     }
     for count in [FEW_WAITERS, plan.waiters] {
         let recorded = hand_offs(setup, plan, count).await?;
         let figure = Figure::new("hand-offs/s", Better::Higher, recorded.per_second());
-        rows.push(row(setup, format!("{count} wait for one"), figure, &recorded));
+        rows.push(row(setup, counted(count, "waiter"), figure, &recorded));
     }
     Ok(rows)
 }
@@ -73,6 +74,6 @@ async fn hand_offs(setup: Setup, plan: &Plan, count: usize) -> Result<Recorded, 
         }
     }
     first.release().await?;
-    crew.pass(plan.warm_up).await?;
+    crew.pass(SETTLE).await?;
     crew.record(plan.seconds, &cluster.pids()).await
 }

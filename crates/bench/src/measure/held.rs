@@ -5,6 +5,7 @@ use crate::clients::holdfast::sessions;
 use crate::peers::{Cluster, Setup, Target};
 use crate::procfs;
 use crate::report::{Better, Figure, Row};
+use crate::table::counted;
 use holdfast_client::{Client, Guard};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
@@ -41,7 +42,7 @@ pub(super) async fn run(setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
         Figure::new("empty CPU %", Better::Lower, empty_cpu),
         Figure::new("full CPU %", Better::Lower, full_cpu),
     ];
-    Ok(vec![Row::new("held", setup.name(), format!("{} locks", plan.held_locks), figures)])
+    Ok(vec![Row::new("held", setup.name(), counted(plan.held_locks, "lock"), figures)])
 }
 
 /// How much of one core all nodes together use.

@@ -8,6 +8,7 @@ mod held;
 mod looping;
 mod pairs;
 
+use crate::clients;
 use crate::peers::{Cluster, Programs, Setup};
 use crate::report::Row;
 use clap::ValueEnum;
@@ -16,6 +17,12 @@ use std::time::Duration;
 
 /// How long everything around the measured time may take: starting servers, connecting.
 const AROUND: Duration = Duration::from_secs(150);
+
+/// How long clients work before what they do is written down.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Clients that warm the servers up.
+const WARM_UP_CLIENTS: usize = 64;
 
 /// How long it may take until a million locks are held, on a busy machine and a slow disk.
 const FILLING: Duration = Duration::from_secs(900);
@@ -61,6 +68,16 @@ impl Plan {
     async fn start(&self, setup: Setup) -> Result<Cluster, String> {
         Cluster::start(setup, &self.programs, &self.folder).await
     }
+
+    /// The same, and has it work for a while: what is compiled while it runs gets fast first.
+    async fn start_warm(&self, setup: Setup) -> Result<Cluster, String> {
+        let cluster = self.start(setup).await?;
+        if !self.warm_up.is_zero() {
+            let clients = clients::connect(&cluster.target, WARM_UP_CLIENTS).await?;
+            pairs::work(clients).pass(self.warm_up).await?;
+        }
+        Ok(cluster)
+    }
 }
 
 impl Measure {
@@ -90,8 +107,9 @@ impl Measure {
 
     /// When it is given up.
     pub(crate) fn limit(self, plan: &Plan) -> Duration {
-        let window = plan.warm_up + plan.seconds;
+        let window = SETTLE + plan.seconds;
         AROUND
+            + plan.warm_up
             + match self {
                 // Each number of clients connects anew, and Holdfast has the variant.
                 Self::Pairs => (window + Duration::from_secs(30)) * 2 * plan.clients.len() as u32,
