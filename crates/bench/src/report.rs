@@ -273,7 +273,7 @@ mod tests {
         let expected = "\
 | holdfast          | beside        | with       | pairs/s, more is better | CPU us, less is better |
 | ----------------- | ------------- | ---------- | ----------------------: | ---------------------: |
-| holdfast, 3 nodes | etcd, 3 nodes | 64 clients |                   10.0x |                  0.05x |
+| holdfast, 3 nodes | etcd, 3 nodes | 64 clients |                   10.0x |                0.0500x |
 ";
         assert_eq!(table.as_deref(), Some(expected));
         assert_eq!(report().ratio_table("held"), None);

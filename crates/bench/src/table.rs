@@ -43,7 +43,8 @@ pub(crate) fn plain(value: f64) -> String {
         0.0 => "0".to_owned(),
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
+        size if size >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
     }
 }
 
@@ -65,7 +66,8 @@ mod tests {
     #[test]
     fn figures_have_as_many_digits_as_mean_something() {
         assert_eq!(plain(0.0), "0");
-        assert_eq!(plain(0.052), "0.05");
+        assert_eq!(plain(0.0521), "0.0521");
+        assert_eq!(plain(0.521), "0.52");
         assert_eq!(plain(12.34), "12.3");
         assert_eq!(plain(1234.5), "1234");
     }

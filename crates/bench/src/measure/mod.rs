@@ -115,7 +115,7 @@ impl Measure {
                 Self::Pairs => (window + Duration::from_secs(30)) * 2 * plan.clients.len() as u32,
                 Self::Looping | Self::Contending => window,
                 Self::Gap => KILL * plan.kills as u32,
-                Self::Held => FILLING + plan.seconds * 2,
+                Self::Held => FILLING + plan.seconds * held::CPU_LONGER * 2,
                 Self::Growth => FILLING * 2 + window * 4,
             }
     }
