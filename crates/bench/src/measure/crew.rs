@@ -1,0 +1,173 @@
+//! Clients at work: each takes and releases its lock over and over; what they do is written down
+//! only while the measured time runs.
+
+use crate::clients::Client;
+use crate::procfs;
+use crate::stats::percentile;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// What is timed of every turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Timed {
+    /// From asking for the lock until it is let go.
+    Pair,
+    /// From asking for the lock until it is held.
+    Wait,
+}
+
+/// What happened in the measured time.
+pub(super) struct Recorded {
+    /// How long each turn took, in milliseconds, shortest first.
+    took_ms: Vec<f64>,
+    elapsed: Duration,
+    cpu: Duration,
+}
+
+impl Recorded {
+    pub(super) fn count(&self) -> usize {
+        self.took_ms.len()
+    }
+
+    pub(super) fn per_second(&self) -> f64 {
+        self.count() as f64 / self.elapsed.as_secs_f64()
+    }
+
+    /// In milliseconds.
+    pub(super) fn percentile(&self, part: f64) -> Result<f64, String> {
+        let none = "nothing was finished in the measured time: try more --seconds";
+        percentile(&self.took_ms, part).ok_or_else(|| none.to_owned())
+    }
+
+    /// The servers' CPU time a turn, in microseconds.
+    pub(super) fn cpu_us(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.count().max(1) as f64
+    }
+}
+
+#[derive(Default)]
+struct Notebook {
+    open: AtomicBool,
+    took: Mutex<Vec<Duration>>,
+}
+
+impl Notebook {
+    fn write(&self, took: Duration) {
+        if self.open.load(Ordering::Relaxed) {
+            self.took.lock().unwrap_or_else(PoisonError::into_inner).push(took);
+        }
+    }
+}
+
+/// Clients at work. They stop when it is dropped.
+#[derive(Default)]
+pub(super) struct Crew {
+    at_work: JoinSet<Result<Infallible, String>>,
+    notebook: Arc<Notebook>,
+}
+
+impl Crew {
+    /// Puts one more client to work, on the lock of that name.
+    pub(super) fn add(&mut self, client: Box<dyn Client>, name: String, timed: Timed) {
+        self.at_work.spawn(work(client, name, timed, self.notebook.clone()));
+    }
+
+    /// Lets time pass; ends early if a client fails.
+    pub(super) async fn pass(&mut self, time: Duration) -> Result<(), String> {
+        tokio::select! {
+            () = sleep(time) => Ok(()),
+            Some(ended) = self.at_work.join_next() => match ended {
+                Ok(Err(why)) => Err(why),
+                Err(error) => Err(format!("a client failed: {error}")),
+            },
+        }
+    }
+
+    /// Writes down what the clients do for so long, and what it costs these processes.
+    pub(super) async fn record(
+        &mut self,
+        time: Duration,
+        pids: &[u32],
+    ) -> Result<Recorded, String> {
+        let cpu_before = procfs::cpu(pids)?;
+        let begun = Instant::now();
+        self.notebook.open.store(true, Ordering::Relaxed);
+        self.pass(time).await?;
+        self.notebook.open.store(false, Ordering::Relaxed);
+        let elapsed = begun.elapsed();
+        let cpu = procfs::cpu(pids)?.saturating_sub(cpu_before);
+        let took = self.notebook.took.lock();
+        let took = std::mem::take(&mut *took.unwrap_or_else(PoisonError::into_inner));
+        let mut took_ms: Vec<f64> = took.iter().map(|took| took.as_secs_f64() * 1e3).collect();
+        took_ms.sort_unstable_by(f64::total_cmp);
+        Ok(Recorded { took_ms, elapsed, cpu })
+    }
+}
+
+/// Until it is aborted, or something fails.
+async fn work(
+    mut client: Box<dyn Client>,
+    name: String,
+    timed: Timed,
+    notebook: Arc<Notebook>,
+) -> Result<Infallible, String> {
+    loop {
+        let asked = Instant::now();
+        client.acquire(&name).await?;
+        if timed == Timed::Wait {
+            notebook.write(asked.elapsed());
+        }
+        client.release().await?;
+        if timed == Timed::Pair {
+            notebook.write(asked.elapsed());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::Step;
+
+    struct Quick {
+        fails: bool,
+    }
+
+    impl Client for Quick {
+        fn acquire<'a>(&'a mut self, _: &'a str) -> Step<'a> {
+            Box::pin(async {
+                sleep(Duration::from_millis(1)).await;
+                if self.fails { Err("refused".to_owned()) } else { Ok(()) }
+            })
+        }
+
+        fn release(&mut self) -> Step<'_> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_done_in_the_time_counts() {
+        let mut crew = Crew::default();
+        for _ in 0..3 {
+            crew.add(Box::new(Quick { fails: false }), "a".to_owned(), Timed::Pair);
+        }
+        crew.pass(Duration::from_millis(20)).await.expect("nobody fails");
+        let recorded = crew.record(Duration::from_millis(200), &[std::process::id()]).await;
+        let recorded = recorded.expect("nobody fails");
+        assert!(recorded.count() > 0);
+        assert!(recorded.percentile(0.5).expect("there are turns") >= 1.0);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_fails_ends_the_measurement() {
+        let mut crew = Crew::default();
+        crew.add(Box::new(Quick { fails: true }), "a".to_owned(), Timed::Wait);
+        let recorded = crew.record(Duration::from_secs(600), &[std::process::id()]).await;
+        assert!(matches!(recorded, Err(why) if why == "refused"));
+    }
+}

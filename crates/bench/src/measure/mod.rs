@@ -1,0 +1,133 @@
+//! What is measured. Each measurement starts servers of its own.
+
+mod contending;
+mod crew;
+mod gap;
+mod growth;
+mod held;
+mod looping;
+mod pairs;
+
+use crate::clients;
+use crate::peers::{Cluster, Programs, Setup};
+use crate::report::Row;
+use clap::ValueEnum;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long everything around the measured time may take: starting servers, connecting.
+const AROUND: Duration = Duration::from_secs(150);
+
+/// How long clients work before what they do is written down.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Clients that warm the servers up.
+const WARM_UP_CLIENTS: usize = 64;
+
+/// How long it may take until a million locks are held, on a busy machine and a slow disk.
+const FILLING: Duration = Duration::from_secs(900);
+
+/// How long one kill and all around it may take.
+const KILL: Duration = Duration::from_secs(90);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Measure {
+    /// Acquire and release, each client on a lock of its own
+    Pairs,
+    /// 16 clients looping on one lock
+    Looping,
+    /// A thousand clients waiting for one lock
+    Contending,
+    /// How long no lock can be taken after the leader was killed
+    Gap,
+    /// Memory and CPU of locks that are held (Holdfast only)
+    Held,
+    /// Whether speed depends on how much there is (Holdfast only)
+    Growth,
+}
+
+/// How it is measured.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) programs: Programs,
+    /// Where the servers' data goes.
+    pub(crate) folder: PathBuf,
+    pub(crate) seconds: Duration,
+    pub(crate) warm_up: Duration,
+    pub(crate) clients: Vec<usize>,
+    /// For the variant where clients share connections; none if 0.
+    pub(crate) connections: usize,
+    pub(crate) contenders: usize,
+    pub(crate) kills: usize,
+    pub(crate) held_locks: usize,
+    pub(crate) existing_locks: usize,
+    pub(crate) waiters: usize,
+}
+
+impl Plan {
+    async fn start(&self, setup: Setup) -> Result<Cluster, String> {
+        Cluster::start(setup, &self.programs, &self.folder).await
+    }
+
+    /// The same, and has it work for a while: what is compiled while it runs gets fast first.
+    async fn start_warm(&self, setup: Setup) -> Result<Cluster, String> {
+        let cluster = self.start(setup).await?;
+        if !self.warm_up.is_zero() {
+            let clients = clients::connect(&cluster.target, WARM_UP_CLIENTS).await?;
+            pairs::work(clients).pass(self.warm_up).await?;
+        }
+        Ok(cluster)
+    }
+}
+
+impl Measure {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Pairs => "pairs",
+            Self::Looping => "looping",
+            Self::Contending => "contending",
+            Self::Gap => "gap",
+            Self::Held => "held",
+            Self::Growth => "growth",
+        }
+    }
+
+    /// Whether it means anything for these servers.
+    pub(crate) fn applies(self, setup: Setup) -> bool {
+        match (self, setup) {
+            (Self::Pairs | Self::Looping, _) => true,
+            // Its waiters poll: with a thousand of them the figure says how often they do.
+            (Self::Contending, setup) => !matches!(setup, Setup::Redis { .. }),
+            // Nobody takes over from a single node.
+            (Self::Gap, Setup::Redis { .. } | Setup::Holdfast { nodes: 1 }) => false,
+            (Self::Gap, _) => true,
+            (Self::Held | Self::Growth, setup) => setup.is_holdfast(),
+        }
+    }
+
+    /// When it is given up.
+    pub(crate) fn limit(self, plan: &Plan) -> Duration {
+        let window = SETTLE + plan.seconds;
+        AROUND
+            + plan.warm_up
+            + match self {
+                // Each number of clients connects anew, and Holdfast has the variant.
+                Self::Pairs => (window + Duration::from_secs(30)) * 2 * plan.clients.len() as u32,
+                Self::Looping | Self::Contending => window,
+                Self::Gap => KILL * plan.kills as u32,
+                Self::Held => FILLING + plan.seconds * held::CPU_LONGER * 2,
+                Self::Growth => FILLING * 2 + window * 4,
+            }
+    }
+
+    pub(crate) async fn run(self, setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
+        match self {
+            Self::Pairs => pairs::run(setup, plan).await,
+            Self::Looping => looping::run(setup, plan).await,
+            Self::Contending => contending::run(setup, plan).await,
+            Self::Gap => gap::run(setup, plan).await,
+            Self::Held => held::run(setup, plan).await,
+            Self::Growth => growth::run(setup, plan).await,
+        }
+    }
+}

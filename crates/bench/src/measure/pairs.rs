@@ -1,0 +1,55 @@
+//! Acquire and release without anybody else: each client on a lock of its own.
+
+use super::crew::{Crew, Recorded, Timed};
+use super::{Plan, SETTLE};
+use crate::clients::{self, Client, holdfast};
+use crate::peers::{Cluster, Setup};
+use crate::report::{Better, Figure, Row};
+use crate::table::counted;
+
+pub(super) async fn run(setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
+    let cluster = plan.start_warm(setup).await?;
+    let mut rows = Vec::new();
+    for count in plan.clients.iter().copied() {
+        let clients = clients::connect(&cluster.target, count).await?;
+        let recorded = measure(clients, &cluster, plan).await?;
+        let with = counted(count, "client");
+        rows.push(Row::new("pairs", setup.name(), with.clone(), figures(&recorded)?));
+        if setup.is_holdfast() && plan.connections > 0 && count > plan.connections {
+            let sessions = holdfast::sessions(&cluster.target, plan.connections).await?;
+            let clients = holdfast::sharing(&sessions, count);
+            let recorded = measure(clients, &cluster, plan).await?;
+            let name = format!("{}, {} connections", setup.name(), plan.connections);
+            rows.push(Row::new("pairs", &name, with, figures(&recorded)?));
+        }
+    }
+    Ok(rows)
+}
+
+pub(super) async fn measure(
+    clients: Vec<Box<dyn Client>>,
+    cluster: &Cluster,
+    plan: &Plan,
+) -> Result<Recorded, String> {
+    let mut crew = work(clients);
+    crew.pass(SETTLE).await?;
+    crew.record(plan.seconds, &cluster.pids()).await
+}
+
+/// Puts each of them to work on a lock of its own.
+pub(super) fn work(clients: Vec<Box<dyn Client>>) -> Crew {
+    let mut crew = Crew::default();
+    for (number, client) in clients.into_iter().enumerate() {
+        crew.add(client, format!("own-{number}"), Timed::Pair);
+    }
+    crew
+}
+
+fn figures(recorded: &Recorded) -> Result<Vec<Figure>, String> {
+    Ok(vec![
+        Figure::new("pairs/s", Better::Higher, recorded.per_second()),
+        Figure::new("p50 ms", Better::Lower, recorded.percentile(0.5)?),
+        Figure::new("p99 ms", Better::Lower, recorded.percentile(0.99)?),
+        Figure::new("server CPU us/pair", Better::Lower, recorded.cpu_us()),
+    ])
+}

@@ -1,0 +1,92 @@
+//! Holdfast's servers: the `holdfast` binary of this checkout.
+
+use super::ports::{self, Ports};
+use super::process::Process;
+use super::{Place, Role};
+use serde_json::Value;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// How long a node may take to answer one question.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The binary that was named, or the one beside this program.
+pub(super) fn find(named: Option<PathBuf>) -> Result<PathBuf, String> {
+    let beside = || {
+        let own = std::env::current_exe().map_err(|error| error.to_string())?;
+        Ok::<PathBuf, String>(own.with_file_name("holdfast"))
+    };
+    let program = named.map_or_else(beside, Ok)?;
+    if !program.is_file() {
+        return Err(format!(
+            "there is no {}: build it with `cargo build --release`, or say --holdfast PATH",
+            program.display()
+        ));
+    }
+    Ok(program)
+}
+
+/// Nodes that are not yet started, and their ports for clients.
+pub(super) fn nodes(place: &Place<'_>, program: &Path) -> Result<(Vec<u16>, Vec<Process>), String> {
+    let ports = ports::free(place.nodes)?;
+    let key = place.folder.join("cluster.key");
+    place.write(&key, &new_key(program)?)?;
+    let members: Vec<String> =
+        (1..).zip(&ports).map(|(id, ports)| format!("{id}=127.0.0.1:{}", ports.peers)).collect();
+    let members = members.join(",");
+    let node = |(id, Ports { clients, .. }): (u16, &Ports)| {
+        let mut args: Vec<String> = vec!["serve".into(), "--stop-with-stdin".into()];
+        let data = place.node(id)?.join("data");
+        args.extend(["--data-dir".into(), data.display().to_string()]);
+        args.extend(["--cluster-key".into(), key.display().to_string()]);
+        args.extend(["--port".into(), clients.to_string()]);
+        args.extend(["--node".into(), id.to_string(), "--members".into(), members.clone()]);
+        Ok(Process::new(program, args, place.folder.join(format!("node-{id}.log"))))
+    };
+    let nodes = (1..).zip(&ports).map(node).collect::<Result<_, String>>()?;
+    Ok((ports.iter().map(|ports| ports.clients).collect(), nodes))
+}
+
+fn new_key(program: &Path) -> Result<String, String> {
+    let made = Command::new(program).arg("new-key").output();
+    let made = made.map_err(|error| format!("can't start {}: {error}", program.display()))?;
+    String::from_utf8(made.stdout).map_err(|_| "`holdfast new-key` printed no key".to_owned())
+}
+
+pub(super) async fn role(port: u16) -> Result<Role, String> {
+    get(port, "/readyz").await?;
+    let status = get(port, "/v1/status").await?;
+    let leads = !status["leader"].is_null() && status["leader"] == status["node"];
+    Ok(if leads { Role::Leads } else { Role::Follows })
+}
+
+pub(super) async fn waiters(port: u16) -> Result<u64, String> {
+    let status = get(port, "/v1/status").await?;
+    status["waiters"].as_u64().ok_or_else(|| format!("no waiters in the status: {status}"))
+}
+
+/// The answer to a GET, if it is one of success.
+async fn get(port: u16, path: &str) -> Result<Value, String> {
+    let asked = timeout(ANSWER_PATIENCE, ask(port, path)).await;
+    let answer = asked.map_err(|_| format!("{path}: no answer"))?;
+    let answer = answer.map_err(|error| format!("{path}: {error}"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    if !head.starts_with("HTTP/1.1 200") {
+        return Err(format!("{path}: {body}"));
+    }
+    serde_json::from_str(body).map_err(|error| format!("{path}: {error}: {body}"))
+}
+
+async fn ask(port: u16, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}

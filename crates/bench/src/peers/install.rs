@@ -1,0 +1,53 @@
+//! Servers that are built or downloaded once, into the user's cache.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use tokio::process::Command;
+
+/// `$XDG_CACHE_HOME/holdfast/peers`, or the same in `~/.cache`.
+pub(super) fn cache() -> Result<PathBuf, String> {
+    let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
+    let cache = cache.ok_or("neither XDG_CACHE_HOME nor HOME is set: say where the cache is")?;
+    Ok(cache.join("holdfast").join("peers"))
+}
+
+/// A folder, and those above it.
+pub(super) fn make(folder: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| format!("can't make {}: {error}", folder.display()))
+}
+
+/// Puts files into a folder.
+pub(super) fn write(folder: &Path, files: &[(&str, &str)]) -> Result<(), String> {
+    make(folder)?;
+    for (name, text) in files {
+        let file = folder.join(name);
+        std::fs::write(&file, text)
+            .map_err(|error| format!("can't write {}: {error}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// Runs a tool to its end; what it says goes to standard error.
+pub(super) async fn run(
+    tool: &str,
+    args: &[&str],
+    folder: &Path,
+    hint: &str,
+) -> Result<(), String> {
+    let mut command = Command::new(tool);
+    command.args(args).current_dir(folder).stdin(Stdio::null()).stdout(std::io::stderr());
+    let status = command.kill_on_drop(true).status().await;
+    let status = status.map_err(|error| format!("{tool} does not run ({error}): {hint}"))?;
+    if !status.success() {
+        let folder = folder.display();
+        return Err(format!("`{tool} {}` in {folder} failed: {status}", args.join(" ")));
+    }
+    Ok(())
+}
+
+/// What was made under another name is there only when it is whole.
+pub(super) fn put(made: &Path, place: &Path) -> Result<(), String> {
+    std::fs::rename(made, place).map_err(|error| format!("can't make {}: {error}", place.display()))
+}

@@ -1,0 +1,57 @@
+//! Ports on loopback that nobody else uses.
+
+use std::net::{Ipv4Addr, TcpListener};
+
+/// Below the range that the system takes outgoing ports from: thousands of clients connect, and
+/// must not get the port of a node that is just being started again.
+const FIRST: u16 = 10_000;
+const LAST: u16 = 31_000;
+
+/// Holdfast's peers use the tenth port above the one for clients: the same room for all.
+const PEER_ABOVE: u16 = 10;
+const ELECTION_ABOVE: u16 = 11;
+
+/// The ports of one node.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ports {
+    pub(super) clients: u16,
+    pub(super) peers: u16,
+    /// ZooKeeper has a third one.
+    pub(super) election: u16,
+}
+
+/// Free ports for so many nodes.
+pub(super) fn free(nodes: u16) -> Result<Vec<Ports>, String> {
+    // Two runs at once begin at different places.
+    let room = LAST - FIRST;
+    let offset = (std::process::id().wrapping_mul(97) % u32::from(room)) as u16;
+    let places = (0..room).step_by(20).map(|at| FIRST + (at + offset) % room);
+    let ports = places.map(|clients| Ports {
+        clients,
+        peers: clients + PEER_ABOVE,
+        election: clients + ELECTION_ABOVE,
+    });
+    let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    let free =
+        ports.filter(|ports| [ports.clients, ports.peers, ports.election].into_iter().all(is_free));
+    let free: Vec<Ports> = free.take(usize::from(nodes)).collect();
+    if free.len() < usize::from(nodes) {
+        return Err(format!(
+            "no {nodes} free ports between {FIRST} and {LAST}: end what uses them"
+        ));
+    }
+    Ok(free)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn nodes_share_no_port() {
+        let ports = free(3).expect("free ports");
+        let all = ports.iter().flat_map(|ports| [ports.clients, ports.peers, ports.election]);
+        assert_eq!(all.collect::<HashSet<u16>>().len(), 9);
+    }
+}

@@ -1,0 +1,93 @@
+//! ZooKeeper's servers, from the jars that its project publishes.
+
+use super::ports;
+use super::process::Process;
+use super::{Place, Role, install};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// As in peers/zookeeper/pom.xml.
+const FOLDER: &str = "zookeeper-3.9.5";
+
+const POM: (&str, &str) = ("pom.xml", include_str!("../../peers/zookeeper/pom.xml"));
+
+/// How long a node may take to answer one question.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The folder of the jars, filled if it is not there yet.
+pub(super) async fn download() -> Result<PathBuf, String> {
+    let folder = install::cache()?.join(FOLDER);
+    let jars = folder.join("jars");
+    if !jars.is_dir() {
+        eprintln!("downloading ZooKeeper into {}: a minute or two, once", folder.display());
+        install::write(&folder, &[POM])?;
+        let args = [
+            "--batch-mode",
+            "--no-transfer-progress",
+            "dependency:copy-dependencies",
+            "-DoutputDirectory=jars.new",
+        ];
+        let hint = "install it with `sudo apt-get install -y maven default-jre-headless`";
+        install::run("mvn", &args, &folder, hint).await?;
+        install::put(&folder.join("jars.new"), &jars)?;
+    }
+    Ok(jars)
+}
+
+/// Nodes that are not yet started, and their ports for clients.
+pub(super) fn nodes(place: &Place<'_>, jars: &Path) -> Result<(Vec<u16>, Vec<Process>), String> {
+    let ports = ports::free(place.nodes)?;
+    let members: Vec<String> = (1..)
+        .zip(&ports)
+        .map(|(id, ports)| format!("server.{id}=127.0.0.1:{}:{}\n", ports.peers, ports.election))
+        .collect();
+    let members = members.concat();
+    let node = |(id, ports): (u16, &ports::Ports)| {
+        let folder = place.node(id)?;
+        place.write(&folder.join("myid"), &id.to_string())?;
+        // The usual times; no limit of connections from one address; no port for administrators.
+        let settings = format!(
+            "dataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\n\
+             tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxClientCnxns=0\n\
+             admin.enableServer=false\n4lw.commands.whitelist=srvr\n{members}",
+            folder.display(),
+            ports.clients
+        );
+        let file = place.folder.join(format!("node-{id}.cfg"));
+        place.write(&file, &settings)?;
+        let args = [
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error".to_owned(),
+            "-cp".to_owned(),
+            format!("{}/*", jars.display()),
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain".to_owned(),
+            file.display().to_string(),
+        ];
+        Ok(Process::new(Path::new("java"), args, place.folder.join(format!("node-{id}.log"))))
+    };
+    let nodes = (1..).zip(&ports).map(node).collect::<Result<_, String>>()?;
+    Ok((ports.iter().map(|ports| ports.clients).collect(), nodes))
+}
+
+pub(super) async fn role(port: u16) -> Result<Role, String> {
+    let asked = timeout(ANSWER_PATIENCE, ask(port)).await;
+    let answer = asked.map_err(|_| "no answer to srvr".to_owned())?;
+    let answer = answer.map_err(|error| format!("srvr: {error}"))?;
+    // Before it serves it says so in a sentence without a mode.
+    match answer.lines().find_map(|line| line.strip_prefix("Mode: ")) {
+        Some("leader") => Ok(Role::Leads),
+        Some(_) => Ok(Role::Follows),
+        None => Err(answer.trim().to_owned()),
+    }
+}
+
+async fn ask(port: u16) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    stream.write_all(b"srvr").await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
