@@ -153,15 +153,17 @@ fn measure_all(args: &Args, plan: &Plan) -> Result<Report, Stop> {
     for measure in args.measure.iter().copied() {
         let setups = args.peers.iter().flat_map(|peer| peer.setups()).copied();
         for setup in setups.filter(|setup| measure.applies(*setup)) {
-            let what = format!("{} of {}", measure.name(), setup.name());
-            eprintln!("{what}");
-            match stage(measure.limit(plan), measure.run(setup, plan)) {
-                Ok(rows) => report.add(rows),
-                Err(Stop::Failed(why)) => {
-                    eprintln!("failed: {what}: {why}");
-                    report.fail(what, why);
+            for step in 0..measure.steps() {
+                let what = format!("{} of {}, step {}", measure.name(), setup.name(), step + 1);
+                eprintln!("{what} of {}", measure.steps());
+                match stage(measure.limit(plan), measure.run(setup, plan, step)) {
+                    Ok(rows) => report.add(rows),
+                    Err(Stop::Failed(why)) => {
+                        eprintln!("failed: {what}: {why}");
+                        report.fail(what, why);
+                    }
+                    Err(Stop::Interrupted) => return Err(Stop::Interrupted),
                 }
-                Err(Stop::Interrupted) => return Err(Stop::Interrupted),
             }
         }
     }

@@ -27,22 +27,35 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const NAME: &str = "the-one";
 
-pub(super) async fn run(setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
-    let mut rows = Vec::new();
-    for locks in [1, plan.existing_locks] {
-        let cluster = plan.start(setup).await?;
-        let _held = held::hold(&cluster.target, locks).await?;
-        let clients = clients::connect(&cluster.target, CLIENTS).await?;
-        let recorded = pairs::measure(clients, &cluster, plan).await?;
-        let figure = Figure::new("pairs/s", Better::Higher, recorded.per_second());
-        rows.push(row(setup, counted(locks, "existing lock"), figure, &recorded));
-    }
-    for count in [FEW_WAITERS, plan.waiters] {
-        let recorded = hand_offs(setup, plan, count).await?;
-        let figure = Figure::new("hand-offs/s", Better::Higher, recorded.per_second());
-        rows.push(row(setup, counted(count, "waiter"), figure, &recorded));
-    }
-    Ok(rows)
+/// What is measured one after the other. Each on a runtime of its own: a million locks that are let
+/// go would be work beside the next one.
+pub(super) const STEPS: usize = 4;
+
+pub(super) async fn run(setup: Setup, plan: &Plan, step: usize) -> Result<Vec<Row>, String> {
+    let row = match step {
+        0 => beside(setup, plan, 1).await?,
+        1 => beside(setup, plan, plan.existing_locks).await?,
+        2 => in_line(setup, plan, FEW_WAITERS).await?,
+        _ => in_line(setup, plan, plan.waiters).await?,
+    };
+    Ok(vec![row])
+}
+
+/// Pairs beside so many locks that are held.
+async fn beside(setup: Setup, plan: &Plan, locks: usize) -> Result<Row, String> {
+    let cluster = plan.start(setup).await?;
+    let _held = held::hold(&cluster.target, locks).await?;
+    let clients = clients::connect(&cluster.target, CLIENTS).await?;
+    let recorded = pairs::measure(clients, &cluster, plan).await?;
+    let figure = Figure::new("pairs/s", Better::Higher, recorded.per_second());
+    Ok(row(setup, counted(locks, "existing lock"), figure, &recorded))
+}
+
+/// Hand-offs while so many wait.
+async fn in_line(setup: Setup, plan: &Plan, waiters: usize) -> Result<Row, String> {
+    let recorded = hand_offs(setup, plan, waiters).await?;
+    let figure = Figure::new("hand-offs/s", Better::Higher, recorded.per_second());
+    Ok(row(setup, counted(waiters, "waiter"), figure, &recorded))
 }
 
 fn row(setup: Setup, with: String, figure: Figure, recorded: &Recorded) -> Row {

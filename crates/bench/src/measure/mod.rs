@@ -105,7 +105,12 @@ impl Measure {
         }
     }
 
-    /// When it is given up.
+    /// In how many steps it runs, which must not disturb each other.
+    pub(crate) fn steps(self) -> usize {
+        if self == Self::Growth { growth::STEPS } else { 1 }
+    }
+
+    /// When a step is given up.
     pub(crate) fn limit(self, plan: &Plan) -> Duration {
         let window = SETTLE + plan.seconds;
         AROUND
@@ -116,18 +121,23 @@ impl Measure {
                 Self::Looping | Self::Contending => window,
                 Self::Gap => KILL * plan.kills as u32,
                 Self::Held => FILLING + plan.seconds * held::CPU_LONGER * 2,
-                Self::Growth => FILLING * 2 + window * 4,
+                Self::Growth => FILLING + window,
             }
     }
 
-    pub(crate) async fn run(self, setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
+    pub(crate) async fn run(
+        self,
+        setup: Setup,
+        plan: &Plan,
+        step: usize,
+    ) -> Result<Vec<Row>, String> {
         match self {
             Self::Pairs => pairs::run(setup, plan).await,
             Self::Looping => looping::run(setup, plan).await,
             Self::Contending => contending::run(setup, plan).await,
             Self::Gap => gap::run(setup, plan).await,
             Self::Held => held::run(setup, plan).await,
-            Self::Growth => growth::run(setup, plan).await,
+            Self::Growth => growth::run(setup, plan, step).await,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Ports on loopback that nobody else uses.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Below the range that the system takes outgoing ports from: thousands of clients connect, and
 /// must not get the port of a node that is just being started again.
@@ -10,6 +11,13 @@ const LAST: u16 = 31_000;
 /// Holdfast's peers use the tenth port above the one for clients: the same room for all.
 const PEER_ABOVE: u16 = 10;
 const ELECTION_ABOVE: u16 = 11;
+
+/// Room for one node.
+const APART: u16 = 20;
+
+/// How many nodes have got ports so far: a client that still looks for the servers of an earlier
+/// measurement must not find those of the next.
+static GIVEN: AtomicU32 = AtomicU32::new(0);
 
 /// The ports of one node.
 #[derive(Debug, Clone, Copy)]
@@ -24,8 +32,10 @@ pub(super) struct Ports {
 pub(super) fn free(nodes: u16) -> Result<Vec<Ports>, String> {
     // Two runs at once begin at different places.
     let room = LAST - FIRST;
-    let offset = (std::process::id().wrapping_mul(97) % u32::from(room)) as u16;
-    let places = (0..room).step_by(20).map(|at| FIRST + (at + offset) % room);
+    let given = GIVEN.fetch_add(u32::from(nodes), Ordering::Relaxed) * u32::from(APART);
+    let begin = std::process::id().wrapping_mul(97).wrapping_add(given);
+    let offset = (begin % u32::from(room)) as u16;
+    let places = (0..room).step_by(usize::from(APART)).map(|at| FIRST + (at + offset) % room);
     let ports = places.map(|clients| Ports {
         clients,
         peers: clients + PEER_ABOVE,
@@ -49,9 +59,12 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn nodes_share_no_port() {
-        let ports = free(3).expect("free ports");
-        let all = ports.iter().flat_map(|ports| [ports.clients, ports.peers, ports.election]);
-        assert_eq!(all.collect::<HashSet<u16>>().len(), 9);
+    fn nodes_and_measurements_share_no_port() {
+        let (ports, later) = (free(3).expect("free ports"), free(3).expect("more free ports"));
+        let all = ports
+            .iter()
+            .chain(&later)
+            .flat_map(|ports| [ports.clients, ports.peers, ports.election]);
+        assert_eq!(all.collect::<HashSet<u16>>().len(), 18);
     }
 }
