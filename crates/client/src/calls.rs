@@ -5,7 +5,7 @@ use crate::link::Setup;
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
@@ -56,7 +56,8 @@ impl Calls {
                     request.metadata_mut().insert("authorization", password.clone());
                 }
                 let server = HoldfastClient::new(server.clone());
-                match timeout(ATTEMPT, call(server, request)).await {
+                let attempt = (Instant::now() + ATTEMPT).min(until);
+                match timeout_at(attempt, call(server, request)).await {
                     Ok(Ok(response)) => return Ok(response.into_inner()),
                     Ok(Err(status)) if !error::may_work_elsewhere(&status) => {
                         return Err(error::refused(&status));

@@ -9,6 +9,16 @@ use holdfast_proto::v1::{self as proto, watch_request};
 use std::ops::Deref;
 
 /// Who leads.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// let leadership = client.election("scheduler").campaign("10.0.0.7:9000").await?;
+/// let leader = client.election("scheduler").leader().await?.expect("somebody leads");
+/// assert_eq!((leader.token, leader.value), (leadership.token(), Some("10.0.0.7:9000".into())));
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
     /// Its fencing token: the leader's term.
@@ -67,6 +77,18 @@ impl Election {
 }
 
 /// A leadership, until it is resigned, dropped or lost: a [`Guard`], whose token is the term.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// let leadership = client.election("scheduler").campaign("10.0.0.7:9000").await?;
+/// tokio::select! {
+///     how = leadership.lost() => println!("another one may lead now ({how})"),
+///     () = tokio::time::sleep(Duration::from_millis(10)) => leadership.resign().await?,
+/// }
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug)]
 pub struct Leadership {
     guard: Guard,

@@ -13,6 +13,21 @@ use tokio::time::sleep;
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// How the lease of a guard is.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// use holdfast_client::Health;
+///
+/// let guard = client.lock("seat-12A").acquire().await?;
+/// match guard.health() {
+///     Health::Good => println!("work"),
+///     Health::Jeopardy => println!("begin nothing new"),
+///     Health::Lost(how) => println!("stop ({how})"),
+/// }
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
     /// Confirmed not long ago.
@@ -24,6 +39,21 @@ pub enum Health {
 }
 
 /// Somebody asks the holder to let go.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// # let guard = client.lock("seat-12A").acquire().await?;
+/// tokio::select! {
+///     asked = guard.asked_to_let_go() => {
+///         println!("{:?} asks, because {:?}: {:?} left", asked.by, asked.reason, asked.within);
+///     }
+///     () = tokio::time::sleep(Duration::from_millis(10)) => println!("nobody asks"),
+/// }
+/// guard.release().await?;
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
     /// Who asks.

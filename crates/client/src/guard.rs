@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use crate::error::{Error, How};
+use crate::events::Events;
 use crate::fate::{Fate, Health, Revocation};
 use crate::hold::{Ending, Hold};
 use crate::link::Answer;
@@ -11,7 +12,6 @@ use holdfast_proto::v1::{self as proto, request};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::watch;
 
 /// A lock that is held, and kept alive until it is released or dropped.
 ///
@@ -154,11 +154,7 @@ impl Guard {
     /// # Ok(()) }) }
     /// ```
     pub fn events(&self) -> Events<'_> {
-        let (health, mut revocation) =
-            (self.fate().health.subscribe(), self.fate().revocation.subscribe());
-        // One that came before counts too.
-        revocation.mark_changed();
-        Events { fate: self.fate(), health, revocation, told: Health::Good }
+        Events::of(self.fate())
     }
 
     /// Leaves another note on the lock; none takes it away.
@@ -248,57 +244,5 @@ impl Guard {
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.hold.fmt(f)
-    }
-}
-
-/// Something that a holder should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
-    /// The lease was not confirmed for a while: see [`Health::Jeopardy`].
-    Jeopardy,
-    /// It is confirmed again.
-    Good,
-    /// Somebody asks the holder to let go.
-    Revocation(Revocation),
-    /// The lease is over: stop. Nothing follows.
-    Lost(How),
-}
-
-/// What becomes of a lease, event by event; see [`Guard::events`].
-#[derive(Debug)]
-pub struct Events<'a> {
-    fate: &'a Fate,
-    health: watch::Receiver<Health>,
-    revocation: watch::Receiver<Option<Revocation>>,
-    told: Health,
-}
-
-impl Events<'_> {
-    /// What happens next; none after the end.
-    pub async fn next(&mut self) -> Option<News> {
-        loop {
-            if matches!(self.told, Health::Lost(_)) {
-                return None;
-            }
-            let now = self.fate.health();
-            if std::mem::replace(&mut self.told, now) != now {
-                return Some(match now {
-                    Health::Good => News::Good,
-                    Health::Jeopardy => News::Jeopardy,
-                    Health::Lost(how) => News::Lost(how),
-                });
-            }
-            if self.revocation.has_changed().unwrap_or(false)
-                && let Some(asked) = self.revocation.borrow_and_update().clone()
-            {
-                return Some(News::Revocation(asked));
-            }
-            tokio::select! {
-                // Neither can fail: the senders are with the fate.
-                _ = self.health.changed() => {}
-                _ = self.revocation.changed() => self.revocation.mark_changed(),
-                _ = self.fate.lost() => {}
-            }
-        }
     }
 }

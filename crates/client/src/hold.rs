@@ -11,6 +11,19 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use tokio::sync::mpsc::WeakUnboundedSender;
 
 /// How a holder before this one ended.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// let guard = client.lock("seat-12A").acquire().await?;
+/// match guard.ending() {
+///     Some(ending) if ending.how.died() => println!("{:?} died: {:?}", ending.label, ending.note),
+///     Some(ending) => println!("token {} finished", ending.token),
+///     None => println!("nobody is remembered"),
+/// }
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {
     /// On which lock.

@@ -24,11 +24,13 @@
 //! `lease.rs` says.
 
 pub mod blocking;
+mod builder;
 mod calls;
 mod client;
 mod clock;
 mod election;
 mod error;
+mod events;
 mod fate;
 mod guard;
 mod hold;
@@ -39,11 +41,13 @@ mod reentry;
 mod register;
 mod watch;
 
-pub use client::{Builder, Client};
+pub use builder::Builder;
+pub use client::Client;
 pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{Error, How};
+pub use events::{Events, News};
 pub use fate::{Health, Revocation};
-pub use guard::{Events, Guard, News};
+pub use guard::Guard;
 pub use hold::Ending;
 pub use lock::Lock;
 pub use register::{Fence, Register};

@@ -8,6 +8,17 @@ use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request, to_client};
 
 /// What the register keeps under a key.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// let guard = client.lock("ledger").acquire().await?;
+/// let fence = client.register("ledger").put("balance 40", &guard).await?;
+/// assert_eq!(fence.highest, guard.token());
+/// assert_eq!(fence.value, Some("balance 40".into()));
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fence {
     /// The highest exclusive token seen.

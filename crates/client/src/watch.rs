@@ -12,6 +12,19 @@ use std::time::Duration;
 use tonic::Streaming;
 
 /// Something that happened to a lock.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// use holdfast_client::{Event, How};
+///
+/// let mut watch = client.watch("seat-12A").await?;
+/// client.lock("seat-12A").acquire().await?.release().await?;
+/// assert!(matches!(watch.next().await?, Event::Granted { .. }));
+/// assert!(matches!(watch.next().await?, Event::Ended { how: How::Released, held: true, .. }));
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {

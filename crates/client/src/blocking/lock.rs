@@ -7,6 +7,15 @@ use std::time::Duration;
 
 /// A lock that is to be taken: say how, then [`Lock::acquire`]. See [`crate::Lock`] for what each
 /// word means.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server_blocking(|servers| {
+/// # let client = holdfast_client::blocking::Client::connect(&servers)?;
+/// let guard = client.lock("page").shared().wait(Duration::from_secs(30)).acquire()?;
+/// assert!(guard.is_shared());
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is taken until acquire is called"]
 pub struct Lock {

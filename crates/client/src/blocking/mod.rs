@@ -36,6 +36,17 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// A session with a Holdfast cluster, kept alive by a thread of its own. A clone is another handle
 /// of the same session.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server_blocking(|servers| {
+/// use holdfast_client::blocking::Client;
+///
+/// let client = Client::connect(&servers)?;
+/// let both = client.locks(["account/7", "account/9"]).acquire()?;
+/// assert_eq!(both.names().len(), 2);
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Client {
     thread: Arc<Thread>,

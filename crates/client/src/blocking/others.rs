@@ -49,6 +49,16 @@ impl Election {
 }
 
 /// A leadership, until it is resigned, dropped or lost: [`crate::Leadership`].
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server_blocking(|servers| {
+/// # let client = holdfast_client::blocking::Client::connect(&servers)?;
+/// let leadership = client.election("scheduler").campaign("10.0.0.7:9000")?;
+/// println!("elected, in term {}", leadership.token());
+/// leadership.resign()?;
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug)]
 pub struct Leadership {
     leadership: crate::Leadership,
@@ -73,6 +83,15 @@ impl Deref for Leadership {
 }
 
 /// Hears who leads: [`crate::Observer`].
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server_blocking(|servers| {
+/// # let client = holdfast_client::blocking::Client::connect(&servers)?;
+/// let mut observer = client.election("scheduler").observe()?;
+/// assert_eq!(observer.next()?, None);
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug)]
 pub struct Observer {
     observer: crate::Observer,

@@ -1,14 +1,13 @@
 //! The books: what was asked, who waits, which tickets are held.
 
 use super::asked::{Ask, Asked, Order, Permit};
-use super::stream::Stream;
 use crate::clock::Moment;
 use crate::error::{Error, How};
 use crate::fate::Fate;
 use crate::hold::Hold;
 use crate::lease::Lease;
 use bytes::Bytes;
-use holdfast_proto::v1::{self as proto, request, to_server};
+use holdfast_proto::v1::{self as proto, request};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +15,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Endpoint;
-
-/// How far request numbers may run ahead of the lowest one that is not answered. The server
-/// remembers 1,024 of a session, and takes as many at once.
-pub(super) const WINDOW: u64 = 1_000;
 
 /// How a session is set up.
 #[derive(Debug, Clone)]
@@ -68,7 +63,7 @@ pub(super) struct Desk {
     pub(super) opening: Vec<(oneshot::Sender<Result<(), Error>>, Moment)>,
     /// Not yet sent in this session.
     pub(super) queue: VecDeque<Asked>,
-    next_request: u64,
+    pub(super) next_request: u64,
     /// Sent, and not answered.
     pub(super) pending: BTreeMap<u64, Asked>,
     pub(super) waiting: HashMap<u64, Waiting>,
@@ -199,57 +194,6 @@ impl Desk {
             self.put(request::What::Cancel(own), None, asked.permit, false);
         }
         self.queue.retain(|asked| !draws_ticket(asked) || !asked.is_abandoned());
-    }
-
-    pub(super) fn first_message(&self) -> proto::ToServer {
-        let what = match &self.session {
-            Some(session) => to_server::What::Attach(proto::Attach {
-                session: session.id,
-                secret: session.secret.clone(),
-                tickets: self.waiting.keys().chain(self.followed.keys()).copied().collect(),
-            }),
-            None => to_server::What::Open(proto::Open {
-                ttl_ms: u64::try_from(self.setup.ttl.as_millis()).unwrap_or(u64::MAX),
-                label: self.setup.label.clone(),
-            }),
-        };
-        proto::ToServer { number: 0, what: Some(what) }
-    }
-
-    /// A new stream: what was not answered is sent again.
-    pub(super) fn send_again(&mut self, stream: &Stream) {
-        (self.leave, self.useful) = (false, false);
-        self.beats.clear();
-        let numbers: Vec<u64> = self.pending.keys().copied().collect();
-        for number in numbers {
-            self.send(stream, number);
-        }
-    }
-
-    /// Sends what is new, as far as the window goes.
-    pub(super) fn send_queued(&mut self, stream: &Stream) {
-        while let Some(mut asked) = self.queue.pop_front() {
-            let number = self.next_request;
-            let lowest = self.pending.keys().next().copied().unwrap_or(number);
-            if number - lowest >= WINDOW || self.session.is_none() {
-                self.queue.push_front(asked);
-                return;
-            }
-            self.next_request += 1;
-            asked.first_sent = Moment::now();
-            self.pending.insert(number, asked);
-            self.send(stream, number);
-        }
-    }
-
-    fn send(&mut self, stream: &Stream, number: u64) {
-        let Some(asked) = self.pending.get(&number) else { return };
-        let lowest = self.pending.keys().next().copied().unwrap_or(number);
-        let request = proto::Request { id: number, lowest, what: Some(asked.what.clone()) };
-        let what = Some(to_server::What::Request(request));
-        if !stream.send(proto::ToServer { number, what }) {
-            self.leave = true;
-        }
     }
 
     pub(super) fn is_closing(&self) -> bool {

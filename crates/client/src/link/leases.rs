@@ -82,12 +82,6 @@ impl Desk {
         }
     }
 
-    pub(super) fn send_close(&mut self, stream: &Stream) {
-        let close = to_server::What::Close(proto::CloseSession {});
-        // If it can't be sent, the session ends with its lease.
-        let _ = stream.send(proto::ToServer { number: u64::MAX, what: Some(close) });
-    }
-
     pub(super) fn said_goodbye(&mut self) {
         self.end_session(&Error::Closed);
     }

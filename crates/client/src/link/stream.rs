@@ -1,6 +1,6 @@
 //! One stream to one server.
 
-use super::desk::WINDOW;
+use super::send::WINDOW;
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
 use holdfast_proto::v1::{self as proto, to_client};
 use tokio::sync::mpsc;

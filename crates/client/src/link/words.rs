@@ -71,17 +71,17 @@ impl Desk {
 
     fn answered(&mut self, number: u64, what: to_client::What) {
         let Some(mut asked) = self.pending.remove(&number) else { return };
-        match (asked.what.clone(), what) {
+        match (&asked.what, what) {
             (_, to_client::What::Standing(now)) => self.stands(asked, now),
             (request::What::Renew(renew), to_client::What::Refused(refused)) => {
-                self.not_renewed(token_of(&renew), refused);
+                self.not_renewed(token_of(renew), refused);
             }
-            (request::What::Renew(renew), _) => self.renewed(token_of(&renew), asked.first_sent),
+            (request::What::Renew(renew), _) => self.renewed(token_of(renew), asked.first_sent),
             // Its turn came as it was given up.
             (request::What::Cancel(own), to_client::What::Refused(refused))
                 if refused.code == "already_served" =>
             {
-                self.put(request::What::Release(own), None, asked.permit, false);
+                self.put(request::What::Release(own.clone()), None, asked.permit, false);
             }
             (_, to_client::What::Refused(refused)) => asked.tell(Err(refused.into())),
             (_, what) => asked.tell(Ok(Answer::Told(what))),

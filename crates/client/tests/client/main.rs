@@ -5,6 +5,7 @@
 mod server;
 
 mod blocking;
+mod guide;
 mod locks;
 mod news;
 mod others;
