@@ -1,100 +1,58 @@
 //! A client: one session with the cluster.
 
+use crate::builder::Builder;
 use crate::calls::Calls;
 use crate::election::Election;
 use crate::error::Error;
-use crate::link::{self, Answer, Ask, Order, Setup};
+use crate::link::{self, Answer, Ask, Order, Permit, Setup};
 use crate::lock::Lock;
+use crate::reentry::Reentries;
 use crate::register::Register;
 use crate::watch::Watch;
 use bytes::Bytes;
 use holdfast_proto::v1::{request, watch_request};
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
-use tonic::transport::Endpoint;
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// How long a session may be silent before the server ends it.
-const SESSION_TTL: Duration = Duration::from_secs(10);
-
-/// How a client is set up.
-#[derive(Debug, Clone)]
-pub struct Builder {
-    ttl: Duration,
-    label: Option<String>,
-    password: Option<String>,
-}
-
-impl Builder {
-    /// How long the session may be silent before the server ends it, and serves the next holder
-    /// of what lived by it. 10 seconds unless said otherwise.
-    #[must_use]
-    pub fn session_ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
-    }
-
-    /// What its tickets are called, for people who look at the locks.
-    #[must_use]
-    pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
-        self
-    }
-
-    /// The password of the cluster.
-    #[must_use]
-    pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.password = Some(password.into());
-        self
-    }
-
-    /// A client of these servers; one of them is enough to begin with.
-    pub async fn connect<S: AsRef<str>>(
-        self,
-        servers: impl IntoIterator<Item = S>,
-    ) -> Result<Client, Error> {
-        let endpoint = |server: S| {
-            let server = server.as_ref();
-            let endpoint = Endpoint::from_shared(server.to_owned());
-            let endpoint =
-                endpoint.map_err(|error| Error::BadAddress(format!("{server}: {error}")))?;
-            Ok(endpoint.tcp_nodelay(true).connect_timeout(Duration::from_secs(2)))
-        };
-        let servers: Vec<Endpoint> =
-            servers.into_iter().map(endpoint).collect::<Result<_, Error>>()?;
-        if servers.is_empty() {
-            return Err(Error::BadAddress("no server was named".to_owned()));
-        }
-        let password = self.password.map(|password| format!("Bearer {password}").parse());
-        let password = password.transpose();
-        let setup = Setup {
-            servers,
-            ttl: self.ttl,
-            label: self.label.map(Bytes::from),
-            password: password
-                .map_err(|_| Error::BadAddress("the password can't be sent".to_owned()))?,
-        };
-        let calls = Calls::new(&setup.servers, setup.password.clone());
-        let (orders, taken) = mpsc::unbounded_channel();
-        tokio::spawn(link::run(setup, taken));
-        Ok(Client { orders: Arc::new(orders), calls: Arc::new(calls) })
-    }
-}
+/// Other questions that one client may have open.
+const QUESTIONS_MAX: usize = 10_000;
 
 /// A session with a Holdfast cluster. A clone is another handle of the same session.
-#[derive(Debug, Clone)]
+///
+/// When the last handle and the last guard go, the session is closed.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// // For instance ["http://10.0.0.1:7400", "http://10.0.0.2:7400"].
+/// let client = Client::connect(&servers).await?;
+/// let both = client.locks(["account/7", "account/9"]).acquire().await?;
+/// assert_eq!(both.names().len(), 2);
+/// both.release().await?;
+///
+/// let one_of_three = client.semaphore("printers", 3).acquire().await?;
+/// one_of_three.release().await?;
+/// client.close().await;
+/// # Ok(()) }) }
+/// ```
+#[derive(Clone)]
 pub struct Client {
-    orders: Arc<mpsc::UnboundedSender<Order>>,
+    orders: mpsc::UnboundedSender<Order>,
     calls: Arc<Calls>,
+    tickets: Arc<Semaphore>,
+    questions: Arc<Semaphore>,
+    reentries: Arc<Reentries>,
 }
 
 impl Client {
     /// How it is to be set up.
     pub fn builder() -> Builder {
-        Builder { ttl: SESSION_TTL, label: None, password: None }
+        Builder::new()
     }
 
-    /// A client of these servers, as in `http://127.0.0.1:7400`.
+    /// A client of these servers, as in `http://127.0.0.1:7400`, once one of them has opened a
+    /// session. The others are there for when that one goes.
     pub async fn connect<S: AsRef<str>>(
         servers: impl IntoIterator<Item = S>,
     ) -> Result<Self, Error> {
@@ -110,6 +68,12 @@ impl Client {
     pub fn locks<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> Lock {
         let copy = |name: N| Bytes::copy_from_slice(name.as_ref());
         Lock::new(self.clone(), names.into_iter().map(copy).collect())
+    }
+
+    /// One of so many permits of a semaphore, to be taken: [`Lock::permit_of`] in short. All who
+    /// use it must say the same number.
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Lock {
+        self.lock(name).permit_of(permits)
     }
 
     /// An election: who holds the lock of that name leads.
@@ -134,11 +98,8 @@ impl Client {
         Watch::begin(self, watch_request::Scope::Prefix(prefix)).await
     }
 
-    pub(crate) fn calls(&self) -> &Calls {
-        &self.calls
-    }
-
-    /// Ends the session, and with it everything that lives by it.
+    /// Ends the session, and with it everything that lives by it. What was let go before is let go
+    /// first.
     pub async fn close(self) {
         let (closed, wait) = oneshot::channel();
         if self.orders.send(Order::Close(closed)).is_ok() {
@@ -146,23 +107,74 @@ impl Client {
         }
     }
 
-    pub(crate) fn order(&self, order: Order) {
-        // Its task ends only with the last handle, or after a close.
-        let _ = self.orders.send(order);
+    /// Starts the task of the session, and waits until a server has opened it.
+    pub(crate) async fn open(setup: Setup, tickets_max: usize) -> Result<Self, Error> {
+        let calls = Arc::new(Calls::new(&setup));
+        let (orders, taken) = mpsc::unbounded_channel();
+        tokio::spawn(link::run(setup, orders.downgrade(), taken));
+        let client = Self {
+            orders,
+            calls,
+            tickets: Arc::new(Semaphore::new(tickets_max)),
+            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+            reentries: Arc::default(),
+        };
+        let (opened, wait) = oneshot::channel();
+        // The task is there, and answers.
+        let _ = client.orders.send(Order::Open(opened));
+        wait.await.unwrap_or(Err(Error::Closed))?;
+        Ok(client)
     }
 
-    pub(crate) async fn ask(
-        &self,
-        what: request::What,
-        until_served: bool,
-    ) -> Result<Answer, Error> {
-        let (answer, wait) = oneshot::channel();
-        self.order(Order::Ask(Ask { what, answer: Some(answer), until_served }));
-        wait.await.unwrap_or(Err(Error::SessionLost))
+    pub(crate) fn calls(&self) -> &Arc<Calls> {
+        &self.calls
     }
 
-    /// Sends something whose answer nobody waits for.
-    pub(crate) fn tell(&self, what: request::What) {
-        self.order(Order::Ask(Ask { what, answer: None, until_served: false }));
+    pub(crate) fn reentries(&self) -> &Reentries {
+        &self.reentries
+    }
+
+    pub(crate) fn room_for_ticket(&self) -> Result<Permit, Error> {
+        let permit = self.tickets.clone().try_acquire_owned();
+        permit.map_err(|_| Error::TooMany("locks held or waited for".to_owned()))
+    }
+
+    pub(crate) fn room_for_question(&self) -> Result<Permit, Error> {
+        let permit = self.questions.clone().try_acquire_owned();
+        permit.map_err(|_| Error::TooMany("questions without an answer".to_owned()))
+    }
+
+    pub(crate) async fn ask(&self, what: request::What, permit: Permit) -> Result<Answer, Error> {
+        let (reply, wait) = oneshot::channel();
+        let mut waits = Waits { wait, orders: &self.orders, over: false };
+        if self.orders.send(Order::Ask(Ask { what, reply, permit })).is_err() {
+            waits.over = true;
+            return Err(Error::Closed);
+        }
+        let answer = (&mut waits.wait).await.unwrap_or(Err(Error::Closed));
+        waits.over = true;
+        answer
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+/// Somebody who waits for an answer, and may stop to.
+struct Waits<'a> {
+    wait: oneshot::Receiver<Result<Answer, Error>>,
+    orders: &'a mpsc::UnboundedSender<Order>,
+    over: bool,
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.wait.close();
+            let _ = self.orders.send(Order::Abandoned);
+        }
     }
 }

@@ -6,8 +6,19 @@ use crate::guard::Guard;
 use crate::watch::{Event, Watch};
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, watch_request};
+use std::ops::Deref;
 
 /// Who leads.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// let leadership = client.election("scheduler").campaign("10.0.0.7:9000").await?;
+/// let leader = client.election("scheduler").leader().await?.expect("somebody leads");
+/// assert_eq!((leader.token, leader.value), (leadership.token(), Some("10.0.0.7:9000".into())));
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
     /// Its fencing token: the leader's term.
@@ -17,6 +28,20 @@ pub struct Leader {
 }
 
 /// An election.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// let election = client.election("scheduler");
+/// let leadership = election.campaign("10.0.0.7:9000").await?;
+/// let leader = election.leader().await?.expect("somebody leads");
+/// assert_eq!(leader.token, leadership.token());
+/// assert_eq!(leader.value.as_deref(), Some(&b"10.0.0.7:9000"[..]));
+/// leadership.resign().await?;
+/// assert_eq!(election.leader().await?, None);
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Election {
     client: Client,
@@ -28,10 +53,10 @@ impl Election {
         Self { client, name }
     }
 
-    /// Stands for election, and returns when elected. Releasing the guard resigns; when it is
-    /// lost, another one leads.
-    pub async fn campaign(&self, value: impl Into<String>) -> Result<Guard, Error> {
-        self.client.lock(&self.name).label(value).acquire().await
+    /// Stands for election, and returns when elected. Dropping the future ends the campaign.
+    pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, Error> {
+        let guard = self.client.lock(&self.name).label(value).acquire().await?;
+        Ok(Leadership { guard })
     }
 
     /// Who leads now.
@@ -46,32 +71,89 @@ impl Election {
     /// Who leads, from now on.
     pub async fn observe(&self) -> Result<Observer, Error> {
         let scope = watch_request::Scope::Name(self.name.clone());
-        // The watch first: what happens before the look is in the look.
         let watch = Watch::begin(&self.client, scope).await?;
-        let now = self.leader().await?;
-        Ok(Observer { watch, now: Some(now) })
+        Ok(Observer { election: self.clone(), watch, told: None, look: true })
+    }
+}
+
+/// A leadership, until it is resigned, dropped or lost: a [`Guard`], whose token is the term.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// let leadership = client.election("scheduler").campaign("10.0.0.7:9000").await?;
+/// tokio::select! {
+///     how = leadership.lost() => println!("another one may lead now ({how})"),
+///     () = tokio::time::sleep(Duration::from_millis(10)) => leadership.resign().await?,
+/// }
+/// # Ok(()) }) }
+/// ```
+#[derive(Debug)]
+pub struct Leadership {
+    guard: Guard,
+}
+
+impl Leadership {
+    /// Gives up the leadership, with a certain answer: see [`Guard::release`].
+    pub async fn resign(self) -> Result<(), Error> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
     }
 }
 
 /// Hears who leads.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// let election = client.election("scheduler");
+/// let mut observer = election.observe().await?;
+/// assert_eq!(observer.next().await?, None);
+/// let leadership = election.campaign("10.0.0.7:9000").await?;
+/// let leader = observer.next().await?.expect("somebody leads");
+/// assert_eq!(leader.token, leadership.token());
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug)]
 pub struct Observer {
+    election: Election,
     watch: Watch,
-    now: Option<Option<Leader>>,
+    /// What was told last.
+    told: Option<Option<Leader>>,
+    /// Something has happened since.
+    look: bool,
 }
 
 impl Observer {
-    /// Who leads: first as it is now, then whenever it changes; none while nobody does.
+    /// Who leads: first as it is now, then whenever it has changed; none while nobody does.
+    ///
+    /// It is always the leader of now: one that led only for a moment may be passed over. If a
+    /// server goes, another one is asked; an error means that none answers, and the next call looks
+    /// again.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
-        if let Some(now) = self.now.take() {
-            return Ok(now);
-        }
         loop {
-            match self.watch.next().await? {
-                Event::Granted { token, label, .. } => {
-                    return Ok(Some(Leader { token, value: label }));
+            // What the watch tells may be older than the last look; so it only says when to look.
+            if self.look {
+                let now = self.election.leader().await?;
+                self.look = false;
+                if self.told.as_ref() != Some(&now) {
+                    self.told = Some(now.clone());
+                    return Ok(now);
                 }
-                Event::Ended { held: true, .. } => return Ok(None),
+            }
+            match self.watch.next().await? {
+                Event::Granted { .. } | Event::Ended { held: true, .. } | Event::Missed => {
+                    self.look = true;
+                }
                 _ => {}
             }
         }

@@ -2,9 +2,19 @@
 
 use holdfast_proto::v1 as proto;
 use std::fmt;
+use tonic::{Code, Status};
 
 /// How a ticket ended.
+///
+/// ```
+/// use holdfast_client::How;
+///
+/// assert!(How::Expired.died());
+/// assert!(!How::Released.died());
+/// assert_eq!(How::TimedOut.to_string(), "timed out");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum How {
     /// The holder finished.
     Released,
@@ -20,7 +30,7 @@ pub enum How {
     TimedOut,
     /// The cluster was restored from a backup.
     Restored,
-    /// A later version of the server has a word that this client does not know.
+    /// It is over, and nobody knows any more how.
     Unknown,
 }
 
@@ -37,10 +47,46 @@ impl How {
             Ok(proto::How::Unknown) | Err(_) => Self::Unknown,
         }
     }
+
+    /// Whether a holder that ended so may have left work half done.
+    pub fn died(self) -> bool {
+        matches!(self, Self::Expired | Self::Closed | Self::Forced | Self::Restored)
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Released => "released",
+            Self::Expired => "expired",
+            Self::Closed => "closed",
+            Self::Forced => "forced",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed out",
+            Self::Restored => "restored",
+            Self::Unknown => "nobody knows how",
+        })
+    }
 }
 
 /// What went wrong.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// # let _held = client.lock("seat-12A").acquire().await?;
+/// use holdfast_client::Error;
+///
+/// match client.lock("seat-12A").no_wait().acquire().await {
+///     Err(Error::NotAcquired(why)) => println!("somebody else has it: {why}"),
+///     Err(error) => return Err(error),
+///     Ok(_) => unreachable!("it is held"),
+/// }
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// A try found somebody in line, or a wait ended without being served.
     NotAcquired(String),
@@ -55,25 +101,39 @@ pub enum Error {
         /// For code `fenced`: the highest token that was seen.
         highest: u64,
     },
-    /// The session was lost before the answer came: whatever lived by it is over.
+    /// The session was lost before the answer came. What lived by it is over; a lock that had a
+    /// lease of its own may be held until that runs out.
     SessionLost,
     /// The ticket is over, and how.
     Over(How),
-    /// No server could be reached in time.
+    /// No server answered in time: what was asked may or may not have been done.
     Unreachable(String),
-    /// An address is none.
+    /// An address is none, or can't be used.
     BadAddress(String),
+    /// This client has more locks, waits or questions than it may have at once. Nothing was done.
+    TooMany(String),
+    /// The client was closed.
+    Closed,
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAcquired(why) => write!(f, "not acquired: {why}"),
+            Self::Refused { message, hint, .. } if hint.is_empty() => {
+                write!(f, "refused: {message}")
+            }
             Self::Refused { message, hint, .. } => write!(f, "refused: {message} ({hint})"),
             Self::SessionLost => f.write_str("the session was lost: what lived by it is over"),
-            Self::Over(how) => write!(f, "the ticket is over: {how:?}"),
-            Self::Unreachable(why) => write!(f, "no server could be reached: {why}"),
+            Self::Over(how) => write!(f, "the ticket is over: {how}"),
+            Self::Unreachable(why) => {
+                write!(f, "no server answered in time: {why} (it may or may not have been done)")
+            }
             Self::BadAddress(why) => write!(f, "not an address of a server: {why}"),
+            Self::TooMany(what) => {
+                write!(f, "too many {what} at once: wait for some to end, or use another client")
+            }
+            Self::Closed => f.write_str("the client was closed: connect anew"),
         }
     }
 }
@@ -82,11 +142,66 @@ impl std::error::Error for Error {}
 
 impl From<proto::Refused> for Error {
     fn from(refused: proto::Refused) -> Self {
-        let proto::Refused { code, message, hint, highest } = refused;
+        let proto::Refused { code, message, hint, highest, how } = refused;
         match code.as_str() {
             "not_acquired" => Self::NotAcquired(message),
             "session_ended" => Self::SessionLost,
+            "not_held" if how != 0 => Self::Over(How::of(how)),
             _ => Self::Refused { code, message, hint, highest },
         }
+    }
+}
+
+impl Error {
+    /// For what only a holder can ask: if its ticket is not there, it is over.
+    pub(crate) fn of_holder(self) -> Self {
+        match self {
+            Self::Refused { code, .. } if code == "not_held" => Self::Over(How::Unknown),
+            other => other,
+        }
+    }
+
+    pub(crate) fn local(code: &str, message: &str, hint: &str) -> Self {
+        let [code, message, hint] = [code, message, hint].map(str::to_owned);
+        Self::Refused { code, message, hint, highest: 0 }
+    }
+}
+
+/// Whether another server, or the same one later, may answer otherwise.
+pub(crate) fn may_work_elsewhere(status: &Status) -> bool {
+    !matches!(
+        status.code(),
+        Code::InvalidArgument
+            | Code::NotFound
+            | Code::Unauthenticated
+            | Code::PermissionDenied
+            | Code::FailedPrecondition
+            | Code::Unimplemented
+            | Code::ResourceExhausted
+            | Code::OutOfRange
+    )
+}
+
+/// A server writes `code: message (hint)`.
+pub(crate) fn refused(status: &Status) -> Error {
+    let said = status.message();
+    let (code, said) = said.split_once(": ").unwrap_or(("", said));
+    let parts = said.strip_suffix(')').and_then(|said| said.rsplit_once(" ("));
+    let (message, hint) = parts.unwrap_or((said, ""));
+    Error::local(code, message, hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_is_taken_apart() {
+        let status = Status::invalid_argument("bad_request: no name (none at all) (name one)");
+        let Error::Refused { code, message, hint, .. } = refused(&status) else { panic!() };
+        assert_eq!([code, message, hint], ["bad_request", "no name (none at all)", "name one"]);
+        let status = Status::unimplemented("what is that?");
+        let Error::Refused { code, message, .. } = refused(&status) else { panic!() };
+        assert_eq!([code, message], ["", "what is that?"]);
     }
 }

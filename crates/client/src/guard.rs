@@ -1,225 +1,248 @@
 //! A lock that is held.
 
 use crate::client::Client;
-use crate::clock::Moment;
 use crate::error::{Error, How};
-use crate::lease::{Lease, Standing};
-use crate::link::{Fate, Health, Order, Revocation};
-use crate::lock::millis;
+use crate::events::Events;
+use crate::fate::{Fate, Health, Revocation};
+use crate::hold::{Ending, Hold};
+use crate::link::Answer;
+use crate::lock::{FOREVER, millis};
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
+use std::fmt;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
-
-/// How a holder before this one ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
-    /// On which lock.
-    pub name: Bytes,
-    /// Released, expired, closed, forced or restored.
-    pub how: How,
-    /// Its token.
-    pub token: u64,
-    /// What it called itself.
-    pub label: Option<Bytes>,
-    /// What it had left on the lock.
-    pub note: Option<Bytes>,
-}
 
 /// A lock that is held, and kept alive until it is released or dropped.
 ///
-/// Dropping it releases the lock as well, without waiting for an answer.
-#[derive(Debug)]
+/// Dropping it lets go as well, without waiting for an answer.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// # async fn write_to_the_ledger(_token: u64) {}
+/// let guard = client.lock("ledger").acquire().await?;
+/// if guard.needs_recovery() {
+///     // A holder died. What was it doing? See guard.ending() and what it noted.
+///     guard.recovered().await?;
+/// }
+/// guard.note(Some(b"writing")).await?;
+/// tokio::select! {
+///     () = write_to_the_ledger(guard.token()) => guard.release().await?,
+///     how = guard.lost() => panic!("stop: somebody else may hold the lock now ({how})"),
+/// }
+/// # Ok(()) }) }
+/// ```
 pub struct Guard {
+    // Goes first: letting go needs the client.
+    hold: Arc<Hold>,
     client: Client,
-    own: proto::Own,
-    mode: proto::Mode,
-    endings: Vec<Ending>,
-    needs_recovery: bool,
-    health: watch::Receiver<Health>,
-    revocation: watch::Receiver<Option<Revocation>>,
-    released: bool,
 }
 
 impl Guard {
-    pub(crate) async fn new(
-        client: Client,
-        grant: proto::Grant,
-        first_sent: Moment,
-        fate: Fate,
-    ) -> Result<Self, Error> {
-        let name = grant.names.first().cloned().unwrap_or_default();
-        let own = proto::Own { name, token: grant.token, secret: grant.secret.clone() };
-        let (health, revocation) = (fate.health.subscribe(), fate.revocation.subscribe());
-        let ttl = grant.ttl_ms.map(Duration::from_millis);
-        let after = grant.after.iter();
-        let endings = after.clone().filter_map(|after| {
-            let last = after.last.as_ref()?;
-            Some(Ending {
-                name: after.name.clone(),
-                how: How::of(last.how),
-                token: last.token,
-                label: last.label.clone(),
-                note: last.note.clone(),
-            })
-        });
-        let guard = Self {
-            needs_recovery: after.clone().any(|after| after.needs_recovery.is_some()),
-            endings: endings.collect(),
-            mode: grant.mode(),
-            own: own.clone(),
-            health,
-            revocation,
-            released: false,
-            client: client.clone(),
-        };
-        if let Some(ttl) = ttl {
-            let waited = Duration::from_millis(grant.waited_ms);
-            let mut renewal =
-                Renewal { client, own, lease: Lease::granted(ttl, first_sent, waited), ttl };
-            // What may be past already is renewed before it is handed out.
-            if renewal.lease.standing(Moment::now()) == Standing::Over {
-                renewal.renew().await?;
-            }
-            tokio::spawn(renewal.keep(fate.health));
-        }
-        Ok(guard)
+    pub(crate) fn new(client: Client, hold: Arc<Hold>) -> Self {
+        Self { hold, client }
+    }
+
+    pub(crate) fn downgrade_hold(&self) -> Weak<Hold> {
+        Arc::downgrade(&self.hold)
+    }
+
+    fn fate(&self) -> &Fate {
+        &self.hold.fate
     }
 
     /// The fencing token: show it to whatever the lock protects.
     pub fn token(&self) -> u64 {
-        self.own.token
+        self.hold.own.token
     }
 
     pub(crate) fn mode(&self) -> proto::Mode {
-        self.mode
+        self.hold.mode()
     }
 
-    /// The name; of a lock of several names, the first.
+    /// Whether it is held together with other readers.
+    pub fn is_shared(&self) -> bool {
+        self.mode() == proto::Mode::Shared
+    }
+
+    /// The name; of a lock of several names, the first in byte order.
     pub fn name(&self) -> &[u8] {
-        &self.own.name
+        &self.hold.own.name
+    }
+
+    /// All names, in byte order.
+    pub fn names(&self) -> &[Bytes] {
+        &self.hold.names
     }
 
     /// What proves that a request comes from this holder, for other ways to the server.
     pub fn secret(&self) -> &[u8] {
-        &self.own.secret
+        &self.hold.own.secret
     }
 
     /// How the holder before this one ended; none if nobody is remembered.
     pub fn ending(&self) -> Option<&Ending> {
-        self.endings.first()
+        self.hold.endings.first()
     }
 
     /// The same for each name of a lock of several.
     pub fn endings(&self) -> &[Ending] {
-        &self.endings
+        &self.hold.endings
     }
 
     /// Whether a holder died and nobody has put things right since: see [`Guard::recovered`].
     pub fn needs_recovery(&self) -> bool {
-        self.needs_recovery
+        !self.hold.needs_recovery.is_empty()
     }
 
-    /// How the lease is now.
+    /// The deaths that nobody has put right, at most one a name: each the first of its kind.
+    pub fn deaths(&self) -> &[Ending] {
+        &self.hold.needs_recovery
+    }
+
+    /// How the lease is now, by a clock that also runs while the machine sleeps: a process that
+    /// was stopped sees here that its lock is lost before it has heard anything.
     pub fn health(&self) -> Health {
-        *self.health.borrow()
+        self.fate().health()
+    }
+
+    /// How long the lease is surely good, if nothing is heard from any server from now on.
+    pub fn remaining(&self) -> Duration {
+        self.fate().remaining()
     }
 
     /// Resolves when the lease is over or may be: stop what it protects. It does so before the
     /// server may serve the next one.
     pub async fn lost(&self) -> How {
-        let mut health = self.health.clone();
-        let lost = health.wait_for(|now| matches!(now, Health::Lost(_))).await;
-        match lost.as_deref() {
-            Ok(Health::Lost(how)) => *how,
-            _ => How::Unknown,
-        }
+        self.fate().lost().await
     }
 
     /// Resolves when somebody asks the holder to let go: finish, and release.
+    ///
+    /// A lock with a lease of its own that has outlived its session is not asked any more.
     pub async fn asked_to_let_go(&self) -> Revocation {
-        let mut revocation = self.revocation.clone();
+        let mut revocation = self.fate().revocation.subscribe();
         let asked = revocation.wait_for(Option::is_some).await;
         match asked.as_deref() {
             Ok(Some(asked)) => asked.clone(),
-            // The session is gone: nobody will ask any more.
+            // It can't be: the sender is here.
             _ => std::future::pending().await,
         }
     }
 
-    /// What becomes of the lease, as it changes.
-    pub fn watch(&self) -> watch::Receiver<Health> {
-        self.health.clone()
+    /// What becomes of the lease, event by event.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+    /// # fn main() { with_server(async |servers| {
+    /// # let client = Client::connect(&servers).await?;
+    /// # let guard = client.lock("seat-12A").acquire().await?;
+    /// # client.clone().close().await;
+    /// use holdfast_client::News;
+    ///
+    /// let mut events = guard.events();
+    /// while let Some(news) = events.next().await {
+    ///     match news {
+    ///         News::Jeopardy => println!("no server answers: begin nothing new"),
+    ///         News::Good => println!("all is well again"),
+    ///         News::Revocation(asked) => println!("asked to let go: {:?}", asked.reason),
+    ///         News::Lost(how) => println!("over, {how}: stop"),
+    ///     }
+    /// }
+    /// # Ok(()) }) }
+    /// ```
+    pub fn events(&self) -> Events<'_> {
+        Events::of(self.fate())
     }
 
     /// Leaves another note on the lock; none takes it away.
     pub async fn note(&self, note: Option<&[u8]>) -> Result<(), Error> {
         let note = note.map(Bytes::copy_from_slice);
-        let what = request::What::Note(proto::NoteRequest { own: Some(self.own.clone()), note });
-        self.client.ask(what, false).await.map(drop)
+        let own = Some(self.hold.own.clone());
+        self.ask(request::What::Note(proto::NoteRequest { own, note })).await.map(drop)
     }
 
-    /// Says that what a dead holder left has been put right.
+    /// Says that what dead holders left has been put right, on all names.
     pub async fn recovered(&self) -> Result<(), Error> {
-        self.client.ask(request::What::Recovered(self.own.clone()), false).await.map(drop)
-    }
-
-    /// Lets go, with a certain answer: released, or it was over before.
-    pub async fn release(mut self) -> Result<(), Error> {
-        self.released = true;
-        self.client.order(Order::Unfollow(self.own.token));
-        self.client.ask(request::What::Release(self.own.clone()), false).await.map(drop)
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        if !self.released {
-            self.client.order(Order::Unfollow(self.own.token));
-            self.client.tell(request::What::Release(self.own.clone()));
+        for name in &self.hold.names {
+            let own = proto::Own { name: name.clone(), ..self.hold.own.clone() };
+            self.ask(request::What::Recovered(own)).await?;
         }
-    }
-}
-
-/// Keeps a lease of a deadline alive.
-struct Renewal {
-    client: Client,
-    own: proto::Own,
-    lease: Lease,
-    ttl: Duration,
-}
-
-impl Renewal {
-    /// Until nobody cares or it is lost.
-    async fn keep(mut self, health: watch::Sender<Health>) {
-        while !health.is_closed() && !matches!(*health.borrow(), Health::Lost(_)) {
-            let pause = self.lease.every();
-            sleep(pause).await;
-            let left = Moment::now().until(self.lease.ends());
-            // An answer that comes after the end is of no use.
-            let renewed = timeout(left.min(pause), self.renew()).await;
-            let now = match (renewed, self.lease.standing(Moment::now())) {
-                (_, Standing::Over) => Health::Lost(How::Expired),
-                (Ok(Err(Error::Refused { .. } | Error::Over(_))), _) => Health::Lost(How::Unknown),
-                (_, Standing::Jeopardy) => Health::Jeopardy,
-                (_, Standing::Good) => Health::Good,
-            };
-            if health.is_closed() {
-                return;
-            }
-            health.send_if_modified(|before| {
-                !matches!(before, Health::Lost(_)) && std::mem::replace(before, now) != now
-            });
-        }
-    }
-
-    async fn renew(&mut self) -> Result<(), Error> {
-        let renew =
-            proto::RenewRequest { own: Some(self.own.clone()), ttl_ms: Some(millis(self.ttl)) };
-        let sent = Moment::now();
-        self.client.ask(request::What::Renew(renew), false).await?;
-        self.lease.confirm(sent);
         Ok(())
+    }
+
+    /// From reader to writer, with a new token: waits until the other readers are gone.
+    ///
+    /// It is refused if anybody waits (code `upgrade_blocked`): the reader then stays one. A reader
+    /// that drops this future midway may find that it holds nothing any more.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+    /// # fn main() { with_server(async |servers| {
+    /// # let client = Client::connect(&servers).await?;
+    /// let mut guard = client.lock("page").shared().acquire().await?;
+    /// let read_with = guard.token();
+    /// guard.upgrade(Some(Duration::from_secs(5))).await?;
+    /// assert!(guard.token() > read_with);
+    /// guard.downgrade().await?;
+    /// assert!(guard.is_shared());
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn upgrade(&mut self, wait: Option<Duration>) -> Result<(), Error> {
+        self.check_sole()?;
+        let wait_ms = Some(wait.map_or(FOREVER, millis));
+        let own = Some(self.hold.own.clone());
+        let upgrade = proto::Upgrade { own, wait_ms, claims: Vec::new() };
+        let permit = self.client.room_for_ticket()?;
+        let asked = self.client.ask(request::What::Upgrade(upgrade), permit).await;
+        match asked.map_err(Error::of_holder)? {
+            Answer::Held(hold) => {
+                let shared = std::mem::replace(&mut self.hold, Arc::new(hold));
+                // The server has ended it.
+                drop(Arc::into_inner(shared).map(Hold::take_over));
+                Ok(())
+            }
+            Answer::Told(_) => Err(Error::SessionLost),
+        }
+    }
+
+    /// From writer to reader, with the same token: readers in line are served beside it.
+    pub async fn downgrade(&mut self) -> Result<(), Error> {
+        self.check_sole()?;
+        self.ask(request::What::Downgrade(self.hold.own.clone())).await?;
+        self.hold.set_mode(proto::Mode::Shared);
+        Ok(())
+    }
+
+    fn check_sole(&self) -> Result<(), Error> {
+        if Arc::strong_count(&self.hold) == 1 {
+            return Ok(());
+        }
+        let message =
+            "this lock was taken again by this client, and other guards count on its mode";
+        Err(Error::local("reentered", message, "release the inner guards first"))
+    }
+
+    async fn ask(&self, what: request::What) -> Result<Answer, Error> {
+        let permit = self.client.room_for_question()?;
+        self.client.ask(what, permit).await.map_err(Error::of_holder)
+    }
+
+    /// Lets go, with a certain answer: it was released, or it was over before ([`Error::Over`]) and
+    /// how. Of several guards of a re-entrant lock, only the last one lets go.
+    pub async fn release(self) -> Result<(), Error> {
+        let Self { hold, client } = self;
+        let Some(hold) = Arc::into_inner(hold) else { return Ok(()) };
+        let release = request::What::Release(hold.own.clone());
+        let Some(permit) = hold.take_over() else { return Ok(()) };
+        client.ask(release, permit).await.map(drop).map_err(Error::of_holder)
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.hold.fmt(f)
     }
 }

@@ -5,6 +5,7 @@
 //! comes before the server's.
 
 use crate::clock::Moment;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What is given away for drift: clock rates may differ by 1 %, so a tenth is plenty.
@@ -24,38 +25,47 @@ pub(crate) enum Standing {
     Over,
 }
 
-/// A lease of a certain length, and when it was last confirmed.
-#[derive(Debug, Clone, Copy)]
+/// A lease of a certain length, and when it was last confirmed. The link confirms it, guards look.
+#[derive(Debug)]
 pub(crate) struct Lease {
     ttl: Duration,
     /// Before the request was sent whose answer confirmed it.
-    counts_from: Moment,
+    counts_from: AtomicU64,
 }
 
 impl Lease {
     /// Confirmed by the answer to something that was first sent at that moment.
     pub(crate) fn confirmed(ttl: Duration, first_sent: Moment) -> Self {
-        Self { ttl, counts_from: first_sent }
+        Self { ttl, counts_from: AtomicU64::new(first_sent.nanos()) }
     }
 
     /// The same for a ticket that waited: its lease began with its grant.
     pub(crate) fn granted(ttl: Duration, first_sent: Moment, waited: Duration) -> Self {
-        Self { ttl, counts_from: first_sent.plus(waited / 100 * WAIT_PERCENT) }
+        Self::confirmed(ttl, first_sent.plus(waited / 100 * WAIT_PERCENT))
     }
 
     /// Another confirmation; an older one than the last changes nothing.
-    pub(crate) fn confirm(&mut self, sent: Moment) {
-        self.counts_from = self.counts_from.max(sent);
+    pub(crate) fn confirm(&self, sent: Moment) {
+        self.counts_from.fetch_max(sent.nanos(), Ordering::AcqRel);
+    }
+
+    fn counts_from(&self) -> Moment {
+        Moment::of_nanos(self.counts_from.load(Ordering::Acquire))
+    }
+
+    /// How long it lasts when nobody confirms it.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.ttl
     }
 
     /// From then on the holder must stop.
     pub(crate) fn ends(&self) -> Moment {
-        self.counts_from.plus(self.ttl - self.ttl / DRIFT_PARTS)
+        self.counts_from().plus(self.ttl - self.ttl / DRIFT_PARTS)
     }
 
     /// From then on something is wrong: two confirmations are missing.
     fn in_jeopardy(&self) -> Moment {
-        self.counts_from.plus(self.ttl / 3 * 2)
+        self.counts_from().plus(self.ttl / 3 * 2)
     }
 
     pub(crate) fn standing(&self, now: Moment) -> Standing {
@@ -68,9 +78,9 @@ impl Lease {
         }
     }
 
-    /// How often it is to be confirmed.
-    pub(crate) fn every(&self) -> Duration {
-        (self.ttl / 4).max(Duration::from_millis(10))
+    /// When it is to be confirmed again: so early that a second and a third try are in time too.
+    pub(crate) fn due(&self) -> Moment {
+        self.counts_from().plus(self.ttl / 4)
     }
 }
 
@@ -98,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_late_confirmation_of_an_early_beat_does_not_shorten_it() {
-        let mut lease = Lease::confirmed(TTL, Moment::at_ms(5_000));
+        let lease = Lease::confirmed(TTL, Moment::at_ms(5_000));
         lease.confirm(Moment::at_ms(1_000));
         assert_eq!(lease.ends(), Moment::at_ms(14_000));
         lease.confirm(Moment::at_ms(6_000));

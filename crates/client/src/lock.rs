@@ -4,25 +4,43 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::link::Answer;
+use crate::reentry;
 use bytes::Bytes;
-use holdfast_proto::v1::{self as proto, request, standing, to_client};
+use holdfast_proto::v1::{self as proto, request};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A wait that ends only with its session.
-const FOREVER: u64 = u64::MAX;
+pub(crate) const FOREVER: u64 = u64::MAX;
 
 /// A lock that is to be taken: say how, then [`Lock::acquire`].
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// let guard = client
+///     .lock("seat-12A")
+///     .wait(Duration::from_secs(30))
+///     .label("till 3")
+///     .note("half paid")
+///     .acquire()
+///     .await?;
+/// assert!(guard.token() > 0);
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is taken until acquire is called"]
 pub struct Lock {
     client: Client,
     acquire: proto::Acquire,
+    reentrant: bool,
 }
 
 impl Lock {
     pub(crate) fn new(client: Client, names: Vec<Bytes>) -> Self {
         let acquire = proto::Acquire { names, wait_ms: Some(FOREVER), ..Default::default() };
-        Self { client, acquire }
+        Self { client, acquire, reentrant: false }
     }
 
     /// Gives it a lease of its own, renewed in the background, instead of the session's: it may
@@ -50,7 +68,7 @@ impl Lock {
         self
     }
 
-    /// One of so many permits.
+    /// One of so many permits. All who ask must say the same number.
     pub fn permit_of(mut self, permits: u32) -> Self {
         self.acquire.mode = proto::Mode::Permit.into();
         self.acquire.permits = permits;
@@ -70,7 +88,7 @@ impl Lock {
         self
     }
 
-    /// A few bytes left on the lock: the next holder hears them if this one dies.
+    /// A few bytes left on the lock: the next holder hears them.
     pub fn note(mut self, note: impl AsRef<[u8]>) -> Self {
         self.acquire.note = Some(Bytes::copy_from_slice(note.as_ref()));
         self
@@ -82,23 +100,46 @@ impl Lock {
         self
     }
 
+    /// If this client holds the lock already, taken in this way and in the same mode, it gets
+    /// another guard of the same ticket at once. The lock is let go when the last of them goes.
+    ///
+    /// This counts for the whole client with all its clones, whichever task or thread they are
+    /// in: who must exclude another one needs a client of its own. What else was said (lease,
+    /// label, note) counts for the first guard only.
+    pub fn reentrant(mut self) -> Self {
+        self.reentrant = true;
+        self
+    }
+
     /// Takes it.
+    ///
+    /// If the future is dropped, its ticket leaves the line; if its turn came meanwhile, the lock
+    /// is let go.
     pub async fn acquire(self) -> Result<Guard, Error> {
-        let what = request::What::Acquire(self.acquire.clone());
-        let Answer { what, first_sent, fate } = self.client.ask(what, true).await?;
-        let to_client::What::Standing(proto::Standing { what: Some(standing) }) = what else {
-            return Err(Error::SessionLost);
-        };
-        match (standing, fate) {
-            (standing::What::Held(grant), Some(fate)) => {
-                Guard::new(self.client, grant, first_sent, fate).await
-            }
-            (standing::What::Over(over), _) => Err(Error::Over(crate::How::of(over.how))),
-            _ => Err(Error::SessionLost),
+        if !self.reentrant {
+            return self.acquire_anew().await;
+        }
+        let mut known = self.client.reentries().enter(&self.acquire).await?;
+        if let Some(hold) = reentry::still_held(&known, &self.acquire) {
+            return Ok(Guard::new(self.client, hold));
+        }
+        let guard = self.acquire_anew().await?;
+        *known = guard.downgrade_hold();
+        Ok(guard)
+    }
+
+    async fn acquire_anew(self) -> Result<Guard, Error> {
+        let permit = self.client.room_for_ticket()?;
+        let what = request::What::Acquire(self.acquire);
+        match self.client.ask(what, permit).await? {
+            Answer::Held(hold) => Ok(Guard::new(self.client, Arc::new(hold))),
+            Answer::Told(_) => Err(Error::SessionLost),
         }
     }
 }
 
+/// As the server counts it. Nothing but nothing is nothing.
 pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX - 1)
+    let rounded_up = duration.as_nanos().div_ceil(1_000_000);
+    u64::try_from(rounded_up).unwrap_or(u64::MAX).min(u64::MAX - 1)
 }

@@ -3,10 +3,22 @@
 use crate::client::Client;
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::link::Answer;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request, to_client};
 
 /// What the register keeps under a key.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// let guard = client.lock("ledger").acquire().await?;
+/// let fence = client.register("ledger").put("balance 40", &guard).await?;
+/// assert_eq!(fence.highest, guard.token());
+/// assert_eq!(fence.value, Some("balance 40".into()));
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fence {
     /// The highest exclusive token seen.
@@ -24,7 +36,21 @@ impl From<proto::Fence> for Fence {
     }
 }
 
-/// One key of the fenced register.
+/// One key of the fenced register: who shows an older token than one that was seen is refused.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// let register = client.register("ledger");
+/// let guard = client.lock("ledger").acquire().await?;
+/// // Before it goes by what it reads, a new holder shows its token: no older one can write then.
+/// let fence = register.raise(&guard).await?;
+/// assert_eq!(fence.value, None);
+/// register.put("balance 40", &guard).await?;
+/// assert_eq!(register.get().await?.value.as_deref(), Some(&b"balance 40"[..]));
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Register {
     client: Client,
@@ -56,8 +82,9 @@ impl Register {
     }
 
     async fn through(&self, what: request::What) -> Result<Fence, Error> {
-        match self.client.ask(what, false).await?.what {
-            to_client::What::Fence(fence) => Ok(fence.into()),
+        let permit = self.client.room_for_question()?;
+        match self.client.ask(what, permit).await? {
+            Answer::Told(to_client::What::Fence(fence)) => Ok(fence.into()),
             _ => Err(Error::SessionLost),
         }
     }

@@ -1,13 +1,32 @@
 //! What happens to locks, as it happens.
 
+use crate::calls::{Calls, Server};
 use crate::client::Client;
 use crate::error::{Error, How};
+use crate::fate::Revocation;
+use crate::hold::Ending;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, watch_event, watch_request};
+use std::sync::Arc;
+use std::time::Duration;
 use tonic::Streaming;
 
 /// Something that happened to a lock.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// use holdfast_client::{Event, How};
+///
+/// let mut watch = client.watch("seat-12A").await?;
+/// client.lock("seat-12A").acquire().await?.release().await?;
+/// assert!(matches!(watch.next().await?, Event::Granted { .. }));
+/// assert!(matches!(watch.next().await?, Event::Ended { how: How::Released, held: true, .. }));
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// A ticket is being served.
     Granted {
@@ -17,6 +36,10 @@ pub enum Event {
         token: u64,
         /// What the holder calls itself.
         label: Option<Bytes>,
+        /// Whether it is held together with other readers.
+        shared: bool,
+        /// How long it stood in line.
+        waited: Duration,
     },
     /// A ticket is over.
     Ended {
@@ -28,52 +51,169 @@ pub enum Event {
         how: How,
         /// Whether it had been served.
         held: bool,
+        /// What it called itself.
+        label: Option<Bytes>,
+        /// What it had left on the lock.
+        note: Option<Bytes>,
     },
-    /// Something else: a note, a revocation, a lock-delay, a recovery.
-    Other,
+    /// A holder left a new note.
+    Noted {
+        /// On which names.
+        names: Vec<Bytes>,
+        /// The holder's token.
+        token: u64,
+        /// The note; none if it was taken away.
+        note: Option<Bytes>,
+    },
+    /// A holder is asked to let go.
+    RevocationAsked {
+        /// On which lock.
+        name: Bytes,
+        /// The holder's token.
+        token: u64,
+        /// Who asks, and why.
+        asked: Revocation,
+    },
+    /// A holder has put right what a dead one left.
+    Recovered {
+        /// On which lock.
+        name: Bytes,
+        /// The holder's token.
+        token: u64,
+        /// The death that is put right.
+        death: Option<Ending>,
+    },
+    /// A writer is a reader now, with the same token.
+    Downgraded {
+        /// On which names.
+        names: Vec<Bytes>,
+        /// Its token.
+        token: u64,
+    },
+    /// A holder died, and nobody is served for a while.
+    Delayed {
+        /// On which lock.
+        name: Bytes,
+        /// For how long.
+        pause: Duration,
+        /// The death that is the reason.
+        after: Option<Ending>,
+    },
+    /// The watch had to begin anew, at another server perhaps: something may have been missed. Look
+    /// at the locks that matter.
+    Missed,
+    /// A later version of the server tells something that this client does not know.
+    Unknown,
 }
 
-/// A watch that stands: from now on nothing is missed until it ends.
+/// A watch that stands: what happens from now on is told, or that something was missed.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// use holdfast_client::Event;
+///
+/// let mut watch = client.watch_prefix("shop/").await?;
+/// let guard = client.lock("shop/seat-12A").label("till 3").acquire().await?;
+/// match watch.next().await? {
+///     Event::Granted { token, label, .. } => {
+///         assert_eq!((token, label.as_deref()), (guard.token(), Some(&b"till 3"[..])));
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(()) }) }
+/// ```
 #[derive(Debug)]
 pub struct Watch {
-    events: Streaming<proto::WatchEvent>,
+    calls: Arc<Calls>,
+    scope: watch_request::Scope,
+    /// None after it has ended: it is begun anew.
+    events: Option<Streaming<proto::WatchEvent>>,
 }
 
 impl Watch {
     pub(crate) async fn begin(client: &Client, scope: watch_request::Scope) -> Result<Self, Error> {
-        let request = proto::WatchRequest { scope: Some(scope) };
-        let call = async |mut server: crate::calls::Server, mut request: tonic::Request<_>| {
-            // A watch lasts as long as it is wanted.
-            request.metadata_mut().remove("grpc-timeout");
-            server.watch(request).await
-        };
-        let mut watch = Self { events: client.calls().call(request, call).await? };
-        // The first word says that the watch stands.
-        watch.next_word().await?;
-        Ok(watch)
+        let calls = client.calls().clone();
+        let events = Some(stand(&calls, &scope).await?);
+        Ok(Self { calls, scope, events })
     }
 
-    /// What happens next. An error means that something may have been missed: look at the lock,
-    /// and watch anew.
+    /// What happens next. If its server goes, the watch stands anew at another one, and says so with
+    /// [`Event::Missed`]. An error means that no server could be found; the next call looks again.
     pub async fn next(&mut self) -> Result<Event, Error> {
-        Ok(match self.next_word().await? {
-            watch_event::What::Granted(grant) => {
-                Event::Granted { names: grant.names, token: grant.token, label: grant.label }
+        if let Some(events) = &mut self.events {
+            if let Ok(Some(word)) = events.message().await {
+                return Ok(word.what.map_or(Event::Unknown, Event::of));
             }
-            watch_event::What::Ended(ended) => Event::Ended {
+            self.events = None;
+        }
+        self.events = Some(stand(&self.calls, &self.scope).await?);
+        Ok(Event::Missed)
+    }
+}
+
+/// A watch that stands: its first word has said so.
+async fn stand(
+    calls: &Calls,
+    scope: &watch_request::Scope,
+) -> Result<Streaming<proto::WatchEvent>, Error> {
+    let request = proto::WatchRequest { scope: Some(scope.clone()) };
+    let call = async |mut server: Server, request: tonic::Request<_>| {
+        let mut response = server.watch(request).await?;
+        match response.get_mut().message().await? {
+            Some(_) => Ok(response),
+            None => Err(tonic::Status::unavailable("the watch has ended")),
+        }
+    };
+    calls.call(request, call).await
+}
+
+impl Event {
+    fn of(what: watch_event::What) -> Self {
+        match what {
+            watch_event::What::Watching(_) => Self::Unknown,
+            watch_event::What::Granted(grant) => Self::Granted {
+                shared: grant.mode() == proto::Mode::Shared,
+                waited: Duration::from_millis(grant.waited_ms),
+                names: grant.names,
+                token: grant.token,
+                label: grant.label,
+            },
+            watch_event::What::Ended(ended) => Self::Ended {
                 names: ended.names,
                 token: ended.token,
                 how: How::of(ended.how),
                 held: ended.held,
+                label: ended.label,
+                note: ended.note,
             },
-            _ => Event::Other,
-        })
-    }
-
-    async fn next_word(&mut self) -> Result<watch_event::What, Error> {
-        let word = self.events.message().await;
-        let word = word.map_err(|status| Error::Unreachable(status.message().to_owned()))?;
-        let ended = || Error::Unreachable("the watch has ended".to_owned());
-        word.and_then(|word| word.what).ok_or_else(ended)
+            watch_event::What::Noted(noted) => {
+                Self::Noted { names: noted.names, token: noted.token, note: noted.note }
+            }
+            watch_event::What::Revocation(asked) => Self::RevocationAsked {
+                name: asked.name,
+                token: asked.token,
+                asked: Revocation {
+                    by: asked.by,
+                    reason: asked.reason,
+                    within: Duration::from_millis(asked.within_ms),
+                    force: asked.force,
+                },
+            },
+            watch_event::What::Recovered(recovery) => Self::Recovered {
+                death: recovery.death.map(|death| Ending::of(&recovery.name, &death)),
+                name: recovery.name,
+                token: recovery.token,
+            },
+            watch_event::What::Downgraded(down) => {
+                Self::Downgraded { names: down.names, token: down.token }
+            }
+            watch_event::What::Delayed(delayed) => Self::Delayed {
+                after: delayed.after.map(|death| Ending::of(&delayed.name, &death)),
+                name: delayed.name,
+                pause: Duration::from_millis(delayed.for_ms),
+            },
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! to do.
 
 use crate::engine::Trouble;
-use holdfast_core::Refusal;
+use holdfast_core::{How, Refusal};
 
 /// Of which kind it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub(crate) struct Failure {
     pub(crate) hint: &'static str,
     /// The highest token that the fence has seen.
     pub(crate) highest: Option<u64>,
+    /// How the ticket ended that is not held any more.
+    pub(crate) how: Option<How>,
 }
 
 impl Failure {
@@ -45,7 +47,7 @@ impl Failure {
         message: impl Into<String>,
         hint: &'static str,
     ) -> Self {
-        Self { kind, code, message: message.into(), hint, highest: None }
+        Self { kind, code, message: message.into(), hint, highest: None, how: None }
     }
 
     pub(crate) fn bad(message: impl Into<String>, hint: &'static str) -> Self {
@@ -119,8 +121,10 @@ impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         let (kind, code, hint) = kind(&refusal);
         let mut failure = Self::new(kind, code, refusal.to_string(), hint);
-        if let Refusal::Fenced { highest, .. } = refusal {
-            failure.highest = Some(highest.0);
+        match refusal {
+            Refusal::Fenced { highest, .. } => failure.highest = Some(highest.0),
+            Refusal::NotHeld { how, .. } => failure.how = how,
+            _ => {}
         }
         failure
     }

@@ -4,6 +4,12 @@
 
 mod support;
 
+mod client_leader;
+mod client_load;
+mod client_lost_answer;
+mod client_proxy;
+mod client_stopped;
+mod client_thousand;
 mod damage;
 mod disk_full;
 mod docs_http;

@@ -233,7 +233,10 @@ impl Talk {
                 let how = translate::how(holdfast_core::How::Expired);
                 to_client::What::SessionEnded(proto::SessionEnded { how })
             }
-            Reply::Answer(Err(refusal)) => refused(refusal.into()),
+            // Remembered under its number: sent again, it would be told the same.
+            Reply::Answer(Err(refusal)) => {
+                to_client::What::Refused(translate::refused(refusal.into()))
+            }
             Reply::Beat(true) => to_client::What::Alive(proto::Alive {}),
             Reply::Beat(false) => {
                 let how = translate::how(holdfast_core::How::Expired);

@@ -282,6 +282,7 @@ pub(super) fn refused(failure: Failure) -> proto::Refused {
         message: failure.message,
         hint: failure.hint.to_owned(),
         highest: failure.highest.unwrap_or(0),
+        how: failure.how.map_or_else(|| proto::How::Unknown.into(), how),
     }
 }
 

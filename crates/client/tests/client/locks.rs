@@ -1,73 +1,10 @@
-//! The client against a real server, in this process.
-#![allow(clippy::unwrap_used, reason = "a test stops where it can't go on")]
+//! Taking locks, in line or not, and letting go.
 
+use crate::LONG;
+use crate::server::Node;
 use holdfast_client::{Client, Error, Health, How};
-use holdfast_server::{Config, First, PEER_PORT_ABOVE, Server};
-use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::time::Duration;
-use tempfile::TempDir;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
-
-/// Nothing here takes so long unless it is broken.
-const LONG: Duration = Duration::from_secs(30);
-
-/// A server of one node.
-struct Node {
-    url: String,
-    stop: Option<oneshot::Sender<()>>,
-    runs: Option<JoinHandle<Result<(), String>>>,
-    _folder: TempDir,
-}
-
-impl Node {
-    async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        for _ in 0..20 {
-            let port = free_port();
-            let config = Config {
-                data_dir: folder.path().join("node"),
-                listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
-                advertise: None,
-                port,
-                key: None,
-                first: First::Alone,
-                password: None,
-            };
-            // Somebody else may have taken the port meanwhile.
-            let Ok(server) = Server::start(&config).await else { continue };
-            let (stop, stopped) = oneshot::channel();
-            let runs = tokio::spawn(server.run(async move {
-                let _ = stopped.await;
-            }));
-            let url = format!("http://127.0.0.1:{port}");
-            return Self { url, stop: Some(stop), runs: Some(runs), _folder: folder };
-        }
-        panic!("no free port was found");
-    }
-
-    async fn client(&self) -> Client {
-        Client::connect([&self.url]).await.unwrap()
-    }
-
-    async fn end(mut self) {
-        let _ = self.stop.take().unwrap().send(());
-        timeout(LONG, self.runs.take().unwrap()).await.unwrap().unwrap().unwrap();
-    }
-}
-
-/// A port whose neighbour for peers is free as well.
-fn free_port() -> u16 {
-    loop {
-        let http = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = http.local_addr().unwrap().port();
-        let peers = port.checked_add(PEER_PORT_ABOVE);
-        if peers.is_some_and(|peers| TcpListener::bind(("127.0.0.1", peers)).is_ok()) {
-            return port;
-        }
-    }
-}
 
 #[tokio::test]
 async fn a_lock_is_taken_and_given_back_and_tokens_rise() {

@@ -1,0 +1,183 @@
+//! Clients that take locks through the native API and keep books: what they were told must be true.
+
+use crate::support::{Http, eventually, tokens};
+use holdfast_client::{Client, Error, Guard, Health, Register};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::task::JoinSet;
+
+/// Every so many locks of its own a client keeps one until the end.
+const KEPT_EVERY: u64 = 25;
+
+/// Locks that all clients want, each with a register in which its holders count.
+const SHARED: u64 = 2;
+
+pub(crate) struct NativeLoad {
+    desk: Arc<Desk>,
+    clients: JoinSet<Vec<Guard>>,
+}
+
+#[derive(Default)]
+struct Desk {
+    closing: AtomicBool,
+    book: Mutex<Book>,
+}
+
+/// What the clients know.
+#[derive(Default)]
+struct Book {
+    /// Every token that was ever granted, and for which lock.
+    granted: BTreeMap<u64, String>,
+    /// From the moment a client hears of its grant to the moment it begins to let go.
+    holding: BTreeMap<String, u64>,
+    /// The last token of each lock.
+    last: BTreeMap<String, u64>,
+    /// How often each register was counted up.
+    counted: BTreeMap<String, u64>,
+    wrong: Vec<String>,
+}
+
+impl Book {
+    fn grant(&mut self, name: &str, token: u64) {
+        if let Some(earlier) = self.granted.insert(token, name.to_owned()) {
+            self.wrong.push(format!("token {token} was given for {earlier} and for {name}"));
+        }
+        if let Some(other) = self.holding.insert(name.to_owned(), token) {
+            self.wrong.push(format!("{name} was given to {token} while {other} held it"));
+        }
+        if let Some(last) = self.last.insert(name.to_owned(), token).filter(|last| *last >= token) {
+            self.wrong.push(format!("{name} was given to {token} after {last}"));
+        }
+    }
+}
+
+impl Desk {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl NativeLoad {
+    /// So many clients, each with a session of its own, that begin at different servers.
+    pub(crate) fn start(clients: u64, servers: &[String]) -> Self {
+        let desk = Arc::new(Desk::default());
+        let mut tasks = JoinSet::new();
+        for number in 0..clients {
+            let mut servers = servers.to_vec();
+            let first = number as usize % servers.len();
+            servers.rotate_left(first);
+            tasks.spawn(work(number, servers, desk.clone()));
+        }
+        Self { desk, clients: tasks }
+    }
+
+    /// Waits until so many more locks were taken.
+    pub(crate) fn goes_on(&self, more: usize) {
+        let before = self.desk.book().granted.len();
+        eventually("clients take locks", || {
+            let book = self.desk.book();
+            assert!(book.wrong.is_empty(), "{:#?}", book.wrong);
+            (book.granted.len() >= before + more).then_some(())
+        });
+    }
+
+    /// Ends the clients and compares their books with what a node says. Returns how many locks were
+    /// taken.
+    pub(crate) async fn finish(mut self, http: &Http, port: u16, servers: &[String]) -> usize {
+        self.desk.closing.store(true, Ordering::Relaxed);
+        let mut kept = Vec::new();
+        while let Some(ended) = self.clients.join_next().await {
+            kept.extend(ended.expect("a client ends"));
+        }
+        for guard in kept {
+            let name = String::from_utf8_lossy(guard.name()).into_owned();
+            assert_eq!(guard.health(), Health::Good, "{name} was kept and is not held any more");
+            assert_eq!(http.holders(port, &name), [guard.token()], "{name}");
+            self.desk.book().holding.remove(&name);
+            assert_eq!(guard.release().await, Ok(()), "{name}");
+        }
+        let client = Client::connect(servers).await.expect("a client");
+        let book = std::mem::take(&mut *self.desk.book());
+        assert!(book.wrong.is_empty(), "{:#?}", book.wrong);
+        assert!(book.holding.is_empty(), "never let go: {:?}", book.holding);
+        for (name, counted) in &book.counted {
+            // A second holder at the same time would have counted from the same number.
+            assert_eq!(count_in(&client.register(name)).await, Ok(*counted), "{name}");
+        }
+        let held = http.get_ok(port, "/v1/locks?prefix=native/&limit=1000");
+        let held = held["locks"].as_array().into_iter().flatten();
+        let held: Vec<u64> = held.flat_map(|lock| tokens(&lock["holders"])).collect();
+        assert!(held.is_empty(), "released, but held: {held:?}");
+        book.granted.len()
+    }
+}
+
+async fn work(number: u64, servers: Vec<String>, desk: Arc<Desk>) -> Vec<Guard> {
+    let client = match Client::connect(servers).await {
+        Ok(client) => client,
+        Err(error) => {
+            desk.book().wrong.push(format!("client {number} does not connect: {error}"));
+            return Vec::new();
+        }
+    };
+    let mut kept = Vec::new();
+    for count in 1.. {
+        if desk.closing.load(Ordering::Relaxed) {
+            break;
+        }
+        let (keeps, shared) = (count % KEPT_EVERY == 0, count % 3 == 0);
+        let name = match (keeps, shared) {
+            (true, _) => format!("native/kept/{number}/{count}"),
+            (false, true) => format!("native/shared/{}", (count / 3 + number) % SHARED),
+            (false, false) => format!("native/own/{number}"),
+        };
+        match turn(&client, &desk, &name, keeps, shared && !keeps).await {
+            Ok(guard) => kept.extend(guard),
+            Err(error) => desk.book().wrong.push(format!("{name}: {error}")),
+        }
+    }
+    kept
+}
+
+/// Takes a lock and lets go, unless it is to be kept.
+async fn turn(
+    client: &Client,
+    desk: &Desk,
+    name: &str,
+    keeps: bool,
+    counts: bool,
+) -> Result<Option<Guard>, Error> {
+    let guard = client.lock(name).acquire().await?;
+    desk.book().grant(name, guard.token());
+    if counts {
+        let register = client.register(name);
+        let fence = register.raise(&guard).await?;
+        let before = count_of(fence.value.as_deref());
+        register.put((before + 1).to_string(), &guard).await?;
+        *desk.book().counted.entry(name.to_owned()).or_default() += 1;
+    }
+    if let Health::Lost(how) = guard.health() {
+        desk.book().wrong.push(format!("{name} was lost: {how}"));
+    }
+    if keeps {
+        return Ok(Some(guard));
+    }
+    desk.book().holding.remove(name);
+    guard.release().await?;
+    Ok(None)
+}
+
+async fn count_in(register: &Register) -> Result<u64, Error> {
+    Ok(count_of(register.get().await?.value.as_deref()))
+}
+
+fn count_of(value: Option<&[u8]>) -> u64 {
+    let text = value.map(|value| String::from_utf8_lossy(value).into_owned());
+    text.map_or(0, |text| text.parse().expect("the register holds a count"))
+}
+
+/// What clients connect to.
+pub(crate) fn urls(ports: &[u16]) -> Vec<String> {
+    ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect()
+}

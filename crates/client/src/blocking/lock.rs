@@ -1,0 +1,92 @@
+//! How a lock is to be taken.
+
+use super::{Guard, Thread};
+use crate::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A lock that is to be taken: say how, then [`Lock::acquire`]. See [`crate::Lock`] for what each
+/// word means.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server_blocking(|servers| {
+/// # let client = holdfast_client::blocking::Client::connect(&servers)?;
+/// let guard = client.lock("page").shared().wait(Duration::from_secs(30)).acquire()?;
+/// assert!(guard.is_shared());
+/// # Ok(()) }) }
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "nothing is taken until acquire is called"]
+pub struct Lock {
+    lock: crate::Lock,
+    // Goes last: letting go needs it.
+    thread: Arc<Thread>,
+}
+
+impl Lock {
+    pub(super) fn new(thread: Arc<Thread>, lock: crate::Lock) -> Self {
+        Self { lock, thread }
+    }
+
+    fn so(self, how: impl FnOnce(crate::Lock) -> crate::Lock) -> Self {
+        Self { lock: how(self.lock), thread: self.thread }
+    }
+
+    /// A lease of its own: [`crate::Lock::ttl`].
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.so(|lock| lock.ttl(ttl))
+    }
+
+    /// How long to stand in line: [`crate::Lock::wait`].
+    pub fn wait(self, wait: Duration) -> Self {
+        self.so(|lock| lock.wait(wait))
+    }
+
+    /// Not at all: [`crate::Lock::no_wait`].
+    pub fn no_wait(self) -> Self {
+        self.so(crate::Lock::no_wait)
+    }
+
+    /// Together with other readers: [`crate::Lock::shared`].
+    pub fn shared(self) -> Self {
+        self.so(crate::Lock::shared)
+    }
+
+    /// One of so many permits: [`crate::Lock::permit_of`].
+    pub fn permit_of(self, permits: u32) -> Self {
+        self.so(|lock| lock.permit_of(permits))
+    }
+
+    /// The work keeps this other lock: [`crate::Lock::holding`].
+    pub fn holding(self, other: &Guard) -> Self {
+        self.so(|lock| lock.holding(other))
+    }
+
+    /// What the holder is called: [`crate::Lock::label`].
+    pub fn label(self, label: impl Into<String>) -> Self {
+        self.so(|lock| lock.label(label))
+    }
+
+    /// A few bytes left on the lock: [`crate::Lock::note`].
+    pub fn note(self, note: impl AsRef<[u8]>) -> Self {
+        self.so(|lock| lock.note(note))
+    }
+
+    /// A pause after a death: [`crate::Lock::lock_delay`].
+    pub fn lock_delay(self, delay: Duration) -> Self {
+        self.so(|lock| lock.lock_delay(delay))
+    }
+
+    /// This client may take it again: [`crate::Lock::reentrant`].
+    pub fn reentrant(self) -> Self {
+        self.so(crate::Lock::reentrant)
+    }
+
+    /// Takes it.
+    pub fn acquire(self) -> Result<Guard, Error> {
+        let Self { lock, thread } = self;
+        let guard = thread.wait_for(lock.acquire())?;
+        Ok(Guard { guard, thread })
+    }
+}

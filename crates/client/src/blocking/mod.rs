@@ -1,0 +1,167 @@
+//! The same for programs that are not asynchronous: each call waits for its answer.
+//!
+//! Leases are kept alive by a thread of the client's own, whatever the callers do.
+//!
+//! ```
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+//! # fn main() { with_server_blocking(|servers| {
+//! use holdfast_client::blocking::Client;
+//!
+//! let client = Client::connect(&servers)?;
+//! let guard = client.lock("seat-12A").wait(Duration::from_secs(30)).acquire()?;
+//! println!("token {}", guard.token());
+//! guard.release()?;
+//! # Ok(()) }) }
+//! ```
+//!
+//! None of this may be called from asynchronous code: there is [`crate::Client`] for it.
+
+mod guard;
+mod lock;
+mod others;
+
+pub use guard::Guard;
+pub use lock::Lock;
+pub use others::{Election, Leadership, Observer, Register, Watch};
+
+use crate::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{self, Runtime};
+use tokio::time::timeout;
+
+/// How long the end of the last handle waits until everything is let go.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A session with a Holdfast cluster, kept alive by a thread of its own. A clone is another handle
+/// of the same session.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server_blocking(|servers| {
+/// use holdfast_client::blocking::Client;
+///
+/// let client = Client::connect(&servers)?;
+/// let both = client.locks(["account/7", "account/9"]).acquire()?;
+/// assert_eq!(both.names().len(), 2);
+/// # Ok(()) }) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Client {
+    thread: Arc<Thread>,
+}
+
+/// The thread, and the client that it runs.
+pub(crate) struct Thread {
+    /// Both are there until the end.
+    parts: Option<(Runtime, crate::Client)>,
+}
+
+impl Thread {
+    fn client(&self) -> &crate::Client {
+        match &self.parts {
+            Some((_, client)) => client,
+            None => unreachable!("it is taken only when the last handle goes"),
+        }
+    }
+
+    /// Runs something asynchronous to its end.
+    fn wait_for<T>(&self, work: impl Future<Output = T>) -> T {
+        match &self.parts {
+            Some((runtime, _)) => runtime.block_on(work),
+            None => unreachable!("it is taken only when the last handle goes"),
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        let Some((runtime, client)) = self.parts.take() else { return };
+        // Within a runtime nothing can be waited for.
+        if runtime::Handle::try_current().is_err() {
+            let _ = runtime.block_on(async { timeout(GOODBYE, client.close()).await });
+        }
+        runtime.shutdown_background();
+    }
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread").finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client of these servers, as in `http://127.0.0.1:7400`.
+    pub fn connect<S: AsRef<str>>(servers: impl IntoIterator<Item = S>) -> Result<Self, Error> {
+        Self::with(crate::Client::builder(), servers)
+    }
+
+    /// The same, set up otherwise.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+    /// # fn main() { with_server_blocking(|servers| {
+    /// use holdfast_client::blocking;
+    ///
+    /// let setup = Client::builder().session_ttl(Duration::from_secs(5)).label("till 3");
+    /// let client = blocking::Client::with(setup, &servers)?;
+    /// # Ok(()) }) }
+    /// ```
+    pub fn with<S: AsRef<str>>(
+        builder: crate::Builder,
+        servers: impl IntoIterator<Item = S>,
+    ) -> Result<Self, Error> {
+        let runtime = runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("holdfast")
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Unreachable(format!("no thread can be started: {error}")))?;
+        let client = runtime.block_on(builder.connect(servers))?;
+        Ok(Self { thread: Arc::new(Thread { parts: Some((runtime, client)) }) })
+    }
+
+    /// A lock, to be taken.
+    pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(self.thread.clone(), self.thread.client().lock(name))
+    }
+
+    /// Several locks, to be taken in one step: so they cannot deadlock among themselves.
+    pub fn locks<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> Lock {
+        Lock::new(self.thread.clone(), self.thread.client().locks(names))
+    }
+
+    /// One of so many permits of a semaphore, to be taken.
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Lock {
+        Lock::new(self.thread.clone(), self.thread.client().semaphore(name, permits))
+    }
+
+    /// An election: who holds the lock of that name leads.
+    pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
+        Election { election: self.thread.client().election(name), thread: self.thread.clone() }
+    }
+
+    /// A key of the fenced register.
+    pub fn register(&self, key: impl AsRef<[u8]>) -> Register {
+        Register { register: self.thread.client().register(key), thread: self.thread.clone() }
+    }
+
+    /// What happens to one lock, from now on.
+    pub fn watch(&self, name: impl AsRef<[u8]>) -> Result<Watch, Error> {
+        let watch = self.thread.wait_for(self.thread.client().watch(name))?;
+        Ok(Watch { watch, thread: self.thread.clone() })
+    }
+
+    /// What happens to all locks whose names begin so, from now on.
+    pub fn watch_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Watch, Error> {
+        let watch = self.thread.wait_for(self.thread.client().watch_prefix(prefix))?;
+        Ok(Watch { watch, thread: self.thread.clone() })
+    }
+
+    /// Ends the session, and with it everything that lives by it.
+    pub fn close(self) {
+        self.thread.wait_for(self.thread.client().clone().close());
+    }
+}

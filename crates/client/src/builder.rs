@@ -1,0 +1,158 @@
+//! How a client is set up.
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::link::Setup;
+use bytes::Bytes;
+use std::fmt;
+use std::time::Duration;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Endpoint;
+
+/// How long a session may be silent before the server ends it.
+const SESSION_TTL: Duration = Duration::from_secs(10);
+
+/// How long what has no other bound may take: several elections.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Locks that one client may hold or wait for. A client that comes back tells the server all of
+/// them in one message, which must not be longer than the server takes.
+const TICKETS_MAX: usize = 10_000;
+
+/// A connection that says nothing for so long is asked whether it lives, and has as long to answer.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// How a client is set up.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// let client = Client::builder()
+///     .session_ttl(Duration::from_secs(5))
+///     .label("till 3")
+///     .patience(Duration::from_secs(20))
+///     .connect(&servers)
+///     .await?;
+/// # client.close().await;
+/// # Ok(()) }) }
+/// ```
+#[derive(Clone)]
+pub struct Builder {
+    ttl: Duration,
+    label: Option<String>,
+    password: Option<String>,
+    patience: Duration,
+    tickets_max: usize,
+}
+
+impl Builder {
+    pub(crate) fn new() -> Self {
+        Self {
+            ttl: SESSION_TTL,
+            label: None,
+            password: None,
+            patience: PATIENCE,
+            tickets_max: TICKETS_MAX,
+        }
+    }
+
+    /// How long the session may be silent before the server ends it, and serves the next holder
+    /// of what lived by it. 10 seconds unless said otherwise.
+    #[must_use]
+    pub fn session_ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// What its tickets are called, for people who look at the locks.
+    #[must_use]
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// The password of the cluster.
+    #[must_use]
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.password = Some(password.into());
+        self
+    }
+
+    /// How long to go on asking when no server answers, for what has no other bound; then it is
+    /// [`Error::Unreachable`]. 10 seconds unless said otherwise. An acquire that stands in line
+    /// goes on as long as its session lives.
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// How many locks it may hold or wait for at once; beyond that it is [`Error::TooMany`].
+    /// 10,000 at most, and unless said otherwise.
+    #[must_use]
+    pub fn tickets_max(mut self, tickets: usize) -> Self {
+        self.tickets_max = tickets.min(TICKETS_MAX);
+        self
+    }
+
+    /// A client of these servers, once one of them has opened a session.
+    pub async fn connect<S: AsRef<str>>(
+        self,
+        servers: impl IntoIterator<Item = S>,
+    ) -> Result<Client, Error> {
+        let servers = servers.into_iter().map(|server| endpoint(server.as_ref()));
+        let servers: Vec<Endpoint> = servers.collect::<Result<_, Error>>()?;
+        if servers.is_empty() {
+            let why = "no server was named: give at least one, as in http://127.0.0.1:7400";
+            return Err(Error::BadAddress(why.to_owned()));
+        }
+        let setup = Setup {
+            servers,
+            ttl: self.ttl,
+            label: self.label.map(Bytes::from),
+            password: self.password.as_deref().map(bearer).transpose()?,
+            patience: self.patience,
+        };
+        Client::open(setup, self.tickets_max).await
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without the password.
+        f.debug_struct("Builder")
+            .field("ttl", &self.ttl)
+            .field("label", &self.label)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
+/// `http://host:port`, or without the scheme.
+fn endpoint(server: &str) -> Result<Endpoint, Error> {
+    let bad = |why: &str| Error::BadAddress(format!("{server}: {why}"));
+    let url = match server.split_once("://") {
+        None => format!("http://{server}"),
+        Some(("http", _)) => server.to_owned(),
+        Some(_) => return Err(bad("only http:// is spoken, as in http://127.0.0.1:7400")),
+    };
+    let endpoint = Endpoint::from_shared(url).map_err(|error| bad(&error.to_string()))?;
+    if endpoint.uri().port_u16().is_none() {
+        return Err(bad("the port is missing, as in http://127.0.0.1:7400"));
+    }
+    Ok(endpoint
+        .tcp_nodelay(true)
+        .connect_timeout(Duration::from_secs(2))
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .keep_alive_while_idle(true))
+}
+
+fn bearer(password: &str) -> Result<MetadataValue<Ascii>, Error> {
+    let mut value: MetadataValue<Ascii> = format!("Bearer {password}").parse().map_err(|_| {
+        let message = "the password has characters that can't be sent";
+        Error::local("bad_request", message, "use letters, digits and signs of ASCII")
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}

@@ -1,0 +1,138 @@
+//! The clock: heartbeats and renewals are sent in time, and whoever lives by a lease hears when it
+//! is in danger or over.
+
+use super::desk::Desk;
+use super::stream::Stream;
+use crate::clock::Moment;
+use crate::error::{Error, How};
+use crate::fate::Health;
+use crate::lease::Standing;
+use holdfast_proto::v1::{self as proto, request, to_server};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Beats are numbered apart from requests.
+const BEATS_FROM: u64 = 1 << 63;
+
+/// How many looks at the clock a lease gets.
+const LOOKS_PER_LEASE: u32 = 16;
+const LOOK_EVERY_MIN: Duration = Duration::from_millis(5);
+const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
+
+impl Desk {
+    pub(super) fn next_look(&self) -> Instant {
+        self.next_look
+    }
+
+    /// Something has changed that may be due before the next look.
+    pub(super) fn look_soon(&mut self) {
+        self.next_look = self.next_look.min(Instant::now() + LOOK_EVERY_MIN);
+    }
+
+    /// Looks at the clock, and sends over the stream, if there is one, what is due.
+    pub(super) fn look(&mut self, stream: Option<&Stream>) {
+        let now = Moment::now();
+        self.end_session_if_over();
+        self.look_at_session(now, stream);
+        self.look_at_own_leases(now, stream.is_some());
+        self.give_up_what_takes_too_long(now);
+        let own = self.followed.values().filter(|followed| followed.own_lease.is_some());
+        let shortest = own.map(|followed| followed.fate.lease.ttl()).min();
+        let shortest = shortest.map_or(self.setup.ttl, |own| own.min(self.setup.ttl));
+        let every = (shortest / LOOKS_PER_LEASE).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX);
+        self.next_look = Instant::now() + every;
+    }
+
+    pub(super) fn end_session_if_over(&mut self) {
+        let over = |lease: &crate::lease::Lease| lease.standing(Moment::now()) == Standing::Over;
+        if self.session.as_ref().is_some_and(|session| over(&session.lease)) {
+            self.end_session(&Error::SessionLost);
+        }
+    }
+
+    fn look_at_session(&mut self, now: Moment, stream: Option<&Stream>) {
+        let Some(session) = &self.session else { return };
+        let health = match session.lease.standing(now) {
+            Standing::Good => Health::Good,
+            Standing::Jeopardy | Standing::Over => Health::Jeopardy,
+        };
+        for followed in self.followed.values().filter(|followed| followed.own_lease.is_none()) {
+            followed.fate.show(health);
+        }
+        let Some(stream) = stream else { return };
+        // A server that says nothing for a third of the lease is no use.
+        let oldest = self.beats.front();
+        if oldest.is_some_and(|(_, sent)| sent.until(now) > self.setup.ttl / 3) {
+            self.note_trouble("the server has stopped answering".to_owned());
+            self.leave = true;
+        } else if now >= self.next_beat {
+            self.next_beat = now.plus(self.setup.ttl / 4);
+            self.beat(now, stream);
+        }
+    }
+
+    fn beat(&mut self, now: Moment, stream: &Stream) {
+        // No number comes twice: an answer that is late must not confirm a later beat.
+        self.beats_sent += 1;
+        let number = BEATS_FROM + self.beats_sent;
+        self.beats.push_back((number, now));
+        let beat = to_server::What::Beat(proto::Beat {});
+        if !stream.send(proto::ToServer { number, what: Some(beat) }) {
+            self.leave = true;
+        }
+    }
+
+    pub(super) fn said_goodbye(&mut self) {
+        self.end_session(&Error::Closed);
+    }
+
+    fn look_at_own_leases(&mut self, now: Moment, connected: bool) {
+        let (mut over, mut due) = (Vec::new(), Vec::new());
+        for (token, followed) in &mut self.followed {
+            let Some(own) = &followed.own_lease else { continue };
+            let lease = &followed.fate.lease;
+            let standing = lease.standing(now);
+            // One that was not handed out yet may be past by its own reckoning.
+            match standing {
+                Standing::Over if followed.hand_out.is_none() => over.push(*token),
+                Standing::Good => followed.fate.show(Health::Good),
+                Standing::Jeopardy if followed.hand_out.is_none() => {
+                    followed.fate.show(Health::Jeopardy);
+                }
+                Standing::Jeopardy | Standing::Over => {}
+            }
+            if connected && !followed.renewing && now >= lease.due() {
+                followed.renewing = true;
+                due.push((own.clone(), lease.ttl()));
+            }
+        }
+        for token in over {
+            self.ended(token, How::Expired);
+        }
+        for (own, ttl) in due {
+            let ttl_ms = Some(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+            let renew = proto::RenewRequest { own: Some(own), ttl_ms };
+            self.put(request::What::Renew(renew), None, None, false);
+        }
+    }
+
+    fn give_up_what_takes_too_long(&mut self, now: Moment) {
+        let error = Error::Unreachable(self.trouble.clone());
+        self.queue.retain_mut(|asked| {
+            let goes_on = now < asked.give_up || self.session.is_some();
+            if !goes_on {
+                asked.tell(Err(error.clone()));
+            }
+            goes_on
+        });
+        for asked in self.pending.values_mut() {
+            if now >= asked.give_up && !asked.is_patient() {
+                // It stays pending: what it may have done must be undone.
+                asked.tell(Err(error.clone()));
+            }
+        }
+        for (told, _) in self.opening.extract_if(.., |(_, give_up)| now >= *give_up) {
+            let _ = told.send(Err(error.clone()));
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The task that keeps a session: one stream to one server, and another to the next server when
+//! that one goes. What was not answered is sent again under its old number.
+//!
+//! `desk.rs` keeps the books: what was asked, who waits, which tickets are held. `send.rs` says
+//! it to the server, `words.rs` hears what that one says, `leases.rs` looks at the clock, `stream.rs`
+//! opens streams. This file decides when to talk to whom.
+
+mod asked;
+mod desk;
+mod leases;
+mod send;
+mod stream;
+mod words;
+
+pub(crate) use asked::{Answer, Ask, Order, Permit};
+pub(crate) use desk::Setup;
+
+use crate::clock::Moment;
+use crate::error::{self, Error};
+use desk::Desk;
+use std::time::Duration;
+use stream::Stream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tonic::{Code, Status};
+
+/// How long one server may take to answer before the next one is asked, whatever the session's TTL.
+const CONNECT_PATIENCE_MIN: Duration = Duration::from_secs(1);
+const CONNECT_PATIENCE_MAX: Duration = Duration::from_secs(3);
+
+/// How long between two tries, at first and at most.
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+const RETRY_MAX: Duration = Duration::from_millis(500);
+
+/// Orders that are taken at once.
+const ORDERS_AT_ONCE: usize = 256;
+
+/// Keeps a session until nobody has a handle any more, or it is closed.
+pub(crate) async fn run(
+    setup: Setup,
+    sender: mpsc::WeakUnboundedSender<Order>,
+    orders: mpsc::UnboundedReceiver<Order>,
+) {
+    let desk = Desk::new(setup, sender);
+    let mut link = Link { desk, orders: Orders { orders, batch: Vec::new() }, next_server: 0 };
+    let mut retry = RETRY_FIRST;
+    while !link.desk.is_done() {
+        // Without anything to keep alive, wait until something is wanted.
+        if !link.desk.wants_stream() {
+            let batch = link.orders.next().await;
+            link.take(batch);
+            continue;
+        }
+        if let Some(stream) = link.connect().await {
+            link.talk(stream).await;
+            // A server that took a stream and did nothing with it is no reason to hurry.
+            if link.desk.was_useful() {
+                retry = RETRY_FIRST;
+            }
+        }
+        link.pause(retry).await;
+        retry = (retry * 2).min(RETRY_MAX);
+    }
+    link.desk.finish();
+}
+
+struct Link {
+    desk: Desk,
+    orders: Orders,
+    next_server: usize,
+}
+
+struct Orders {
+    orders: mpsc::UnboundedReceiver<Order>,
+    batch: Vec<Order>,
+}
+
+impl Orders {
+    /// Waits for what is ordered next; none if nobody is left who could order.
+    async fn next(&mut self) -> Option<Batch> {
+        let taken = self.orders.recv_many(&mut self.batch, ORDERS_AT_ONCE).await;
+        (taken > 0).then(|| Batch(std::mem::take(&mut self.batch)))
+    }
+}
+
+/// Orders that came together.
+struct Batch(Vec<Order>);
+
+impl Link {
+    /// Does what was ordered. When nobody is left who could order, the session is closed.
+    fn take(&mut self, batch: Option<Batch>) {
+        match batch {
+            Some(Batch(orders)) => orders.into_iter().for_each(|order| self.desk.take(order)),
+            None => self.desk.close(None),
+        }
+        self.desk.cancel_abandoned();
+    }
+
+    /// A stream to the next server; none if that one did not answer.
+    async fn connect(&mut self) -> Option<Stream> {
+        let servers = &self.desk.setup().servers;
+        let server = servers.get(self.next_server % servers.len().max(1))?.clone();
+        self.next_server = self.next_server.wrapping_add(1);
+        let (first, sent) = (self.desk.first_message(), Moment::now());
+        let attaches = self.desk.has_session();
+        let patience =
+            (self.desk.setup().ttl / 3).clamp(CONNECT_PATIENCE_MIN, CONNECT_PATIENCE_MAX);
+        let opening = stream::open(server.clone(), first, self.desk.setup().password.clone());
+        let opening = timeout(patience, opening);
+        tokio::pin!(opening);
+        let opened = loop {
+            let (open, look_at) = (!self.desk.is_closing(), self.desk.next_look());
+            tokio::select! {
+                opened = &mut opening => break opened,
+                batch = self.orders.next(), if open => self.take(batch),
+                () = sleep_until(look_at) => self.desk.look(None),
+            }
+            if self.desk.has_session() != attaches || !self.desk.wants_stream() {
+                return None;
+            }
+        };
+        // What was attached may be over by now, by this client's clock.
+        self.desk.end_session_if_over();
+        if self.desk.has_session() != attaches {
+            return None;
+        }
+        match opened {
+            Ok(Ok((opened, stream))) => {
+                self.desk.attached(opened, sent);
+                Some(stream)
+            }
+            Ok(Err(status)) => {
+                self.not_connected(&status);
+                None
+            }
+            Err(_) => {
+                self.desk.note_trouble(format!("{} does not answer", server.uri()));
+                None
+            }
+        }
+    }
+
+    fn not_connected(&mut self, status: &Status) {
+        let gone = matches!(status.code(), Code::FailedPrecondition | Code::PermissionDenied);
+        if self.desk.has_session() {
+            if gone {
+                // Everything that lived by it is over.
+                self.desk.end_session(&Error::SessionLost);
+            }
+        } else if !error::may_work_elsewhere(status) {
+            self.desk.refuse_all(&error::refused(status));
+        }
+        self.desk.note_trouble(status.message().to_owned());
+    }
+
+    /// Until the stream or the session ends, or another server should be asked.
+    async fn talk(&mut self, mut stream: Stream) {
+        self.desk.send_again(&stream);
+        loop {
+            self.desk.send_queued(&stream);
+            if self.desk.should_leave() {
+                return;
+            }
+            if self.desk.may_say_goodbye() {
+                return self.say_goodbye(stream).await;
+            }
+            let (open, look_at) = (!self.desk.is_closing(), self.desk.next_look());
+            tokio::select! {
+                word = stream.incoming.message() => match word {
+                    Ok(Some(word)) => self.desk.hear(word),
+                    Ok(None) => return self.desk.note_trouble("the server hung up".to_owned()),
+                    Err(status) => return self.desk.note_trouble(status.message().to_owned()),
+                },
+                batch = self.orders.next(), if open => self.take(batch),
+                () = sleep_until(look_at) => self.desk.look(Some(&stream)),
+            }
+        }
+    }
+
+    /// Closes the session, and reads on until the server says that it is closed: a stream that is
+    /// dropped at once might take the last words with it.
+    async fn say_goodbye(&mut self, mut stream: Stream) {
+        self.desk.send_close(&stream);
+        let until = Instant::now() + CONNECT_PATIENCE_MAX;
+        while self.desk.has_session() && Instant::now() < until {
+            match tokio::time::timeout_at(until, stream.incoming.message()).await {
+                Ok(Ok(Some(word))) => self.desk.hear(word),
+                _ => break,
+            }
+        }
+        self.desk.said_goodbye();
+    }
+
+    /// Waits before the next try; orders and leases don't.
+    async fn pause(&mut self, pause: Duration) {
+        let pause = sleep(pause);
+        tokio::pin!(pause);
+        loop {
+            let (open, look_at) = (!self.desk.is_closing(), self.desk.next_look());
+            tokio::select! {
+                () = &mut pause => return,
+                batch = self.orders.next(), if open => self.take(batch),
+                () = sleep_until(look_at) => self.desk.look(None),
+            }
+            if self.desk.is_done() {
+                return;
+            }
+        }
+    }
+}
