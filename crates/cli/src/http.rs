@@ -70,6 +70,13 @@ impl Http {
         })
     }
 
+    /// An answer that is no JSON.
+    pub(crate) fn text(&self, path: &str) -> Result<String, Problem> {
+        let mut text = String::new();
+        self.stream(path, &[])?.take(ANSWER_BYTES_MAX).read_to_string(&mut text)?;
+        Ok(text)
+    }
+
     /// Asks for a change that has the same effect if it is asked for twice.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Problem> {
         self.post_waiting(path, body, Duration::ZERO)

@@ -1,5 +1,6 @@
 //! The `holdfast` binary.
 
+mod bench;
 mod cluster;
 mod commands;
 mod dev;
@@ -12,6 +13,7 @@ mod serve;
 mod server_flags;
 mod settings;
 mod table;
+mod top;
 mod wall;
 
 use clap::error::ErrorKind;
@@ -94,6 +96,10 @@ enum Command {
     Status(commands::status::Status),
     /// Change who is in the cluster
     Members(commands::members::Members),
+    /// Watch the cluster, live
+    Top(top::Top),
+    /// Measure a running cluster
+    Bench(bench::Bench),
     /// Copy everything to a file, while the cluster serves
     Backup(commands::backup::Backup),
     /// Print a script that lets a shell complete these commands
@@ -130,6 +136,8 @@ impl Command {
             Self::Register(register) => return register.run(),
             Self::Status(status) => return status.run(),
             Self::Members(members) => return members.run(),
+            Self::Top(top) => return top.run(),
+            Self::Bench(bench) => return bench.run(),
             Self::Backup(backup) => return backup.run(),
             Self::Completions(completions) => return completions.run(Cli::command()),
             Self::GuardChild(guard) => return guard.run(),

@@ -104,6 +104,20 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// Without the columns in which nothing stands.
+    pub(crate) fn without_empty(mut self) -> Self {
+        for at in (0..self.head.len()).rev() {
+            let empty = |row: &Vec<Cell>| row.get(at).is_none_or(|cell| cell.text.is_empty());
+            if self.rows.iter().all(empty) {
+                self.head.remove(at);
+                self.rows.iter_mut().filter(|row| at < row.len()).for_each(|row| {
+                    row.remove(at);
+                });
+            }
+        }
+        self
+    }
+
     /// Prints it as wide as the terminal is; beyond a pipe, as wide as it is.
     pub(crate) fn print(&self) -> io::Result<()> {
         let out = io::stdout();
@@ -229,6 +243,13 @@ mod tests {
         let shown = table().text(Some(20), false);
         assert_eq!(shown, "NAME           TOKEN\nseat-12A           7\nlocks/äöü/a-…  12345\n");
         assert!(shown.lines().all(|line| line.width() <= 20));
+    }
+
+    #[test]
+    fn a_column_without_anything_is_left_out() {
+        let mut table = Table::new(&["A", "NOTE", "B"]);
+        table.row(["1".into(), "".into(), "2".into()]);
+        assert_eq!(table.without_empty().text(None, false), "A  B\n1  2\n");
     }
 
     #[test]

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 /// Locks on one page of the server.
 const PAGE: usize = 1_000;
 
-/// Of several holders the first is shown.
+/// Of several holders the first is shown. A sign ! after ENDED: a holder died, and nobody has said
+/// that things are put right.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -123,13 +124,11 @@ fn row(lock: &Value) -> Vec<Cell> {
     ]
 }
 
-/// How the last holder ended; in red if nobody has put things right.
+/// How the last holder ended; with a sign if a holder died and nobody has put things right.
 fn ended(lock: &Value) -> Cell {
-    let marked = lock.get("needs_recovery").is_some_and(|death| !death.is_null());
-    let how = lock.get("ended").map_or("", |ending| text(ending, "how"));
-    match (how, marked) {
-        ("", false) => "".into(),
-        (how, true) => Cell::new(format!("{how} needs recovery").trim_start(), Colour::Bad),
-        (how, false) => how.into(),
+    let how = |field| lock.get(field).map_or("", |ending| text(ending, "how"));
+    match (how("ended"), how("needs_recovery")) {
+        (how, "") => how.into(),
+        ("", how) | (how, _) => Cell::new(format!("{how}!"), Colour::Bad),
     }
 }

@@ -44,7 +44,7 @@ impl Show {
             table.row(row(place, ticket));
         }
         if !table.is_empty() {
-            table.print()?;
+            table.without_empty().print()?;
         }
         let shown = list(&lock, "holders").len() + list(&lock, "waiters").len();
         let hidden = (holding + waiting).saturating_sub(shown as u64);

@@ -32,7 +32,7 @@ impl Why {
             say(&format!("nobody waits for {}\n", tint(&self.name, Colour::Bold)))?;
             return Ok(Exit::Success);
         }
-        let mut table = Table::new(&[">TICKET", "WHO", "DOES", ">TICKET", "WHO"]);
+        let mut table = Table::new(&[">TICKET", "WHO", "WAITS FOR", ">BEHIND", "WHO"]);
         for link in links {
             table.row(row(link));
         }
@@ -58,28 +58,22 @@ impl Why {
 
 fn row(link: &Value) -> Vec<Cell> {
     let token = |field| number(link, field).unwrap_or(0).into();
+    let yes = |field| link.get(field).and_then(Value::as_bool).unwrap_or(false);
     if text(link, "link") == "behind" {
-        let permit = link.get("permit").and_then(Value::as_bool).unwrap_or(false);
         let name = text(link, "name");
-        let does = if permit {
-            format!("waits for a permit of {name}, behind")
-        } else {
-            format!("waits for {name}, behind")
-        };
         vec![
             token("waiter"),
             text(link, "label").into(),
-            does.into(),
+            if yes("permit") { format!("a permit of {name}").into() } else { name.into() },
             token("front"),
             text(link, "front_label").into(),
         ]
     } else {
-        let declared = link.get("declared").and_then(Value::as_bool).unwrap_or(false);
-        let does = if declared { "is kept (declared) by" } else { "has the session of" };
+        let how = if yes("declared") { "(kept by)" } else { "(held by the session of)" };
         vec![
             token("token"),
             text(link, "label").into(),
-            Cell::new(does, Colour::Warn),
+            Cell::new(how, Colour::Warn),
             token("waiter"),
             "".into(),
         ]

@@ -1,0 +1,183 @@
+//! A guide for people, typed as written: every command of it, in order, on machines of their own.
+//!
+//! The machines are folders, and addresses of one network namespace, so the documented ports are
+//! free. Everything that a command leaves running is in one process namespace, and ends with it.
+
+use super::{HOLDFAST, eventually};
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// Where a command is typed that may be typed anywhere.
+const ANYWHERE: &str = "admin";
+
+/// What is exported stays so for what is typed on the same machine later.
+const SAME_SESSION: &str = "export -p | grep ' HOLDFAST_' > .session || true";
+
+#[derive(Debug, PartialEq, Eq)]
+struct Step {
+    machine: String,
+    /// What is typed.
+    typed: String,
+    /// What the guide says comes out, line by line.
+    said: Vec<String>,
+}
+
+/// Blocks begin with ```sh and the machine; a block ```text says what the one before prints.
+/// `<!-- run MACHINE: ... -->` is what happens to a machine without anybody typing.
+fn steps(guide: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut lines = guide.lines();
+    while let Some(line) = lines.next() {
+        let mut block = || {
+            let lines = lines.by_ref().take_while(|line| *line != "```");
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        if let Some(machine) = line.strip_prefix("```sh") {
+            let machine = match machine.trim() {
+                "" => ANYWHERE,
+                machine => machine,
+            };
+            let (machine, typed) = (machine.to_owned(), block().join("\n"));
+            steps.push(Step { machine, typed, said: Vec::new() });
+        } else if line == "```text" {
+            let last = steps.last_mut().expect("a command comes before what it prints");
+            last.said = block();
+        } else if let Some(hidden) = line.strip_prefix("<!-- run ") {
+            let hidden = hidden.strip_suffix(" -->").expect("a hidden step ends with its line");
+            let (machine, typed) = hidden.split_once(": ").expect("a machine and a command");
+            let (machine, typed) = (machine.to_owned(), typed.to_owned());
+            steps.push(Step { machine, typed, said: Vec::new() });
+        } else {
+            assert!(!line.starts_with("```"), "a block that nobody runs: {line}");
+        }
+    }
+    steps
+}
+
+/// One script for all steps; it stops at the first that fails.
+fn script(steps: &[Step]) -> String {
+    // If whoever waits for it is gone, it must still end.
+    let mut script = "set -eu\n(sleep 900; kill -9 -1) &\nip link set lo up\n".to_owned();
+    for machine in 1..=5 {
+        script += &format!("ip addr add 10.0.0.{machine}/32 dev lo\nmkdir 10.0.0.{machine}\n");
+    }
+    script += &format!("mkdir {ANYWHERE}\n");
+    for (number, Step { machine, .. }) in steps.iter().enumerate() {
+        let _ = writeln!(
+            script,
+            "(cd {machine}; touch .session; . ./.session; bash -eu -o pipefail ../{number}.sh) \
+             > {number}.out 2>&1\necho {number} > done",
+        );
+    }
+    script
+}
+
+/// Whether something like that came out: `…` stands for anything within a line.
+fn appears(line: &str, output: &str) -> bool {
+    output.lines().any(|told| {
+        let mut rest = Some(told);
+        for part in line.split('…') {
+            rest = rest.and_then(|rest| rest.split_once(part)).map(|(_, rest)| rest);
+        }
+        rest.is_some()
+    })
+}
+
+/// Fails if a command of the guide does not work, or does something else than it says.
+pub(crate) fn follow(guide: &str) {
+    let steps = steps(guide);
+    assert!(steps.len() > 20, "the guide's commands were not found");
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let file = |name: String| folder.path().join(name);
+    for (number, step) in steps.iter().enumerate() {
+        let typed = format!("{}\n{SAME_SESSION}\n", step.typed);
+        fs::write(file(format!("{number}.sh")), typed).expect("a script can be written");
+    }
+    fs::write(file("all.sh".into()), script(&steps)).expect("a script can be written");
+
+    let status = run_apart(folder.path());
+    let output = |number: usize| fs::read_to_string(file(format!("{number}.out")));
+    let done = fs::read_to_string(file("done".into())).unwrap_or_default();
+    let done: Option<usize> = done.trim().parse().ok();
+    let next = done.map_or(0, |done| done + 1);
+    if let Some(step) = steps.get(next) {
+        let said = output(next).unwrap_or_default();
+        panic!("{status}: on {} this failed:\n{}\n--- it said:\n{said}", step.machine, step.typed);
+    }
+    for (number, step) in steps.iter().enumerate() {
+        let output = output(number).expect("every step was run");
+        for line in &step.said {
+            assert!(appears(line, &output), "`{line}` is not said by:\n{}\n{output}", step.typed);
+        }
+    }
+}
+
+/// Everything in it ends with it.
+struct Apart(Child);
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        // One that has ended already needs no end.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs `all.sh` in namespaces of its own, as long as it gets on: it writes to `done` what it has
+/// done. What became of it.
+pub(crate) fn run_apart(folder: &Path) -> String {
+    let may = |flags: &str| {
+        let tried = Command::new("unshare").args([flags, "true"]).stderr(Stdio::null()).status();
+        tried.is_ok_and(|status| status.success())
+    };
+    let flags = ["-npf", "-Urnpf"].into_iter().find(|flags| may(flags)).expect(
+        "this test needs namespaces: run it as root, or allow user namespaces (`unshare -Urnpf \
+         true` from util-linux must work)",
+    );
+    let bin = Path::new(HOLDFAST).parent().expect("a folder");
+    let path = std::env::var("PATH").unwrap_or_default();
+    for tool in ["ip", "curl"] {
+        let found = Command::new(tool).arg("-V").stdout(Stdio::null()).status();
+        assert!(found.is_ok_and(|status| status.success()), "this test needs `{tool}`");
+    }
+    let shell = Command::new("unshare")
+        .args([flags, "--kill-child", "bash", "all.sh"])
+        .current_dir(folder)
+        .env("PATH", format!("{}:{path}", bin.display()))
+        .env("LC_ALL", "C")
+        .env_remove("HOLDFAST_SERVER")
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("unshare runs");
+    let mut shell = Apart(shell);
+    // As long as one step after the other is done, it may go on.
+    let mut done = String::new();
+    loop {
+        let (ended, now) = eventually("one step after the other is done", || {
+            let ended = shell.0.try_wait().expect("a child can be waited for");
+            let now = fs::read_to_string(folder.join("done")).unwrap_or_default();
+            (ended.is_some() || now != done).then_some((ended, now))
+        });
+        if let Some(status) = ended {
+            return status.to_string();
+        }
+        done = now;
+    }
+}
+
+#[test]
+fn a_guide_is_read_as_meant() {
+    let guide =
+        "Text.\n<!-- run a: true -->\n```sh a\none\ntwo\n```\n\n```text\nx …\n```\n```sh\nb\n```\n";
+    let step = |machine: &str, typed: &str, said: &[&str]| Step {
+        machine: machine.to_owned(),
+        typed: typed.to_owned(),
+        said: said.iter().map(|line| (*line).to_owned()).collect(),
+    };
+    let expected =
+        [step("a", "true", &[]), step("a", "one\ntwo", &["x …"]), step(ANYWHERE, "b", &[])];
+    assert_eq!(steps(guide), expected);
+    assert!(appears("a…c", "0\nxabcx\n") && !appears("a…c", "a\nc\n"));
+}
