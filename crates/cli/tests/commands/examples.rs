@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 /// Commands that need no example: there is only one way to type them.
-const WITHOUT: [&str; 3] = ["help", "new-key", "play"];
+const WITHOUT: [&str; 2] = ["new-key", "play"];
 
 /// Those that run before the server that the others need, because they want its port.
 const BEFORE_THE_SERVER: [&str; 3] = ["dev", "serve", "rejoin"];
@@ -23,7 +23,8 @@ fn commands() -> Vec<String> {
     let list = help.split("Commands:\n").nth(1).expect("a list of commands");
     let lines = list.lines().take_while(|line| !line.is_empty());
     let named = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-    named.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+    let named = named.filter_map(|line| line.split_whitespace().next());
+    named.filter(|name| *name != "help").map(str::to_owned).collect()
 }
 
 /// The lines that are to be typed: text beside or above them is for people.
@@ -49,7 +50,7 @@ fn before(command: &str) -> &'static str {
         "serve" => {
             "head -c 24 /dev/urandom | base64 > password; echo \"data_dir = 'd'\" > holdfast.toml"
         }
-        "revoke" | "break" => "holdfast acquire nightly-report --ttl 60s > held",
+        "revoke" | "break" => "holdfast acquire nightly-report --ttl 5s > held",
         "restore" => {
             "holdfast backup holdfast.backup
              timeout 3 holdfast serve --port 9000 --data-dir data
@@ -111,7 +112,7 @@ fn every_example_works_as_written() {
     };
     first.into_iter().for_each(|one| add(one, &mut run));
     run += "holdfast dev --data-dir server > server.log 2>&1 &\n\
-            until curl -fs http://127.0.0.1:7400/readyz; do sleep 0.1; done\n";
+            until curl -fso ready http://127.0.0.1:7400/readyz; do sleep 0.1; done\n";
     then.into_iter().for_each(|one| add(one, &mut run));
     fs::write(file("all.sh"), run).expect("a script");
     let status = run_apart(folder.path());
