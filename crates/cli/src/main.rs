@@ -15,6 +15,7 @@ mod settings;
 mod table;
 mod top;
 mod wall;
+mod wanted;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};

@@ -101,7 +101,7 @@ fn parse_server(text: &str) -> Result<String, String> {
     let wrong = || "write it as in http://127.0.0.1:7400".to_owned();
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let uri: ureq::http::Uri = url.parse().map_err(|_| wrong())?;
-    let whole = uri.host().is_some() && matches!(uri.path(), "" | "/");
+    let whole = uri.host().is_some_and(|host| !host.is_empty()) && matches!(uri.path(), "" | "/");
     if uri.scheme_str() == Some("https") {
         return Err("this program speaks no TLS: reach the server over a private network".into());
     }

@@ -3,15 +3,24 @@
 use super::{Common, answer, ending, number, say_json};
 use crate::duration;
 use crate::exit::{Exit, Problem};
-use crate::http::text;
-use crate::server_flags::own_label;
+use crate::http::{hint, text};
+use crate::server_flags::problem;
 use crate::table::{clean, say};
+use crate::wanted::Wanted;
 use clap::Args;
-use serde_json::json;
+use holdfast_client::{Error, Guard};
+use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::time::timeout;
 
-/// The longest time in line: the server takes no longer one.
+/// The longest time in line that belongs to nobody: the server takes no longer one.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How soon a place in line is free after this program was killed.
+const SESSION_TTL: Duration = Duration::from_secs(5);
+
+/// How long the session may take to close.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Prints the token and the secret, as lines for a shell. The lock is held until it is released or
 /// its time is over, whatever becomes of this program: `holdfast lock` is safer where it fits.
@@ -30,28 +39,13 @@ pub(crate) struct Acquire {
     /// How long it is held unless it is renewed or released
     #[arg(long, value_parser = duration::parse)]
     ttl: Duration,
-    /// How long to stand in line; a day unless said otherwise
-    #[arg(long, value_parser = duration::parse, conflicts_with = "try_once")]
-    wait: Option<Duration>,
-    /// Don't wait: exit with 75 if it is not free
-    #[arg(long = "try")]
-    try_once: bool,
-    /// Together with others that ask for it shared
-    #[arg(long, conflicts_with = "permits")]
-    shared: bool,
-    /// One of so many permits
-    #[arg(long, value_name = "N")]
-    permits: Option<u32>,
-    /// A word left on the lock: the next holder hears it if this one dies
-    #[arg(long, value_name = "TEXT")]
-    note: Option<String>,
-    /// What the holder is called; HOST:PID unless said otherwise
-    #[arg(long, value_name = "TEXT")]
-    label: Option<String>,
+    #[command(flatten)]
+    wanted: Wanted,
     /// If this holder dies, nobody is served for so long
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     lock_delay: Option<Duration>,
-    /// A random word of 16 to 128 letters: asked again with it, there is one ticket
+    /// A random word of 16 to 128 letters: asked again with it, there is one ticket, in line also
+    /// when this program was killed, for a day at most
     #[arg(long, value_name = "ID")]
     request_id: Option<String>,
     #[command(flatten)]
@@ -60,26 +54,10 @@ pub(crate) struct Acquire {
 
 impl Acquire {
     pub(crate) fn run(self) -> Result<Exit, Problem> {
-        let wait = if self.try_once { Duration::ZERO } else { self.wait.unwrap_or(WAIT_MAX) };
-        let mode = match (self.shared, self.permits) {
-            (true, _) => "shared",
-            (false, Some(_)) => "permit",
-            (false, None) => "exclusive",
+        let grant = match &self.request_id {
+            Some(id) => self.alone(id)?,
+            None => crate::serve::runtime()?.block_on(self.in_session())?,
         };
-        let body = json!({
-            "names": self.name,
-            "ttl_ms": duration::millis(self.ttl),
-            "wait_ms": duration::millis(wait.min(WAIT_MAX)),
-            "mode": mode,
-            "permits": self.permits,
-            "note": self.note,
-            "label": self.label.unwrap_or_else(own_label),
-            "lock_delay_ms": self.lock_delay.map_or(0, duration::millis),
-            // With an id of its own, asking another server is asking again.
-            "request_id": self.request_id.map_or_else(request_id, Ok)?,
-        });
-        let http = self.common.server.http()?;
-        let grant = http.post_waiting("/v1/grab_lock", &body, wait)?;
         if let Some(death) = grant.get("needs_recovery").filter(|death| !death.is_null()) {
             let ended = clean(&ending(death));
             eprintln!("holdfast: needs recovery: a holder before ended: {ended}");
@@ -92,12 +70,73 @@ impl Acquire {
         say(&format!("export HOLDFAST_TOKEN={token} HOLDFAST_SECRET={secret}\n"))?;
         Ok(Exit::Success)
     }
-}
 
-fn request_id() -> Result<String, Problem> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| format!("no random bytes: {error}"))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    fn mode(&self) -> &'static str {
+        match (self.wanted.shared, self.wanted.permits) {
+            (true, _) => "shared",
+            (false, Some(_)) => "permit",
+            (false, None) => "exclusive",
+        }
+    }
+
+    /// The wait belongs to a session: if this program is killed, it ends soon after.
+    async fn in_session(&self) -> Result<Value, Problem> {
+        let client = self.common.server.client(SESSION_TTL, &self.wanted.label()).await?;
+        let delay = self.lock_delay.unwrap_or_default();
+        let more = |lock: holdfast_client::Lock| lock.ttl(self.ttl).lock_delay(delay);
+        let served = self.wanted.acquire(&client, &self.name, more).await;
+        let grant = served.map(|guard| {
+            let grant = self.grant(&guard);
+            // Dropped, it would let go: it is kept until somebody releases it, or its time is over.
+            std::mem::forget(guard);
+            grant
+        });
+        let _ = timeout(CLOSE_PATIENCE, client.close()).await;
+        grant.map_err(|error| {
+            let in_line = matches!(error, Error::NotAcquired(_));
+            let problem = problem(error);
+            if in_line { problem.hint(hint("not_acquired", "")) } else { problem }
+        })
+    }
+
+    /// As the HTTP API writes it.
+    fn grant(&self, guard: &Guard) -> Value {
+        let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let ending = |ending: &holdfast_client::Ending| {
+            json!({
+                "how": ending.how.to_string(),
+                "token": ending.token,
+                "label": ending.label.as_deref().map(shown),
+                "note": ending.note.as_deref().map(shown),
+            })
+        };
+        json!({
+            "fencing_token": guard.token(),
+            "secret": guard.secret().iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
+            "names": guard.names().iter().map(|name| shown(name)).collect::<Vec<_>>(),
+            "mode": self.mode(),
+            "ttl_ms": duration::millis(self.ttl),
+            "ended": guard.ending().map(ending),
+            "needs_recovery": guard.deaths().first().map(ending),
+        })
+    }
+
+    /// The wait belongs to nobody but its id, so that whoever asks again finds it.
+    fn alone(&self, id: &str) -> Result<Value, Problem> {
+        let wait = self.wanted.wait().map_or(WAIT_MAX, |wait| wait.min(WAIT_MAX));
+        let body = json!({
+            "names": self.name,
+            "ttl_ms": duration::millis(self.ttl),
+            "wait_ms": duration::millis(wait),
+            "mode": self.mode(),
+            "permits": self.wanted.permits,
+            "note": self.wanted.note,
+            "label": self.wanted.label(),
+            "lock_delay_ms": self.lock_delay.map_or(0, duration::millis),
+            "request_id": id,
+        });
+        self.common.server.http()?.post_waiting("/v1/grab_lock", &body, wait)
+    }
 }
 
 /// One that the cluster has not seen by now never takes effect.

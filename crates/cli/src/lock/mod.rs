@@ -17,10 +17,9 @@ pub(crate) use guard::GuardChild;
 use crate::duration;
 use crate::exit::{Exit, Problem};
 use crate::server_flags::ServerFlags;
+use crate::wanted::Wanted;
 use clap::Args;
-use holdfast_client::Client;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 use wrapper::Ran;
 
@@ -60,24 +59,8 @@ pub(crate) struct Lock {
     /// How soon the lock is free after this machine died; it is renewed all the time
     #[arg(long, default_value = "15s", value_parser = parse_ttl)]
     ttl: Duration,
-    /// How long to stand in line; for ever unless said otherwise
-    #[arg(long, value_parser = duration::parse, conflicts_with = "try_once")]
-    wait: Option<Duration>,
-    /// Don't wait: exit with 75 if it is not free
-    #[arg(long = "try")]
-    try_once: bool,
-    /// Together with others that ask for it shared
-    #[arg(long, conflicts_with = "permits")]
-    shared: bool,
-    /// One of so many permits
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    permits: Option<u32>,
-    /// A word left on the lock: the next holder hears it if this one dies
-    #[arg(long, value_name = "TEXT")]
-    note: Option<String>,
-    /// What the holder is called; HOST:PID unless said otherwise
-    #[arg(long, value_name = "TEXT")]
-    label: Option<String>,
+    #[command(flatten)]
+    wanted: Wanted,
     /// After a loss, stand in line again and run the command anew
     #[arg(long)]
     elect: bool,
@@ -94,10 +77,7 @@ fn parse_ttl(text: &str) -> Result<Duration, String> {
 }
 
 impl Lock {
-    pub(crate) fn run(mut self) -> Result<Exit, Problem> {
-        if self.try_once {
-            self.wait = Some(Duration::ZERO);
-        }
+    pub(crate) fn run(self) -> Result<Exit, Problem> {
         loop {
             // One for each run: what was lost is renewed no more.
             let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -112,33 +92,6 @@ impl Lock {
                 Ran::Lost => return Ok(Exit::Lost),
             }
         }
-    }
-
-    /// The lock, as it is to be taken.
-    fn wanted(
-        &self,
-        client: &Client,
-        outside: &[u64],
-        left: Option<Duration>,
-    ) -> holdfast_client::Lock {
-        let names = self.names.iter().map(|name| name.as_bytes());
-        let mut lock = client.locks(names).ttl(self.ttl);
-        lock = match left {
-            None => lock,
-            Some(left) if left.is_zero() => lock.no_wait(),
-            Some(left) => lock.wait(left),
-        };
-        if self.shared {
-            lock = lock.shared();
-        }
-        if let Some(permits) = self.permits {
-            lock = lock.permit_of(permits);
-        }
-        if let Some(note) = &self.note {
-            lock = lock.note(note);
-        }
-        let label = self.label.clone().unwrap_or_else(crate::server_flags::own_label);
-        outside.iter().fold(lock.label(label), |lock, token| lock.holding_token(*token))
     }
 
     /// The names, for a message.

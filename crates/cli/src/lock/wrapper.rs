@@ -11,11 +11,9 @@ use crate::server_flags::{own_label, problem};
 use holdfast_client::{Client, Error, Guard};
 use rustix::process::{Signal, getpgrp, kill_current_process_group};
 use rustix::termios::tcgetpgrp;
-use std::time::{Duration, Instant};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
-
-/// How long an answer may take beyond the time in line: longer than an election.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(15);
 
 /// How long the end may take when all is done: what is not released then ends by itself.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
@@ -77,19 +75,13 @@ pub(super) async fn run(lock: &Lock) -> Result<Ran, Problem> {
     }
 }
 
-/// Stands in line until it is served or refused, or nobody is there to ask.
 async fn acquire(lock: &Lock, client: &Client, outside: &[u64]) -> Result<Guard, Error> {
-    let began = Instant::now();
-    loop {
-        let left = lock.wait.map(|wait| wait.saturating_sub(began.elapsed()));
-        let patience = left.map_or(Duration::MAX, |left| left.saturating_add(ANSWER_PATIENCE));
-        match timeout(patience, lock.wanted(client, outside, left).acquire()).await {
-            // Out of line without being told so: stand again.
-            Ok(Err(Error::SessionLost)) => {}
-            Ok(served) => return served,
-            Err(_) => return Err(Error::Unreachable("the cluster does not answer".to_owned())),
-        }
-    }
+    let names: Vec<&[u8]> = lock.names.iter().map(|name| name.as_bytes()).collect();
+    let declared = |wanted: holdfast_client::Lock| {
+        let wanted = wanted.ttl(lock.ttl);
+        outside.iter().fold(wanted, |wanted, token| wanted.holding_token(*token))
+    };
+    lock.wanted.acquire(client, &names, declared).await
 }
 
 fn not_acquired(lock: &Lock, error: Error) -> Problem {

@@ -84,3 +84,14 @@ fn the_register_refuses_an_old_token() {
     let raised = shell.json(["register", "raise", "ledger", "--token", "2", "--json"]);
     assert_eq!((&raised["value"], &raised["highest"]), (&json!("2"), &json!(2)));
 }
+
+/// Would fail if a program that was killed kept its place in line.
+#[test]
+fn a_killed_acquire_leaves_the_line() {
+    let shell = Shell::with_nodes(1);
+    shell.json(["acquire", "a", "--ttl", "1h", "--json"]);
+    let waiter = shell.start(["acquire", "a", "--ttl", "1h"]);
+    shell.waiting("a", 1);
+    drop(waiter);
+    shell.waiting("a", 0);
+}
