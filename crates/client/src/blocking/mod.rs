@@ -69,7 +69,7 @@ impl Drop for Thread {
         let Some((runtime, client)) = self.parts.take() else { return };
         // Within a runtime nothing can be waited for.
         if runtime::Handle::try_current().is_err() {
-            let _ = runtime.block_on(timeout(GOODBYE, client.close()));
+            let _ = runtime.block_on(async { timeout(GOODBYE, client.close()).await });
         }
         runtime.shutdown_background();
     }

@@ -4,9 +4,39 @@
 #[path = "../support/server.rs"]
 mod server;
 
+mod blocking;
 mod locks;
+mod news;
+mod others;
+mod sessions;
+mod sharing;
+mod trouble;
 
-use std::time::Duration;
+use holdfast_proto::v1::holdfast_client::HoldfastClient;
+use server::Node;
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
+use tonic::transport::{Channel, Endpoint};
 
 /// Nothing here takes so long unless it is broken.
 const LONG: Duration = Duration::from_secs(30);
+
+/// The future must end in time.
+async fn soon<T>(work: impl Future<Output = T>) -> T {
+    timeout(LONG, work).await.expect("this takes too long")
+}
+
+/// For what the client does not do: revoke and force.
+async fn operator(node: &Node) -> HoldfastClient<Channel> {
+    let server = Endpoint::from_shared(node.url.clone()).unwrap();
+    HoldfastClient::new(server.connect().await.unwrap())
+}
+
+/// Asks again and again until the answer is yes.
+async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
+    let until = Instant::now() + LONG;
+    while !ask().await {
+        assert!(Instant::now() < until, "this did not happen: {what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+}

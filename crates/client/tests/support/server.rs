@@ -15,9 +15,49 @@ use std::time::Duration;
 pub(crate) struct Node {
     pub(crate) url: String,
     config: Config,
-    stop: Option<tokio::sync::oneshot::Sender<()>>,
-    runs: Option<tokio::task::JoinHandle<Result<(), String>>>,
+    process: Option<Process>,
     _folder: tempfile::TempDir,
+}
+
+/// What would be a process of its own: it takes its connections with it.
+struct Process {
+    runtime: tokio::runtime::Runtime,
+    stop: tokio::sync::oneshot::Sender<()>,
+    runs: tokio::task::JoinHandle<Result<(), String>>,
+}
+
+impl Process {
+    async fn start(config: Config) -> Result<Self, String> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let (started, starts) = tokio::sync::oneshot::channel();
+        let runs = runtime.spawn(async move {
+            let server = Server::start(&config).await;
+            let _ = started.send(server.as_ref().map(drop).map_err(Clone::clone));
+            let stopped = async move {
+                let _ = stopped.await;
+            };
+            server?.run(stopped).await
+        });
+        let process = Self { runtime, stop, runs };
+        match starts.await.unwrap() {
+            Ok(()) => Ok(process),
+            Err(why) => {
+                process.runtime.shutdown_background();
+                Err(why)
+            }
+        }
+    }
+
+    async fn end(self) {
+        let _ = self.stop.send(());
+        self.runs.await.unwrap().unwrap();
+        self.runtime.shutdown_background();
+    }
 }
 
 #[allow(dead_code, reason = "some tests and examples need less")]
@@ -41,21 +81,11 @@ impl Node {
                 password: password.clone(),
             };
             // Somebody else may have taken the port meanwhile.
-            let Ok(server) = Server::start(&config).await else { continue };
+            let Ok(process) = Process::start(config.clone()).await else { continue };
             let url = format!("http://127.0.0.1:{port}");
-            let mut node = Self { url, config, stop: None, runs: None, _folder: folder };
-            node.run(server);
-            return node;
+            return Self { url, config, process: Some(process), _folder: folder };
         }
         panic!("no free port was found");
-    }
-
-    fn run(&mut self, server: Server) {
-        let (stop, stopped) = tokio::sync::oneshot::channel();
-        self.stop = Some(stop);
-        self.runs = Some(tokio::spawn(server.run(async move {
-            let _ = stopped.await;
-        })));
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -64,15 +94,15 @@ impl Node {
 
     /// Ends the server; it can be started again.
     pub(crate) async fn pause(&mut self) {
-        let _ = self.stop.take().unwrap().send(());
-        self.runs.take().unwrap().await.unwrap().unwrap();
+        self.process.take().unwrap().end().await;
     }
 
     /// Starts it again with what it had.
     pub(crate) async fn go_on(&mut self) {
         for _ in 0..100 {
-            if let Ok(server) = Server::start(&self.config).await {
-                return self.run(server);
+            if let Ok(process) = Process::start(self.config.clone()).await {
+                self.process = Some(process);
+                return;
             }
             // Its port is free again in a moment.
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -82,6 +112,15 @@ impl Node {
 
     pub(crate) async fn end(mut self) {
         self.pause().await;
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // A test that failed, or that ends with its server down.
+        if let Some(process) = self.process.take() {
+            process.runtime.shutdown_background();
+        }
     }
 }
 

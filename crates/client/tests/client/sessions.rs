@@ -1,0 +1,123 @@
+//! What becomes of locks when servers go and come back, and when sessions end.
+
+use crate::server::Node;
+use crate::{eventually, soon};
+use holdfast_client::{Client, Error, Health, How};
+use std::time::Duration;
+use tokio::time::sleep;
+
+const SHORT: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_server_that_comes_back_in_time_costs_nothing() {
+    let mut node = Node::start().await;
+    let client = node.client().await;
+    let guard = client.lock("seat").acquire().await.unwrap();
+    let other = node.client().await;
+    let waits = tokio::spawn(async move { other.lock("seat").acquire().await });
+    sleep(Duration::from_millis(200)).await;
+    node.pause().await;
+    let noted = tokio::spawn(async move {
+        // Asked while nobody answers: it goes on until somebody does.
+        guard.note(Some(b"still here")).await.unwrap();
+        guard
+    });
+    node.go_on().await;
+    let guard = soon(noted).await.unwrap();
+    assert_eq!(guard.health(), Health::Good);
+    assert!(!waits.is_finished());
+    guard.release().await.unwrap();
+    let next = soon(waits).await.unwrap().unwrap();
+    assert_eq!(next.ending().unwrap().note.as_deref(), Some(&b"still here"[..]));
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_lock_with_a_lease_of_its_own_outlives_its_session() {
+    let mut node = Node::start().await;
+    let client = Client::builder().session_ttl(SHORT).connect([&node.url]).await.unwrap();
+    let by_session = client.lock("session").acquire().await.unwrap();
+    let own = client.lock("own").ttl(Duration::from_secs(20)).acquire().await.unwrap();
+    node.pause().await;
+    assert_eq!(soon(by_session.lost()).await, How::Expired);
+    assert_ne!(own.health(), Health::Lost(How::Expired));
+    node.go_on().await;
+
+    // Through a new session, by its secret.
+    soon(own.note(Some(b"still here"))).await.unwrap();
+    let before = own.remaining();
+    eventually("it is renewed", async || own.remaining() > before).await;
+    let other = node.client().await;
+    assert!(other.lock("own").no_wait().acquire().await.is_err());
+    own.release().await.unwrap();
+    other.lock("own").no_wait().acquire().await.unwrap();
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_release_is_certain_also_if_its_session_is_lost_meanwhile() {
+    let mut node = Node::start().await;
+    let client = Client::builder().session_ttl(SHORT).connect([&node.url]).await.unwrap();
+    let (guard, canary) = (
+        client.lock("seat").acquire().await.unwrap(),
+        client.lock("other").acquire().await.unwrap(),
+    );
+    node.pause().await;
+    let releases = tokio::spawn(guard.release());
+    soon(canary.lost()).await;
+    assert!(!releases.is_finished(), "nobody can know yet");
+    node.go_on().await;
+    // It was still held, or its session had ended: one or the other, and certain.
+    let released = soon(releases).await.unwrap();
+    assert!(matches!(released, Ok(()) | Err(Error::Over(How::Expired))), "{released:?}");
+    let other = node.client().await;
+    soon(other.lock("seat").acquire()).await.unwrap();
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_lost_guard_that_is_dropped_did_not_finish() {
+    let mut node = Node::start().await;
+    let client = Client::builder().session_ttl(SHORT).connect([&node.url]).await.unwrap();
+    let guard = client.lock("seat").note("half paid").acquire().await.unwrap();
+    node.pause().await;
+    soon(guard.lost()).await;
+    drop(guard);
+    node.go_on().await;
+    let other = node.client().await;
+    let next = soon(other.lock("seat").acquire()).await.unwrap();
+    assert_eq!(next.ending().unwrap().how, How::Expired);
+    assert!(next.needs_recovery());
+    node.end().await;
+}
+
+#[tokio::test]
+async fn closing_ends_what_lives_by_the_session_and_whatever_is_asked_later() {
+    let node = Node::start().await;
+    let client = node.client().await;
+    let guard = client.lock("seat").acquire().await.unwrap();
+    client.clone().close().await;
+    assert_eq!(guard.health(), Health::Lost(How::Closed));
+    assert_eq!(client.lock("seat").acquire().await.map(drop), Err(Error::Closed));
+    assert_eq!(guard.release().await, Err(Error::Closed));
+    let other = node.client().await;
+    assert_eq!(other.lock("seat").acquire().await.unwrap().ending().unwrap().how, How::Closed);
+    node.end().await;
+}
+
+#[tokio::test]
+async fn when_the_last_handle_goes_everything_is_let_go() {
+    let node = Node::start().await;
+    let other = node.client().await;
+    for ttl in [None, Some(Duration::from_secs(3_600))] {
+        let client = node.client().await;
+        let lock = client.lock("seat");
+        let lock = ttl.into_iter().fold(lock, |lock, ttl| lock.ttl(ttl));
+        let guard = lock.acquire().await.unwrap();
+        drop(client);
+        drop(guard);
+        let next = soon(other.lock("seat").acquire()).await.unwrap();
+        assert!(!next.needs_recovery(), "it was let go in order: {:?}", next.ending());
+    }
+    node.end().await;
+}

@@ -1,0 +1,170 @@
+//! What can't be done, and what nobody waits for any more.
+
+use crate::server::{Node, free_port};
+use crate::{eventually, soon};
+use holdfast_client::{Client, Error};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
+
+const BRIEF: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unreachable_after_a_while() {
+    let nobody = format!("http://127.0.0.1:{}", free_port());
+    let connected = soon(Client::builder().patience(BRIEF).connect([nobody])).await;
+    assert!(matches!(connected, Err(Error::Unreachable(_))), "{connected:?}");
+
+    // One that takes connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent_url = format!("http://{}", silent.local_addr().unwrap());
+    let connected = soon(Client::builder().patience(BRIEF).connect([&silent_url])).await;
+    assert!(matches!(connected, Err(Error::Unreachable(_))), "{connected:?}");
+
+    // With another one beside it, that one is found.
+    let node = Node::start().await;
+    let client = soon(Client::connect([&silent_url, &node.url])).await.unwrap();
+    client.lock("seat").acquire().await.unwrap();
+    node.end().await;
+}
+
+#[tokio::test]
+async fn what_is_no_address_is_refused_with_a_hint() {
+    for bad in ["", "https://127.0.0.1:7400", "http://127.0.0.1", "a b:1", "ftp://x:1"] {
+        match Client::connect([bad]).await {
+            Err(Error::BadAddress(why)) => assert!(why.contains(bad), "{why}"),
+            other => panic!("{bad}: {other:?}"),
+        }
+    }
+    let none: [&str; 0] = [];
+    assert!(matches!(Client::connect(none).await, Err(Error::BadAddress(_))));
+    let node = Node::start().await;
+    let without_scheme = node.url.strip_prefix("http://").unwrap();
+    Client::connect([without_scheme]).await.unwrap();
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_refused() {
+    let node = Node::start_with(Some("open sesame")).await;
+    for wrong in [None, Some("open barley")] {
+        let setup = wrong.iter().fold(Client::builder(), |setup, wrong| setup.password(*wrong));
+        match soon(setup.connect([&node.url])).await {
+            Err(Error::Refused { code, message, hint, .. }) => {
+                assert_eq!(code, "unauthenticated");
+                assert!(message.contains("password") && !hint.is_empty(), "{message} {hint}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let setup = Client::builder().password("open sesame");
+    assert!(!format!("{setup:?}").contains("sesame"));
+    let client = setup.connect([&node.url]).await.unwrap();
+    let guard = client.lock("seat").acquire().await.unwrap();
+    client.register("seat").put("x", &guard).await.unwrap();
+    client.register("seat").get().await.unwrap();
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_session_ttl_that_can_not_be_is_refused() {
+    let node = Node::start().await;
+    let setup = Client::builder().session_ttl(Duration::from_millis(1));
+    match soon(setup.connect([&node.url])).await {
+        Err(Error::Refused { code, .. }) => assert_eq!(code, "bad_request"),
+        other => panic!("{other:?}"),
+    }
+    node.end().await;
+}
+
+#[tokio::test]
+async fn too_many_locks_at_once_are_refused_here() {
+    let node = Node::start().await;
+    let client = Client::builder().tickets_max(2).connect([&node.url]).await.unwrap();
+    let held = client.lock("a").acquire().await.unwrap();
+    let mut waits = Box::pin(client.lock("a").acquire());
+    assert!(timeout(BRIEF, &mut waits).await.is_err());
+    let third = client.lock("b").no_wait().acquire().await;
+    assert!(matches!(third, Err(Error::TooMany(_))), "{third:?}");
+    held.note(Some(b"questions have room of their own")).await.unwrap();
+    held.release().await.unwrap();
+    let next = soon(waits).await.unwrap();
+    let other = client.lock("b").no_wait().acquire().await.unwrap();
+    drop((next, other));
+    eventually("what is let go makes room", async || {
+        client.lock("a").no_wait().acquire().await.is_ok()
+    })
+    .await;
+    node.end().await;
+}
+
+#[tokio::test]
+async fn more_at_once_than_the_server_remembers_is_asked_bit_by_bit() {
+    let node = Node::start().await;
+    let client = node.client().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..3_000 {
+        let client = client.clone();
+        tasks.spawn(async move {
+            let guard = client.lock(format!("own/{number}")).acquire().await?;
+            guard.release().await
+        });
+    }
+    while let Some(done) = soon(tasks.join_next()).await {
+        assert_eq!(done.unwrap(), Ok(()));
+    }
+    node.end().await;
+}
+
+#[tokio::test]
+async fn a_wait_that_is_dropped_leaves_the_line_at_once() {
+    let node = Node::start().await;
+    let (ana, bo) = (node.client().await, node.client().await);
+    let _held = ana.lock("seat").acquire().await.unwrap();
+    let mut watch = ana.watch("seat").await.unwrap();
+    assert!(timeout(BRIEF, bo.lock("seat").acquire()).await.is_err());
+    let event = soon(watch.next()).await.unwrap();
+    let cancelled = holdfast_client::How::Cancelled;
+    assert!(
+        matches!(event, holdfast_client::Event::Ended { how, held: false, .. } if how == cancelled),
+        "{event:?}"
+    );
+    node.end().await;
+}
+
+/// A grant that came just as its asker went was kept by nobody, and so for ever.
+#[tokio::test]
+async fn a_grant_that_comes_as_its_asker_goes_is_given_back() {
+    let node = Node::start().await;
+    let (ana, bo) = (node.client().await, node.client().await);
+    for round in 0..300_u64 {
+        let held = soon(ana.lock("seat").acquire()).await.unwrap();
+        let mut waits = Box::pin(bo.lock("seat").acquire());
+        let _ = timeout(Duration::from_micros(round * 7 % 1_500), &mut waits).await;
+        held.release().await.unwrap();
+        // Now the grant is on its way, or there.
+        if round % 2 == 0 {
+            sleep(Duration::from_micros(round * 11 % 900)).await;
+        }
+        drop(waits);
+    }
+    soon(ana.lock("seat").acquire()).await.unwrap();
+    node.end().await;
+}
+
+#[tokio::test]
+async fn what_was_given_up_is_undone_when_the_server_comes_back() {
+    let mut node = Node::start().await;
+    let setup = Client::builder().patience(BRIEF).session_ttl(Duration::from_secs(60));
+    let client = setup.connect([&node.url]).await.unwrap();
+    node.pause().await;
+    let tried = soon(client.lock("seat").no_wait().acquire()).await;
+    assert!(matches!(tried, Err(Error::Unreachable(_) | Error::SessionLost)), "{tried:?}");
+    let noted = soon(client.register("seat").get()).await;
+    assert!(matches!(noted, Err(Error::Unreachable(_))), "{noted:?}");
+    node.go_on().await;
+    let other = node.client().await;
+    soon(other.lock("seat").acquire()).await.unwrap();
+    soon(client.lock("seat").acquire()).await.unwrap();
+    node.end().await;
+}
