@@ -97,7 +97,7 @@ pub(crate) fn problem(error: Error) -> Problem {
 }
 
 fn parse_server(text: &str) -> Result<String, String> {
-    let text = text.trim().trim_end_matches('/');
+    let text = text.trim();
     let wrong = || "write it as in http://127.0.0.1:7400".to_owned();
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let uri: ureq::http::Uri = url.parse().map_err(|_| wrong())?;
@@ -105,7 +105,8 @@ fn parse_server(text: &str) -> Result<String, String> {
     if uri.scheme_str() == Some("https") {
         return Err("this program speaks no TLS: reach the server over a private network".into());
     }
-    if whole && uri.scheme_str() == Some("http") { Ok(url) } else { Err(wrong()) }
+    let fits = whole && uri.scheme_str() == Some("http");
+    if fits { Ok(url.trim_end_matches('/').to_owned()) } else { Err(wrong()) }
 }
 
 /// What a holder is called: where it runs.
