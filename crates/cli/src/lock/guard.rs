@@ -115,7 +115,7 @@ struct Guard {
     asked: bool,
     killed: bool,
     timer: OwnedFd,
-    /// A byte for each stop of the command, then its end.
+    /// For each stop of the command its signal, then the end.
     news: UnixStream,
 }
 
@@ -219,10 +219,11 @@ impl Guard {
 
     fn child_has_ended(&mut self) -> Result<bool, Problem> {
         let mut news = [0; 16];
-        match self.news.read(&mut news)? {
-            0 => Ok(true),
-            _ => {
-                self.wrapper.tell(&ToWrapper::Stopped);
+        let count = self.news.read(&mut news)?;
+        match news.get(..count).and_then(<[u8]>::last) {
+            None => Ok(true),
+            Some(signal) => {
+                self.wrapper.tell(&ToWrapper::Stopped(i32::from(*signal)));
                 Ok(false)
             }
         }
@@ -252,7 +253,8 @@ fn watch_child(child: Pid, mut teller: UnixStream) {
             Ok(Some(status)) if status.stopped() => {
                 let take = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
                 let _ = waitid(WaitId::Pid(child), take);
-                if teller.write_all(b"s").is_err() {
+                let signal = status.stopping_signal().and_then(|signal| u8::try_from(signal).ok());
+                if teller.write_all(&[signal.unwrap_or_default()]).is_err() {
                     return;
                 }
             }

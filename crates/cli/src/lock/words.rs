@@ -81,8 +81,8 @@ pub(super) enum ToWrapper {
     Started(i32),
     /// It never ran: the code to end with, and why.
     NotStarted(u8, String),
-    /// It was stopped, as by Ctrl-Z.
-    Stopped,
+    /// It was stopped, by that signal.
+    Stopped(i32),
     Ended {
         how: How,
         /// Whether it was ended because the lease was.
@@ -97,7 +97,7 @@ impl fmt::Display for ToWrapper {
             Self::NotStarted(code, why) => {
                 writeln!(f, "not-started {code} {}", why.replace('\n', " "))
             }
-            Self::Stopped => writeln!(f, "stopped"),
+            Self::Stopped(signal) => writeln!(f, "stopped {signal}"),
             Self::Ended { how, by_lease } => {
                 let (how, number) = match how {
                     How::Exited(code) => ("exited", code),
@@ -122,7 +122,7 @@ impl ToWrapper {
                 let (code, why) = rest.split_once(' ')?;
                 Some(Self::NotStarted(code.parse().ok()?, why.to_owned()))
             }
-            "stopped" => Some(Self::Stopped),
+            "stopped" => rest.parse().ok().map(Self::Stopped),
             "exited" => ended(How::Exited),
             "killed" => ended(How::Killed),
             _ => None,
@@ -145,7 +145,7 @@ mod tests {
         for word in [
             ToWrapper::Started(7),
             ToWrapper::NotStarted(127, "no such file".to_owned()),
-            ToWrapper::Stopped,
+            ToWrapper::Stopped(20),
             ended(How::Exited(3), false),
             ended(How::Killed(9), true),
         ] {

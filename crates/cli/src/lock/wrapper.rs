@@ -10,7 +10,8 @@ use crate::exit::{Exit, Problem};
 use crate::server_flags::{own_label, problem};
 use holdfast_client::{Client, Error, Guard};
 use rustix::process::{Signal, getpgrp, kill_current_process_group};
-use rustix::termios::tcgetpgrp;
+use rustix::termios::{isatty, tcgetpgrp};
+use std::io::stdin;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -190,11 +191,8 @@ impl Keeper<'_> {
                 eprintln!("holdfast: {why}");
                 Some(Kept::Ended(Exit::Child(code)))
             }
-            Some(ToWrapper::Stopped) => {
-                if self.terminal.is_some() {
-                    // The shell must see its job stopped. The lease goes on running out.
-                    let _ = kill_current_process_group(Signal::TSTP);
-                }
+            Some(ToWrapper::Stopped(signal)) => {
+                self.stop(signal).await;
                 None
             }
             Some(ToWrapper::Ended { how, by_lease }) => {
@@ -216,6 +214,20 @@ impl Keeper<'_> {
         }
     }
 
+    /// The command was stopped: by the keyboard, or because it wants a terminal that it has not.
+    async fn stop(&mut self, signal: i32) {
+        let signal = Signal::from_named_raw(signal).unwrap_or(Signal::STOP);
+        let wants_terminal = matches!(signal, Signal::TTIN | Signal::TTOU);
+        let in_front = tcgetpgrp(stdin())
+            .is_ok_and(|group| group == getpgrp() || Some(group) == self.process.group());
+        if wants_terminal && in_front {
+            self.give_terminal().await;
+        } else if isatty(stdin()) && signal != Signal::STOP {
+            // The shell must see its job stopped. The lease goes on running out.
+            let _ = kill_current_process_group(signal);
+        }
+    }
+
     async fn give_terminal(&mut self) {
         if let (Some(terminal), Some(group)) = (&mut self.terminal, self.process.group()) {
             terminal.give(group);
@@ -231,10 +243,12 @@ impl Keeper<'_> {
     }
 
     async fn pass_on(&mut self, signal: i32) {
-        // The shell's `fg` gave the terminal to this process: it belongs to the command.
-        let in_front = tcgetpgrp(std::io::stdin()).is_ok_and(|group| group == getpgrp());
-        if signal == CONTINUE && in_front {
-            self.give_terminal().await;
+        if signal == CONTINUE {
+            // The shell's `fg` gave the terminal to this process: it belongs to the command.
+            self.terminal = self.terminal.take().or_else(Terminal::own);
+            if tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp()) {
+                self.give_terminal().await;
+            }
         }
         self.process.tell(ToGuard::Signal(signal)).await;
     }
