@@ -1,12 +1,25 @@
 //! The `holdfast` binary.
 
+mod bench;
 mod cluster;
+mod commands;
 mod dev;
+mod duration;
+mod exit;
+mod http;
+mod lock;
 mod play;
 mod serve;
+mod server_flags;
 mod settings;
+mod table;
+mod top;
+mod wall;
+mod wanted;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use exit::{Exit, Problem};
 use std::process::ExitCode;
 
 /// Opens a log of a gigabyte three times as fast as the system's allocator.
@@ -48,22 +61,107 @@ enum Command {
     /// Type `ana: acquire seat-12A ttl=5s`, then `bo: acquire seat-12A`, then `tick 5s`, and see
     /// who is served. Time passes only by `tick`. `help` lists the verbs.
     Play,
+    /// Run a command under a lock
+    Lock(lock::Lock),
+    /// Take a lock and keep it by hand
+    Acquire(commands::acquire::Acquire),
+    /// Let go of a lock that `acquire` took
+    Release(commands::own::Release),
+    /// Keep a lock that `acquire` took for longer
+    Renew(commands::own::Renew),
+    /// Leave a note on a lock that is held
+    Note(commands::own::Note),
+    /// Say that what a dead holder left has been put right
+    Recovered(commands::own::Recovered),
+    /// Ask what became of an acquire
+    Outcome(commands::acquire::Outcome),
+    /// List locks
+    Ls(commands::ls::Ls),
+    /// Show one lock and its line
+    Show(commands::show::Show),
+    /// Show who waits for whom
+    Why(commands::why::Why),
+    /// Follow what happens to locks
+    Watch(commands::watch::Watch),
+    /// Show what happened to a lock
+    History(commands::history::History),
+    /// List sessions
+    Sessions(commands::sessions::Sessions),
+    /// Ask a holder to let go
+    Revoke(commands::operator::Revoke),
+    /// Take a lock away from its holder
+    Break(commands::operator::Break),
+    /// Read and write the fenced register
+    Register(commands::register::Register),
+    /// Show the nodes of the cluster
+    Status(commands::status::Status),
+    /// Change who is in the cluster
+    Members(commands::members::Members),
+    /// Watch the cluster, live
+    Top(top::Top),
+    /// Measure a running cluster
+    Bench(bench::Bench),
+    /// Copy everything to a file, while the cluster serves
+    Backup(commands::backup::Backup),
+    /// Print a script that lets a shell complete these commands
+    Completions(commands::completions::Completions),
+    /// Started by `holdfast lock`
+    #[command(hide = true)]
+    GuardChild(lock::GuardChild),
+}
+
+impl Command {
+    fn run(self) -> Result<Exit, Problem> {
+        let done = match self {
+            Self::Dev(dev) => dev.run(),
+            Self::Serve(serve) => serve.run(),
+            Self::NewKey => cluster::new_key(),
+            Self::Restore(restore) => restore.run(),
+            Self::Rejoin(rejoin) => rejoin.run(),
+            Self::Play => play::run().map_err(|error| error.to_string()),
+            Self::Lock(lock) => return lock.run(),
+            Self::Acquire(acquire) => return acquire.run(),
+            Self::Release(release) => return release.run(),
+            Self::Renew(renew) => return renew.run(),
+            Self::Note(note) => return note.run(),
+            Self::Recovered(recovered) => return recovered.run(),
+            Self::Outcome(outcome) => return outcome.run(),
+            Self::Ls(ls) => return ls.run(),
+            Self::Show(show) => return show.run(),
+            Self::Why(why) => return why.run(),
+            Self::Watch(watch) => return watch.run(),
+            Self::History(history) => return history.run(),
+            Self::Sessions(sessions) => return sessions.run(),
+            Self::Revoke(revoke) => return revoke.run(),
+            Self::Break(broken) => return broken.run(),
+            Self::Register(register) => return register.run(),
+            Self::Status(status) => return status.run(),
+            Self::Members(members) => return members.run(),
+            Self::Top(top) => return top.run(),
+            Self::Bench(bench) => return bench.run(),
+            Self::Backup(backup) => return backup.run(),
+            Self::Completions(completions) => return completions.run(Cli::command()),
+            Self::GuardChild(guard) => return guard.run(),
+        };
+        done.map(|()| Exit::Success).map_err(Problem::from)
+    }
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Dev(dev) => dev.run(),
-        Command::Serve(serve) => serve.run(),
-        Command::NewKey => cluster::new_key(),
-        Command::Restore(restore) => restore.run(),
-        Command::Rejoin(rejoin) => rejoin.run(),
-        Command::Play => play::run().map_err(|error| error.to_string()),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
         Err(error) => {
-            eprintln!("holdfast: {error}");
-            ExitCode::FAILURE
+            // Where it goes, nobody can be told that it did not get there.
+            let _ = error.print();
+            let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return if asked { Exit::Success } else { Exit::Usage }.into();
+        }
+    };
+    match cli.command.run() {
+        Ok(exit) => exit.into(),
+        Err(problem) => {
+            eprintln!("holdfast: {problem}");
+            problem.exit.into()
         }
     }
 }

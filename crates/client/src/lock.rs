@@ -82,6 +82,12 @@ impl Lock {
         self
     }
 
+    /// The same for a lock that another process keeps, by its token.
+    pub fn holding_token(mut self, token: u64) -> Self {
+        self.acquire.claims.push(token);
+        self
+    }
+
     /// What the holder is called, for people who look at the lock.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.acquire.label = Some(Bytes::from(label.into()));

@@ -1,8 +1,8 @@
 //! docs/operations.md, typed as written.
 
-use crate::support::guide;
+use crate::support::follow;
 
 #[test]
 fn every_command_of_the_guide_works_as_written() {
-    guide::type_as_written(include_str!("../../../../docs/operations.md"));
+    follow(include_str!("../../../../docs/operations.md"));
 }

@@ -1,6 +1,6 @@
 //! The README as written: its commands are typed, its tour is played.
 
-use crate::support::{HOLDFAST, guide};
+use crate::support::{HOLDFAST, follow};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -50,5 +50,5 @@ fn every_command_works_as_written() {
     let wait = "until curl -fsS http://127.0.0.1:7400/readyz; do sleep 0.1; done";
     let background = format!("{DEV} > /dev/null 2>&1 & {wait}");
     let before_the_tour = README.split("## A 60-second tour").next().unwrap();
-    guide::type_as_written(&before_the_tour.replace(dev, &background));
+    follow(&before_the_tour.replace(dev, &background));
 }

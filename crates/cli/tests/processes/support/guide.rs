@@ -1,4 +1,4 @@
-//! Guides, typed as written: every command, in order, on machines of their own.
+//! A guide for people, typed as written: every command of it, in order, on machines of their own.
 //!
 //! The machines are folders, and addresses of one network namespace, so the documented ports are
 //! free. Everything that a command leaves running is in one process namespace, and ends with it.
@@ -14,6 +14,9 @@ const ANYWHERE: &str = "admin";
 
 /// The folder of this project.
 const PROJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// What is exported stays so for what is typed on the same machine later.
+const SAME_SESSION: &str = "export -p | grep ' HOLDFAST_' > \"$SESSION\" || true";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Step {
@@ -42,7 +45,7 @@ pub(crate) fn steps(guide: &str) -> Vec<Step> {
             };
             let (machine, typed) = (machine.to_owned(), block().join("\n"));
             steps.push(Step { machine, typed, said: Vec::new() });
-        } else if line.starts_with("```text") {
+        } else if line == "```text" {
             let last = steps.last_mut().expect("a command comes before what it prints");
             last.said = block();
         } else if let Some(hidden) = line.strip_prefix("<!-- run ") {
@@ -64,12 +67,14 @@ fn script(steps: &[Step]) -> String {
     for machine in 1..=5 {
         script += &format!("ip addr add 10.0.0.{machine}/32 dev lo\nmkdir 10.0.0.{machine}\n");
     }
-    script += &format!("mkdir {ANYWHERE}\nln -s {PROJECT} project\n");
+    script += &format!("mkdir {ANYWHERE}\n");
     for (number, Step { machine, .. }) in steps.iter().enumerate() {
+        let folder = if machine == "project" { PROJECT } else { machine };
         let _ = writeln!(
             script,
-            "(script=$PWD/{number}.sh && cd -P {machine} && bash -eu -o pipefail \"$script\") > {number}.out 2>&1\n\
-             echo {number} > done",
+            "(export SESSION=$PWD/{machine}.session SCRIPT=$PWD/{number}.sh; touch \"$SESSION\"; \
+             . \"$SESSION\"; cd {folder}; bash -eu -o pipefail \"$SCRIPT\") \
+             > {number}.out 2>&1\necho {number} > done",
         );
     }
     script
@@ -86,14 +91,15 @@ pub(crate) fn appears(line: &str, output: &str) -> bool {
     })
 }
 
-/// Types every command of a guide. Fails if one does not work, or does something else than the
-/// guide says.
-pub(crate) fn type_as_written(guide: &str) {
+/// Fails if a command of the guide does not work, or does something else than it says.
+pub(crate) fn follow(guide: &str) {
     let steps = steps(guide);
+    assert!(steps.len() > 1, "the guide's commands were not found");
     let folder = tempfile::tempdir().expect("a folder can be made");
     let file = |name: String| folder.path().join(name);
     for (number, step) in steps.iter().enumerate() {
-        fs::write(file(format!("{number}.sh")), &step.typed).expect("a script can be written");
+        let typed = format!("{}\n{SAME_SESSION}\n", step.typed);
+        fs::write(file(format!("{number}.sh")), typed).expect("a script can be written");
     }
     fs::write(file("all.sh".into()), script(&steps)).expect("a script can be written");
 
@@ -125,8 +131,9 @@ impl Drop for Apart {
     }
 }
 
-/// Runs `all.sh` in namespaces of its own; what became of it.
-fn run_apart(folder: &Path) -> String {
+/// Runs `all.sh` in namespaces of its own, as long as it gets on: it writes to `done` what it has
+/// done. What became of it.
+pub(crate) fn run_apart(folder: &Path) -> String {
     let may = |flags: &str| {
         let tried = Command::new("unshare").args([flags, "true"]).stderr(Stdio::null()).status();
         tried.is_ok_and(|status| status.success())
@@ -146,6 +153,7 @@ fn run_apart(folder: &Path) -> String {
         .current_dir(folder)
         .env("PATH", format!("{}:{path}", bin.display()))
         .env("LC_ALL", "C")
+        .env_remove("HOLDFAST_SERVER")
         .stdin(Stdio::null())
         .spawn()
         .expect("unshare runs");

@@ -1,0 +1,184 @@
+//! The load itself.
+
+use super::Bench;
+use crate::exit::Problem;
+use crate::server_flags::{own_label, problem};
+use hdrhistogram::Histogram;
+use holdfast_client::{Client, Error};
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// A session of the load generator.
+const TTL: Duration = Duration::from_secs(15);
+
+/// After an error, before the next try.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long after the end the last answers may take.
+const LAST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a session may take to close.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What came of it.
+pub(super) struct Ran {
+    pub(super) pairs: u64,
+    pub(super) errors: u64,
+    pub(super) first_error: Option<Problem>,
+    pub(super) took: Duration,
+    /// Microseconds.
+    pub(super) acquire: Histogram<u64>,
+    pub(super) release: Histogram<u64>,
+}
+
+/// Longer times count as this: no acquire should take an hour.
+const LONGEST_US: u64 = 3_600_000_000;
+
+impl Ran {
+    fn new() -> Result<Self, Problem> {
+        let times = || Histogram::new_with_bounds(1, LONGEST_US, 3).map_err(|e| e.to_string());
+        Ok(Self {
+            pairs: 0,
+            errors: 0,
+            first_error: None,
+            took: Duration::ZERO,
+            acquire: times()?,
+            release: times()?,
+        })
+    }
+
+    fn failed(&mut self, error: Error) {
+        self.errors += 1;
+        self.first_error.get_or_insert_with(|| problem(error));
+    }
+}
+
+/// What all clients write to.
+type Book = Arc<Mutex<Ran>>;
+
+fn open(book: &Book) -> MutexGuard<'_, Ran> {
+    book.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(super) async fn run(bench: &Bench, connections: usize) -> Result<Ran, Problem> {
+    let mut clients = Vec::new();
+    for _ in 0..connections {
+        clients.push(bench.server.client(TTL, &own_label()).await?);
+    }
+    let book: Book = Arc::new(Mutex::new(Ran::new()?));
+    let begun = Instant::now();
+    let until = begun + Duration::from_secs(bench.seconds);
+    let mut tasks = JoinSet::new();
+    for number in 0..bench.clients {
+        let client = clients.get(number % connections).cloned();
+        let Some(client) = client else { continue };
+        let one = One { name: name(bench, number), mode: mode(bench), hold: bench.hold, until };
+        tasks.spawn(one.run(client, book.clone()));
+    }
+    let progress = tokio::spawn(show_progress(book.clone(), until));
+    while tasks.join_next().await.is_some() {}
+    let took = begun.elapsed();
+    progress.abort();
+    if std::io::stderr().is_terminal() {
+        eprint!("\r\x1b[K");
+    }
+    for client in clients {
+        let _ = timeout(CLOSE_PATIENCE, client.close()).await;
+    }
+    let ran = std::mem::replace(&mut *open(&book), Ran::new()?);
+    Ok(Ran { took, ..ran })
+}
+
+/// Apart from those of another bench at the same time.
+fn name(bench: &Bench, number: usize) -> String {
+    let this = own_label();
+    if bench.one { format!("bench/{this}/one") } else { format!("bench/{this}/{number}") }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Mode {
+    Exclusive,
+    Shared,
+    Permit(u32),
+}
+
+fn mode(bench: &Bench) -> Mode {
+    match (bench.shared, bench.permits) {
+        (true, _) => Mode::Shared,
+        (false, Some(of)) => Mode::Permit(of),
+        (false, None) => Mode::Exclusive,
+    }
+}
+
+/// One client of the load.
+struct One {
+    name: String,
+    mode: Mode,
+    hold: Duration,
+    until: Instant,
+}
+
+impl One {
+    async fn run(self, client: Client, book: Book) {
+        while Instant::now() < self.until {
+            let asked = Instant::now();
+            let lock = match self.mode {
+                Mode::Exclusive => client.lock(&self.name),
+                Mode::Shared => client.lock(&self.name).shared(),
+                Mode::Permit(of) => client.lock(&self.name).permit_of(of),
+            };
+            let left = self.until.saturating_duration_since(asked) + LAST_PATIENCE;
+            let guard = match timeout(left, lock.acquire()).await {
+                Ok(Ok(guard)) => guard,
+                Ok(Err(error)) => {
+                    open(&book).failed(error);
+                    sleep(PAUSE).await;
+                    continue;
+                }
+                Err(_) => return open(&book).failed(no_answer()),
+            };
+            open(&book).acquire.saturating_record(micros(asked));
+            if !self.hold.is_zero() {
+                sleep(self.hold).await;
+            }
+            let letting_go = Instant::now();
+            let released = timeout(LAST_PATIENCE, guard.release()).await;
+            let mut book = open(&book);
+            match released {
+                Ok(Ok(())) => {
+                    book.release.saturating_record(micros(letting_go));
+                    book.pairs += 1;
+                }
+                Ok(Err(error)) => book.failed(error),
+                Err(_) => book.failed(no_answer()),
+            }
+        }
+    }
+}
+
+fn no_answer() -> Error {
+    Error::Unreachable("no answer in time".to_owned())
+}
+
+fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// A line that changes, for whoever watches.
+async fn show_progress(book: Book, until: Instant) {
+    if !std::io::stderr().is_terminal() {
+        return;
+    }
+    let mut before = 0;
+    loop {
+        sleep(Duration::from_secs(1)).await;
+        let now = open(&book).pairs;
+        let left = until.saturating_duration_since(Instant::now()).as_secs();
+        eprint!("\r\x1b[K{now} pairs, {} a second, {left} s to go", now - before);
+        let _ = std::io::stderr().flush();
+        before = now;
+    }
+}

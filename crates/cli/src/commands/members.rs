@@ -1,0 +1,181 @@
+//! `holdfast members`: who is in the cluster.
+
+use super::status::{Cluster, Member};
+use super::{Common, say_json};
+use crate::exit::{Exit, Problem};
+use crate::table::say;
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+/// The port for peers, if none is said.
+const PEER_PORT: u16 = 7410;
+
+/// Nodes join by themselves: `add` says what to type on the new machine.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  What to type on the new machine:
+    holdfast members add 10.0.0.4
+
+  Node 3 is dead, and node 5 has joined in its place:
+    holdfast members replace 3 --by 5
+
+  Let node 2 lead:
+    holdfast members transfer 2")]
+pub(crate) struct Members {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Print what to type on a new machine, so that it joins
+    Add {
+        /// The new machine's address
+        host: String,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Take a node out for good; it stops by itself
+    Remove {
+        /// The node's number
+        node: u64,
+        /// Also if fewer than half of those that are left answer
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Give a learner its vote; one that joined gets it by itself
+    Promote {
+        /// The node's number
+        node: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Remove a node in whose place another one has joined
+    Replace {
+        /// The number of the node that goes
+        node: u64,
+        /// The number of the one that has joined; without it, says what to type first
+        #[arg(long, value_name = "NODE")]
+        by: Option<u64>,
+        /// Also if fewer than half of those that are left answer
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Let another node lead
+    Transfer {
+        /// The node's number
+        node: u64,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+impl Members {
+    pub(crate) fn run(self) -> Result<Exit, Problem> {
+        match &self.what {
+            What::Add { host, common } => add(host, common),
+            What::Remove { node, force, common } => {
+                let cluster = Cluster::ask(&common.server.http()?)?;
+                remove(&cluster, *node, *force, common)
+            }
+            What::Promote { node, common } => change("promote", *node, "has its vote", common),
+            What::Replace { node, by, force, common } => replace(*node, *by, *force, common),
+            What::Transfer { node, common } => change("transfer", *node, "leads", common),
+        }
+    }
+}
+
+/// The line is all that goes to standard output: it may go to another machine's shell.
+fn add(host: &str, common: &Common) -> Result<Exit, Problem> {
+    if host.is_empty() || host.starts_with('-') || host.contains(char::is_whitespace) {
+        return Err(Problem::usage(format!("`{host}` is no address"))
+            .hint("write the new machine's own: holdfast members add 10.0.0.4"));
+    }
+    let cluster = Cluster::ask(&common.server.http()?)?;
+    let peers: Vec<&str> =
+        cluster.nodes.iter().filter(|node| node.answers).map(|node| node.peer.as_str()).collect();
+    let join = peers.join(",");
+    let mut line = format!(
+        "holdfast serve --data-dir data --cluster-key cluster.key --listen {host} --join {join}"
+    );
+    if common.server.password()?.is_some() {
+        line += " --password-file password";
+    } else {
+        line += " --insecure";
+    }
+    if common.json {
+        return say_json(&json!({ "host": host, "join": peers, "command": line }));
+    }
+    eprintln!(
+        "On {host}, beside the cluster's key and the password, type this. It follows without a \
+         vote first,\nand gets its vote by itself when it has caught up: `holdfast status` shows it."
+    );
+    say(&format!("{line}\n"))?;
+    Ok(Exit::Success)
+}
+
+fn member(cluster: &Cluster, id: u64) -> Result<&Member, Problem> {
+    cluster.member(id).ok_or_else(|| {
+        let ids: Vec<String> = cluster.nodes.iter().map(|node| node.id.to_string()).collect();
+        Problem::new(Exit::NotAcquired, format!("node {id} is not a member"))
+            .hint(format!("the members are {}: `holdfast status` shows them", ids.join(", ")))
+    })
+}
+
+fn remove(cluster: &Cluster, id: u64, force: bool, common: &Common) -> Result<Exit, Problem> {
+    member(cluster, id)?;
+    let left = cluster.nodes.iter().filter(|node| node.id != id && node.role != "learner");
+    let (voters, answering) = left.fold((0, 0), |(voters, answering), node| {
+        (voters + 1, answering + usize::from(node.answers))
+    });
+    if voters > 0 && answering * 2 <= voters && !force {
+        let message = format!(
+            "of the {voters} voters that would be left only {answering} answer: no majority"
+        );
+        return Err(Problem::new(Exit::NotAcquired, message)
+            .hint("start the others first, or say --force if they come back soon"));
+    }
+    change("remove", id, "is removed", common)
+}
+
+fn replace(id: u64, by: Option<u64>, force: bool, common: &Common) -> Result<Exit, Problem> {
+    let cluster = Cluster::ask(&common.server.http()?)?;
+    let old = member(&cluster, id)?;
+    let Some(by) = by else {
+        let host = old.peer.rsplit_once(':').map_or(old.peer.as_str(), |(host, _)| host);
+        let port = old.peer.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        let port = if port == Some(PEER_PORT) { "" } else { " (mind its --port)" };
+        return Err(Problem::usage(format!("which node has joined in place of node {id}?")).hint(
+            format!(
+                "first `holdfast members add HOST`{port}, as {host} was; when it votes, \
+                 `holdfast members replace {id} --by ITS-NUMBER`"
+            ),
+        ));
+    };
+    let new = member(&cluster, by)?;
+    let wrong = if by == id {
+        Some("a node can't replace itself".to_owned())
+    } else if new.role == "learner" {
+        Some(format!("node {by} has no vote yet: it has not caught up"))
+    } else if !new.answers {
+        Some(format!("node {by} does not answer"))
+    } else {
+        None
+    };
+    match wrong {
+        Some(why) => Err(Problem::new(Exit::NotAcquired, why)
+            .hint("`holdfast status` shows when it is a follower and not behind")),
+        None => remove(&cluster, id, force, common),
+    }
+}
+
+fn change(what: &str, node: u64, done: &str, common: &Common) -> Result<Exit, Problem> {
+    let http = common.server.http()?;
+    let said = http.post(&format!("/v1/members/{what}"), &json!({ "node": node }))?;
+    super::answer(common.json, &said, || format!("node {node} {done}"))
+}

@@ -1,0 +1,73 @@
+//! The commands of a client that ask once: look at locks, keep one by hand, run a cluster.
+//!
+//! Each asks the HTTP API and shows the answer: a table for people, with `--json` for programs.
+
+pub(crate) mod acquire;
+pub(crate) mod backup;
+pub(crate) mod completions;
+pub(crate) mod history;
+pub(crate) mod ls;
+pub(crate) mod members;
+pub(crate) mod operator;
+pub(crate) mod own;
+pub(crate) mod register;
+pub(crate) mod sessions;
+pub(crate) mod show;
+pub(crate) mod status;
+pub(crate) mod watch;
+pub(crate) mod why;
+
+use crate::exit::{Exit, Problem};
+use crate::server_flags::ServerFlags;
+use crate::table::say;
+use clap::Args;
+use serde_json::Value;
+
+/// What every command here takes.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// The answer as JSON, for programs
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+/// Prints JSON on one line.
+fn say_json(value: &Value) -> Result<Exit, Problem> {
+    say(&format!("{value}\n"))?;
+    Ok(Exit::Success)
+}
+
+/// Prints JSON, or else what it means.
+fn answer(json: bool, value: &Value, words: impl FnOnce() -> String) -> Result<Exit, Problem> {
+    if json {
+        return say_json(value);
+    }
+    say(&format!("{}\n", words()))?;
+    Ok(Exit::Success)
+}
+
+/// A number within an answer.
+fn number(value: &Value, field: &str) -> Option<u64> {
+    value.get(field).and_then(Value::as_u64)
+}
+
+/// The things of a list within an answer.
+fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
+    value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// How a holder ended, in few words.
+pub(crate) fn ending(ending: &Value) -> String {
+    let text = |field| crate::http::text(ending, field);
+    let mut words = format!("{}, token {}", text("how"), number(ending, "token").unwrap_or(0));
+    for (before, field, after) in
+        [(" (", "label", ")"), (", note: ", "note", ""), (", by ", "by", ""), (": ", "reason", "")]
+    {
+        if !text(field).is_empty() {
+            words += &format!("{before}{}{after}", text(field));
+        }
+    }
+    words
+}

@@ -1,0 +1,60 @@
+//! The signals that the wrapper passes on to its command.
+
+use crate::exit::Problem;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// SIGCONT: what was stopped with the command goes on with it.
+pub(super) const CONTINUE: i32 = 18;
+
+/// SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM, SIGCONT, SIGWINCH.
+const PASSED_ON: [i32; 8] = [1, 2, 3, 10, 12, 15, CONTINUE, 28];
+
+/// Those that only mean something to a command that runs.
+const FOR_THE_COMMAND: [i32; 2] = [CONTINUE, 28];
+
+/// Signals that have come.
+pub(super) struct Signals {
+    came: mpsc::Receiver<i32>,
+}
+
+impl Signals {
+    /// From now on they end nothing, but are heard here.
+    pub(super) fn listen() -> Result<Self, Problem> {
+        let (told, came) = mpsc::channel(16);
+        let ignored = ignored();
+        // What was ignored from the start, as with nohup, stays so.
+        for number in PASSED_ON.into_iter().filter(|number| ignored >> (number - 1) & 1 == 0) {
+            let mut heard = signal(SignalKind::from_raw(number))?;
+            let told = told.clone();
+            tokio::spawn(async move {
+                while heard.recv().await.is_some() && told.send(number).await.is_ok() {}
+            });
+        }
+        Ok(Self { came })
+    }
+
+    pub(super) async fn next(&mut self) -> i32 {
+        match self.came.recv().await {
+            Some(signal) => signal,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// One that tells to give up waiting.
+    pub(super) async fn end(&mut self) -> i32 {
+        loop {
+            let signal = self.next().await;
+            if !FOR_THE_COMMAND.contains(&signal) {
+                return signal;
+            }
+        }
+    }
+}
+
+/// A bit for each signal that this process ignores.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

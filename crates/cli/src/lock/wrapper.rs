@@ -1,0 +1,264 @@
+//! One run under a lock: stand in line, run the command, keep the lease, let go.
+
+use super::Lock;
+use super::env;
+use super::process::Process;
+use super::signals::{CONTINUE, Signals};
+use super::terminal::Terminal;
+use super::words::{Deadlines, How, ToGuard, ToWrapper, now};
+use crate::exit::{Exit, Problem};
+use crate::server_flags::{own_label, problem};
+use holdfast_client::{Client, Error, Guard};
+use rustix::process::{Signal, getpgrp, kill_current_process_group};
+use rustix::termios::{isatty, tcgetpgrp};
+use std::io::stdin;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// How long the end may take when all is done: what is not released then ends by itself.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long giving up a place in line may take.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How a run ended.
+pub(super) enum Ran {
+    /// This is what the program ends with.
+    Done(Exit),
+    /// The lock was lost, and the command with it.
+    Lost,
+}
+
+/// A deadline that moved by less is the same.
+const SAME: Duration = Duration::from_millis(1);
+
+/// Takes the lock and runs the command once.
+pub(super) async fn run(lock: &Lock) -> Result<Ran, Problem> {
+    let mut signals = Signals::listen()?;
+    let outside = env::kept_outside(&lock.server)?;
+    let label = own_label();
+    let client = tokio::select! {
+        client = lock.server.client(lock.ttl, &label) => client?,
+        signal = signals.end() => return Ok(Ran::Done(Exit::of_signal(signal))),
+    };
+    let held = tokio::select! {
+        held = acquire(lock, &client, &outside) => held.map_err(|error| not_acquired(lock, error)),
+        signal = signals.end() => {
+            // The place in line goes with the session.
+            let _ = timeout(CLOSE_PATIENCE, client.close()).await;
+            return Ok(Ran::Done(Exit::of_signal(signal)));
+        }
+    };
+    let held = match held {
+        Ok(held) => held,
+        Err(problem) => {
+            let _ = timeout(CLOSE_PATIENCE, client.close()).await;
+            return Err(problem);
+        }
+    };
+    tell_ending(&held);
+    let variables = env::variables(&lock.names, &held, &outside, &lock.server);
+    let deadlines = Deadlines::of(now() + held.remaining(), lock.ttl);
+    let process = Process::start(&lock.command, variables, deadlines)?;
+    let keeper = Keeper { lock, held: &held, process, deadlines, terminal: Terminal::own() };
+    match keeper.keep(&mut signals).await {
+        Kept::Ended(exit) => {
+            release(held, client).await;
+            Ok(Ran::Done(exit))
+        }
+        Kept::Lost(why) => {
+            eprintln!("holdfast: lost {}: {why}; the command was ended", lock.shown());
+            // What was cut short is no release: the lease runs out, and the next one hears so.
+            std::mem::forget(held);
+            Ok(Ran::Lost)
+        }
+    }
+}
+
+async fn acquire(lock: &Lock, client: &Client, outside: &[u64]) -> Result<Guard, Error> {
+    let names: Vec<&[u8]> = lock.names.iter().map(|name| name.as_bytes()).collect();
+    let declared = |wanted: holdfast_client::Lock| {
+        let wanted = wanted.ttl(lock.ttl);
+        outside.iter().fold(wanted, |wanted, token| wanted.holding_token(*token))
+    };
+    lock.wanted.acquire(client, &names, declared).await
+}
+
+fn not_acquired(lock: &Lock, error: Error) -> Problem {
+    let in_line = matches!(error, Error::NotAcquired(_));
+    let problem = problem(error);
+    let message = format!("did not get {}: {}", lock.shown(), problem.message);
+    let problem = Problem { message, ..problem };
+    if in_line {
+        problem.hint("--wait 30s stands in line; without --wait and --try it waits for ever")
+    } else {
+        problem
+    }
+}
+
+fn tell_ending(held: &Guard) {
+    if !held.needs_recovery() {
+        return;
+    }
+    for ending in held.endings() {
+        let name = String::from_utf8_lossy(&ending.name);
+        let how = ending.how;
+        let note = ending.note.as_deref().map(String::from_utf8_lossy);
+        let note = note.map_or_else(String::new, |note| format!(", its note: {note}"));
+        eprintln!(
+            "holdfast: the holder of {name} before ended: {how}, token {}{note}",
+            ending.token
+        );
+    }
+}
+
+async fn release(held: Guard, client: Client) {
+    let left = held.remaining();
+    match timeout(RELEASE_PATIENCE, held.release()).await {
+        Ok(Ok(())) => {
+            let _ = timeout(CLOSE_PATIENCE, client.close()).await;
+        }
+        Ok(Err(error)) => eprintln!("holdfast: not released: {error}"),
+        Err(_) => eprintln!(
+            "holdfast: no server answers: the lock ends by itself, {} s from now or a little later",
+            left.as_secs()
+        ),
+    }
+}
+
+enum Kept {
+    Ended(Exit),
+    Lost(String),
+}
+
+/// Keeps the guard process informed until the command has ended.
+struct Keeper<'a> {
+    lock: &'a Lock,
+    held: &'a Guard,
+    process: Process,
+    /// What the guard process knows.
+    deadlines: Deadlines,
+    terminal: Option<Terminal>,
+}
+
+impl Keeper<'_> {
+    async fn keep(mut self, signals: &mut Signals) -> Kept {
+        let held = self.held;
+        let mut lost = std::pin::pin!(held.lost());
+        let mut asked = std::pin::pin!(held.asked_to_let_go());
+        let (mut was_lost, mut was_asked) = (None, false);
+        let every =
+            (self.lock.ttl / 40).clamp(Duration::from_millis(10), Duration::from_millis(250));
+        let mut looking = interval(every);
+        looking.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut line = Vec::new();
+        loop {
+            tokio::select! {
+                word = self.process.next(&mut line) => {
+                    if let Some(end) = self.hear(word, was_lost.as_deref()).await {
+                        return end;
+                    }
+                }
+                how = &mut lost, if was_lost.is_none() => {
+                    was_lost = Some(how.to_string());
+                    self.process.kill().await;
+                }
+                asked = &mut asked, if !was_asked => {
+                    was_asked = true;
+                    eprintln!(
+                        "holdfast: {} asks to let go of {} within {} s: {}",
+                        String::from_utf8_lossy(&asked.by),
+                        self.lock.shown(),
+                        asked.within.as_secs(),
+                        String::from_utf8_lossy(&asked.reason)
+                    );
+                    self.process.tell(ToGuard::Signal(Signal::TERM.as_raw())).await;
+                }
+                signal = signals.next() => self.pass_on(signal).await,
+                _ = looking.tick(), if was_lost.is_none() => self.tell_deadlines().await,
+            }
+        }
+    }
+
+    async fn hear(&mut self, word: Option<ToWrapper>, lost: Option<&str>) -> Option<Kept> {
+        match word {
+            Some(ToWrapper::Started(_)) => {
+                self.give_terminal().await;
+                None
+            }
+            Some(ToWrapper::NotStarted(code, why)) => {
+                eprintln!("holdfast: {why}");
+                Some(Kept::Ended(Exit::Child(code)))
+            }
+            Some(ToWrapper::Stopped(signal)) => {
+                self.stop(signal).await;
+                None
+            }
+            Some(ToWrapper::Ended { how, by_lease }) => {
+                self.take_terminal_back(matches!(how, How::Killed(_)));
+                Some(match (lost, by_lease, how) {
+                    (Some(why), ..) => Kept::Lost(why.to_owned()),
+                    (None, true, _) => Kept::Lost("it could not be renewed in time".to_owned()),
+                    (None, false, How::Exited(code)) => {
+                        Kept::Ended(Exit::Child(u8::try_from(code).unwrap_or(u8::MAX)))
+                    }
+                    (None, false, How::Killed(signal)) => Kept::Ended(Exit::of_signal(signal)),
+                })
+            }
+            None => {
+                self.process.end_without_guard().await;
+                self.take_terminal_back(true);
+                Some(Kept::Lost("its guard process was killed".to_owned()))
+            }
+        }
+    }
+
+    /// The command was stopped: by the keyboard, or because it wants a terminal that it has not.
+    async fn stop(&mut self, signal: i32) {
+        let signal = Signal::from_named_raw(signal).unwrap_or(Signal::STOP);
+        let wants_terminal = matches!(signal, Signal::TTIN | Signal::TTOU);
+        let in_front = tcgetpgrp(stdin())
+            .is_ok_and(|group| group == getpgrp() || Some(group) == self.process.group());
+        if wants_terminal && in_front {
+            self.give_terminal().await;
+        } else if isatty(stdin()) && signal != Signal::STOP {
+            // The shell must see its job stopped. The lease goes on running out.
+            let _ = kill_current_process_group(signal);
+        }
+    }
+
+    async fn give_terminal(&mut self) {
+        if let (Some(terminal), Some(group)) = (&mut self.terminal, self.process.group()) {
+            terminal.give(group);
+            // If it asked for the terminal before, it was stopped.
+            self.process.tell(ToGuard::Signal(CONTINUE)).await;
+        }
+    }
+
+    fn take_terminal_back(&mut self, tidy: bool) {
+        if let Some(terminal) = &mut self.terminal {
+            terminal.take_back(tidy);
+        }
+    }
+
+    async fn pass_on(&mut self, signal: i32) {
+        if signal == CONTINUE {
+            // The shell's `fg` gave the terminal to this process: it belongs to the command.
+            self.terminal = self.terminal.take().or_else(Terminal::own);
+            if tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp()) {
+                self.give_terminal().await;
+            }
+        }
+        self.process.tell(ToGuard::Signal(signal)).await;
+    }
+
+    async fn tell_deadlines(&mut self) {
+        let remaining = self.held.remaining();
+        let deadlines = Deadlines::of(now() + remaining, self.lock.ttl);
+        if deadlines.kill_at > self.deadlines.kill_at + SAME {
+            self.deadlines = deadlines;
+            self.process.tell(ToGuard::Until(deadlines)).await;
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Where the commands of a client find a server, and what they show it.
+
+use crate::exit::{Exit, Problem};
+use crate::http::{self, Http};
+use clap::Args;
+use holdfast_client::Error;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A file that is larger is no password.
+const PASSWORD_BYTES_MAX: u64 = 64 << 10;
+
+/// How long to look for a server that answers: longer than one takes to start again.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Which cluster is meant.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ServerFlags {
+    /// The servers of one cluster; any that answers will do
+    #[arg(
+        long,
+        value_name = "URL,...",
+        env = "HOLDFAST_SERVER",
+        default_value = "http://127.0.0.1:7400",
+        value_delimiter = ',',
+        value_parser = parse_server,
+        help_heading = "Server"
+    )]
+    server: Vec<String>,
+    /// A file whose first line is the password of the cluster
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_PASSWORD_FILE", help_heading = "Server")]
+    password_file: Option<PathBuf>,
+}
+
+impl ServerFlags {
+    /// As the variable HOLDFAST_SERVER has it.
+    pub(crate) fn words(&self) -> String {
+        self.server.join(",")
+    }
+
+    /// The password's file, for a process that may be elsewhere.
+    pub(crate) fn password_file(&self) -> Option<PathBuf> {
+        let file = self.password_file.as_ref()?;
+        Some(std::path::absolute(file).unwrap_or_else(|_| file.clone()))
+    }
+
+    pub(crate) fn password(&self) -> Result<Option<String>, Problem> {
+        let Some(file) = &self.password_file else { return Ok(None) };
+        let wrong = |why: String| {
+            Problem::new(Exit::Usage, format!("can't read the password: {}: {why}", file.display()))
+                .hint("say --password-file FILE, a file whose first line is the password")
+        };
+        let about = fs::metadata(file).map_err(|error| wrong(error.to_string()))?;
+        if about.len() > PASSWORD_BYTES_MAX {
+            return Err(wrong(format!("longer than {PASSWORD_BYTES_MAX} bytes")));
+        }
+        let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+        match text.lines().next().map(str::trim).filter(|line| !line.is_empty()) {
+            Some(password) => Ok(Some(password.to_owned())),
+            None => Err(wrong("its first line is empty".to_owned())),
+        }
+    }
+
+    /// For what is asked once and answered soon.
+    pub(crate) fn http(&self) -> Result<Http, Problem> {
+        Ok(Http::new(self.server.clone(), self.password()?))
+    }
+
+    /// A session of the native client.
+    pub(crate) async fn client(
+        &self,
+        ttl: Duration,
+        label: &str,
+    ) -> Result<holdfast_client::Client, Problem> {
+        let mut builder = holdfast_client::Client::builder().session_ttl(ttl).label(label);
+        if let Some(password) = self.password()? {
+            builder = builder.password(password);
+        }
+        builder.patience(PATIENCE).connect(&self.server).await.map_err(problem)
+    }
+}
+
+/// What the native client says, with the next step in the words of the command line.
+pub(crate) fn problem(error: Error) -> Problem {
+    match error {
+        Error::NotAcquired(why) => Problem::new(Exit::NotAcquired, why),
+        Error::Refused { code, message, hint, .. } => {
+            Problem::new(Exit::NotAcquired, message).hint(http::hint(&code, &hint))
+        }
+        Error::Unreachable(why) => {
+            Problem::new(Exit::NoServer, format!("no server answers: {why}")).hint(http::NO_SERVER)
+        }
+        Error::BadAddress(why) => Problem::usage(why),
+        error => Problem::new(Exit::NotAcquired, error.to_string()),
+    }
+}
+
+fn parse_server(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    let wrong = || "write it as in http://127.0.0.1:7400".to_owned();
+    let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let uri: ureq::http::Uri = url.parse().map_err(|_| wrong())?;
+    let whole = uri.host().is_some_and(|host| !host.is_empty()) && matches!(uri.path(), "" | "/");
+    if uri.scheme_str() == Some("https") {
+        return Err("this program speaks no TLS: reach the server over a private network".into());
+    }
+    let fits = whole && uri.scheme_str() == Some("http");
+    if fits { Ok(url.trim_end_matches('/').to_owned()) } else { Err(wrong()) }
+}
+
+/// What a holder is called: where it runs.
+pub(crate) fn own_label() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    format!("{host}:{}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_server;
+
+    #[test]
+    fn a_server_is_an_address() {
+        assert_eq!(parse_server("http://a:7400/"), Ok("http://a:7400".to_owned()));
+        assert_eq!(parse_server(" a:7400"), Ok("http://a:7400".to_owned()));
+        for wrong in ["", "http://", "ftp://a", "http://a/v1", "https://a", "a b"] {
+            assert!(parse_server(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! How a lock is wanted: the flags that `lock` and `acquire` share, and the time in line.
+
+use crate::duration;
+use crate::server_flags::own_label;
+use clap::Args;
+use holdfast_client::{Client, Error, Guard};
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+
+/// How long an answer may take beyond the time in line: longer than an election.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How to stand in line, and for what.
+#[derive(Debug, Args)]
+pub(crate) struct Wanted {
+    /// How long to stand in line; for ever unless said otherwise
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "try_once")]
+    wait: Option<Duration>,
+    /// Don't wait: exit with 75 if it is not free
+    #[arg(long = "try")]
+    try_once: bool,
+    /// Together with others that ask for it shared
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) shared: bool,
+    /// One of so many permits
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) permits: Option<u32>,
+    /// A word left on the lock: the next holder hears it if this one dies
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) note: Option<String>,
+    /// What the holder is called; HOST:PID unless said otherwise
+    #[arg(long, value_name = "TEXT")]
+    label: Option<String>,
+}
+
+impl Wanted {
+    /// How long to stand in line; none is for ever.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        if self.try_once { Some(Duration::ZERO) } else { self.wait }
+    }
+
+    pub(crate) fn label(&self) -> String {
+        self.label.clone().unwrap_or_else(own_label)
+    }
+
+    /// Stands in line until it is served or refused, or nobody is there to ask.
+    pub(crate) async fn acquire(
+        &self,
+        client: &Client,
+        names: &[impl AsRef<[u8]>],
+        more: impl Fn(holdfast_client::Lock) -> holdfast_client::Lock,
+    ) -> Result<Guard, Error> {
+        let began = Instant::now();
+        loop {
+            let left = self.wait().map(|wait| wait.saturating_sub(began.elapsed()));
+            let lock = more(self.lock(client.locks(names), left));
+            let patience = left.map_or(Duration::MAX, |left| left.saturating_add(ANSWER_PATIENCE));
+            match timeout(patience, lock.acquire()).await {
+                // Out of line without being told so: stand again.
+                Ok(Err(Error::SessionLost)) => {}
+                Ok(served) => return served,
+                Err(_) => return Err(Error::Unreachable("the cluster does not answer".to_owned())),
+            }
+        }
+    }
+
+    fn lock(&self, lock: holdfast_client::Lock, left: Option<Duration>) -> holdfast_client::Lock {
+        let mut lock = match left {
+            None => lock,
+            Some(left) if left.is_zero() => lock.no_wait(),
+            Some(left) => lock.wait(left),
+        };
+        if self.shared {
+            lock = lock.shared();
+        }
+        if let Some(permits) = self.permits {
+            lock = lock.permit_of(permits);
+        }
+        if let Some(note) = &self.note {
+            lock = lock.note(note);
+        }
+        lock.label(self.label())
+    }
+}

@@ -1,0 +1,167 @@
+//! `holdfast`, as it is typed.
+
+use crate::support::{Cluster, HOLDFAST, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use tempfile::TempDir;
+
+/// Servers, and a folder to type in.
+pub(crate) struct Shell {
+    // Dropped in this order: the nodes end before their folder goes.
+    pub(crate) cluster: Cluster,
+    folder: TempDir,
+}
+
+impl Shell {
+    pub(crate) fn with_nodes(nodes: u16) -> Self {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        Self { cluster: Cluster::start(nodes), folder }
+    }
+
+    /// A file in the folder.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What a file says, once it is there and whole: it ends with a line.
+    pub(crate) fn read(&self, name: &str) -> String {
+        let file = self.file(name);
+        eventually(&format!("{name} is written"), || {
+            fs::read_to_string(&file).ok().filter(|text| text.ends_with('\n'))
+        })
+    }
+
+    /// A process id that a command wrote to a file.
+    pub(crate) fn read_pid(&self, name: &str) -> u32 {
+        self.read(name).trim().parse().expect("a process id")
+    }
+
+    pub(crate) fn touch(&self, name: &str) {
+        fs::write(self.file(name), "\n").expect("a file can be written");
+    }
+
+    /// All servers, as HOLDFAST_SERVER has them.
+    pub(crate) fn servers(&self) -> String {
+        let url = |port| format!("http://127.0.0.1:{port}");
+        self.cluster.nodes.iter().map(|node| url(node.port)).collect::<Vec<_>>().join(",")
+    }
+
+    pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(HOLDFAST);
+        command.args(args).env("HOLDFAST_SERVER", self.servers()).env("PATH", path_with_holdfast());
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Said {
+        self.command(args).output().expect("holdfast runs").into()
+    }
+
+    /// The same, and it must end well and print JSON.
+    pub(crate) fn json<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Value {
+        let said = self.run(args);
+        assert_eq!(said.code, Some(0), "{said:?}");
+        serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("not JSON: {said:?}"))
+    }
+
+    /// Starts it; what it prints goes to files.
+    pub(crate) fn start<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Running {
+        let child = self
+            .command(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("holdfast runs");
+        Running(Some(child))
+    }
+
+    /// Starts `holdfast lock ARGS -- sh -c SCRIPT`.
+    pub(crate) fn lock(&self, args: &str, script: &str) -> Running {
+        let args = ["lock"].into_iter().chain(args.split_whitespace());
+        self.start(args.chain(["--", "sh", "-c", script]))
+    }
+
+    /// Waits until so many wait for a lock.
+    pub(crate) fn waiting(&self, name: &str, count: u64) {
+        let port = self.cluster.nodes[0].port;
+        eventually(&format!("{count} wait for {name}"), || {
+            let lock = self.cluster.http.get_ok(port, &format!("/v1/lock?name={name}"));
+            (lock["waiting"] == count).then_some(())
+        });
+    }
+}
+
+pub(crate) fn path_with_holdfast() -> String {
+    let bin = Path::new(HOLDFAST).parent().expect("a folder");
+    format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default())
+}
+
+/// What a command said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+}
+
+/// A command that runs; it does not outlive the test.
+pub(crate) struct Running(Option<Child>);
+
+impl Running {
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(self.0.as_ref().expect("it was not waited for").id(), signal);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        let pid = self.0.as_ref().expect("it was not waited for").id();
+        !lives(pid)
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(mut self) -> Said {
+        let mut child = self.0.take().expect("it was not waited for");
+        let status: ExitStatus =
+            eventually("a command ends", || child.try_wait().expect("a child can be waited for"));
+        let output = child.wait_with_output().expect("its output is whole");
+        Output { status, ..output }.into()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            // One that has ended already needs no end.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+pub(crate) fn kill(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
+    kill_process(pid, signal).expect("it can be signalled");
+}
+
+/// Whether a process runs; one that nobody has waited for does not.
+pub(crate) fn lives(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+    state.is_some_and(|state| !state.trim().starts_with(['Z', 'X']))
+}
+
+/// Waits until a process is gone.
+pub(crate) fn dies(pid: u32) {
+    eventually(&format!("process {pid} ends"), || (!lives(pid)).then_some(()));
+}

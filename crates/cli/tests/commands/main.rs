@@ -1,0 +1,19 @@
+//! The command line as people and scripts use it: real processes against real servers.
+//!
+//! No test asserts a time but one: what should happen, happens within [`support::PATIENCE`].
+
+#[allow(dead_code, unused_imports, reason = "shared with the tests of processes")]
+#[path = "../processes/support/mod.rs"]
+mod support;
+
+mod cli;
+
+mod bench;
+mod examples;
+mod guide;
+mod keep;
+mod lease;
+mod look;
+mod nested;
+mod operate;
+mod wrapper;

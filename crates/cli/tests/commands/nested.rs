@@ -1,0 +1,37 @@
+//! Wrappers within wrappers.
+
+use crate::cli::Shell;
+
+/// Would fail if a deadlock between nested wrappers were waited for: exactly one of the two is
+/// refused, with the circle, and the other one goes on.
+#[test]
+fn of_two_in_opposite_order_one_is_refused_with_the_circle() {
+    let shell = Shell::with_nodes(1);
+    let nest = |outer: &str, inner: &str, other: &str| {
+        let script = format!(
+            "echo > holds-{outer}; until [ -e holds-{other} ]; do sleep 0.05; done; \
+             holdfast lock {inner} -- echo both"
+        );
+        shell.lock(outer, &script)
+    };
+    let running = [nest("left", "right", "right"), nest("right", "left", "left")];
+    let said = running.map(|wrapper| wrapper.ended());
+    let (refused, served): (Vec<_>, Vec<_>) = said.iter().partition(|said| said.code == Some(75));
+    assert_eq!((refused.len(), served.len()), (1, 1), "{said:#?}");
+    assert_eq!((served[0].code, served[0].out.as_str()), (Some(0), "both\n"));
+    let circle = &refused[0].err;
+    assert!(circle.contains("circle") && circle.contains("left") && circle.contains("right"));
+}
+
+/// Would fail if tokens of one cluster were shown to another.
+#[test]
+fn what_is_held_elsewhere_is_not_declared() {
+    let here = Shell::with_nodes(1);
+    let elsewhere = Shell::with_nodes(1);
+    let inner = format!(
+        "holdfast lock b --server {} -- sh -c 'echo $HOLDFAST_HOLDING'",
+        elsewhere.servers()
+    );
+    let said = here.lock("a", &inner).ended();
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "1\n"), "{said:?}");
+}

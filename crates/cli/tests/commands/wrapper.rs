@@ -1,0 +1,176 @@
+//! `holdfast lock`: what its command sees, and what comes back from it.
+
+use crate::cli::Shell;
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+
+/// Would fail if an exit code were changed on its way, or if two ways to end had the same one.
+#[test]
+fn every_end_has_its_code() {
+    let shell = Shell::with_nodes(1);
+    let code = |args: &str, script: &str| shell.lock(args, script).ended().code;
+    assert_eq!(code("a", "exit 0"), Some(0));
+    assert_eq!(code("a", "exit 3"), Some(3));
+    assert_eq!(code("a", "exit 255"), Some(255));
+    assert_eq!(code("a", "kill -9 $$"), Some(128 + 9));
+    assert_eq!(code("a", "kill -15 $$"), Some(128 + 15));
+
+    let missing = shell.run(["lock", "a", "--", "there-is-no-such-program"]);
+    assert_eq!(missing.code, Some(127));
+    assert!(missing.err.contains("there-is-no-such-program"), "{missing:?}");
+    assert_eq!(shell.run(["lock", "a", "--", "/"]).code, Some(126));
+
+    let holder = shell.lock("busy", "echo $$ > pid; until [ -e stop ]; do sleep 0.05; done");
+    shell.read("pid");
+    for wait in ["--try", "--wait=100ms"] {
+        let said = shell.run(["lock", "busy", wait, "--", "true"]);
+        assert_eq!(said.code, Some(75), "{said:?}");
+        assert!(said.err.contains("did not get busy") && said.err.contains("--wait"), "{said:?}");
+    }
+    shell.touch("stop");
+    assert_eq!(holder.ended().code, Some(0));
+
+    let nobody = ["lock", "a", "--server", "http://127.0.0.1:1", "--", "true"];
+    let nobody = shell.run(nobody);
+    assert_eq!(nobody.code, Some(69));
+    assert!(nobody.err.contains("HOLDFAST_SERVER"), "{nobody:?}");
+
+    let wrong: [&[&str]; 5] = [
+        &["lock", "a"],
+        &["lock", "--", "true"],
+        &["lock", "a", "--ttl", "15", "--", "true"],
+        &["lock", "a", "--ttl", "10ms", "--", "true"],
+        &["lock", "a", "--try", "--wait", "1s", "--", "true"],
+    ];
+    for args in wrong {
+        assert_eq!(shell.run(args).code, Some(64), "{args:?}");
+    }
+}
+
+/// Would fail if the command did not know what it holds, or if the wrapper wrote to its output.
+#[test]
+fn the_command_finds_its_token_and_nothing_else_is_printed() {
+    let shell = Shell::with_nodes(1);
+    let print = "echo $HOLDFAST_TOKEN $HOLDFAST_LOCK ${#HOLDFAST_SECRET}";
+    let said = shell.lock("shop/seat", print).ended();
+    assert_eq!((said.out.as_str(), said.err.as_str()), ("1 shop/seat 32\n", ""));
+    let several = shell.lock("b a", "echo \"$HOLDFAST_LOCK\" on $HOLDFAST_HOLDING").ended();
+    assert_eq!(several.out, "b\na on 2\n");
+    // With what it finds, it can speak for the holder.
+    let note = "holdfast note c half-done > said && holdfast show c --json";
+    let shown = shell.lock("c --note begun", note).ended();
+    assert!(shown.out.contains("\"note\":\"half-done\""), "{shown:?}");
+}
+
+/// Would fail if a signal did not reach the command, or if the wrapper ended before it.
+#[test]
+fn signals_are_passed_on() {
+    let shell = Shell::with_nodes(1);
+    for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP")] {
+        let script = format!(
+            "trap 'echo heard {name}; exit 42' {name}; echo $$ > ready-{name}; \
+             while :; do sleep 0.05; done"
+        );
+        let running = shell.lock("a", &script);
+        shell.read(&format!("ready-{name}"));
+        running.signal(signal);
+        let said = running.ended();
+        assert_eq!((said.code, said.out.as_str()), (Some(42), &*format!("heard {name}\n")));
+    }
+}
+
+/// Would fail if a wrapper that gives up kept its place in line.
+#[test]
+fn a_signal_ends_the_wait() {
+    let shell = Shell::with_nodes(1);
+    let holder = shell.lock("a", "echo $$ > pid; until [ -e stop ]; do sleep 0.05; done");
+    shell.read("pid");
+    let waiter = shell.lock("a", "echo never");
+    shell.waiting("a", 1);
+    waiter.signal(Signal::TERM);
+    let said = waiter.ended();
+    assert_eq!((said.code, said.out.as_str()), (Some(128 + 15), ""));
+    shell.waiting("a", 0);
+    shell.touch("stop");
+    assert_eq!(holder.ended().code, Some(0));
+}
+
+/// Would fail if output passed through a buffer of the wrapper's, or were cut off.
+#[test]
+fn a_huge_output_arrives_whole() {
+    const BYTES: usize = 200 << 20;
+    let shell = Shell::with_nodes(1);
+    let mut child = shell
+        .command(["lock", "a", "--", "head", "-c", &BYTES.to_string(), "/dev/zero"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("holdfast runs");
+    let mut out = child.stdout.take().expect("a pipe");
+    let mut buffer = vec![0; 1 << 16];
+    let mut total = 0;
+    loop {
+        match out.read(&mut buffer).expect("output can be read") {
+            0 => break,
+            count => total += count,
+        }
+    }
+    assert_eq!(total, BYTES);
+    assert!(child.wait().expect("it ends").success());
+}
+
+/// Would fail if the command's input were the guard's socket, or if a missing one broke the
+/// wrapper.
+#[test]
+fn input_is_passed_on_and_may_be_missing() {
+    let shell = Shell::with_nodes(1);
+    let mut child = shell
+        .command(["lock", "a", "--", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("holdfast runs");
+    child.stdin.take().expect("a pipe").write_all(b"line\n").expect("input can be written");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.stdout, b"line\n");
+
+    let closed = shell.command::<&str>([]).get_program().to_owned();
+    let script = format!("exec <&-; exec {} lock a -- cat", closed.display());
+    let mut without = Command::new("sh");
+    without.arg("-c").arg(script).env("HOLDFAST_SERVER", shell.servers());
+    let output = without.output().expect("sh runs");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0), "{output:?}");
+}
+
+/// Would fail if a command could not read from the terminal, or if Ctrl-C ended the wrapper
+/// instead of the command.
+#[test]
+fn a_command_has_the_terminal() {
+    let shell = Shell::with_nodes(1);
+    let inner = "trap \"echo interrupted; exit 5\" INT; read line; echo \"got $line\"; \
+                 echo $$ > waits; while :; do sleep 0.05; done";
+    let typed = format!(
+        "holdfast lock a -- sh -c '{inner}'; echo \"code $?\"; read more; echo \"then $more\""
+    );
+    let mut script = shell.command::<&str>([]);
+    let env: Vec<_> =
+        script.get_envs().map(|(k, v)| (k.to_owned(), v.map(ToOwned::to_owned))).collect();
+    script = Command::new("script");
+    script.args(["-qefc", &typed, "/dev/null"]).current_dir(shell.file("."));
+    for (key, value) in env {
+        script.env(key, value.unwrap_or_default());
+    }
+    let child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut child = child.expect("script from util-linux is needed for this test");
+    let mut keys = child.stdin.take().expect("a pipe");
+    keys.write_all(b"hello\n").expect("a key can be pressed");
+    shell.read("waits");
+    keys.write_all(b"\x03").expect("a key can be pressed");
+    keys.write_all(b"again\n").expect("a key can be pressed");
+    drop(keys);
+    let output = child.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+    for line in ["got hello", "interrupted", "code 5", "then again"] {
+        assert!(said.lines().any(|told| told.ends_with(line)), "`{line}` is not in:\n{said}");
+    }
+}
