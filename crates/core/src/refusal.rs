@@ -1,8 +1,10 @@
 //! What can't be done is an answer, the same on every replica; each says what to do instead.
 
+use crate::command::Door;
 use crate::effect::How;
 use crate::ids::{RequestId, SessionId, Token};
 use crate::text::{Label, LockName};
+use crate::transaction::KeyKind;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -84,6 +86,45 @@ pub enum Refusal {
     NeverDrawn(Token),
     /// More holders than a command by name alone walks through.
     NameTheToken(LockName),
+    /// A key is not any more what a transaction saw: nothing was written.
+    Changed {
+        /// Which key; none if it is about all keys.
+        name: Option<LockName>,
+    },
+    /// A transaction would touch a ticket that it may not touch: nothing was written.
+    Held {
+        /// Which key.
+        name: LockName,
+        /// The first holder.
+        token: Token,
+        /// What that one calls itself.
+        label: Option<Label>,
+        /// Where that one came in.
+        door: Door,
+        /// Why it is not touched.
+        why: Untouched,
+    },
+    /// The name is in use as something else.
+    InUse {
+        /// Which name.
+        name: LockName,
+        /// What it is.
+        kind: KeyKind,
+    },
+}
+
+/// Why a transaction does not touch a ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Untouched {
+    /// It came in through another door.
+    OtherDoor,
+    /// It is not one that knowing its label is enough for: it has a secret, lives by a session,
+    /// is not exclusive, or has several names.
+    NotAText,
+    /// Somebody waits: the next holder is the first in line.
+    WaitedFor,
+    /// It would be broken, and asked for a lock-delay then.
+    LockDelay,
 }
 
 /// What is wrong with a field.
@@ -121,6 +162,18 @@ pub enum Bad {
     PermitFenced,
     /// A request id on a command that is made anew each time.
     NoRequestId,
+    /// A transaction through the native door.
+    NativeTransaction,
+    /// More keys read than one transaction may.
+    TooManyKeysRead,
+    /// More keys written than one transaction may.
+    TooManyKeysWritten,
+    /// More messages than one transaction may publish.
+    TooManyPublished,
+    /// An object beyond its bounds.
+    ObjectTooLarge,
+    /// More bytes than one transaction may have.
+    TransactionTooLarge,
 }
 
 /// Which bound is reached.
@@ -140,6 +193,8 @@ pub enum Bound {
     RegisterKeys,
     /// Bytes in all.
     Bytes,
+    /// Objects in all.
+    Objects,
 }
 
 /// One step of a circle: who waits, for which lock, which is kept by whom.
@@ -215,6 +270,21 @@ impl fmt::Display for Refusal {
             Self::NameTheToken(name) => {
                 write!(f, "{name} has several holders: name the token of the one you mean")
             }
+            Self::Changed { name: Some(name) } => {
+                write!(f, "{name} has changed since it was read: read it again")
+            }
+            Self::Changed { name: None } => {
+                f.write_str("keys have come or gone since they were listed: list them again")
+            }
+            Self::Held { name, token, label, door, why } => {
+                held(f, name, *token, label.as_ref(), *door, *why)
+            }
+            Self::InUse { name, kind: KeyKind::Text } => {
+                write!(f, "{name} is a lock that is held or waited for: use another name, or delete it first")
+            }
+            Self::InUse { name, kind } => {
+                write!(f, "{name} is {kind} now: use another name, or delete it first")
+            }
         }
     }
 }
@@ -255,6 +325,28 @@ fn busy(
     f.write_str(": wait for it, or try later")
 }
 
+fn held(
+    f: &mut fmt::Formatter<'_>,
+    name: &LockName,
+    token: Token,
+    label: Option<&Label>,
+    door: Door,
+    why: Untouched,
+) -> fmt::Result {
+    write!(f, "{name} is held through the {door} door, token {token}")?;
+    if let Some(label) = label {
+        write!(f, " of {label}")?;
+    }
+    f.write_str(match why {
+        Untouched::OtherDoor => ": release it there, or wait until it ends",
+        Untouched::NotAText => ", and its label proves nothing: its owner must release it",
+        Untouched::WaitedFor => {
+            ", and somebody waits for it: delete it, and the first in line is served"
+        }
+        Untouched::LockDelay => ", with a lock-delay: delete it instead of breaking it",
+    })
+}
+
 fn deadlock(f: &mut fmt::Formatter<'_>, links: &[Link]) -> fmt::Result {
     f.write_str("this wait would close a circle: ")?;
     for (index, link) in links.iter().enumerate() {
@@ -288,6 +380,27 @@ impl fmt::Display for How {
     }
 }
 
+impl fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "a text",
+            Self::Hash => "a hash",
+            Self::List => "a list",
+        })
+    }
+}
+
+impl fmt::Display for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::Redis => "Redis",
+            Self::ZooKeeper => "ZooKeeper",
+            Self::Cql => "CQL",
+        })
+    }
+}
+
 impl fmt::Display for Bad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -309,6 +422,14 @@ impl fmt::Display for Bad {
             Self::OtherSession => "the request id belongs to another session than the ticket",
             Self::PermitFenced => "permits can't be fenced: several of them are held at once",
             Self::NoRequestId => "this command takes no request id: it is made anew each time",
+            Self::NativeTransaction => {
+                "the native door has no transactions: acquire and release one by one"
+            }
+            Self::TooManyKeysRead => "too many keys read in one transaction: split the work",
+            Self::TooManyKeysWritten => "too many keys written in one transaction: split the work",
+            Self::TooManyPublished => "too many messages in one transaction: split the work",
+            Self::ObjectTooLarge => "too much in one hash or list: split it over several names",
+            Self::TransactionTooLarge => "too many bytes in one transaction: split the work",
         })
     }
 }
@@ -324,6 +445,7 @@ impl fmt::Display for Bound {
                 "too many request ids without a session: try later, or open a session"
             }
             Self::RegisterKeys => "the fenced register has no room for another key",
+            Self::Objects => "there are too many hashes and lists: delete some, or try later",
             Self::Bytes => {
                 "names, labels, notes and values fill the memory: try later, or use shorter ones"
             }

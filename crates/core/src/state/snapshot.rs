@@ -1,10 +1,11 @@
 //! A snapshot: taken in an instant, written piece by piece by somebody else.
 //!
 //! [`State::snapshot`] clones pointers only. The clone is encoded off the loop, in pieces of
-//! bounded size. Format, version 1: the first piece is `HOLDFAST`, the version (u16, little
+//! bounded size. Format, version 2: the first piece is `HOLDFAST`, the version (u16, little
 //! endian) and a postcard [`Head`]; each further piece is a postcard [`Piece`].
-//! Indexes are not written: they are rebuilt.
+//! Indexes are not written: they are rebuilt. Version 1 had a shorter head, and knew no objects.
 
+use super::objects::Stored;
 use super::records::{Alone, Clock, Extra, Lock, Past, Register, Revocation, Session, Ticket};
 use super::{Data, State};
 use crate::command::{Door, Lease, Mode};
@@ -15,17 +16,21 @@ use crate::limits::Limits;
 use crate::store::{Index, Slot};
 use crate::text::{Label, LockName, Note, RequestKey};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"HOLDFAST";
 
 /// The version written. Every older one is still read.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// Records in a piece: at the longest names, labels and notes a piece stays near 2 MB, usually
 /// it is some 20 KB.
 const PIECE_LEN: usize = 256;
+
+/// Bytes from which on no further object is added to a piece.
+const OBJECTS_BYTES: usize = 1 << 20;
 
 /// Why bytes are not a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +79,21 @@ struct Head {
     events_numbered: u64,
     /// Records of each kind, so that a missing piece is noticed.
     records: Records,
+    /// From here on since version 2.
+    changes: u64,
+    objects: u64,
+    relabelled: u64,
+}
+
+/// The head of version 1.
+#[derive(Debug, Deserialize)]
+struct HeadV1 {
+    clock: Clock,
+    counter: u64,
+    sessions_drawn: u64,
+    sequence: u64,
+    events_numbered: u64,
+    records: Records,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -94,6 +114,9 @@ enum Piece {
     Alone(Vec<Alone>),
     Register(Vec<Register>),
     Events(Vec<Event>),
+    Objects(Vec<Stored>),
+    /// Tickets that got another label, and at which change. They may come before their tickets.
+    Relabelled(Vec<(Token, u64)>),
 }
 
 /// A ticket with names instead of slots.
@@ -164,9 +187,28 @@ impl State {
 fn read_head(bytes: &[u8]) -> Result<Head, BadSnapshot> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(BadSnapshot::NotASnapshot)?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or(BadSnapshot::NotASnapshot)?;
+    let damaged = |_| BadSnapshot::Damaged { piece: 0 };
     match u16::from_le_bytes(*version) {
-        VERSION => postcard::from_bytes(rest).map_err(|_| BadSnapshot::Damaged { piece: 0 }),
+        1 => postcard::from_bytes(rest).map(HeadV1::now).map_err(damaged),
+        VERSION => postcard::from_bytes(rest).map_err(damaged),
         version => Err(BadSnapshot::UnknownVersion(version)),
+    }
+}
+
+impl HeadV1 {
+    /// As it would be written now.
+    fn now(self) -> Head {
+        Head {
+            clock: self.clock,
+            counter: self.counter,
+            sessions_drawn: self.sessions_drawn,
+            sequence: self.sequence,
+            events_numbered: self.events_numbered,
+            records: self.records,
+            changes: 0,
+            objects: 0,
+            relabelled: 0,
+        }
     }
 }
 
@@ -191,6 +233,30 @@ impl Snapshot {
             .chain(in_pieces(alone, Piece::Alone))
             .chain(in_pieces(register, Piece::Register))
             .chain(in_pieces(events, Piece::Events))
+            .chain(self.objects_in_pieces())
+            .chain(in_pieces(self.relabelled(), Piece::Relabelled))
+    }
+
+    /// Objects may be large: a piece of them has a bound in bytes as well.
+    fn objects_in_pieces(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        let mut objects = self.data.objects.iter().map(|(_, stored)| stored);
+        std::iter::from_fn(move || {
+            let mut some = Vec::new();
+            let mut bytes = 0_usize;
+            while some.len() < PIECE_LEN
+                && bytes < OBJECTS_BYTES
+                && let Some(stored) = objects.next()
+            {
+                bytes = bytes.saturating_add(stored.weight());
+                some.push(stored.clone());
+            }
+            (!some.is_empty()).then(|| encode(&Piece::Objects(some)))
+        })
+    }
+
+    fn relabelled(&self) -> impl Iterator<Item = (Token, u64)> + '_ {
+        let tickets = self.data.tickets.iter().map(|(_, ticket)| ticket);
+        tickets.map(|ticket| (ticket.number, ticket.relabelled())).filter(|(_, change)| *change > 0)
     }
 
     fn head(&self) -> Vec<u8> {
@@ -209,6 +275,9 @@ impl Snapshot {
                 register: data.register.len() as u64,
                 events: data.history.iter().count() as u64,
             },
+            changes: data.changes,
+            objects: data.objects.len() as u64,
+            relabelled: self.relabelled().count() as u64,
         };
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
@@ -270,6 +339,9 @@ struct Loader {
     names: Index<Lock>,
     numbers: Vec<Token>,
     events: Vec<Event>,
+    relabelled: BTreeMap<Token, u64>,
+    /// Objects and labels that were announced.
+    expected_more: (u64, u64),
 }
 
 impl Loader {
@@ -279,6 +351,7 @@ impl Loader {
             counter: head.counter,
             sessions_drawn: head.sessions_drawn,
             sequence: head.sequence,
+            changes: head.changes,
             history: History::of(Vec::new(), head.events_numbered),
             ..Data::default()
         };
@@ -292,6 +365,8 @@ impl Loader {
             names: Index::with_capacity(tickets, hash_key),
             numbers: Vec::with_capacity(tickets),
             events: Vec::new(),
+            relabelled: BTreeMap::new(),
+            expected_more: (head.objects, head.relabelled),
         }
     }
 
@@ -326,14 +401,18 @@ impl Loader {
                 count(&mut seen.events, &events);
                 self.events.extend(events);
             }
+            Piece::Objects(objects) => data.objects.extend(objects),
+            Piece::Relabelled(relabelled) => self.relabelled.extend(relabelled),
         }
         Ok(())
     }
 
     /// The data, and where each name stands in it.
-    fn finish(self) -> Result<(Data, Index<Lock>), BadSnapshot> {
-        let Self { expected, seen, mut data, names, mut numbers, events } = self;
-        if seen != expected {
+    fn finish(mut self) -> Result<(Data, Index<Lock>), BadSnapshot> {
+        self.relabel()?;
+        let Self { expected, seen, mut data, names, mut numbers, events, .. } = self;
+        let more = (data.objects.len() as u64, self.relabelled.len() as u64);
+        if seen != expected || more != self.expected_more {
             return Err(BadSnapshot::Incomplete("the number of records differs"));
         }
         numbers.sort_unstable();
@@ -343,6 +422,26 @@ impl Loader {
         data.history = History::of(events, data.history.next_number);
         data.bytes = data.weight();
         Ok((data, names))
+    }
+
+    /// Tells tickets when they got another label.
+    fn relabel(&mut self) -> Result<(), BadSnapshot> {
+        if self.relabelled.is_empty() {
+            return Ok(());
+        }
+        let of =
+            |(slot, ticket): (Slot, &Ticket)| Some((slot, self.relabelled.get(&ticket.number)?));
+        let found: Vec<(Slot, u64)> =
+            self.data.tickets.iter().filter_map(of).map(|(slot, change)| (slot, *change)).collect();
+        if found.len() != self.relabelled.len() {
+            return Err(BadSnapshot::Incomplete("a label belongs to no ticket"));
+        }
+        for (slot, change) in found {
+            if let Some(ticket) = self.data.tickets.get_mut(slot) {
+                ticket.extra_mut().relabelled = change;
+            }
+        }
+        Ok(())
     }
 
     fn lock(&mut self, name: LockName) -> Slot {
@@ -400,6 +499,7 @@ impl Loader {
             revocation: extra.revocation,
             after: extra.after,
             request_key: extra.request_key,
+            relabelled: 0,
         });
         let mut ticket = Ticket {
             number: record.number,
@@ -437,6 +537,12 @@ impl Data {
         let tickets = self.tickets.iter().map(|(_, ticket)| ticket.weight());
         let sessions = self.sessions.iter().map(|(_, session)| session.weight());
         let register = self.register.iter().map(|(_, register)| register.weight());
-        locks.chain(tickets).chain(sessions).chain(register).fold(0, usize::saturating_add)
+        let objects = self.objects.iter().map(|(_, stored)| stored.weight());
+        locks
+            .chain(tickets)
+            .chain(sessions)
+            .chain(register)
+            .chain(objects)
+            .fold(0, usize::saturating_add)
     }
 }
