@@ -215,6 +215,9 @@ impl Run {
                 self.step(Command::Force { name, token: Some(ticket.token), by, reason })?;
             }
         }
+        for command in self.player.remove_objects(&self.state) {
+            self.step(command)?;
+        }
         self.settle()?;
         let end_of_time = self.player.tick(u64::MAX);
         self.step(end_of_time)?;
@@ -246,6 +249,7 @@ impl Run {
             && left.sessions == 0
             && left.deaths == 0
             && left.requests_alone == 0
+            && left.objects == 0
             && left.bytes == in_register
             && self.state.next_due_in_ms().is_none()
     }

@@ -140,10 +140,9 @@ fn told(effect: &Effect, now_ms: u64) -> (&'static str, Value) {
                 "label": show::text(label.as_bytes()),
             }),
         ),
-        Effect::ObjectChanged { now, .. } => (
-            "object_changed",
-            json!({ "names": names, "now": now.map(|kind| kind.to_string()) }),
-        ),
+        Effect::ObjectChanged { now, .. } => {
+            ("object_changed", json!({ "names": names, "now": now.map(|kind| kind.to_string()) }))
+        }
         Effect::Published { channel, .. } => {
             ("published", json!({ "channel": show::text(channel.as_bytes()) }))
         }
