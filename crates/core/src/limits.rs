@@ -55,8 +55,8 @@ pub struct Limits {
     pub object_elements_max: usize,
     /// Keys that one transaction may have read: each is looked up again.
     pub keys_read_max: usize,
-    /// Keys that one transaction may write: each may end a ticket and draw one, and one command
-    /// does no more than `steps_max` of that.
+    /// Keys that one transaction may write. Each may end a ticket and draw one: all together no
+    /// more than `steps_max`.
     pub keys_written_max: usize,
     /// Messages that one transaction may publish: each goes to every node.
     pub published_max: usize,
@@ -96,7 +96,7 @@ impl Limits {
         object_bytes_max: 1 << 18,
         object_elements_max: 4_096,
         keys_read_max: 1_024,
-        keys_written_max: 1_024,
+        keys_written_max: 512,
         published_max: 256,
         transaction_bytes_max: 1 << 19,
         bytes_max: 1 << 30,

@@ -63,11 +63,13 @@ pub enum Mistake {
     LockAnObject,
     /// Writes an object without a new version.
     ReuseVersion,
+    /// Gives a holder another label, but the key the same stamp.
+    RelabelQuietly,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::SkipLeaseCheckOnGrant,
         Self::ReuseToken,
         Self::ServeOutOfOrder,
@@ -97,6 +99,7 @@ impl Mistake {
         Self::ObjectOverLock,
         Self::LockAnObject,
         Self::ReuseVersion,
+        Self::RelabelQuietly,
     ];
 }
 

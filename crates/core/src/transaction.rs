@@ -46,6 +46,8 @@ pub enum Stamp {
         last: Token,
         /// When the first holder's lease ends.
         due_ms: Option<u64>,
+        /// Whether the first holder is the only one that may hold it.
+        exclusive: bool,
         /// At which change the first holder got another label; 0 if it has its first one.
         relabelled: u64,
     },

@@ -18,7 +18,7 @@ use crate::effect::{Answer, Effect, How, Names, Standing, Taken};
 use crate::ids::{Secret, SessionId, Term, Token};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
-use crate::state::State;
+use crate::state::{Key, State};
 use crate::text::{Label, LockName};
 use crate::watch::{Scope, Watches};
 use parse::{Asked, Parsed, Verb};
@@ -133,7 +133,10 @@ impl Play {
                 Vec::new()
             }
             Verb::Get(key) => vec![self.get(&actor, &key)],
-            Verb::Show(name) => show::lock(self.state.lock_view(&name, 20), &name, &self.state),
+            Verb::Show(name) => match self.state.key(&name) {
+                key @ Key::Object(_) => vec![transact::key(&name, &key, self.state.now_ms())],
+                _ => show::lock(self.state.lock_view(&name, 20), &name, &self.state),
+            },
             Verb::List { prefix, after, limit } => {
                 let page = self.state.list(prefix.as_bytes(), after.as_ref(), limit);
                 show::page(&page, &prefix, limit)

@@ -242,7 +242,8 @@ impl State {
         let slot = self.data.tickets.insert(ticket);
         self.index.numbers.insert(&self.data.tickets, slot);
         let mut steps = Steps(self.limits.steps_max);
-        if self.mistakes.makes(Mistake::OvertakeWriter) && self.reads_beside(slot) {
+        let hand_over = self.mistakes.makes(Mistake::HandOverPastWaiters) && wait == Wait::Try;
+        if hand_over || (self.mistakes.makes(Mistake::OvertakeWriter) && self.reads_beside(slot)) {
             self.grant(number, &mut Vec::new(), effects);
         }
         self.serve(first, &mut steps, effects);

@@ -2,7 +2,7 @@
 
 use super::State;
 use super::records::{Lock, Ticket};
-use crate::command::Door;
+use crate::command::{Door, Lease, Mode};
 use crate::ids::Token;
 use crate::store::Slot;
 use crate::text::{Label, LockName};
@@ -34,6 +34,9 @@ pub struct TextKey {
     pub door: Door,
     /// How many wait for it.
     pub waiting: usize,
+    /// Whether a transaction through the same door may write it. Not if more than its label is
+    /// needed: it has a secret, lives by a session, is not exclusive or has several names.
+    pub writable: bool,
 }
 
 /// An object.
@@ -67,6 +70,7 @@ impl State {
                 due_ms: ticket.due(),
                 door: ticket.door,
                 waiting: lock.waiters() as usize,
+                writable: is_a_text(lock, ticket),
             });
         }
         self.stored(name).map_or(Key::Absent, |stored| {
@@ -88,6 +92,7 @@ impl State {
                 waiting: lock.waiters(),
                 last: last.unwrap_or(ticket.number),
                 due_ms: ticket.due(),
+                exclusive: lock.exclusive,
                 relabelled: ticket.relabelled(),
             };
         }
@@ -141,4 +146,14 @@ impl State {
     pub(super) fn text_of(&self, ticket: &Ticket) -> Label {
         self.label_of(ticket).unwrap_or_else(Label::empty)
     }
+}
+
+/// Whether a lock is no more than a text: one exclusive holder, for whom its label speaks.
+pub(super) fn is_a_text(lock: &Lock, ticket: &Ticket) -> bool {
+    lock.holders == 1
+        && ticket.door != Door::Native
+        && ticket.secret.is_none()
+        && ticket.mode == Mode::Exclusive
+        && ticket.lease != Lease::Session
+        && !ticket.has_several_locks()
 }

@@ -25,6 +25,7 @@ mod indexes;
 mod invariants;
 mod keys;
 mod lines;
+mod load;
 mod objects;
 mod query;
 pub(crate) mod records;

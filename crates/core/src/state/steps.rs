@@ -1,6 +1,7 @@
 //! What each write of a transaction comes to, as its key stands: a step, or a refusal.
 
 use super::State;
+use super::keys::is_a_text;
 use super::objects::Stored;
 use super::records::Ticket;
 use crate::command::{Door, Lease, Mode};
@@ -195,15 +196,10 @@ impl State {
         let Some((_, lock, ticket)) = self.first_holder(name) else {
             return Ok(self.stored(name).map_or(Found::Nothing, Found::Object));
         };
-        let a_text = ticket.secret.is_none()
-            && ticket.mode == Mode::Exclusive
-            && ticket.lease != Lease::Session
-            && !ticket.has_several_locks()
-            && lock.holders == 1;
         let by_mistake = self.mistakes.makes(Mistake::TouchOtherDoors);
         let why = if ticket.door != door && !by_mistake {
             Untouched::OtherDoor
-        } else if !a_text {
+        } else if !is_a_text(lock, ticket) && !by_mistake {
             Untouched::NotAText
         } else {
             let slot = self.ticket_slot(ticket.number);
@@ -272,8 +268,9 @@ impl Growth {
                 (before, name_len.saturating_add(label.as_bytes().len()))
             }
             Step::Keep { token, label, .. } => {
-                let label = label.as_ref().map_or(0, |label| label.as_bytes().len());
-                (ticket(*token), label)
+                let len = |label: &Label| label.as_bytes().len();
+                let before = state.ticket(*token).and_then(|ticket| ticket.label.as_ref());
+                label.as_ref().map_or((0, 0), |label| (before.map_or(0, len), len(label)))
             }
             Step::Put { object: new, after: old, .. } => {
                 let old = old.as_ref().map_or(0, |old| ticket(old.token));

@@ -5,6 +5,7 @@ use super::model::Model;
 use super::moves::Move;
 use super::player::{Player, fence_keys, lock_names};
 use super::promises::Promises;
+use super::stamps::Stamps;
 use holdfast_core::{
     Command, Effect, Label, Limits, Mistake, OpenSession, Proposal, Reason, Secret, SessionKind,
     State, Taken,
@@ -81,6 +82,7 @@ struct Run {
     player: Player,
     steps: Vec<Step>,
     events_seen: u64,
+    stamps: Stamps,
 }
 
 impl Run {
@@ -94,6 +96,7 @@ impl Run {
             player: Player::default(),
             steps: Vec::new(),
             events_seen: 0,
+            stamps: Stamps::default(),
         };
         run.plant();
         if let Some(mistake) = setup.mistake {
@@ -157,6 +160,7 @@ impl Run {
                 return Err(Wrong { check: "numbers rise", what });
             }
             self.check_no_deadlock()?;
+            self.stamps.check(&self.state)?;
         }
         if self.setup.judges.invariants {
             self.state.check().map_err(|what| Wrong { check: "invariants", what })?;

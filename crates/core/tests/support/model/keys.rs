@@ -2,7 +2,7 @@
 
 use super::records::Kept;
 use super::{Model, Ticket};
-use holdfast_core::{Key, KeyKind, Label, LockName, ObjectKey, Stamp, TextKey};
+use holdfast_core::{Key, KeyKind, Label, LockName, Mode, ObjectKey, Stamp, TextKey};
 
 impl Model {
     pub(super) fn kept(&self, name: &LockName) -> Option<&Kept> {
@@ -21,6 +21,7 @@ impl Model {
                 due_ms: holder.due_ms,
                 door: holder.door,
                 waiting: self.waiters(name).len(),
+                writable: self.own_text(holder.door, name).is_some(),
             });
         }
         self.kept(name).cloned().map_or(Key::Absent, |kept| {
@@ -38,6 +39,7 @@ impl Model {
                 waiting: waiters.len() as u32,
                 last: last.token,
                 due_ms: first.due_ms,
+                exclusive: first.mode == Mode::Exclusive,
                 relabelled: first.relabelled,
             };
         }

@@ -154,10 +154,11 @@ impl Model {
     }
 
     /// The ticket that a text is, if this door may touch it.
-    fn own_text(&self, door: Door, name: &LockName) -> Option<Ticket> {
+    pub(super) fn own_text(&self, door: Door, name: &LockName) -> Option<Ticket> {
         let holders = self.holders(name);
         let [holder] = holders.as_slice() else { return None };
         let own = holder.door == door
+            && door != Door::Native
             && holder.secret.is_none()
             && holder.mode == Mode::Exclusive
             && holder.lease != Lease::Session

@@ -188,7 +188,7 @@ fn transact() -> impl Strategy<Value = TransactMove> {
     let writes = prop_oneof![1 => vec(write(), 0), 8 => vec(write(), 1), 8 => vec(write(), 2..5)];
     let publish = prop_oneof![4 => Just(0_u8), 1 => 1..3_u8];
     let rest = (weighted(0.15, when()), publish, prop::bool::weighted(0.03));
-    (door, vec(read, 0..4), writes, rest).prop_map(|(door, reads, writes, rest)| {
+    (door, vec(read, 0..5), writes, rest).prop_map(|(door, reads, writes, rest)| {
         let (all, publish, odd) = rest;
         TransactMove { door, reads, all, writes, publish, odd }
     })

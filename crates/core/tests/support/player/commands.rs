@@ -5,7 +5,7 @@ use super::super::moves::{
 };
 use super::{KEYS, LOCKS, PERMITS, Player, fence_keys, lock_names, parsed};
 use holdfast_core::{
-    Acquire, Command, Label, Lease, LockName, Mode, Note, OpenSession, Proof, Reason, Revoke,
+    Acquire, Command, Door, Label, Lease, LockName, Mode, Note, OpenSession, Proof, Reason, Revoke,
     Secret, SessionId, SessionKind, SessionRef, State, Target, Term, TicketView, Token, Value,
     Wait,
 };
@@ -113,6 +113,9 @@ impl Player {
         };
         let names = names_of(acquire);
         let ownerless = owner.is_none() && !odd;
+        // As a door that knows keys would do it.
+        let keys = parsed(KEYS.into_iter());
+        let as_key = acquire.door == Door::Redis && names.iter().all(|name| keys.contains(name));
         Command::Acquire(Acquire {
             mode: mode_of(acquire.mode, &names),
             names,
@@ -127,7 +130,7 @@ impl Player {
             },
             label: acquire.label.map(label),
             note: acquire.note.map(note),
-            secret: acquire.secret.then(|| self.draw_secret()),
+            secret: (acquire.secret && !as_key).then(|| self.draw_secret()),
             claims: self.claims(&acquire.claims, state),
             lock_delay_ms: acquire.lock_delay_ms,
             door: acquire.door,
