@@ -53,6 +53,7 @@ mod store;
 mod text;
 mod transaction;
 mod watch;
+mod words;
 
 pub use command::{
     Acquire, Command, Door, Lease, Mode, Numbered, OpenSession, Proof, Proposal, Request, Revoke,
