@@ -2,6 +2,7 @@
 
 use crate::ids::{RequestId, Secret, SessionId, Term, Token};
 use crate::text::{Label, LockName, Note, Reason, RequestKey, Value};
+use crate::transaction::Transaction;
 use serde::{Deserialize, Serialize};
 
 /// One command as it stands in the log: who proposed it, and under which request id.
@@ -178,6 +179,8 @@ pub enum Command {
         /// The mode that the token was granted in.
         mode: Mode,
     },
+    /// Writes to several keys at once, if what was read of them has not changed.
+    Transact(Transaction),
 }
 
 /// How the leader moves logical time.

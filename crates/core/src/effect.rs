@@ -3,7 +3,8 @@
 use crate::command::{Lease, Mode};
 use crate::ids::{Secret, SessionId, Token};
 use crate::refusal::Refusal;
-use crate::text::{Label, LockName, Note, Reason, Value};
+use crate::text::{Channel, Label, LockName, Message, Note, Reason, Value};
+use crate::transaction::KeyKind;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -56,6 +57,9 @@ pub enum Answer {
     Barred,
     /// The fence took the token.
     Passed(Fence),
+    /// All was written. For each write, in their order: the ticket that holds the key now, or
+    /// that held it until now; none for an object and where nothing stood.
+    Transacted(Vec<Option<Token>>),
 }
 
 /// Where a ticket stands now: the answer to an acquire, its retries and its outcome.
@@ -268,6 +272,31 @@ pub enum Effect {
         /// Closed or expired.
         how: How,
     },
+    /// A holder calls itself something else now, with the same token.
+    Relabelled {
+        /// Which ticket.
+        token: Token,
+        /// On which lock.
+        name: LockName,
+        /// Its label from now on.
+        label: Label,
+    },
+    /// An object was written, or is gone.
+    ObjectChanged {
+        /// Under which name.
+        name: LockName,
+        /// What it is now; none if it is gone.
+        now: Option<KeyKind>,
+        /// Its version; a higher one than ever before, also if it is gone.
+        version: u64,
+    },
+    /// Something was said to whoever listens.
+    Published {
+        /// Where.
+        channel: Channel,
+        /// What.
+        message: Message,
+    },
 }
 
 impl Effect {
@@ -279,8 +308,10 @@ impl Effect {
             Self::Noted { names, .. } | Self::Downgraded { names, .. } => names.as_slice(),
             Self::Delayed { name, .. }
             | Self::RevocationAsked { name, .. }
-            | Self::Recovered { name, .. } => std::slice::from_ref(name),
-            Self::SessionEnded { .. } => &[],
+            | Self::Recovered { name, .. }
+            | Self::Relabelled { name, .. }
+            | Self::ObjectChanged { name, .. } => std::slice::from_ref(name),
+            Self::SessionEnded { .. } | Self::Published { .. } => &[],
         }
     }
 }

@@ -57,6 +57,8 @@ pub enum What {
     },
     /// The cluster was restored from a backup while it was held, and it still is.
     Restored,
+    /// A holder calls itself something else.
+    Relabelled,
 }
 
 /// The ring, as a snapshot shares it.

@@ -51,7 +51,9 @@ mod refusal;
 mod state;
 mod store;
 mod text;
+mod transaction;
 mod watch;
+mod words;
 
 pub use command::{
     Acquire, Command, Door, Lease, Mode, Numbered, OpenSession, Proof, Proposal, Request, Revoke,
@@ -64,10 +66,13 @@ pub use history::{Event, What};
 pub use ids::{RequestId, Secret, SessionId, Term, Token};
 pub use limits::Limits;
 pub use mistakes::Mistake;
-pub use refusal::{Bad, Bound, Link, Refusal};
+pub use refusal::{Bad, Bound, Link, Refusal, Untouched};
 pub use state::{
-    BadSnapshot, CannotRestore, Circle, Counts, LockPage, LockView, Restored, SessionView,
-    Snapshot, State, TicketView, Why, WhyLink,
+    BadSnapshot, CannotRestore, Circle, Counts, Key, KeyPage, LockPage, LockView, ObjectKey,
+    Restored, SessionView, Snapshot, State, TextKey, TicketView, Why, WhyLink,
 };
-pub use text::{BadText, Label, LockName, Note, Reason, RequestKey, Value};
+pub use text::{
+    BadText, Channel, Element, Label, LockName, Message, Note, Reason, RequestKey, Value,
+};
+pub use transaction::{Expiry, KeyKind, Object, Stamp, To, Transaction, Write};
 pub use watch::{Scope, WATCHES_MAX, Watches};

@@ -46,7 +46,23 @@ pub struct Limits {
     pub history_max: usize,
     /// Keys of the fenced register. A fence never forgets, so what may be kept is bounded.
     pub register_keys_max: usize,
-    /// Bytes of names, labels, notes, reasons and values in tickets, deaths, sessions and register together:
+    /// Hashes and lists. At about 300 bytes each with little in it, a million stay near 300 MB.
+    pub objects_max: usize,
+    /// Bytes in one hash or list. Every write carries all of it through the log, so it must be
+    /// small; the hashes and lists of lock clients have a few hundred.
+    pub object_bytes_max: usize,
+    /// Fields or items of one hash or list: each costs some 50 bytes even if it is empty.
+    pub object_elements_max: usize,
+    /// Keys that one transaction may have read: each is looked up again.
+    pub keys_read_max: usize,
+    /// Keys that one transaction may write. Each may end a ticket and draw one: all together no
+    /// more than `steps_max`.
+    pub keys_written_max: usize,
+    /// Messages that one transaction may publish: each goes to every node.
+    pub published_max: usize,
+    /// Bytes of all texts in one transaction: it must fit into a log entry of 1 MiB.
+    pub transaction_bytes_max: usize,
+    /// Bytes of names, labels, notes, reasons, values and objects in tickets, deaths, sessions and register together:
     /// counts alone would let 4 KiB labels fill the memory.
     pub bytes_max: usize,
     /// How many tickets one command may serve or end. What is left is due at once, at the start of
@@ -76,6 +92,13 @@ impl Limits {
         death_kept_ms: 24 * 60 * 60 * 1000,
         history_max: 65_536,
         register_keys_max: 100_000,
+        objects_max: 1_000_000,
+        object_bytes_max: 1 << 18,
+        object_elements_max: 4_096,
+        keys_read_max: 1_024,
+        keys_written_max: 512,
+        published_max: 256,
+        transaction_bytes_max: 1 << 19,
         bytes_max: 1 << 30,
         steps_max: 1_024,
         holders_walked_max: 1_024,

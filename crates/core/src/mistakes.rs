@@ -49,11 +49,27 @@ pub enum Mistake {
     LoseCounter,
     /// Knows no request any more after a snapshot was loaded.
     LoseRequests,
+    /// Writes although a key has changed since it was read.
+    IgnoreStamps,
+    /// Writes what comes before the write that is refused.
+    WriteInPart,
+    /// Changes the holder although somebody waits.
+    HandOverPastWaiters,
+    /// Ends or changes tickets of other doors.
+    TouchOtherDoors,
+    /// Puts an object where somebody stands in line.
+    ObjectOverLock,
+    /// Draws a ticket for a name that is an object.
+    LockAnObject,
+    /// Writes an object without a new version.
+    ReuseVersion,
+    /// Gives a holder another label, but the key the same stamp.
+    RelabelQuietly,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 30] = [
         Self::SkipLeaseCheckOnGrant,
         Self::ReuseToken,
         Self::ServeOutOfOrder,
@@ -76,6 +92,14 @@ impl Mistake {
         Self::ReplayGrant,
         Self::LoseCounter,
         Self::LoseRequests,
+        Self::IgnoreStamps,
+        Self::WriteInPart,
+        Self::HandOverPastWaiters,
+        Self::TouchOtherDoors,
+        Self::ObjectOverLock,
+        Self::LockAnObject,
+        Self::ReuseVersion,
+        Self::RelabelQuietly,
     ];
 }
 

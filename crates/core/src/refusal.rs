@@ -1,10 +1,11 @@
 //! What can't be done is an answer, the same on every replica; each says what to do instead.
 
+use crate::command::Door;
 use crate::effect::How;
 use crate::ids::{RequestId, SessionId, Token};
 use crate::text::{Label, LockName};
+use crate::transaction::KeyKind;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// Why a command had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +85,45 @@ pub enum Refusal {
     NeverDrawn(Token),
     /// More holders than a command by name alone walks through.
     NameTheToken(LockName),
+    /// A key is not any more what a transaction saw: nothing was written.
+    Changed {
+        /// Which key; none if it is about all keys.
+        name: Option<LockName>,
+    },
+    /// A transaction would touch a ticket that it may not touch: nothing was written.
+    Held {
+        /// Which key.
+        name: LockName,
+        /// The first holder.
+        token: Token,
+        /// What that one calls itself.
+        label: Option<Label>,
+        /// Where that one came in.
+        door: Door,
+        /// Why it is not touched.
+        why: Untouched,
+    },
+    /// The name is in use as something else.
+    InUse {
+        /// Which name.
+        name: LockName,
+        /// What it is.
+        kind: KeyKind,
+    },
+}
+
+/// Why a transaction does not touch a ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Untouched {
+    /// It came in through another door.
+    OtherDoor,
+    /// It is not one that knowing its label is enough for: it has a secret, lives by a session,
+    /// is not exclusive, or has several names.
+    NotAText,
+    /// Somebody waits: the next holder is the first in line.
+    WaitedFor,
+    /// It would be broken, and asked for a lock-delay then.
+    LockDelay,
 }
 
 /// What is wrong with a field.
@@ -121,6 +161,18 @@ pub enum Bad {
     PermitFenced,
     /// A request id on a command that is made anew each time.
     NoRequestId,
+    /// A transaction through the native door.
+    NativeTransaction,
+    /// More keys read than one transaction may.
+    TooManyKeysRead,
+    /// More keys written than one transaction may.
+    TooManyKeysWritten,
+    /// More messages than one transaction may publish.
+    TooManyPublished,
+    /// An object beyond its bounds.
+    ObjectTooLarge,
+    /// More bytes than one transaction may have.
+    TransactionTooLarge,
 }
 
 /// Which bound is reached.
@@ -140,6 +192,8 @@ pub enum Bound {
     RegisterKeys,
     /// Bytes in all.
     Bytes,
+    /// Objects in all.
+    Objects,
 }
 
 /// One step of a circle: who waits, for which lock, which is kept by whom.
@@ -155,178 +209,4 @@ pub struct Link {
     pub behind: Token,
     /// What that one calls itself.
     pub behind_label: Option<Label>,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSession(id) => {
-                write!(f, "session {id} has ended or never was: open a new one")
-            }
-            Self::NotOwner => f.write_str("wrong secret or label: only the owner may do this"),
-            Self::NotHeld { name, token, how } => not_held(f, name, *token, *how),
-            Self::NotYetServed(token) => {
-                write!(f, "ticket {token} is still waiting: wait for its grant, or cancel it")
-            }
-            Self::AlreadyServed(token) => {
-                write!(f, "ticket {token} is being served: release it instead")
-            }
-            Self::Busy { name, holder, label, delayed_until_ms } => {
-                busy(f, name, *holder, label.as_ref(), *delayed_until_ms)
-            }
-            Self::OtherKind { name, permits: Some(of) } => {
-                write!(f, "{name} has {of} permits now: ask for a permit of {of}, or wait until its line is empty")
-            }
-            Self::OtherKind { name, permits: None } => {
-                write!(f, "{name} is an exclusive/shared line now: permits must wait until it is empty")
-            }
-            Self::AlreadyHeld { name, token } => {
-                write!(f, "this session already holds {name} with token {token}: release it first, or leave it out")
-            }
-            Self::WouldDeadlock(links) => deadlock(f, links),
-            Self::TooTangled => f.write_str(
-                "too many tickets stand in each other's way to rule out a deadlock: retry later, or claim less",
-            ),
-            Self::ClaimNotHeld(token) => {
-                write!(f, "claimed token {token} is not held: it was lost or released")
-            }
-            Self::UpgradeBlocked(name) => {
-                write!(f, "somebody waits for {name}: release the shared ticket and acquire anew")
-            }
-            Self::WrongMode(token) => {
-                write!(f, "ticket {token} has another mode: only shared is upgraded, only exclusive downgraded")
-            }
-            Self::SessionLease(token) => {
-                write!(f, "ticket {token} lives by its session's heartbeat: there is no deadline to change")
-            }
-            Self::BadRequest(bad) => bad.fmt(f),
-            Self::Full(bound) => bound.fmt(f),
-            Self::TooOldToKnow(id) => {
-                write!(f, "request {id} is too old to know: its session said that it has the answer")
-            }
-            Self::Barred => {
-                f.write_str("an outcome was asked for before this request came: use a new request id")
-            }
-            Self::OtherTerm => f.write_str("decided by the leader of another term"),
-            Self::Fenced { token, highest } => {
-                write!(f, "token {token} is fenced off: the highest seen is {highest}")
-            }
-            Self::NeverDrawn(token) => write!(f, "token {token} was never drawn here"),
-            Self::NameTheToken(name) => {
-                write!(f, "{name} has several holders: name the token of the one you mean")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
-
-fn not_held(
-    f: &mut fmt::Formatter<'_>,
-    name: &LockName,
-    token: Option<Token>,
-    how: Option<How>,
-) -> fmt::Result {
-    match (token, how) {
-        (Some(token), Some(how)) => {
-            write!(f, "ticket {token} of {name} is over ({how}): acquire anew")
-        }
-        (Some(token), None) => write!(f, "no ticket {token} stands in the line of {name}"),
-        (None, _) => write!(f, "nobody holds {name}"),
-    }
-}
-
-fn busy(
-    f: &mut fmt::Formatter<'_>,
-    name: &LockName,
-    holder: Option<Token>,
-    label: Option<&Label>,
-    delayed_until_ms: Option<u64>,
-) -> fmt::Result {
-    write!(f, "{name} is busy")?;
-    match (holder, label) {
-        (Some(token), Some(label)) => write!(f, ", token {token} of {label}")?,
-        (Some(token), None) => write!(f, ", token {token}")?,
-        (None, _) => {}
-    }
-    if let Some(until) = delayed_until_ms {
-        write!(f, ", held up by a death until {until} ms")?;
-    }
-    f.write_str(": wait for it, or try later")
-}
-
-fn deadlock(f: &mut fmt::Formatter<'_>, links: &[Link]) -> fmt::Result {
-    f.write_str("this wait would close a circle: ")?;
-    for (index, link) in links.iter().enumerate() {
-        if index > 0 {
-            f.write_str("; ")?;
-        }
-        match (&link.waiter, &link.label) {
-            (None, _) => f.write_str("you would wait")?,
-            (Some(token), None) => write!(f, "ticket {token} waits")?,
-            (Some(token), Some(label)) => write!(f, "ticket {token} ({label}) waits")?,
-        }
-        write!(f, " for {} behind token {}", link.waits_for, link.behind)?;
-        if let Some(label) = &link.behind_label {
-            write!(f, " ({label})")?;
-        }
-    }
-    f.write_str(", which you keep: release it first, or take all names in one step")
-}
-
-impl fmt::Display for How {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Released => "released",
-            Self::Expired => "expired",
-            Self::Closed => "closed",
-            Self::Forced => "forced",
-            Self::Cancelled => "cancelled",
-            Self::TimedOut => "timed out",
-            Self::Restored => "restored",
-        })
-    }
-}
-
-impl fmt::Display for Bad {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoNames => "no name given: name at least one lock",
-            Self::TooManyNames => "too many names for one ticket: split the work",
-            Self::SameNameTwice => "a name stands twice: name each lock once",
-            Self::NoPermits => "a permit of 0 can never be served: ask for 1 or more",
-            Self::NoTtl => "a TTL of 0 ms: give at least 1, or a permanent lease",
-            Self::LockDelay => "a lock-delay is at most an hour: nothing lifts it before its time",
-            Self::SessionTtl => "a session's TTL must be from 100 ms to a day",
-            Self::TooManyClaims => "too many claims for one ticket",
-            Self::LeaseNeedsSession => "a session lease needs a session: open one, or give a TTL",
-            Self::WaitNeedsDeadline => "only a session's ticket may wait for ever: give a deadline",
-            Self::WaitNeedsOwner => "a wait needs an owner: a session, or a request id",
-            Self::RequestNeedsSession => {
-                "only an acquire or an upgrade takes a request id without a session"
-            }
-            Self::RequestBelowLowest => "the request's own id is below its lowest unanswered id",
-            Self::OtherSession => "the request id belongs to another session than the ticket",
-            Self::PermitFenced => "permits can't be fenced: several of them are held at once",
-            Self::NoRequestId => "this command takes no request id: it is made anew each time",
-        })
-    }
-}
-
-impl fmt::Display for Bound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tickets => "all lines together are full: try later, with a new request id",
-            Self::Waiters => "this line is full: try later, with a new request id",
-            Self::Sessions => "too many sessions are open: try later, or share one",
-            Self::Requests => "too many unanswered requests: name the lowest one still needed",
-            Self::RequestsAlone => {
-                "too many request ids without a session: try later, or open a session"
-            }
-            Self::RegisterKeys => "the fenced register has no room for another key",
-            Self::Bytes => {
-                "names, labels, notes and values fill the memory: try later, or use shorter ones"
-            }
-        })
-    }
 }

@@ -121,6 +121,14 @@ bounded_bytes!(
     /// What a holder calls itself: a Redis value, a client id, `host:pid`.
     Label, "label", 0, 4096
 );
+
+impl Label {
+    /// The label of a holder without one, as a text.
+    pub(crate) fn empty() -> Self {
+        Self(Arc::from([]))
+    }
+}
+
 bounded_bytes!(
     /// A few bytes that the holder leaves on the lock: who am I, how far did I get.
     Note, "note", 0, 4096
@@ -128,6 +136,18 @@ bounded_bytes!(
 bounded_bytes!(
     /// What the fenced register keeps under a key.
     Value, "register value", 0, 65_536
+);
+bounded_bytes!(
+    /// A field or a value of a hash, or an item of a list.
+    Element, "field, value or item", 0, 65_536
+);
+bounded_bytes!(
+    /// Where something is published: who listens there hears it.
+    Channel, "channel", 0, 512
+);
+bounded_bytes!(
+    /// What is published.
+    Message, "message", 0, 65_536
 );
 bounded_bytes!(
     /// Why somebody broke a lock or asked for it, and who that was: for people to read.

@@ -5,8 +5,8 @@
 mod support;
 
 use holdfast_core::{
-    Answer, CannotRestore, Command, Effect, How, Limits, OpenSession, Proposal, Restored, Secret,
-    SessionKind, State, Taken, Token,
+    Answer, CannotRestore, Command, Effect, How, Key, Limits, OpenSession, Proposal, Restored,
+    Secret, SessionKind, State, Taken, Token,
 };
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::BTreeSet;
@@ -122,6 +122,11 @@ fn check_restored(before: &State, after: &State, restored: &Restored) {
             assert!(same, "{holder:?} was not held so in {was:?}");
         }
     }
+    for name in lock_names() {
+        if let object @ Key::Object(_) = before.key(&name) {
+            assert_eq!(after.key(&name), object);
+        }
+    }
     for key in fence_keys() {
         assert_eq!(before.fence(&key), after.fence(&key));
     }
@@ -131,6 +136,8 @@ fn check_restored(before: &State, after: &State, restored: &Restored) {
     assert_eq!(again.next_due_in_ms(), after.next_due_in_ms());
     for name in lock_names() {
         assert_eq!(again.lock_view(&name, ALL), after.lock_view(&name, ALL));
+        assert_eq!(again.key(&name), after.key(&name));
+        assert_eq!(again.stamp(&name), after.stamp(&name));
     }
 }
 

@@ -140,6 +140,9 @@ impl Node {
                 Effect::Downgraded { token, .. } => (23, token.0),
                 Effect::Recovered { token, .. } => (24, token.0),
                 Effect::SessionEnded { session, .. } => (25, session.0.get()),
+                Effect::Relabelled { token, .. } => (26, token.0),
+                Effect::ObjectChanged { version, .. } => (27, *version),
+                Effect::Published { message, .. } => (28, message.as_bytes().len() as u64),
             };
             digest = mix(mix(digest, kind), number);
         }

@@ -178,5 +178,12 @@ fn kind(refusal: &Refusal) -> (Kind, &'static str, &'static str) {
             (Kind::Conflict, "fenced", "a later holder has been here: stop, and acquire anew")
         }
         Refusal::OtherTerm => (Kind::Unavailable, "other_term", "try again"),
+        Refusal::Changed { .. } => (Kind::Conflict, "changed", "read again, and write anew"),
+        Refusal::Held { .. } => {
+            (Kind::Conflict, "held", "release it through the door that it was taken through")
+        }
+        Refusal::InUse { .. } => {
+            (Kind::Conflict, "in_use", "use another name, or delete what is kept under this one")
+        }
     }
 }

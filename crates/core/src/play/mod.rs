@@ -11,17 +11,19 @@
 
 mod parse;
 mod show;
+mod transact;
 
 use crate::command::{Command, Numbered, OpenSession, Proposal, SessionKind, SessionRef, Tick};
 use crate::effect::{Answer, Effect, How, Names, Standing, Taken};
 use crate::ids::{Secret, SessionId, Term, Token};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
-use crate::state::State;
+use crate::state::{Key, State};
 use crate::text::{Label, LockName};
 use crate::watch::{Scope, Watches};
 use parse::{Asked, Parsed, Verb};
 use std::collections::BTreeMap;
+use transact::Seen;
 
 /// What can be typed.
 pub const HELP: &str = "\
@@ -39,14 +41,23 @@ ACTOR: open [ttl=10s] [label=TEXT] [node]          close
 ACTOR: revoke NAME within=5s [force] [reason=TEXT] [token=N]
 ACTOR: force NAME [reason=TEXT] [token=N]
 ACTOR: put KEY VALUE token=N [shared]   raise KEY token=N [shared]   get KEY
+ACTOR: look KEY... | look *  read keys, or list all; the next exec counts on what was read
+ACTOR: exec [door=cql] WRITE; WRITE; ...           all, or none if what was read has changed
+       set KEY VALUE [fresh]       relabel KEY VALUE       del KEY [forced]       expire KEY
+       hash KEY FIELD=VALUE .. [fresh]   list KEY ITEM .. [fresh]   publish CHANNEL TEXT
+       (each but del and publish with ttl=5s, permanent or keep; set is for ever without that,
+       the others keep what is left; fresh means that it was deleted on the way)
 ACTOR: watch NAME | watch PREFIX*       unwatch NAME | PREFIX*
 tick 5s [term=N]             logical time passes
 expire ACTOR [term=N]        the leader ends a silent session
+key NAME   keys [PREFIX] [after=NAME] [limit=N]
 show NAME   ls [PREFIX] [after=NAME] [limit=N]   why NAME   history NAME   sessions   counts
 snapshot                     write the state, read it back, and go on with that
 restore unix=SECONDS         write the state, read it back, and begin a new cluster with that
 limits waiters_per_lock=2 .. start anew with smaller limits (names, waiters_per_lock, sessions,
-                             requests_per_session, deaths, steps, claim_steps, history, bytes)
+                             requests_per_session, deaths, steps, claim_steps, history, bytes,
+                             tickets, objects, object_bytes, object_elements, keys_read,
+                             keys_written, published)
 ";
 
 /// A play: a state, and who is who in it.
@@ -65,6 +76,7 @@ struct Actor {
     session: Option<SessionId>,
     /// Its tickets on each name, the newest last.
     tickets: BTreeMap<LockName, Vec<Token>>,
+    seen: Seen,
 }
 
 impl Default for Play {
@@ -121,7 +133,10 @@ impl Play {
                 Vec::new()
             }
             Verb::Get(key) => vec![self.get(&actor, &key)],
-            Verb::Show(name) => show::lock(self.state.lock_view(&name, 20), &name, &self.state),
+            Verb::Show(name) => match self.state.key(&name) {
+                key @ Key::Object(_) => vec![transact::key(&name, &key, self.state.now_ms())],
+                _ => show::lock(self.state.lock_view(&name, 20), &name, &self.state),
+            },
             Verb::List { prefix, after, limit } => {
                 let page = self.state.list(prefix.as_bytes(), after.as_ref(), limit);
                 show::page(&page, &prefix, limit)
@@ -135,6 +150,22 @@ impl Play {
             Verb::Limits(limits) => {
                 *self = Self::new(limits);
                 Vec::new()
+            }
+            Verb::Look(names) => {
+                let known = self.actors.entry(actor.clone()).or_default();
+                let lines = known.seen.look(&names, &self.state);
+                lines.into_iter().map(|line| format!("{actor}: {line}")).collect()
+            }
+            Verb::Exec(exec) => {
+                let transaction = self.actors.entry(actor.clone()).or_default().seen.with(exec);
+                self.apply(&actor, Command::Transact(transaction).into())
+            }
+            Verb::Key(name) => {
+                vec![transact::key(&name, &self.state.key(&name), self.state.now_ms())]
+            }
+            Verb::Keys { prefix, after, limit } => {
+                let page = self.state.keys(prefix.as_bytes(), after.as_ref(), limit);
+                transact::keys(&page, &prefix, limit)
             }
             Verb::Ask(asked) => self.ask(&actor, *asked),
         }
@@ -273,12 +304,21 @@ impl Play {
 
     /// Remembers whose ticket it is.
     fn note_owner(&mut self, actor: &str, answer: &Result<Answer, Refusal>) {
-        let Ok(Answer::Standing(standing)) = answer else { return };
-        let Some(ticket) = self.state.ticket_view(standing.token()) else { return };
-        self.owners.insert(ticket.token, actor.to_owned());
-        let actor = self.actors.entry(actor.to_owned()).or_default();
-        for name in ticket.names.as_slice() {
-            actor.tickets.entry(name.clone()).or_default().push(ticket.token);
+        let tokens = match answer {
+            Ok(Answer::Standing(standing)) => vec![standing.token()],
+            Ok(Answer::Transacted(tokens)) => {
+                let new = |token: &Token| !self.owners.contains_key(token);
+                tokens.iter().flatten().copied().filter(new).collect()
+            }
+            _ => return,
+        };
+        for token in tokens {
+            let Some(ticket) = self.state.ticket_view(token) else { continue };
+            self.owners.insert(ticket.token, actor.to_owned());
+            let actor = self.actors.entry(actor.to_owned()).or_default();
+            for name in ticket.names.as_slice() {
+                actor.tickets.entry(name.clone()).or_default().push(ticket.token);
+            }
         }
     }
 
@@ -318,6 +358,9 @@ impl Play {
                 lines.push(format!("{actor}: session {how}"));
             }
             Effect::Noted { .. } | Effect::Downgraded { .. } | Effect::Recovered { .. } => {}
+            Effect::Relabelled { .. } | Effect::ObjectChanged { .. } | Effect::Published { .. } => {
+                lines.extend(transact::effect(effect))
+            }
         }
         for watcher in self.watches.hearing(effect) {
             lines.push(format!("{watcher}: hears {}", show::effect(effect)));

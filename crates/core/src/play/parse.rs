@@ -1,5 +1,6 @@
 //! From a line to what it asks for.
 
+use super::transact::{self, Exec};
 use crate::command::{
     Acquire, Command, Door, Lease, Mode, Proof, Request, Revoke, SessionKind, SessionRef, Target,
     Wait,
@@ -18,21 +19,46 @@ pub(super) struct Parsed {
 }
 
 pub(super) enum Verb {
-    Tick { elapsed_ms: u64, term: Option<u64> },
-    Expire { term: Option<u64> },
-    Open { ttl_ms: u64, label: Option<Label>, kind: SessionKind, number: Option<u64> },
+    Tick {
+        elapsed_ms: u64,
+        term: Option<u64>,
+    },
+    Expire {
+        term: Option<u64>,
+    },
+    Open {
+        ttl_ms: u64,
+        label: Option<Label>,
+        kind: SessionKind,
+        number: Option<u64>,
+    },
     Watch(Scope),
     Unwatch(Scope),
     Get(LockName),
     Show(LockName),
-    List { prefix: String, after: Option<LockName>, limit: usize },
+    List {
+        prefix: String,
+        after: Option<LockName>,
+        limit: usize,
+    },
     Why(LockName),
     History(LockName),
     Sessions,
     Counts,
     Snapshot,
-    Restore { unix_s: u64 },
+    Restore {
+        unix_s: u64,
+    },
     Limits(Limits),
+    /// Reads keys; all of them if none is named.
+    Look(Vec<LockName>),
+    Key(LockName),
+    Keys {
+        prefix: String,
+        after: Option<LockName>,
+        limit: usize,
+    },
+    Exec(Exec),
     Ask(Box<Asked>),
 }
 
@@ -44,7 +70,7 @@ pub(super) struct Asked {
     pub(super) number: Option<u64>,
 }
 
-type Error = String;
+pub(super) type Error = String;
 
 /// `key=value` options and bare flags; each must be used.
 struct Options(BTreeMap<String, String>);
@@ -107,6 +133,11 @@ pub(super) fn line(line: &str) -> Result<Option<Parsed>, Error> {
     let mut words = split(rest)?.into_iter();
     let verb =
         words.next().ok_or("say what to do after the colon, for instance: acquire seat-12A")?;
+    if verb == "exec" {
+        let words: Vec<String> = words.collect();
+        let verb = Verb::Exec(transact::exec(&words)?);
+        return Ok(Some(Parsed { actor: acting(actor, "exec")?, verb }));
+    }
     let mut plain = Vec::new();
     let mut options = BTreeMap::new();
     for word in words {
@@ -179,9 +210,11 @@ fn read(
             | "snapshot"
             | "restore"
             | "limits"
+            | "key"
+            | "keys"
     );
-    if needs_actor && actor.is_empty() {
-        return Err(format!("who? Write it as `ana: {verb} ...`, or type help"));
+    if needs_actor {
+        acting(&actor, &verb)?;
     }
     let parsed = match verb.as_str() {
         "tick" => Verb::Tick { elapsed_ms: duration_ms(first()?)?, term: options.number("term")? },
@@ -199,11 +232,18 @@ fn read(
         "unwatch" => Verb::Unwatch(scope(first()?)?),
         "get" => Verb::Get(a_name()?),
         "show" => Verb::Show(a_name()?),
-        "ls" => Verb::List {
-            prefix: plain.first().cloned().unwrap_or_default(),
-            after: options.take("after").map(|after| name(&after)).transpose()?,
-            limit: options.number("limit")?.and_then(|n| usize::try_from(n).ok()).unwrap_or(20),
-        },
+        "ls" | "keys" => {
+            let prefix = plain.first().cloned().unwrap_or_default();
+            let after = options.take("after").map(|after| name(&after)).transpose()?;
+            let limit = options.number("limit")?.and_then(|limit| usize::try_from(limit).ok());
+            let limit = limit.unwrap_or(20);
+            match verb.as_str() {
+                "ls" => Verb::List { prefix, after, limit },
+                _ => Verb::Keys { prefix, after, limit },
+            }
+        }
+        "look" => Verb::Look(transact::looked_at(&plain)?),
+        "key" => Verb::Key(a_name()?),
         "why" => Verb::Why(a_name()?),
         "history" => Verb::History(a_name()?),
         "sessions" => Verb::Sessions,
@@ -225,7 +265,15 @@ fn read(
     Ok(Parsed { actor, verb: parsed })
 }
 
-fn name(text: &str) -> Result<LockName, Error> {
+/// The actor, if there is one.
+fn acting(actor: &str, verb: &str) -> Result<String, Error> {
+    if actor.is_empty() {
+        return Err(format!("who? Write it as `ana: {verb} ...`, or type help"));
+    }
+    Ok(actor.to_owned())
+}
+
+pub(super) fn name(text: &str) -> Result<LockName, Error> {
     LockName::parse(text).map_err(|error| error.to_string())
 }
 
@@ -242,7 +290,7 @@ fn number(key: &str, text: &str) -> Result<u64, Error> {
 }
 
 /// `250ms`, `5s`, `2m`, `1h`, `1d`.
-fn duration_ms(text: &str) -> Result<u64, Error> {
+pub(super) fn duration_ms(text: &str) -> Result<u64, Error> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit_ms: u64 = match text.strip_prefix(digits) {
         Some("ms") => 1,
@@ -257,7 +305,7 @@ fn duration_ms(text: &str) -> Result<u64, Error> {
 
 fn limits(options: &mut Options) -> Result<Limits, Error> {
     let mut limits = Limits::DEFAULT;
-    let fields: [(&str, &mut usize); 9] = [
+    let fields: [(&str, &mut usize); 16] = [
         ("names", &mut limits.names_per_ticket_max),
         ("waiters_per_lock", &mut limits.waiters_per_lock_max),
         ("sessions", &mut limits.sessions_max),
@@ -267,6 +315,13 @@ fn limits(options: &mut Options) -> Result<Limits, Error> {
         ("claim_steps", &mut limits.claim_steps_max),
         ("history", &mut limits.history_max),
         ("bytes", &mut limits.bytes_max),
+        ("tickets", &mut limits.tickets_max),
+        ("objects", &mut limits.objects_max),
+        ("object_bytes", &mut limits.object_bytes_max),
+        ("object_elements", &mut limits.object_elements_max),
+        ("keys_read", &mut limits.keys_read_max),
+        ("keys_written", &mut limits.keys_written_max),
+        ("published", &mut limits.published_max),
     ];
     for (key, field) in fields {
         if let Some(value) = options.number(key)? {
@@ -363,13 +418,7 @@ fn acquire(
     session: Option<SessionRef>,
     options: &mut Options,
 ) -> Result<Acquire, Error> {
-    let door = match options.take("door").as_deref() {
-        None | Some("native") => Door::Native,
-        Some("redis") => Door::Redis,
-        Some("zookeeper") => Door::ZooKeeper,
-        Some("cql") => Door::Cql,
-        Some(other) => return Err(format!("there is no door {other}")),
-    };
+    let door = options.take("door").map_or(Ok(Door::Native), |text| door(&text))?;
     let lease = match (options.duration("ttl")?, options.flag("permanent")) {
         (Some(ttl_ms), _) => Lease::Deadline { ttl_ms },
         (None, true) => Lease::Permanent,
@@ -393,6 +442,16 @@ fn acquire(
         lock_delay_ms: options.duration("delay")?.unwrap_or(0),
         door,
     })
+}
+
+pub(super) fn door(text: &str) -> Result<Door, Error> {
+    match text {
+        "native" => Ok(Door::Native),
+        "redis" => Ok(Door::Redis),
+        "zookeeper" => Ok(Door::ZooKeeper),
+        "cql" => Ok(Door::Cql),
+        other => Err(format!("there is no door {other}")),
+    }
 }
 
 fn mode(options: &mut Options) -> Result<Mode, Error> {

@@ -117,6 +117,9 @@ pub(super) fn effect(effect: &Effect) -> String {
             format!("recovered {name} token={token} from {}", ending(death))
         }
         Effect::SessionEnded { session, how } => format!("session {session} {how}"),
+        Effect::Relabelled { .. } | Effect::ObjectChanged { .. } | Effect::Published { .. } => {
+            super::transact::effect(effect).unwrap_or_default()
+        }
     }
 }
 
@@ -158,6 +161,7 @@ pub(super) fn answer(answer: &Answer) -> String {
                 passed.highest_exclusive, passed.highest
             )
         }
+        Answer::Transacted(tokens) => super::transact::applied(tokens),
     }
 }
 
@@ -289,6 +293,7 @@ fn event(event: &Event) -> String {
         }
         What::Downgraded => "downgraded".to_owned(),
         What::Recovered { death } => format!("recovered from token={death}"),
+        What::Relabelled => "is what it calls itself now".to_owned(),
         What::Restored => "still held when the cluster was restored".to_owned(),
     };
     format!("{} token={} {} {what}", ms(event.at_ms), event.token, who(event.label.as_ref()))
@@ -325,12 +330,14 @@ pub(super) fn counts(counts: Counts) -> String {
         sessions,
         deaths,
         register_keys,
+        objects,
         requests_alone,
         bytes,
         counter,
     } = counts;
+    let objects = if objects > 0 { format!(" objects={objects}") } else { String::new() };
     format!(
         "locks={locks} holders={holders} waiters={waiters} sessions={sessions} deaths={deaths} \
-         register-keys={register_keys} requests-alone={requests_alone} bytes={bytes} counter={counter}"
+         register-keys={register_keys}{objects} requests-alone={requests_alone} bytes={bytes} counter={counter}"
     )
 }

@@ -23,6 +23,7 @@ impl State {
         names.sort_unstable();
         let session = session.map(|session| session.id);
         for name in &names {
+            self.check_no_object(name)?;
             self.check_line(name, mode)?;
             if names.len() > 1 {
                 self.check_not_held(name, session)?;
@@ -153,7 +154,7 @@ impl State {
     }
 
     /// Whether a new ticket would be served at once.
-    fn free_for(&self, name: &LockName, mode: Mode) -> bool {
+    pub(super) fn free_for(&self, name: &LockName, mode: Mode) -> bool {
         self.lock(name).is_none_or(|lock| {
             let delayed =
                 lock.delayed_until_ms().is_some() && !self.mistakes.makes(Mistake::IgnoreLockDelay);
@@ -162,7 +163,7 @@ impl State {
     }
 
     /// Who is in the way of a try, other than the asker itself.
-    fn busy(&self, name: &LockName, asker: Option<Token>) -> Refusal {
+    pub(super) fn busy(&self, name: &LockName, asker: Option<Token>) -> Refusal {
         let lock = self.lock(name);
         let holders = self.lock_slot(name).zip(lock);
         let mut holders =
@@ -173,7 +174,7 @@ impl State {
         Refusal::Busy { name: name.clone(), holder, label, delayed_until_ms }
     }
 
-    /// Draws the number, stands in all lines, and is served if its turn is now.
+    /// Lets a ticket into its lines, if there is room.
     fn enter(
         &mut self,
         names: Vec<LockName>,
@@ -184,10 +185,25 @@ impl State {
     ) -> Result<Answer, Refusal> {
         self.check_request_session(blank.session, request)?;
         self.check_room(&names, &blank)?;
+        let token = self.stand(names, blank, wait, request, effects);
+        let token = token.ok_or(Refusal::BadRequest(Bad::NoNames))?;
+        Ok(Answer::Standing(self.standing(token)))
+    }
+
+    /// Draws the number, stands in all lines, and is served if its turn is now. None without a
+    /// name.
+    pub(super) fn stand(
+        &mut self,
+        names: Vec<LockName>,
+        blank: Blank,
+        wait: Wait,
+        request: Option<&Request>,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Token> {
         let now_ms = self.data.clock.now_ms;
         let number = self.draw();
         let mut slots = names.into_iter().map(|name| self.lock_of(name));
-        let Some(first) = slots.next() else { return Err(Refusal::BadRequest(Bad::NoNames)) };
+        let first = slots.next()?;
         let more_locks: Vec<Slot> = slots.collect();
         let mut ticket = Ticket {
             number,
@@ -226,11 +242,12 @@ impl State {
         let slot = self.data.tickets.insert(ticket);
         self.index.numbers.insert(&self.data.tickets, slot);
         let mut steps = Steps(self.limits.steps_max);
-        if self.mistakes.makes(Mistake::OvertakeWriter) && self.reads_beside(slot) {
+        let hand_over = self.mistakes.makes(Mistake::HandOverPastWaiters) && wait == Wait::Try;
+        if hand_over || (self.mistakes.makes(Mistake::OvertakeWriter) && self.reads_beside(slot)) {
             self.grant(number, &mut Vec::new(), effects);
         }
         self.serve(first, &mut steps, effects);
-        Ok(Answer::Standing(self.standing(number)))
+        Some(number)
     }
 
     /// The request that is to find the ticket again must be its session's own.
@@ -387,14 +404,14 @@ impl State {
 }
 
 /// A ticket without a number.
-struct Blank {
-    session: Option<SessionId>,
-    secret: Option<crate::ids::Secret>,
-    label: Option<crate::text::Label>,
-    mode: Mode,
-    door: Door,
-    lease: Lease,
-    extra: Option<Box<Extra>>,
+pub(super) struct Blank {
+    pub(super) session: Option<SessionId>,
+    pub(super) secret: Option<crate::ids::Secret>,
+    pub(super) label: Option<crate::text::Label>,
+    pub(super) mode: Mode,
+    pub(super) door: Door,
+    pub(super) lease: Lease,
+    pub(super) extra: Option<Box<Extra>>,
 }
 
 fn has_twice(names: &[LockName]) -> bool {

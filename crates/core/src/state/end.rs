@@ -59,6 +59,8 @@ impl State {
             self.index.sets.lines.leave(slot, lock, token);
             if ticket.held {
                 lock.holders = lock.holders.saturating_sub(1);
+                let held_locks = &mut self.index.sets.held_locks;
+                *held_locks = held_locks.saturating_sub(usize::from(lock.holders == 0));
                 lock.exclusive &= lock.holders > 0;
                 let name = lock.name.clone();
                 let what =

@@ -139,21 +139,25 @@ impl State {
         lease: Lease,
     ) -> Result<Answer, Refusal> {
         let (slot, ticket) = self.owned_and_held(target, proof)?;
-        let (token, before_ms) = (ticket.number, ticket.due_ms);
+        let token = ticket.number;
         if ticket.lease == Lease::Session {
             return Err(Refusal::SessionLease(token));
         }
+        let due_ms = self.change_lease(slot, lease);
+        Ok(Answer::Renewed { token, due_ms })
+    }
+
+    /// Gives a held ticket another lease; returns when that ends.
+    pub(super) fn change_lease(&mut self, slot: Slot, lease: Lease) -> Option<u64> {
         let due_ms = match lease {
             Lease::Deadline { ttl_ms } => self.data.clock.now_ms.saturating_add(ttl_ms),
             Lease::Session | Lease::Permanent => NEVER_MS,
         };
-        self.index.sets.due.remove(&(before_ms, token));
-        if let Some(ticket) = self.data.tickets.get_mut(slot) {
-            (ticket.lease, ticket.due_ms) = (lease, due_ms);
-            self.index.sets.due.extend(ticket.due().map(|due_ms| (due_ms, token)));
-        }
-        let due_ms = (due_ms != NEVER_MS).then_some(due_ms);
-        Ok(Answer::Renewed { token, due_ms })
+        let ticket = self.data.tickets.get_mut(slot)?;
+        self.index.sets.due.remove(&(ticket.due_ms, ticket.number));
+        (ticket.lease, ticket.due_ms) = (lease, due_ms);
+        self.index.sets.due.extend(ticket.due().map(|due_ms| (due_ms, ticket.number)));
+        ticket.due()
     }
 
     pub(super) fn note(

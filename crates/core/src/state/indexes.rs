@@ -3,6 +3,7 @@
 
 use super::Data;
 use super::lines::Lines;
+use super::objects::Stored;
 use super::records::{Alone, Lock, Register, Session, Ticket};
 use crate::history::HistoryIndex;
 use crate::ids::{SessionId, Token};
@@ -17,8 +18,10 @@ pub(crate) struct Indexes {
     pub(crate) sessions: Index<Session>,
     pub(crate) alone: Index<Alone>,
     pub(crate) register: Index<Register>,
+    pub(crate) objects: Index<Stored>,
     pub(crate) history: HistoryIndex,
     pub(crate) order: NameOrder,
+    pub(crate) object_order: NameOrder,
     pub(crate) sets: Sets,
 }
 
@@ -28,6 +31,8 @@ pub(crate) struct Sets {
     pub(crate) lines: Lines,
     /// How many tickets are being served.
     pub(crate) held: usize,
+    /// How many locks somebody holds.
+    pub(crate) held_locks: usize,
     /// Session ids in order, for listing.
     pub(crate) session_ids: BTreeSet<SessionId>,
     /// Tickets that the end of their session ends.
@@ -38,6 +43,8 @@ pub(crate) struct Sets {
     pub(crate) revocations: BTreeSet<(u64, Token)>,
     /// Ends of lock-delays.
     pub(crate) delays: BTreeSet<(u64, LockName)>,
+    /// Ends of objects.
+    pub(crate) objects_due: BTreeSet<(u64, LockName)>,
     /// Deaths not put right, the oldest first.
     pub(crate) deaths: BTreeMap<u64, Slot>,
     /// Sessions whose tickets are being ended, in the order of their ends.
@@ -61,8 +68,10 @@ impl Indexes {
             sessions: Index::of(&data.sessions, hash_key),
             alone: Index::of(&data.alone, hash_key),
             register: Index::of(&data.register, hash_key),
+            objects: Index::of(&data.objects, hash_key),
             history: HistoryIndex::of(&data.history, hash_key),
             order: NameOrder::of(data.locks.iter().map(|(slot, lock)| (slot, &lock.name))),
+            object_order: NameOrder::of(data.objects.iter().map(|(slot, o)| (slot, &o.name))),
             sets: Sets::of(data),
         }
     }
@@ -89,6 +98,10 @@ impl Sets {
             due: tickets().filter_map(|t| Some((t.due()?, t.number))).collect(),
             delays: locks()
                 .filter_map(|(_, lock)| Some((lock.delayed_until_ms()?, lock.name.clone())))
+                .collect(),
+            held_locks: locks().filter(|(_, lock)| lock.holders > 0).count(),
+            objects_due: (data.objects.iter())
+                .filter_map(|(_, object)| Some((object.due()?, object.name.clone())))
                 .collect(),
             deaths: locks().filter_map(|(slot, lock)| Some((lock.death()?.number, slot))).collect(),
             dying: sessions().filter_map(|s| Some((s.dying?.number, s.id))).collect(),

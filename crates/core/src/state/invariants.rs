@@ -3,6 +3,7 @@
 
 use super::State;
 use super::indexes::Sets;
+use super::objects::Stored;
 use super::records::{Lock, Outcome, Ticket};
 use crate::command::Mode;
 use crate::ids::Token;
@@ -19,6 +20,10 @@ impl State {
             self.check_ticket(ticket)
                 .map_err(|wrong| format!("ticket {}: {wrong}", ticket.number))?;
         }
+        for (_, object) in self.data.objects.iter() {
+            self.check_object(object)
+                .map_err(|wrong| format!("object {}: {wrong}", object.name))?;
+        }
         self.check_requests()?;
         self.check_bounds()
     }
@@ -30,6 +35,7 @@ impl State {
         check_index("sessions", &index.sessions, &data.sessions)?;
         check_index("alone", &index.alone, &data.alone)?;
         check_index("register", &index.register, &data.register)?;
+        check_index("objects", &index.objects, &data.objects)?;
         let mut rebuilt = Sets::of(data);
         rebuilt.unserved = index.sets.unserved.clone();
         ensure(rebuilt == index.sets, || {
@@ -37,6 +43,8 @@ impl State {
         })?;
         let listed = index.order.page(b"", None, usize::MAX);
         ensure(listed.len() == data.locks.len(), || format!("{} names listed", listed.len()))?;
+        let listed = index.object_order.page(b"", None, usize::MAX);
+        ensure(listed.len() == data.objects.len(), || format!("{} objects listed", listed.len()))?;
         ensure(data.bytes == data.weight(), || {
             format!("{} bytes, not {}", data.bytes, data.weight())
         })
@@ -87,6 +95,7 @@ impl State {
 
     fn check_ticket(&self, ticket: &Ticket) -> Result<(), String> {
         ensure(ticket.number.0 <= self.data.counter, || "above the counter".to_owned())?;
+        ensure(ticket.relabelled() <= self.data.changes, || "relabelled too late".to_owned())?;
         let stands = ticket.locks().all(|slot| {
             let lock = self.data.locks.get(slot);
             lock.is_some_and(|lock| {
@@ -99,6 +108,17 @@ impl State {
         ensure(!orphaned, || "its session is gone".to_owned())?;
         ensure(ticket.held || ticket.after().is_none(), || "a waiter knows an ending".to_owned())?;
         ensure(!ticket.held || ticket.claims().is_empty(), || "a holder still claims".to_owned())
+    }
+
+    fn check_object(&self, stored: &Stored) -> Result<(), String> {
+        let Stored { name, object, version, .. } = stored;
+        ensure(!object.is_empty(), || "empty".to_owned())?;
+        ensure(*version <= self.data.changes, || "above the number of changes".to_owned())?;
+        let lock = self.lock_slot(name).and_then(|slot| self.data.locks.get(slot));
+        let line = lock.map_or(0, |lock| lock.line_len);
+        ensure(line == 0, || format!("{line} stand in line under the same name"))?;
+        let (max_len, max_bytes) = (self.limits.object_elements_max, self.limits.object_bytes_max);
+        ensure(object.len() <= max_len && object.bytes() <= max_bytes, || "too large".to_owned())
     }
 
     fn check_requests(&self) -> Result<(), String> {
@@ -136,6 +156,7 @@ impl State {
             && data.sessions.len() <= limits.sessions_max
             && data.alone.len() <= limits.requests_alone_max
             && data.register.len() <= limits.register_keys_max
+            && data.objects.len() <= limits.objects_max
             && self.index.sets.deaths.len() <= limits.deaths_max;
         ensure(within, || format!("beyond a bound: {:?}", self.counts()))
     }

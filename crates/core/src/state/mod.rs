@@ -13,6 +13,8 @@
 //! - `claims`: circles of waits are found and refused
 //! - `time`: what is due when logical time moves
 //! - `register`: the fence inside Holdfast
+//! - `transact`: several keys are written at once; `steps`: what each write comes to
+//! - `objects`: hashes and lists
 //! - `restore`: a backup becomes the beginning of a new cluster
 
 mod acquire;
@@ -21,7 +23,10 @@ mod end;
 mod holder;
 mod indexes;
 mod invariants;
+mod keys;
 mod lines;
+mod load;
+mod objects;
 mod query;
 pub(crate) mod records;
 mod register;
@@ -31,9 +36,12 @@ mod revoke;
 mod serve;
 mod session;
 mod snapshot;
+mod steps;
 mod time;
+mod transact;
 mod why;
 
+pub use keys::{Key, KeyPage, ObjectKey, TextKey};
 pub use query::{Counts, LockPage, LockView, SessionView, TicketView};
 pub use restore::{CannotRestore, Restored};
 pub use snapshot::{BadSnapshot, Snapshot};
@@ -49,6 +57,7 @@ use crate::refusal::Refusal;
 use crate::store::{Index, Slab, Slot};
 use crate::text::{Label, LockName};
 use indexes::Indexes;
+use objects::Stored;
 use records::{Alone, Clock, Lock, Register, Session, Ticket};
 
 /// All locks, sessions and tickets of a cluster, as of one log position.
@@ -72,6 +81,8 @@ pub(crate) struct Data {
     pub(crate) sessions_drawn: u64,
     /// Orders deaths, ends of sessions and forgotten requests among themselves.
     pub(crate) sequence: u64,
+    /// The last number drawn for a change to an object or to a label.
+    pub(crate) changes: u64,
     /// Bytes of text held; see [`Limits::bytes_max`].
     pub(crate) bytes: usize,
     pub(crate) locks: Slab<Lock>,
@@ -79,6 +90,7 @@ pub(crate) struct Data {
     pub(crate) sessions: Slab<Session>,
     pub(crate) alone: Slab<Alone>,
     pub(crate) register: Slab<Register>,
+    pub(crate) objects: Slab<Stored>,
     pub(crate) history: History,
 }
 
@@ -158,6 +170,7 @@ impl State {
             Command::Outcome(request) => self.outcome(&request),
             Command::Put { key, value, token, mode } => self.put(key, value, token, mode),
             Command::Raise { key, token, mode } => self.raise(key, token, mode),
+            Command::Transact(transaction) => self.transact(transaction, effects),
         }
     }
 

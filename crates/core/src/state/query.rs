@@ -112,6 +112,8 @@ pub struct Counts {
     pub deaths: usize,
     /// Keys of the fenced register.
     pub register_keys: usize,
+    /// Hashes and lists.
+    pub objects: usize,
     /// Request ids without a session.
     pub requests_alone: usize,
     /// Bytes of names, labels, notes and values.
@@ -234,6 +236,7 @@ impl State {
             sessions: self.data.sessions.len(),
             deaths: self.index.sets.deaths.len(),
             register_keys: self.data.register.len(),
+            objects: self.data.objects.len(),
             requests_alone: self.data.alone.len(),
             bytes: self.data.bytes,
             counter: self.data.counter,

@@ -196,6 +196,8 @@ pub(crate) struct Extra {
     /// What the grant carried, for a retry that asks again.
     pub(crate) after: Option<Arc<[After]>>,
     pub(crate) request_key: Option<RequestKey>,
+    /// At which change it got another label; 0 if it has its first one.
+    pub(crate) relabelled: u64,
 }
 
 /// A request to let go that the holder has heard.
@@ -248,6 +250,10 @@ impl Ticket {
 
     pub(crate) fn request_key(&self) -> Option<&RequestKey> {
         self.extra.as_ref()?.request_key.as_ref()
+    }
+
+    pub(crate) fn relabelled(&self) -> u64 {
+        self.extra.as_ref().map_or(0, |extra| extra.relabelled)
     }
 
     pub(crate) fn due(&self) -> Option<u64> {

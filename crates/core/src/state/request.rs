@@ -72,7 +72,8 @@ impl State {
             | Command::OpenSession(_)
             | Command::CloseSession(_)
             | Command::ExpireSession { .. }
-            | Command::Outcome(_) => Bad::NoRequestId,
+            | Command::Outcome(_)
+            | Command::Transact(_) => Bad::NoRequestId,
             Command::Acquire(_) | Command::Upgrade { .. } => return Ok(()),
             _ if matches!(request, Request::Alone(_)) => Bad::RequestNeedsSession,
             _ => return Ok(()),

@@ -122,6 +122,8 @@ impl State {
         });
         for lock_slot in std::iter::once(first).chain(more.iter().copied()) {
             let Some(lock) = self.data.locks.get_mut(lock_slot) else { continue };
+            let held_locks = &mut self.index.sets.held_locks;
+            *held_locks = held_locks.saturating_add(usize::from(lock.holders == 0));
             lock.holders = lock.holders.saturating_add(1);
             lock.last_served = token;
             lock.exclusive = mode == crate::command::Mode::Exclusive;

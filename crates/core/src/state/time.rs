@@ -16,6 +16,8 @@ enum Due {
     Revocation(Token),
     /// A lock-delay ends.
     Delay(LockName),
+    /// An object ends.
+    Object(LockName),
 }
 
 impl State {
@@ -56,7 +58,8 @@ impl State {
         let ticket = sets.due.first().map(|(ms, token)| (*ms, Due::Ticket(*token)));
         let revocation = sets.revocations.first().map(|(ms, token)| (*ms, Due::Revocation(*token)));
         let delay = sets.delays.first().map(|(ms, name)| (*ms, Due::Delay(name.clone())));
-        [ticket, revocation, delay].into_iter().flatten().min_by_key(|(ms, _)| *ms)
+        let object = sets.objects_due.first().map(|(ms, name)| (*ms, Due::Object(name.clone())));
+        [ticket, revocation, delay, object].into_iter().flatten().min_by_key(|(ms, _)| *ms)
     }
 
     fn fall_due(&mut self, due_ms: u64, due: Due, steps: &mut Steps, effects: &mut Vec<Effect>) {
@@ -78,6 +81,10 @@ impl State {
                     self.serve(slot, steps, effects);
                     self.drop_lock_if_over(slot);
                 }
+            }
+            Due::Object(name) => {
+                self.index.sets.objects_due.remove(&(due_ms, name.clone()));
+                self.remove_object(&name, effects);
             }
         }
     }

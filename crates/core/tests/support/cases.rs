@@ -19,6 +19,13 @@ pub(crate) const TIGHT: Limits = Limits {
     deaths_max: 2,
     death_kept_ms: 250,
     register_keys_max: 2,
+    objects_max: 1,
+    object_bytes_max: 8,
+    object_elements_max: 3,
+    keys_read_max: 3,
+    keys_written_max: 3,
+    published_max: 1,
+    transaction_bytes_max: 24,
     holders_walked_max: 2,
     ..Limits::DEFAULT
 };

@@ -3,7 +3,7 @@
 use super::model::{Happened, Model};
 use super::player::{fence_keys, lock_names};
 use super::run::Wrong;
-use holdfast_core::{Effect, How, LockName, Refusal, State, Taken};
+use holdfast_core::{Effect, How, KeyKind, LockName, Refusal, State, Taken};
 use std::fmt::Debug;
 
 /// More than ever stand in one line here.
@@ -73,6 +73,13 @@ pub(crate) fn views(state: &State, model: &Model) -> Result<(), Wrong> {
         expected.retain(|name| name.as_bytes().starts_with(prefix.as_bytes()));
         same("list", &listed(state, prefix.as_bytes()), &expected)?;
     }
+    for name in lock_names() {
+        same("key", &state.key(&name), &model.key(&name))?;
+        same("stamp", &state.stamp(&name), &model.stamp(&name))?;
+    }
+    same("keys", &listed_keys(state), &model.keys())?;
+    same("number of keys", &state.keys_len(), &model.keys().len())?;
+    same("keys changed", &state.keys_changed(), &model.keys_changed())?;
     same("sessions", &state.sessions(None, ALL, ALL), &model.session_views())?;
     for key in fence_keys() {
         let kept = model.register.iter().find(|(known, _)| *known == key);
@@ -91,6 +98,20 @@ fn listed(state: &State, prefix: &[u8]) -> Vec<LockName> {
         match page.next_after {
             Some(next) => after = Some(next),
             None => return names,
+        }
+    }
+}
+
+/// All keys, page by page.
+fn listed_keys(state: &State) -> Vec<(LockName, KeyKind)> {
+    let mut keys = Vec::new();
+    let mut after = None;
+    loop {
+        let page = state.keys(b"", after.as_ref(), 2);
+        keys.extend(page.keys);
+        match page.next_after {
+            Some(next) => after = Some(next),
+            None => return keys,
         }
     }
 }

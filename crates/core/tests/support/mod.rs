@@ -8,3 +8,4 @@ pub(crate) mod moves;
 pub(crate) mod player;
 pub(crate) mod promises;
 pub(crate) mod run;
+pub(crate) mod stamps;

@@ -5,6 +5,7 @@ use super::model::Model;
 use super::moves::Move;
 use super::player::{Player, fence_keys, lock_names};
 use super::promises::Promises;
+use super::stamps::Stamps;
 use holdfast_core::{
     Command, Effect, Label, Limits, Mistake, OpenSession, Proposal, Reason, Secret, SessionKind,
     State, Taken,
@@ -81,6 +82,7 @@ struct Run {
     player: Player,
     steps: Vec<Step>,
     events_seen: u64,
+    stamps: Stamps,
 }
 
 impl Run {
@@ -94,6 +96,7 @@ impl Run {
             player: Player::default(),
             steps: Vec::new(),
             events_seen: 0,
+            stamps: Stamps::default(),
         };
         run.plant();
         if let Some(mistake) = setup.mistake {
@@ -157,6 +160,7 @@ impl Run {
                 return Err(Wrong { check: "numbers rise", what });
             }
             self.check_no_deadlock()?;
+            self.stamps.check(&self.state)?;
         }
         if self.setup.judges.invariants {
             self.state.check().map_err(|what| Wrong { check: "invariants", what })?;
@@ -215,6 +219,9 @@ impl Run {
                 self.step(Command::Force { name, token: Some(ticket.token), by, reason })?;
             }
         }
+        for command in self.player.remove_objects(&self.state) {
+            self.step(command)?;
+        }
         self.settle()?;
         let end_of_time = self.player.tick(u64::MAX);
         self.step(end_of_time)?;
@@ -246,6 +253,7 @@ impl Run {
             && left.sessions == 0
             && left.deaths == 0
             && left.requests_alone == 0
+            && left.objects == 0
             && left.bytes == in_register
             && self.state.next_due_in_ms().is_none()
     }

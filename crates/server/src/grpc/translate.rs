@@ -308,6 +308,7 @@ pub(super) fn answer(answer: Answer) -> to_client::What {
         | Answer::SessionOpened(_)
         | Answer::RevocationAsked(_)
         | Answer::Forced(_)
+        | Answer::Transacted(_)
         | Answer::Barred => What::Done(proto::Done { token: 0 }),
     }
 }
@@ -365,7 +366,10 @@ pub(super) fn watched(effect: &Effect, now_ms: u64) -> Option<watch_event::What>
             token: token.0,
             death: Some(ending(death)),
         }),
-        Effect::SessionEnded { .. } => return None,
+        Effect::SessionEnded { .. }
+        | Effect::Relabelled { .. }
+        | Effect::ObjectChanged { .. }
+        | Effect::Published { .. } => return None,
     })
 }
 

@@ -165,6 +165,7 @@ fn event(event: &Event) -> Value {
         What::Downgraded => ("downgraded".to_owned(), Value::Null),
         What::Recovered { death } => ("recovered".to_owned(), json!({ "from": death.0 })),
         What::Restored => ("restored".to_owned(), Value::Null),
+        What::Relabelled => ("relabelled".to_owned(), Value::Null),
     };
     json!({
         "number": event.number,

@@ -142,5 +142,19 @@ fn told(effect: &Effect, now_ms: u64) -> (&'static str, Value) {
         Effect::SessionEnded { session, how } => {
             ("session_ended", json!({ "session": session.0, "how": how.to_string() }))
         }
+        Effect::Relabelled { token, label, .. } => (
+            "relabelled",
+            json!({
+                "names": names,
+                "fencing_token": token.0,
+                "label": show::text(label.as_bytes()),
+            }),
+        ),
+        Effect::ObjectChanged { now, .. } => {
+            ("object_changed", json!({ "names": names, "now": now.map(|kind| kind.to_string()) }))
+        }
+        Effect::Published { channel, .. } => {
+            ("published", json!({ "channel": show::text(channel.as_bytes()) }))
+        }
     }
 }

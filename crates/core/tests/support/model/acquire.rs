@@ -39,8 +39,13 @@ impl Model {
             upgrades: None,
             revocation: None,
             after: None,
+            relabelled: 0,
         };
         for name in &ticket.names {
+            if let Some(kept) = self.kept(name) {
+                let kind = kept.object.kind();
+                return Err(Refusal::InUse { name: name.clone(), kind });
+            }
             self.check_line(&ticket, name)?;
         }
         self.enter(ticket, acquire.wait, request)
@@ -131,6 +136,7 @@ impl Model {
             granted_ms: 0,
             upgrades: Some(shared.token),
             after: None,
+            relabelled: 0,
             ..shared
         };
         self.enter(ticket, wait, request)

@@ -10,6 +10,7 @@ mod acquire;
 mod claims;
 mod end;
 mod holder;
+mod keys;
 mod line;
 mod records;
 mod register;
@@ -17,10 +18,11 @@ mod request;
 mod revoke;
 mod session;
 mod time;
+mod transact;
 mod view;
 
 pub(crate) use records::{Happened, Ticket};
-use records::{OverTicket, Past, Remembered, Session};
+use records::{Kept, OverTicket, Past, Remembered, Session};
 
 use holdfast_core::{
     Answer, Command, Effect, Fence, Limits, LockName, Proposal, Refusal, Request, RequestKey,
@@ -28,7 +30,7 @@ use holdfast_core::{
 };
 
 /// What the naive lock knows.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Model {
     pub(crate) limits: Limits,
     pub(crate) now_ms: u64,
@@ -48,6 +50,9 @@ pub(crate) struct Model {
     /// Requests without a session, with the time since when they may be forgotten.
     alone: Vec<(RequestKey, Remembered, Option<u64>)>,
     pub(crate) register: Vec<(LockName, Fence)>,
+    objects: Vec<Kept>,
+    /// Orders changes of objects and labels.
+    changes: u64,
     /// Everything that ever happened.
     pub(crate) events: Vec<Happened>,
     /// How many of the first events are no longer known.
@@ -74,6 +79,8 @@ impl Model {
             pasts: Vec::new(),
             alone: Vec::new(),
             register: Vec::new(),
+            objects: Vec::new(),
+            changes: 0,
             events: Vec::new(),
             events_forgotten: 0,
             deaths_drawn: 0,
@@ -119,6 +126,7 @@ impl Model {
             Command::Outcome(request) => self.outcome(&request),
             Command::Put { key, value, token, mode } => self.show(key, Some(value), token, mode),
             Command::Raise { key, token, mode } => self.show(key, None, token, mode),
+            Command::Transact(transaction) => self.transact(transaction),
         }
     }
 

@@ -1,8 +1,8 @@
 //! What the naive lock keeps.
 
 use holdfast_core::{
-    After, Answer, Door, Ending, Forced, How, Label, Lease, LockName, Mode, Names, Note, Refusal,
-    RequestId, Secret, SessionId, SessionKind, Token, What,
+    After, Answer, Door, Ending, Forced, How, Label, Lease, LockName, Mode, Names, Note, Object,
+    Refusal, RequestId, Secret, SessionId, SessionKind, Token, What,
 };
 use std::sync::Arc;
 
@@ -32,6 +32,8 @@ pub(crate) struct Ticket {
     pub(crate) revocation: Option<Revocation>,
     /// What it was told with the grant.
     pub(crate) after: Option<Arc<[After]>>,
+    /// At which change it got another label.
+    pub(crate) relabelled: u64,
 }
 
 impl Ticket {
@@ -60,14 +62,14 @@ pub(crate) struct Revocation {
 }
 
 /// A ticket that is over.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct OverTicket {
     pub(crate) token: Token,
     pub(crate) how: How,
     pub(crate) at_ms: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) secret: Secret,
@@ -95,8 +97,17 @@ pub(crate) enum Remembered {
     Barred,
 }
 
+/// A hash or a list.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept {
+    pub(crate) name: LockName,
+    pub(crate) object: Arc<Object>,
+    pub(crate) version: u64,
+    pub(crate) due_ms: Option<u64>,
+}
+
 /// What a name remembers beside its line.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Past {
     pub(crate) name: LockName,
     pub(crate) last: Option<Arc<Ending>>,
@@ -104,7 +115,7 @@ pub(crate) struct Past {
     pub(crate) delayed_until_ms: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Death {
     /// Numbered by the last one; the first of all has 1.
     pub(crate) number: u64,

@@ -10,6 +10,7 @@ enum Due {
     Ticket(Token),
     Revocation(Token),
     Delay(LockName),
+    Object(LockName),
 }
 
 impl Model {
@@ -38,6 +39,9 @@ impl Model {
         for past in &self.pasts {
             all.extend(past.delayed_until_ms.map(|at_ms| (at_ms, Due::Delay(past.name.clone()))));
         }
+        for kept in &self.objects {
+            all.extend(kept.due_ms.map(|at_ms| (at_ms, Due::Object(kept.name.clone()))));
+        }
         all
     }
 
@@ -59,6 +63,7 @@ impl Model {
                 self.forget_pasts();
                 self.serve();
             }
+            Due::Object(name) => self.remove_object(&name),
         }
     }
 

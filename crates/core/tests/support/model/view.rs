@@ -79,6 +79,7 @@ impl Model {
             sessions: self.sessions.len(),
             deaths: self.deaths(),
             register_keys: self.register.len(),
+            objects: self.objects.len(),
             requests_alone: self.alone.len(),
             bytes,
             counter: self.counter,

@@ -10,7 +10,7 @@ mod strategies;
 
 pub(crate) use strategies::moves;
 
-use holdfast_core::{Door, Lease, Wait};
+use holdfast_core::{Door, Expiry, Lease, Wait};
 
 /// One of however many there are.
 #[derive(Debug, Clone, Copy)]
@@ -78,6 +78,7 @@ pub(crate) enum Verb {
         request: Pick,
         unseen: bool,
     },
+    Transact(TransactMove),
     Fence {
         key: Pick,
         value: Option<u8>,
@@ -122,6 +123,63 @@ pub(crate) struct AcquireMove {
     pub(crate) wrong: bool,
     /// Fields that do not go together are left as they are.
     pub(crate) odd: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct TransactMove {
+    pub(crate) door: Door,
+    pub(crate) reads: Vec<ReadMove>,
+    /// All keys were listed, now or earlier.
+    pub(crate) all: Option<When>,
+    pub(crate) writes: Vec<WriteMove>,
+    pub(crate) publish: u8,
+    /// The same name may be written twice.
+    pub(crate) odd: bool,
+}
+
+/// A key that was read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadMove {
+    pub(crate) name: Pick,
+    pub(crate) when: When,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum When {
+    Now,
+    /// What was read then may have changed since.
+    Earlier(Pick),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct WriteMove {
+    /// Mostly one of the names that are mostly keys.
+    pub(crate) name: KeyPick,
+    pub(crate) what: WritePick,
+    pub(crate) expiry: Expiry,
+    pub(crate) fresh: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum KeyPick {
+    Usual(Pick),
+    Any(Pick),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum WritePick {
+    Text(u8),
+    /// The text that stands there anyway.
+    SameText,
+    Relabel(u8),
+    /// So many fields.
+    Hash(u8),
+    /// So many items.
+    List(u8),
+    Expiring,
+    Gone {
+        forced: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy)]

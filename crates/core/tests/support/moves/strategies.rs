@@ -4,10 +4,11 @@
 //! grow long enough to matter.
 
 use super::{
-    AcquireMove, ClaimPick, Elapsed, FencePick, FromPick, ModePick, Move, Own, Pick, ProofPick,
-    RequestFault, RequestPick, TicketPick, Verb,
+    AcquireMove, ClaimPick, Elapsed, FencePick, FromPick, KeyPick, ModePick, Move, Own, Pick,
+    ProofPick, ReadMove, RequestFault, RequestPick, TicketPick, TransactMove, Verb, When,
+    WriteMove, WritePick,
 };
-use holdfast_core::{Door, Lease, Wait};
+use holdfast_core::{Door, Expiry, Lease, Wait};
 use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
@@ -40,6 +41,7 @@ fn verb() -> impl Strategy<Value = Verb> {
         3 => (ticket(), prop_oneof![30 => 0..60_u64, 1 => Just(u64::MAX)], any::<bool>())
             .prop_map(|(ticket, within_ms, force)| Verb::Revoke { ticket, within_ms, force }),
         2 => ticket().prop_map(|ticket| Verb::Force { ticket }),
+        22 => transact().prop_map(Verb::Transact),
         4 => (pick(), weighted(0.7, any::<u8>()), fence(), mode())
             .prop_map(|(key, value, token, mode)| Verb::Fence { key, value, token, mode }),
         3 => (prop::bool::weighted(0.3), weighted(0.5, 0..3_u8), session_ttl())
@@ -178,6 +180,44 @@ fn proof() -> impl Strategy<Value = ProofPick> {
         2 => Just(ProofPick::Wrong),
         2 => Just(ProofPick::Label),
     ]
+}
+
+fn transact() -> impl Strategy<Value = TransactMove> {
+    let door = prop_oneof![30 => Just(Door::Redis), 4 => Just(Door::Cql), 1 => Just(Door::Native)];
+    let read = (pick(), when()).prop_map(|(name, when)| ReadMove { name, when });
+    let writes = prop_oneof![1 => vec(write(), 0), 8 => vec(write(), 1), 8 => vec(write(), 2..5)];
+    let publish = prop_oneof![4 => Just(0_u8), 1 => 1..3_u8];
+    let rest = (weighted(0.15, when()), publish, prop::bool::weighted(0.03));
+    (door, vec(read, 0..5), writes, rest).prop_map(|(door, reads, writes, rest)| {
+        let (all, publish, odd) = rest;
+        TransactMove { door, reads, all, writes, publish, odd }
+    })
+}
+
+fn when() -> impl Strategy<Value = When> {
+    prop_oneof![5 => Just(When::Now), 1 => pick().prop_map(When::Earlier)]
+}
+
+fn write() -> impl Strategy<Value = WriteMove> {
+    let name =
+        prop_oneof![3 => pick().prop_map(KeyPick::Usual), 1 => pick().prop_map(KeyPick::Any)];
+    let what = prop_oneof![
+        8 => (0..3_u8).prop_map(WritePick::Text),
+        2 => Just(WritePick::SameText),
+        3 => (0..3_u8).prop_map(WritePick::Relabel),
+        3 => (0..5_u8).prop_map(WritePick::Hash),
+        3 => (0..5_u8).prop_map(WritePick::List),
+        2 => Just(WritePick::Expiring),
+        5 => prop::bool::weighted(0.2).prop_map(|forced| WritePick::Gone { forced }),
+    ];
+    let expiry = prop_oneof![
+        6 => Just(Expiry::Keep),
+        3 => Just(Expiry::Never),
+        12 => (1..120_u64).prop_map(Expiry::AfterMs),
+        1 => prop_oneof![Just(0), Just(u64::MAX)].prop_map(Expiry::AfterMs),
+    ];
+    (name, what, expiry, prop::bool::weighted(0.25))
+        .prop_map(|(name, what, expiry, fresh)| WriteMove { name, what, expiry, fresh })
 }
 
 fn fence() -> impl Strategy<Value = FencePick> {

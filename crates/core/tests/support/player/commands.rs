@@ -3,9 +3,9 @@
 use super::super::moves::{
     AcquireMove, ClaimPick, Elapsed, FencePick, ModePick, Own, Pick, ProofPick, TicketPick, Verb,
 };
-use super::{LOCKS, PERMITS, Player, fence_keys, lock_names, parsed};
+use super::{KEYS, LOCKS, PERMITS, Player, fence_keys, lock_names, parsed};
 use holdfast_core::{
-    Acquire, Command, Label, Lease, LockName, Mode, Note, OpenSession, Proof, Reason, Revoke,
+    Acquire, Command, Door, Label, Lease, LockName, Mode, Note, OpenSession, Proof, Reason, Revoke,
     Secret, SessionId, SessionKind, SessionRef, State, Target, Term, TicketView, Token, Value,
     Wait,
 };
@@ -68,6 +68,7 @@ impl Player {
             Verb::Fence { key, value, token, mode } => {
                 self.fence(*key, *value, *token, *mode, state)
             }
+            Verb::Transact(transact) => Some(self.transact(transact, state)),
             Verb::Again { .. } => None,
         };
         command.unwrap_or_else(|| self.tick(1))
@@ -112,6 +113,9 @@ impl Player {
         };
         let names = names_of(acquire);
         let ownerless = owner.is_none() && !odd;
+        // As a door that knows keys would do it.
+        let keys = parsed(KEYS.into_iter());
+        let as_key = acquire.door == Door::Redis && names.iter().all(|name| keys.contains(name));
         Command::Acquire(Acquire {
             mode: mode_of(acquire.mode, &names),
             names,
@@ -126,7 +130,7 @@ impl Player {
             },
             label: acquire.label.map(label),
             note: acquire.note.map(note),
-            secret: acquire.secret.then(|| self.draw_secret()),
+            secret: (acquire.secret && !as_key).then(|| self.draw_secret()),
             claims: self.claims(&acquire.claims, state),
             lock_delay_ms: acquire.lock_delay_ms,
             door: acquire.door,
@@ -268,7 +272,7 @@ fn names_of(acquire: &AcquireMove) -> Vec<LockName> {
     let group = match PERMITS.iter().any(|name| name.as_bytes() == first.as_bytes()) {
         _ if !usual => all.clone(),
         true => parsed(PERMITS.into_iter()),
-        false => parsed(LOCKS.into_iter()),
+        false => parsed(LOCKS.into_iter().chain(KEYS)),
     };
     let mut names = vec![first.clone()];
     for name in acquire.names.iter().skip(1).filter_map(|pick| pick.of(&group)) {
@@ -292,7 +296,7 @@ fn mode_of(pick: ModePick, names: &[LockName]) -> Mode {
     }
 }
 
-fn label(number: u8) -> Label {
+pub(super) fn label(number: u8) -> Label {
     Label::parse(format!("label-{number}")).expect("short")
 }
 

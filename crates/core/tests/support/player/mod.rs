@@ -6,22 +6,25 @@
 
 mod commands;
 mod requests;
+mod transact;
 
 use super::moves::{Move, Verb};
 use holdfast_core::{
     Answer, Command, Effect, LockName, Numbered, Proposal, Secret, SessionId, SessionKind,
-    SessionRef, Standing, State, Taken, Term, Tick, TicketView, Token,
+    SessionRef, Stamp, Standing, State, Taken, Term, Tick, TicketView, Token,
 };
 
 /// Mostly exclusive and shared.
 const LOCKS: [&str; 3] = ["a", "a/b", "b"];
 /// Mostly permits.
 const PERMITS: [&str; 2] = ["p", "p/q"];
+/// Mostly keys of doors that know keys.
+const KEYS: [&str; 2] = ["k", "k/l"];
 const FENCES: [&str; 3] = ["x", "y", "z"];
 
 /// The names of locks that are played with.
 pub(crate) fn lock_names() -> Vec<LockName> {
-    parsed(LOCKS.into_iter().chain(PERMITS))
+    parsed(LOCKS.into_iter().chain(PERMITS).chain(KEYS))
 }
 
 /// The keys of the register that are played with.
@@ -59,6 +62,10 @@ pub(crate) struct Player {
     tickets: Vec<KnownTicket>,
     /// What was sent with a request id.
     requests: Vec<Proposal>,
+    /// Keys as they were read, the last ones last.
+    read: Vec<(LockName, Stamp)>,
+    /// The change number of all keys, as it was read.
+    read_all: Vec<u64>,
     secrets_drawn: u128,
     keys_drawn: u64,
     term: Term,
@@ -116,6 +123,11 @@ impl Player {
             }
             (Ok(Answer::Standing(Standing::Held(grant))), _) => {
                 self.meet(grant.token, grant.secret, state);
+            }
+            (Ok(Answer::Transacted(tokens)), _) => {
+                for token in tokens.iter().flatten() {
+                    self.meet(*token, None, state);
+                }
             }
             _ => {}
         }

@@ -53,7 +53,8 @@ impl Player {
             | Command::OpenSession(_)
             | Command::CloseSession(_)
             | Command::ExpireSession { .. }
-            | Command::Outcome(_) => return None,
+            | Command::Outcome(_)
+            | Command::Transact(_) => return None,
             Command::Acquire(acquire) => (acquire.session.map(|session| session.id), true),
             Command::Upgrade { target, .. } => (session_of(target), true),
             Command::Release { target, .. }

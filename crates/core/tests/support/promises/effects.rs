@@ -38,7 +38,13 @@ impl Promises {
                 })
             }
             Effect::SessionEnded { session, how } => self.check_session(proposal, *session, *how),
-            Effect::RevocationAsked { .. } | Effect::Noted { .. } => Ok(()),
+            Effect::ObjectChanged { name, now, version } => {
+                self.check_object(proposal, name, *now, *version)
+            }
+            Effect::RevocationAsked { .. }
+            | Effect::Noted { .. }
+            | Effect::Relabelled { .. }
+            | Effect::Published { .. } => Ok(()),
         }
     }
 
@@ -82,6 +88,9 @@ impl Promises {
         };
         must(room, "one at a time", || {
             format!("{token} ({:?}) was served beside {:?}", grant.mode, line.holders)
+        })?;
+        must(!self.objects.contains_key(name), "one at a time", || {
+            format!("{token} was served, but there is an object")
         })?;
         must(line.delayed_until_ms <= now_ms, "lock-delay", || {
             format!("{token} was served at {now_ms}, delayed until {}", line.delayed_until_ms)
@@ -134,6 +143,11 @@ impl Promises {
         {
             let proven = matches!(proof, Proof::Label(_)) || self.proves(&seen, proof);
             must(proven, "owners", || format!("{token} was ended by somebody else"))?;
+        }
+        if let Command::Transact(transaction) = &proposal.command {
+            must(seen.door == transaction.door, "doors", || {
+                format!("{token} was ended through another door: {seen:?}")
+            })?;
         }
         for name in ended.names.as_slice() {
             let line = self.lines.entry(name.clone()).or_default();

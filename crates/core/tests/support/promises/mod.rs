@@ -3,13 +3,15 @@
 //! This knows nothing of how the core or the model decide. It would judge any lock service.
 
 mod effects;
+mod transact;
 
 use super::run::Wrong;
 use holdfast_core::{
-    Answer, Command, Effect, Fence, How, Lease, Limits, LockName, Mode, Numbered, Proof, Proposal,
-    Request, Secret, SessionId, SessionRef, Standing, Taken, Target, Term, Token, Wait,
+    Answer, Command, Door, Effect, Fence, How, Lease, Limits, LockName, Mode, Numbered, Proof,
+    Proposal, Request, Secret, SessionId, SessionRef, Standing, Taken, Target, Term, Token, Wait,
 };
 use std::collections::BTreeMap;
+use transact::SeenObject;
 
 /// A ticket as its owner sees it.
 #[derive(Debug, Clone)]
@@ -18,6 +20,7 @@ struct Seen {
     session: Option<SessionId>,
     secret: Option<Secret>,
     lease: Lease,
+    door: Door,
     held: bool,
     /// Before this moment neither its wait nor its deadline may end it.
     not_before_ms: u64,
@@ -63,6 +66,9 @@ pub(crate) struct Promises {
     /// Requests that were answered, with the ticket that they drew.
     answered: Vec<(Request, Option<Token>)>,
     fences: BTreeMap<LockName, (Token, Token)>,
+    objects: BTreeMap<LockName, SeenObject>,
+    /// The highest version seen.
+    versions: u64,
 }
 
 impl Promises {
@@ -80,6 +86,8 @@ impl Promises {
             numbers: BTreeMap::new(),
             answered: Vec::new(),
             fences: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            versions: 0,
         }
     }
 
@@ -226,6 +234,9 @@ impl Promises {
                 Ok(())
             }
             (Answer::Passed(fence), command) => self.check_fence(command, fence),
+            (Answer::Transacted(tokens), Command::Transact(transaction)) => {
+                self.check_transacted(transaction, tokens)
+            }
             _ => Ok(()),
         }
     }
@@ -252,6 +263,7 @@ impl Promises {
                 session: acquire.session.map(|session| session.id),
                 secret: acquire.secret,
                 lease: acquire.lease,
+                door: acquire.door,
                 held: false,
                 not_before_ms: 0,
             },

@@ -1,0 +1,250 @@
+//! Refusals in words: what can't be done, and what to do instead.
+
+use crate::command::Door;
+use crate::effect::How;
+use crate::ids::Token;
+use crate::refusal::{Bad, Bound, Link, Refusal, Untouched};
+use crate::text::{Label, LockName};
+use crate::transaction::KeyKind;
+use std::fmt;
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSession(id) => {
+                write!(f, "session {id} has ended or never was: open a new one")
+            }
+            Self::NotOwner => f.write_str("wrong secret or label: only the owner may do this"),
+            Self::NotHeld { name, token, how } => not_held(f, name, *token, *how),
+            Self::NotYetServed(token) => {
+                write!(f, "ticket {token} is still waiting: wait for its grant, or cancel it")
+            }
+            Self::AlreadyServed(token) => {
+                write!(f, "ticket {token} is being served: release it instead")
+            }
+            Self::Busy { name, holder, label, delayed_until_ms } => {
+                busy(f, name, *holder, label.as_ref(), *delayed_until_ms)
+            }
+            Self::OtherKind { name, permits: Some(of) } => {
+                write!(f, "{name} has {of} permits now: ask for a permit of {of}, or wait until its line is empty")
+            }
+            Self::OtherKind { name, permits: None } => {
+                write!(f, "{name} is an exclusive/shared line now: permits must wait until it is empty")
+            }
+            Self::AlreadyHeld { name, token } => {
+                write!(f, "this session already holds {name} with token {token}: release it first, or leave it out")
+            }
+            Self::WouldDeadlock(links) => deadlock(f, links),
+            Self::TooTangled => f.write_str(
+                "too many tickets stand in each other's way to rule out a deadlock: retry later, or claim less",
+            ),
+            Self::ClaimNotHeld(token) => {
+                write!(f, "claimed token {token} is not held: it was lost or released")
+            }
+            Self::UpgradeBlocked(name) => {
+                write!(f, "somebody waits for {name}: release the shared ticket and acquire anew")
+            }
+            Self::WrongMode(token) => {
+                write!(f, "ticket {token} has another mode: only shared is upgraded, only exclusive downgraded")
+            }
+            Self::SessionLease(token) => {
+                write!(f, "ticket {token} lives by its session's heartbeat: there is no deadline to change")
+            }
+            Self::BadRequest(bad) => bad.fmt(f),
+            Self::Full(bound) => bound.fmt(f),
+            Self::TooOldToKnow(id) => {
+                write!(f, "request {id} is too old to know: its session said that it has the answer")
+            }
+            Self::Barred => {
+                f.write_str("an outcome was asked for before this request came: use a new request id")
+            }
+            Self::OtherTerm => f.write_str("decided by the leader of another term"),
+            Self::Fenced { token, highest } => {
+                write!(f, "token {token} is fenced off: the highest seen is {highest}")
+            }
+            Self::NeverDrawn(token) => write!(f, "token {token} was never drawn here"),
+            Self::NameTheToken(name) => {
+                write!(f, "{name} has several holders: name the token of the one you mean")
+            }
+            Self::Changed { name: Some(name) } => {
+                write!(f, "{name} has changed since it was read: read it again")
+            }
+            Self::Changed { name: None } => {
+                f.write_str("keys have come or gone since they were listed: list them again")
+            }
+            Self::Held { name, token, label, door, why } => {
+                held(f, name, *token, label.as_ref(), *door, *why)
+            }
+            Self::InUse { name, kind: KeyKind::Text } => {
+                write!(f, "{name} is a lock that is held or waited for: use another name, or delete it first")
+            }
+            Self::InUse { name, kind } => {
+                write!(f, "{name} is {kind} now: use another name, or delete it first")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+fn not_held(
+    f: &mut fmt::Formatter<'_>,
+    name: &LockName,
+    token: Option<Token>,
+    how: Option<How>,
+) -> fmt::Result {
+    match (token, how) {
+        (Some(token), Some(how)) => {
+            write!(f, "ticket {token} of {name} is over ({how}): acquire anew")
+        }
+        (Some(token), None) => write!(f, "no ticket {token} stands in the line of {name}"),
+        (None, _) => write!(f, "nobody holds {name}"),
+    }
+}
+
+fn busy(
+    f: &mut fmt::Formatter<'_>,
+    name: &LockName,
+    holder: Option<Token>,
+    label: Option<&Label>,
+    delayed_until_ms: Option<u64>,
+) -> fmt::Result {
+    write!(f, "{name} is busy")?;
+    match (holder, label) {
+        (Some(token), Some(label)) => write!(f, ", token {token} of {label}")?,
+        (Some(token), None) => write!(f, ", token {token}")?,
+        (None, _) => {}
+    }
+    if let Some(until) = delayed_until_ms {
+        write!(f, ", held up by a death until {until} ms")?;
+    }
+    f.write_str(": wait for it, or try later")
+}
+
+fn held(
+    f: &mut fmt::Formatter<'_>,
+    name: &LockName,
+    token: Token,
+    label: Option<&Label>,
+    door: Door,
+    why: Untouched,
+) -> fmt::Result {
+    write!(f, "{name} is held through the {door} door, token {token}")?;
+    if let Some(label) = label {
+        write!(f, " of {label}")?;
+    }
+    f.write_str(match why {
+        Untouched::OtherDoor => ": release it there, or wait until it ends",
+        Untouched::NotAText => ", and its label proves nothing: its owner must release it",
+        Untouched::WaitedFor => {
+            ", and somebody waits for it: delete it, and the first in line is served"
+        }
+        Untouched::LockDelay => ", with a lock-delay: delete it instead of breaking it",
+    })
+}
+
+fn deadlock(f: &mut fmt::Formatter<'_>, links: &[Link]) -> fmt::Result {
+    f.write_str("this wait would close a circle: ")?;
+    for (index, link) in links.iter().enumerate() {
+        if index > 0 {
+            f.write_str("; ")?;
+        }
+        match (&link.waiter, &link.label) {
+            (None, _) => f.write_str("you would wait")?,
+            (Some(token), None) => write!(f, "ticket {token} waits")?,
+            (Some(token), Some(label)) => write!(f, "ticket {token} ({label}) waits")?,
+        }
+        write!(f, " for {} behind token {}", link.waits_for, link.behind)?;
+        if let Some(label) = &link.behind_label {
+            write!(f, " ({label})")?;
+        }
+    }
+    f.write_str(", which you keep: release it first, or take all names in one step")
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Released => "released",
+            Self::Expired => "expired",
+            Self::Closed => "closed",
+            Self::Forced => "forced",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed out",
+            Self::Restored => "restored",
+        })
+    }
+}
+
+impl fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Text => "a text",
+            Self::Hash => "a hash",
+            Self::List => "a list",
+        })
+    }
+}
+
+impl fmt::Display for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::Redis => "Redis",
+            Self::ZooKeeper => "ZooKeeper",
+            Self::Cql => "CQL",
+        })
+    }
+}
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoNames => "no name given: name at least one lock",
+            Self::TooManyNames => "too many names for one ticket: split the work",
+            Self::SameNameTwice => "a name stands twice: name each lock once",
+            Self::NoPermits => "a permit of 0 can never be served: ask for 1 or more",
+            Self::NoTtl => "a TTL of 0 ms: give at least 1, or a permanent lease",
+            Self::LockDelay => "a lock-delay is at most an hour: nothing lifts it before its time",
+            Self::SessionTtl => "a session's TTL must be from 100 ms to a day",
+            Self::TooManyClaims => "too many claims for one ticket",
+            Self::LeaseNeedsSession => "a session lease needs a session: open one, or give a TTL",
+            Self::WaitNeedsDeadline => "only a session's ticket may wait for ever: give a deadline",
+            Self::WaitNeedsOwner => "a wait needs an owner: a session, or a request id",
+            Self::RequestNeedsSession => {
+                "only an acquire or an upgrade takes a request id without a session"
+            }
+            Self::RequestBelowLowest => "the request's own id is below its lowest unanswered id",
+            Self::OtherSession => "the request id belongs to another session than the ticket",
+            Self::PermitFenced => "permits can't be fenced: several of them are held at once",
+            Self::NoRequestId => "this command takes no request id: it is made anew each time",
+            Self::NativeTransaction => {
+                "the native door has no transactions: acquire and release one by one"
+            }
+            Self::TooManyKeysRead => "too many keys read in one transaction: split the work",
+            Self::TooManyKeysWritten => "too many keys written in one transaction: split the work",
+            Self::TooManyPublished => "too many messages in one transaction: split the work",
+            Self::ObjectTooLarge => "too much in one hash or list: split it over several names",
+            Self::TransactionTooLarge => "too many bytes in one transaction: split the work",
+        })
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tickets => "all lines together are full: try later, with a new request id",
+            Self::Waiters => "this line is full: try later, with a new request id",
+            Self::Sessions => "too many sessions are open: try later, or share one",
+            Self::Requests => "too many unanswered requests: name the lowest one still needed",
+            Self::RequestsAlone => {
+                "too many request ids without a session: try later, or open a session"
+            }
+            Self::RegisterKeys => "the fenced register has no room for another key",
+            Self::Objects => "there are too many hashes and lists: delete some, or try later",
+            Self::Bytes => {
+                "names, labels, notes and values fill the memory: try later, or use shorter ones"
+            }
+        })
+    }
+}

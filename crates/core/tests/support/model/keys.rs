@@ -1,0 +1,65 @@
+//! Keys, as the core must show them.
+
+use super::records::Kept;
+use super::{Model, Ticket};
+use holdfast_core::{Key, KeyKind, Label, LockName, Mode, ObjectKey, Stamp, TextKey};
+
+impl Model {
+    pub(super) fn kept(&self, name: &LockName) -> Option<&Kept> {
+        self.objects.iter().find(|kept| kept.name == *name)
+    }
+
+    pub(super) fn text_of(&self, ticket: &Ticket) -> Label {
+        self.label_of(ticket).unwrap_or_else(|| Label::parse("").expect("short"))
+    }
+
+    pub(crate) fn key(&self, name: &LockName) -> Key {
+        if let Some(holder) = self.holders(name).first() {
+            return Key::Text(TextKey {
+                value: self.text_of(holder),
+                token: holder.token,
+                due_ms: holder.due_ms,
+                door: holder.door,
+                waiting: self.waiters(name).len(),
+                writable: self.own_text(holder.door, name).is_some(),
+            });
+        }
+        self.kept(name).cloned().map_or(Key::Absent, |kept| {
+            let Kept { object, version, due_ms, .. } = kept;
+            Key::Object(ObjectKey { object, version, due_ms })
+        })
+    }
+
+    pub(crate) fn stamp(&self, name: &LockName) -> Stamp {
+        let (holders, waiters, line) = (self.holders(name), self.waiters(name), self.line(name));
+        if let (Some(first), Some(last)) = (holders.first(), line.last()) {
+            return Stamp::Text {
+                token: first.token,
+                holders: holders.len() as u32,
+                waiting: waiters.len() as u32,
+                last: last.token,
+                due_ms: first.due_ms,
+                exclusive: first.mode == Mode::Exclusive,
+                relabelled: first.relabelled,
+            };
+        }
+        self.kept(name).map_or(Stamp::Absent, |kept| Stamp::Object { version: kept.version })
+    }
+
+    /// Every key with its kind, in byte order.
+    pub(crate) fn keys(&self) -> Vec<(LockName, KeyKind)> {
+        let held = self.tickets.iter().filter(|ticket| ticket.held);
+        let held = held.flat_map(|ticket| ticket.names.iter());
+        let mut keys: Vec<(LockName, KeyKind)> =
+            held.map(|name| (name.clone(), KeyKind::Text)).collect();
+        keys.extend(self.objects.iter().map(|kept| (kept.name.clone(), kept.object.kind())));
+        keys.sort_by(|(one, _), (other, _)| one.cmp(other));
+        keys.dedup();
+        keys
+    }
+
+    /// Everything that comes or goes is an event, or a change of an object.
+    pub(crate) fn keys_changed(&self) -> u64 {
+        self.events.len() as u64 + self.changes
+    }
+}
