@@ -154,13 +154,12 @@ impl Desk {
     }
 
     fn not_renewed(&mut self, token: u64, refused: proto::Refused) {
-        let Some(followed) = self.followed.get_mut(&token) else { return };
-        followed.renewing = false;
-        match Error::from(refused).of_holder() {
-            Error::Over(how) => self.ended(token, how),
-            // The lease runs out unless the next try is better.
-            _ => {}
-        }
+        let how = match Error::from(refused).of_holder() {
+            Error::Over(how) => how,
+            // A lease that can't be renewed is as good as over.
+            _ => How::Unknown,
+        };
+        self.ended(token, how);
     }
 
     /// A ticket is over.

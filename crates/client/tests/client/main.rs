@@ -1,5 +1,6 @@
 //! The client against a real server, in this process.
 #![allow(clippy::unwrap_used, reason = "a test stops where it can't go on")]
+#![allow(clippy::print_stdout, reason = "the guide shows programs that print")]
 
 #[path = "../support/server.rs"]
 mod server;
