@@ -116,6 +116,7 @@ pub(crate) async fn transfer(
 async fn decide(api: &Api, question: Question) -> Result<Json<Value>, Failure> {
     match api.membership.ask(question).await {
         Ok(node) => Ok(Json(json!({ "node": node }))),
+        Err(_) if api.peek(Node::leader).await?.is_none() => Err(Failure::no_leader()),
         Err(why) => Err(Failure::conflict("not_changed", why, "look at GET /v1/members")),
     }
 }

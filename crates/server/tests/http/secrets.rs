@@ -2,12 +2,36 @@
 
 use crate::support::Node;
 use serde_json::json;
+use std::io;
+use std::sync::{Arc, Mutex};
+use tracing_subscriber::filter::LevelFilter;
 
 const PASSWORD: &str = "open sesame";
 
-/// Would fail if a listing, the history, the metrics or a stream of events told a secret.
+/// What is logged in this process, at every level.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Would fail if a listing, the history, the metrics, a refusal or the log told a secret.
 #[test]
 fn no_secret_is_in_what_others_see() {
+    let log = Log::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE)
+        .with_writer(move || writer.clone())
+        .init();
     let node = Node::start_with(Some(PASSWORD));
     let session = node.post("/v1/sessions/open", &json!({ "ttl_ms": 60_000, "label": "s" })).ok();
     let request_id = "a-request-id-that-is-secret";
@@ -54,6 +78,10 @@ fn no_secret_is_in_what_others_see() {
     seen += &node.post("/v1/grab_lock", &json!({ "name": "seat", "ttl_ms": 1 })).text;
     seen += &node.send_as(Some("wrong"), "GET", "/v1/locks", None).text;
     assert!(seen.contains("seat") && seen.contains("forced"), "{seen}");
+    drop(node);
+    let logged = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+    assert!(logged.contains("stopping"), "the log was not heard: {logged}");
+    seen += &logged;
     for secret in secrets {
         assert!(!seen.contains(secret), "{secret} in {seen}");
     }
