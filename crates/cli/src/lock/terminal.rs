@@ -24,7 +24,7 @@ impl Terminal {
     /// From now on it belongs to that group.
     pub(super) fn give(&mut self, group: Pid) {
         // If it can't be given, the command finds out when it reads.
-        self.given = tcsetpgrp(stdin(), group).is_ok();
+        quietly(|| self.given |= tcsetpgrp(stdin(), group).is_ok());
     }
 
     /// From now on it belongs to this process again; as it was, if the command could not tidy up.
@@ -32,16 +32,21 @@ impl Terminal {
         if !std::mem::take(&mut self.given) {
             return;
         }
-        // Whoever is not in front is stopped for this, unless it does not hear of it.
-        let mut unheard = SigSet::empty();
-        unheard.add(Signal::SIGTTOU);
-        if unheard.thread_block().is_err() {
-            return;
-        }
-        let _ = tcsetpgrp(stdin(), getpgrp());
-        if let (true, Some(before)) = (tidy, &self.before) {
-            let _ = tcsetattr(stdin(), OptionalActions::Drain, before);
-        }
+        quietly(|| {
+            let _ = tcsetpgrp(stdin(), getpgrp());
+            if let (true, Some(before)) = (tidy, &self.before) {
+                let _ = tcsetattr(stdin(), OptionalActions::Drain, before);
+            }
+        });
+    }
+}
+
+/// Whoever is not in front is stopped for changing the terminal, unless it does not hear of it.
+fn quietly(change: impl FnOnce()) {
+    let mut unheard = SigSet::empty();
+    unheard.add(Signal::SIGTTOU);
+    if unheard.thread_block().is_ok() {
+        change();
         let _ = unheard.thread_unblock();
     }
 }

@@ -184,7 +184,7 @@ impl Keeper<'_> {
     async fn hear(&mut self, word: Option<ToWrapper>, lost: Option<&str>) -> Option<Kept> {
         match word {
             Some(ToWrapper::Started(_)) => {
-                self.give_terminal().await;
+                self.give_terminal();
                 None
             }
             Some(ToWrapper::NotStarted(code, why)) => {
@@ -221,18 +221,17 @@ impl Keeper<'_> {
         let in_front = tcgetpgrp(stdin())
             .is_ok_and(|group| group == getpgrp() || Some(group) == self.process.group());
         if wants_terminal && in_front {
-            self.give_terminal().await;
+            self.give_terminal();
+            self.process.tell(ToGuard::Signal(CONTINUE)).await;
         } else if isatty(stdin()) && signal != Signal::STOP {
             // The shell must see its job stopped. The lease goes on running out.
             let _ = kill_current_process_group(signal);
         }
     }
 
-    async fn give_terminal(&mut self) {
+    fn give_terminal(&mut self) {
         if let (Some(terminal), Some(group)) = (&mut self.terminal, self.process.group()) {
             terminal.give(group);
-            // If it asked for the terminal before, it was stopped.
-            self.process.tell(ToGuard::Signal(CONTINUE)).await;
         }
     }
 
@@ -247,7 +246,7 @@ impl Keeper<'_> {
             // The shell's `fg` gave the terminal to this process: it belongs to the command.
             self.terminal = self.terminal.take().or_else(Terminal::own);
             if tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp()) {
-                self.give_terminal().await;
+                self.give_terminal();
             }
         }
         self.process.tell(ToGuard::Signal(signal)).await;

@@ -154,11 +154,25 @@ pub(crate) fn kill(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("it can be signalled");
 }
 
+/// A field of what the system says of a process; empty if it is gone.
+fn about(pid: u32, field: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    line.unwrap_or_default().trim_start_matches(':').trim().to_owned()
+}
+
+/// As `ps` shows it; X if it is gone.
+pub(crate) fn state(pid: u32) -> char {
+    about(pid, "State").chars().next().unwrap_or('X')
+}
+
+pub(crate) fn parent(pid: u32) -> u32 {
+    about(pid, "PPid").parse().expect("a process id")
+}
+
 /// Whether a process runs; one that nobody has waited for does not.
 pub(crate) fn lives(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let state = status.lines().find_map(|line| line.strip_prefix("State:"));
-    state.is_some_and(|state| !state.trim().starts_with(['Z', 'X']))
+    !matches!(state(pid), 'Z' | 'X')
 }
 
 /// Waits until a process is gone.

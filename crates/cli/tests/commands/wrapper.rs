@@ -1,9 +1,13 @@
 //! `holdfast lock`: what its command sees, and what comes back from it.
 
-use crate::cli::Shell;
+use crate::cli::{Shell, parent, state};
+use crate::support::eventually;
 use rustix::process::Signal;
+use std::fs;
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 /// Would fail if an exit code were changed on its way, or if two ways to end had the same one.
 #[test]
@@ -142,6 +146,56 @@ fn input_is_passed_on_and_may_be_missing() {
     assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0), "{output:?}");
 }
 
+/// A terminal in which something runs; it does not outlive the test.
+struct Terminal(Option<Child>);
+
+impl Terminal {
+    fn with(shell: &Shell, typed: &str) -> Self {
+        let like = shell.command::<&str>([]);
+        let mut script = Command::new("script");
+        script.args(["-qefc", typed, "/dev/null"]).current_dir(shell.file("."));
+        for (key, value) in like.get_envs() {
+            script.env(key, value.unwrap_or_default());
+        }
+        let child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let child = child.spawn().expect("script from util-linux is needed for this test");
+        Self(Some(child))
+    }
+
+    fn press(&mut self, keys: &str) {
+        let stdin = self.0.as_mut().and_then(|child| child.stdin.as_mut()).expect("a pipe");
+        stdin.write_all(keys.as_bytes()).expect("a key can be pressed");
+    }
+
+    /// Presses the same until a file has a line: keys that come too early are not heard, or in part.
+    fn press_until(&mut self, keys: &str, file: &Path) {
+        eventually(&format!("{} is there", file.display()), || {
+            self.press(keys);
+            std::thread::sleep(Duration::from_millis(300));
+            fs::read_to_string(file).is_ok_and(|text| text.ends_with('\n')).then_some(())
+        });
+    }
+
+    /// When it has ended, all these lines must have been on the screen.
+    fn must_show(mut self, lines: &[&str]) {
+        let child = self.0.take().expect("it was not waited for");
+        let output = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+        for line in lines {
+            assert!(said.lines().any(|told| told.ends_with(line)), "`{line}` is not in:\n{said}");
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 /// Would fail if a command could not read from the terminal, or if Ctrl-C ended the wrapper
 /// instead of the command.
 #[test]
@@ -149,28 +203,31 @@ fn a_command_has_the_terminal() {
     let shell = Shell::with_nodes(1);
     let inner = "trap \"echo interrupted; exit 5\" INT; read line; echo \"got $line\"; \
                  echo $$ > waits; while :; do sleep 0.05; done";
-    let typed = format!(
-        "holdfast lock a -- sh -c '{inner}'; echo \"code $?\"; read more; echo \"then $more\""
-    );
-    let mut script = shell.command::<&str>([]);
-    let env: Vec<_> =
-        script.get_envs().map(|(k, v)| (k.to_owned(), v.map(ToOwned::to_owned))).collect();
-    script = Command::new("script");
-    script.args(["-qefc", &typed, "/dev/null"]).current_dir(shell.file("."));
-    for (key, value) in env {
-        script.env(key, value.unwrap_or_default());
-    }
-    let child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    let mut child = child.expect("script from util-linux is needed for this test");
-    let mut keys = child.stdin.take().expect("a pipe");
-    keys.write_all(b"hello\n").expect("a key can be pressed");
+    let then = "echo \"code $?\"; read more; echo \"then $more\"";
+    let typed = format!("holdfast lock a -- sh -c '{inner}'; {then}");
+    let mut terminal = Terminal::with(&shell, &typed);
+    terminal.press("hello\n");
     shell.read("waits");
-    keys.write_all(b"\x03").expect("a key can be pressed");
-    keys.write_all(b"again\n").expect("a key can be pressed");
-    drop(keys);
-    let output = child.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stdout).replace('\r', "");
-    for line in ["got hello", "interrupted", "code 5", "then again"] {
-        assert!(said.lines().any(|told| told.ends_with(line)), "`{line}` is not in:\n{said}");
-    }
+    terminal.press("\x03");
+    terminal.press("again\n");
+    terminal.must_show(&["got hello", "interrupted", "code 5", "then again"]);
+}
+
+/// Would fail if the shell did not see its job stopped, or if the command did not get the terminal
+/// back with `fg`.
+#[test]
+fn a_stopped_command_goes_on_with_fg() {
+    let shell = Shell::with_nodes(1);
+    let mut terminal = Terminal::with(&shell, "bash --norc -i");
+    let inner = "echo $PPID > runs; read line; echo \"got $line\"; echo > got";
+    terminal.press(&format!("holdfast lock a --ttl 60s -- sh -c '{inner}'\n"));
+    let wrapper = parent(shell.read_pid("runs"));
+    terminal.press("\x1a");
+    // Before that, the command might hear what is meant for the shell.
+    eventually("the wrapper is stopped", || (state(wrapper) == 'T').then_some(()));
+    terminal.press_until("jobs -s > stopped\n", &shell.file("stopped"));
+    assert!(shell.read("stopped").contains("holdfast lock"));
+    terminal.press("fg; echo \"code $?\"; exit\n");
+    terminal.press_until("hello\n", &shell.file("got"));
+    terminal.must_show(&["got hello", "code 0"]);
 }
