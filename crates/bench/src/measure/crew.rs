@@ -3,7 +3,8 @@
 
 use crate::clients::Client;
 use crate::procfs;
-use crate::stats::percentile;
+use crate::stats::{percentile, sorted};
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +25,8 @@ pub(super) enum Timed {
 pub(super) struct Recorded {
     /// How long each turn took, in milliseconds, shortest first.
     took_ms: Vec<f64>,
+    /// Clients that finished nothing.
+    idle: usize,
     elapsed: Duration,
     cpu: Duration,
 }
@@ -31,6 +34,15 @@ pub(super) struct Recorded {
 impl Recorded {
     pub(super) fn count(&self) -> usize {
         self.took_ms.len()
+    }
+
+    /// An error if a client stood still: then the figures are not those of so many clients.
+    pub(super) fn all_worked(self) -> Result<Self, String> {
+        if self.idle > 0 {
+            let idle = self.idle;
+            return Err(format!("{idle} clients finished nothing: try more --seconds"));
+        }
+        Ok(self)
     }
 
     pub(super) fn per_second(&self) -> f64 {
@@ -52,13 +64,14 @@ impl Recorded {
 #[derive(Default)]
 struct Notebook {
     open: AtomicBool,
-    took: Mutex<Vec<Duration>>,
+    /// Who, and how long it took.
+    took: Mutex<Vec<(usize, Duration)>>,
 }
 
 impl Notebook {
-    fn write(&self, took: Duration) {
+    fn write(&self, who: usize, took: Duration) {
         if self.open.load(Ordering::Relaxed) {
-            self.took.lock().unwrap_or_else(PoisonError::into_inner).push(took);
+            self.took.lock().unwrap_or_else(PoisonError::into_inner).push((who, took));
         }
     }
 }
@@ -73,7 +86,8 @@ pub(super) struct Crew {
 impl Crew {
     /// Puts one more client to work, on the lock of that name.
     pub(super) fn add(&mut self, client: Box<dyn Client>, name: String, timed: Timed) {
-        self.at_work.spawn(work(client, name, timed, self.notebook.clone()));
+        let who = self.at_work.len();
+        self.at_work.spawn(work(client, who, name, timed, self.notebook.clone()));
     }
 
     /// Lets time pass; ends early if a client fails.
@@ -102,15 +116,17 @@ impl Crew {
         let cpu = procfs::cpu(pids)?.saturating_sub(cpu_before);
         let took = self.notebook.took.lock();
         let took = std::mem::take(&mut *took.unwrap_or_else(PoisonError::into_inner));
-        let mut took_ms: Vec<f64> = took.iter().map(|took| took.as_secs_f64() * 1e3).collect();
-        took_ms.sort_unstable_by(f64::total_cmp);
-        Ok(Recorded { took_ms, elapsed, cpu })
+        let active: HashSet<usize> = took.iter().map(|(who, _)| *who).collect();
+        let idle = self.at_work.len().saturating_sub(active.len());
+        let took_ms: Vec<f64> = took.iter().map(|(_, took)| took.as_secs_f64() * 1e3).collect();
+        Ok(Recorded { took_ms: sorted(&took_ms), idle, elapsed, cpu })
     }
 }
 
 /// Until it is aborted, or something fails.
 async fn work(
     mut client: Box<dyn Client>,
+    who: usize,
     name: String,
     timed: Timed,
     notebook: Arc<Notebook>,
@@ -119,11 +135,11 @@ async fn work(
         let asked = Instant::now();
         client.acquire(&name).await?;
         if timed == Timed::Wait {
-            notebook.write(asked.elapsed());
+            notebook.write(who, asked.elapsed());
         }
         client.release().await?;
         if timed == Timed::Pair {
-            notebook.write(asked.elapsed());
+            notebook.write(who, asked.elapsed());
         }
     }
 }
@@ -161,6 +177,28 @@ mod tests {
         let recorded = recorded.expect("nobody fails");
         assert!(recorded.count() > 0);
         assert!(recorded.percentile(0.5).expect("there are turns") >= 1.0);
+    }
+
+    struct Stuck;
+
+    impl Client for Stuck {
+        fn acquire<'a>(&'a mut self, _: &'a str) -> Step<'a> {
+            Box::pin(std::future::pending())
+        }
+
+        fn release(&mut self) -> Step<'_> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_stands_still_is_told() {
+        let mut crew = Crew::default();
+        crew.add(Box::new(Quick { fails: false }), "a".to_owned(), Timed::Pair);
+        crew.add(Box::new(Stuck), "b".to_owned(), Timed::Pair);
+        let recorded = crew.record(Duration::from_millis(200), &[std::process::id()]).await;
+        let worked = recorded.and_then(Recorded::all_worked);
+        assert!(matches!(worked, Err(why) if why.starts_with("1 clients finished nothing")));
     }
 
     #[tokio::test]

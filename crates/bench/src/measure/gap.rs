@@ -1,6 +1,6 @@
 //! The leader is killed under load: how long can no lock be taken?
 
-use super::Plan;
+use super::{Plan, fresh};
 use crate::clients::{self, Client};
 use crate::peers::{Cluster, Setup};
 use crate::report::{Better, Figure, Row};
@@ -49,8 +49,8 @@ async fn one_kill(cluster: &mut Cluster) -> Result<Duration, String> {
     let taken = Taken::default();
     let mut at_work = JoinSet::new();
     let clients = clients::connect(&cluster.target, CLIENTS).await?;
-    for (number, client) in clients.into_iter().enumerate() {
-        at_work.spawn(work(client, number, taken.clone()));
+    for client in clients {
+        at_work.spawn(work(client, taken.clone()));
     }
     sleep(BEFORE).await;
     let leader = cluster.leader().await?;
@@ -82,9 +82,9 @@ fn longest_gap(taken: &[Instant], from: Instant, until: Instant) -> Option<Durat
 }
 
 /// Takes and releases locks, each time another one, until it is aborted.
-async fn work(mut client: Box<dyn Client>, number: usize, taken: Taken) {
-    for turn in 0_u64.. {
-        let name = format!("gap-{number}-{turn}");
+async fn work(mut client: Box<dyn Client>, taken: Taken) {
+    loop {
+        let name = format!("gap-{}", fresh());
         let acquired = timeout(TRY_FOR, client.acquire(&name)).await;
         if let Ok(Ok(())) = acquired {
             taken.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());

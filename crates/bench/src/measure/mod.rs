@@ -13,6 +13,7 @@ use crate::peers::{Cluster, Programs, Setup};
 use crate::report::Row;
 use clap::ValueEnum;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long everything around the measured time may take: starting servers, connecting.
@@ -29,6 +30,13 @@ const FILLING: Duration = Duration::from_secs(900);
 
 /// How long one kill and all around it may take.
 const KILL: Duration = Duration::from_secs(90);
+
+/// A number for names of locks that nobody has used yet. Clients that are stopped may leave a lock
+/// behind until their session ends: the next ones must not wait for it.
+fn fresh() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed)
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Measure {

@@ -1,7 +1,7 @@
 //! Acquire and release without anybody else: each client on a lock of its own.
 
 use super::crew::{Crew, Recorded, Timed};
-use super::{Plan, SETTLE};
+use super::{Plan, SETTLE, fresh};
 use crate::clients::{self, Client, holdfast};
 use crate::peers::{Cluster, Setup};
 use crate::report::{Better, Figure, Row};
@@ -33,14 +33,14 @@ pub(super) async fn measure(
 ) -> Result<Recorded, String> {
     let mut crew = work(clients);
     crew.pass(SETTLE).await?;
-    crew.record(plan.seconds, &cluster.pids()).await
+    crew.record(plan.seconds, &cluster.pids()).await?.all_worked()
 }
 
 /// Puts each of them to work on a lock of its own.
 pub(super) fn work(clients: Vec<Box<dyn Client>>) -> Crew {
     let mut crew = Crew::default();
-    for (number, client) in clients.into_iter().enumerate() {
-        crew.add(client, format!("own-{number}"), Timed::Pair);
+    for client in clients {
+        crew.add(client, format!("own-{}", fresh()), Timed::Pair);
     }
     crew
 }
