@@ -1,7 +1,7 @@
 //! `holdfast lock`: what its command sees, and what comes back from it.
 
 use crate::cli::{Shell, parent, state, with_usual_signals};
-use crate::support::eventually;
+use crate::support::{HOLDFAST, eventually};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
@@ -138,8 +138,7 @@ fn input_is_passed_on_and_may_be_missing() {
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.stdout, b"line\n");
 
-    let closed = shell.command::<&str>([]).get_program().to_owned();
-    let script = format!("exec <&-; exec {} lock a -- cat", closed.display());
+    let script = format!("exec <&-; exec {HOLDFAST} lock a -- cat");
     let mut without = Command::new("sh");
     without.arg("-c").arg(script).env("HOLDFAST_SERVER", shell.servers());
     let output = without.output().expect("sh runs");
