@@ -1,21 +1,11 @@
 //! Durations as people write them: 15s, 500ms, 2m, 1h, 1d.
 
+use holdfast_core::play::duration_ms;
 use std::time::Duration;
 
 /// Reads one.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no duration: write 500ms, 15s, 2m, 1h or 1d");
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit_ms: u64 = match text.strip_prefix(digits) {
-        Some("ms") => 1,
-        Some("s") => 1_000,
-        Some("m") => 60_000,
-        Some("h") => 3_600_000,
-        Some("d") => 86_400_000,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = digits.parse().map_err(|_| wrong())?;
-    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(wrong)
+    duration_ms(text).map(Duration::from_millis)
 }
 
 /// Writes one for a table: the two largest units at most.

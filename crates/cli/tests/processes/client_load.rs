@@ -1,6 +1,6 @@
 //! Clients that take locks through the native API and keep books: what they were told must be true.
 
-use crate::support::{Http, eventually, tokens};
+use crate::support::{Book, Http, eventually, tokens};
 use holdfast_client::{Client, Error, Guard, Health, Register};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,39 +22,17 @@ pub(crate) struct NativeLoad {
 struct Desk {
     closing: AtomicBool,
     book: Mutex<Book>,
-}
-
-/// What the clients know.
-#[derive(Default)]
-struct Book {
-    /// Every token that was ever granted, and for which lock.
-    granted: BTreeMap<u64, String>,
-    /// From the moment a client hears of its grant to the moment it begins to let go.
-    holding: BTreeMap<String, u64>,
-    /// The last token of each lock.
-    last: BTreeMap<String, u64>,
     /// How often each register was counted up.
-    counted: BTreeMap<String, u64>,
-    wrong: Vec<String>,
-}
-
-impl Book {
-    fn grant(&mut self, name: &str, token: u64) {
-        if let Some(earlier) = self.granted.insert(token, name.to_owned()) {
-            self.wrong.push(format!("token {token} was given for {earlier} and for {name}"));
-        }
-        if let Some(other) = self.holding.insert(name.to_owned(), token) {
-            self.wrong.push(format!("{name} was given to {token} while {other} held it"));
-        }
-        if let Some(last) = self.last.insert(name.to_owned(), token).filter(|last| *last >= token) {
-            self.wrong.push(format!("{name} was given to {token} after {last}"));
-        }
-    }
+    counted: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Desk {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn counted(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -101,7 +79,8 @@ impl NativeLoad {
         let book = std::mem::take(&mut *self.desk.book());
         assert!(book.wrong.is_empty(), "{:#?}", book.wrong);
         assert!(book.holding.is_empty(), "never let go: {:?}", book.holding);
-        for (name, counted) in &book.counted {
+        let counted = std::mem::take(&mut *self.desk.counted());
+        for (name, counted) in &counted {
             // A second holder at the same time would have counted from the same number.
             assert_eq!(count_in(&client.register(name)).await, Ok(*counted), "{name}");
         }
@@ -149,13 +128,13 @@ async fn turn(
     counts: bool,
 ) -> Result<Option<Guard>, Error> {
     let guard = client.lock(name).acquire().await?;
-    desk.book().grant(name, guard.token());
+    desk.book().grant(name, name, guard.token());
     if counts {
         let register = client.register(name);
         let fence = register.raise(&guard).await?;
         let before = count_of(fence.value.as_deref());
         register.put((before + 1).to_string(), &guard).await?;
-        *desk.book().counted.entry(name.to_owned()).or_default() += 1;
+        *desk.counted().entry(name.to_owned()).or_default() += 1;
     }
     if let Health::Lost(how) = guard.health() {
         desk.book().wrong.push(format!("{name} was lost: {how}"));

@@ -13,6 +13,8 @@ mod parse;
 mod show;
 mod transact;
 
+pub use parse::duration_ms;
+
 use crate::command::{Command, Numbered, OpenSession, Proposal, SessionKind, SessionRef, Tick};
 use crate::effect::{Answer, Effect, How, Names, Standing, Taken};
 use crate::ids::{Secret, SessionId, Term, Token};

@@ -289,8 +289,9 @@ fn number(key: &str, text: &str) -> Result<u64, Error> {
     text.parse().map_err(|_| format!("{key} must be a number, not {text}"))
 }
 
-/// `250ms`, `5s`, `2m`, `1h`, `1d`.
-pub(super) fn duration_ms(text: &str) -> Result<u64, Error> {
+/// Milliseconds, as people write them: `250ms`, `5s`, `2m`, `1h`, `1d`.
+pub fn duration_ms(text: &str) -> Result<u64, String> {
+    let wrong = || format!("`{text}` is no duration: write 500ms, 15s, 2m, 1h or 1d");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit_ms: u64 = match text.strip_prefix(digits) {
         Some("ms") => 1,
@@ -298,9 +299,10 @@ pub(super) fn duration_ms(text: &str) -> Result<u64, Error> {
         Some("m") => 60_000,
         Some("h") => 3_600_000,
         Some("d") => 86_400_000,
-        _ => return Err(format!("{text} is no duration: write 250ms, 5s, 2m, 1h or 1d")),
+        _ => return Err(wrong()),
     };
-    number("a duration", digits).map(|number| number.saturating_mul(unit_ms))
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    number.checked_mul(unit_ms).ok_or_else(wrong)
 }
 
 fn limits(options: &mut Options) -> Result<Limits, Error> {

@@ -2,7 +2,7 @@
 //!
 //! Each asks under a request id, and again under the same id at another node until it is certain.
 
-use super::{Held, Http, PATIENCE, eventually, unique};
+use super::{Book, Held, Http, PATIENCE, eventually, unique};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,34 +28,6 @@ struct Desk {
     ports: Mutex<Vec<u16>>,
     closing: AtomicBool,
     book: Mutex<Book>,
-}
-
-/// What the clients know.
-#[derive(Default)]
-struct Book {
-    /// Every token that was ever granted, and to which request.
-    granted: BTreeMap<u64, String>,
-    /// From the moment a client hears of its grant to the moment it begins to let go.
-    holding: BTreeMap<String, u64>,
-    /// The last token of each lock.
-    last: BTreeMap<String, u64>,
-    acquired_at: Vec<Instant>,
-    wrong: Vec<String>,
-}
-
-impl Book {
-    fn grant(&mut self, request: &str, name: &str, token: u64) {
-        if let Some(earlier) = self.granted.insert(token, request.to_owned()) {
-            self.wrong.push(format!("token {token} was given to {earlier} and to {request}"));
-        }
-        if let Some(other) = self.holding.insert(name.to_owned(), token) {
-            self.wrong.push(format!("{name} was given to {token} while {other} held it"));
-        }
-        if let Some(last) = self.last.insert(name.to_owned(), token).filter(|last| *last >= token) {
-            self.wrong.push(format!("{name} was given to {token} after {last}"));
-        }
-        self.acquired_at.push(Instant::now());
-    }
 }
 
 impl Desk {

@@ -1,6 +1,7 @@
 //! What the tests of processes share: nodes that are started and stopped, an HTTP client, and
 //! clients that keep books.
 
+mod book;
 mod cluster;
 mod dev;
 pub(crate) mod guide;
@@ -9,6 +10,7 @@ mod load;
 mod node;
 mod ports;
 
+pub(crate) use book::Book;
 pub(crate) use cluster::{Cluster, new_key};
 pub(crate) use dev::Dev;
 pub(crate) use guide::follow;
