@@ -11,6 +11,7 @@ mod listen;
 mod locks;
 mod members;
 mod operator;
+mod origin;
 mod query;
 mod register;
 mod root;
@@ -24,7 +25,7 @@ use crate::api::Api;
 use crate::grpc;
 use crate::password::Password;
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use listen::Bounds;
 use std::io;
@@ -42,7 +43,8 @@ pub(crate) async fn serve(
     let room = Arc::new(Semaphore::new(crowd::REQUESTS_MAX));
     let router = router(api)
         .layer(from_fn_with_state(room, crowd::check))
-        .layer(from_fn_with_state(password, auth::check));
+        .layer(from_fn_with_state(password, auth::check))
+        .layer(from_fn(origin::check));
     listen::serve(listener, router, Bounds::of_process(), metrics).await
 }
 

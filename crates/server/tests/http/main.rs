@@ -11,6 +11,7 @@ mod described;
 mod election;
 mod measured;
 mod names;
+mod origins;
 mod passwords;
 mod secrets;
 mod slow;

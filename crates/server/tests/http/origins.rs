@@ -1,0 +1,49 @@
+//! Web pages: those of others change nothing here.
+
+use crate::support::Node;
+use serde_json::json;
+use std::io::{Read, Write};
+
+/// Sends a try for a lock as a browser would, for a page of that origin; what comes back.
+fn page_sends(node: &Node, method: &str, path: &str, origin: &str) -> String {
+    let body = json!({ "name": "a", "ttl_ms": 60_000 }).to_string();
+    let (length, port) = (body.len(), node.port);
+    let mut stream = node.connect();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n{origin}\
+         Content-Type: text/plain\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    said
+}
+
+#[test]
+fn a_page_of_another_site_changes_nothing() {
+    let node = Node::start();
+    let before = node.get("/v1/locks").ok();
+    for origin in ["https://example.org", "http://localhost", "http://localhost:1", "null", ""] {
+        let origin = format!("Origin: {origin}\r\n");
+        for path in ["/v1/grab_lock", "/v1/members/remove", "/nothing"] {
+            let said = page_sends(&node, "POST", path, &origin);
+            assert!(said.starts_with("HTTP/1.1 403"), "{origin}{said}");
+            assert!(said.contains("other_origin"), "{said}");
+        }
+    }
+    assert_eq!(node.get("/v1/locks").ok(), before);
+}
+
+#[test]
+fn programs_and_its_own_pages_may() {
+    let node = Node::start();
+    let own = format!("Origin: http://localhost:{}\r\n", node.port);
+    for origin in ["", &own] {
+        let said = page_sends(&node, "POST", "/v1/grab_lock", origin);
+        assert!(!said.starts_with("HTTP/1.1 403"), "{said}");
+    }
+    // To look is not to change: the browser keeps the answer from a page of another site.
+    let said = page_sends(&node, "GET", "/v1/locks", "Origin: https://example.org\r\n");
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+}
