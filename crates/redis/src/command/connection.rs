@@ -61,8 +61,6 @@ pub enum ClientCommand {
 /// Databases as Redis has them: 0 to 15.
 const DATABASES: i64 = 16;
 
-const FLAGS: &str = "noscript loading stale fast";
-
 pub(super) const TABLE: &[Spec] = &[
     spec("ping", -1, "fast", NOWHERE, "connection", "Say that the server is there", |a| match a {
         [] => Ok(Command::Connection(Connection::Ping(None))),
