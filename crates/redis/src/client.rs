@@ -2,6 +2,7 @@
 
 use crate::command::{
     ClientCommand, Command, Connection, Hello, Holdfast, Parsed, PubSub, Transactions, parse,
+    parse_later,
 };
 use crate::error::Error;
 use crate::resp::{Bounds, Protocol, Reply, Request};
@@ -129,7 +130,7 @@ impl Client {
     }
 
     fn plan(&mut self, request: &Request) -> Result<Plan, Error> {
-        let parsed = parse(request)?;
+        let parsed = if self.queue.is_some() { parse_later(request)? } else { parse(request)? };
         if !self.may_ask() && !parsed.spec.is("no_auth") {
             return Err(Error::NO_AUTH);
         }
@@ -180,9 +181,7 @@ impl Client {
         if queue.commands.len() >= QUEUED_MAX || queue.bytes > QUEUED_BYTES_MAX {
             return Err(Error::fixed("ERR too many commands in one MULTI: split the work"));
         }
-        if parsed.command != Command::Transactions(Transactions::Unwatch) {
-            queue.commands.push(parsed);
-        }
+        queue.commands.push(parsed);
         Ok(Plan::Reply(vec![Reply::status("QUEUED")]))
     }
 

@@ -31,8 +31,8 @@ pub enum Lists {
     Range(Bytes, i64, i64),
     /// `LINDEX`.
     Index(Bytes, i64),
-    /// `LSET`.
-    Set(Bytes, i64, Bytes),
+    /// `LSET`. A wrong index is told only if there is a list.
+    Set(Bytes, Result<i64, Error>, Bytes),
     /// `LREM`.
     Rem(Bytes, i64, Bytes),
     /// `LTRIM`.
@@ -111,7 +111,7 @@ pub(super) const TABLE: &[Spec] = &[
     }),
     spec("lset", 4, "write denyoom", FIRST, "list", "Set an item", |a| {
         let [key, index, item] = exactly(a, "lset")?;
-        list(Lists::Set(key.clone(), integer(index)?, item.clone()))
+        list(Lists::Set(key.clone(), integer(index), item.clone()))
     }),
     spec("lrem", 4, "write", FIRST, "list", "Remove items", |a| {
         let [key, count, item] = exactly(a, "lrem")?;

@@ -54,6 +54,9 @@ pub enum Command {
     Server(Server),
     /// What Redis does not have.
     Holdfast(Holdfast),
+    /// One that was gathered by a MULTI and whose arguments are wrong: Redis says so when its turn
+    /// comes.
+    Wrong(Error),
 }
 
 /// A command, and what the table says of it.
@@ -67,13 +70,27 @@ pub struct Parsed {
     pub keys: Vec<Bytes>,
 }
 
-/// Understands a request.
-pub fn parse(request: &[Bytes]) -> Result<Parsed, Error> {
+/// Finds the command of a request, and checks how many words that has.
+pub fn look_up(request: &[Bytes]) -> Result<&'static Spec, Error> {
     let Some((name, arguments)) = request.split_first() else { return Err(Error::SYNTAX) };
     let spec = find(name).ok_or_else(|| Error::unknown_command(name, arguments))?;
-    if !spec.takes(request.len()) {
-        return Err(Error::arity(spec.name));
-    }
-    let command = (spec.parse)(arguments)?;
+    if spec.takes(request.len()) { Ok(spec) } else { Err(Error::arity(spec.name)) }
+}
+
+/// Understands a request.
+pub fn parse(request: &[Bytes]) -> Result<Parsed, Error> {
+    let spec = look_up(request)?;
+    let command = (spec.parse)(request.get(1..).unwrap_or_default())?;
     Ok(Parsed { spec, command, keys: spec.keys(request) })
+}
+
+/// Understands a request that is only gathered: what is wrong with its arguments is said later.
+pub fn parse_later(request: &[Bytes]) -> Result<Parsed, Error> {
+    let spec = look_up(request)?;
+    match parse(request) {
+        Err(error) if !spec.has_parts() => {
+            Ok(Parsed { spec, command: Command::Wrong(error), keys: Vec::new() })
+        }
+        parsed => parsed,
+    }
 }

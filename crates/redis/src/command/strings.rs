@@ -28,8 +28,8 @@ pub enum Strings {
     SetNx(Bytes, Bytes),
     /// `GETDEL`.
     GetDel(Bytes),
-    /// `GETEX`.
-    GetEx(Bytes, Expire),
+    /// `GETEX`. A wrong time is told only if there is a text.
+    GetEx(Bytes, Result<Expire, Error>),
     /// `MGET`.
     MGet(Vec<Bytes>),
     /// `MSET`.
@@ -320,7 +320,11 @@ fn getex(a: &[Bytes]) -> Result<Command, Error> {
             Some(until(option, &mut rest, "getex").unwrap_or(Err(Error::SYNTAX)))
         };
     }
-    Ok(Command::Strings(Strings::GetEx(key.clone(), expire.unwrap_or(Ok(Expire::Keep))?)))
+    let expire = expire.unwrap_or(Ok(Expire::Keep));
+    if expire == Err(Error::SYNTAX) {
+        return Err(Error::SYNTAX);
+    }
+    Ok(Command::Strings(Strings::GetEx(key.clone(), expire)))
 }
 
 fn delex(a: &[Bytes]) -> Result<Command, Error> {

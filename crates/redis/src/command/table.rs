@@ -94,6 +94,11 @@ impl Spec {
         if self.arity < 0 { words >= -self.arity } else { words == self.arity }
     }
 
+    /// Whether its first argument says which of several commands is meant.
+    pub fn has_parts(&self) -> bool {
+        matches!(self.name, "client" | "command" | "config" | "pubsub" | "script")
+    }
+
     /// Whether Redis would call it so.
     pub fn is(&self, flag: &str) -> bool {
         self.flags.split(' ').any(|has| has == flag)

@@ -120,7 +120,9 @@ pub(crate) fn run(
         Ok(if fine {
             to_reply(&value, running.protocol.get())
         } else {
-            Reply::Error(failed(script, &understood(&value), at.get()))
+            let raised = understood(&value);
+            let raised = if running.stopped.get() { too_long() } else { raised };
+            Reply::Error(failed(script, &raised, at.get()))
         })
     });
     overlay.database = database;
@@ -141,6 +143,10 @@ fn failed(script: &Script, raised: &errors::Raised, line: usize) -> Error {
     Error::new(text)
 }
 
+fn too_long() -> errors::Raised {
+    coded(format!("ERR the script took more than {INSTRUCTIONS_MAX} steps"))
+}
+
 fn count_instructions(lua: &Lua, running: &Running) -> Result<()> {
     let (taken, stopped) = (Cell::new(0_u32), running.stopped.clone());
     let every = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_COUNTED);
@@ -148,8 +154,7 @@ fn count_instructions(lua: &Lua, running: &Running) -> Result<()> {
         taken.set(taken.get().saturating_add(INSTRUCTIONS_COUNTED));
         if taken.get() > INSTRUCTIONS_MAX || stopped.get() {
             stopped.set(true);
-            let text = format!("ERR the script took more than {INSTRUCTIONS_MAX} steps");
-            return raise(coded(text));
+            return raise(too_long());
         }
         Ok(VmState::Continue)
     })

@@ -60,7 +60,7 @@ pub(super) fn run(command: &Lists, overlay: &mut Overlay<'_>) -> Outcome<Reply> 
             if items.is_empty() {
                 return Err(Error::fixed("ERR no such key").into());
             }
-            let slot = place(items.len(), *index).and_then(|place| items.get_mut(place));
+            let slot = place(items.len(), index.clone()?).and_then(|place| items.get_mut(place));
             *slot.ok_or(Error::fixed("ERR index out of range"))? = element(item)?;
             overlay.set_object(&name, Object::List(items))?;
             Ok(Reply::OK)

@@ -24,7 +24,7 @@ pub(crate) use overlay::{Overlay, Stop};
 pub use seen::{Listed, Seen, Wanted};
 pub(crate) use server::REDIS_VERSION;
 
-use crate::command::{Command, Connection, Holdfast, PubSub};
+use crate::command::{Command, Connection, Holdfast, PubSub, Transactions};
 use crate::error::Error;
 use crate::resp::Reply;
 
@@ -54,6 +54,9 @@ pub(crate) fn run(command: &Command, overlay: &mut Overlay<'_>) -> Outcome<Reply
             overlay.database = Database(*number);
             Ok(Reply::OK)
         }
+        // Nothing is watched any more once EXEC has begun.
+        Command::Transactions(Transactions::Unwatch) => Ok(Reply::OK),
+        Command::Wrong(error) => Err(error.clone().into()),
         Command::Connection(_) | Command::Transactions(_) => Err(not_here().into()),
     }
 }

@@ -31,8 +31,11 @@ pub(super) fn run(command: &Strings, overlay: &mut Overlay<'_>) -> Outcome<Reply
         Strings::GetEx(key, expire) => {
             let name = overlay.name(key)?;
             let text = overlay.text(&name)?;
-            if text.is_some() && *expire != Expire::Keep {
-                put_expiry(overlay, &name, *expire)?;
+            if text.is_some() {
+                match expire.clone()? {
+                    Expire::Keep => {}
+                    expire => put_expiry(overlay, &name, expire)?,
+                }
             }
             Ok(shown(text))
         }

@@ -79,6 +79,10 @@ impl Harness {
         }
     }
 
+    pub(crate) fn set_wall_ms(&mut self, wall_ms: u64) {
+        self.node.wall_ms = wall_ms;
+    }
+
     pub(crate) fn tick(&mut self, elapsed_ms: u64) {
         self.node.wall_ms += elapsed_ms;
         let wall_ms = self.node.wall_ms;

@@ -1,0 +1,389 @@
+//! The same random requests to a real Redis server and to the door: the replies must be the same.
+//!
+//! Run it where `redis-server` 7.0 is installed:
+//!
+//! ```sh
+//! cargo test --release -p holdfast-redis --test differential -- --ignored
+//! ```
+//!
+//! What is known to differ, and why:
+//!
+//! - SET over a hash or a list: Redis replaces it, here it is WRONGTYPE, because a hash must not
+//!   silently become a lock. So keys that are plainly SET are never made hashes or lists.
+//! - The order of fields and keys: here they are sorted.
+//! - Milliseconds that passed at one side: times to live may differ by a second.
+
+mod support;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use holdfast_redis::resp::{Protocol, Reply, encode};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use support::{Harness, show};
+
+/// How many sequences, and how long each is.
+const SEQUENCES: u64 = 400;
+const REQUESTS: usize = 60;
+
+/// How many differences are shown at once.
+const DIFFERENCES_SHOWN: usize = 20;
+
+/// Between the choice of a free port and its use nobody else may choose.
+static STARTING: Mutex<()> = Mutex::new(());
+
+struct Server {
+    process: Child,
+    stream: BufReader<TcpStream>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Server {
+    fn start() -> Self {
+        let _alone = STARTING.lock().unwrap();
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let process = Command::new("redis-server")
+            .args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"])
+            .args(["--bind", "127.0.0.1", "--dir"])
+            .arg(std::env::temp_dir())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server must be installed for this test");
+        for _ in 0..400 {
+            if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
+                return Self { process, stream: BufReader::new(stream) };
+            }
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        panic!("redis-server does not answer");
+    }
+
+    fn ask(&mut self, request: &[Vec<u8>]) -> Reply {
+        let mut out = BytesMut::new();
+        out.put_slice(format!("*{}\r\n", request.len()).as_bytes());
+        for word in request {
+            out.put_slice(format!("${}\r\n", word.len()).as_bytes());
+            out.put_slice(word);
+            out.put_slice(b"\r\n");
+        }
+        self.stream.get_mut().write_all(&out).unwrap();
+        self.reply()
+    }
+
+    fn reply(&mut self) -> Reply {
+        let mut line = Vec::new();
+        self.stream.read_until(b'\n', &mut line).expect("redis-server went away");
+        let text = line.get(1..line.len().saturating_sub(2)).unwrap_or_default().to_vec();
+        let number = || std::str::from_utf8(&text).unwrap().parse::<i64>().unwrap();
+        match line.first() {
+            Some(b'+') => Reply::Status(Bytes::from(text)),
+            Some(b'-') => Reply::Error(holdfast_redis::Error::new(text)),
+            Some(b':') => Reply::Integer(number()),
+            Some(b'$') => match usize::try_from(number()) {
+                Ok(len) => {
+                    let mut bytes = vec![0; len + 2];
+                    self.stream.read_exact(&mut bytes).unwrap();
+                    bytes.truncate(len);
+                    Reply::Bulk(Bytes::from(bytes))
+                }
+                Err(_) => Reply::Null,
+            },
+            Some(b'*') => match number() {
+                -1 => Reply::NullArray,
+                len => Reply::Array((0..len).map(|_| self.reply()).collect()),
+            },
+            other => panic!("what is this? {other:?}"),
+        }
+    }
+}
+
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
+}
+
+/// Numbers that are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % sides
+    }
+
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.roll(from.len())]
+    }
+}
+
+const TEXT_ONLY: &[&str] = &["s1", "s2"];
+const ANY: &[&str] = &["m1", "m2", "s1", "s2"];
+const MIXED: &[&str] = &["m1", "m2"];
+const VALUES: &[&str] =
+    &["1", "2", "-3", "x", "", "10", "abc def", "9223372036854775807", "1.5", "01"];
+const FIELDS: &[&str] = &["f", "g", "1"];
+const NUMBERS: &[&str] = &["0", "1", "-1", "2", "-2", "5", "x", "9223372036854775807", "1.5", ""];
+const SECONDS: &[&str] = &["100", "1000", "0", "-1", "x", "9223372036854775807", "50000"];
+
+/// `k` is any key, `t` one that is only ever a text, `m` one that may be anything, `v` a value,
+/// `f` a field, `n` a number, `s` seconds, `u` ones that
+/// hardly come twice; other words stand for themselves.
+const REQUESTS_KNOWN: &[&str] = &[
+    "GET k",
+    "SET t v",
+    "SET t v EX s",
+    "SET t v PX s000",
+    "SET t v NX",
+    "SET t v XX",
+    "SET t v GET",
+    "SET t v NX GET",
+    "SET t v XX GET EX 100",
+    "SET t v KEEPTTL",
+    "SET t v EX 100 KEEPTTL",
+    "SET k v NX",
+    "SET m v NX EX 100",
+    "SET t v FOO",
+    "SET t v EX",
+    "SET t",
+    "SET t v NX XX",
+    "SET t v EXAT 99999999999",
+    "SET t v PXAT 1",
+    "SET t v EXAT x",
+    "SETNX k v",
+    "SETEX t s v",
+    "PSETEX t s v",
+    "GETSET t v",
+    "GETDEL k",
+    "GETEX k",
+    "GETEX k EX s",
+    "GETEX k PERSIST",
+    "GETEX k FOO",
+    "GETEX k EX",
+    "MGET k k k",
+    "MSET t v t v",
+    "MSET t v t",
+    "MSETNX t v t v",
+    "MSETNX k v t v",
+    "INCR k",
+    "DECR k",
+    "INCRBY k n",
+    "DECRBY k n",
+    "APPEND k v",
+    "STRLEN k",
+    "GETRANGE k n n",
+    "SUBSTR k n n",
+    "DEL k",
+    "DEL k k",
+    "UNLINK k",
+    "EXISTS k k k",
+    "TOUCH k",
+    "TTL k",
+    "EXPIRE k s",
+    "EXPIRE k s NX",
+    "EXPIRE k s XX",
+    "EXPIRE k u GT",
+    "EXPIRE k u LT",
+    "EXPIRE k u NX GT",
+    "EXPIRE k u GT LT",
+    "EXPIRE k s FOO",
+    "PEXPIRE k s000",
+    "EXPIREAT k 99999999999",
+    "EXPIREAT k 1",
+    "PERSIST k",
+    "TYPE k",
+    "KEYS *",
+    "KEYS s*",
+    "KEYS [a-r]?",
+    "SCAN 0 COUNT 1000",
+    "SCAN 0 TYPE hash COUNT 1000",
+    "SCAN 0 MATCH m* COUNT 1000",
+    "SCAN x",
+    "SCAN 0 COUNT 0",
+    "DBSIZE",
+    "EXPIRETIME k",
+    "HSET m f v",
+    "HSET m f v f v",
+    "HSET k f",
+    "HMSET m f v",
+    "HSETNX m f v",
+    "HGET k f",
+    "HMGET k f f",
+    "HGETALL k",
+    "HDEL k f",
+    "HDEL k f f",
+    "HEXISTS k f",
+    "HLEN k",
+    "HKEYS k",
+    "HVALS k",
+    "HSTRLEN k f",
+    "HINCRBY m f n",
+    "LPUSH m v",
+    "RPUSH m v v",
+    "LPUSHX k v",
+    "RPUSHX k v",
+    "LPOP k",
+    "RPOP k",
+    "LPOP k n",
+    "RPOP k n",
+    "LLEN k",
+    "LRANGE k n n",
+    "LINDEX k n",
+    "LSET k n v",
+    "LREM k n v",
+    "LTRIM k n n",
+    "BLPOP k k 0.01",
+    "BRPOP k 0.01",
+    "BLPOP k x",
+    "BLPOP k -1",
+    "PING",
+    "PING v",
+    "ECHO v",
+    "ECHO",
+    "NOSUCH k v",
+    "GET",
+    "SELECT 1",
+    "SELECT 0",
+    "SELECT 99",
+    "SELECT x",
+    "PUBLISH c v",
+    "UNWATCH",
+    "WATCH k",
+    "FLUSHDB",
+    "FLUSHDB FOO",
+    "TIME x",
+];
+
+fn request(dice: &mut Dice) -> Vec<Vec<u8>> {
+    let template = REQUESTS_KNOWN[dice.roll(REQUESTS_KNOWN.len())];
+    let word = |word: &str, dice: &mut Dice| match word {
+        "k" => dice.pick(ANY).to_owned(),
+        "t" => dice.pick(TEXT_ONLY).to_owned(),
+        "m" => dice.pick(MIXED).to_owned(),
+        "v" => dice.pick(VALUES).to_owned(),
+        "f" => dice.pick(FIELDS).to_owned(),
+        "n" => dice.pick(NUMBERS).to_owned(),
+        "s" => dice.pick(SECONDS).to_owned(),
+        "u" => (200 + dice.roll(1_000_000)).to_string(),
+        "s000" => format!("{}000", dice.pick(&["100", "1000", "-1"])),
+        other => other.to_owned(),
+    };
+    template.split(' ').map(|w| word(w, dice).into_bytes()).collect()
+}
+
+const IN_SCRIPTS: &[&str] = &[
+    "return redis.call(unpack(ARGV))",
+    "return redis.pcall(unpack(ARGV))",
+    "local r = redis.call(unpack(ARGV))\nlocal s = redis.call('get', 's1')\nreturn {r, s}",
+    "local r = redis.pcall(unpack(ARGV)) if type(r) == 'table' and r.err then return {1, r.err} end return {2, type(r), r}",
+    "local ok, r = pcall(redis.call, unpack(ARGV)) if ok then return r end return {'failed', r}",
+    "redis.call('set', 's1', 'from script') return redis.call(unpack(ARGV))",
+];
+
+fn scripted(dice: &mut Dice, inner: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let script = dice.pick(IN_SCRIPTS);
+    let head = ["EVAL", script, "0"].into_iter().map(|word| word.as_bytes().to_vec());
+    head.chain(inner).collect()
+}
+
+/// Sorts what has no order, and rounds what time may have touched.
+fn comparable(request: &[Vec<u8>], reply: Reply) -> String {
+    let text = |word: &Vec<u8>| String::from_utf8_lossy(word).to_ascii_lowercase();
+    let words: Vec<String> = request.iter().map(text).collect();
+    let is = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
+    let timed = is(&["ttl", "expiretime", "exec"]);
+    // Both protocols' kinds are compared as RESP2 has them.
+    let mut bytes = Vec::new();
+    encode(&if timed { rounded(reply) } else { reply }, Protocol::Resp2, &mut bytes);
+    if is(&["keys", "scan", "hgetall", "hkeys", "hvals", "exec"]) {
+        bytes.sort_unstable();
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Times to live are all the same, if there is one.
+fn rounded(reply: Reply) -> Reply {
+    match reply {
+        Reply::Integer(number) => Reply::Integer(number.min(90)),
+        Reply::Array(items) => Reply::Array(items.into_iter().map(rounded).collect()),
+        other => other,
+    }
+}
+
+/// What differs in the replies to one request; none if nothing does.
+fn difference(server: &mut Server, harness: &mut Harness, request: &[Vec<u8>]) -> Option<String> {
+    let theirs = server.ask(request);
+    let ours = harness.ask("a", request).remove(0);
+    let shown: Vec<_> = request.iter().map(|word| String::from_utf8_lossy(word)).collect();
+    let (their_text, our_text) = (show::reply(&theirs), show::reply(&ours));
+    let differ = comparable(request, theirs) != comparable(request, ours);
+    differ.then(|| format!("{shown:?}\nRedis: {their_text}\nhere:  {our_text}"))
+}
+
+#[test]
+#[ignore = "needs redis-server"]
+fn random_requests_get_the_same_replies() {
+    let mut server = Server::start();
+    let mut differences = Vec::new();
+    for number in 1..=SEQUENCES {
+        let mut dice = Dice(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut harness = Harness::default();
+        harness.set_wall_ms(now_ms());
+        server.ask(&[b"RESET".to_vec()]);
+        server.ask(&[b"FLUSHALL".to_vec()]);
+        let mut before = Vec::new();
+        let mut queued = false;
+        for _ in 0..REQUESTS {
+            let mut next = request(&mut dice);
+            match dice.roll(12) {
+                0..=2 => next = scripted(&mut dice, next),
+                3 if !queued => next = vec![b"MULTI".to_vec()],
+                4 if queued => next = vec![b"EXEC".to_vec()],
+                5 if queued => next = vec![b"DISCARD".to_vec()],
+                _ => {}
+            }
+            if let Some(differs) = difference(&mut server, &mut harness, &next) {
+                differences.push(format!("{differs}\nafter:\n{}\n", before.join("\n")));
+                break;
+            }
+            let shown: Vec<_> = next.iter().map(|word| String::from_utf8_lossy(word)).collect();
+            before.push(shown.join(" "));
+            queued = match next[0].as_slice() {
+                b"MULTI" => true,
+                b"EXEC" | b"DISCARD" => false,
+                _ => queued,
+            };
+        }
+    }
+    let some = differences.iter().take(DIFFERENCES_SHOWN).cloned().collect::<Vec<_>>();
+    assert!(differences.is_empty(), "{} sequences differ:\n{}", differences.len(), some.join("\n"));
+}
+
+/// Scripts that touch no key: Lua itself, and what Redis gives to it.
+const SCRIPTS: &[&str] = include!("support/scripts.in");
+
+#[test]
+#[ignore = "needs redis-server"]
+fn scripts_reply_the_same() {
+    let mut server = Server::start();
+    let mut harness = Harness::default();
+    let mut asked: Vec<Vec<&str>> =
+        ["HSET h f 1", "SET n 5"].iter().map(|line| line.split(' ').collect()).collect();
+    asked.extend(SCRIPTS.iter().map(|script| vec!["EVAL", script, "1", "key", "one", "2"]));
+    let differences: Vec<String> = asked
+        .iter()
+        .filter_map(|request| {
+            let request: Vec<_> = request.iter().map(|word| word.as_bytes().to_vec()).collect();
+            difference(&mut server, &mut harness, &request)
+        })
+        .collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
