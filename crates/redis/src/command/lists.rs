@@ -29,8 +29,8 @@ pub enum Lists {
     Len(Bytes),
     /// `LRANGE`.
     Range(Bytes, i64, i64),
-    /// `LINDEX`.
-    Index(Bytes, i64),
+    /// `LINDEX`. A wrong index is told only if there is a list.
+    Index(Bytes, Result<i64, Error>),
     /// `LSET`. A wrong index is told only if there is a list.
     Set(Bytes, Result<i64, Error>, Bytes),
     /// `LREM`.
@@ -107,7 +107,7 @@ pub(super) const TABLE: &[Spec] = &[
     }),
     spec("lindex", 3, "readonly", FIRST, "list", "Get an item", |a| {
         let [key, index] = exactly(a, "lindex")?;
-        list(Lists::Index(key.clone(), integer(index)?))
+        list(Lists::Index(key.clone(), integer(index)))
     }),
     spec("lset", 4, "write denyoom", FIRST, "list", "Set an item", |a| {
         let [key, index, item] = exactly(a, "lset")?;

@@ -52,7 +52,10 @@ pub(super) fn run(command: &Lists, overlay: &mut Overlay<'_>) -> Outcome<Reply> 
         Lists::Index(key, index) => {
             let name = overlay.name(key)?;
             let items = items(overlay, &name)?;
-            Ok(shown(place(items.len(), *index).and_then(|place| items.get(place))))
+            if items.is_empty() {
+                return Ok(Reply::Null);
+            }
+            Ok(shown(place(items.len(), index.clone()?).and_then(|place| items.get(place))))
         }
         Lists::Set(key, index, item) => {
             let name = overlay.name(key)?;
