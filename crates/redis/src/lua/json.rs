@@ -49,7 +49,7 @@ pub(super) fn install(lua: &Lua) -> Result<()> {
 }
 
 fn only<'a>(lua: &Lua, values: &'a MultiValue, function: &str) -> Result<&'a Value> {
-    match (values.len(), values.get(0)) {
+    match (values.len(), values.front()) {
         (1, Some(value)) => Ok(value),
         _ => {
             let text = format!("bad argument #1 to '{function}' (expected 1 argument)");

@@ -118,7 +118,7 @@ fn plain_functions(lua: &Lua, table: &Table) -> Result<()> {
 /// A table with one text: an error or a status.
 fn single(lua: &Lua, values: &MultiValue, name: &str) -> Result<Table> {
     let table = lua.create_table_with_capacity(0, 1)?;
-    let text = match values.get(0) {
+    let text = match values.front() {
         Some(Value::String(text)) if values.len() == 1 => text.as_bytes().to_vec(),
         _ => {
             table.raw_set("err", "ERR wrong number or type of arguments")?;
