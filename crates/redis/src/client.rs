@@ -1,5 +1,6 @@
 //! One connection's own state: pure, and the same with or without a socket.
 
+use crate::acquiring::Acquiring;
 use crate::command::{
     ClientCommand, Command, Connection, Hello, Holdfast, Parsed, PubSub, Transactions, parse,
     parse_later,
@@ -32,16 +33,7 @@ pub enum Plan {
     /// To read the stamps of these from the current state and hand them to [`Client::watch`].
     Watch(Vec<LockName>),
     /// To stand in line.
-    Acquire {
-        /// For which lock.
-        name: LockName,
-        /// Under which label.
-        label: Bytes,
-        /// For how long, once served.
-        ttl_ms: u64,
-        /// How long to wait; 0 is a try.
-        wait_ms: u64,
-    },
+    Acquire(Acquiring),
     /// To compare a password, tell the answer to [`Client::passed`], and reply that.
     Password {
         /// Who says it; none is `default`.
@@ -228,12 +220,8 @@ impl Client {
                 Ok(Plan::Reply(self.unsubscribe(patterns, true)))
             }
             Command::Holdfast(Holdfast::Acquire { name, label, ttl_ms, wait_ms }) => {
-                Ok(Plan::Acquire {
-                    name: self.database.name(name)?,
-                    label: label.clone(),
-                    ttl_ms: *ttl_ms,
-                    wait_ms: *wait_ms,
-                })
+                let name = self.database.name(name)?;
+                Ok(Plan::Acquire(Acquiring::new(name, label, *ttl_ms, *wait_ms)?))
             }
             Command::Connection(command) => self.connection(command),
             _ => Ok(Plan::Run(Job::one(parsed, self.database))),

@@ -2,7 +2,7 @@
 //!
 //! Everything here is pure: bytes, keys as they were read and the wall clock come in; replies and
 //! one [`Transaction`](holdfast_core::Transaction) go out. Whoever has the sockets and the state
-//! does what a [`Plan`](run::Plan) says.
+//! does what a [`Plan`](client::Plan) says.
 //!
 //! The story of one request:
 //!
@@ -16,10 +16,12 @@
 //!    wrote. The core applies it if nothing has changed meanwhile; else the job runs once more.
 //!    So a job may run with keys that are a little old: if it writes, the core finds out. Only a
 //!    job that writes nothing must have read the current state.
-//! 5. [`resp::encode`] writes the reply.
+//! 5. `HOLDFAST.ACQUIRE` alone is no transaction: [`acquiring::Acquiring`] stands in line.
+//! 6. [`resp::encode`] writes the reply.
 //!
 //! A text is a lock: see `run/overlay.rs` for what each write comes to.
 
+pub mod acquiring;
 pub mod client;
 pub mod command;
 mod error;

@@ -7,8 +7,10 @@ pub(crate) mod show;
 use bytes::Bytes;
 use holdfast_core::{
     Acquire, Answer, Command, Door, Effect, Label, Lease, Limits, LockName, Mode, OpenSession,
-    Proof, Refusal, Secret, SessionKind, SessionRef, State, Taken, Target, Term, Tick, Wait,
+    Proof, Refusal, Secret, SessionKind, SessionRef, Standing, State, Taken, Target, Term, Tick,
+    Token, Wait,
 };
+use holdfast_redis::acquiring::{Acquiring, Found};
 use holdfast_redis::client::{Client, Plan};
 use holdfast_redis::lua::Scripts;
 use holdfast_redis::resp::Reply;
@@ -109,7 +111,7 @@ impl Harness {
                 let stamps: Vec<_> = names.into_iter().map(stamp).collect();
                 vec![self.client(who).watch(stamps)]
             }
-            Plan::Acquire { .. } => vec![Reply::status("would stand in line")],
+            Plan::Acquire(acquiring) => vec![self.stand_in_line(&acquiring)],
             Plan::Password { password, hello, .. } => {
                 let right = password == "right";
                 vec![self.client(who).passed(right, hello.as_ref())]
@@ -149,6 +151,22 @@ impl Harness {
             }
         }
         panic!("the job does not end");
+    }
+
+    fn stand_in_line(&mut self, acquiring: &Acquiring) -> Reply {
+        let waits = |token: Token| Reply::status(format!("waits, token={token}"));
+        match acquiring.find(&self.state) {
+            Some(Found::Held(reply)) => return reply,
+            Some(Found::Waiting(token)) => return waits(token),
+            None => {}
+        }
+        let session = self.session();
+        match self.apply(acquiring.command(session)) {
+            Ok(Answer::Standing(Standing::Held(grant))) => acquiring.granted(&grant),
+            Ok(Answer::Standing(standing)) => waits(standing.token()),
+            Ok(other) => panic!("{other:?}"),
+            Err(refusal) => acquiring.refused(&refusal),
+        }
     }
 
     /// Somebody who comes in through the native door.
