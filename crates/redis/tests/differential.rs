@@ -38,14 +38,17 @@ const DIFFERENCES_SHOWN: usize = 20;
 static STARTING: Mutex<()> = Mutex::new(());
 
 struct Server {
-    process: Child,
+    _process: Running,
     stream: BufReader<TcpStream>,
 }
 
-impl Drop for Server {
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -53,16 +56,18 @@ impl Server {
     fn start() -> Self {
         let _alone = STARTING.lock().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let process = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"])
-            .args(["--bind", "127.0.0.1", "--dir"])
-            .arg(std::env::temp_dir())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server must be installed for this test");
+        let process = Running(
+            Command::new("redis-server")
+                .args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"])
+                .args(["--bind", "127.0.0.1", "--dir"])
+                .arg(std::env::temp_dir())
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("redis-server must be installed for this test"),
+        );
         for _ in 0..400 {
             if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
-                return Self { process, stream: BufReader::new(stream) };
+                return Self { _process: process, stream: BufReader::new(stream) };
             }
             std::thread::sleep(Duration::from_millis(25));
         }
@@ -392,5 +397,34 @@ fn scripts_reply_the_same() {
             difference(&mut server, &mut harness, &request)
         })
         .collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+/// What lock clients send, as they send it.
+const CLIENTS_SCRIPTS: &[&str] = include!("support/clients.in");
+
+#[test]
+#[ignore = "needs redis-server"]
+fn scripts_of_lock_clients_reply_the_same() {
+    let mut server = Server::start();
+    let mut differences = Vec::new();
+    let words = |line: &str| -> Vec<Vec<u8>> {
+        line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+    };
+    for script in CLIENTS_SCRIPTS {
+        for state in ["PING", "SET k mine PX 100000", "SET k other", "HSET k f v", "SET k mine"] {
+            for arguments in ["k mine 50000 0", "k mine 50000 1", "k mine", "k mine x", "k mine -1"]
+            {
+                let mut harness = Harness::default();
+                server.ask(&words("FLUSHALL"));
+                let mut request = words("EVAL");
+                request.extend([script.as_bytes().to_vec(), b"1".to_vec()]);
+                request.extend(words(arguments));
+                let asked = [words(state), request, words("GET k"), words("TTL k")];
+                let all = asked.iter().filter_map(|r| difference(&mut server, &mut harness, r));
+                differences.extend(all);
+            }
+        }
+    }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }

@@ -9,6 +9,7 @@
 //! - `sandbox`: what a script finds there
 //! - `library`: `redis.call` and its like
 //! - `convert`: replies to values and back
+//! - `patterns`: matching takes no more time than a script may
 //! - `json`, `bits`, `random`: what Redis gives to scripts beside Lua's own
 
 mod bits;
@@ -18,6 +19,7 @@ mod json;
 mod known;
 mod library;
 mod normal;
+mod patterns;
 mod random;
 mod sandbox;
 mod scripts;

@@ -4,7 +4,7 @@ use super::convert::to_reply;
 use super::errors::{self, coded, line, located, raise, understood};
 use super::library::{self, Running};
 use super::scripts::Script;
-use super::{bits, json, random};
+use super::{bits, json, patterns, random};
 use crate::error::Error;
 use crate::resp::{Protocol, Reply};
 use crate::run::{Overlay, Stop};
@@ -15,6 +15,7 @@ use mlua::{
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// What a script may use: all its texts and tables. Lock scripts use some kilobytes.
 const MEMORY_BYTES_MAX: usize = 16 << 20;
@@ -22,8 +23,12 @@ const MEMORY_BYTES_MAX: usize = 16 << 20;
 /// Steps that a script may take: about a tenth of a second. Lock scripts take some dozens.
 const INSTRUCTIONS_MAX: u32 = 10_000_000;
 
-/// After how many steps they are counted.
-const INSTRUCTIONS_COUNTED: u32 = 1_000;
+/// After how many steps they are counted. One step may copy all of the memory, so they are few.
+const INSTRUCTIONS_COUNTED: u32 = 200;
+
+/// How long a script may run, whatever its steps do. The only clock in this crate: it decides
+/// nothing but that a script ends.
+const TIME_MAX: Duration = Duration::from_secs(1);
 
 /// What is taken away: the world outside, compiled code, and what would reach around the counting
 /// of steps.
@@ -144,15 +149,16 @@ fn failed(script: &Script, raised: &errors::Raised, line: usize) -> Error {
 }
 
 fn too_long() -> errors::Raised {
-    coded(format!("ERR the script took more than {INSTRUCTIONS_MAX} steps"))
+    coded(format!("ERR the script took more than {INSTRUCTIONS_MAX} steps or {TIME_MAX:?}"))
 }
 
 fn count_instructions(lua: &Lua, running: &Running) -> Result<()> {
     let (taken, stopped) = (Cell::new(0_u32), running.stopped.clone());
+    let began = Instant::now();
     let every = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_COUNTED);
     lua.set_hook(every, move |_, _| {
         taken.set(taken.get().saturating_add(INSTRUCTIONS_COUNTED));
-        if taken.get() > INSTRUCTIONS_MAX || stopped.get() {
+        if taken.get() > INSTRUCTIONS_MAX || began.elapsed() > TIME_MAX || stopped.get() {
             stopped.set(true);
             return raise(too_long());
         }
@@ -174,6 +180,7 @@ fn furnish(
     }
     let string: Table = globals.raw_get("string")?;
     string.raw_set("dump", Value::Nil)?;
+    patterns::install(lua)?;
     random::install(lua)?;
     bits::install(lua)?;
     json::install(lua)?;
