@@ -236,3 +236,18 @@ fn a_connection_gathers_watches_and_listens_within_bounds() {
     assert!(ask(&mut harness, &format!("SUBSCRIBE {all}")).contains("too many subscriptions"));
     assert!(ask(&mut harness, &format!("WATCH {all}")).contains("too many keys watched"));
 }
+
+/// Each key that is missing makes a script begin anew, so there is an end to it.
+#[test]
+fn a_script_names_its_keys_or_reads_few() {
+    let mut harness = Harness::default();
+    let mut eval = |count: &str| {
+        let script =
+            "for i = 1, tonumber(ARGV[1]) do redis.call('get', 'k' .. i) end return 'fine'";
+        show::reply(&harness.ask("a", &["EVAL", script, "0", count]).remove(0))
+    };
+    assert_eq!(eval("50"), "\"fine\"");
+    let refused =
+        "(error) ERR the script reads too many keys one after the other: name them in KEYS";
+    assert_eq!(eval("1000"), refused);
+}

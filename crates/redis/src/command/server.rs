@@ -44,6 +44,15 @@ pub(super) const TABLE: &[Spec] = &[
         Ok(Command::Server(Server::Info(a.to_vec())))
     }),
     spec("config", -2, "admin noscript loading stale", NOWHERE, "server", "Show settings", config),
+    spec(
+        "cluster",
+        -2,
+        "stale",
+        NOWHERE,
+        "cluster",
+        "Say that clients need not know of the cluster",
+        |_| Err(Error::fixed("ERR This instance has cluster support disabled")),
+    ),
     spec("time", 1, "loading stale fast", NOWHERE, "server", "Get the wall clock", |_| {
         Ok(Command::Server(Server::Time))
     }),

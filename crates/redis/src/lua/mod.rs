@@ -26,4 +26,5 @@ mod scripts;
 
 pub use known::Known;
 pub(crate) use sandbox::{check, run};
+pub(crate) use scripts::sha1_hex;
 pub use scripts::{Script, Scripts};

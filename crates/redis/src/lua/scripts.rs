@@ -30,11 +30,11 @@ pub struct Script {
 
 impl Script {
     /// Understands the first line; Lua itself is not read yet.
-    pub(crate) fn parse(text: &Bytes) -> Result<Self, Error> {
+    pub(crate) fn parse(text: &Bytes, sha: String) -> Result<Self, Error> {
         let text = Bytes::copy_from_slice(text);
         let read_only = shebang(&text)?;
         let known = if text.starts_with(b"#!") { None } else { known::recognise(&text) };
-        Ok(Self { sha: sha1_hex(&text), known, read_only, text })
+        Ok(Self { sha, known, read_only, text })
     }
 
     /// The text as Lua may read it: the first line, if it is not Lua, is empty.
@@ -145,12 +145,14 @@ impl Scripts {
 mod tests {
     use super::*;
 
+    fn parsed(text: &str) -> Result<Script, Error> {
+        Script::parse(&Bytes::copy_from_slice(text.as_bytes()), sha1_hex(text.as_bytes()))
+    }
+
     #[test]
     fn the_oldest_goes_first() {
         let scripts = Scripts::default();
-        let script = |number: usize| {
-            Arc::new(Script::parse(&Bytes::from(format!("return {number}"))).unwrap())
-        };
+        let script = |number: usize| Arc::new(parsed(&format!("return {number}")).unwrap());
         for number in 0..SCRIPTS_MAX {
             scripts.keep(script(number));
         }
@@ -164,14 +166,11 @@ mod tests {
 
     #[test]
     fn first_lines() {
-        let error = |text: &'static str| {
-            Script::parse(&Bytes::from_static(text.as_bytes())).unwrap_err().to_string()
-        };
+        let error = |text: &str| parsed(text).unwrap_err().to_string();
         assert_eq!(error("#!foo\nreturn 1"), "ERR Unexpected engine in script shebang: #!foo");
         assert_eq!(error("#!lua nam=x\nreturn 1"), "ERR Unknown lua shebang option: nam=x");
         assert_eq!(error("#!lua flags=foo\n"), "ERR Unexpected flag in script shebang: foo");
-        let script =
-            Script::parse(&Bytes::from_static(b"#!lua flags=no-writes\nreturn 1")).unwrap();
+        let script = parsed("#!lua flags=no-writes\nreturn 1").unwrap();
         assert!(script.read_only);
         assert_eq!(script.lua(), b"\nreturn 1");
     }

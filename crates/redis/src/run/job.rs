@@ -5,7 +5,10 @@ use crate::command::{Command, Parsed, Strings};
 use crate::command::{Expire, Only};
 use crate::error::Error;
 use crate::resp::Reply;
-use holdfast_core::{LockName, Refusal, Stamp, Transaction};
+use holdfast_core::{Bad, Limits, LockName, Refusal, Stamp, Transaction};
+
+/// How often a job may find that something else must be read: each time it begins anew.
+const ROUNDS_MAX: usize = 256;
 
 /// Commands that are done together.
 #[derive(Debug, Clone)]
@@ -37,7 +40,8 @@ pub struct Done {
     /// What is to be applied. If there is nothing, the keys must have been read from the current
     /// state for the reply to be right.
     pub transaction: Option<Transaction>,
-    /// Whether the job is to be run again after that, for what is left to do.
+    /// Whether the job is to be run again after that, from [`Job::wanted`] on, for what is left
+    /// to do. Then this reply is not sent.
     pub again: bool,
     /// The database that is selected afterwards.
     pub database: Database,
@@ -57,7 +61,7 @@ pub struct Block {
 /// What to do after the core refused a transaction.
 #[derive(Debug, PartialEq)]
 pub enum Answered {
-    /// Read again and run again.
+    /// Read again, from [`Job::wanted`] on, and run again.
     Again,
     /// This is the reply.
     Reply(Reply),
@@ -84,7 +88,7 @@ impl Job {
         let keys = self.commands.iter().flat_map(|parsed| &parsed.keys);
         let named = keys.filter_map(|key| self.database.name(key).ok());
         let watched = self.watched.iter().map(|(name, _)| name.clone());
-        Wanted { names: named.chain(watched).collect(), listing: false }
+        Wanted { names: named.chain(watched).collect(), ..Wanted::default() }
     }
 
     /// Runs it with these keys.
@@ -93,13 +97,7 @@ impl Job {
             seen.keys.get(name).is_some_and(|(_, now)| now == stamp)
         };
         if !self.watched.iter().all(stands) {
-            return Run::Done(Done {
-                reply: Reply::NullArray,
-                transaction: None,
-                again: false,
-                database: self.database,
-                if_busy: None,
-            });
+            return Run::Done(self.nothing(Reply::NullArray));
         }
         let mut overlay = Overlay::new(seen, local, self.database);
         let mut replies = Vec::with_capacity(self.commands.len());
@@ -140,7 +138,26 @@ impl Job {
         wanted.names.extend(seen.keys.keys().cloned());
         wanted.listing |= seen.listing.is_some();
         wanted.and(missing.clone());
+        wanted.rounds = seen.rounds.saturating_add(1);
+        if wanted.names.len() > Limits::DEFAULT.keys_read_max {
+            return self.fails(Error::refused(&Refusal::BadRequest(Bad::TooManyKeysRead)));
+        }
+        if wanted.rounds > ROUNDS_MAX {
+            return self.fails(Error::fixed(
+                "ERR the script reads too many keys one after the other: name them in KEYS",
+            ));
+        }
         Run::Need(wanted)
+    }
+
+    /// Nothing is done, and this is why.
+    fn fails(&self, error: Error) -> Run {
+        Run::Done(self.nothing(Reply::Error(error)))
+    }
+
+    fn nothing(&self, reply: Reply) -> Done {
+        let database = self.database;
+        Done { reply, transaction: None, again: false, database, if_busy: None }
     }
 
     /// To set what is not there is a try: if somebody waits for the end of a lock-delay there, it

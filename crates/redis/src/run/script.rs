@@ -62,11 +62,11 @@ fn is_not_lua(error: &Error) -> bool {
 
 /// A script that came as a text, and whether it was not known before.
 fn sent(text: &Bytes, overlay: &Overlay<'_>) -> Result<(Arc<Script>, bool), Error> {
-    let script = Script::parse(text)?;
-    Ok(match overlay.local.scripts().get(script.sha.as_bytes()) {
-        Some(kept) => (kept, false),
-        None => (Arc::new(script), true),
-    })
+    let sha = lua::sha1_hex(text);
+    match overlay.local.scripts().get(sha.as_bytes()) {
+        Some(kept) => Ok((kept, false)),
+        None => Ok((Arc::new(Script::parse(text, sha)?), true)),
+    }
 }
 
 fn eval(

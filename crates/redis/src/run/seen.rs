@@ -10,6 +10,8 @@ pub struct Wanted {
     pub names: BTreeSet<LockName>,
     /// A list of all keys.
     pub listing: bool,
+    /// How often something was missing.
+    pub(crate) rounds: usize,
 }
 
 impl Wanted {
@@ -23,6 +25,8 @@ impl Wanted {
 /// What was read, and when.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
+    /// How often something was missing before.
+    pub(crate) rounds: usize,
     /// Logical time.
     pub(crate) now_ms: u64,
     pub(crate) keys: BTreeMap<LockName, (Key, Stamp)>,
@@ -56,6 +60,7 @@ impl Seen {
     pub fn read(state: &State, wanted: &Wanted) -> Self {
         let key = |name: &LockName| (name.clone(), (state.key(name), state.stamp(name)));
         Self {
+            rounds: wanted.rounds,
             now_ms: state.now_ms(),
             keys: wanted.names.iter().map(key).collect(),
             listing: wanted

@@ -140,10 +140,10 @@ impl Harness {
                     };
                     let again = done.again;
                     match self.apply(Command::Transact(transaction)) {
-                        Ok(_) if again => {}
+                        Ok(_) if again => wanted = job.wanted(),
                         Ok(_) => return self.client(who).ran(done),
                         Err(refusal) => match done.refused(&refusal) {
-                            Answered::Again => {}
+                            Answered::Again => wanted = job.wanted(),
                             Answered::Reply(reply) => return reply,
                         },
                     }
