@@ -309,7 +309,7 @@ fn comparable(request: &[Vec<u8>], reply: Reply) -> String {
     let text = |word: &Vec<u8>| String::from_utf8_lossy(word).to_ascii_lowercase();
     let words: Vec<String> = request.iter().map(text).collect();
     let is = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
-    let timed = is(&["ttl", "expiretime", "exec"]);
+    let timed = is(&["ttl", "expiretime", "exec"]) || words.iter().any(|w| w.contains("pttl"));
     // Both protocols' kinds are compared as RESP2 has them.
     let mut bytes = Vec::new();
     encode(&if timed { rounded(reply) } else { reply }, Protocol::Resp2, &mut bytes);

@@ -1,5 +1,7 @@
 //! One connection's own state: pure, and the same with or without a socket.
 
+mod listening;
+
 use crate::acquiring::Acquiring;
 use crate::command::{
     ClientCommand, Command, Connection, Hello, Holdfast, Parsed, PubSub, Transactions, parse,
@@ -18,8 +20,6 @@ const QUEUED_MAX: usize = 1_024;
 const QUEUED_BYTES_MAX: usize = 1 << 20;
 /// Keys that one connection may watch: as many as a transaction may read.
 const WATCHED_MAX: usize = 1_024;
-/// Channels and patterns that one connection may listen to.
-const SUBSCRIBED_MAX: usize = 1_024;
 
 /// What is to be done with a request.
 #[derive(Debug)]
@@ -354,64 +354,6 @@ impl Client {
     pub fn ran(&mut self, done: Done) -> Reply {
         self.database = done.database;
         done.reply
-    }
-
-    fn subscribe(&mut self, names: &[Bytes], patterns: bool) -> Result<Plan, Error> {
-        let has = self.channels.len().saturating_add(self.patterns.len());
-        if has.saturating_add(names.len()) > SUBSCRIBED_MAX {
-            return Err(Error::fixed("ERR too many subscriptions on one connection"));
-        }
-        let word = if patterns { "psubscribe" } else { "subscribe" };
-        let mut replies = Vec::new();
-        for name in names {
-            let name = Bytes::copy_from_slice(name);
-            if patterns { &mut self.patterns } else { &mut self.channels }.insert(name.clone());
-            replies.push(self.subscription(word, Reply::Bulk(name)));
-        }
-        Ok(Plan::Reply(replies))
-    }
-
-    fn unsubscribe(&mut self, names: &[Bytes], patterns: bool) -> Vec<Reply> {
-        let word = if patterns { "punsubscribe" } else { "unsubscribe" };
-        let has = if patterns { &self.patterns } else { &self.channels };
-        let names: Vec<Bytes> =
-            if names.is_empty() { has.iter().cloned().collect() } else { names.to_vec() };
-        if names.is_empty() {
-            return vec![self.subscription(word, Reply::Null)];
-        }
-        let mut replies = Vec::new();
-        for name in names {
-            if patterns { &mut self.patterns } else { &mut self.channels }.remove(&name);
-            replies.push(self.subscription(word, Reply::Bulk(name)));
-        }
-        replies
-    }
-
-    fn subscription(&self, word: &str, name: Reply) -> Reply {
-        let count = self.channels.len().saturating_add(self.patterns.len());
-        Reply::Push(vec![Reply::bulk(word), name, Reply::count(count)])
-    }
-
-    /// What it hears of a message: once for its channel, once for each pattern that fits.
-    pub fn hears(&self, channel: &[u8], message: &[u8]) -> Vec<Reply> {
-        let mut heard = Vec::new();
-        if self.channels.contains(channel) {
-            heard.push(Reply::Push(vec![
-                Reply::bulk("message"),
-                Reply::bulk(channel),
-                Reply::bulk(message),
-            ]));
-        }
-        let fits = self.patterns.iter().filter(|pattern| crate::glob::matches(pattern, channel));
-        heard.extend(fits.map(|pattern| {
-            Reply::Push(vec![
-                Reply::bulk("pmessage"),
-                Reply::Bulk(pattern.clone()),
-                Reply::bulk(channel),
-                Reply::bulk(message),
-            ])
-        }));
-        heard
     }
 }
 
