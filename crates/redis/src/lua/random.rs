@@ -9,8 +9,8 @@ const MULTIPLIER: u64 = 0x5_DEEC_E66D;
 const INCREMENT: u64 = 0xB;
 const MODULUS_MASK: u64 = (1 << 48) - 1;
 
-fn seeded(seed: i32) -> u64 {
-    (u64::from(seed.cast_unsigned()) << 16) | 0x330E
+fn begun_at(number: i32) -> u64 {
+    (u64::from(number.cast_unsigned()) << 16) | 0x330E
 }
 
 /// The next of 31 bits.
@@ -23,13 +23,13 @@ fn draw(state: &Cell<u64>) -> u64 {
 /// Puts `random` and `randomseed` into `math`.
 pub(super) fn install(lua: &Lua) -> Result<()> {
     let math: mlua::Table = lua.globals().raw_get("math")?;
-    let state = Rc::new(Cell::new(seeded(0)));
-    let seed = state.clone();
+    let state = Rc::new(Cell::new(begun_at(0)));
+    let begin = state.clone();
     math.raw_set(
         "randomseed",
-        lua.create_function(move |lua, seed_value: MultiValue| {
-            let number = number(lua, &seed_value, 0, "randomseed")?;
-            seed.set(seeded(number as i64 as i32));
+        lua.create_function(move |lua, values: MultiValue| {
+            let number = number(lua, &values, 0, "randomseed")?;
+            begin.set(begun_at(number as i64 as i32));
             Ok(())
         })?,
     )?;
