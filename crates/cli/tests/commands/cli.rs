@@ -51,7 +51,7 @@ impl Shell {
     }
 
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
-        let mut command = Command::new(HOLDFAST);
+        let mut command = with_usual_signals(HOLDFAST);
         command.args(args).env("HOLDFAST_SERVER", self.servers()).env("PATH", path_with_holdfast());
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         command
@@ -94,6 +94,14 @@ impl Shell {
             (lock["waiting"] == count).then_some(())
         });
     }
+}
+
+/// A program that ignores no signal. Who runs the tests in the background may have all of them
+/// ignore Ctrl-C, and a shell that ignored it when it began can't trap it.
+pub(crate) fn with_usual_signals(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal", program]);
+    command
 }
 
 pub(crate) fn path_with_holdfast() -> String {

@@ -1,7 +1,7 @@
 //! `holdfast lock`: what its command sees, and what comes back from it.
 
-use crate::cli::{Shell, parent, state};
-use crate::support::eventually;
+use crate::cli::{Shell, parent, state, with_usual_signals};
+use crate::support::{HOLDFAST, eventually};
 use rustix::process::Signal;
 use std::fs;
 use std::io::{Read, Write};
@@ -138,8 +138,7 @@ fn input_is_passed_on_and_may_be_missing() {
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.stdout, b"line\n");
 
-    let closed = shell.command::<&str>([]).get_program().to_owned();
-    let script = format!("exec <&-; exec {} lock a -- cat", closed.display());
+    let script = format!("exec <&-; exec {HOLDFAST} lock a -- cat");
     let mut without = Command::new("sh");
     without.arg("-c").arg(script).env("HOLDFAST_SERVER", shell.servers());
     let output = without.output().expect("sh runs");
@@ -152,7 +151,7 @@ struct Terminal(Option<Child>);
 impl Terminal {
     fn with(shell: &Shell, typed: &str) -> Self {
         let like = shell.command::<&str>([]);
-        let mut script = Command::new("script");
+        let mut script = with_usual_signals("script");
         script.args(["-qefc", typed, "/dev/null"]).current_dir(shell.file("."));
         for (key, value) in like.get_envs() {
             script.env(key, value.unwrap_or_default());
@@ -178,8 +177,10 @@ impl Terminal {
 
     /// When it has ended, all these lines must have been on the screen.
     fn must_show(mut self, lines: &[&str]) {
+        let child = self.0.as_mut().expect("it was not waited for");
+        eventually("the terminal is closed", || child.try_wait().expect("it can be waited for"));
         let child = self.0.take().expect("it was not waited for");
-        let output = child.wait_with_output().expect("it ends");
+        let output = child.wait_with_output().expect("it has ended");
         let said = String::from_utf8_lossy(&output.stdout).replace('\r', "");
         for line in lines {
             assert!(said.lines().any(|told| told.ends_with(line)), "`{line}` is not in:\n{said}");

@@ -75,6 +75,12 @@ impl Asked {
         wait_ms.is_some_and(|ms| ms > 0)
     }
 
+    /// It keeps or lets go of a ticket that is there: worth sending also when nobody waits for it.
+    pub(super) fn keeps_order(&self) -> bool {
+        use request::What::{Cancel, Release, Renew};
+        matches!(self.what, Release(_) | Cancel(_) | Renew(_))
+    }
+
     /// The name that its ticket goes by.
     pub(super) fn name(&self) -> Bytes {
         let name = match &self.what {

@@ -118,12 +118,14 @@ impl Desk {
 
     fn give_up_what_takes_too_long(&mut self, now: Moment) {
         let error = Error::Unreachable(self.trouble.clone());
+        let has_session = self.session.is_some();
         self.queue.retain_mut(|asked| {
-            let goes_on = now < asked.give_up || self.session.is_some();
-            if !goes_on {
-                asked.tell(Err(error.clone()));
+            if now < asked.give_up || (has_session && asked.is_patient()) {
+                return true;
             }
-            goes_on
+            asked.tell(Err(error.clone()));
+            // It was never sent, so it has no effect; but what is let go of should be.
+            has_session && asked.keeps_order()
         });
         for asked in self.pending.values_mut() {
             if now >= asked.give_up && !asked.is_patient() {
