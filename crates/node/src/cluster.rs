@@ -2,12 +2,16 @@
 //! and what each node computed at agreed indexes.
 
 use crate::types::NodeId;
+use holdfast_core::Command;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The behaviour level of this program. Raised whenever the core would apply an old entry in a
-/// new way.
-pub const LEVEL: u16 = 1;
+/// new way, or an entry may hold what older programs can't read.
+pub const LEVEL: u16 = 2;
+
+/// From this level on all members can read transactions.
+const TRANSACTIONS_LEVEL: u16 = 2;
 
 /// Written first wherever the members are kept.
 const VERSION: u8 = 1;
@@ -104,6 +108,11 @@ impl Cluster {
     /// The behaviour level in force.
     pub fn level(&self) -> u16 {
         self.level
+    }
+
+    /// Whether all members know this command: what one of them can't read must not enter the log.
+    pub(crate) fn all_know(&self, command: &Command) -> bool {
+        !matches!(command, Command::Transact(_)) || self.level >= TRANSACTIONS_LEVEL
     }
 
     /// Whether a change makes sense now; what is wrong otherwise.

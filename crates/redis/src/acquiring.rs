@@ -61,12 +61,12 @@ impl Acquiring {
         view.waiters.iter().find(ours).map(|waiter| Found::Waiting(waiter.token))
     }
 
-    /// Draws a ticket. Its wait is owned by `session`, the node's.
-    pub fn command(&self, session: SessionRef) -> Command {
-        Command::Acquire(Acquire {
+    /// Draws a ticket. Its wait is owned by `session`; if none is said, by the node's own.
+    pub fn acquire(&self, session: Option<SessionRef>) -> Acquire {
+        Acquire {
             names: vec![self.name.clone()],
             mode: Mode::Exclusive,
-            session: Some(session),
+            session,
             lease: Lease::Deadline { ttl_ms: self.ttl_ms },
             wait: if self.wait_ms == 0 { Wait::Try } else { Wait::For { ms: self.wait_ms } },
             label: Some(self.label.clone()),
@@ -75,7 +75,7 @@ impl Acquiring {
             claims: Vec::new(),
             lock_delay_ms: 0,
             door: Door::Redis,
-        })
+        }
     }
 
     /// Gives up a wait, because its connection has closed.

@@ -178,12 +178,12 @@ fn of_two_that_read_the_same_one_runs_again() {
         other => panic!("{other:?}"),
     };
     let [mut ana, mut bo] = [run(&state, &jobs[0]), run(&state, &jobs[1])];
-    assert_eq!((&ana.reply, &bo.reply), (&Reply::OK, &Reply::OK));
+    assert_eq!((&ana.replies, &bo.replies), (&vec![Reply::OK], &vec![Reply::OK]));
     apply(&mut state, &mut ana).unwrap();
     let refusal = apply(&mut state, &mut bo).unwrap_err();
     assert_eq!(bo.refused(&refusal), Answered::Again);
     let again = run(&state, &jobs[1]);
-    assert_eq!((again.reply, again.transaction), (Reply::Null, None));
+    assert_eq!((again.replies, again.transaction), (vec![Reply::Null], None));
 }
 
 #[test]

@@ -350,10 +350,10 @@ impl Client {
         Reply::OK
     }
 
-    /// A job is done, and applied: what to reply.
-    pub fn ran(&mut self, done: Done) -> Reply {
+    /// A job is done, and applied: what to reply, to each of its commands if they were joined.
+    pub fn ran(&mut self, done: Done) -> Vec<Reply> {
         self.database = done.database;
-        done.reply
+        done.replies
     }
 }
 

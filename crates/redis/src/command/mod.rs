@@ -68,6 +68,8 @@ pub struct Parsed {
     pub command: Command,
     /// Where it reads, as far as its arguments tell.
     pub keys: Vec<Bytes>,
+    /// The bytes of all its arguments.
+    pub bytes: usize,
 }
 
 /// Finds the command of a request, and checks how many words that has.
@@ -81,7 +83,7 @@ pub fn look_up(request: &[Bytes]) -> Result<&'static Spec, Error> {
 pub fn parse(request: &[Bytes]) -> Result<Parsed, Error> {
     let spec = look_up(request)?;
     let command = (spec.parse)(request.get(1..).unwrap_or_default())?;
-    Ok(Parsed { spec, command, keys: spec.keys(request) })
+    Ok(Parsed { spec, command, keys: spec.keys(request), bytes: bytes(request) })
 }
 
 /// Understands a request that is only gathered: what is wrong with its arguments is said later.
@@ -89,8 +91,12 @@ pub fn parse_later(request: &[Bytes]) -> Result<Parsed, Error> {
     let spec = look_up(request)?;
     match parse(request) {
         Err(error) if !spec.has_parts() => {
-            Ok(Parsed { spec, command: Command::Wrong(error), keys: Vec::new() })
+            Ok(Parsed { spec, command: Command::Wrong(error), keys: Vec::new(), bytes: 0 })
         }
         parsed => parsed,
     }
+}
+
+fn bytes(request: &[Bytes]) -> usize {
+    request.iter().map(Bytes::len).fold(0, usize::saturating_add)
 }

@@ -174,7 +174,7 @@ fn called(values: &MultiValue, overlay: &RefCell<&mut Overlay<'_>>, running: &Ru
     match run(&parsed.command, &mut overlay) {
         Ok(reply) => reply,
         Err(Stop::Error(error)) => Reply::Error(error),
-        Err(Stop::Missing | Stop::Block { .. }) => {
+        Err(Stop::Missing | Stop::Lua | Stop::Block { .. }) => {
             running.stopped.set(true);
             fail("ERR stopped")
         }

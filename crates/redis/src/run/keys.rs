@@ -2,7 +2,7 @@
 
 use super::overlay::Content;
 use super::strings::after;
-use super::{Database, Outcome, Overlay};
+use super::{Database, Outcome, Overlay, Stop};
 use crate::command::{Condition, Keys, Scan, When};
 use crate::error::Error;
 use crate::glob;
@@ -196,6 +196,7 @@ fn flush(overlay: &mut Overlay<'_>, everywhere: bool) -> Outcome<Reply> {
     };
     let listing = overlay.listing(!alone)?;
     let ours = listing.iter().filter(|listed| listed.ours && of_it(&listed.name));
+    let ours = ours.take(FLUSHED_AT_ONCE.saturating_add(1));
     let mut names: Vec<LockName> = ours.map(|listed| listed.name.clone()).collect();
     let written: Vec<LockName> = overlay.written().map(|(name, _)| name.clone()).collect();
     if names.len() > FLUSHED_AT_ONCE {
@@ -210,7 +211,11 @@ fn flush(overlay: &mut Overlay<'_>, everywhere: bool) -> Outcome<Reply> {
     }
     overlay.expect(&names)?;
     for name in names.iter().chain(written.iter().filter(|name| of_it(name))) {
-        overlay.delete(name)?;
+        match overlay.delete(name) {
+            // Somebody else has taken it since the keys were listed: it is not ours any more.
+            Ok(_) | Err(Stop::Error(_)) => {}
+            Err(stop) => return Err(stop),
+        }
     }
     Ok(Reply::OK)
 }

@@ -21,7 +21,7 @@ pub use database::Database;
 pub use job::{Answered, Block, Done, Job, Run};
 pub use local::{Facts, Local};
 pub(crate) use overlay::{Overlay, Stop};
-pub use seen::{Listed, Seen, Wanted};
+pub use seen::{Listed, Listing, Seen, Wanted};
 pub(crate) use server::REDIS_VERSION;
 
 use crate::command::{Command, Connection, Holdfast, PubSub, Transactions};

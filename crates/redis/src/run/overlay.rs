@@ -28,6 +28,8 @@ pub(crate) enum Stop {
     Error(Error),
     /// Something has not been read yet.
     Missing,
+    /// It must be run where Lua may run.
+    Lua,
     /// It waits until something stands in one of these lists.
     Block {
         /// The lists.
@@ -77,6 +79,8 @@ pub(crate) struct Overlay<'a> {
     pub(crate) database: Database,
     /// Whether a command may wait.
     pub(crate) may_block: bool,
+    /// Whether Lua may run here.
+    pub(crate) may_run_lua: bool,
     written: BTreeMap<LockName, Written>,
     used: BTreeSet<LockName>,
     used_all: bool,
@@ -93,6 +97,7 @@ impl<'a> Overlay<'a> {
             local,
             database,
             may_block: false,
+            may_run_lua: true,
             written: BTreeMap::new(),
             used: BTreeSet::new(),
             used_all: false,
@@ -109,6 +114,11 @@ impl<'a> Overlay<'a> {
     /// The name that a key of the database stands for.
     pub(crate) fn name(&self, key: &[u8]) -> Result<LockName, Error> {
         self.database.name(key)
+    }
+
+    /// Whether anything was read that may have changed since.
+    pub(crate) fn has_read(&self) -> bool {
+        !self.used.is_empty() || self.seen.listing.is_some()
     }
 
     /// What was not read yet.
@@ -143,7 +153,7 @@ impl<'a> Overlay<'a> {
         match &self.seen.listing {
             Some(listing) => {
                 self.used_all |= unchanged;
-                Ok(&listing.keys)
+                Ok(listing.keys())
             }
             None => {
                 self.missing.listing = true;

@@ -1,7 +1,7 @@
 //! Scripts: found, and run in Lua or, if every lock client has them, without.
 
 use super::overlay::Content;
-use super::{Outcome, Overlay};
+use super::{Outcome, Overlay, Stop};
 use crate::command::Scripting;
 use crate::error::Error;
 use crate::lua::{self, Known, Script};
@@ -11,10 +11,16 @@ use bytes::Bytes;
 use holdfast_core::Expiry;
 use std::sync::Arc;
 
+/// A longer text is none of those that every lock client has.
+const KNOWN_BYTES_MAX: usize = 4_096;
+
 pub(super) fn run(command: &Scripting, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
     let scripts = overlay.local.scripts();
     match command {
         Scripting::Eval { script, keys, arguments, read_only } => {
+            if !overlay.may_run_lua && script.len() > KNOWN_BYTES_MAX {
+                return Err(Stop::Lua);
+            }
             let (script, new) = sent(script, overlay)?;
             let reply = eval(&script, keys, arguments, *read_only, overlay);
             let lua = !matches!(&reply, Ok(Reply::Error(error)) if is_not_lua(error));
@@ -28,6 +34,9 @@ pub(super) fn run(command: &Scripting, overlay: &mut Overlay<'_>) -> Outcome<Rep
             eval(&script, keys, arguments, *read_only, overlay)
         }
         Scripting::Load(text) => {
+            if !overlay.may_run_lua {
+                return Err(Stop::Lua);
+            }
             let (script, new) = sent(text, overlay)?;
             if new {
                 lua::check(&script)?;
@@ -82,6 +91,9 @@ fn eval(
     {
         return Ok(reply);
     }
+    if !overlay.may_run_lua {
+        return Err(Stop::Lua);
+    }
     lua::run(script, keys, arguments, read_only, overlay)
 }
 
@@ -125,7 +137,7 @@ fn without_lua(
     };
     match done {
         Ok(number) => Ok(Some(Reply::Integer(number))),
-        Err(super::Stop::Error(_)) => Ok(None),
+        Err(Stop::Error(_)) => Ok(None),
         Err(stop) => Err(stop),
     }
 }

@@ -33,12 +33,18 @@ pub struct Seen {
     pub(crate) listing: Option<Listing>,
 }
 
-/// All keys.
+/// All keys. They may be listed page by page, so that nobody is held up: then it may have a key
+/// that was gone before another one came, as in `SCAN`. A transaction that counts on all keys is
+/// refused if any has changed since the listing began.
 #[derive(Debug, Clone)]
-pub(crate) struct Listing {
-    /// What [`State::keys_changed`] said.
+pub struct Listing {
+    /// What [`State::keys_changed`] said when it began.
     pub(crate) changed: u64,
-    pub(crate) keys: Vec<Listed>,
+    keys: Vec<Listed>,
+    /// How many of them are done with.
+    passed: usize,
+    /// Where the next page begins.
+    after: Option<LockName>,
 }
 
 /// One of all keys.
@@ -52,30 +58,24 @@ pub struct Listed {
     pub ours: bool,
 }
 
-/// How many names are asked for at a time: the names are copied once more for each page.
-const PAGE: usize = 4_096;
+/// How many names are asked for at a time: about a millisecond's work.
+const PAGE: usize = 1_024;
 
-impl Seen {
-    /// Reads what is wanted.
-    pub fn read(state: &State, wanted: &Wanted) -> Self {
-        let key = |name: &LockName| (name.clone(), (state.key(name), state.stamp(name)));
-        Self {
-            rounds: wanted.rounds,
-            now_ms: state.now_ms(),
-            keys: wanted.names.iter().map(key).collect(),
-            listing: wanted
-                .listing
-                .then(|| Listing { changed: state.keys_changed(), keys: listed(state) }),
-        }
+impl Listing {
+    /// Lists nothing yet.
+    pub fn begin(state: &State) -> Self {
+        Self { changed: state.keys_changed(), keys: Vec::new(), passed: 0, after: None }
     }
-}
 
-fn listed(state: &State) -> Vec<Listed> {
-    let mut all = Vec::new();
-    let mut after = None;
-    loop {
-        let page = state.keys(b"", after.as_ref(), PAGE);
-        all.extend(page.keys.into_iter().map(|(name, kind)| {
+    /// Those that are not done with.
+    pub(crate) fn keys(&self) -> &[Listed] {
+        self.keys.get(self.passed..).unwrap_or_default()
+    }
+
+    /// Lists a page more; false if it was the last.
+    pub fn more(&mut self, state: &State) -> bool {
+        let page = state.keys(b"", self.after.as_ref(), PAGE);
+        self.keys.extend(page.keys.into_iter().map(|(name, kind)| {
             let ours = match state.key(&name) {
                 Key::Text(text) => text.door == Door::Redis && text.writable,
                 Key::Object(_) => true,
@@ -83,9 +83,47 @@ fn listed(state: &State) -> Vec<Listed> {
             };
             Listed { name, kind, ours }
         }));
-        match page.next_after {
-            Some(next) => after = Some(next),
-            None => return all,
+        self.after = page.next_after;
+        self.after.is_some()
+    }
+}
+
+impl Seen {
+    /// Reads what is wanted.
+    pub fn read(state: &State, wanted: &Wanted) -> Self {
+        let listing = wanted.listing.then(|| {
+            let mut listing = Listing::begin(state);
+            while listing.more(state) {}
+            listing
+        });
+        Self::read_with(state, wanted, listing)
+    }
+
+    /// Reads what is wanted but for the list of all keys, which was made before.
+    pub fn read_with(state: &State, wanted: &Wanted, listing: Option<Listing>) -> Self {
+        let key = |name: &LockName| (name.clone(), (state.key(name), state.stamp(name)));
+        Self {
+            rounds: wanted.rounds,
+            now_ms: state.now_ms(),
+            keys: wanted.names.iter().map(key).collect(),
+            listing,
         }
+    }
+
+    /// The list of all keys, as it was made.
+    pub fn into_listing(self) -> Option<Listing> {
+        self.listing
+    }
+
+    /// The list of all keys from behind those that were read: what is left for a job that goes
+    /// through all of them step by step.
+    pub fn into_rest(self) -> Option<Listing> {
+        let mut listing = self.listing?;
+        let read = |listed: &&Listed| match self.keys.last_key_value() {
+            Some((last, _)) => listed.name <= *last,
+            None => false,
+        };
+        listing.passed += listing.keys().iter().take_while(read).count();
+        Some(listing)
     }
 }

@@ -102,7 +102,7 @@ impl Harness {
                 self.clients.remove(who);
                 vec![reply]
             }
-            Plan::Run(job) => vec![self.run(who, &job)],
+            Plan::Run(job) => self.run(who, &job),
             Plan::Watch(names) => {
                 let stamp = |name: LockName| {
                     let stamp = self.state.stamp(&name);
@@ -124,7 +124,7 @@ impl Harness {
         self.clients.get_mut(who).unwrap()
     }
 
-    fn run(&mut self, who: &str, job: &Job) -> Reply {
+    fn run(&mut self, who: &str, job: &Job) -> Vec<Reply> {
         let mut wanted = job.wanted();
         for _ in 0..10_000 {
             let seen = Seen::read(&self.state, &wanted);
@@ -133,7 +133,8 @@ impl Harness {
                     assert!(more != wanted, "nothing new is wanted");
                     wanted = more;
                 }
-                Run::Block(_) => return Reply::NullArray,
+                Run::Block(_) => return vec![Reply::NullArray],
+                Run::Lua => panic!("Lua may run here"),
                 Run::Done(mut done) => {
                     let Some(transaction) = done.transaction.take() else {
                         return self.client(who).ran(done);
@@ -144,7 +145,7 @@ impl Harness {
                         Ok(_) => return self.client(who).ran(done),
                         Err(refusal) => match done.refused(&refusal) {
                             Answered::Again => wanted = job.wanted(),
-                            Answered::Reply(reply) => return reply,
+                            Answered::Reply(reply) => return vec![reply],
                         },
                     }
                 }
@@ -161,7 +162,7 @@ impl Harness {
             None => {}
         }
         let session = self.session();
-        match self.apply(acquiring.command(session)) {
+        match self.apply(Command::Acquire(acquiring.acquire(Some(session)))) {
             Ok(Answer::Standing(Standing::Held(grant))) => acquiring.granted(&grant),
             Ok(Answer::Standing(standing)) => waits(standing.token()),
             Ok(other) => panic!("{other:?}"),

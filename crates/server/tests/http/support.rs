@@ -1,6 +1,6 @@
 //! A server in this process, and HTTP as a client sees it.
 
-use holdfast_server::{Config, First, PEER_PORT_ABOVE, Password, Server};
+use holdfast_server::{Config, First, PEER_PORT_ABOVE, Password, RedisDoor, Server};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -76,6 +76,7 @@ impl Node {
                 listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
                 advertise: None,
                 port: free_port(),
+                redis: RedisDoor::Off,
                 key: None,
                 first: First::Alone,
                 password: read.clone(),
