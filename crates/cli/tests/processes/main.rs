@@ -20,6 +20,7 @@ mod members;
 mod operations;
 mod packaging;
 mod readme;
+mod redis_recorded;
 mod settings;
 mod stopped_leader;
 mod strangers;
