@@ -51,23 +51,27 @@ impl Error {
         Self::err(format_args!("invalid expire time in '{command}' command"))
     }
 
-    /// No such command. Shows the first 128 bytes of the name and of all arguments.
+    /// No such command. Shows the first 128 bytes of the name and of all arguments, each until its
+    /// first zero, as Redis does.
     pub fn unknown_command(name: &[u8], arguments: &[Bytes]) -> Self {
         const SHOWN_MAX: usize = 128;
+        let shown = |bytes: &[u8], room: usize| -> Vec<u8> {
+            bytes.iter().copied().take(room).take_while(|byte| *byte != 0).collect()
+        };
         let mut text = b"ERR unknown command '".to_vec();
-        text.extend_from_slice(name.get(..SHOWN_MAX).unwrap_or(name));
+        text.extend(shown(name, SHOWN_MAX));
         text.extend_from_slice(b"', with args beginning with: ");
-        let mut shown = Vec::new();
+        let mut all = Vec::new();
         for argument in arguments {
-            let room = SHOWN_MAX.saturating_sub(shown.len());
+            let room = SHOWN_MAX.saturating_sub(all.len());
             if room == 0 {
                 break;
             }
-            shown.push(b'\'');
-            shown.extend_from_slice(argument.get(..room).unwrap_or(argument));
-            shown.extend_from_slice(b"' ");
+            all.push(b'\'');
+            all.extend(shown(argument, room));
+            all.extend_from_slice(b"' ");
         }
-        text.extend_from_slice(&shown);
+        text.extend_from_slice(&all);
         Self(Bytes::from(text))
     }
 

@@ -6,6 +6,10 @@
 //! cargo test --release -p holdfast-redis --test differential -- --ignored
 //! ```
 //!
+//! With `HOLDFAST_REDIS=127.0.0.1:7401` a running Holdfast is asked, else the door without its
+//! sockets; `HOLDFAST_SEQUENCES` says how many sequences, each of them other requests. What is in
+//! that Holdfast's databases is deleted.
+//!
 //! What is known to differ, and why:
 //!
 //! - SET over a hash or a list: Redis replaces it, here it is WRONGTYPE, because a hash must not
@@ -16,15 +20,15 @@
 //! - DBSIZE and KEYS: Redis counts keys whose end is in the past until it finds them.
 //! - Milliseconds that passed at one side: times to live may differ by a second.
 
+#[path = "support/connection.rs"]
+mod connection;
+#[path = "support/redis.rs"]
+mod redis;
 mod support;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use connection::Connection;
 use holdfast_redis::resp::{Protocol, Reply, encode};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use support::{Harness, show};
 
 /// How many sequences, and how long each is.
@@ -34,83 +38,86 @@ const REQUESTS: usize = 60;
 /// How many differences are shown at once.
 const DIFFERENCES_SHOWN: usize = 20;
 
-/// Between the choice of a free port and its use nobody else may choose.
-static STARTING: Mutex<()> = Mutex::new(());
-
-struct Server {
-    _process: Running,
-    stream: BufReader<TcpStream>,
+/// Who is asked beside the real server.
+enum Door {
+    /// The door without its sockets.
+    Inside(Box<Harness>),
+    /// A running Holdfast.
+    Outside(Connection),
 }
 
-/// A process that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Server {
-    fn start() -> Self {
-        let _alone = STARTING.lock().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let process = Running(
-            Command::new("redis-server")
-                .args(["--port", &port.to_string(), "--save", "", "--appendonly", "no"])
-                .args(["--bind", "127.0.0.1", "--dir"])
-                .arg(std::env::temp_dir())
-                .stdout(Stdio::null())
-                .spawn()
-                .expect("redis-server must be installed for this test"),
-        );
-        for _ in 0..400 {
-            if let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) {
-                return Self { _process: process, stream: BufReader::new(stream) };
-            }
-            std::thread::sleep(Duration::from_millis(25));
+impl Door {
+    fn open() -> Self {
+        match std::env::var("HOLDFAST_REDIS") {
+            Ok(address) => Self::Outside(Connection::open(address)),
+            Err(_) => Self::Inside(Box::default()),
         }
-        panic!("redis-server does not answer");
+    }
+
+    /// As if nothing had been asked before.
+    fn begin(&mut self) {
+        match self {
+            Self::Inside(harness) => {
+                **harness = Harness::default();
+                harness.set_wall_ms(now_ms());
+            }
+            Self::Outside(connection) => begin(connection),
+        }
     }
 
     fn ask(&mut self, request: &[Vec<u8>]) -> Reply {
-        let mut out = BytesMut::new();
-        out.put_slice(format!("*{}\r\n", request.len()).as_bytes());
-        for word in request {
-            out.put_slice(format!("${}\r\n", word.len()).as_bytes());
-            out.put_slice(word);
-            out.put_slice(b"\r\n");
+        match self {
+            Self::Inside(harness) => harness.ask("a", request).remove(0),
+            Self::Outside(connection) => connection.ask(request),
         }
-        self.stream.get_mut().write_all(&out).unwrap();
-        self.reply()
+    }
+}
+
+fn begin(connection: &mut Connection) {
+    connection.ask(&["RESET"]);
+    assert_eq!(connection.ask(&["FLUSHALL"]), Reply::OK);
+}
+
+/// A real server and the door, asked the same.
+struct Both {
+    _redis: redis::Running,
+    server: Connection,
+    door: Door,
+    protocol: Protocol,
+}
+
+impl Both {
+    fn open() -> Self {
+        let redis = redis::Running::start();
+        let server = Connection::open(redis.address());
+        Self { _redis: redis, server, door: Door::open(), protocol: Protocol::Resp2 }
     }
 
-    fn reply(&mut self) -> Reply {
-        let mut line = Vec::new();
-        self.stream.read_until(b'\n', &mut line).expect("redis-server went away");
-        let text = line.get(1..line.len().saturating_sub(2)).unwrap_or_default().to_vec();
-        let number = || std::str::from_utf8(&text).unwrap().parse::<i64>().unwrap();
-        match line.first() {
-            Some(b'+') => Reply::Status(Bytes::from(text)),
-            Some(b'-') => Reply::Error(holdfast_redis::Error::new(text)),
-            Some(b':') => Reply::Integer(number()),
-            Some(b'$') => match usize::try_from(number()) {
-                Ok(len) => {
-                    let mut bytes = vec![0; len + 2];
-                    self.stream.read_exact(&mut bytes).unwrap();
-                    bytes.truncate(len);
-                    Reply::Bulk(Bytes::from(bytes))
-                }
-                Err(_) => Reply::Null,
-            },
-            Some(b'*') => match number() {
-                -1 => Reply::NullArray,
-                len => Reply::Array((0..len).map(|_| self.reply()).collect()),
-            },
-            other => panic!("what is this? {other:?}"),
+    /// As if nothing had been asked before.
+    fn begin(&mut self, protocol: Protocol) {
+        begin(&mut self.server);
+        self.door.begin();
+        self.protocol = protocol;
+        if protocol == Protocol::Resp3 {
+            let hello = [b"HELLO".to_vec(), b"3".to_vec()];
+            self.server.ask(&hello);
+            self.door.ask(&hello);
         }
     }
+
+    /// What differs in the replies to one request; none if nothing does.
+    fn difference(&mut self, request: &[Vec<u8>]) -> Option<String> {
+        let (theirs, ours) = (self.server.ask(request), self.door.ask(request));
+        let shown: Vec<_> = request.iter().map(|word| String::from_utf8_lossy(word)).collect();
+        let (their_text, our_text) = (show::reply(&theirs), show::reply(&ours));
+        let [theirs, ours] = [theirs, ours].map(|reply| comparable(request, reply, self.protocol));
+        (theirs != ours).then(|| format!("{shown:?}\nRedis: {their_text}\nhere:  {our_text}"))
+    }
+}
+
+fn sequences() -> u64 {
+    let named = std::env::var("HOLDFAST_SEQUENCES").ok();
+    named.map_or(SEQUENCES, |number| number.parse().expect("a number of sequences"))
 }
 
 fn now_ms() -> u64 {
@@ -305,14 +312,13 @@ fn scripted(dice: &mut Dice, inner: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 }
 
 /// Sorts what has no order, and rounds what time may have touched.
-fn comparable(request: &[Vec<u8>], reply: Reply) -> String {
+fn comparable(request: &[Vec<u8>], reply: Reply, protocol: Protocol) -> String {
     let text = |word: &Vec<u8>| String::from_utf8_lossy(word).to_ascii_lowercase();
     let words: Vec<String> = request.iter().map(text).collect();
     let is = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
     let timed = is(&["ttl", "expiretime", "exec"]) || words.iter().any(|w| w.contains("pttl"));
-    // Both protocols' kinds are compared as RESP2 has them.
     let mut bytes = Vec::new();
-    encode(&if timed { rounded(reply) } else { reply }, Protocol::Resp2, &mut bytes);
+    encode(&if timed { rounded(reply) } else { reply }, protocol, &mut bytes);
     if is(&["keys", "scan", "hgetall", "hkeys", "hvals", "exec"]) {
         bytes.sort_unstable();
     }
@@ -328,29 +334,16 @@ fn rounded(reply: Reply) -> Reply {
     }
 }
 
-/// What differs in the replies to one request; none if nothing does.
-fn difference(server: &mut Server, harness: &mut Harness, request: &[Vec<u8>]) -> Option<String> {
-    let theirs = server.ask(request);
-    let ours = harness.ask("a", request).remove(0);
-    let shown: Vec<_> = request.iter().map(|word| String::from_utf8_lossy(word)).collect();
-    let (their_text, our_text) = (show::reply(&theirs), show::reply(&ours));
-    let differ = comparable(request, theirs) != comparable(request, ours);
-    differ.then(|| format!("{shown:?}\nRedis: {their_text}\nhere:  {our_text}"))
-}
-
 #[test]
 #[ignore = "needs redis-server"]
 fn random_requests_get_the_same_replies() {
-    let mut server = Server::start();
+    let mut both = Both::open();
     let mut differences = Vec::new();
-    for number in 1..=SEQUENCES {
+    for number in 1..=sequences() {
         let mut dice = Dice(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let mut harness = Harness::default();
-        harness.set_wall_ms(now_ms());
-        server.ask(&[b"RESET".to_vec()]);
-        server.ask(&[b"FLUSHALL".to_vec()]);
+        both.begin(if number % 2 == 0 { Protocol::Resp3 } else { Protocol::Resp2 });
         let begin: Vec<Vec<u8>> = vec![b"SET".to_vec(), b"w".to_vec(), b"1".to_vec()];
-        assert_eq!(difference(&mut server, &mut harness, &begin), None);
+        assert_eq!(both.difference(&begin), None);
         let mut before = Vec::new();
         let mut queued = false;
         for _ in 0..REQUESTS {
@@ -362,7 +355,7 @@ fn random_requests_get_the_same_replies() {
                 5 if queued => next = vec![b"DISCARD".to_vec()],
                 _ => {}
             }
-            if let Some(differs) = difference(&mut server, &mut harness, &next) {
+            if let Some(differs) = both.difference(&next) {
                 differences.push(format!("{differs}\nafter:\n{}\n", before.join("\n")));
                 break;
             }
@@ -385,8 +378,8 @@ const SCRIPTS: &[&str] = include!("support/scripts.in");
 #[test]
 #[ignore = "needs redis-server"]
 fn scripts_reply_the_same() {
-    let mut server = Server::start();
-    let mut harness = Harness::default();
+    let mut both = Both::open();
+    both.begin(Protocol::Resp2);
     let mut asked: Vec<Vec<&str>> =
         ["HSET h f 1", "SET n 5"].iter().map(|line| line.split(' ').collect()).collect();
     asked.extend(SCRIPTS.iter().map(|script| vec!["EVAL", script, "1", "key", "one", "2"]));
@@ -394,7 +387,7 @@ fn scripts_reply_the_same() {
         .iter()
         .filter_map(|request| {
             let request: Vec<_> = request.iter().map(|word| word.as_bytes().to_vec()).collect();
-            difference(&mut server, &mut harness, &request)
+            both.difference(&request)
         })
         .collect();
     assert!(differences.is_empty(), "{}", differences.join("\n"));
@@ -406,7 +399,7 @@ const CLIENTS_SCRIPTS: &[&str] = include!("support/clients.in");
 #[test]
 #[ignore = "needs redis-server"]
 fn scripts_of_lock_clients_reply_the_same() {
-    let mut server = Server::start();
+    let mut both = Both::open();
     let mut differences = Vec::new();
     let words = |line: &str| -> Vec<Vec<u8>> {
         line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
@@ -415,13 +408,12 @@ fn scripts_of_lock_clients_reply_the_same() {
         for state in ["PING", "SET k mine PX 100000", "SET k other", "HSET k f v", "SET k mine"] {
             for arguments in ["k mine 50000 0", "k mine 50000 1", "k mine", "k mine x", "k mine -1"]
             {
-                let mut harness = Harness::default();
-                server.ask(&words("FLUSHALL"));
+                both.begin(Protocol::Resp2);
                 let mut request = words("EVAL");
                 request.extend([script.as_bytes().to_vec(), b"1".to_vec()]);
                 request.extend(words(arguments));
                 let asked = [words(state), request, words("GET k"), words("TTL k")];
-                let all = asked.iter().filter_map(|r| difference(&mut server, &mut harness, r));
+                let all = asked.iter().filter_map(|request| both.difference(request));
                 differences.extend(all);
             }
         }

@@ -122,7 +122,8 @@ impl Client {
     }
 
     fn plan(&mut self, request: &Request) -> Result<Plan, Error> {
-        let parsed = if self.queue.is_some() { parse_later(request)? } else { parse(request)? };
+        let parsed = if self.queue.is_some() { parse_later(request) } else { parse(request) };
+        let parsed = parsed.map_err(|error| self.exec_abandoned(request, error))?;
         if !self.may_ask() && !parsed.spec.is("no_auth") {
             return Err(Error::NO_AUTH);
         }
@@ -146,6 +147,18 @@ impl Client {
             return self.gather(parsed, request);
         }
         self.now(parsed)
+    }
+
+    /// An EXEC that is wrong ends the transaction, and says so.
+    fn exec_abandoned(&mut self, request: &Request, error: Error) -> Error {
+        if !request.first().is_some_and(|name| name.eq_ignore_ascii_case(b"exec")) {
+            return error;
+        }
+        self.queue = None;
+        self.watched.clear();
+        let mut text = b"EXECABORT Transaction discarded because of: ".to_vec();
+        text.extend_from_slice(error.as_bytes().strip_prefix(b"ERR ").unwrap_or_default());
+        Error::new(text)
     }
 
     fn gather(&mut self, parsed: Parsed, request: &Request) -> Result<Plan, Error> {

@@ -81,7 +81,10 @@ fn pubsub(a: &[Bytes]) -> Result<Command, Error> {
         }
     } else if is(what, "numsub") {
         PubSub::NumSub(rest.to_vec())
-    } else if is(what, "numpat") && rest.is_empty() {
+    } else if is(what, "numpat") {
+        if !rest.is_empty() {
+            return Err(Error::arity("pubsub|numpat"));
+        }
         PubSub::NumPat
     } else if is(what, "shardnumsub") || is(what, "shardchannels") {
         // Clients of clusters ask for these, and know an old server by the words of this error.

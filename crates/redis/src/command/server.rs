@@ -78,6 +78,7 @@ fn command(a: &[Bytes]) -> Result<Command, Error> {
             Describe::GetKeys(a.get(1..).unwrap_or_default().to_vec())
         }
         [what, ..] if is(what, "getkeys") => return Err(Error::arity("command|getkeys")),
+        [what, ..] if is(what, "count") => return Err(Error::arity("command|count")),
         [what, ..] => return Err(Error::unknown_subcommand("command", what)),
     };
     Ok(Command::Server(Server::Command(describe)))
