@@ -21,7 +21,11 @@ fn holdfast_answers_as_redis_was_recorded_to() {
     Http::new(PATIENCE).get_ok(dev.port(1), "/readyz");
     let conversations = read(RECORDED);
     assert!(conversations.len() > 200, "the recording was not found");
-    assert_eq!(conversation::write(&conversations), tail(), "the recording is not as it is written");
+    assert_eq!(
+        conversation::write(&conversations),
+        tail(),
+        "the recording is not as it is written"
+    );
     let mut party = Party::new((Ipv4Addr::LOCALHOST, dev.port(1) + 1).into());
     let differences: Vec<String> = conversations
         .iter()
@@ -31,7 +35,13 @@ fn holdfast_answers_as_redis_was_recorded_to() {
         })
         .collect();
     let some = differences.iter().take(DIFFERENCES_SHOWN).cloned().collect::<Vec<_>>();
-    assert!(some.is_empty(), "{} of {} differ:\n{}", differences.len(), conversations.len(), some.join("\n"));
+    assert!(
+        some.is_empty(),
+        "{} of {} differ:\n{}",
+        differences.len(),
+        conversations.len(),
+        some.join("\n")
+    );
 }
 
 /// The recording without what stands before its first conversation.

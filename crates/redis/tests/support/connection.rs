@@ -41,9 +41,7 @@ impl Connection {
             Some(b'*') => Reply::Array((0..number()).map(|_| self.reply()).collect()),
             Some(b'~') => Reply::Set((0..number()).map(|_| self.reply()).collect()),
             Some(b'>') => Reply::Push((0..number()).map(|_| self.reply()).collect()),
-            Some(b'%') => {
-                Reply::Map((0..number()).map(|_| (self.reply(), self.reply())).collect())
-            }
+            Some(b'%') => Reply::Map((0..number()).map(|_| (self.reply(), self.reply())).collect()),
             Some(b'_') => Reply::Null,
             Some(b'#') => Reply::Boolean(words == "t"),
             Some(b',') => Reply::Double(words.parse().expect("a number")),

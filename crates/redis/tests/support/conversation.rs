@@ -26,6 +26,10 @@ const CLOSED: &str = "(closed)";
 /// How long an answer may take that must come.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long after a request without an answer the next one is sent: whoever waits for a list must
+/// do so before the other comes.
+const HEARD_AFTER: Duration = Duration::from_millis(300);
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Conversation {
     pub(crate) title: String,
@@ -340,6 +344,10 @@ impl Party {
                     like = how;
                     let sent = self.connection(who).write_all(&bytes);
                     sent.map_err(|error| format!("{}: {error}", step.line))?;
+                    // Nothing tells when the server has heard it.
+                    if !step.answers.iter().any(|(answered, _)| answered == who) {
+                        std::thread::sleep(HEARD_AFTER);
+                    }
                 }
             }
             for (who, expected) in step.expected() {
