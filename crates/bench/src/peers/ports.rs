@@ -28,6 +28,13 @@ pub(super) struct Ports {
     pub(super) election: u16,
 }
 
+impl Ports {
+    /// The one above that for clients is for Redis's protocol.
+    fn all(&self) -> [u16; 4] {
+        [self.clients, self.clients + 1, self.peers, self.election]
+    }
+}
+
 /// Free ports for so many nodes.
 pub(super) fn free(nodes: u16) -> Result<Vec<Ports>, String> {
     // Two runs at once begin at different places.
@@ -43,7 +50,7 @@ pub(super) fn free(nodes: u16) -> Result<Vec<Ports>, String> {
     });
     let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     let free =
-        ports.filter(|ports| [ports.clients, ports.peers, ports.election].into_iter().all(is_free));
+        ports.filter(|ports| ports.all().into_iter().all(is_free));
     let free: Vec<Ports> = free.take(usize::from(nodes)).collect();
     if free.len() < usize::from(nodes) {
         return Err(format!(
@@ -64,7 +71,7 @@ mod tests {
         let all = ports
             .iter()
             .chain(&later)
-            .flat_map(|ports| [ports.clients, ports.peers, ports.election]);
-        assert_eq!(all.collect::<HashSet<u16>>().len(), 18);
+            .flat_map(Ports::all);
+        assert_eq!(all.collect::<HashSet<u16>>().len(), 24);
     }
 }

@@ -32,6 +32,15 @@ need() {
     exit 1
 }
 
+# Go 1.21 and later fetch the version that go.mod names.
+need_go() {
+    local minor
+    minor=$(go version 2>/dev/null | sed -n 's/^go version go1\.\([0-9]*\).*/\1/p')
+    ((${minor:-0} >= 21)) && return
+    echo "Go 1.21 or later is missing. Install it from https://go.dev/dl"
+    exit 1
+}
+
 # `install NAME FILE... -- COMMAND...`: runs the command in the cache's folder NAME, with the files
 # copied there, unless that was done before with the same files. Sets `home` to that folder.
 install() {
