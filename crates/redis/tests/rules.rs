@@ -138,7 +138,7 @@ impl Local for Alone {
     fn subscribers(&self, _: &[u8]) -> usize {
         0
     }
-    fn channels(&self) -> Vec<Bytes> {
+    fn channels(&self) -> Vec<(Bytes, usize)> {
         Vec::new()
     }
     fn patterns(&self) -> usize {

@@ -145,8 +145,9 @@ impl Channels {
         if self.listening.load(Ordering::Relaxed) == 0 { 0 } else { self.ears().count(channel) }
     }
 
-    pub(super) fn channels(&self) -> Vec<Bytes> {
-        self.ears().channels.keys().cloned().collect()
+    pub(super) fn channels(&self) -> Vec<(Bytes, usize)> {
+        let ears = self.ears();
+        ears.channels.iter().map(|(channel, hearing)| (channel.clone(), hearing.len())).collect()
     }
 
     pub(super) fn patterns(&self) -> usize {
