@@ -152,7 +152,7 @@ impl Job {
 
     /// Whether it may be done where others wait meanwhile.
     pub fn is_light(&self) -> bool {
-        self.weight <= LIGHT_MAX
+        self.weight <= LIGHT_MAX || self.blocks().is_some()
     }
 
     fn joins(&self) -> bool {

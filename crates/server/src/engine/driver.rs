@@ -336,10 +336,8 @@ impl Driver {
             Effect::Ended(ended) if !ended.held => {
                 self.turns.tell(ended.token, || Turn::Ended(Box::new(ended.clone())));
             }
-            Effect::ObjectChanged { name, now: Some(KeyKind::List), .. } => {
-                if self.sleepers.any() {
-                    self.stirred.push(name.clone());
-                }
+            Effect::ObjectChanged { name, now: Some(KeyKind::List), .. } if self.sleepers.any() => {
+                self.stirred.push(name.clone());
             }
             Effect::Published { channel, message } => self.channels.say(channel, message),
             _ => {}
