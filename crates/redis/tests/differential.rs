@@ -6,7 +6,7 @@
 //! cargo test --release -p holdfast-redis --test differential -- --ignored
 //! ```
 //!
-//! With `HOLDFAST_REDIS=127.0.0.1:7401` a running Holdfast is asked, else the door without its
+//! With `HOLDFAST_DOOR=127.0.0.1:7401` a running Holdfast is asked, else the door without its
 //! sockets; `HOLDFAST_SEQUENCES` says how many sequences, each of them other requests. What is in
 //! that Holdfast's databases is deleted.
 //!
@@ -48,7 +48,7 @@ enum Door {
 
 impl Door {
     fn open() -> Self {
-        match std::env::var("HOLDFAST_REDIS") {
+        match std::env::var("HOLDFAST_DOOR") {
             Ok(address) => Self::Outside(Connection::open(address)),
             Err(_) => Self::Inside(Box::default()),
         }

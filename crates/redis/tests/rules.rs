@@ -4,7 +4,7 @@ mod support;
 
 use bytes::Bytes;
 use holdfast_core::{
-    Acquire, Command, Door, Label, Lease, Limits, LockName, Mode, Refusal, State, Taken, Wait,
+    Acquire, Command, Door, Key, Label, Lease, Limits, LockName, Mode, Refusal, State, Taken, Wait,
 };
 use holdfast_redis::client::{Client, Plan};
 use holdfast_redis::lua::Scripts;
@@ -138,7 +138,7 @@ impl Local for Alone {
     fn subscribers(&self, _: &[u8]) -> usize {
         0
     }
-    fn channels(&self) -> Vec<Bytes> {
+    fn channels(&self) -> Vec<(Bytes, usize)> {
         Vec::new()
     }
     fn patterns(&self) -> usize {
@@ -250,4 +250,62 @@ fn a_script_names_its_keys_or_reads_few() {
     let refused =
         "(error) ERR the script reads too many keys one after the other: name them in KEYS";
     assert_eq!(eval("1000"), refused);
+}
+
+fn joined(requests: &[&str]) -> Job {
+    let mut jobs = requests.iter().map(|request| job(request));
+    let mut first = jobs.next().unwrap();
+    jobs.for_each(|next| first.join(next).unwrap());
+    first
+}
+
+/// Each command sees what those before it wrote, and has a reply of its own; nothing more than one
+/// transaction comes of it.
+#[test]
+fn joined_commands_are_one_transaction() {
+    let (mut state, local) = (State::new(Limits::DEFAULT, 7), Alone::default());
+    let job = joined(&["SET a 1", "INCR a", "LPUSH a x", "SET b x NX PX 1000", "GET a", "DEL a"]);
+    let Run::Done(mut done) = job.run_without_lua(&Seen::read(&state, &job.wanted()), &local)
+    else {
+        panic!("it is not done");
+    };
+    let shown: Vec<String> = done.replies.iter().map(|reply| format!("{reply:?}")).collect();
+    assert_eq!(done.replies.len(), 6);
+    assert_eq!(done.replies[1], Reply::Integer(2));
+    assert!(done.replies[2].is_error(), "{shown:?}");
+    assert_eq!(done.replies[4], Reply::bulk("2"));
+    apply(&mut state, &mut done).unwrap();
+    let names: Vec<bool> =
+        ["a", "b"].map(|name| state.key(&LockName::parse(name).unwrap()) != Key::Absent).into();
+    assert_eq!(names, [false, true]);
+    assert_eq!(job.split().count(), 6);
+}
+
+#[test]
+fn what_must_stand_alone_is_not_joined() {
+    let long = format!("SET a {}", "x".repeat(300_000));
+    for alone in ["BLPOP a 0", "FLUSHDB", "KEYS *", "SCAN 0", "SCRIPT LOAD x", long.as_str()] {
+        assert!(job("GET a").join(job(alone)).is_err(), "{alone}");
+        assert!(job(alone).join(job("GET a")).is_err(), "{alone}");
+    }
+    let mut most = job("GET a");
+    let count = (0..10_000).take_while(|_| most.join(job("GET a")).is_ok()).count();
+    assert!((100..512).contains(&count), "{count}");
+}
+
+/// Where Lua may not run, only the scripts that every lock client has are run.
+#[test]
+fn lua_does_not_run_where_it_may_not() {
+    let (state, local) = (State::new(Limits::DEFAULT, 7), Alone::default());
+    let run = |script: &str| {
+        let words =
+            ["EVAL", script, "1", "a", "b"].map(|word| Bytes::copy_from_slice(word.as_bytes()));
+        let Plan::Run(job) = Client::new(1, false).take(&words.to_vec()) else { panic!("no job") };
+        job.run_without_lua(&Seen::read(&state, &job.wanted()), &local)
+    };
+    let known = "if redis.call('get', KEYS[1]) == ARGV[1] then \
+                 return redis.call('del', KEYS[1]) else return 0 end";
+    assert!(matches!(run(known), Run::Done(_)));
+    assert!(matches!(run("return 1"), Run::Lua));
+    assert!(matches!(run(&format!("{known} -- {}", "x".repeat(5_000))), Run::Lua));
 }

@@ -365,7 +365,7 @@ impl Client {
 
     /// A job is done, and applied: what to reply, to each of its commands if they were joined.
     pub fn ran(&mut self, done: Done) -> Vec<Reply> {
-        self.database = done.database;
+        self.database = done.database.unwrap_or(self.database);
         done.replies
     }
 }

@@ -58,8 +58,8 @@ pub struct Done {
     /// Whether the job is to be run again after that, from [`Job::wanted`] on, for what is left
     /// to do. Then this reply is not sent.
     pub again: bool,
-    /// The database that is selected afterwards.
-    pub database: Database,
+    /// The database that is selected afterwards, if the job could select one.
+    pub database: Option<Database>,
     /// What the client gets if somebody stands there whom a key does not show.
     if_busy: Option<Reply>,
 }
@@ -152,7 +152,7 @@ impl Job {
 
     /// Whether it may be done where others wait meanwhile.
     pub fn is_light(&self) -> bool {
-        self.weight <= LIGHT_MAX
+        self.weight <= LIGHT_MAX || self.blocks().is_some()
     }
 
     fn joins(&self) -> bool {
@@ -209,7 +209,7 @@ impl Job {
             }
         }
         let reads = overlay.has_read() || !self.watched.is_empty();
-        let (again, database) = (overlay.again, overlay.database);
+        let (again, database) = (overlay.again, self.exec.then_some(overlay.database));
         let mut transaction = overlay.into_transaction();
         if let Some(transaction) = &mut transaction {
             let others: Vec<_> = self
@@ -251,8 +251,8 @@ impl Job {
 
     fn nothing(&self, reply: Reply) -> Done {
         let replies = vec![reply; self.replies()];
-        let (database, reads) = (self.database, true);
-        Done { replies, transaction: None, reads, again: false, database, if_busy: None }
+        let (again, database) = (false, None);
+        Done { replies, transaction: None, reads: true, again, database, if_busy: None }
     }
 
     /// To set what is not there is a try: if somebody waits for the end of a lock-delay there, it

@@ -8,8 +8,8 @@ pub trait Local {
     fn wall_ms(&self) -> u64;
     /// How many of this node's connections would hear a message.
     fn subscribers(&self, channel: &[u8]) -> usize;
-    /// The channels that somebody listens to here.
-    fn channels(&self) -> Vec<Bytes>;
+    /// The channels that somebody listens to here by name, and how many do.
+    fn channels(&self) -> Vec<(Bytes, usize)>;
     /// How many patterns somebody listens to here.
     fn patterns(&self) -> usize;
     /// Figures for `INFO`.

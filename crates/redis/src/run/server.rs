@@ -5,6 +5,7 @@ use crate::command::{PubSub, Server, describe};
 use crate::glob;
 use crate::resp::Reply;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Settings that clients and their tools look up.
@@ -52,16 +53,13 @@ pub(super) fn listeners(command: &PubSub, overlay: &Overlay<'_>) -> Reply {
             let fits = |channel: &Bytes| {
                 pattern.as_ref().is_none_or(|pattern| glob::matches(pattern, channel))
             };
-            Reply::Array(
-                overlay.local.channels().into_iter().filter(fits).map(Reply::Bulk).collect(),
-            )
+            let channels = overlay.local.channels().into_iter().map(|(channel, _)| channel);
+            Reply::Array(channels.filter(fits).map(Reply::Bulk).collect())
         }
         PubSub::NumSub(channels) => {
-            let listening = overlay.local.channels();
-            let count = |channel: &Bytes| {
-                let heard = listening.contains(channel);
-                Reply::count(if heard { overlay.local.subscribers(channel) } else { 0 })
-            };
+            let listening: BTreeMap<Bytes, usize> = overlay.local.channels().into_iter().collect();
+            let count =
+                |channel: &Bytes| Reply::count(listening.get(channel).copied().unwrap_or(0));
             let pair = |channel: &Bytes| [Reply::Bulk(channel.clone()), count(channel)];
             Reply::Array(channels.iter().flat_map(pair).collect())
         }

@@ -43,8 +43,8 @@ impl Local for Node {
     fn subscribers(&self, channel: &[u8]) -> usize {
         self.channels.iter().filter(|heard| *heard == channel).count()
     }
-    fn channels(&self) -> Vec<Bytes> {
-        self.channels.clone()
+    fn channels(&self) -> Vec<(Bytes, usize)> {
+        self.channels.iter().map(|channel| (channel.clone(), self.subscribers(channel))).collect()
     }
     fn patterns(&self) -> usize {
         0

@@ -29,6 +29,9 @@ pub(crate) struct Driver {
     listeners: Listeners,
     channels: Arc<Channels>,
     sleepers: Sleepers,
+    /// Errands that were replied to: they go on when all effects of the turn were heard, so that
+    /// nobody is told of a message that is still on its way.
+    told: Vec<(Box<dyn Errand>, Reply, Woken)>,
     /// Names under which something was put that an errand may wait for.
     stirred: Vec<LockName>,
     /// What errands ask of the node, for its next turn.
@@ -79,6 +82,7 @@ impl Driver {
             listeners: Listeners::default(),
             channels,
             sleepers: Sleepers::default(),
+            told: Vec::new(),
             stirred: Vec::new(),
             asked: Vec::new(),
             metrics,
@@ -105,6 +109,11 @@ impl Driver {
             for output in outputs.drain(..) {
                 self.act(output);
             }
+            let mut told = std::mem::take(&mut self.told);
+            for (errand, reply, woken) in told.drain(..) {
+                self.go_on(errand, Now::Told(reply), woken);
+            }
+            self.told = told;
             while let Some(name) = self.stirred.pop() {
                 self.stir(name);
             }
@@ -244,7 +253,7 @@ impl Driver {
                 if matches!(reply, Reply::Answer(_)) {
                     self.metrics.answers.observe(since.elapsed().as_secs_f64());
                 }
-                self.go_on(errand, Now::Told(reply), woken);
+                self.told.push((errand, reply, woken));
             }
             Some(Pending::Look(look)) => look(match reply {
                 Reply::Current => Ok(&self.node),
@@ -327,10 +336,8 @@ impl Driver {
             Effect::Ended(ended) if !ended.held => {
                 self.turns.tell(ended.token, || Turn::Ended(Box::new(ended.clone())));
             }
-            Effect::ObjectChanged { name, now: Some(KeyKind::List), .. } => {
-                if self.sleepers.any() {
-                    self.stirred.push(name.clone());
-                }
+            Effect::ObjectChanged { name, now: Some(KeyKind::List), .. } if self.sleepers.any() => {
+                self.stirred.push(name.clone());
             }
             Effect::Published { channel, message } => self.channels.say(channel, message),
             _ => {}

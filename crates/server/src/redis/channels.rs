@@ -78,9 +78,17 @@ pub(crate) struct Channels {
     ears: Mutex<Ears>,
 }
 
+/// What one connection listens to.
+#[derive(Debug)]
+struct Listener {
+    ear: Arc<Ear>,
+    channels: BTreeSet<Bytes>,
+    patterns: BTreeSet<Bytes>,
+}
+
 #[derive(Debug, Default)]
 struct Ears {
-    by_connection: BTreeMap<u64, (Arc<Ear>, BTreeSet<Bytes>, BTreeSet<Bytes>)>,
+    by_connection: BTreeMap<u64, Listener>,
     channels: HashMap<Bytes, BTreeSet<u64>>,
     patterns: BTreeMap<Bytes, BTreeSet<u64>>,
 }
@@ -103,16 +111,16 @@ impl Channels {
         }
         let said = Arc::new(Said { channel: channel.clone(), message: message.clone() });
         for number in hearing {
-            if let Some((ear, ..)) = ears.by_connection.get(&number) {
-                ear.say(&said);
+            if let Some(listener) = ears.by_connection.get(&number) {
+                listener.ear.say(&said);
             }
         }
     }
 
     /// This node does not know what was published meanwhile.
     pub(crate) fn lose_track(&self) {
-        for (ear, ..) in self.ears().by_connection.values() {
-            ear.break_off();
+        for listener in self.ears().by_connection.values() {
+            listener.ear.break_off();
         }
     }
 
@@ -128,7 +136,8 @@ impl Channels {
             for pattern in &patterns {
                 ears.patterns.entry(pattern.clone()).or_default().insert(client.id);
             }
-            ears.by_connection.insert(client.id, (ear.clone(), channels, patterns));
+            let listener = Listener { ear: ear.clone(), channels, patterns };
+            ears.by_connection.insert(client.id, listener);
         }
         self.listening.store(ears.by_connection.len(), Ordering::Relaxed);
     }
@@ -145,8 +154,9 @@ impl Channels {
         if self.listening.load(Ordering::Relaxed) == 0 { 0 } else { self.ears().count(channel) }
     }
 
-    pub(super) fn channels(&self) -> Vec<Bytes> {
-        self.ears().channels.keys().cloned().collect()
+    pub(super) fn channels(&self) -> Vec<(Bytes, usize)> {
+        let ears = self.ears();
+        ears.channels.iter().map(|(channel, hearing)| (channel.clone(), hearing.len())).collect()
     }
 
     pub(super) fn patterns(&self) -> usize {
@@ -156,7 +166,8 @@ impl Channels {
 
 impl Ears {
     fn forget(&mut self, number: u64) {
-        let Some((_, channels, patterns)) = self.by_connection.remove(&number) else { return };
+        let Some(listener) = self.by_connection.remove(&number) else { return };
+        let Listener { channels, patterns, .. } = listener;
         for channel in channels {
             if let Some(hearing) = self.channels.get_mut(&channel) {
                 hearing.remove(&number);

@@ -5,7 +5,7 @@ use super::door::Door;
 use super::waiting;
 use super::wire::{Event, OUT_BYTES, Wire};
 use super::words;
-use super::work::{Outcome, Work};
+use super::work::{Fate, Outcome, Work};
 use bytes::Bytes;
 use holdfast_core::LockName;
 use holdfast_redis::acquiring::Acquiring;
@@ -270,7 +270,7 @@ impl Connection {
         let (count, blocks, alone) = (job.replies(), job.blocks(), job.replies() == 1);
         let work = self.work.take();
         let mut work = work.unwrap_or_else(|| self.renew());
-        let given_up = work.given_up();
+        let fate = work.fate();
         work.begin(job);
         if let Err(trouble) = self.door.api.handle.send(work) {
             let (work, line) = new_line(&self.door, self.client.id);
@@ -279,13 +279,14 @@ impl Connection {
         }
         let back = match blocks {
             None => timeout(PATIENCE, self.line.recv()).await.ok(),
-            Some(wait) => self.block(wait).await?,
+            Some(wait) => self.block(wait, &fate).await?,
         };
         let Some(back) = back else {
-            given_up.store(true, Ordering::Relaxed);
+            fate.give_up();
             let (work, line) = new_line(&self.door, self.client.id);
             (self.work, self.line) = (Some(work), line);
-            return Ok(Ok(vec![Reply::Error(words::no_leader(true)); count]));
+            let error = words::no_leader(fate.is_proposed());
+            return Ok(Ok(vec![Reply::Error(error); count]));
         };
         let Some(mut work) = back else {
             // The loop is gone, and the work with it.
@@ -309,10 +310,14 @@ impl Connection {
     }
 
     /// Waits for a blocking command, for so long; if the connection ends, so does the wait.
-    async fn block(&mut self, wait: Option<u64>) -> io::Result<Option<Option<Box<Work>>>> {
+    async fn block(
+        &mut self,
+        wait: Option<u64>,
+        fate: &Fate,
+    ) -> io::Result<Option<Option<Box<Work>>>> {
         self.wire.flush().await?;
         let until = Instant::now() + wait.map_or(FOR_EVER, Duration::from_millis).min(FOR_EVER);
-        let blocked = Blocked::new(&self.door, self.client.id);
+        let blocked = Blocked::new(&self.door, self.client.id, fate);
         tokio::select! {
             back = self.line.recv() => return Ok(Some(back)),
             error = self.wire.attend(&self.client) => return Err(error),
@@ -362,18 +367,21 @@ fn new_line(door: &Arc<Door>, number: u64) -> (Box<Work>, mpsc::Receiver<Box<Wor
 struct Blocked<'a> {
     door: &'a Door,
     number: u64,
+    fate: &'a Fate,
 }
 
 impl<'a> Blocked<'a> {
-    fn new(door: &'a Door, number: u64) -> Self {
+    fn new(door: &'a Door, number: u64, fate: &'a Fate) -> Self {
         door.blocked.fetch_add(1, Ordering::Relaxed);
-        Self { door, number }
+        Self { door, number, fate }
     }
 }
 
 impl Drop for Blocked<'_> {
     fn drop(&mut self) {
         self.door.blocked.fetch_sub(1, Ordering::Relaxed);
+        // First the word, then the post: an errand that is on its way must not sleep again.
+        self.fate.give_up();
         self.door.api.handle.give_up(self.number);
     }
 }

@@ -121,7 +121,7 @@ impl Local for Door {
         self.channels.subscribers(channel)
     }
 
-    fn channels(&self) -> Vec<Bytes> {
+    fn channels(&self) -> Vec<(Bytes, usize)> {
         self.channels.channels()
     }
 

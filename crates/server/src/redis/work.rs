@@ -26,8 +26,28 @@ pub(super) struct Work {
     /// What is on its way through the log.
     proposed: Option<Done>,
     outcome: Option<Outcome>,
-    /// Whether the connection has lost its patience.
-    given_up: Arc<AtomicBool>,
+    fate: Arc<Fate>,
+}
+
+/// What a connection and its work on the loop's thread know of each other.
+#[derive(Debug, Default)]
+pub(super) struct Fate {
+    /// The connection does not wait any longer.
+    given_up: AtomicBool,
+    /// Something of the work may take effect.
+    proposed: AtomicBool,
+}
+
+impl Fate {
+    /// Nobody waits any longer.
+    pub(super) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether something may take effect.
+    pub(super) fn is_proposed(&self) -> bool {
+        self.proposed.load(Ordering::Relaxed)
+    }
 }
 
 /// What became of a job.
@@ -52,19 +72,21 @@ impl Work {
             tries: 0,
             proposed: None,
             outcome: None,
-            given_up: Arc::default(),
+            fate: Arc::default(),
         })
     }
 
-    /// What it takes to say that nobody waits any longer.
-    pub(super) fn given_up(&self) -> Arc<AtomicBool> {
-        self.given_up.clone()
+    /// What is known of it while it is away.
+    pub(super) fn fate(&self) -> Arc<Fate> {
+        self.fate.clone()
     }
 
     /// The next job.
     pub(super) fn begin(&mut self, job: Job) {
         self.job = Some(job);
         self.tries = 0;
+        self.fate.given_up.store(false, Ordering::Relaxed);
+        self.fate.proposed.store(false, Ordering::Relaxed);
     }
 
     /// What became of it.
@@ -73,7 +95,7 @@ impl Work {
     }
 
     fn nobody_waits(&self) -> bool {
-        self.given_up.load(Ordering::Relaxed)
+        self.fate.given_up.load(Ordering::Relaxed)
     }
 
     /// Goes back to its connection; if that is gone, nobody wants to know.
@@ -118,6 +140,7 @@ impl Work {
                     return match done.transaction.take() {
                         Some(transaction) => {
                             self.proposed = Some(done);
+                            self.fate.proposed.store(true, Ordering::Relaxed);
                             Next::Ask(self, Command::Transact(transaction))
                         }
                         None if current || !done.reads => self.back(Outcome::Done(done)),
@@ -160,6 +183,7 @@ impl Work {
 impl Errand for Work {
     fn step(self: Box<Self>, node: &Node, now: Now) -> Next {
         match now {
+            Now::Woken if self.nobody_waits() => self.gives_up(),
             Now::Begun | Now::Woken => self.run(node, false),
             Now::Told(told) => self.told(node, told),
             Now::GivenUp => self.gives_up(),
