@@ -140,7 +140,7 @@ impl Told {
 /// The last line, by the names in the first.
 fn read(csv: &str) -> Option<Told> {
     let mut lines = csv.lines().filter(|line| line.starts_with('"'));
-    let (names, values) = (fields(lines.next()?), fields(lines.last()?));
+    let (names, values) = (fields(lines.next()?), fields(lines.next_back()?));
     let value = |name: &str| {
         let at = names.iter().position(|known| *known == name)?;
         values.get(at)?.parse().ok()
