@@ -38,8 +38,9 @@ const SECONDS_MAX: u64 = 600;
 #[command(after_help = "\
 Examples:
   cargo build --release                                    the `holdfast` that is measured
-  cargo run --release -p holdfast-bench                    everything: about 25 minutes
+  cargo run --release -p holdfast-bench                    everything: about 30 minutes
   cargo run --release -p holdfast-bench -- --peers holdfast,etcd --measure pairs --clients 64
+  cargo run --release -p holdfast-bench -- --peers holdfast,redis --measure redis
   cargo run --release -p holdfast-bench -- --json > figures.json
 
 Only figures of one run on a quiet machine can be compared.")]

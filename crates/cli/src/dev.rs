@@ -2,7 +2,9 @@
 
 use crate::serve::{log_to_stderr, runtime, told_to_stop};
 use clap::Args;
-use holdfast_server::{ClusterKey, Config, First, PEER_PORT_ABOVE, Server, ports_are_free};
+use holdfast_server::{
+    ClusterKey, Config, First, PEER_PORT_ABOVE, REDIS_PORT_ABOVE, RedisDoor, Server, ports_are_free,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -40,7 +42,8 @@ pub(crate) struct Dev {
     /// How many nodes; several run in processes of their own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX as i64))]
     nodes: u16,
-    /// The first node's port for HTTP; peers use the tenth above it, the next node the hundredth
+    /// The first node's port for HTTP; Redis clients use the next one, peers the tenth above it, the
+    /// next node the hundredth
     #[arg(long, value_name = "BASE", default_value_t = 7400)]
     port: u16,
     /// Keep the data here, node K in `node-K`; by default it goes when this ends
@@ -81,7 +84,8 @@ impl Dev {
         for node in 1..=self.nodes {
             let http = self.http_port(node);
             text += &format!(
-                "  node {node}   http://127.0.0.1:{http}   peers 127.0.0.1:{}\n",
+                "  node {node}   http://127.0.0.1:{http}   redis 127.0.0.1:{}   peers 127.0.0.1:{}\n",
+                http + REDIS_PORT_ABOVE,
                 http + PEER_PORT_ABOVE
             );
         }
@@ -92,9 +96,11 @@ impl Dev {
              Try:\n  \
              curl -s {url}/v1/grab_lock -d '{{\"name\":\"seat-12A\",\"ttl_ms\":15000}}'\n  \
              curl -s '{url}/v1/lock?name=seat-12A'\n  \
-             curl -s {url}/v1/status\n\
+             curl -s {url}/v1/status\n  \
+             redis-cli -p {} set seat-12B ana nx px 15000\n\
              Ctrl-C ends it.\n",
-            folder.display()
+            folder.display(),
+            self.port + REDIS_PORT_ABOVE,
         );
         text
     }
@@ -106,6 +112,7 @@ impl Dev {
             listen: HERE,
             advertise: None,
             port: self.port,
+            redis: RedisDoor::Usual,
             key: None,
             first: First::Alone,
             password: None,
@@ -121,7 +128,8 @@ impl Dev {
     fn run_several(&self, folder: &Path, welcome: &str) -> Result<(), String> {
         // Said once here: each node would say it again and again.
         let ports = (1..=self.nodes).map(|node| self.http_port(node));
-        ports_are_free(HERE, ports.flat_map(|http| [http, http + PEER_PORT_ABOVE]))?;
+        let doors = [0, REDIS_PORT_ABOVE, PEER_PORT_ABOVE];
+        ports_are_free(HERE, ports.flat_map(|http| doors.map(|above| http + above)))?;
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("can't make {}: {error}", folder.display()))?;
         let key = folder.join("cluster.key");

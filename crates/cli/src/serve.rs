@@ -61,7 +61,9 @@ impl Serve {
         runtime()?.block_on(async {
             let contact = config.contact()?;
             let server = Server::start(&config).await?;
-            tracing::info!("node {} serves at {}", server.id(), contact.http);
+            let redis = config.redis()?.map(|address| format!(", Redis clients at {address}"));
+            let redis = redis.unwrap_or_default();
+            tracing::info!("node {} serves at {}{redis}", server.id(), contact.http);
             server.run(told_to_stop(stdin_counts)).await
         })
     }

@@ -2,10 +2,10 @@
 //! usual.
 
 use clap::Args;
-use holdfast_server::{Config, First, Password};
+use holdfast_server::{Config, First, Password, REDIS_PORT_ABOVE, RedisDoor};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// The port for HTTP, if none is said.
@@ -20,9 +20,13 @@ pub(crate) struct Address {
     /// Where others reach this node, if not at the address it listens on
     #[arg(long, value_name = "HOST", env = "HOLDFAST_ADVERTISE")]
     advertise: Option<String>,
-    /// The port for HTTP and gRPC, 7400 unless said otherwise; peers use the tenth above it
+    /// The port for HTTP and gRPC, 7400 unless said otherwise; Redis clients use the next one,
+    /// peers the tenth above it
     #[arg(long, value_name = "BASE", env = "HOLDFAST_PORT")]
     port: Option<u16>,
+    /// Where Redis clients come in, if not at the next port: IP:PORT, or off
+    #[arg(long, value_name = "ADDR", env = "HOLDFAST_REDIS")]
+    redis: Option<RedisDoor>,
     /// A file whose first line is the password that every door asks for
     #[arg(long, value_name = "FILE", env = "HOLDFAST_PASSWORD_FILE")]
     password_file: Option<PathBuf>,
@@ -41,6 +45,7 @@ impl Address {
             listen: self.listen.or(other.listen),
             advertise: self.advertise.or(other.advertise),
             port: self.port.or(other.port),
+            redis: self.redis.or(other.redis),
             // What was said first counts, in whichever form.
             password: self.password.or(other.password).filter(|_| self.password_file.is_none()),
             password_file: self.password_file.or(other.password_file),
@@ -54,6 +59,21 @@ impl Address {
 
     fn port(&self) -> u16 {
         self.port.unwrap_or(PORT)
+    }
+
+    fn redis(&self) -> RedisDoor {
+        self.redis.unwrap_or_default()
+    }
+
+    /// With the address said that is usual otherwise.
+    fn redis_shown(&self) -> String {
+        match self.redis() {
+            RedisDoor::Usual => {
+                let port = self.port().saturating_add(REDIS_PORT_ABOVE);
+                SocketAddr::new(self.listen(), port).to_string()
+            }
+            said => said.to_string(),
+        }
     }
 
     /// As it is to be typed again; what is as usual is left out.
@@ -74,6 +94,9 @@ impl Address {
         if self.port() != PORT {
             words += &format!(" --port {}", self.port());
         }
+        if self.redis() != RedisDoor::Usual {
+            words += &format!(" --redis {}", self.redis());
+        }
         words
     }
 
@@ -83,7 +106,12 @@ impl Address {
             (None, password) => password.clone(),
         };
         let listen = self.listen();
-        if !listen.is_loopback() && !self.insecure && password.is_none() {
+        let redis = match self.redis() {
+            RedisDoor::At(address) => address.ip(),
+            RedisDoor::Usual | RedisDoor::Off => listen,
+        };
+        let beyond = [listen, redis].into_iter().find(|ip| !ip.is_loopback());
+        if let Some(listen) = beyond.filter(|_| !self.insecure && password.is_none()) {
             return Err(format!(
                 "listening on {listen} lets everybody who can reach it take and break locks: say \
                  --password-file FILE, or --insecure if that is meant"
@@ -99,6 +127,7 @@ impl Address {
             listen,
             advertise: self.advertise.clone(),
             port: self.port(),
+            redis: self.redis(),
             key: None,
             first,
             password,
@@ -174,6 +203,7 @@ struct File {
     listen: Option<IpAddr>,
     advertise: Option<String>,
     port: Option<u16>,
+    redis: Option<String>,
     password_file: Option<PathBuf>,
     #[serde(skip_serializing)]
     password: Option<String>,
@@ -195,6 +225,7 @@ impl File {
             listen: self.listen,
             advertise: self.advertise,
             port: self.port,
+            redis: self.redis.as_deref().map(str::parse).transpose()?,
             password_file: self.password_file,
             insecure: self.insecure,
             password: self.password.as_deref().map(Password::parse).transpose()?,
@@ -216,6 +247,7 @@ impl File {
             data_dir,
             listen: Some(address.listen()),
             port: Some(address.port()),
+            redis: Some(address.redis_shown()),
             advertise: address.advertise,
             password_file: address.password_file,
             password: None,
@@ -251,6 +283,20 @@ mod tests {
         let flags = parse("join = ['10.0.0.1:7410']");
         let both = flags.or(parse("node = 1\nmembers = ['1=10.0.0.1:7410']"));
         assert_eq!((both.node, both.members.len(), both.join.len()), (None, 0, 1));
+    }
+
+    #[test]
+    fn where_redis_clients_come_in() {
+        let printed = |text: &str| parse(text).to_toml().unwrap();
+        assert!(printed("port = 8000").contains("redis = \"127.0.0.1:8001\""));
+        assert!(printed("redis = '127.0.0.1:6379'").contains("redis = \"127.0.0.1:6379\""));
+        assert!(printed("redis = 'off'").contains("redis = \"off\""));
+        let config = |text: &str| parse(text).address.config("d".into(), First::Alone);
+        assert_eq!(config("redis = 'off'").unwrap().redis, RedisDoor::Off);
+        let open = config("redis = '0.0.0.0:6379'").unwrap_err();
+        assert!(open.contains("--password-file"), "{open}");
+        let wrong = toml::from_str::<File>("redis = '6379'").unwrap().settings().unwrap_err();
+        assert!(wrong.contains("write IP:PORT, or off"), "{wrong}");
     }
 
     #[test]

@@ -2,12 +2,16 @@
 //! and what each node computed at agreed indexes.
 
 use crate::types::NodeId;
+use holdfast_core::Command;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The behaviour level of this program. Raised whenever the core would apply an old entry in a
-/// new way.
-pub const LEVEL: u16 = 1;
+/// new way, or an entry may hold what older programs can't read.
+pub const LEVEL: u16 = 2;
+
+/// From this level on all members can read transactions.
+const TRANSACTIONS_LEVEL: u16 = 2;
 
 /// Written first wherever the members are kept.
 const VERSION: u8 = 1;
@@ -106,6 +110,11 @@ impl Cluster {
         self.level
     }
 
+    /// Whether all members know this command: what one of them can't read must not enter the log.
+    pub(crate) fn all_know(&self, command: &Command) -> bool {
+        !matches!(command, Command::Transact(_)) || self.level >= TRANSACTIONS_LEVEL
+    }
+
     /// Whether a change makes sense now; what is wrong otherwise.
     pub(crate) fn check(&self, change: &Change) -> Result<(), &'static str> {
         match change {
@@ -185,4 +194,110 @@ impl Cluster {
 pub(crate) fn mix(digest: u64, word: u64) -> u64 {
     let mixed = (digest ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^ (mixed >> 29)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::{Ask, Boot, Busy, Config, Input, Loaded, Moment, Output, Reply};
+    use crate::node::Node;
+    use crate::types::{HardState, Position};
+    use holdfast_core::{Answer, Door, Limits, SessionRef, State, Transaction};
+
+    fn transaction() -> Command {
+        let (seen, writes, publish) = Default::default();
+        Command::Transact(Transaction { door: Door::Redis, seen, seen_all: None, writes, publish })
+    }
+
+    /// A cluster that was begun by a program of level 1.
+    fn old(members: u64) -> Cluster {
+        let mut cluster = Cluster::begin((1..=members).map(|id| (NodeId(id), String::new())));
+        cluster.level = 1;
+        cluster.members.values_mut().for_each(|member| member.level = 1);
+        cluster
+    }
+
+    #[test]
+    fn a_transaction_waits_until_the_last_member_knows_it() {
+        let mut cluster = old(3);
+        for id in 1..=3 {
+            assert!(!cluster.all_know(&transaction()), "{cluster:?}");
+            cluster.know_level(NodeId(id), LEVEL);
+        }
+        assert!(cluster.all_know(&transaction()));
+        // Whoever joins must know it: the level never falls.
+        cluster.apply(&Change::AddLearner { node: NodeId(4), address: String::new() });
+        cluster.know_level(NodeId(4), 1);
+        assert!(cluster.all_know(&transaction()));
+    }
+
+    #[test]
+    fn what_every_program_knows_waits_for_nobody() {
+        let session = SessionRef {
+            id: holdfast_core::SessionId(std::num::NonZeroU64::MIN),
+            secret: holdfast_core::Secret([1; 16]),
+        };
+        assert!(old(3).all_know(&Command::CloseSession(session)));
+        assert!(Cluster::begin([(NodeId(1), String::new())]).all_know(&transaction()));
+    }
+
+    /// One node alone, on a disk that is instant.
+    struct Alone {
+        node: Node,
+        inputs: Vec<Input>,
+        now_ms: u64,
+    }
+
+    impl Alone {
+        /// Lets time pass until the node has replied to something.
+        fn reply(&mut self) -> Reply {
+            for _ in 0..10_000 {
+                self.now_ms += 1;
+                let moment = Moment { mono_ms: self.now_ms, wall_ms: 0 };
+                let mut out = Vec::new();
+                self.node.turn(moment, self.inputs.drain(..), &mut out);
+                let mut reply = None;
+                for output in out {
+                    match output {
+                        Output::Persist(persist) => {
+                            self.inputs.push(Input::Persisted(persist.number));
+                        }
+                        Output::Reply { reply: told, .. } => reply = Some(told),
+                        _ => {}
+                    }
+                }
+                if let Some(reply) = reply {
+                    return reply;
+                }
+            }
+            panic!("no reply within 10 s");
+        }
+
+        fn ask(&mut self) -> Reply {
+            let command = transaction();
+            self.inputs.push(Input::Ask { ask: Ask(1), request: None, command });
+            self.reply()
+        }
+    }
+
+    /// The data of an older program: transactions are refused until the node has said in the log
+    /// which program runs now.
+    #[test]
+    fn an_old_folder_takes_transactions_after_the_upgrade() {
+        let at = Position { index: 1, term: 1 };
+        let state = State::new(Limits::DEFAULT, 1);
+        let loaded = Loaded { at, state, cluster: old(1) };
+        let hard_state = HardState { term: 1, vote: 0, commit: 1 };
+        let boot = Boot { loaded, hard_state, entries: Vec::new() };
+        let secret = holdfast_core::Secret([1; 16]);
+        let config =
+            Config { id: NodeId(1), birth: 1, rng_key: 1, secret, snapshot_every_bytes: 1 << 20 };
+        let node = Node::new(config, boot).expect("a node");
+        let mut alone = Alone { node, inputs: Vec::new(), now_ms: 0 };
+        assert_eq!(alone.ask(), Reply::Busy(Busy::OlderMember));
+        let answer =
+            (0..10_000).map(|_| alone.ask()).find(|reply| matches!(reply, Reply::Answer(_)));
+        assert_eq!(answer, Some(Reply::Answer(Ok(Answer::Transacted(Vec::new())))));
+        assert_eq!(alone.node.cluster().level(), LEVEL);
+    }
 }

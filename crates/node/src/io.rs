@@ -234,4 +234,6 @@ pub enum Busy {
     QueueFull,
     /// The disk of this node has no room.
     DiskFull,
+    /// A member runs an older program that could not read it.
+    OlderMember,
 }

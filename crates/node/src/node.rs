@@ -272,6 +272,8 @@ impl Node {
             Busy::DiskFull
         } else if self.own.len() >= ASKS_MAX {
             Busy::QueueFull
+        } else if !self.cluster.all_know(&command) {
+            Busy::OlderMember
         } else {
             self.own.add(ask, request, command);
             return;

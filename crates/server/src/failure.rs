@@ -103,6 +103,12 @@ impl From<Trouble> for Failure {
                 "the disk of this node is full: nothing was done",
                 "free some space, or ask another node; it goes on by itself",
             ),
+            Trouble::OlderMember => unavailable(
+                "older_member",
+                "a member of the cluster runs an older version, which does not know this: nothing \
+                 was done",
+                "upgrade all nodes; then it works by itself",
+            ),
             Trouble::Unknown => unavailable(
                 "unknown",
                 "this node lost track of the request: it may or may not take effect",

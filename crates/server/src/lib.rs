@@ -18,7 +18,9 @@ mod node;
 mod password;
 mod peers;
 mod random;
+mod redis;
 mod serve;
+mod sockets;
 mod waits;
 
 pub use backup::{Restoration, Source, restore};
@@ -28,4 +30,4 @@ pub use key::ClusterKey;
 pub use node::Running;
 pub use password::Password;
 pub use peers::{Contact, Membership, Question};
-pub use serve::{Config, PEER_PORT_ABOVE, Server, ports_are_free};
+pub use serve::{Config, PEER_PORT_ABOVE, REDIS_PORT_ABOVE, RedisDoor, Server, ports_are_free};

@@ -34,6 +34,9 @@ pub(crate) struct Metrics {
     pub(crate) turn: Histogram,
     pub(crate) connections: Gauge,
     pub(crate) connections_refused: Counter,
+    pub(crate) redis_connections: Gauge,
+    pub(crate) redis_connections_refused: Counter,
+    pub(crate) redis_commands: Counter,
     /// In the order of [`GAUGES`].
     gauges: Vec<Gauge>,
 }
@@ -145,6 +148,24 @@ impl Metrics {
                 r,
                 "connections_refused",
                 "Connections that were refused because there were too many",
+                Counter::default(),
+            ),
+            redis_connections: add(
+                r,
+                "redis_connections",
+                "Open connections of Redis clients",
+                Gauge::default(),
+            ),
+            redis_connections_refused: add(
+                r,
+                "redis_connections_refused",
+                "Connections of Redis clients that were refused because there were too many",
+                Counter::default(),
+            ),
+            redis_commands: add(
+                r,
+                "redis_commands",
+                "Commands of Redis clients that this node took",
                 Counter::default(),
             ),
             registry,

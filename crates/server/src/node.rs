@@ -5,6 +5,7 @@ use crate::engine::{self, End, Handle, Inbox, Post, Snapshots};
 use crate::metrics::Metrics;
 use crate::peers::{self, Me, Membership, Peers, Question, Shared};
 use crate::random;
+use crate::redis::Channels;
 use holdfast_core::Secret;
 use holdfast_node::{Config, Input, Node, NodeId};
 use holdfast_storage::RealDisk;
@@ -29,6 +30,7 @@ pub struct Running {
     /// The way to the members.
     pub membership: Membership,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) channels: Arc<Channels>,
     ended: oneshot::Receiver<End>,
     tasks: Vec<JoinHandle<()>>,
     /// Keeps the folder taken.
@@ -59,13 +61,15 @@ impl Running {
         let metrics = Arc::new(Metrics::new());
         let handle = Handle::new(inbox.clone());
         let membership = Membership::new(handle.clone(), shared.clone());
-        let ended = engine::start(node, files, snapshots, inbox, peers, metrics.clone())
+        let channels = Arc::new(Channels::default());
+        let (said_on, counted) = (channels.clone(), metrics.clone());
+        let ended = engine::start(node, files, snapshots, inbox, peers, said_on, counted)
             .map_err(|error| format!("can't start a thread: {error}"))?;
         let mut tasks = vec![tokio::spawn(peers::listen(listener, shared, membership.clone()))];
         if let Some(joining) = Joining::load(&disk)? {
             tasks.push(tokio::spawn(settle_in(id, joining, membership.clone(), disk.clone())));
         }
-        Ok(Self { id, handle, membership, metrics, ended, tasks, _disk: disk })
+        Ok(Self { id, handle, membership, metrics, channels, ended, tasks, _disk: disk })
     }
 
     /// Resolves when the node has ended, and says why.

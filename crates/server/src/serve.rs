@@ -7,11 +7,14 @@ use crate::http;
 use crate::node::Running;
 use crate::password::Password;
 use crate::peers::Contact;
+use crate::redis;
 use holdfast_node::NodeId;
+use std::fmt;
 use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use tokio::net::TcpListener;
 
 /// What a server needs to know.
@@ -25,6 +28,8 @@ pub struct Config {
     pub advertise: Option<String>,
     /// The port for HTTP; the others follow from it.
     pub port: u16,
+    /// Where Redis clients come in.
+    pub redis: RedisDoor,
     /// The file of the cluster's key; none for the one in the data folder.
     pub key: Option<PathBuf>,
     /// What an empty folder is to become.
@@ -36,11 +41,61 @@ pub struct Config {
 /// Peers are reached so many ports above HTTP.
 pub const PEER_PORT_ABOVE: u16 = 10;
 
+/// Redis clients come in so many ports above HTTP.
+pub const REDIS_PORT_ABOVE: u16 = 1;
+
+/// Where Redis clients come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RedisDoor {
+    /// At the address that the node listens on, one port above HTTP.
+    #[default]
+    Usual,
+    /// There.
+    At(SocketAddr),
+    /// Nowhere.
+    Off,
+}
+
+impl FromStr for RedisDoor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.eq_ignore_ascii_case("off") {
+            return Ok(Self::Off);
+        }
+        let wrong = |_| format!("`{text}` is no address: write IP:PORT, or off");
+        text.parse().map(Self::At).map_err(wrong)
+    }
+}
+
+impl fmt::Display for RedisDoor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usual => f.write_str("the next port"),
+            Self::At(address) => address.fmt(f),
+            Self::Off => f.write_str("off"),
+        }
+    }
+}
+
 impl Config {
     /// The port for peers.
     pub fn peer_port(&self) -> Result<u16, String> {
         let port = self.port.checked_add(PEER_PORT_ABOVE);
         port.ok_or_else(|| format!("--port {} leaves no room for the other ports", self.port))
+    }
+
+    /// Where Redis clients come in; none if nowhere.
+    pub fn redis(&self) -> Result<Option<SocketAddr>, String> {
+        match self.redis {
+            RedisDoor::Off => Ok(None),
+            RedisDoor::At(address) => Ok(Some(address)),
+            RedisDoor::Usual => {
+                // The highest port of all is asked for first: if there is room for it, there is here.
+                self.peer_port()?;
+                Ok(Some(SocketAddr::new(self.listen, self.port.saturating_add(REDIS_PORT_ABOVE))))
+            }
+        }
     }
 
     /// Where others reach it.
@@ -69,6 +124,7 @@ impl Config {
 pub struct Server {
     running: Running,
     http: tokio::task::JoinHandle<io::Result<()>>,
+    redis: Option<tokio::task::JoinHandle<io::Result<()>>>,
     pid_file: PathBuf,
 }
 
@@ -77,6 +133,10 @@ impl Server {
     pub async fn start(config: &Config) -> Result<Self, String> {
         let http = bind(config.listen, config.port).await?;
         let peers = bind(config.listen, config.peer_port()?).await?;
+        let redis = match config.redis()? {
+            Some(address) => Some(bind_redis(address).await?),
+            None => None,
+        };
         let running = Running::start(&config.place()?, peers).await?;
         let pid_file = config.data_dir.join(PID_FILE);
         fs::write(&pid_file, format!("{}\n", std::process::id()))
@@ -87,8 +147,12 @@ impl Server {
             membership: running.membership.clone(),
             metrics: running.metrics.clone(),
         };
+        let redis = redis.map(|listener| {
+            let (channels, password) = (running.channels.clone(), config.password.clone());
+            tokio::spawn(redis::serve(listener, api.clone(), channels, password))
+        });
         let http = tokio::spawn(http::serve(http, api, config.password.clone()));
-        Ok(Self { running, http, pid_file })
+        Ok(Self { running, http, redis, pid_file })
     }
 
     /// Which member it is.
@@ -111,6 +175,9 @@ impl Server {
             }
         };
         self.http.abort();
+        if let Some(redis) = self.redis {
+            redis.abort();
+        }
         // It is for people; one that stays tells them of a process that is gone.
         let _ = fs::remove_file(&self.pid_file);
         match end {
@@ -122,6 +189,13 @@ impl Server {
 
 async fn bind(ip: IpAddr, port: u16) -> Result<TcpListener, String> {
     TcpListener::bind((ip, port)).await.map_err(|error| not_bound(ip, port, &error))
+}
+
+async fn bind_redis(address: SocketAddr) -> Result<TcpListener, String> {
+    let hint = "or say --redis IP:PORT, or --redis off";
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| format!("{}; {hint}", not_bound(address.ip(), address.port(), &error)))
 }
 
 /// Whether all these ports are free now.

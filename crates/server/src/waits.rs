@@ -21,7 +21,8 @@ impl Taking {
         match self {
             Self::Acquire(acquire) => {
                 let target = Target { name: acquire.names.first()?.clone(), token: None };
-                Some((target, Proof::Secret(acquire.secret?)))
+                let label = || acquire.label.clone().map(Proof::Label);
+                Some((target, acquire.secret.map(Proof::Secret).or_else(label)?))
             }
             Self::Upgrade { target, proof, .. } => Some((target.clone(), proof.clone())),
         }

@@ -14,7 +14,8 @@ const POLL_EVERY: Duration = Duration::from_millis(10);
 /// The longest answer that is read: the servers of this program say little.
 const ANSWER_MAX: usize = 4096;
 
-const DELETE_OWN: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
+/// Deletes the key if the value is still one's own.
+pub(crate) const DELETE_OWN: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
      return redis.call('del', KEYS[1]) else return 0 end";
 
 pub(crate) struct Redis {
@@ -25,7 +26,7 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    pub(super) async fn connect(ports: &[u16], number: usize) -> Result<Self, String> {
+    pub(crate) async fn connect(ports: &[u16], number: usize) -> Result<Self, String> {
         let port = ports.first().copied().ok_or("no server was named")?;
         let mut connection = Connection::open(port).await?;
         let delete_own = connection.call(&["SCRIPT", "LOAD", DELETE_OWN]).await?;

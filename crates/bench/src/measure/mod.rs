@@ -7,6 +7,7 @@ mod growth;
 mod held;
 mod looping;
 mod pairs;
+mod redis;
 
 use crate::clients;
 use crate::peers::{Cluster, Programs, Setup};
@@ -52,6 +53,8 @@ pub(crate) enum Measure {
     Held,
     /// Whether speed depends on how much there is (Holdfast only)
     Growth,
+    /// The Redis door, by redis-benchmark and by lock pairs (Holdfast and Redis only)
+    Redis,
 }
 
 /// How it is measured.
@@ -97,6 +100,7 @@ impl Measure {
             Self::Gap => "gap",
             Self::Held => "held",
             Self::Growth => "growth",
+            Self::Redis => "redis",
         }
     }
 
@@ -110,6 +114,7 @@ impl Measure {
             (Self::Gap, Setup::Redis { .. } | Setup::Holdfast { nodes: 1 }) => false,
             (Self::Gap, _) => true,
             (Self::Held | Self::Growth, setup) => setup.is_holdfast(),
+            (Self::Redis, setup) => setup.is_holdfast() || matches!(setup, Setup::Redis { .. }),
         }
     }
 
@@ -130,6 +135,7 @@ impl Measure {
                 Self::Gap => KILL * plan.kills as u32,
                 Self::Held => FILLING + plan.seconds * held::CPU_LONGER * 2,
                 Self::Growth => FILLING + window,
+                Self::Redis => redis::limit(plan),
             }
     }
 
@@ -146,6 +152,7 @@ impl Measure {
             Self::Gap => gap::run(setup, plan).await,
             Self::Held => held::run(setup, plan).await,
             Self::Growth => growth::run(setup, plan, step).await,
+            Self::Redis => redis::run(setup, plan).await,
         }
     }
 }

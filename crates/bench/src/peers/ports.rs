@@ -28,6 +28,13 @@ pub(super) struct Ports {
     pub(super) election: u16,
 }
 
+impl Ports {
+    /// The one above that for clients is for Redis's protocol.
+    fn all(&self) -> [u16; 4] {
+        [self.clients, self.clients + 1, self.peers, self.election]
+    }
+}
+
 /// Free ports for so many nodes.
 pub(super) fn free(nodes: u16) -> Result<Vec<Ports>, String> {
     // Two runs at once begin at different places.
@@ -42,8 +49,7 @@ pub(super) fn free(nodes: u16) -> Result<Vec<Ports>, String> {
         election: clients + ELECTION_ABOVE,
     });
     let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    let free =
-        ports.filter(|ports| [ports.clients, ports.peers, ports.election].into_iter().all(is_free));
+    let free = ports.filter(|ports| ports.all().into_iter().all(is_free));
     let free: Vec<Ports> = free.take(usize::from(nodes)).collect();
     if free.len() < usize::from(nodes) {
         return Err(format!(
@@ -61,10 +67,7 @@ mod tests {
     #[test]
     fn nodes_and_measurements_share_no_port() {
         let (ports, later) = (free(3).expect("free ports"), free(3).expect("more free ports"));
-        let all = ports
-            .iter()
-            .chain(&later)
-            .flat_map(|ports| [ports.clients, ports.peers, ports.election]);
-        assert_eq!(all.collect::<HashSet<u16>>().len(), 18);
+        let all = ports.iter().chain(&later).flat_map(Ports::all);
+        assert_eq!(all.collect::<HashSet<u16>>().len(), 24);
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! No test asserts a time but one: what should happen, happens within [`support::PATIENCE`].
 
+#[path = "../../../server/tests/redis/resp.rs"]
+mod resp;
 mod support;
 
 mod client_leader;
@@ -20,6 +22,8 @@ mod members;
 mod operations;
 mod packaging;
 mod readme;
+mod redis_door;
+mod redis_recorded;
 mod settings;
 mod stopped_leader;
 mod strangers;

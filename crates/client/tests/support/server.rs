@@ -5,7 +5,7 @@
 
 #[allow(unused_imports, reason = "the examples use them")]
 use holdfast_client::{Client, Error};
-use holdfast_server::{Config, First, PEER_PORT_ABOVE, Password, Server};
+use holdfast_server::{Config, First, PEER_PORT_ABOVE, Password, RedisDoor, Server};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::Path;
 #[allow(unused_imports, reason = "the examples use them")]
@@ -76,6 +76,7 @@ impl Node {
                 listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
                 advertise: None,
                 port,
+                redis: RedisDoor::Off,
                 key: None,
                 first: First::Alone,
                 password: password.clone(),

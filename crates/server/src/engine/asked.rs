@@ -28,6 +28,8 @@ pub enum Trouble {
     QueueFull,
     /// The disk of this node is full. It had no effect.
     DiskFull,
+    /// A member runs an older program that could not read it. It had no effect.
+    OlderMember,
     /// It may or may not have had an effect: ask for the outcome.
     Unknown,
     /// The node has stopped; the same holds.

@@ -2,10 +2,12 @@
 
 use super::asked::{Asker, Listeners, Told, Trouble, Turn, Turns};
 use super::disk::Job;
+use super::errand::{Errand, Next, Now, Sleepers};
 use super::inbox::{End, Inbox, Look, Post};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
-use holdfast_core::{Answer, Command, Effect, Proof, Standing, Target};
+use crate::redis::Channels;
+use holdfast_core::{Answer, Command, Effect, KeyKind, LockName, Proof, Standing, Target};
 use holdfast_node::{Ask, Busy, Input, Moment, Node, Output, Reply, SnapshotTask};
 use slab::Slab;
 use std::sync::Arc;
@@ -25,6 +27,15 @@ pub(crate) struct Driver {
     pending: Slab<Pending>,
     turns: Turns,
     listeners: Listeners,
+    channels: Arc<Channels>,
+    sleepers: Sleepers,
+    /// Errands that were replied to: they go on when all effects of the turn were heard, so that
+    /// nobody is told of a message that is still on its way.
+    told: Vec<(Box<dyn Errand>, Reply, Woken)>,
+    /// Names under which something was put that an errand may wait for.
+    stirred: Vec<LockName>,
+    /// What errands ask of the node, for its next turn.
+    asked: Vec<Input>,
     metrics: Arc<Metrics>,
     begun: Instant,
     end: Option<End>,
@@ -37,7 +48,11 @@ enum Pending {
     /// Something else that is answered once.
     Other(Asker),
     Look(Look),
+    Errand(Box<dyn Errand>, Woken, Instant),
 }
+
+/// For which name an errand was woken, and its place among those that sleep.
+type Woken = Option<(LockName, u64)>;
 
 /// What it takes to give up a ticket that nobody wants any more.
 struct Own {
@@ -52,6 +67,7 @@ impl Driver {
         disk: Sender<Job>,
         snapshots: Sender<Box<SnapshotTask>>,
         mut peers: Peers,
+        channels: Arc<Channels>,
         metrics: Arc<Metrics>,
     ) -> Self {
         peers.know(node.cluster());
@@ -64,6 +80,11 @@ impl Driver {
             pending: Slab::new(),
             turns: Turns::default(),
             listeners: Listeners::default(),
+            channels,
+            sleepers: Sleepers::default(),
+            told: Vec::new(),
+            stirred: Vec::new(),
+            asked: Vec::new(),
             metrics,
             begun: Instant::now(),
             end: None,
@@ -75,16 +96,26 @@ impl Driver {
         let mut inputs = Vec::new();
         let mut outputs = Vec::new();
         loop {
-            let pause = Duration::from_millis(self.node.next_turn_in_ms());
-            self.inbox.take(&mut posts, pause.max(PAUSE_MIN));
+            let pause = Duration::from_millis(self.node.next_turn_in_ms()).max(PAUSE_MIN);
+            let pause = if self.asked.is_empty() { pause } else { Duration::ZERO };
+            self.inbox.take(&mut posts, pause);
             for post in posts.drain(..) {
                 inputs.extend(self.open(post));
             }
+            inputs.append(&mut self.asked);
             let begun = Instant::now();
             self.node.turn(self.moment(), inputs.drain(..), &mut outputs);
             let applied = outputs.iter().any(|output| matches!(output, Output::Applied { .. }));
             for output in outputs.drain(..) {
                 self.act(output);
+            }
+            let mut told = std::mem::take(&mut self.told);
+            for (errand, reply, woken) in told.drain(..) {
+                self.go_on(errand, Now::Told(reply), woken);
+            }
+            self.told = told;
+            while let Some(name) = self.stirred.pop() {
+                self.stir(name);
             }
             let took = begun.elapsed().as_secs_f64();
             self.metrics.turn.observe(took);
@@ -141,6 +172,23 @@ impl Driver {
                 look(Ok(&self.node));
                 return None;
             }
+            Post::Errand(errand) => {
+                self.go_on(errand, Now::Begun, None);
+                return None;
+            }
+            Post::GiveUp(number) => {
+                if let Some(errand) = self.sleepers.find(number) {
+                    self.go_on(errand, Now::GivenUp, None);
+                }
+                return None;
+            }
+            Post::WaitFor { token, turn } => {
+                let waits = self.node.state().ticket_view(token).is_some_and(|view| !view.held);
+                if waits {
+                    let _ = turn.send(self.turns.wait_for(token));
+                }
+                return None;
+            }
             Post::Change { change, asker } => {
                 Input::Change { ask: self.wait(Pending::Other(asker)), change }
             }
@@ -177,6 +225,12 @@ impl Driver {
             Output::LostTrack => {
                 self.turns.lose_track();
                 self.listeners.lose_track();
+                self.channels.lose_track();
+                let asleep: Vec<_> = std::iter::from_fn(|| self.sleepers.wake_any()).collect();
+                for (errand, names, place) in asleep {
+                    let woken = names.first().map(|name| (name.clone(), place));
+                    self.go_on(errand, Now::Woken, woken);
+                }
             }
             Output::Stop(why) => self.end = Some(End::Fault(why)),
         }
@@ -195,11 +249,48 @@ impl Driver {
                 self.answer(asker, own, reply);
             }
             Some(Pending::Other(asker)) => self.answer(asker, None, reply),
+            Some(Pending::Errand(errand, woken, since)) => {
+                if matches!(reply, Reply::Answer(_)) {
+                    self.metrics.answers.observe(since.elapsed().as_secs_f64());
+                }
+                self.told.push((errand, reply, woken));
+            }
             Some(Pending::Look(look)) => look(match reply {
                 Reply::Current => Ok(&self.node),
                 reply => Err(trouble(&reply)),
             }),
             None => {}
+        }
+    }
+
+    /// Lets an errand do its next step.
+    fn go_on(&mut self, errand: Box<dyn Errand>, now: Now, woken: Woken) {
+        match errand.step(&self.node, now) {
+            Next::Ask(errand, command) => {
+                self.metrics.requests.inc();
+                let ask = self.wait(Pending::Errand(errand, woken, Instant::now()));
+                self.asked.push(Input::Ask { ask, request: None, command });
+            }
+            Next::Read(errand) => {
+                let ask = self.wait(Pending::Errand(errand, woken, Instant::now()));
+                self.asked.push(Input::Read(ask));
+            }
+            Next::Sleep(errand, names) => {
+                let place = woken.map(|(_, place)| place);
+                if let Err(errand) = self.sleepers.put(errand, names, place) {
+                    // It ends with this.
+                    let _ = errand.step(&self.node, Now::NoRoom);
+                }
+            }
+            Next::Over => self.stirred.extend(woken.map(|(name, _)| name)),
+        }
+    }
+
+    /// Something stands under a name: the errand that has waited longest for it may take it. What
+    /// it leaves is for the next one.
+    fn stir(&mut self, name: LockName) {
+        if let Some((errand, place)) = self.sleepers.wake(&name) {
+            self.go_on(errand, Now::Woken, Some((name, place)));
         }
     }
 
@@ -245,6 +336,10 @@ impl Driver {
             Effect::Ended(ended) if !ended.held => {
                 self.turns.tell(ended.token, || Turn::Ended(Box::new(ended.clone())));
             }
+            Effect::ObjectChanged { name, now: Some(KeyKind::List), .. } if self.sleepers.any() => {
+                self.stirred.push(name.clone());
+            }
+            Effect::Published { channel, message } => self.channels.say(channel, message),
             _ => {}
         }
         self.listeners.hear(effect, self.node.state().now_ms());
@@ -255,6 +350,7 @@ pub(crate) fn trouble(reply: &Reply) -> Trouble {
     match reply {
         Reply::Busy(Busy::QueueFull) => Trouble::QueueFull,
         Reply::Busy(Busy::DiskFull) => Trouble::DiskFull,
+        Reply::Busy(Busy::OlderMember) => Trouble::OlderMember,
         _ => Trouble::Unknown,
     }
 }

@@ -1,7 +1,8 @@
 //! What waits for the loop: everybody puts it here, the loop takes all of it at once.
 
-use super::asked::{Asker, Line, Trouble};
-use holdfast_core::{Command, Request, Scope, SessionId, SessionRef};
+use super::asked::{Asker, Line, Trouble, Turn};
+use super::errand::Errand;
+use holdfast_core::{Command, Request, Scope, SessionId, SessionRef, Token};
 use holdfast_node::{Change, Input, Node};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -50,6 +51,15 @@ pub(crate) enum Post {
     Read(Look),
     /// A look at the state as it is here.
     Peek(Look),
+    /// Something to be done step by step on the loop's thread.
+    Errand(Box<dyn Errand>),
+    /// Whoever sent the errand of that number does not want to wait any longer.
+    GiveUp(u64),
+    /// Somebody else than its drawer waits for a ticket.
+    WaitFor {
+        token: Token,
+        turn: oneshot::Sender<oneshot::Receiver<Turn>>,
+    },
     /// Another membership.
     Change {
         change: Change,

@@ -3,21 +3,26 @@
 mod asked;
 mod disk;
 mod driver;
+mod errand;
 mod inbox;
 mod snapshots;
 
 pub(crate) use asked::{Line, Word};
 pub use asked::{Trouble, Turn};
 pub(crate) use driver::trouble;
+pub(crate) use errand::{Errand, Next, Now};
 pub use inbox::End;
 pub(crate) use inbox::{Inbox, Post};
 pub(crate) use snapshots::{NotTaken, Piece, Snapshots};
 
 use crate::metrics::Metrics;
 use crate::peers::Peers;
+use crate::redis::Channels;
 use asked::{Asker, Told};
 use driver::Driver;
-use holdfast_core::{Answer, Command, Effect, Refusal, Request, Scope, SessionId, SessionRef};
+use holdfast_core::{
+    Answer, Command, Effect, Refusal, Request, Scope, SessionId, SessionRef, Token,
+};
 use holdfast_node::{Change, Input, Node, NodeDisk, NodeId, NotChanged, Reply};
 use holdfast_storage::RealDisk;
 use std::io;
@@ -50,6 +55,7 @@ pub(crate) fn start(
     snapshots: Arc<Snapshots>,
     inbox: Arc<Inbox>,
     peers: Peers,
+    channels: Arc<Channels>,
     metrics: Arc<Metrics>,
 ) -> io::Result<oneshot::Receiver<End>> {
     let (jobs, jobs_taken) = mpsc::channel();
@@ -64,7 +70,7 @@ pub(crate) fn start(
         .spawn(move || snapshots.run(&tasks_taken, &snapshot_inbox))?;
     let (ended, wait) = oneshot::channel();
     thread::Builder::new().name("loop".into()).spawn(move || {
-        let end = Driver::new(node, inbox, jobs, tasks, peers, metrics).run();
+        let end = Driver::new(node, inbox, jobs, tasks, peers, channels, metrics).run();
         // The driver is gone, and with it what the others wait for: they finish what they have.
         let _ = disk.join();
         let _ = writer.join();
@@ -172,6 +178,26 @@ impl Handle {
     /// No longer.
     pub(crate) fn unlisten(&self, session: SessionId, line: &Arc<Line>) {
         self.inbox.post_always(Post::Unlisten { session, line: line.clone() });
+    }
+
+    /// Sends an errand to the loop's thread. What comes of it, it says itself.
+    pub(crate) fn send(&self, errand: Box<dyn Errand>) -> Result<(), Trouble> {
+        self.inbox.post(Post::Errand(errand))
+    }
+
+    /// Does not want to wait any longer for the errand of that number, if it sleeps.
+    pub(crate) fn give_up(&self, number: u64) {
+        self.inbox.post_always(Post::GiveUp(number));
+    }
+
+    /// How the wait of a ticket ends that somebody else has drawn; none if it does not wait.
+    pub(crate) async fn turn_of(
+        &self,
+        token: Token,
+    ) -> Result<Option<oneshot::Receiver<Turn>>, Trouble> {
+        let (turn, wait) = oneshot::channel();
+        self.inbox.post(Post::WaitFor { token, turn })?;
+        Ok(wait.await.ok())
     }
 
     /// Hears what happens to these locks, until the watch is dropped.

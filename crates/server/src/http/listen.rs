@@ -5,12 +5,11 @@
 use super::begins::Begins;
 use crate::failure::{Failure, Kind};
 use crate::metrics::Metrics;
+use crate::sockets::{self, ALIVE_AFTER, hold_on, prepare};
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use rustix::net::sockopt;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-
-/// Connections at once. One that waits costs about 20 KB: all of them stay near 200 MB.
-const CONNECTIONS_MAX: usize = 10_000;
-
-/// Files that the log, the snapshots and the peers need.
-const FILES_KEPT: u64 = 256;
+use tokio::time::timeout;
 
 /// Connections beyond the bound that are told so at the same time; others are just closed.
 const REFUSED_MAX: usize = 64;
@@ -34,9 +27,6 @@ const STREAMS_MAX: u32 = 1_024;
 
 /// The longest head of a request: a name in a query, percent-encoded, and some headers.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-
-/// After so much silence a peer is asked whether it lives; and so long it may take to say so.
-const ALIVE_AFTER: Duration = Duration::from_secs(30);
 
 /// What a connection may do.
 #[derive(Debug, Clone, Copy)]
@@ -49,19 +39,9 @@ pub(crate) struct Bounds {
 impl Bounds {
     /// As many connections as this process may have.
     pub(crate) fn of_process() -> Self {
-        let files = files_allowed().saturating_sub(FILES_KEPT).max(FILES_KEPT);
-        let files = usize::try_from(files).unwrap_or(usize::MAX);
-        let connections_max = CONNECTIONS_MAX.min(files);
+        let connections_max = sockets::connections_max();
         Self { connections_max, head_patience: Duration::from_secs(30) }
     }
-}
-
-/// Every connection is an open file, and what a shell allows at first is often only 1,024.
-fn files_allowed() -> u64 {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
-    // None is no limit.
-    (if raised { maximum } else { current }).unwrap_or(u64::MAX)
 }
 
 /// Serves until the task is dropped, and every connection with it.
@@ -99,15 +79,6 @@ pub(crate) async fn serve(
     }
 }
 
-/// A peer that hung up is its own affair; anything else may pass.
-async fn hold_on(error: &io::Error) {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-        tracing::warn!("can't take a connection: {error}");
-        sleep(Duration::from_secs(1)).await;
-    }
-}
-
 /// A connection that counts as long as this lives.
 struct Counted {
     metrics: Arc<Metrics>,
@@ -137,18 +108,6 @@ async fn talk(stream: TcpStream, router: Router, head_patience: Duration, _count
     let service = TowerToHyperService::new(router);
     // Whatever went wrong, the peer has gone or talks nonsense; nobody else needs to know.
     let _ = http.serve_connection(TokioIo::new(stream), service).await;
-}
-
-/// Answers are small, and somebody waits for them. A peer whose machine is gone is noticed, so that
-/// its waits end.
-fn prepare(stream: &TcpStream) {
-    let _ = stream.set_nodelay(true);
-    let _ = sockopt::set_socket_keepalive(stream, true);
-    let _ = sockopt::set_tcp_keepidle(stream, ALIVE_AFTER);
-    let _ = sockopt::set_tcp_keepintvl(stream, ALIVE_AFTER / 3);
-    let _ = sockopt::set_tcp_keepcnt(stream, 3);
-    let timeout_ms = u32::try_from(2 * ALIVE_AFTER.as_millis()).unwrap_or(u32::MAX);
-    let _ = sockopt::set_tcp_user_timeout(stream, timeout_ms);
 }
 
 /// Says that there are too many connections.
@@ -181,6 +140,7 @@ mod tests {
     use super::*;
     use axum::routing::get;
     use std::net::SocketAddr;
+    use tokio::time::sleep;
 
     /// Nothing here takes so long unless it is broken.
     const LONG: Duration = Duration::from_secs(30);

@@ -1,6 +1,8 @@
 //! A server in this process, and HTTP as a client sees it.
 
-use holdfast_server::{Config, First, PEER_PORT_ABOVE, Password, Server};
+use holdfast_server::{
+    Config, First, PEER_PORT_ABOVE, Password, REDIS_PORT_ABOVE, RedisDoor, Server,
+};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -76,6 +78,7 @@ impl Node {
                 listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
                 advertise: None,
                 port: free_port(),
+                redis: RedisDoor::Usual,
                 key: None,
                 first: First::Alone,
                 password: read.clone(),
@@ -234,13 +237,16 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
     }
 }
 
-/// A port whose neighbour for peers is free as well.
+/// A port whose neighbours for peers and Redis clients are free as well.
 fn free_port() -> u16 {
     loop {
         let http = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = http.local_addr().unwrap().port();
-        let peers = port.checked_add(PEER_PORT_ABOVE);
-        if peers.is_some_and(|peers| TcpListener::bind(("127.0.0.1", peers)).is_ok()) {
+        let free = |above: u16| {
+            let port = port.checked_add(above);
+            port.is_some_and(|port| TcpListener::bind(("127.0.0.1", port)).is_ok())
+        };
+        if free(PEER_PORT_ABOVE) && free(REDIS_PORT_ABOVE) {
             return port;
         }
     }

@@ -1,0 +1,383 @@
+//! One connection's own state: pure, and the same with or without a socket.
+
+mod listening;
+
+use crate::acquiring::Acquiring;
+use crate::command::{
+    ClientCommand, Command, Connection, Hello, Holdfast, Parsed, PubSub, Transactions, parse,
+    parse_later,
+};
+use crate::error::Error;
+use crate::resp::{Bounds, Protocol, Reply, Request};
+use crate::run::{Database, Done, Job};
+use bytes::Bytes;
+use holdfast_core::{LockName, Stamp};
+use std::collections::BTreeSet;
+
+/// Commands in one MULTI: each is kept until EXEC.
+const QUEUED_MAX: usize = 1_024;
+/// Bytes of all of them.
+const QUEUED_BYTES_MAX: usize = 1 << 20;
+/// Keys that one connection may watch: as many as a transaction may read.
+const WATCHED_MAX: usize = 1_024;
+
+/// What is to be done with a request.
+#[derive(Debug)]
+pub enum Plan {
+    /// Nothing more than to reply, perhaps several times.
+    Reply(Vec<Reply>),
+    /// To reply and to close the connection.
+    Close(Reply),
+    /// To run this with the keys that it wants, and hand what came of it to [`Client::ran`].
+    Run(Job),
+    /// To read the stamps of these from the current state and hand them to [`Client::watch`].
+    Watch(Vec<LockName>),
+    /// To stand in line.
+    Acquire(Acquiring),
+    /// To compare a password, tell the answer to [`Client::passed`], and reply that.
+    Password {
+        /// Who says it; none is `default`.
+        user: Option<Bytes>,
+        /// What is said.
+        password: Bytes,
+        /// What else a HELLO wants.
+        hello: Option<Hello>,
+    },
+    /// To list all connections of this door.
+    ListClients,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Client {
+    /// Its number on this node.
+    pub id: u64,
+    /// Which protocol it speaks.
+    pub protocol: Protocol,
+    /// Which database it has selected.
+    pub database: Database,
+    /// What it calls itself.
+    pub name: Bytes,
+    /// Channels that it listens to.
+    pub channels: BTreeSet<Bytes>,
+    /// Patterns that it listens to.
+    pub patterns: BTreeSet<Bytes>,
+    needs_password: bool,
+    passed: bool,
+    queue: Option<Queue>,
+    watched: Vec<(LockName, Stamp)>,
+}
+
+/// What was gathered since MULTI.
+#[derive(Debug, Default)]
+struct Queue {
+    commands: Vec<Parsed>,
+    bytes: usize,
+    /// Whether something could not be gathered: then nothing is done.
+    spoilt: bool,
+}
+
+impl Client {
+    /// A new connection.
+    pub fn new(id: u64, needs_password: bool) -> Self {
+        Self {
+            id,
+            protocol: Protocol::Resp2,
+            database: Database(0),
+            name: Bytes::new(),
+            channels: BTreeSet::new(),
+            patterns: BTreeSet::new(),
+            needs_password,
+            passed: false,
+            queue: None,
+            watched: Vec::new(),
+        }
+    }
+
+    /// How large its requests may be now.
+    pub fn bounds(&self) -> Bounds {
+        if self.may_ask() { Bounds::DEFAULT } else { Bounds::BEFORE_PASSWORD }
+    }
+
+    /// Whether it has said the password, or needs none.
+    pub fn may_ask(&self) -> bool {
+        self.passed || !self.needs_password
+    }
+
+    fn listens(&self) -> bool {
+        !self.channels.is_empty() || !self.patterns.is_empty()
+    }
+
+    /// What is to be done with a request.
+    pub fn take(&mut self, request: &Request) -> Plan {
+        match self.plan(request) {
+            Ok(plan) => plan,
+            Err(error) => {
+                if let Some(queue) = &mut self.queue {
+                    queue.spoilt = true;
+                }
+                Plan::Reply(vec![Reply::Error(error)])
+            }
+        }
+    }
+
+    fn plan(&mut self, request: &Request) -> Result<Plan, Error> {
+        let parsed = if self.queue.is_some() { parse_later(request) } else { parse(request) };
+        let parsed = parsed.map_err(|error| self.exec_abandoned(request, error))?;
+        if !self.may_ask() && !parsed.spec.is("no_auth") {
+            return Err(Error::NO_AUTH);
+        }
+        if self.protocol == Protocol::Resp2 && self.listens() && !may_listen(&parsed.command) {
+            return Err(Error::err(format_args!(
+                "Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET \
+                 are allowed in this context",
+                parsed.spec.name
+            )));
+        }
+        let ends_queue = matches!(
+            parsed.command,
+            Command::Transactions(
+                Transactions::Exec
+                    | Transactions::Discard
+                    | Transactions::Multi
+                    | Transactions::Watch(_)
+            ) | Command::Connection(Connection::Quit | Connection::Reset)
+        );
+        if self.queue.is_some() && !ends_queue {
+            return self.gather(parsed, request);
+        }
+        self.now(parsed)
+    }
+
+    /// An EXEC that is wrong ends the transaction, and says so.
+    fn exec_abandoned(&mut self, request: &Request, error: Error) -> Error {
+        if !request.first().is_some_and(|name| name.eq_ignore_ascii_case(b"exec")) {
+            return error;
+        }
+        self.queue = None;
+        self.watched.clear();
+        let mut text = b"EXECABORT Transaction discarded because of: ".to_vec();
+        text.extend_from_slice(error.as_bytes().strip_prefix(b"ERR ").unwrap_or_default());
+        Error::new(text)
+    }
+
+    fn gather(&mut self, parsed: Parsed, request: &Request) -> Result<Plan, Error> {
+        let later = match &parsed.command {
+            Command::PubSub(
+                PubSub::Subscribe(_)
+                | PubSub::PSubscribe(_)
+                | PubSub::Unsubscribe(_)
+                | PubSub::PUnsubscribe(_),
+            )
+            | Command::Holdfast(Holdfast::Acquire { .. }) => false,
+            Command::Connection(connection) => matches!(
+                connection,
+                Connection::Ping(_) | Connection::Echo(_) | Connection::Select(_)
+            ),
+            Command::Transactions(transactions) => *transactions == Transactions::Unwatch,
+            _ => true,
+        };
+        if !later {
+            let name = parsed.spec.name.to_uppercase();
+            return Err(Error::err(format_args!("{name} inside MULTI is not allowed")));
+        }
+        let queue = self.queue.get_or_insert_default();
+        queue.bytes = queue.bytes.saturating_add(request.iter().map(Bytes::len).sum());
+        if queue.commands.len() >= QUEUED_MAX || queue.bytes > QUEUED_BYTES_MAX {
+            return Err(Error::fixed("ERR too many commands in one MULTI: split the work"));
+        }
+        queue.commands.push(parsed);
+        Ok(Plan::Reply(vec![Reply::status("QUEUED")]))
+    }
+
+    fn now(&mut self, parsed: Parsed) -> Result<Plan, Error> {
+        let ok = || Ok(Plan::Reply(vec![Reply::OK]));
+        match &parsed.command {
+            Command::Transactions(command) => match command {
+                Transactions::Multi if self.queue.is_some() => Ok(Plan::Reply(vec![Reply::Error(
+                    Error::fixed("ERR MULTI calls can not be nested"),
+                )])),
+                Transactions::Multi => {
+                    self.queue = Some(Queue::default());
+                    ok()
+                }
+                Transactions::Exec => self.exec(),
+                Transactions::Discard => {
+                    self.queue.take().ok_or(Error::fixed("ERR DISCARD without MULTI"))?;
+                    self.watched.clear();
+                    ok()
+                }
+                Transactions::Watch(_) if self.queue.is_some() => {
+                    // Redis lets the transaction go on.
+                    let error = Error::fixed("ERR WATCH inside MULTI is not allowed");
+                    Ok(Plan::Reply(vec![Reply::Error(error)]))
+                }
+                Transactions::Watch(keys) => {
+                    if self.watched.len().saturating_add(keys.len()) > WATCHED_MAX {
+                        return Err(Error::fixed("ERR too many keys watched: UNWATCH some first"));
+                    }
+                    let names = keys.iter().map(|key| self.database.name(key));
+                    Ok(Plan::Watch(names.collect::<Result<_, Error>>()?))
+                }
+                Transactions::Unwatch => {
+                    self.watched.clear();
+                    ok()
+                }
+            },
+            Command::PubSub(PubSub::Subscribe(channels)) => self.subscribe(channels, false),
+            Command::PubSub(PubSub::PSubscribe(patterns)) => self.subscribe(patterns, true),
+            Command::PubSub(PubSub::Unsubscribe(channels)) => {
+                Ok(Plan::Reply(self.unsubscribe(channels, false)))
+            }
+            Command::PubSub(PubSub::PUnsubscribe(patterns)) => {
+                Ok(Plan::Reply(self.unsubscribe(patterns, true)))
+            }
+            Command::Holdfast(Holdfast::Acquire { name, label, ttl_ms, wait_ms }) => {
+                let name = self.database.name(name)?;
+                Ok(Plan::Acquire(Acquiring::new(name, label, *ttl_ms, *wait_ms)?))
+            }
+            Command::Connection(command) => self.connection(command),
+            _ => Ok(Plan::Run(Job::one(parsed, self.database))),
+        }
+    }
+
+    fn exec(&mut self) -> Result<Plan, Error> {
+        let queue = self.queue.take().ok_or(Error::fixed("ERR EXEC without MULTI"))?;
+        let watched = std::mem::take(&mut self.watched);
+        if queue.spoilt {
+            return Err(Error::fixed(
+                "EXECABORT Transaction discarded because of previous errors.",
+            ));
+        }
+        Ok(Plan::Run(Job::exec(queue.commands, watched, self.database)))
+    }
+
+    fn connection(&mut self, command: &Connection) -> Result<Plan, Error> {
+        let reply = match command {
+            Connection::Ping(text) if self.listens() && self.protocol == Protocol::Resp2 => {
+                let text = text.clone().unwrap_or_default();
+                Reply::Array(vec![Reply::bulk("pong"), Reply::Bulk(text)])
+            }
+            Connection::Ping(None) => Reply::status("PONG"),
+            Connection::Ping(Some(text)) | Connection::Echo(text) => Reply::Bulk(text.clone()),
+            Connection::Select(number) => {
+                self.database = Database(*number);
+                Reply::OK
+            }
+            Connection::Auth(user, password) => {
+                if user.is_none() && !self.needs_password {
+                    return Err(Error::fixed(
+                        "ERR AUTH <password> called without any password configured for the \
+                         default user. Are you sure your configuration is correct?",
+                    ));
+                }
+                let (user, password) = (user.clone(), password.clone());
+                return Ok(Plan::Password { user, password, hello: None });
+            }
+            Connection::Hello(hello) => match &hello.auth {
+                Some((user, password)) => {
+                    let (user, password) = (Some(user.clone()), password.clone());
+                    return Ok(Plan::Password { user, password, hello: Some(hello.clone()) });
+                }
+                None if !self.may_ask() => {
+                    return Err(Error::fixed(
+                        "NOAUTH HELLO must be called with the client already authenticated, \
+                         otherwise the HELLO AUTH <user> <pass> option can be used to \
+                         authenticate the client and select the RESP protocol version at the \
+                         same time",
+                    ));
+                }
+                None => self.hello(hello),
+            },
+            Connection::Client(command) => match command {
+                ClientCommand::Id => Reply::Integer(i64::try_from(self.id).unwrap_or(i64::MAX)),
+                ClientCommand::GetName if self.name.is_empty() => Reply::Null,
+                ClientCommand::GetName => Reply::Bulk(self.name.clone()),
+                ClientCommand::SetName(name) => {
+                    self.name = name.clone();
+                    Reply::OK
+                }
+                ClientCommand::SetInfo | ClientCommand::Nothing => Reply::OK,
+                ClientCommand::Info => Reply::Verbatim(*b"txt", Bytes::from(self.line())),
+                ClientCommand::List => return Ok(Plan::ListClients),
+            },
+            Connection::Quit => return Ok(Plan::Close(Reply::OK)),
+            Connection::Reset => {
+                *self = Self::new(self.id, self.needs_password);
+                Reply::status("RESET")
+            }
+        };
+        Ok(Plan::Reply(vec![reply]))
+    }
+
+    /// One line of `CLIENT LIST`.
+    pub fn line(&self) -> String {
+        let name = String::from_utf8_lossy(&self.name);
+        let queued =
+            self.queue.as_ref().map_or("-1".to_owned(), |queue| queue.commands.len().to_string());
+        let resp = if self.protocol == Protocol::Resp2 { 2 } else { 3 };
+        format!(
+            "id={} name={name} db={} sub={} psub={} multi={queued} user=default resp={resp}\n",
+            self.id,
+            self.database.0,
+            self.channels.len(),
+            self.patterns.len(),
+        )
+    }
+
+    fn hello(&mut self, hello: &Hello) -> Reply {
+        self.protocol = hello.protocol.unwrap_or(self.protocol);
+        if let Some(name) = &hello.name {
+            self.name = name.clone();
+        }
+        let id = i64::try_from(self.id).unwrap_or(i64::MAX);
+        let proto = if self.protocol == Protocol::Resp2 { 2 } else { 3 };
+        let pair = |name: &str, value: Reply| (Reply::bulk(name), value);
+        Reply::Map(vec![
+            pair("server", Reply::bulk("redis")),
+            pair("version", Reply::bulk(crate::run::REDIS_VERSION)),
+            pair("proto", Reply::Integer(proto)),
+            pair("id", Reply::Integer(id)),
+            pair("mode", Reply::bulk("standalone")),
+            pair("role", Reply::bulk("master")),
+            pair("modules", Reply::Array(Vec::new())),
+        ])
+    }
+
+    /// A password was compared: what to reply.
+    pub fn passed(&mut self, right: bool, hello: Option<&Hello>) -> Reply {
+        if !right {
+            return Reply::Error(Error::WRONG_PASSWORD);
+        }
+        self.passed = true;
+        hello.map_or(Reply::OK, |hello| self.hello(hello))
+    }
+
+    /// Keys that were asked to be watched, with their stamps: what to reply.
+    pub fn watch(&mut self, keys: impl IntoIterator<Item = (LockName, Stamp)>) -> Reply {
+        for (name, stamp) in keys {
+            if !self.watched.iter().any(|(watched, _)| *watched == name) {
+                self.watched.push((name, stamp));
+            }
+        }
+        Reply::OK
+    }
+
+    /// A job is done, and applied: what to reply, to each of its commands if they were joined.
+    pub fn ran(&mut self, done: Done) -> Vec<Reply> {
+        self.database = done.database.unwrap_or(self.database);
+        done.replies
+    }
+}
+
+fn may_listen(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::PubSub(
+            PubSub::Subscribe(_)
+                | PubSub::PSubscribe(_)
+                | PubSub::Unsubscribe(_)
+                | PubSub::PUnsubscribe(_)
+        ) | Command::Connection(Connection::Ping(_) | Connection::Quit | Connection::Reset)
+    )
+}

@@ -1,0 +1,52 @@
+//! MULTI and what belongs to it.
+
+use super::Command;
+use super::table::{ALL, NOWHERE, Spec, spec};
+use bytes::Bytes;
+
+/// Commands that gather others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transactions {
+    /// From now on commands are gathered.
+    Multi,
+    /// All that was gathered is done, at once.
+    Exec,
+    /// What was gathered is forgotten.
+    Discard,
+    /// `EXEC` is to do nothing if one of these changes.
+    Watch(Vec<Bytes>),
+    /// Nothing is watched any more.
+    Unwatch,
+}
+
+const FLAGS: &str = "noscript loading stale fast";
+
+pub(super) const TABLE: &[Spec] = &[
+    spec("multi", 1, FLAGS, NOWHERE, "transactions", "Begin a transaction", |_| {
+        Ok(Command::Transactions(Transactions::Multi))
+    }),
+    spec(
+        "exec",
+        1,
+        "noscript loading stale skip_slowlog",
+        NOWHERE,
+        "transactions",
+        "Do all commands of the transaction",
+        |_| Ok(Command::Transactions(Transactions::Exec)),
+    ),
+    spec("discard", 1, FLAGS, NOWHERE, "transactions", "Forget the transaction", |_| {
+        Ok(Command::Transactions(Transactions::Discard))
+    }),
+    spec(
+        "watch",
+        -2,
+        FLAGS,
+        ALL,
+        "transactions",
+        "Let the transaction fail if a key changes",
+        |a| Ok(Command::Transactions(Transactions::Watch(a.to_vec()))),
+    ),
+    spec("unwatch", 1, FLAGS, NOWHERE, "transactions", "Watch nothing any more", |_| {
+        Ok(Command::Transactions(Transactions::Unwatch))
+    }),
+];

@@ -1,0 +1,145 @@
+//! Replies to values of Lua, and what a script returns to a reply.
+
+use crate::error::Error;
+use crate::number::general;
+use crate::resp::{Protocol, Reply};
+use bytes::Bytes;
+use mlua::{Lua, Result, Table, Value};
+
+/// Tables within tables that a script may return.
+const DEPTH_MAX: usize = 128;
+
+/// A reply as a script sees it.
+pub(super) fn to_lua(lua: &Lua, reply: &Reply, protocol: Protocol) -> Result<Value> {
+    let new = protocol == Protocol::Resp3;
+    let field = |name: &str, value: Value| -> Result<Value> {
+        let table = lua.create_table_with_capacity(0, 1)?;
+        table.raw_set(name, value)?;
+        Ok(Value::Table(table))
+    };
+    let text = |bytes: &[u8]| lua.create_string(bytes).map(Value::String);
+    Ok(match reply {
+        Reply::Status(status) => field("ok", text(status)?)?,
+        Reply::Error(error) => field("err", text(error.as_bytes())?)?,
+        Reply::Integer(number) => Value::Number(*number as f64),
+        Reply::Bulk(bytes) | Reply::BigNumber(bytes) | Reply::Verbatim(_, bytes) => text(bytes)?,
+        Reply::Null | Reply::NullArray if new => Value::Nil,
+        Reply::Null | Reply::NullArray => Value::Boolean(false),
+        Reply::Boolean(yes) if new => Value::Boolean(*yes),
+        Reply::Boolean(yes) => Value::Number(f64::from(u8::from(*yes))),
+        Reply::Double(number) if new => field("double", Value::Number(*number))?,
+        Reply::Double(number) => text(general(*number, 17).as_bytes())?,
+        Reply::Map(pairs) if new => {
+            let map = lua.create_table()?;
+            for (key, value) in pairs {
+                map.raw_set(to_lua(lua, key, protocol)?, to_lua(lua, value, protocol)?)?;
+            }
+            field("map", Value::Table(map))?
+        }
+        Reply::Map(pairs) => {
+            list(lua, pairs.iter().flat_map(|(key, value)| [key, value]), protocol)?
+        }
+        Reply::Set(items) if new => {
+            let set = lua.create_table()?;
+            for item in items {
+                set.raw_set(to_lua(lua, item, protocol)?, true)?;
+            }
+            field("set", Value::Table(set))?
+        }
+        Reply::Array(items) | Reply::Set(items) | Reply::Push(items) => {
+            list(lua, items.iter(), protocol)?
+        }
+    })
+}
+
+fn list<'a>(
+    lua: &Lua,
+    items: impl Iterator<Item = &'a Reply>,
+    protocol: Protocol,
+) -> Result<Value> {
+    let table = lua.create_table()?;
+    for (index, item) in items.enumerate() {
+        table.raw_set(index + 1, to_lua(lua, item, protocol)?)?;
+    }
+    Ok(Value::Table(table))
+}
+
+/// What a script returned.
+pub(super) fn to_reply(value: &Value, protocol: Protocol) -> Reply {
+    reply(value, protocol, DEPTH_MAX).unwrap_or(Reply::Null)
+}
+
+fn reply(value: &Value, protocol: Protocol, depth: usize) -> Result<Reply> {
+    Ok(match value {
+        Value::String(text) => Reply::bulk(text.as_bytes()),
+        Value::Integer(number) => Reply::Integer(*number),
+        Value::Number(number) => Reply::Integer(truncated(*number)),
+        Value::Boolean(yes) if protocol == Protocol::Resp3 => Reply::Boolean(*yes),
+        Value::Boolean(true) => Reply::Integer(1),
+        Value::Table(_) if depth == 0 => Reply::Error(Error::fixed("ERR reached lua stack limit")),
+        Value::Table(table) => from_table(table, protocol, depth - 1)?,
+        _ => Reply::Null,
+    })
+}
+
+/// As C does it on common machines: what does not fit is the lowest number.
+fn truncated(number: f64) -> i64 {
+    if number.is_nan() || number.abs() >= 9_223_372_036_854_775_808.0 {
+        i64::MIN
+    } else {
+        number as i64
+    }
+}
+
+fn from_table(table: &Table, protocol: Protocol, depth: usize) -> Result<Reply> {
+    let text = |name: &str| match table.raw_get(name) {
+        Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
+        _ => None,
+    };
+    if let Some(error) = text("err") {
+        return Ok(Reply::Error(Error::new(uncrossed(error))));
+    }
+    if let Some(status) = text("ok") {
+        return Ok(Reply::Status(Bytes::from(status)));
+    }
+    if let Value::Number(number) = table.raw_get("double")? {
+        return Ok(Reply::Double(number));
+    }
+    if let Value::Integer(number) = table.raw_get("double")? {
+        return Ok(Reply::Double(number as f64));
+    }
+    if let Some(digits) = text("big_number") {
+        return Ok(Reply::BigNumber(Bytes::from(digits)));
+    }
+    if let Value::Table(map) = table.raw_get("map")? {
+        let mut pairs = Vec::new();
+        for pair in map.pairs::<Value, Value>() {
+            let (key, value) = pair?;
+            pairs.push((reply(&key, protocol, depth)?, reply(&value, protocol, depth)?));
+        }
+        return Ok(Reply::Map(pairs));
+    }
+    if let Value::Table(set) = table.raw_get("set")? {
+        let mut items = Vec::new();
+        for pair in set.pairs::<Value, Value>() {
+            items.push(reply(&pair?.0, protocol, depth)?);
+        }
+        return Ok(Reply::Set(items));
+    }
+    let mut items = Vec::new();
+    for index in 1.. {
+        match table.raw_get(index)? {
+            Value::Nil => break,
+            value => items.push(reply(&value, protocol, depth)?),
+        }
+    }
+    Ok(Reply::Array(items))
+}
+
+/// A minus in front of an error is the protocol's, not the text's.
+fn uncrossed(mut error: Vec<u8>) -> Vec<u8> {
+    if error.first() == Some(&b'-') {
+        error.remove(0);
+    }
+    error
+}

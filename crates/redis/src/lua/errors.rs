@@ -1,0 +1,84 @@
+//! Errors inside a script, and what becomes of them outside.
+
+use mlua::{Lua, Value};
+use std::fmt;
+
+/// What a function of ours raises.
+#[derive(Debug, Clone)]
+pub(super) struct Raised {
+    /// What is wrong.
+    pub(super) text: Vec<u8>,
+    /// Whether it is an error reply, which has a code of its own, or a message of Lua's.
+    pub(super) coded: bool,
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text))
+    }
+}
+
+impl std::error::Error for Raised {}
+
+/// Raises an error.
+pub(super) fn raise<T>(raised: Raised) -> mlua::Result<T> {
+    Err(mlua::Error::external(raised))
+}
+
+/// An error reply.
+pub(super) fn coded(text: impl Into<Vec<u8>>) -> Raised {
+    Raised { text: text.into(), coded: true }
+}
+
+/// A message with the place where the script called the function.
+pub(super) fn located(lua: &Lua, text: &str) -> Raised {
+    let text = format!("user_script:{}: {text}", line(lua));
+    Raised { text: text.into_bytes(), coded: false }
+}
+
+/// How many frames are looked at for a line of the script.
+const FRAMES_MAX: usize = 64;
+
+/// The line of the script that is running.
+pub(super) fn line(lua: &Lua) -> usize {
+    let line = |level| {
+        lua.inspect_stack(level, |frame| {
+            let ours = frame.source().short_src.is_some_and(|name| name == "user_script");
+            frame.current_line().filter(|_| ours)
+        })
+        .flatten()
+    };
+    (0..FRAMES_MAX).find_map(line).unwrap_or(1)
+}
+
+/// What an error value says: an error of ours, a table with `err`, or any text.
+pub(super) fn understood(value: &Value) -> Raised {
+    match value {
+        Value::String(text) => Raised { text: text.as_bytes().to_vec(), coded: false },
+        Value::Table(table) => match table.raw_get("err") {
+            Ok(Value::String(text)) => coded(text.as_bytes().to_vec()),
+            _ => Raised { text: b"unknown error".to_vec(), coded: false },
+        },
+        Value::Error(error) => of(error),
+        other => Raised {
+            text: other.to_string().unwrap_or_else(|_| "unknown error".to_owned()).into_bytes(),
+            coded: false,
+        },
+    }
+}
+
+fn of(error: &mlua::Error) -> Raised {
+    match error {
+        mlua::Error::CallbackError { cause, .. } => of(cause),
+        mlua::Error::ExternalError(cause) => match cause.downcast_ref::<Raised>() {
+            Some(raised) => raised.clone(),
+            None => Raised { text: cause.to_string().into_bytes(), coded: false },
+        },
+        mlua::Error::RuntimeError(text) => {
+            let text = text.split("\nstack traceback:").next().unwrap_or_default();
+            Raised { text: text.as_bytes().to_vec(), coded: false }
+        }
+        mlua::Error::MemoryError(_) => Raised { text: b"not enough memory".to_vec(), coded: false },
+        other => Raised { text: other.to_string().into_bytes(), coded: false },
+    }
+}

@@ -1,0 +1,113 @@
+//! Scripts that every lock client has: compare and delete, compare and extend.
+//!
+//! A text is known if its words are those of one of the texts below. Then it is done without Lua,
+//! with the same reply; where that is not certain, Lua runs after all.
+
+use super::normal;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// What a known script does with `KEYS[1]`, if its text is `ARGV[1]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// Deletes it: 1. Another text: 0.
+    Delete {
+        /// The reply if there is no such key.
+        absent: i64,
+    },
+    /// Lets it end after `ARGV[2]`: 1. Otherwise 0.
+    Extend {
+        /// 1 for milliseconds, 1000 for seconds.
+        unit_ms: i64,
+    },
+    /// Tells how long it stays; otherwise -3.
+    Ttl,
+}
+
+const GET_EQ: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then";
+
+static KNOWN: LazyLock<HashMap<Vec<String>, Known>> = LazyLock::new(|| {
+    let delete = Known::Delete { absent: 0 };
+    let extend = Known::Extend { unit_ms: 1 };
+    let texts = [
+        // The one in Redis's documentation: Redlock in most languages, old bsm/redislock.
+        (format!("{GET_EQ} return redis.call('del', KEYS[1]) else return 0 end"), delete),
+        (format!("{GET_EQ} return redis.call('unlink', KEYS[1]) else return 0 end"), delete),
+        (format!("{GET_EQ} return redis.call('del', KEYS[1]) end return 0"), delete),
+        (
+            format!("{GET_EQ} return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end"),
+            extend,
+        ),
+        (format!("{GET_EQ} return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0"), extend),
+        (
+            format!("{GET_EQ} return redis.call('expire', KEYS[1], ARGV[2]) else return 0 end"),
+            Known::Extend { unit_ms: 1000 },
+        ),
+        (format!("{GET_EQ} return redis.call('pttl', KEYS[1]) else return -3 end"), Known::Ttl),
+        // redsync.
+        (
+            "local val = redis.call('GET', KEYS[1]) if val == ARGV[1] then \
+             return redis.call('DEL', KEYS[1]) elseif val == false then return -1 \
+             else return 0 end"
+                .to_owned(),
+            Known::Delete { absent: -1 },
+        ),
+        // redis-py: release and reacquire.
+        (
+            "local token = redis.call('get', KEYS[1]) \
+             if not token or token ~= ARGV[1] then return 0 end \
+             redis.call('del', KEYS[1]) return 1"
+                .to_owned(),
+            delete,
+        ),
+        (
+            "local token = redis.call('get', KEYS[1]) \
+             if not token or token ~= ARGV[1] then return 0 end \
+             redis.call('pexpire', KEYS[1], ARGV[2]) return 1"
+                .to_owned(),
+            extend,
+        ),
+    ];
+    let words = |(text, known): (String, Known)| Some((normal::words(text.as_bytes())?, known));
+    texts.into_iter().filter_map(words).collect()
+});
+
+/// What a text is known to do.
+pub(super) fn recognise(text: &[u8]) -> Option<Known> {
+    KNOWN.get(&normal::words(text)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_the_spaces_quotes_and_names() {
+        let delete = Some(Known::Delete { absent: 0 });
+        let texts = [
+            "if redis.call(\"get\",KEYS[1]) == ARGV[1] then\n    return redis.call(\"del\",KEYS[1])\nelse\n    return 0\nend",
+            "-- release\nif redis.call('GET', KEYS[1])==ARGV[1] then return redis.call('DEL', KEYS[1]); else return 0; end",
+            "\n        local t = redis.call('get', KEYS[1])\n        if not t or t ~= ARGV[1] then\n            return 0\n        end\n        redis.call('del', KEYS[1])\n        return 1\n    ",
+        ];
+        for text in texts {
+            assert_eq!(recognise(text.as_bytes()), delete, "{text}");
+        }
+    }
+
+    #[test]
+    fn almost_is_not_enough() {
+        let texts = [
+            "if redis.call('get', KEYS[1]) == ARGV[2] then return redis.call('del', KEYS[1]) else return 0 end",
+            "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[2]) else return 0 end",
+            "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 1 end",
+            "if redis.call('get', KEYS[1]) ~= ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end",
+            "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0",
+            "return 1",
+            "--[[ x ]] return 1",
+            "",
+        ];
+        for text in texts {
+            assert_eq!(recognise(text.as_bytes()), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `math.random` as Redis has it: its own numbers, the same in every run.
+
+use super::errors::{located, raise};
+use mlua::{Lua, MultiValue, Result, Value};
+use std::cell::Cell;
+use std::rc::Rc;
+
+const MULTIPLIER: u64 = 0x5_DEEC_E66D;
+const INCREMENT: u64 = 0xB;
+const MODULUS_MASK: u64 = (1 << 48) - 1;
+
+fn begun_at(number: i32) -> u64 {
+    (u64::from(number.cast_unsigned()) << 16) | 0x330E
+}
+
+/// The next of 31 bits.
+fn draw(state: &Cell<u64>) -> u64 {
+    let next = state.get().wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT) & MODULUS_MASK;
+    state.set(next);
+    next >> 17
+}
+
+/// Puts `random` and `randomseed` into `math`.
+pub(super) fn install(lua: &Lua) -> Result<()> {
+    let math: mlua::Table = lua.globals().raw_get("math")?;
+    let state = Rc::new(Cell::new(begun_at(0)));
+    let begin = state.clone();
+    math.raw_set(
+        "randomseed",
+        lua.create_function(move |lua, values: MultiValue| {
+            let number = number(lua, &values, 0, "randomseed")?;
+            begin.set(begun_at(number as i64 as i32));
+            Ok(())
+        })?,
+    )?;
+    math.raw_set(
+        "random",
+        lua.create_function(move |lua, bounds: MultiValue| {
+            let most = f64::from(i32::MAX);
+            let part = (draw(&state) % i32::MAX as u64) as f64 / most;
+            let empty = |at: usize| {
+                raise(located(lua, &format!("bad argument #{at} to 'random' (interval is empty)")))
+            };
+            match bounds.len() {
+                0 => Ok(part),
+                1 => {
+                    let high = number(lua, &bounds, 0, "random")?.trunc();
+                    if high < 1.0 { empty(1) } else { Ok((part * high).floor() + 1.0) }
+                }
+                2 => {
+                    let low = number(lua, &bounds, 0, "random")?.trunc();
+                    let high = number(lua, &bounds, 1, "random")?.trunc();
+                    if low > high {
+                        empty(2)
+                    } else {
+                        Ok((part * (high - low + 1.0)).floor() + low)
+                    }
+                }
+                _ => raise(located(lua, "wrong number of arguments")),
+            }
+        })?,
+    )
+}
+
+/// A number among the arguments, or Lua's words for what is there instead.
+pub(super) fn number(lua: &Lua, values: &MultiValue, at: usize, function: &str) -> Result<f64> {
+    let value = values.get(at);
+    let number = match value {
+        Some(Value::Integer(number)) => Some(*number as f64),
+        Some(Value::Number(number)) => Some(*number),
+        Some(Value::String(text)) => {
+            std::str::from_utf8(&text.as_bytes()).ok().and_then(|text| text.trim().parse().ok())
+        }
+        _ => None,
+    };
+    let got = value.map_or("no value", Value::type_name);
+    let place = at.saturating_add(1);
+    match number {
+        Some(number) => Ok(number),
+        None => raise(located(
+            lua,
+            &format!("bad argument #{place} to '{function}' (number expected, got {got})"),
+        )),
+    }
+}

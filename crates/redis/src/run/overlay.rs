@@ -1,0 +1,405 @@
+//! The keys as a running job sees them: as they were read, and what it has written since.
+//!
+//! A text is a lock, so what a write comes to depends on what stands there:
+//!
+//! - the same text again keeps the ticket and sets its lease;
+//! - another text is a change of holder, refused while somebody waits;
+//! - a counter's next number only changes the label;
+//! - a deletion is a release.
+//!
+//! Tickets of other doors, and those for which a label is not enough, are read and not written.
+
+use super::local::Local;
+use super::seen::{Seen, Wanted};
+use super::{Database, Outcome};
+use crate::error::Error;
+use bytes::Bytes;
+use holdfast_core::{
+    Channel, Door, Expiry, Key, Label, LockName, Message, Object, Refusal, TextKey, To, Token,
+    Transaction, Untouched, Write,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Why a command could not go on.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Stop {
+    /// This is its reply.
+    Error(Error),
+    /// Something has not been read yet.
+    Missing,
+    /// It must be run where Lua may run.
+    Lua,
+    /// It waits until something stands in one of these lists.
+    Block {
+        /// The lists.
+        names: Vec<LockName>,
+        /// For how long; none is for ever.
+        wait_ms: Option<u64>,
+    },
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// What stands under a name now.
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    Absent,
+    Text(Label),
+    Object(Arc<Object>),
+}
+
+/// A key that was written.
+#[derive(Debug, Clone)]
+struct Written {
+    content: Content,
+    due_ms: Option<u64>,
+    expiry: Expiry,
+    /// What was there before all this was deleted on the way.
+    fresh: bool,
+    how: How,
+}
+
+/// How much of a key was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    Expiry,
+    Label,
+    Whole,
+}
+
+/// Keys as they were read, under what was written.
+pub(crate) struct Overlay<'a> {
+    seen: &'a Seen,
+    pub(crate) local: &'a dyn Local,
+    pub(crate) database: Database,
+    /// Whether a command may wait.
+    pub(crate) may_block: bool,
+    /// Whether Lua may run here.
+    pub(crate) may_run_lua: bool,
+    written: BTreeMap<LockName, Written>,
+    used: BTreeSet<LockName>,
+    used_all: bool,
+    publish: Vec<(Channel, Message)>,
+    missing: Wanted,
+    /// Whether it must run again after what it wrote is applied.
+    pub(crate) again: bool,
+}
+
+impl<'a> Overlay<'a> {
+    pub(crate) fn new(seen: &'a Seen, local: &'a dyn Local, database: Database) -> Self {
+        Self {
+            seen,
+            local,
+            database,
+            may_block: false,
+            may_run_lua: true,
+            written: BTreeMap::new(),
+            used: BTreeSet::new(),
+            used_all: false,
+            publish: Vec::new(),
+            missing: Wanted::default(),
+            again: false,
+        }
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.seen.now_ms
+    }
+
+    /// The name that a key of the database stands for.
+    pub(crate) fn name(&self, key: &[u8]) -> Result<LockName, Error> {
+        self.database.name(key)
+    }
+
+    /// Whether anything was read that may have changed since.
+    pub(crate) fn has_read(&self) -> bool {
+        !self.used.is_empty() || self.seen.listing.is_some()
+    }
+
+    /// What was not read yet.
+    pub(crate) fn missing(&self) -> Option<&Wanted> {
+        let any = self.missing.listing || !self.missing.names.is_empty();
+        any.then_some(&self.missing)
+    }
+
+    /// How a key stood when it was read.
+    fn before(&mut self, name: &LockName) -> Outcome<&'a Key> {
+        match self.seen.keys.get(name) {
+            Some((key, _)) => {
+                self.used.insert(name.clone());
+                Ok(key)
+            }
+            None => {
+                self.missing.names.insert(name.clone());
+                Err(Stop::Missing)
+            }
+        }
+    }
+
+    /// Says which keys are going to be read, so that they are fetched together.
+    pub(crate) fn expect(&mut self, names: &[LockName]) -> Outcome<()> {
+        let unread = names.iter().filter(|name| !self.seen.keys.contains_key(*name));
+        self.missing.names.extend(unread.cloned());
+        if self.missing.names.is_empty() { Ok(()) } else { Err(Stop::Missing) }
+    }
+
+    /// All keys as they were read: of this database, with their names in it.
+    pub(crate) fn listing(&mut self, unchanged: bool) -> Outcome<&'a [super::Listed]> {
+        match &self.seen.listing {
+            Some(listing) => {
+                self.used_all |= unchanged;
+                Ok(listing.keys())
+            }
+            None => {
+                self.missing.listing = true;
+                Err(Stop::Missing)
+            }
+        }
+    }
+
+    /// Keys that were written: with what stands there now.
+    pub(crate) fn written(&self) -> impl Iterator<Item = (&LockName, &Content)> {
+        self.written.iter().map(|(name, written)| (name, &written.content))
+    }
+
+    /// What stands there.
+    pub(crate) fn content(&mut self, name: &LockName) -> Outcome<Content> {
+        let before = self.before(name)?;
+        Ok(match self.written.get(name) {
+            Some(written) => written.content.clone(),
+            None => content(before),
+        })
+    }
+
+    /// The text that stands there; an error if it is something else.
+    pub(crate) fn text(&mut self, name: &LockName) -> Outcome<Option<Label>> {
+        match self.content(name)? {
+            Content::Absent => Ok(None),
+            Content::Text(text) => Ok(Some(text)),
+            Content::Object(_) => Err(Error::WRONG_TYPE.into()),
+        }
+    }
+
+    /// When it ends, in logical time; none if never or if nothing stands there.
+    pub(crate) fn due_ms(&mut self, name: &LockName) -> Outcome<Option<u64>> {
+        let before = self.before(name)?;
+        Ok(match (self.written.get(name), before) {
+            (Some(written), _) => written.due_ms,
+            (None, Key::Text(text)) => text.due_ms,
+            (None, Key::Object(object)) => object.due_ms,
+            (None, Key::Absent) => None,
+        })
+    }
+
+    /// The token of whoever holds it, unless that changes with what was written.
+    pub(crate) fn token(&mut self, name: &LockName) -> Outcome<Option<Token>> {
+        let before = self.before(name)?;
+        let kept = self.written.get(name).is_none_or(|written| written.how != How::Whole);
+        Ok(match before {
+            Key::Text(text) if kept => Some(text.token),
+            _ => None,
+        })
+    }
+
+    /// Refuses what this door may not write.
+    fn writable(&mut self, name: &LockName) -> Outcome<()> {
+        match self.before(name)? {
+            Key::Text(text) if text.door != Door::Redis => {
+                Err(held(name, text, Untouched::OtherDoor).into())
+            }
+            Key::Text(text) if !text.writable => Err(held(name, text, Untouched::NotAText).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to put somebody else in a holder's place while somebody waits.
+    fn not_waited_for(&mut self, name: &LockName) -> Outcome<()> {
+        match self.before(name)? {
+            Key::Text(text) if text.waiting > 0 => {
+                Err(held(name, text, Untouched::WaitedFor).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn due_of(&self, expiry: Expiry, before: Option<u64>) -> Option<u64> {
+        match expiry {
+            Expiry::Keep => before,
+            Expiry::Never => None,
+            Expiry::AfterMs(ms) => Some(self.seen.now_ms.saturating_add(ms)),
+        }
+    }
+
+    /// Sets a text.
+    pub(crate) fn set_text(&mut self, name: &LockName, text: Label, expiry: Expiry) -> Outcome<()> {
+        self.writable(name)?;
+        let (content, due_ms) = (self.content(name)?, self.due_ms(name)?);
+        let old = self.written.get(name);
+        let (fresh, how) = old.map_or((false, How::Expiry), |old| (old.fresh, old.how));
+        let kept_expiry = old.map_or(Expiry::Keep, |old| old.expiry);
+        let (how, expiry) = match content {
+            Content::Object(_) => return Err(Error::WRONG_TYPE.into()),
+            Content::Text(same) if same == text && how == How::Label => (How::Label, expiry),
+            Content::Text(same) if same == text => (How::Whole, expiry),
+            Content::Text(_) => {
+                self.not_waited_for(name)?;
+                (How::Whole, expiry)
+            }
+            Content::Absent => {
+                if fresh {
+                    self.not_waited_for(name)?;
+                }
+                (How::Whole, if expiry == Expiry::Keep { Expiry::Never } else { expiry })
+            }
+        };
+        let expiry_now = if expiry == Expiry::Keep { kept_expiry } else { expiry };
+        let due_ms = self.due_of(expiry, due_ms);
+        let content = Content::Text(text);
+        let written = Written { content, due_ms, expiry: expiry_now, fresh, how };
+        self.written.insert(name.clone(), written);
+        Ok(())
+    }
+
+    /// Changes a text whose holder stays.
+    pub(crate) fn relabel(&mut self, name: &LockName, text: Label) -> Outcome<()> {
+        self.writable(name)?;
+        let due_ms = self.due_ms(name)?;
+        let written = self.written.entry(name.clone()).or_insert_with(|| Written {
+            content: Content::Absent,
+            due_ms,
+            expiry: Expiry::Keep,
+            fresh: false,
+            how: How::Expiry,
+        });
+        written.content = Content::Text(text);
+        if written.how == How::Expiry {
+            written.how = How::Label;
+        }
+        Ok(())
+    }
+
+    /// Sets all that is in a hash or a list; an empty one is gone.
+    pub(crate) fn set_object(&mut self, name: &LockName, object: Object) -> Outcome<()> {
+        if object.is_empty() {
+            return self.delete(name).map(|_| ());
+        }
+        self.writable(name)?;
+        let due_ms = self.due_ms(name)?;
+        let old = self.written.get(name);
+        let (fresh, expiry) = old.map_or((false, Expiry::Keep), |old| (old.fresh, old.expiry));
+        if fresh {
+            self.not_waited_for(name)?;
+        }
+        let content = Content::Object(Arc::new(object));
+        let written = Written { content, due_ms, expiry, fresh, how: How::Whole };
+        self.written.insert(name.clone(), written);
+        Ok(())
+    }
+
+    /// Deletes whatever stands there, and says whether something did.
+    pub(crate) fn delete(&mut self, name: &LockName) -> Outcome<bool> {
+        if matches!(self.content(name)?, Content::Absent) {
+            return Ok(false);
+        }
+        self.writable(name)?;
+        let fresh = !matches!(self.before(name)?, Key::Absent);
+        let gone = Written {
+            content: Content::Absent,
+            due_ms: None,
+            expiry: Expiry::Never,
+            fresh,
+            how: How::Whole,
+        };
+        self.written.insert(name.clone(), gone);
+        Ok(true)
+    }
+
+    /// Sets how long something stays that stands there.
+    pub(crate) fn expire(&mut self, name: &LockName, expiry: Expiry) -> Outcome<()> {
+        self.writable(name)?;
+        let (content, due_ms) = (self.content(name)?, self.due_ms(name)?);
+        let due_ms = self.due_of(expiry, due_ms);
+        match self.written.get_mut(name) {
+            Some(written) => (written.due_ms, written.expiry) = (due_ms, expiry),
+            None => {
+                let (fresh, how) = (false, How::Expiry);
+                let written = Written { content, due_ms, expiry, fresh, how };
+                self.written.insert(name.clone(), written);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a message, after all writes.
+    pub(crate) fn publish(&mut self, channel: &Bytes, message: &Bytes) -> Result<(), Error> {
+        let channel = Channel::parse(channel).map_err(|bad| Error::bad_text("this channel", bad));
+        let message = Message::parse(message).map_err(|bad| Error::bad_text("this message", bad));
+        self.publish.push((channel?, message?));
+        Ok(())
+    }
+
+    /// What was written, upon what was read; none if nothing was.
+    pub(crate) fn into_transaction(self) -> Option<Transaction> {
+        let seen = self.seen;
+        let writes: Vec<Write> = self
+            .written
+            .into_iter()
+            .filter_map(|(name, written)| {
+                let (before, _) = seen.keys.get(&name)?;
+                Some(Write { to: to(before, written)?, name })
+            })
+            .collect();
+        if writes.is_empty() && self.publish.is_empty() {
+            return None;
+        }
+        let stamp = |name| seen.keys.get(&name).map(|(_, stamp)| (name, *stamp));
+        let listing = seen.listing.as_ref().filter(|_| self.used_all);
+        Some(Transaction {
+            door: Door::Redis,
+            seen: self.used.into_iter().filter_map(stamp).collect(),
+            seen_all: listing.map(|listing| listing.changed),
+            writes,
+            publish: self.publish,
+        })
+    }
+}
+
+fn content(key: &Key) -> Content {
+    match key {
+        Key::Absent => Content::Absent,
+        Key::Text(text) => Content::Text(text.value.clone()),
+        Key::Object(object) => Content::Object(object.object.clone()),
+    }
+}
+
+/// What a write comes to; none if nothing stood there and nothing does.
+fn to(before: &Key, written: Written) -> Option<To> {
+    let Written { content, expiry, fresh, how, .. } = written;
+    Some(match (content, how) {
+        (Content::Absent, _) => match before {
+            Key::Absent => return None,
+            Key::Text(_) | Key::Object(_) => To::Gone { forced: false },
+        },
+        (_, How::Expiry) => To::Expiring(expiry),
+        (Content::Text(value), How::Label) => To::Relabel { value, expiry },
+        (Content::Text(value), How::Whole) => To::Text { value, expiry, fresh },
+        (Content::Object(object), _) => {
+            To::Object { object: Object::clone(&object), expiry, fresh }
+        }
+    })
+}
+
+fn held(name: &LockName, text: &TextKey, why: Untouched) -> Error {
+    Error::refused(&Refusal::Held {
+        name: name.clone(),
+        token: text.token,
+        label: Some(text.value.clone()),
+        door: text.door,
+        why,
+    })
+}

@@ -1,0 +1,27 @@
+//! docs/protocols/redis.md knows the commands that there are.
+
+use holdfast_redis::command::all;
+use std::collections::BTreeSet;
+
+const PAGE: &str = include_str!("../../../docs/protocols/redis.md");
+
+/// Would fail if a command were added and not told, or told and not there.
+#[test]
+fn the_page_lists_every_command_and_no_other() {
+    let section = PAGE.split("\n## Commands\n").nth(1).expect("a list of commands");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let told: BTreeSet<(String, String)> = section
+        .lines()
+        .filter_map(|line| {
+            let (name, rest) = line.strip_prefix("| `")?.split_once("` | ")?;
+            let (summary, _) = rest.split_once(" | ")?;
+            Some((name.to_owned(), summary.to_owned()))
+        })
+        .collect();
+    let known: BTreeSet<(String, String)> =
+        all().map(|spec| (spec.name.to_uppercase(), spec.summary.to_owned())).collect();
+    let missing: Vec<_> = known.difference(&told).collect();
+    let wrong: Vec<_> = told.difference(&known).collect();
+    assert!(missing.is_empty() && wrong.is_empty(), "missing: {missing:?}\nwrong: {wrong:?}");
+    assert!(known.len() > 80);
+}

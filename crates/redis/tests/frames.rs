@@ -1,0 +1,164 @@
+//! Bytes to requests: whole, in pieces, wrong, and any bytes at all.
+
+use bytes::{Bytes, BytesMut};
+use holdfast_redis::resp::{Bounds, Decoder, Request};
+use proptest::prelude::*;
+use std::path::Path;
+
+/// All requests in some bytes, and what is wrong with what follows them.
+fn decoded(bytes: &[u8], piece: usize, bounds: &Bounds) -> (Vec<Request>, Option<String>) {
+    let (mut decoder, mut buffer, mut requests) = (Decoder::default(), BytesMut::new(), Vec::new());
+    for part in bytes.chunks(piece.max(1)) {
+        buffer.extend_from_slice(part);
+        loop {
+            match decoder.decode(&mut buffer, bounds) {
+                Ok(Some(request)) => requests.push(request),
+                Ok(None) => break,
+                Err(error) => return (requests, Some(error.to_string())),
+            }
+        }
+    }
+    (requests, None)
+}
+
+fn whole(bytes: &[u8]) -> (Vec<Request>, Option<String>) {
+    decoded(bytes, bytes.len(), &Bounds::DEFAULT)
+}
+
+fn request(words: &[&str]) -> Request {
+    words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect()
+}
+
+fn encoded(request: &Request) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", request.len()).into_bytes();
+    for word in request {
+        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}
+
+#[test]
+fn lines_typed_by_hand() {
+    let cases: [(&[u8], &[&str]); 7] = [
+        (b"PING\r\n", &["PING"]),
+        (b"\r\n \r\nPING\n", &["PING"]),
+        (b"set a  \"b c\"\r\n", &["set", "a", "b c"]),
+        (b"set a \"\\x41\\n\\\"\"\r\n", &["set", "a", "A\n\""]),
+        (b"set a '\\'\\x41'\r\n", &["set", "a", "'\\x41"]),
+        (b"set a \"\"\n", &["set", "a", ""]),
+        (b"*0\r\n*-1\r\n*1\r\n$4\r\nPING\r\n", &["PING"]),
+    ];
+    for (bytes, words) in cases {
+        assert_eq!(whole(bytes), (vec![request(words)], None), "{}", bytes.escape_ascii());
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_in_redis_words() {
+    let long = [b'a'; 70_000];
+    let many = [b"*".as_slice(), &[b'1'; 70_000]].concat();
+    let digits = [b"*1\r\n$".as_slice(), &[b'1'; 70_000]].concat();
+    let cases: [(&[u8], &str); 16] = [
+        (b"*1\r\n$x\r\n", "invalid bulk length"),
+        (b"*1\r\n$-1\r\n", "invalid bulk length"),
+        (b"*1\r\n$ 3\r\n", "invalid bulk length"),
+        (b"*1\r\n$04\r\nPING\r\n", "invalid bulk length"),
+        (b"*1\r\n$536870913\r\n", "invalid bulk length"),
+        (b"*x\r\n", "invalid multibulk length"),
+        (b"*+1\r\n", "invalid multibulk length"),
+        (b"*2147483648\r\n", "invalid multibulk length"),
+        (b"*9999\r\n", "invalid multibulk length"),
+        (b"*1\r\nPING\r\n", "expected '$', got 'P'"),
+        (b"*1\r\n:4\r\n", "expected '$', got ':'"),
+        (b"PING 'a\r\n", "unbalanced quotes in request"),
+        (b"PING 'a'b\r\n", "unbalanced quotes in request"),
+        (&long, "too big inline request"),
+        (&many, "too big mbulk count string"),
+        (&digits, "too big bulk count string"),
+    ];
+    for (bytes, text) in cases {
+        let shown = bytes.get(..40).unwrap_or(bytes).escape_ascii().to_string();
+        assert_eq!(whole(bytes).1, Some(format!("ERR Protocol error: {text}")), "{shown}");
+    }
+}
+
+#[test]
+fn who_has_not_said_the_password_is_kept_short() {
+    let small = |bytes: &[u8]| decoded(bytes, bytes.len(), &Bounds::BEFORE_PASSWORD).1;
+    let error = |text: &str| Some(format!("ERR Protocol error: {text}"));
+    assert_eq!(small(b"*11\r\n"), error("unauthenticated multibulk length"));
+    assert_eq!(small(b"*1\r\n$16385\r\n"), error("unauthenticated bulk length"));
+    assert_eq!(small(b"*2\r\n$4\r\nAUTH\r\n$2\r\npw\r\n"), None);
+}
+
+#[test]
+fn all_arguments_together_have_a_bound() {
+    let word = vec![b'x'; Bounds::DEFAULT.argument_bytes_max];
+    let request: Request = vec![Bytes::from(word); 3];
+    let error = Some("ERR Protocol error: too big request".to_owned());
+    assert_eq!(decoded(&encoded(&request), 4_096, &Bounds::DEFAULT), (Vec::new(), error));
+}
+
+#[test]
+fn arguments_share_the_bytes_that_came_in() {
+    let mut buffer = BytesMut::from(&b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n"[..]);
+    let start = buffer.as_ptr() as usize;
+    let request = Decoder::default().decode(&mut buffer, &Bounds::DEFAULT).unwrap().unwrap();
+    assert_eq!(request[0].as_ptr() as usize, start + 8);
+}
+
+/// What a fuzzer has found to be interesting, and what is worth a look from the beginning.
+#[test]
+fn the_corpus_is_harmless() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/decode");
+    let files: Vec<_> = std::fs::read_dir(folder).unwrap().collect();
+    assert!(files.len() >= 10, "the corpus is missing");
+    for file in files {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        same_in_pieces(&bytes);
+    }
+}
+
+/// However bytes are cut into pieces, they mean the same.
+fn same_in_pieces(bytes: &[u8]) {
+    for bounds in [Bounds::DEFAULT, Bounds::BEFORE_PASSWORD] {
+        let (requests, error) = decoded(bytes, bytes.len(), &bounds);
+        for piece in [1, 2, 3, 7] {
+            assert_eq!(decoded(bytes, piece, &bounds), (requests.clone(), error.clone()));
+        }
+        for request in requests {
+            assert!(!request.is_empty() && request.len() <= bounds.arguments_max);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_was_written_is_read(
+        requests in prop::collection::vec(
+            prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..8), 0..6),
+        piece in 1..50_usize,
+    ) {
+        let requests: Vec<Request> =
+            requests.into_iter().map(|r| r.into_iter().map(Bytes::from).collect()).collect();
+        let bytes: Vec<u8> = requests.iter().flat_map(encoded).collect();
+        prop_assert_eq!(decoded(&bytes, piece, &Bounds::DEFAULT), (requests, None));
+    }
+
+    #[test]
+    fn any_bytes_are_harmless(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        same_in_pieces(&bytes);
+    }
+
+    #[test]
+    fn bytes_that_look_like_requests_are_harmless(
+        parts in prop::collection::vec(prop::sample::select(vec![
+            "*1\r\n", "*2\r\n", "*-1\r\n", "*0\r\n", "$3\r\n", "$0\r\n", "$-1\r\n", "GET", "\r\n",
+            "\n", "\r", "a", "\"", "'", "\\x4", " ", "$", "*", "99999999999",
+        ]), 0..20),
+    ) {
+        same_in_pieces(parts.concat().as_bytes());
+    }
+}

@@ -1,0 +1,147 @@
+//! What all connections of the door share.
+
+use super::channels::Channels;
+use crate::api::Api;
+use crate::password::Password;
+use crate::random;
+use bytes::Bytes;
+use holdfast_core::LockName;
+use holdfast_redis::client::Client;
+use holdfast_redis::lua::Scripts;
+use holdfast_redis::run::{Facts, Local};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::{MutexGuard as Turn, Semaphore};
+
+/// Scripts that run at the same time: each takes a thread, and up to 16 MiB and a second.
+const SCRIPTS_AT_ONCE: usize = 4;
+
+/// Scripts on the same key run one after the other; keys are told apart by so many numbers.
+const STRIPES: usize = 64;
+
+pub(super) struct Door {
+    pub(super) api: Api,
+    pub(super) channels: Arc<Channels>,
+    /// How many connections wait in a blocking command.
+    pub(super) blocked: AtomicUsize,
+    /// How many keys there were when somebody last looked.
+    pub(super) keys: AtomicUsize,
+    pub(super) room_for_scripts: Arc<Semaphore>,
+    password: Option<Password>,
+    scripts: Scripts,
+    stripes: Vec<tokio::sync::Mutex<()>>,
+    hasher: RandomState,
+    /// The line of each connection in `CLIENT LIST`.
+    clients: Mutex<BTreeMap<u64, String>>,
+    next: AtomicU64,
+    port: u16,
+    run_id: String,
+    begun: Instant,
+}
+
+impl Door {
+    pub(super) fn new(
+        api: Api,
+        channels: Arc<Channels>,
+        password: Option<Password>,
+        port: u16,
+    ) -> Self {
+        let run_id = (0..5).map(|_| format!("{:08x}", random::number() as u32)).collect();
+        Self {
+            api,
+            channels,
+            blocked: AtomicUsize::new(0),
+            keys: AtomicUsize::new(0),
+            room_for_scripts: Arc::new(Semaphore::new(SCRIPTS_AT_ONCE)),
+            password,
+            scripts: Scripts::default(),
+            stripes: (0..STRIPES).map(|_| tokio::sync::Mutex::new(())).collect(),
+            hasher: RandomState::new(),
+            clients: Mutex::default(),
+            next: AtomicU64::new(1),
+            port,
+            run_id,
+            begun: Instant::now(),
+        }
+    }
+
+    fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, String>> {
+        // Nobody panics while holding it; if somebody did, what is in it is still whole.
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new connection.
+    pub(super) fn welcome(&self) -> Client {
+        let client =
+            Client::new(self.next.fetch_add(1, Ordering::Relaxed), self.password.is_some());
+        self.show(&client);
+        client
+    }
+
+    /// How a connection stands now, for `CLIENT LIST`.
+    pub(super) fn show(&self, client: &Client) {
+        self.clients().insert(client.id, client.line());
+    }
+
+    /// A connection has ended.
+    pub(super) fn farewell(&self, number: u64) {
+        self.clients().remove(&number);
+        self.channels.forget(number);
+    }
+
+    /// All connections.
+    pub(super) fn list(&self) -> String {
+        self.clients().values().map(String::as_str).collect()
+    }
+
+    /// Whether that is the password.
+    pub(super) fn lets_in(&self, user: Option<&Bytes>, password: &[u8]) -> bool {
+        let known = user.is_none_or(|user| user.as_ref() == b"default");
+        known && self.password.as_ref().is_none_or(|right| right.is(password))
+    }
+
+    /// Waits until no other script with that key runs on this node.
+    pub(super) async fn turn_for(&self, name: Option<&LockName>) -> Option<Turn<'_, ()>> {
+        let hash = self.hasher.hash_one(name?.as_bytes());
+        let stripe = usize::try_from(hash % STRIPES as u64).unwrap_or(0);
+        Some(self.stripes.get(stripe)?.lock().await)
+    }
+}
+
+impl Local for Door {
+    fn wall_ms(&self) -> u64 {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn subscribers(&self, channel: &[u8]) -> usize {
+        self.channels.subscribers(channel)
+    }
+
+    fn channels(&self) -> Vec<(Bytes, usize)> {
+        self.channels.channels()
+    }
+
+    fn patterns(&self) -> usize {
+        self.channels.patterns()
+    }
+
+    fn facts(&self) -> Facts {
+        Facts {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            port: self.port,
+            run_id: self.run_id.clone(),
+            uptime_s: self.begun.elapsed().as_secs(),
+            clients: self.clients().len(),
+            blocked: self.blocked.load(Ordering::Relaxed),
+            keys: self.keys.load(Ordering::Relaxed),
+        }
+    }
+
+    fn scripts(&self) -> &Scripts {
+        &self.scripts
+    }
+}

@@ -1,0 +1,201 @@
+//! Connections come in: how many there may be, and how long they may take to say the password.
+
+use super::connection::Connection;
+use super::door::Door;
+use super::words;
+use crate::metrics::Metrics;
+use crate::sockets::{self, hold_on, prepare};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// Connections beyond the bound that are told so at the same time; others are just closed.
+const REFUSED_MAX: usize = 64;
+
+/// What connections may do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) connections_max: usize,
+    /// How long a client may take to say the password.
+    pub(super) password_patience: Duration,
+}
+
+impl Bounds {
+    /// As many connections as this process may have.
+    pub(super) fn of_process() -> Self {
+        let connections_max = sockets::connections_max();
+        Self { connections_max, password_patience: Duration::from_secs(30) }
+    }
+}
+
+/// Serves until the task is dropped, and every connection with it.
+pub(super) async fn serve(
+    listener: TcpListener,
+    door: Arc<Door>,
+    bounds: Bounds,
+) -> io::Result<()> {
+    let room = Arc::new(Semaphore::new(bounds.connections_max));
+    let refusals = Arc::new(Semaphore::new(REFUSED_MAX));
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                hold_on(&error).await;
+                continue;
+            }
+        };
+        let metrics = &door.api.metrics;
+        if let Ok(permit) = room.clone().try_acquire_owned() {
+            prepare(&stream);
+            let counted = Counted::new(metrics.clone(), permit);
+            let connection = Connection::new(door.clone(), stream);
+            connections.spawn(async move {
+                connection.talk(bounds.password_patience).await;
+                drop(counted);
+            });
+        } else {
+            metrics.redis_connections_refused.inc();
+            if let Ok(permit) = refusals.clone().try_acquire_owned() {
+                connections.spawn(refuse(stream, permit));
+            }
+        }
+    }
+}
+
+/// A connection that counts as long as this lives.
+struct Counted {
+    metrics: Arc<Metrics>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Counted {
+    fn new(metrics: Arc<Metrics>, permit: OwnedSemaphorePermit) -> Self {
+        metrics.redis_connections.inc();
+        Self { metrics, _permit: permit }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.metrics.redis_connections.dec();
+    }
+}
+
+async fn refuse(mut stream: TcpStream, _permit: OwnedSemaphorePermit) {
+    let tell = async {
+        stream.write_all(words::TOO_MANY).await?;
+        stream.shutdown().await
+    };
+    let _ = timeout(Duration::from_secs(1), tell).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Api;
+    use crate::data::{First, Place};
+    use crate::node::Running;
+    use crate::password::Password;
+    use crate::peers::Contact;
+    use std::net::SocketAddr;
+    use tempfile::TempDir;
+    use tokio::io::AsyncReadExt;
+    use tokio::time::sleep;
+
+    /// Nothing here takes so long unless it is broken.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// A door of a node alone.
+    struct House {
+        address: SocketAddr,
+        running: Running,
+        _folder: TempDir,
+    }
+
+    impl House {
+        async fn open(bounds: Bounds, password: Option<&str>) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let peers = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let contact = Contact { peer: "127.0.0.1:1".into(), http: "http://127.0.0.1:1".into() };
+            let (place, first) = (folder.path().join("node"), First::Alone);
+            let place = Place { folder: place, key: None, first, contact };
+            let running = Running::start(&place, peers).await.unwrap();
+            let api = Api {
+                id: running.id,
+                handle: running.handle.clone(),
+                membership: running.membership.clone(),
+                metrics: running.metrics.clone(),
+            };
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let password = password.map(|password| Password::parse(password).unwrap());
+            let door = Door::new(api, running.channels.clone(), password, address.port());
+            tokio::spawn(serve(listener, Arc::new(door), bounds));
+            Self { address, running, _folder: folder }
+        }
+
+        async fn says(&self, words: &[u8]) -> TcpStream {
+            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            stream.write_all(words).await.unwrap();
+            stream
+        }
+    }
+
+    async fn hears(stream: &mut TcpStream, expected: &str) {
+        let mut said = vec![0; expected.len()];
+        timeout(LONG, stream.read_exact(&mut said)).await.expect("a reply").unwrap();
+        assert_eq!(String::from_utf8_lossy(&said), expected);
+    }
+
+    /// All that is said until the other side hangs up.
+    async fn rest(stream: &mut TcpStream) -> String {
+        let mut said = Vec::new();
+        let read = timeout(LONG, stream.read_to_end(&mut said)).await;
+        let _ = read.expect("the connection is closed");
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_does_not_say_the_password_is_hung_up_on() {
+        let password_patience = Duration::from_millis(200);
+        let bounds = Bounds { connections_max: 10, password_patience };
+        let house = House::open(bounds, Some("sesame")).await;
+        let mut silent = house.says(b"").await;
+        let mut wrong = house.says(b"AUTH wrong\r\nPING\r\n").await;
+        let mut right = house.says(b"AUTH sesame\r\n").await;
+        hears(&mut right, "+OK\r\n").await;
+        assert_eq!(rest(&mut silent).await, "");
+        assert!(rest(&mut wrong).await.starts_with("-WRONGPASS"));
+        right.write_all(b"PING\r\n").await.unwrap();
+        hears(&mut right, "+PONG\r\n").await;
+        house.running.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn too_many_connections_are_told_so() {
+        let bounds = Bounds { connections_max: 1, password_patience: LONG };
+        let house = House::open(bounds, None).await;
+        let mut first = house.says(b"PING\r\n").await;
+        hears(&mut first, "+PONG\r\n").await;
+        let mut second = house.says(b"").await;
+        assert_eq!(rest(&mut second).await, "-ERR max number of clients reached\r\n");
+        assert_eq!(house.running.metrics.redis_connections_refused.get(), 1);
+        drop(first);
+        while house.running.metrics.redis_connections.get() > 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        let mut third = house.says(b"PING\r\n").await;
+        hears(&mut third, "+PONG\r\n").await;
+        house.running.stop().await;
+    }
+}

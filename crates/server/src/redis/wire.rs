@@ -1,0 +1,191 @@
+//! A connection's socket: bytes in, replies and messages out.
+
+use super::channels::{Ear, Said};
+use bytes::BytesMut;
+use holdfast_redis::client::Client;
+use holdfast_redis::resp::{Reply, encode};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// What is read at once: at first, and from a client that sends more than that.
+const READ_BYTES: usize = 4 << 10;
+const READ_BYTES_MAX: usize = 64 << 10;
+
+/// Replies are written when so much has gathered, whatever else is to come.
+pub(super) const OUT_BYTES: usize = 64 << 10;
+
+/// What a client may send while it waits in a blocking command.
+const AHEAD_BYTES_MAX: usize = 64 << 10;
+
+/// How long a client may leave what is written to it unread.
+const WRITE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A socket with its buffers.
+pub(super) struct Wire {
+    stream: TcpStream,
+    pub(super) buffer: BytesMut,
+    pub(super) out: Vec<u8>,
+    /// How much of that is written.
+    written: usize,
+    ear: Option<(Arc<Ear>, mpsc::Receiver<Arc<Said>>)>,
+    /// Whether the last read filled all the room there was.
+    much: bool,
+}
+
+/// Something that happened on a socket.
+pub(super) enum Event {
+    /// Bytes have come.
+    Bytes,
+    /// Something was published that its client may hear.
+    Said(Arc<Said>),
+    /// The other side has hung up.
+    Closed,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            buffer: BytesMut::new(),
+            out: Vec::new(),
+            written: 0,
+            ear: None,
+            much: false,
+        }
+    }
+
+    /// Where messages for this connection go.
+    pub(super) fn ear(&mut self) -> Arc<Ear> {
+        self.ear.get_or_insert_with(Ear::new).0.clone()
+    }
+
+    pub(super) fn say(&mut self, reply: &Reply, client: &Client) {
+        encode(reply, client.protocol, &mut self.out);
+    }
+
+    fn read(&mut self) -> io::Result<Option<Event>> {
+        let room = if self.much { READ_BYTES_MAX } else { READ_BYTES };
+        self.buffer.reserve(room);
+        match self.stream.try_read_buf(&mut self.buffer) {
+            Ok(0) => Ok(Some(Event::Closed)),
+            Ok(count) => {
+                self.much = count >= room;
+                Ok(Some(Event::Bytes))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What happens next.
+    pub(super) async fn next(&mut self) -> io::Result<Event> {
+        loop {
+            let said = tokio::select! {
+                ready = self.stream.readable() => {
+                    ready?;
+                    None
+                }
+                said = heard(&mut self.ear) => Some(said?),
+            };
+            let event = match said {
+                Some(said) => Some(Event::Said(said)),
+                None => self.read()?,
+            };
+            if let Some(event) = event {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Writes all that has gathered. A client that does not read it is hung up on.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match self.stream.try_write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                // Counted at once: whoever waits here may be interrupted.
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tokio::select! {
+                        ready = timeout(WRITE_PATIENCE, self.stream.writable()) => ready??,
+                        () = breaks(&self.ear) => return Err(too_slow()),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if self.out.capacity() > OUT_BYTES {
+            self.out = Vec::new();
+        }
+        self.out.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    /// Writes what its client hears of a message, and of those that wait behind it.
+    pub(super) async fn pass_on(&mut self, said: Arc<Said>, client: &Client) -> io::Result<()> {
+        let mut next = Some(said);
+        while let Some(said) = next {
+            for reply in client.hears(said.channel.as_bytes(), said.message.as_bytes()) {
+                self.say(&reply, client);
+            }
+            if self.out.len() >= OUT_BYTES {
+                self.flush().await?;
+            }
+            next = self.ear.as_mut().and_then(|(ear, said)| {
+                let said = said.try_recv().ok()?;
+                ear.took(&said);
+                Some(said)
+            });
+        }
+        self.flush().await
+    }
+
+    /// Keeps the connection while something else is waited for; returns when it has ended.
+    pub(super) async fn attend(&mut self, client: &Client) -> io::Error {
+        loop {
+            if self.buffer.len() > AHEAD_BYTES_MAX {
+                // It is read on when the wait is over.
+                std::future::pending::<()>().await;
+            }
+            match self.next().await {
+                Ok(Event::Bytes) => {}
+                Ok(Event::Said(said)) => {
+                    if let Err(error) = self.pass_on(said, client).await {
+                        return error;
+                    }
+                }
+                Ok(Event::Closed) => return io::ErrorKind::UnexpectedEof.into(),
+                Err(error) => return error,
+            }
+        }
+    }
+}
+
+fn too_slow() -> io::Error {
+    io::Error::other("it does not read its messages as fast as they come, or this node missed some")
+}
+
+/// The next message; never, if nobody listens.
+async fn heard(ear: &mut Option<(Arc<Ear>, mpsc::Receiver<Arc<Said>>)>) -> io::Result<Arc<Said>> {
+    let Some((ear, said)) = ear else { return std::future::pending().await };
+    tokio::select! {
+        biased;
+        () = ear.breaks() => Err(too_slow()),
+        said = said.recv() => {
+            let said = said.ok_or_else(too_slow)?;
+            ear.took(&said);
+            Ok(said)
+        }
+    }
+}
+
+async fn breaks(ear: &Option<(Arc<Ear>, mpsc::Receiver<Arc<Said>>)>) {
+    match ear {
+        Some((ear, _)) => ear.breaks().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,64 @@
+//! What goes wrong, in Redis's words: a code that clients know, what happened, what to do.
+
+use crate::engine::Trouble;
+use crate::failure::Failure;
+use holdfast_redis::Error;
+use holdfast_redis::resp::Reply;
+
+/// More connections than there may be.
+pub(super) const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// What was read has changed again and again.
+pub(super) const CONTENDED: Error = Error::fixed(
+    "TRYAGAIN others changed the same keys again and again: nothing was done; try again",
+);
+
+/// More names are waited for than there may be.
+pub(super) const TOO_MANY_WAIT: Error = Error::fixed(
+    "TRYAGAIN too many lists are waited for at this node: try again later, or ask another node",
+);
+
+/// Nobody answered in time. `wrote` says whether something may take effect later.
+pub(super) fn no_leader(wrote: bool) -> Error {
+    if wrote {
+        Error::fixed(
+            "NOLEADER the cluster has no leader that answers: the command may or may not take \
+             effect; read the key before you try again",
+        )
+    } else {
+        Error::fixed(
+            "TRYAGAIN the cluster has no leader that answers: nothing was done; try again, and \
+             see that a majority of the nodes runs",
+        )
+    }
+}
+
+/// What became of something that has no answer.
+pub(super) fn trouble(trouble: Trouble) -> Error {
+    let Failure { message, hint, .. } = Failure::from(trouble);
+    let code = match trouble {
+        Trouble::QueueFull => "TRYAGAIN",
+        Trouble::DiskFull => "MISCONF",
+        Trouble::OlderMember => "ERR",
+        Trouble::Unknown | Trouble::Stopped => "NOLEADER",
+    };
+    let hint = match trouble {
+        Trouble::Unknown | Trouble::Stopped => "connect again, and read the key",
+        _ => hint,
+    };
+    Error::new(format!("{code} {message}; {hint}"))
+}
+
+/// Why a lock was not acquired.
+pub(super) fn not_acquired(failure: &Failure) -> Reply {
+    let Failure { code, message, hint, .. } = failure;
+    let code = match *code {
+        "not_acquired" => return Reply::Null,
+        "in_use" => return Reply::Error(Error::WRONG_TYPE),
+        "held" | "other_kind" => "HELD",
+        "busy" | "full" => "TRYAGAIN",
+        "no_leader" | "unknown" | "stopping" => "NOLEADER",
+        _ => "ERR",
+    };
+    Reply::Error(Error::new(format!("{code} {message}; {hint}")))
+}

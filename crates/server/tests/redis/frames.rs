@@ -1,0 +1,133 @@
+//! Requests as they come: many at once, in pieces, typed by hand, broken.
+
+use crate::client;
+use crate::support::Node;
+
+#[test]
+fn a_pipeline_is_answered_in_its_order_errors_included() {
+    let node = Node::start();
+    let mut redis = client(&node);
+    redis.send(&[
+        "SET a 1",
+        "GET a",
+        "NOSUCH",
+        "INCR a",
+        "PING",
+        "SET a 1 2 3",
+        "LPUSH a x",
+        "ECHO between",
+        "SET b x NX PX 60000",
+        "SET b y NX PX 60000",
+        "GET b",
+        "SELECT 1",
+        "GET a",
+        "SELECT 0",
+        "MGET a b",
+        "DEL a b",
+    ]);
+    let heard: Vec<String> = (0..16).map(|_| redis.hear()).collect();
+    assert_eq!(
+        heard,
+        [
+            "OK",
+            "1",
+            "-ERR unknown command 'NOSUCH', with args beginning with: ",
+            "2",
+            "PONG",
+            "-ERR syntax error",
+            "-WRONGTYPE Operation against a key holding the wrong kind of value",
+            "between",
+            "OK",
+            "nil",
+            "x",
+            "OK",
+            "nil",
+            "OK",
+            "[2 x]",
+            "2",
+        ]
+    );
+}
+
+/// What comes together is one transaction, whatever the number of commands.
+#[test]
+fn a_long_pipeline_costs_few_entries() {
+    let node = Node::start();
+    let mut redis = client(&node);
+    let before = node.metric("holdfast_requests_total");
+    let lines: Vec<String> = (0..1_000).map(|at| format!("SET key-{at} {at}")).collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    redis.send(&lines);
+    for _ in 0..1_000 {
+        assert_eq!(redis.hear(), "OK");
+    }
+    let requests = node.metric("holdfast_requests_total") - before;
+    assert!(requests < 200.0, "{requests} requests for 1,000 commands");
+    assert_eq!(node.metric("holdfast_redis_commands_total"), 1_000.0);
+    assert_eq!(redis.ask("GET key-999"), "999");
+    assert_eq!(redis.ask("DBSIZE"), "1000");
+}
+
+/// One of them is not possible: the others are done all the same, in order.
+#[test]
+fn what_can_not_be_done_together_is_done_one_by_one() {
+    let node = Node::start();
+    node.grab("native");
+    let mut redis = client(&node);
+    redis.send(&["SET a 1", "SET native x", "APPEND a 2", "EVAL return{1,2} 0", "GET a"]);
+    assert_eq!(redis.hear(), "OK");
+    assert!(redis.hear().starts_with("-HELD "));
+    assert_eq!(redis.hear(), "2");
+    assert_eq!(redis.hear(), "[1 2]");
+    assert_eq!(redis.hear(), "12");
+}
+
+#[test]
+fn typed_by_hand_and_in_pieces() {
+    let node = Node::start();
+    let mut redis = client(&node);
+    redis.raw(b"SET a \"two words\"\r\n\r\nget a\n");
+    assert_eq!((redis.hear(), redis.hear()), ("OK".to_owned(), "two words".to_owned()));
+    for byte in b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n" {
+        redis.raw(&[*byte]);
+    }
+    assert_eq!(redis.hear(), "two words");
+}
+
+#[test]
+fn a_broken_frame_ends_only_its_connection() {
+    let node = Node::start();
+    let mut other = client(&node);
+    assert_eq!(other.ask("SET a 1"), "OK");
+    for (bytes, why) in [
+        (&b"*1\r\n$abc\r\n"[..], "-ERR Protocol error: invalid bulk length"),
+        (b"*99999999\r\n", "-ERR Protocol error: invalid multibulk length"),
+        (b"*1\r\nPING\r\n", "-ERR Protocol error: expected '$', got 'P'"),
+        (b"set a \"\r\n", "-ERR Protocol error: unbalanced quotes in request"),
+    ] {
+        let mut redis = client(&node);
+        // What came whole before is done.
+        redis.send(&["INCR a"]);
+        redis.raw(bytes);
+        assert!(redis.hear().parse::<u64>().is_ok());
+        assert_eq!(redis.hear(), why);
+        assert!(redis.is_closed());
+    }
+    assert_eq!(other.ask("GET a"), "5");
+}
+
+#[test]
+fn big_frames_have_bounds() {
+    let node = Node::start();
+    let mut redis = client(&node);
+    let long = "x".repeat(4_096);
+    assert_eq!(redis.ask_words(&["SET", "long", &long]), "OK");
+    assert_eq!(redis.ask("STRLEN long"), "4096");
+    assert!(redis.ask_words(&["SET", "longer", &"x".repeat(4_097)]).starts_with("-ERR this value"));
+    let big = "x".repeat(400_000);
+    assert_eq!(redis.ask_words(&["ECHO", &big]), big);
+    assert_eq!(redis.ask("PING"), "PONG");
+    redis.raw(b"*2\r\n$4\r\nECHO\r\n$600000\r\n");
+    assert_eq!(redis.hear(), "-ERR Protocol error: invalid bulk length");
+    assert!(redis.is_closed());
+}

@@ -1,0 +1,60 @@
+//! Messages: to whoever listens, in order, and not without a bound.
+
+use crate::client;
+use crate::support::{Node, eventually};
+
+#[test]
+fn who_listens_hears_in_order() {
+    let node = Node::start();
+    let (mut ana, mut bo, mut say) = (client(&node), client(&node), client(&node));
+    assert_eq!(say.ask("PUBLISH news nobody"), "0");
+    assert_eq!(ana.ask("SUBSCRIBE news"), "[subscribe news 1]");
+    assert!(bo.ask("HELLO 3").contains("proto 3"));
+    bo.send(&["SUBSCRIBE news", "PSUBSCRIBE n?ws x*"]);
+    assert_eq!(bo.hear(), ">[subscribe news 1]");
+    assert_eq!(bo.hear(), ">[psubscribe n?ws 2]");
+    assert_eq!(bo.hear(), ">[psubscribe x* 3]");
+    assert_eq!(say.ask("PUBSUB NUMSUB news other"), "[news 2 other 0]");
+    // A pipeline, a transaction, a script: all in the order in which they were said.
+    say.send(&["PUBLISH news 0", "MULTI", "PUBLISH news 1", "PUBLISH news 2", "EXEC"]);
+    for expected in ["3", "OK", "QUEUED", "QUEUED", "[3 3]"] {
+        assert_eq!(say.hear(), expected);
+    }
+    assert_eq!(say.ask_words(&["EVAL", "return redis.call('publish','news','3')", "0"]), "3");
+    for at in 0..4 {
+        assert_eq!(ana.hear(), format!("[message news {at}]"));
+        assert_eq!(bo.hear(), format!(">[message news {at}]"));
+        assert_eq!(bo.hear(), format!(">[pmessage n?ws news {at}]"));
+    }
+    // With the new protocol it may go on asking; with the old one it may not.
+    assert_eq!(bo.ask("GET a"), "nil");
+    assert!(ana.ask("GET a").starts_with("-ERR Can't execute 'get'"));
+    assert_eq!(ana.ask("UNSUBSCRIBE"), "[unsubscribe news 0]");
+    assert_eq!(ana.ask("GET a"), "nil");
+    assert_eq!(say.ask("PUBSUB NUMSUB news"), "[news 1]");
+    drop(bo);
+    eventually("it is forgotten", || (say.ask("PUBSUB NUMPAT") == "0").then_some(()));
+}
+
+/// One that does not read is closed; the others hear everything.
+#[test]
+fn a_slow_listener_is_hung_up_on() {
+    let node = Node::start();
+    let (mut slow, mut ana, mut say) = (client(&node), client(&node), client(&node));
+    assert_eq!(slow.ask("SUBSCRIBE news"), "[subscribe news 1]");
+    assert_eq!(ana.ask("SUBSCRIBE end"), "[subscribe end 1]");
+    let line = format!("PUBLISH news {}", "x".repeat(4_000));
+    let lot = [line.as_str(); 64];
+    let gone = || node.metric("holdfast_redis_connections") < 3.0;
+    for _ in 0..1_000 {
+        say.send(&lot);
+        lot.iter().for_each(|_| drop(say.hear()));
+        if gone() {
+            break;
+        }
+    }
+    eventually("it is gone", || gone().then_some(()));
+    assert!(slow.is_closed());
+    assert_eq!(say.ask("PUBLISH end now"), "1");
+    assert_eq!(ana.hear(), "[message end now]");
+}

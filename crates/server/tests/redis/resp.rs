@@ -1,0 +1,146 @@
+//! A tiny Redis client: raw words out, replies as short texts.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// Nothing here takes so long unless it is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection.
+pub(crate) struct Redis {
+    stream: BufReader<TcpStream>,
+}
+
+/// A reply. Shown as: `OK`, `-ERR ...`, `1`, `nil`, `[a b]`, `>[message c m]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Said {
+    Word(String),
+    Error(String),
+    Number(i64),
+    Nil,
+    List(Vec<Said>),
+    Push(Vec<Said>),
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter<'_>, items: &[Said]| {
+            let items: Vec<String> = items.iter().map(Said::to_string).collect();
+            write!(f, "[{}]", items.join(" "))
+        };
+        match self {
+            Self::Word(word) => f.write_str(word),
+            Self::Error(error) => write!(f, "-{error}"),
+            Self::Number(number) => number.fmt(f),
+            Self::Nil => f.write_str("nil"),
+            Self::List(items) => list(f, items),
+            Self::Push(items) => {
+                f.write_str(">")?;
+                list(f, items)
+            }
+        }
+    }
+}
+
+#[allow(dead_code, reason = "some tests need less")]
+impl Redis {
+    pub(crate) fn connect(port: u16) -> io::Result<Self> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// Sends requests at once, each a line of words.
+    pub(crate) fn send(&mut self, lines: &[&str]) {
+        let words = |line: &&str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let all: Vec<u8> = lines.iter().flat_map(|line| frame(&words(line))).collect();
+        self.raw(&all);
+    }
+
+    /// Sends a request of these words.
+    pub(crate) fn send_words(&mut self, words: &[&str]) {
+        let frame = frame(words);
+        self.raw(&frame);
+    }
+
+    /// The next reply.
+    pub(crate) fn hear(&mut self) -> String {
+        self.try_hear().unwrap().to_string()
+    }
+
+    /// Whether the other side has hung up.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        match self.stream.read_to_end(&mut rest) {
+            Ok(_) => true,
+            Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+        }
+    }
+
+    pub(crate) fn ask(&mut self, line: &str) -> String {
+        self.send(&[line]);
+        self.hear()
+    }
+
+    pub(crate) fn ask_words(&mut self, words: &[&str]) -> String {
+        self.send_words(words);
+        self.hear()
+    }
+
+    /// The reply, or why there is none.
+    pub(crate) fn try_ask(&mut self, words: &[&str]) -> io::Result<Said> {
+        self.stream.get_mut().write_all(&frame(words))?;
+        self.try_hear()
+    }
+
+    pub(crate) fn try_hear(&mut self) -> io::Result<Said> {
+        let mut line = String::new();
+        if self.stream.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let (kind, rest) = line.split_at(1);
+        let rest = rest.trim_end_matches(['\r', '\n']).to_owned();
+        let count = || rest.parse::<i64>().unwrap_or_else(|_| panic!("no number: {line:?}"));
+        Ok(match kind {
+            "+" => Said::Word(rest),
+            "-" => Said::Error(rest),
+            ":" => Said::Number(count()),
+            "_" => Said::Nil,
+            "$" | "=" => match usize::try_from(count()) {
+                Err(_) => Said::Nil,
+                Ok(len) => {
+                    let mut text = vec![0; len + 2];
+                    self.stream.read_exact(&mut text)?;
+                    text.truncate(len);
+                    Said::Word(String::from_utf8_lossy(&text).into_owned())
+                }
+            },
+            "*" | "%" | "~" | ">" => match usize::try_from(count()) {
+                Err(_) => Said::Nil,
+                Ok(len) => {
+                    let len = if kind == "%" { len * 2 } else { len };
+                    let items = (0..len).map(|_| self.try_hear()).collect::<Result<_, _>>()?;
+                    if kind == ">" { Said::Push(items) } else { Said::List(items) }
+                }
+            },
+            _ => panic!("no reply: {line:?}"),
+        })
+    }
+}
+
+fn frame<T: AsRef<str>>(words: &[T]) -> Vec<u8> {
+    let mut frame = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        let word = word.as_ref();
+        frame.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
+    }
+    frame
+}

@@ -1,0 +1,57 @@
+//! MULTI, EXEC, WATCH.
+
+use crate::client;
+use crate::support::Node;
+use std::thread;
+
+#[test]
+fn a_watched_key_that_changed_undoes_the_transaction() {
+    let node = Node::start();
+    let (mut ana, mut bo) = (client(&node), client(&node));
+    for (between, expected) in [(true, "nil"), (false, "[OK 2]")] {
+        assert_eq!(ana.ask("SET a 1"), "OK");
+        assert_eq!(ana.ask("WATCH a"), "OK");
+        if between {
+            assert_eq!(bo.ask("SET a 5"), "OK");
+        }
+        ana.send(&["MULTI", "SET b x", "INCR a", "EXEC"]);
+        for said in ["OK", "QUEUED", "QUEUED"] {
+            assert_eq!(ana.hear(), said);
+        }
+        assert_eq!(ana.hear(), expected);
+    }
+    assert_eq!(ana.ask("MGET a b"), "[2 x]");
+}
+
+#[test]
+fn what_exec_selects_holds_for_what_follows() {
+    let node = Node::start();
+    let mut redis = client(&node);
+    redis.send(&["MULTI", "SELECT 2", "SET a two", "EXEC", "GET a", "SELECT 0", "GET a"]);
+    for expected in ["OK", "QUEUED", "QUEUED", "[OK OK]", "two", "OK", "nil"] {
+        assert_eq!(redis.hear(), expected);
+    }
+    redis.send(&["MULTI", "SET a", "SET a 1", "EXEC", "GET a"]);
+    assert_eq!(redis.hear(), "OK");
+    assert!(redis.hear().starts_with("-ERR wrong number of arguments"));
+    assert_eq!(redis.hear(), "QUEUED");
+    assert!(redis.hear().starts_with("-EXECABORT"));
+    assert_eq!(redis.hear(), "nil");
+}
+
+/// Many change one counter: each change counts, and nobody is told to try again.
+#[test]
+fn no_change_of_a_counter_is_lost() {
+    let node = Node::start();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut redis = client(&node);
+                for _ in 0..50 {
+                    assert!(redis.ask("INCR counter").parse::<u64>().is_ok());
+                }
+            });
+        }
+    });
+    assert_eq!(client(&node).ask("GET counter"), "400");
+}
