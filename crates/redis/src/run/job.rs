@@ -197,9 +197,16 @@ impl Job {
         for parsed in &self.commands {
             overlay.may_block = !self.exec && self.commands.len() == 1;
             overlay.may_run_lua = may_run_lua;
+            // One of its keys may be refused after others were written. A script keeps what it wrote,
+            // as in Redis.
+            let script = matches!(parsed.command, Command::Scripting(_));
+            let mark = (parsed.keys.len() > 1 && !script).then(|| overlay.mark());
             match run(&parsed.command, &mut overlay) {
                 Ok(reply) => replies.push(reply),
-                Err(Stop::Error(error)) => replies.push(Reply::Error(error)),
+                Err(Stop::Error(error)) => {
+                    replies.push(Reply::Error(error));
+                    mark.into_iter().for_each(|mark| overlay.back_to(mark));
+                }
                 Err(Stop::Block { names, wait_ms }) => return Run::Block(Block { names, wait_ms }),
                 Err(Stop::Lua) => return Run::Lua,
                 Err(Stop::Missing) => {}

@@ -72,6 +72,12 @@ enum How {
     Whole,
 }
 
+/// What was written up to some moment.
+pub(crate) struct Mark {
+    written: BTreeMap<LockName, Written>,
+    published: usize,
+}
+
 /// Keys as they were read, under what was written.
 pub(crate) struct Overlay<'a> {
     seen: &'a Seen,
@@ -160,6 +166,17 @@ impl<'a> Overlay<'a> {
                 Err(Stop::Missing)
             }
         }
+    }
+
+    /// What was written and published so far.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { written: self.written.clone(), published: self.publish.len() }
+    }
+
+    /// Forgets what was written and published since.
+    pub(crate) fn back_to(&mut self, mark: Mark) {
+        self.written = mark.written;
+        self.publish.truncate(mark.published);
     }
 
     /// Keys that were written: with what stands there now.
