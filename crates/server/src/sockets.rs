@@ -1,15 +1,24 @@
 //! Connections of clients, whatever is said on them: how many there may be, and whether the other
 //! side lives.
 
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
-use tokio::time::sleep;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
 /// Connections of one door at once. One that waits costs about 20 KB: all of them stay near 200 MB.
 const CONNECTIONS_MAX: usize = 10_000;
+
+/// Connections beyond the bound that are told so at the same time; others are just closed.
+const REFUSED_MAX: usize = 64;
 
 /// Doors with connections of their own: HTTP with gRPC, Redis.
 const DOORS: u64 = 2;
@@ -34,8 +43,91 @@ fn files_allowed() -> u64 {
     (if raised { maximum } else { current }).unwrap_or(u64::MAX)
 }
 
+/// A door's connections.
+pub(crate) struct Crowd {
+    /// How many there may be.
+    pub(crate) connections_max: usize,
+    /// How many there are.
+    pub(crate) open: Gauge,
+    /// How many were refused.
+    pub(crate) refused: Counter,
+    /// What those hear.
+    pub(crate) no_room: Vec<u8>,
+}
+
+/// Talks with everybody who comes, until the task is dropped, and every connection with it.
+pub(crate) async fn serve<T: Future<Output = ()> + Send + 'static>(
+    listener: TcpListener,
+    crowd: Crowd,
+    talk: impl Fn(TcpStream) -> T,
+) -> io::Result<()> {
+    let room = Arc::new(Semaphore::new(crowd.connections_max));
+    let refusals = Arc::new(Semaphore::new(REFUSED_MAX));
+    let no_room: Arc<[u8]> = crowd.no_room.into();
+    let mut connections = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                hold_on(&error).await;
+                continue;
+            }
+        };
+        if let Ok(permit) = room.clone().try_acquire_owned() {
+            prepare(&stream);
+            let counted = Counted::new(crowd.open.clone(), permit);
+            let talking = talk(stream);
+            connections.spawn(async move {
+                talking.await;
+                drop(counted);
+            });
+            continue;
+        }
+        crowd.refused.inc();
+        if let Ok(permit) = refusals.clone().try_acquire_owned() {
+            connections.spawn(refuse(stream, no_room.clone(), permit));
+        }
+    }
+}
+
+/// A connection that counts as long as this lives.
+struct Counted {
+    open: Gauge,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Counted {
+    fn new(open: Gauge, permit: OwnedSemaphorePermit) -> Self {
+        open.inc();
+        Self { open, _permit: permit }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+/// Says that there are too many connections.
+async fn refuse(mut stream: TcpStream, no_room: Arc<[u8]>, _permit: OwnedSemaphorePermit) {
+    let tell = async {
+        stream.write_all(&no_room).await?;
+        stream.shutdown().await?;
+        // What the peer still sends must not make the system throw the answer away.
+        let mut rest = [0; 1_024];
+        while stream.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    let _ = timeout(Duration::from_secs(1), tell).await;
+}
+
 /// A peer that hung up is its own affair; anything else may pass.
-pub(crate) async fn hold_on(error: &io::Error) {
+async fn hold_on(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
         tracing::warn!("can't take a connection: {error}");
@@ -45,7 +137,7 @@ pub(crate) async fn hold_on(error: &io::Error) {
 
 /// Answers are small, and somebody waits for them. A peer whose machine is gone is noticed, so that
 /// its waits end.
-pub(crate) fn prepare(stream: &TcpStream) {
+fn prepare(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let _ = sockopt::set_socket_keepalive(stream, true);
     let _ = sockopt::set_tcp_keepidle(stream, ALIVE_AFTER);

@@ -5,7 +5,7 @@
 use super::begins::Begins;
 use crate::failure::{Failure, Kind};
 use crate::metrics::Metrics;
-use crate::sockets::{self, ALIVE_AFTER, hold_on, prepare};
+use crate::sockets::{self, ALIVE_AFTER, Crowd};
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -13,14 +13,7 @@ use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
-use tokio::time::timeout;
-
-/// Connections beyond the bound that are told so at the same time; others are just closed.
-const REFUSED_MAX: usize = 64;
 
 /// Requests at once on one connection of HTTP/2.
 const STREAMS_MAX: u32 = 1_024;
@@ -51,48 +44,17 @@ pub(crate) async fn serve(
     bounds: Bounds,
     metrics: Arc<Metrics>,
 ) -> io::Result<()> {
-    let room = Arc::new(Semaphore::new(bounds.connections_max));
-    let refusals = Arc::new(Semaphore::new(REFUSED_MAX));
-    let mut connections = JoinSet::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
-        };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                hold_on(&error).await;
-                continue;
-            }
-        };
-        if let Ok(permit) = room.clone().try_acquire_owned() {
-            let counted = Counted { metrics: metrics.clone(), _permit: permit };
-            counted.metrics.connections.inc();
-            connections.spawn(talk(stream, router.clone(), bounds.head_patience, counted));
-        } else if let Ok(permit) = refusals.clone().try_acquire_owned() {
-            metrics.connections_refused.inc();
-            connections.spawn(refuse(stream, permit));
-        } else {
-            metrics.connections_refused.inc();
-        }
-    }
+    let crowd = Crowd {
+        connections_max: bounds.connections_max,
+        open: metrics.connections.clone(),
+        refused: metrics.connections_refused.clone(),
+        no_room: no_room().into_bytes(),
+    };
+    sockets::serve(listener, crowd, |stream| talk(stream, router.clone(), bounds.head_patience))
+        .await
 }
 
-/// A connection that counts as long as this lives.
-struct Counted {
-    metrics: Arc<Metrics>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.metrics.connections.dec();
-    }
-}
-
-async fn talk(stream: TcpStream, router: Router, head_patience: Duration, _counted: Counted) {
-    prepare(&stream);
+async fn talk(stream: TcpStream, router: Router, head_patience: Duration) {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
@@ -111,7 +73,7 @@ async fn talk(stream: TcpStream, router: Router, head_patience: Duration, _count
 }
 
 /// Says that there are too many connections.
-async fn refuse(mut stream: TcpStream, _permit: OwnedSemaphorePermit) {
+fn no_room() -> String {
     let body = Failure::new(
         Kind::Unavailable,
         "busy",
@@ -120,19 +82,10 @@ async fn refuse(mut stream: TcpStream, _permit: OwnedSemaphorePermit) {
     );
     let body = super::failure::shown(&body).to_string();
     let length = body.len();
-    let answer = format!(
+    format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
          content-length: {length}\r\nretry-after: 1\r\nconnection: close\r\n\r\n{body}"
-    );
-    let tell = async {
-        stream.write_all(answer.as_bytes()).await?;
-        stream.shutdown().await?;
-        // What the peer still sends must not make the system throw the answer away.
-        let mut rest = [0; 1_024];
-        while stream.read(&mut rest).await? > 0 {}
-        io::Result::Ok(())
-    };
-    let _ = timeout(Duration::from_secs(1), tell).await;
+    )
 }
 
 #[cfg(test)]
@@ -140,7 +93,8 @@ mod tests {
     use super::*;
     use axum::routing::get;
     use std::net::SocketAddr;
-    use tokio::time::sleep;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::{sleep, timeout};
 
     /// Nothing here takes so long unless it is broken.
     const LONG: Duration = Duration::from_secs(30);
