@@ -110,6 +110,11 @@ impl Client {
 
     /// What is to be done with a request.
     pub fn take(&mut self, request: &Request) -> Plan {
+        if speaks_http(request) {
+            return Plan::Close(Reply::Error(Error::fixed(
+                "ERR this is HTTP, and here Redis's protocol is spoken: the port for HTTP is another",
+            )));
+        }
         match self.plan(request) {
             Ok(plan) => plan,
             Err(error) => {
@@ -368,6 +373,13 @@ impl Client {
         self.database = done.database.unwrap_or(self.database);
         done.replies
     }
+}
+
+/// Whether a line of HTTP is taken for a request. A browser lets any web page send one, with
+/// commands in its body: whoever sends it must be hung up on before these are read.
+fn speaks_http(request: &Request) -> bool {
+    let first = request.first().map_or(&[][..], |word| word);
+    first.eq_ignore_ascii_case(b"post") || first.eq_ignore_ascii_case(b"host:")
 }
 
 fn may_listen(command: &Command) -> bool {

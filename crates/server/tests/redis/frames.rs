@@ -131,3 +131,21 @@ fn big_frames_have_bounds() {
     assert_eq!(redis.hear(), "-ERR Protocol error: invalid bulk length");
     assert!(redis.is_closed());
 }
+
+/// A browser lets a web page post such a body to any port of this machine.
+#[test]
+fn commands_in_a_post_are_not_read() {
+    let node = Node::start();
+    let mut other = client(&node);
+    for head in ["POST / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: localhost\r\n"] {
+        let mut page = client(&node);
+        page.raw(format!("{head}Content-Length: 9\r\n\r\nSET a 1\r\n").as_bytes());
+        let mut heard = page.hear();
+        while heard.starts_with("-ERR wrong number") {
+            heard = page.hear();
+        }
+        assert!(heard.starts_with("-ERR this is HTTP"), "{heard}");
+        assert!(page.is_closed());
+        assert_eq!(other.ask("GET a"), "nil");
+    }
+}
