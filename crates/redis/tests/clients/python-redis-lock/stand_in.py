@@ -36,6 +36,9 @@ with connect() as server:
     answer = server.recv(100)
     assert answer == b"+OK\r\n", answer
 
+# One that was killed leaves its path behind.
+if os.path.exists(PATH):
+    os.unlink(PATH)
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(PATH)
 listener.listen(512)
