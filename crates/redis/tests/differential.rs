@@ -16,7 +16,8 @@
 //!   silently become a lock. So keys that are plainly SET are never made hashes or lists.
 //! - The order of fields and keys: here they are sorted.
 //! - A key that was absent when it was watched, came, and is absent again: here nothing has
-//!   changed. So the key that is watched is never deleted.
+//!   changed. So the key that is watched is never deleted. Nor has something changed if a key is
+//!   written as it was: what is appended to the key that is watched is never empty.
 //! - DBSIZE and KEYS: Redis counts keys whose end is in the past until it finds them.
 //! - Milliseconds that passed at one side: times to live may differ by a second.
 
@@ -174,7 +175,10 @@ const REQUESTS_KNOWN: &[&str] = &[
     "SET t v EXAT x",
     "SETNX k v",
     "SETEX t s v",
-    "PSETEX t s v",
+    "PSETEX t s000 v",
+    "PSETEX t n v FOO",
+    "PSETEX t x v",
+    "PSETEX t 0 v",
     "GETSET t v",
     "GETDEL k",
     "GETEX k",
@@ -272,7 +276,7 @@ const REQUESTS_KNOWN: &[&str] = &[
     "UNWATCH",
     "WATCH w",
     "INCR w",
-    "APPEND w v",
+    "APPEND w x",
     "GET w",
     "EXPIRE w 100",
     "FLUSHDB FOO",
