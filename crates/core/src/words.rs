@@ -76,10 +76,10 @@ impl fmt::Display for Refusal {
                 held(f, name, *token, label.as_ref(), *door, *why)
             }
             Self::InUse { name, kind: KeyKind::Text } => {
-                write!(f, "{name} is a lock that is held or waited for: use another name, or delete it first")
+                write!(f, "{name} is a lock that is held or waited for")
             }
             Self::InUse { name, kind } => {
-                write!(f, "{name} is {kind} now: use another name, or delete it first")
+                write!(f, "{name} is {kind} now")
             }
         }
     }
