@@ -3,8 +3,12 @@
 use super::words::{Deadlines, LINE_BYTES_MAX, ToGuard, ToWrapper};
 use crate::exit::Problem;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper,
+    test_kill_process_group, wait,
+};
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,6 +44,8 @@ impl Process {
     ) -> Result<Self, Problem> {
         let (ours, theirs) = StdUnixStream::pair()?;
         send_first_word(&ours, deadlines)?;
+        // A guard that dies before it has named the command's group leaves the command to us.
+        set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
         let guard = Command::new("/proc/self/exe")
             .arg0("holdfast")
             .arg("guard-child")
@@ -65,6 +71,8 @@ impl Process {
                 line.clear();
                 if let Some(ToWrapper::Started(pid)) = word {
                     self.group = Pid::from_raw(pid);
+                    // What the command leaves behind is not ours to wait for.
+                    let _ = set_child_subreaper(None);
                 }
                 word
             }
@@ -93,10 +101,28 @@ impl Process {
 
     /// After the guard process died: returns when nothing of the command is left.
     pub(super) async fn end_without_guard(&mut self) {
-        let Some(group) = self.group else { return };
+        let Some(group) = self.group else { return self.end_orphans().await };
         while test_kill_process_group(group).is_ok() {
             let _ = kill_process_group(group, Signal::KILL);
             sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The same when it did not live to name the command's group: the command is our child then.
+    async fn end_orphans(&mut self) {
+        // The command becomes ours when the guard is gone, which is after its socket closed.
+        let _ = self.guard.kill();
+        let _ = self.guard.wait();
+        loop {
+            for child in children() {
+                let _ = kill_process_group(child, Signal::KILL);
+                let _ = kill_process(child, Signal::KILL);
+            }
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some(_)) => {}
+                Ok(None) => sleep(LOOK_EVERY).await,
+                Err(_) => return,
+            }
         }
     }
 }
@@ -107,6 +133,18 @@ impl Drop for Process {
         let _ = self.guard.kill();
         let _ = self.guard.wait();
     }
+}
+
+/// The processes whose parent is this one.
+fn children() -> Vec<Pid> {
+    let parent = format!("PPid:\t{}", getpid());
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let ours = pids.filter(|pid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        status.lines().any(|line| line == parent)
+    });
+    ours.filter_map(Pid::from_raw).collect()
 }
 
 /// The deadlines and this process's input go together: the guard's own input is the socket.

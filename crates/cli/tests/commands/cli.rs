@@ -4,9 +4,10 @@ use crate::support::{Cluster, HOLDFAST, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// Servers, and a folder to type in.
@@ -71,19 +72,26 @@ impl Shell {
 
     /// Starts it; what it prints goes to files.
     pub(crate) fn start<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Running {
-        let child = self
-            .command(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("holdfast runs");
-        Running(Some(child))
+        Running::start(self.command(args))
     }
 
     /// Starts `holdfast lock ARGS -- sh -c SCRIPT`.
     pub(crate) fn lock(&self, args: &str, script: &str) -> Running {
         let args = ["lock"].into_iter().chain(args.split_whitespace());
         self.start(args.chain(["--", "sh", "-c", script]))
+    }
+
+    /// The same; all of it runs on one core.
+    pub(crate) fn pinned_lock(&self, args: &str, script: &str) -> Running {
+        let mut command = self.command(["lock"]);
+        command.args(args.split_whitespace()).args(["--", "sh", "-c", script]);
+        let core = about(std::process::id(), "Cpus_allowed_list");
+        let core = core.split([',', '-']).next().expect("a core").to_owned();
+        let mut pinned = Command::new("taskset");
+        pinned.args(["-c", &core]).arg(command.get_program()).args(command.get_args());
+        let variables = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+        pinned.envs(variables).current_dir(self.folder.path()).stdin(Stdio::null());
+        Running::start(pinned)
     }
 
     /// Waits until so many wait for a lock.
@@ -125,35 +133,48 @@ impl From<Output> for Said {
 }
 
 /// A command that runs; it does not outlive the test.
-pub(crate) struct Running(Option<Child>);
+pub(crate) struct Running {
+    child: Child,
+    /// Files, because the end of a pipe waits for whatever the command leaves running.
+    out: File,
+    err: File,
+}
 
 impl Running {
+    fn start(mut command: Command) -> Self {
+        let [out, err] = [(); 2].map(|()| tempfile::tempfile().expect("a file can be made"));
+        let end = |file: &File| file.try_clone().expect("a file can be shared");
+        let child = command.stdout(end(&out)).stderr(end(&err)).spawn().expect("holdfast runs");
+        Self { child, out, err }
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(self.0.as_ref().expect("it was not waited for").id(), signal);
+        kill(self.child.id(), signal);
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        let pid = self.0.as_ref().expect("it was not waited for").id();
-        !lives(pid)
+        !lives(self.child.id())
     }
 
     /// Waits for its end.
     pub(crate) fn ended(mut self) -> Said {
-        let mut child = self.0.take().expect("it was not waited for");
-        let status: ExitStatus =
-            eventually("a command ends", || child.try_wait().expect("a child can be waited for"));
-        let output = child.wait_with_output().expect("its output is whole");
-        Output { status, ..output }.into()
+        let status = eventually("a command ends", || {
+            self.child.try_wait().expect("a child can be waited for")
+        });
+        let [stdout, stderr] = [&mut self.out, &mut self.err].map(|file| {
+            let mut said = Vec::new();
+            file.rewind().and_then(|()| file.read_to_end(&mut said)).expect("a file can be read");
+            said
+        });
+        Output { status, stdout, stderr }.into()
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(mut child) = self.0.take() {
-            // One that has ended already needs no end.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        // One that has ended already needs no end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

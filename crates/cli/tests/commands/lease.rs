@@ -4,8 +4,9 @@ use crate::cli::{Shell, dies, kill, lives};
 use crate::support::eventually;
 use rustix::process::Signal;
 
-/// Writes its process and its parent's, and goes on until it is told to stop.
-const WORK: &str = "echo $PPID > guard; echo $$ > work; until [ -e stop ]; do sleep 0.05; done";
+/// Writes its process and its parent's, and goes on until it is told to stop, or the test is over.
+const WORK: &str =
+    "echo $PPID > guard; echo $$ > work; while [ -e work -a ! -e stop ]; do sleep 0.05; done";
 
 /// Says whether the worker still lives, and what is known of it.
 const NEXT: &str = "if kill -0 $(cat work) 2> /dev/null; then echo alive; else echo dead; fi; \
@@ -57,6 +58,19 @@ fn a_killed_guard_takes_the_command_with_it() {
     assert!(!lives(work));
     assert_eq!(said.code, Some(76), "{said:?}");
     assert!(said.err.contains("guard"), "{said:?}");
+}
+
+/// Would fail if a command went on whose guard dies before it could say which process it started.
+/// On one core many of these commands run before their guards do.
+#[test]
+fn a_guard_killed_at_once_takes_the_command_with_it() {
+    let shell = Shell::with_nodes(1);
+    let script = "kill -KILL $PPID; sleep 0.5; echo late >> late";
+    let wrappers = (0..20).map(|at| shell.pinned_lock(&format!("job-{at} --ttl 3s"), script));
+    for wrapper in wrappers.collect::<Vec<_>>() {
+        assert_eq!(wrapper.ended().code, Some(76));
+    }
+    assert!(!shell.file("late").exists(), "a command outlived its guard");
 }
 
 /// Would fail if a command that does not listen to SIGTERM outlived the lease, or if one that does
