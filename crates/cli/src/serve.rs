@@ -5,6 +5,7 @@ use clap::Args;
 use holdfast_node::NodeId;
 use holdfast_server::{First, Server};
 use std::io::{IsTerminal, Read};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -58,7 +59,7 @@ impl Serve {
         let mut config = address.config(data_dir, first(node, &members, join)?)?;
         config.key = cluster_key;
         let stdin_counts = self.stop_with_stdin;
-        runtime()?.block_on(async {
+        node_runtime()?.block_on(async {
             let contact = config.contact()?;
             let server = Server::start(&config).await?;
             let redis = config.redis()?.map(|address| format!(", Redis clients at {address}"));
@@ -104,6 +105,15 @@ fn parse_member(text: &str) -> Result<(NodeId, String), String> {
 
 pub(crate) fn runtime() -> Result<Runtime, String> {
     Runtime::new().map_err(|error| format!("can't start: {error}"))
+}
+
+/// For a node: its loop and its disk have threads of their own, so the connections get half of the
+/// cores. With as many threads as cores they would spend their time on waking each other.
+pub(crate) fn node_runtime() -> Result<Runtime, String> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(cores.div_ceil(2)).enable_all().build();
+    runtime.map_err(|error| format!("can't start: {error}"))
 }
 
 /// What happens goes to standard error; HOLDFAST_LOG says how much of it.

@@ -66,6 +66,9 @@ pub(crate) struct Stored {
 pub(crate) struct Consensus {
     raw: RawNode<Entries>,
     rng: u64,
+    /// The commit index rose since the last write. It can be found out again, so it causes no write
+    /// of its own but goes with the next one.
+    commit_unwritten: bool,
 }
 
 impl Consensus {
@@ -86,7 +89,7 @@ impl Consensus {
         };
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let raw = RawNode::new(&config, Entries::of(stored), &logger).map_err(|e| e.to_string())?;
-        let mut consensus = Self { raw, rng: rng_key };
+        let mut consensus = Self { raw, rng: rng_key, commit_unwritten: false };
         consensus.draw_timeout();
         Ok(consensus)
     }
@@ -250,7 +253,10 @@ impl Consensus {
         }
         if let Some(hard_state) = raw.hs() {
             self.raw.mut_store().hard_state = hard_state.clone();
-            ready.hard_state = Some(from_hard_state(hard_state));
+            self.commit_unwritten = true;
+        }
+        if raw.must_sync() && std::mem::take(&mut self.commit_unwritten) {
+            ready.hard_state = Some(from_hard_state(&self.raw.store().hard_state));
         }
         ready.messages = raw.take_messages().into_iter().map(from_message).collect();
         ready.messages_after_disk =

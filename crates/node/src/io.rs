@@ -182,7 +182,7 @@ pub struct Persist {
     pub installed: Option<Position>,
     /// To be appended; an index that is there already replaces it and all after it.
     pub entries: Vec<LogEntry>,
-    /// The vote, if it changed.
+    /// Term and vote, if they changed, and up to where the log is known to be committed.
     pub hard_state: Option<HardState>,
 }
 
