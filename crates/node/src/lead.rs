@@ -19,6 +19,9 @@ const GATHERED_BYTES_MAX: usize = 16 * BATCH_BYTES_MAX;
 /// further away than that, entries overtake its answers.
 const TOGETHER_MS: u64 = 5;
 
+/// For so long at most it waits for more after that.
+const GATHER_MS_MAX: u64 = 2;
+
 /// While any deadline stands, an entry goes out at least this often, so that a change of leader
 /// loses no more time than that.
 const TIME_ENTRY_MS: u64 = 1_000;
@@ -35,9 +38,32 @@ pub(crate) struct Leading {
     gathered_bytes: usize,
     /// Up to when the entries so far have told the time.
     told_ms: u64,
-    /// The last entry that it appended, and when.
+    /// The last entry that it appended, when, and how many items it has.
     appended: u64,
     appended_at_ms: u64,
+    appended_items: usize,
+    /// What is known about the next one since that one is applied.
+    next: Option<Next>,
+}
+
+/// The next entry: whoever was just answered is likely to ask again at once.
+#[derive(Debug)]
+struct Next {
+    until_ms: u64,
+    items_expected: usize,
+}
+
+impl Leading {
+    /// Whether so many more items are likely to come that the next entry should wait for them. It
+    /// never waits for longer than the last one took.
+    fn awaits_more(&mut self, now_ms: u64) -> bool {
+        let here = self.gathered.len();
+        let next = self.next.get_or_insert_with(|| Next {
+            until_ms: now_ms + (now_ms - self.appended_at_ms).min(GATHER_MS_MAX),
+            items_expected: self.appended_items + here,
+        });
+        now_ms < next.until_ms && here * 4 < next.items_expected * 3
+    }
 }
 
 impl Node {
@@ -59,6 +85,8 @@ impl Node {
             told_ms: self.seen_ms.saturating_sub(untold_ms),
             appended: self.consensus.last_index(),
             appended_at_ms: self.seen_ms,
+            appended_items: 0,
+            next: None,
         });
     }
 
@@ -98,6 +126,9 @@ impl Node {
         if !on_disk || !(applied || waited) {
             return;
         }
+        if applied && !due && leading.awaits_more(self.seen_ms) {
+            return;
+        }
         let mut items = Vec::new();
         for _ in 0..ENDED_PER_BATCH_MAX {
             let Some(session) = leading.pulse.take_silent(self.seen_ms) else { break };
@@ -120,12 +151,21 @@ impl Node {
         }
         let faster = if self.mistakes.makes(NodeMistake::DoubleTime) { 2 } else { 1 };
         let elapsed_ms = (self.seen_ms - leading.told_ms) * faster;
+        let count = items.len();
         let batch = Batch { elapsed_ms, wall_ms: self.wall_ms, items };
         if self.consensus.propose(batch.encode()) {
             leading.told_ms = self.seen_ms;
             leading.appended = self.consensus.last_index();
             leading.appended_at_ms = self.seen_ms;
+            leading.appended_items = count;
+            leading.next = None;
         }
+    }
+
+    /// Whether something that could be appended waits for more.
+    pub(crate) fn gathers(&self) -> bool {
+        let leading = self.leading.as_ref();
+        leading.is_some_and(|leading| leading.next.is_some() && !leading.gathered.is_empty())
     }
 
     /// When a leader must append although nobody asks: something comes due, or the time must be

@@ -150,7 +150,8 @@ impl Node {
     /// When the next turn is needed although nothing happens.
     pub fn next_turn_in_ms(&self) -> u64 {
         let tick = TICK_MS.saturating_sub(self.raft_debt_ms);
-        tick.min(self.due_in_ms().unwrap_or(tick))
+        let gather = if self.gathers() { 1 } else { tick };
+        tick.min(gather).min(self.due_in_ms().unwrap_or(tick))
     }
 
     /// The state as of the last entry applied here; not necessarily current.

@@ -109,6 +109,7 @@ impl Driver {
             for output in outputs.drain(..) {
                 self.act(output);
             }
+            self.peers.flush();
             let mut told = std::mem::take(&mut self.told);
             for (errand, reply, woken) in told.drain(..) {
                 self.go_on(errand, Now::Told(reply), woken);
@@ -205,7 +206,7 @@ impl Driver {
 
     fn act(&mut self, output: Output) {
         match output {
-            Output::Send { to, message } => self.peers.send(to, message),
+            Output::Send { to, message } => self.peers.send(to, &message),
             Output::OfferSnapshot { to, message } => self.peers.offer_snapshot(to, message),
             Output::Persist(persist) => self.hand_to_disk(Job::Persist(persist)),
             Output::Compact(at) => self.hand_to_disk(Job::Compact(at)),

@@ -1,4 +1,5 @@
-//! One line to each other node: a queue, and a task that keeps a connection and empties it.
+//! One line to each other node. The loop writes to it by itself: to wake somebody for it would cost
+//! more than the write. A task keeps the connection, and sends what the socket did not take at once.
 
 use super::Shared;
 use super::connection::NoConnection;
@@ -6,41 +7,52 @@ use super::hello::Purpose;
 use crate::engine::{End, Post};
 use holdfast_node::{FRAME_BYTES_MAX, Input, NodeId, PeerMessage};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-/// Messages in line to one node. What comes beyond is lost, as on any network: Raft sends again.
-const QUEUE_MAX: usize = 1_024;
+/// Bytes in line to one node. What comes beyond is lost, as on any network: Raft sends again.
+const UNSENT_BYTES_MAX: usize = 4 * FRAME_BYTES_MAX;
 
-/// Messages that go out in one write.
-const TOGETHER_MAX: usize = 64;
+/// A buffer that grew beyond this is given back.
+const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// How long until a node that could not be reached is tried again, at first and at most.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
-/// A write that takes longer goes nowhere: a new connection may.
+/// A node that takes nothing for longer does not read: a new connection may help.
 const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Lines {
     shared: Arc<Shared>,
     runtime: runtime::Handle,
-    queues: BTreeMap<NodeId, Sender<PeerMessage>>,
+    ends: BTreeMap<NodeId, LineEnd>,
 }
 
 impl Lines {
     pub(super) fn new(shared: Arc<Shared>, runtime: runtime::Handle) -> Self {
-        Self { shared, runtime, queues: BTreeMap::new() }
+        Self { shared, runtime, ends: BTreeMap::new() }
     }
 
-    pub(super) fn send(&mut self, to: NodeId, message: PeerMessage) {
-        if self.line_to(to).try_send(message).is_err() {
-            self.shared.tell(Input::Unreachable(to));
+    /// Says something with the next [`Lines::flush`].
+    pub(super) fn send(&mut self, to: NodeId, message: &PeerMessage) {
+        let end = self.end_to(to);
+        end.said = push_frame(std::mem::take(&mut end.said), message);
+    }
+
+    /// Sends what was said.
+    pub(super) fn flush(&mut self) {
+        for (to, end) in &mut self.ends {
+            if !end.said.is_empty() && !end.line.say(&end.said) {
+                self.shared.tell(Input::Unreachable(*to));
+            }
+            end.said.clear();
+            end.said.shrink_to(KEPT_BYTES_MAX);
         }
     }
 
@@ -48,41 +60,119 @@ impl Lines {
     /// getting to know each other.
     pub(super) fn keep(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
         let nodes: BTreeSet<NodeId> = nodes.into_iter().collect();
-        self.queues.retain(|id, _| nodes.contains(id));
+        self.ends.retain(|id, _| nodes.contains(id));
         for node in nodes {
-            self.line_to(node);
+            self.end_to(node);
         }
     }
 
-    fn line_to(&mut self, to: NodeId) -> &Sender<PeerMessage> {
-        self.queues.entry(to).or_insert_with(|| {
-            let (queue, messages) = channel(QUEUE_MAX);
-            self.runtime.spawn(Line { shared: self.shared.clone(), to, messages }.run());
-            queue
+    fn end_to(&mut self, to: NodeId) -> &mut LineEnd {
+        self.ends.entry(to).or_insert_with(|| {
+            let line = Arc::<Line>::default();
+            let keeper = Keeper { shared: self.shared.clone(), to, line: line.clone() };
+            self.runtime.spawn(keeper.run());
+            LineEnd { line, said: Vec::new() }
         })
     }
 }
 
+/// The loop's end of a line.
+struct LineEnd {
+    line: Arc<Line>,
+    /// Frames of this turn.
+    said: Vec<u8>,
+}
+
+impl Drop for LineEnd {
+    fn drop(&mut self) {
+        self.line.state().closed = true;
+        self.line.bell.notify_one();
+    }
+}
+
+/// What the loop and the task share.
+#[derive(Default)]
 struct Line {
-    shared: Arc<Shared>,
-    to: NodeId,
-    messages: Receiver<PeerMessage>,
+    state: Mutex<LineState>,
+    /// There is something unsent, or the line is closed.
+    bell: Notify,
+}
+
+#[derive(Default)]
+struct LineState {
+    stream: Option<Arc<TcpStream>>,
+    /// Frames in line; with a connection, the first of them may have been begun.
+    unsent: Vec<u8>,
+    closed: bool,
 }
 
 impl Line {
-    /// Until the loop drops the queue.
-    async fn run(mut self) {
-        let mut batch = Vec::new();
+    fn state(&self) -> MutexGuard<'_, LineState> {
+        // Nobody panics while holding it; if somebody did, what is in it is still whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends frames, or puts them in line; false if they are lost.
+    fn say(&self, frames: &[u8]) -> bool {
+        let mut state = self.state();
+        let mut rest = frames;
+        if let (true, Some(stream)) = (state.unsent.is_empty(), &state.stream) {
+            // A connection that has failed is the task's business.
+            let sent = stream.try_write(frames).unwrap_or(0);
+            rest = frames.get(sent..).unwrap_or_default();
+        }
+        let begun = rest.len() < frames.len();
+        if !begun && state.unsent.len() + rest.len() > UNSENT_BYTES_MAX {
+            return false;
+        }
+        if !rest.is_empty() {
+            state.unsent.extend_from_slice(rest);
+            self.bell.notify_one();
+        }
+        true
+    }
+
+    /// Sends some of what is in line; false if that is all.
+    fn say_more(&self, stream: &TcpStream) -> Result<bool, String> {
+        let mut state = self.state();
+        if !state.unsent.is_empty() {
+            match stream.try_write(&state.unsent) {
+                Ok(0) => return Err("it hung up".to_owned()),
+                Ok(count) => drop(state.unsent.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        if state.unsent.is_empty() {
+            state.unsent.shrink_to(KEPT_BYTES_MAX);
+        }
+        Ok(!state.unsent.is_empty())
+    }
+}
+
+/// The task that keeps a line's connection.
+struct Keeper {
+    shared: Arc<Shared>,
+    to: NodeId,
+    line: Arc<Line>,
+}
+
+impl Keeper {
+    /// Until the loop drops its end.
+    async fn run(self) {
         let mut retry = RETRY_FIRST;
         let mut complaint = String::new();
-        while !self.messages.is_closed() {
+        while !self.line.state().closed {
             match self.shared.dial(self.to, Purpose::Messages).await {
                 Ok(stream) => {
                     tracing::info!("connected to node {}", self.to);
                     (retry, complaint) = (RETRY_FIRST, String::new());
-                    if let Err(why) = self.talk(stream, &mut batch).await {
+                    let stream = Arc::new(stream);
+                    self.line.state().stream = Some(stream.clone());
+                    if let Err(why) = self.talk(&stream).await {
                         tracing::info!("lost the connection to node {}: {why}", self.to);
                     }
+                    self.line.state().stream = None;
                 }
                 Err(refused @ (NoConnection::Removed | NoConnection::Reborn)) => {
                     self.shared.inbox.post_always(Post::Stop(End::Fault(refused.to_string())));
@@ -99,34 +189,34 @@ impl Line {
             sleep(retry).await;
             retry = (retry * 2).min(RETRY_MAX);
             // What was said meanwhile is old by now.
-            batch.clear();
-            while self.messages.try_recv().is_ok() {}
+            self.line.state().unsent = Vec::new();
         }
     }
 
-    async fn talk(
-        &mut self,
-        mut stream: TcpStream,
-        batch: &mut Vec<PeerMessage>,
-    ) -> Result<(), String> {
-        let (mut reader, mut writer) = stream.split();
-        let mut bytes = Vec::new();
+    /// Sends what is in line whenever there is something, until the line or the connection ends.
+    async fn talk(&self, stream: &TcpStream) -> Result<(), String> {
         loop {
-            for message in batch.drain(..) {
-                bytes = push_frame(bytes, &message);
+            while self.line.say_more(stream)? {
+                let writable = timeout(WRITE_PATIENCE, stream.writable()).await;
+                writable.map_err(|_| "it does not read".to_owned())?.map_err(|e| e.to_string())?;
             }
-            let written = timeout(WRITE_PATIENCE, writer.write_all(&bytes)).await;
-            written.map_err(|_| "it does not read".to_owned())?.map_err(|e| e.to_string())?;
-            bytes.clear();
+            if self.line.state().closed {
+                return Ok(());
+            }
             tokio::select! {
-                count = self.messages.recv_many(batch, TOGETHER_MAX) => {
-                    if count == 0 {
-                        return Ok(());
-                    }
-                }
-                // Nothing is ever said on this connection in return: it only ends.
-                _ = reader.read_u8() => return Err("it hung up".to_owned()),
+                () = self.line.bell.notified() => {}
+                () = hung_up(stream) => return Err("it hung up".to_owned()),
             }
+        }
+    }
+}
+
+/// Nothing is ever said on this connection in return: it only ends.
+async fn hung_up(stream: &TcpStream) {
+    while stream.readable().await.is_ok() {
+        match stream.try_read(&mut [0]) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Ok(_) | Err(_) => return,
         }
     }
 }

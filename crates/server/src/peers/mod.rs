@@ -127,9 +127,14 @@ impl Peers {
         Self { shared, runtime, lines, members: BTreeMap::new() }
     }
 
-    /// Says something to another node; it may be lost.
-    pub(crate) fn send(&mut self, to: NodeId, message: PeerMessage) {
+    /// Says something to another node with the next [`Peers::flush`]; it may be lost.
+    pub(crate) fn send(&mut self, to: NodeId, message: &PeerMessage) {
         self.lines.send(to, message);
+    }
+
+    /// Sends what was said.
+    pub(crate) fn flush(&mut self) {
+        self.lines.flush();
     }
 
     /// Sends the last snapshot to a node that lags.
