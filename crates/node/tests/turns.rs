@@ -23,6 +23,8 @@ struct Cluster3 {
     next_ask: u64,
     /// A node whose disk takes everything and finishes nothing, and what it was given.
     stalled: Option<(NodeId, u64)>,
+    /// How often each disk was written to.
+    writes: BTreeMap<NodeId, u64>,
     snapshots: BTreeMap<NodeId, Box<SnapshotTask>>,
 }
 
@@ -53,6 +55,7 @@ impl Cluster3 {
             cut: Vec::new(),
             next_ask: 0,
             stalled: None,
+            writes: BTreeMap::new(),
             snapshots: BTreeMap::new(),
         }
     }
@@ -92,10 +95,13 @@ impl Cluster3 {
                         self.input(to, Input::Peer { from: id, message });
                     }
                 }
-                Output::Persist(persist) => match &mut self.stalled {
-                    Some((stalled, number)) if *stalled == id => *number = persist.number,
-                    _ => self.input(id, Input::Persisted(persist.number)),
-                },
+                Output::Persist(persist) => {
+                    *self.writes.entry(id).or_default() += 1;
+                    match &mut self.stalled {
+                        Some((stalled, number)) if *stalled == id => *number = persist.number,
+                        _ => self.input(id, Input::Persisted(persist.number)),
+                    }
+                }
                 Output::Reply { ask, reply } => {
                     self.replies.insert(ask, reply);
                 }
@@ -206,6 +212,56 @@ fn any_node_takes_a_request_and_answers_from_its_own_apply() {
     assert_eq!([granted(NodeId(1)), granted(NodeId(2)), granted(NodeId(3))], [2, 2, 2]);
     let digests: Vec<u64> = cluster.nodes.values().map(Node::digest).collect();
     assert!(digests.iter().all(|digest| *digest == digests[0]));
+}
+
+/// Would fail if a disk were written to for more than the entry itself: that its majority is known
+/// needs no write.
+#[test]
+fn a_request_is_one_write_on_each_node() {
+    let mut cluster = Cluster3::new(3);
+    let leader = cluster.until_leader();
+    let session = cluster.open(leader, 60_000);
+    cluster.pass(10);
+    for number in 0..5 {
+        cluster.writes.clear();
+        let held = cluster.ask(leader, acquire(&format!("{number}"), session, Lease::Session));
+        token(&cluster.reply(held, 10));
+        cluster.pass(10);
+        assert_eq!(cluster.writes.values().copied().collect::<Vec<_>>(), [1, 1, 1]);
+    }
+}
+
+/// Would fail if an entry did not wait for those who were just answered, or waited for too long.
+#[test]
+fn an_entry_waits_a_little_for_those_just_answered() {
+    let mut cluster = Cluster3::new(1);
+    let leader = cluster.until_leader();
+    let session = cluster.open(leader, 60_000);
+    cluster.pass(10);
+    let mut names = 0..;
+    let mut ask = |cluster: &mut Cluster3, count: usize| -> Vec<Ask> {
+        let names = names.by_ref().take(count).map(|number| format!("{number}"));
+        names.map(|name| cluster.ask(leader, acquire(&name, session, Lease::Session))).collect()
+    };
+    let answered = |cluster: &Cluster3, asks: &[Ask]| {
+        asks.iter().filter(|ask| cluster.replies.contains_key(ask)).count()
+    };
+    for (again, at_once) in [(1, 0), (3, 3)] {
+        // An entry of four that takes 5 ms.
+        cluster.stalled = Some((leader, 0));
+        let four = ask(&mut cluster, 4);
+        cluster.pass(4);
+        let (_, number) = cluster.stalled.take().expect("it is stalled");
+        cluster.input(leader, Input::Persisted(number));
+        cluster.pass(1);
+        assert_eq!(answered(&cluster, &four), 4);
+
+        let next = ask(&mut cluster, again);
+        cluster.pass(1);
+        assert_eq!(answered(&cluster, &next), at_once);
+        cluster.pass(1);
+        assert_eq!(answered(&cluster, &next), again);
+    }
 }
 
 #[test]
