@@ -30,6 +30,8 @@ pub(super) struct Session {
     pub(super) id: u64,
     pub(super) secret: Bytes,
     pub(super) lease: Arc<Lease>,
+    /// Its guards were told that it is in jeopardy.
+    pub(super) in_jeopardy: bool,
 }
 
 /// A ticket in line whose turn somebody waits for.

@@ -51,13 +51,15 @@ impl Desk {
     }
 
     fn look_at_session(&mut self, now: Moment, stream: Option<&Stream>) {
-        let Some(session) = &self.session else { return };
-        let health = match session.lease.standing(now) {
-            Standing::Good => Health::Good,
-            Standing::Jeopardy | Standing::Over => Health::Jeopardy,
-        };
-        for followed in self.followed.values().filter(|followed| followed.own_lease.is_none()) {
-            followed.fate.show(health);
+        let Some(session) = &mut self.session else { return };
+        let in_jeopardy = session.lease.standing(now) != Standing::Good;
+        // There may be very many guards, and a new one is good.
+        if in_jeopardy || session.in_jeopardy {
+            session.in_jeopardy = in_jeopardy;
+            let health = if in_jeopardy { Health::Jeopardy } else { Health::Good };
+            for followed in self.followed.values().filter(|followed| followed.own_lease.is_none()) {
+                followed.fate.show(health);
+            }
         }
         let Some(stream) = stream else { return };
         // A server that says nothing for a third of the lease is no use.

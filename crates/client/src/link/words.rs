@@ -19,7 +19,7 @@ impl Desk {
             None => {
                 let lease = Arc::new(Lease::confirmed(self.setup.ttl, sent));
                 let (id, secret) = (opened.session, opened.secret);
-                self.session = Some(Session { id, secret, lease });
+                self.session = Some(Session { id, secret, lease, in_jeopardy: false });
             }
         }
         self.next_beat = Moment::now().plus(self.setup.ttl / 4);
