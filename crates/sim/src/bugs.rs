@@ -54,7 +54,7 @@ impl Plan {
 }
 
 /// Seeds tried for each bug.
-const SEEDS_MAX: u64 = 60;
+const SEEDS_MAX: u64 = 240;
 
 /// The first seed that catches a bug, and how.
 pub(crate) fn hunt(bug: Bug) -> Option<(u64, String)> {

@@ -85,6 +85,8 @@ struct LineEnd {
 
 impl Drop for LineEnd {
     fn drop(&mut self) {
+        // The last word to a node that was removed: that it was.
+        self.line.say(&self.said);
         self.line.state().closed = true;
         self.line.bell.notify_one();
     }
