@@ -91,9 +91,9 @@ impl Load {
     /// Ends the clients and compares their books with what a node says: everything that was
     /// granted and not released is held by that token, and nothing else is. Returns how many
     /// locks were taken.
-    pub(crate) fn finish(self, http: &Http) -> usize {
+    pub(crate) fn finish(mut self, http: &Http) -> usize {
         self.desk.closing.store(true, Ordering::Relaxed);
-        for client in self.clients {
+        for client in std::mem::take(&mut self.clients) {
             client.join().expect("a client ends");
         }
         let book = std::mem::take(&mut *self.desk.book());
@@ -109,6 +109,13 @@ impl Load {
             assert!(unknown.is_empty(), "held, but released or never granted: {unknown:?}");
         }
         book.acquired_at.len()
+    }
+}
+
+/// After a test that failed, its clients must not go on at the servers of the next one.
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.desk.closing.store(true, Ordering::Relaxed);
     }
 }
 
