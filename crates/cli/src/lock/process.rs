@@ -4,8 +4,8 @@ use super::words::{Deadlines, LINE_BYTES_MAX, ToGuard, ToWrapper};
 use crate::exit::Problem;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper,
-    test_kill_process_group, wait,
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
+    waitpgid,
 };
 use std::ffi::OsString;
 use std::fs;
@@ -102,8 +102,9 @@ impl Process {
     /// After the guard process died: returns when nothing of the command is left.
     pub(super) async fn end_without_guard(&mut self) {
         let Some(group) = self.group else { return self.end_orphans().await };
-        while test_kill_process_group(group).is_ok() {
-            let _ = kill_process_group(group, Signal::KILL);
+        while kill_process_group(group, Signal::KILL).is_ok() {
+            // Where it became our child before its group was heard of, nobody else reaps it.
+            while let Ok(Some(_)) = waitpgid(group, WaitOptions::NOHANG) {}
             sleep(LOOK_EVERY).await;
         }
     }
