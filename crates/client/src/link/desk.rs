@@ -1,10 +1,9 @@
 //! The books: what was asked, who waits, which tickets are held.
 
 use super::asked::{Ask, Asked, Order, Permit};
+use super::held::Held;
 use crate::clock::Moment;
 use crate::error::{Error, How};
-use crate::fate::Fate;
-use crate::hold::Hold;
 use crate::lease::Lease;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
@@ -41,17 +40,6 @@ pub(super) struct Waiting {
     pub(super) own: proto::Own,
 }
 
-/// A ticket that is held.
-pub(super) struct Followed {
-    pub(super) fate: Arc<Fate>,
-    /// For one with a lease of its own: what it takes to renew it.
-    pub(super) own_lease: Option<proto::Own>,
-    /// A renewal is on its way.
-    pub(super) renewing: bool,
-    /// Its lease may be past already: it is renewed before it is handed out.
-    pub(super) hand_out: Option<(Asked, Hold)>,
-}
-
 pub(super) struct Closing {
     told: Option<oneshot::Sender<()>>,
     until: Moment,
@@ -69,7 +57,7 @@ pub(super) struct Desk {
     /// Sent, and not answered.
     pub(super) pending: BTreeMap<u64, Asked>,
     pub(super) waiting: HashMap<u64, Waiting>,
-    pub(super) followed: HashMap<u64, Followed>,
+    pub(super) held: Held,
     closing: Option<Closing>,
     /// Heartbeats that are not answered, the oldest first.
     pub(super) beats: VecDeque<(u64, Moment)>,
@@ -96,7 +84,7 @@ impl Desk {
             next_request: 1,
             pending: BTreeMap::new(),
             waiting: HashMap::new(),
-            followed: HashMap::new(),
+            held: Held::default(),
             closing: None,
             beats: VecDeque::new(),
             beats_sent: 0,
@@ -119,7 +107,7 @@ impl Desk {
 
     /// Whether there is anything to keep alive or to ask for.
     pub(super) fn wants_stream(&self) -> bool {
-        let renews = || self.followed.values().any(|followed| followed.own_lease.is_some());
+        let renews = || self.held.with_own_lease().next().is_some();
         self.session.is_some()
             || !self.queue.is_empty()
             || !self.opening.is_empty()
@@ -167,7 +155,7 @@ impl Desk {
 
     /// Nobody is told of this ticket any more. Whether it has a lease of its own.
     pub(super) fn unfollow(&mut self, token: u64) -> bool {
-        self.followed.remove(&token).is_some_and(|followed| followed.own_lease.is_some())
+        self.held.remove(token).is_some_and(|followed| followed.own_lease.is_some())
     }
 
     fn give_up(&self) -> Moment {
@@ -252,7 +240,7 @@ impl Desk {
             waiting.asked.tell(Err(error.clone()));
         }
         let how = if closed { How::Closed } else { How::Expired };
-        self.followed.retain(|_, followed| {
+        self.held.retain(|followed| {
             followed.renewing = false;
             let unheard = followed.hand_out.take();
             let ends = followed.own_lease.is_none() || unheard.is_some() || closed;

@@ -36,8 +36,8 @@ impl Desk {
         self.look_at_session(now, stream);
         self.look_at_own_leases(now, stream.is_some());
         self.give_up_what_takes_too_long(now);
-        let own = self.followed.values().filter(|followed| followed.own_lease.is_some());
-        let shortest = own.map(|followed| followed.fate.lease.ttl()).min();
+        let own = self.held.with_own_lease();
+        let shortest = own.map(|(_, followed)| followed.fate.lease.ttl()).min();
         let shortest = shortest.map_or(self.setup.ttl, |own| own.min(self.setup.ttl));
         let every = (shortest / LOOKS_PER_LEASE).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX);
         self.next_look = Instant::now() + every;
@@ -57,7 +57,7 @@ impl Desk {
         if in_jeopardy || session.in_jeopardy {
             session.in_jeopardy = in_jeopardy;
             let health = if in_jeopardy { Health::Jeopardy } else { Health::Good };
-            for followed in self.followed.values().filter(|followed| followed.own_lease.is_none()) {
+            for followed in self.held.in_session() {
                 followed.fate.show(health);
             }
         }
@@ -90,13 +90,12 @@ impl Desk {
 
     fn look_at_own_leases(&mut self, now: Moment, connected: bool) {
         let (mut over, mut due) = (Vec::new(), Vec::new());
-        for (token, followed) in &mut self.followed {
-            let Some(own) = &followed.own_lease else { continue };
+        for (token, followed) in self.held.with_own_lease() {
             let lease = &followed.fate.lease;
             let standing = lease.standing(now);
             // One that was not handed out yet may be past by its own reckoning.
             match standing {
-                Standing::Over if followed.hand_out.is_none() => over.push(*token),
+                Standing::Over if followed.hand_out.is_none() => over.push(token),
                 Standing::Good => followed.fate.show(Health::Good),
                 Standing::Jeopardy if followed.hand_out.is_none() => {
                     followed.fate.show(Health::Jeopardy);
@@ -104,16 +103,18 @@ impl Desk {
                 Standing::Jeopardy | Standing::Over => {}
             }
             if connected && !followed.renewing && now >= lease.due() {
-                followed.renewing = true;
-                due.push((own.clone(), lease.ttl()));
+                due.push((token, lease.ttl()));
             }
         }
         for token in over {
             self.ended(token, How::Expired);
         }
-        for (own, ttl) in due {
+        for (token, ttl) in due {
+            let Some(followed) = self.held.get_mut(token) else { continue };
+            followed.renewing = true;
+            let own = followed.own_lease.clone();
             let ttl_ms = Some(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
-            let renew = proto::RenewRequest { own: Some(own), ttl_ms };
+            let renew = proto::RenewRequest { own, ttl_ms };
             self.put(request::What::Renew(renew), None, None, false);
         }
     }

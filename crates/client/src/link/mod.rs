@@ -1,12 +1,13 @@
 //! The task that keeps a session: one stream to one server, and another to the next server when
 //! that one goes. What was not answered is sent again under its old number.
 //!
-//! `desk.rs` keeps the books: what was asked, who waits, which tickets are held. `send.rs` says
-//! it to the server, `words.rs` hears what that one says, `leases.rs` looks at the clock, `stream.rs`
-//! opens streams. This file decides when to talk to whom.
+//! `desk.rs` keeps the books: what was asked, who waits, which tickets are held (`held.rs`).
+//! `send.rs` says it to the server, `words.rs` hears what that one says, `leases.rs` looks at the
+//! clock, `stream.rs` opens streams. This file decides when to talk to whom.
 
 mod asked;
 mod desk;
+mod held;
 mod leases;
 mod send;
 mod stream;

@@ -15,7 +15,7 @@ impl Desk {
             Some(session) => to_server::What::Attach(proto::Attach {
                 session: session.id,
                 secret: session.secret.clone(),
-                tickets: self.waiting.keys().chain(self.followed.keys()).copied().collect(),
+                tickets: self.waiting.keys().copied().chain(self.held.tokens()).collect(),
             }),
             None => to_server::What::Open(proto::Open {
                 ttl_ms: u64::try_from(self.setup.ttl.as_millis()).unwrap_or(u64::MAX),

@@ -1,7 +1,8 @@
 //! What the server says.
 
 use super::asked::{Answer, Asked};
-use super::desk::{Desk, Followed, Session, Waiting};
+use super::desk::{Desk, Session, Waiting};
+use super::held::Followed;
 use crate::clock::Moment;
 use crate::error::{Error, How};
 use crate::fate::{Fate, Revocation};
@@ -116,7 +117,7 @@ impl Desk {
     fn serve(&mut self, mut asked: Asked, grant: proto::Grant) {
         let (Some(session), Some(permit)) = (&self.session, asked.permit.take()) else { return };
         if let Some(shared) = asked.upgrades() {
-            self.followed.remove(&shared);
+            self.held.remove(shared);
         }
         let token = grant.token;
         let lease = match grant.ttl_ms {
@@ -138,14 +139,14 @@ impl Desk {
         } else {
             asked.tell(Ok(Answer::Held(hold)));
         }
-        self.followed.insert(token, followed);
+        self.held.insert(token, followed);
         if has_own {
             self.look_soon();
         }
     }
 
     fn renewed(&mut self, token: u64, sent: Moment) {
-        let Some(followed) = self.followed.get_mut(&token) else { return };
+        let Some(followed) = self.held.get_mut(token) else { return };
         followed.renewing = false;
         followed.fate.lease.confirm(sent);
         if let Some((mut asked, hold)) = followed.hand_out.take() {
@@ -167,7 +168,7 @@ impl Desk {
         if let Some(Waiting { mut asked, .. }) = self.waiting.remove(&token) {
             asked.tell(Err(not_served(how)));
         }
-        if let Some(followed) = self.followed.remove(&token) {
+        if let Some(followed) = self.held.remove(token) {
             followed.fate.lose(how);
             if let Some((mut asked, _)) = followed.hand_out {
                 asked.tell(Err(Error::Over(how)));
@@ -185,7 +186,7 @@ impl Desk {
     }
 
     fn asked_to_let_go(&mut self, asked: proto::RevocationAsked) {
-        if let Some(followed) = self.followed.get(&asked.token) {
+        if let Some(followed) = self.held.get(asked.token) {
             followed.fate.revocation.send_replace(Some(Revocation {
                 by: asked.by,
                 reason: asked.reason,

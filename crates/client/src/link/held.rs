@@ -1,0 +1,70 @@
+//! The tickets that are held. There may be very many that live by the session; those with a lease
+//! of their own are looked at again and again, so they are known apart.
+
+use super::asked::Asked;
+use crate::fate::Fate;
+use crate::hold::Hold;
+use holdfast_proto::v1 as proto;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// A ticket that is held.
+pub(super) struct Followed {
+    pub(super) fate: Arc<Fate>,
+    /// For one with a lease of its own: what it takes to renew it.
+    pub(super) own_lease: Option<proto::Own>,
+    /// A renewal is on its way.
+    pub(super) renewing: bool,
+    /// Its lease may be past already: it is renewed before it is handed out.
+    pub(super) hand_out: Option<(Asked, Hold)>,
+}
+
+#[derive(Default)]
+pub(super) struct Held {
+    all: HashMap<u64, Followed>,
+    with_own_lease: HashSet<u64>,
+}
+
+impl Held {
+    pub(super) fn insert(&mut self, token: u64, followed: Followed) {
+        if followed.own_lease.is_some() {
+            self.with_own_lease.insert(token);
+        }
+        self.all.insert(token, followed);
+    }
+
+    pub(super) fn remove(&mut self, token: u64) -> Option<Followed> {
+        self.with_own_lease.remove(&token);
+        self.all.remove(&token)
+    }
+
+    pub(super) fn get(&self, token: u64) -> Option<&Followed> {
+        self.all.get(&token)
+    }
+
+    pub(super) fn get_mut(&mut self, token: u64) -> Option<&mut Followed> {
+        self.all.get_mut(&token)
+    }
+
+    pub(super) fn tokens(&self) -> impl Iterator<Item = u64> {
+        self.all.keys().copied()
+    }
+
+    pub(super) fn in_session(&self) -> impl Iterator<Item = &Followed> {
+        self.all.values().filter(|followed| followed.own_lease.is_none())
+    }
+
+    pub(super) fn with_own_lease(&self) -> impl Iterator<Item = (u64, &Followed)> {
+        self.with_own_lease.iter().filter_map(|token| Some((*token, self.all.get(token)?)))
+    }
+
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&mut Followed) -> bool) {
+        self.all.retain(|token, followed| {
+            let kept = keep(followed);
+            if !kept {
+                self.with_own_lease.remove(token);
+            }
+            kept
+        });
+    }
+}
