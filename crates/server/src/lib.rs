@@ -21,6 +21,7 @@ mod random;
 mod redis;
 mod serve;
 mod sockets;
+mod times;
 mod waits;
 
 pub use backup::{Restoration, Source, restore};

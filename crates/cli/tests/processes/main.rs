@@ -6,6 +6,7 @@
 mod resp;
 mod support;
 
+mod client_away;
 mod client_leader;
 mod client_load;
 mod client_lost_answer;

@@ -1,11 +1,13 @@
 //! What can't be done, and what nobody waits for any more.
 
 use crate::server::{Node, free_port};
-use crate::{eventually, soon};
+use crate::{eventually, operator, soon};
 use holdfast_client::{Client, Error};
+use holdfast_proto::v1::{Acquire, AcquireAlone, RevokeRequest};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
+use tonic::Code;
 
 const BRIEF: Duration = Duration::from_millis(300);
 
@@ -74,6 +76,54 @@ async fn a_session_ttl_that_can_not_be_is_refused() {
         Err(Error::Refused { code, .. }) => assert_eq!(code, "bad_request"),
         other => panic!("{other:?}"),
     }
+    node.end().await;
+}
+
+/// Would fail if a slip of the unit blocked a lock for ever, or if a wait that nobody owns had no
+/// end.
+#[tokio::test]
+async fn times_that_can_not_be_meant_are_refused() {
+    let node = Node::start().await;
+    let client = node.client().await;
+    let (day, year) = (Duration::from_hours(24), Duration::from_hours(24 * 365));
+    match client.lock("seat").ttl(year * 2).acquire().await {
+        Err(Error::Refused { code, message, .. }) => {
+            assert_eq!(code, "bad_request");
+            assert!(message.contains("a year"), "{message}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let held = client.lock("seat").ttl(year).acquire().await.unwrap();
+    let mut waits = Box::pin(client.lock("seat").wait(day * 2).acquire());
+    assert!(timeout(BRIEF, &mut waits).await.is_err(), "a session may wait for days");
+
+    let mut operator = operator(&node).await;
+    let ask = |ttl: Duration, wait: Duration| AcquireAlone {
+        acquire: Some(Acquire {
+            names: vec!["other".into()],
+            ttl_ms: Some(ttl.as_millis() as u64),
+            wait_ms: Some(wait.as_millis() as u64),
+            ..Acquire::default()
+        }),
+        request_id: Some("0123456789abcdef".into()),
+    };
+    let revocation = RevokeRequest {
+        name: "seat".into(),
+        by: "operator".into(),
+        reason: "maintenance".into(),
+        within_ms: (year * 2).as_millis() as u64,
+        ..RevokeRequest::default()
+    };
+    let refused = [
+        operator.acquire(ask(year * 2, day)).await.unwrap_err(),
+        operator.acquire(ask(year, day * 2)).await.unwrap_err(),
+        operator.revoke(revocation).await.unwrap_err(),
+    ];
+    for status in refused {
+        assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    }
+    operator.acquire(ask(year, day)).await.expect("the longest that may be");
+    drop((held, waits));
     node.end().await;
 }
 

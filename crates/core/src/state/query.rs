@@ -2,9 +2,9 @@
 
 use super::State;
 use super::claims::Way;
-use super::records::{Lock, Ticket};
+use super::records::{Lock, Revocation, Ticket};
 use crate::command::{Door, Lease, Mode, SessionKind, SessionRef};
-use crate::effect::{Ending, How, Names};
+use crate::effect::{Effect, Ending, How, Names};
 use crate::history::Event;
 use crate::ids::{SessionId, Token};
 use crate::store::Slot;
@@ -165,6 +165,15 @@ impl State {
             claims: ticket.claims().to_vec(),
             revoked_until_ms: ticket.revocation().map(|revocation| revocation.until_ms),
         })
+    }
+
+    /// What a holder was asked that may not have heard it: to let go.
+    pub fn revocation_asked(&self, token: Token) -> Option<Effect> {
+        let ticket = self.ticket(token)?;
+        let Revocation { by, reason, until_ms, force } = ticket.revocation()?.clone();
+        let name = self.data.locks.get(ticket.lock)?.name.clone();
+        let session = ticket.session;
+        Some(Effect::RevocationAsked { token, session, name, by, reason, until_ms, force })
     }
 
     /// Up to `limit` locks whose names begin with `prefix`, after `after`, each with its first

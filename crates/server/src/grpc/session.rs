@@ -16,6 +16,7 @@ use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::vec;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_stream::Stream;
@@ -40,10 +41,10 @@ pub(super) async fn serve(
     let mut incoming = request.into_inner();
     let first = incoming.message().await?.ok_or_else(nothing_said)?;
     let (line, words) = Line::new(WORDS_MAX);
-    let (session, opened) = begin(&api, first, &line).await?;
+    let (session, first) = begin(&api, first, &line).await?;
     let shared = Arc::new(Shared { api, session, line, room: Semaphore::new(IN_FLIGHT_MAX) });
     let reading = tokio::spawn(read(shared.clone(), incoming));
-    let outgoing = Talk { shared, words, first: Some(opened), reading, over: false };
+    let outgoing = Talk { shared, words, first: first.into_iter(), reading, over: false };
     Ok(Response::new(Box::pin(outgoing)))
 }
 
@@ -59,23 +60,23 @@ fn nothing_said() -> Status {
         .into()
 }
 
-/// Opens or attaches the session. From then on the line hears its news, before it is told how its
-/// tickets stand: so nothing is missed in between.
+/// Opens or attaches the session, and what to say first. From then on the line hears its news,
+/// before it is told how its tickets stand: so nothing is missed in between.
 async fn begin(
     api: &Api,
     first: ToServer,
     line: &Arc<Line>,
-) -> Result<(SessionRef, ToClient), Status> {
-    let (session, tickets) = match first.what {
+) -> Result<(SessionRef, Vec<ToClient>), Status> {
+    let (session, Tickets { standings, asked_to_let_go }) = match first.what {
         Some(to_server::What::Open(open)) => {
             let session = open_session(api, open).await?;
             api.handle.listen(session.id, line);
-            (session, Vec::new())
+            (session, Tickets::default())
         }
         Some(to_server::What::Attach(attach)) => {
             let session = attach_session(api, &attach).await?;
             api.handle.listen(session.id, line);
-            (session, standings(api, session.id, attach.tickets).await?)
+            (session, look_at(api, session.id, attach.tickets).await?)
         }
         _ => {
             let why = "a stream begins with open or attach";
@@ -86,10 +87,12 @@ async fn begin(
         session: session.id.0.get(),
         secret: Bytes::copy_from_slice(&session.secret.0),
         node: api.id.0,
-        tickets,
+        tickets: standings,
     };
-    let what = Some(to_client::What::Opened(opened));
-    Ok((session, ToClient { number: first.number, what }))
+    let said = |number, what| ToClient { number, what: Some(what) };
+    let mut words = vec![said(first.number, to_client::What::Opened(opened))];
+    words.extend(asked_to_let_go.into_iter().map(|what| said(0, what)));
+    Ok((session, words))
 }
 
 async fn open_session(api: &Api, open: proto::Open) -> Result<SessionRef, Failure> {
@@ -113,26 +116,37 @@ async fn attach_session(api: &Api, attach: &proto::Attach) -> Result<SessionRef,
     }
 }
 
+/// The tickets of a client that comes back.
+#[derive(Default)]
+struct Tickets {
+    standings: Vec<proto::Standing>,
+    /// It may have been asked while it was away.
+    asked_to_let_go: Vec<to_client::What>,
+}
+
 /// How the tickets of a session stand. Current, because attaching was confirmed by a majority.
-async fn standings(
-    api: &Api,
-    session: SessionId,
-    tickets: Vec<u64>,
-) -> Result<Vec<proto::Standing>, Failure> {
+async fn look_at(api: &Api, session: SessionId, tickets: Vec<u64>) -> Result<Tickets, Failure> {
     if tickets.len() > TICKETS_MAX {
         let why = format!("at most {TICKETS_MAX} tickets can be asked about at once");
         return Err(Failure::bad(why, "attach without them, and ask for each"));
     }
     if tickets.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Tickets::default());
     }
     let look = move |node: &Node| {
         let state = node.state();
         let own = |token: &Token| {
             state.ticket_view(*token).is_none_or(|ticket| ticket.session == Some(session))
         };
-        let tokens = tickets.into_iter().map(Token).filter(own);
-        tokens.map(|token| translate::standing(&state.standing(token))).collect()
+        let tokens: Vec<Token> = tickets.into_iter().map(Token).filter(own).collect();
+        let standing = |token: &Token| translate::standing(&state.standing(*token));
+        let asked = tokens.iter().filter_map(|token| state.revocation_asked(*token));
+        Tickets {
+            standings: tokens.iter().map(standing).collect(),
+            asked_to_let_go: asked
+                .filter_map(|asked| translate::news(&asked, state.now_ms()))
+                .collect(),
+        }
     };
     api.peek(look).await
 }
@@ -175,7 +189,7 @@ fn hand_over(shared: &Shared, message: ToServer) -> Result<(), Failure> {
 struct Talk {
     shared: Arc<Shared>,
     words: mpsc::Receiver<Word>,
-    first: Option<ToClient>,
+    first: vec::IntoIter<ToClient>,
     reading: JoinHandle<()>,
     over: bool,
 }
@@ -184,7 +198,7 @@ impl Stream for Talk {
     type Item = Result<ToClient, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(first) = self.first.take() {
+        if let Some(first) = self.first.next() {
             return Poll::Ready(Some(Ok(first)));
         }
         loop {

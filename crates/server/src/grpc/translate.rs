@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::random;
+use crate::times;
 use bytes::Bytes;
 use holdfast_core::{
     self as core, Answer, BadText, Command, Door, Effect, Label, Lease, LockName, Note, Proof,
@@ -52,11 +53,12 @@ pub(super) fn mode(mode: i32, permits: u32) -> Result<core::Mode, Failure> {
     }
 }
 
-fn wait(wait_ms: Option<u64>) -> Wait {
-    match wait_ms {
-        None | Some(0) => Wait::Try,
-        Some(FOREVER) => Wait::Forever,
-        Some(ms) => Wait::For { ms },
+/// A session owns its waits, so they may be as long as it likes.
+fn wait(wait_ms: Option<u64>, session: Option<SessionRef>) -> Result<Wait, Failure> {
+    match (wait_ms, session) {
+        (Some(FOREVER), _) => Ok(Wait::Forever),
+        (Some(ms @ 1..), Some(_)) => Ok(Wait::For { ms }),
+        (wait_ms, _) => times::wait(wait_ms),
     }
 }
 
@@ -65,7 +67,7 @@ pub(super) fn acquire(
     session: Option<SessionRef>,
 ) -> Result<core::Acquire, Failure> {
     let lease = match (acquire.ttl_ms, session) {
-        (Some(ttl_ms), _) => Lease::Deadline { ttl_ms },
+        (Some(ttl_ms), _) => Lease::Deadline { ttl_ms: times::ttl_ms(ttl_ms)? },
         (None, Some(_)) => Lease::Session,
         (None, None) => return Err(missing("ttl_ms")),
     };
@@ -74,7 +76,7 @@ pub(super) fn acquire(
         mode: mode(acquire.mode, acquire.permits)?,
         session,
         lease,
-        wait: wait(acquire.wait_ms),
+        wait: wait(acquire.wait_ms, session)?,
         label: label(acquire.label)?,
         note: acquire.note.map(Note::parse).transpose().map_err(bad)?,
         secret: Some(Secret(random::bytes())),
@@ -104,7 +106,7 @@ pub(super) fn renew(
 ) -> Result<Command, Failure> {
     let (target, proof) = own(renew.own, session)?;
     Ok(match renew.ttl_ms {
-        Some(ttl_ms) => Command::Renew { target, proof, ttl_ms },
+        Some(ttl_ms) => Command::Renew { target, proof, ttl_ms: times::ttl_ms(ttl_ms)? },
         None => Command::Persist { target, proof },
     })
 }
@@ -161,7 +163,8 @@ pub(super) fn request(
         request::What::Upgrade(sent) => {
             let (target, proof) = own(sent.own, Some(session))?;
             let claims = sent.claims.into_iter().map(Token).collect();
-            Command::Upgrade { target, proof, wait: wait(sent.wait_ms), claims }
+            let wait = wait(sent.wait_ms, Some(session))?;
+            Command::Upgrade { target, proof, wait, claims }
         }
         request::What::Renew(sent) => renew(sent, Some(session))?,
         request::What::Note(sent) => note(sent, Some(session))?,

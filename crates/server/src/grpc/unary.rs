@@ -5,6 +5,7 @@ use super::{Door, session};
 use crate::api::{PAGE_MAX, TICKETS_SHOWN};
 use crate::engine::Watch;
 use crate::failure::Failure;
+use crate::times;
 use crate::waits::{self, Taking};
 use holdfast_core::{Answer, Command, Label, Request as CoreRequest, Revoke, Scope, Token};
 use holdfast_node::Node;
@@ -150,7 +151,7 @@ impl Holdfast for Door {
             token: sent.token.map(Token),
             by: by(sent.by)?,
             reason: translate::reason(&sent.reason)?,
-            within_ms: sent.within_ms,
+            within_ms: times::within_ms(sent.within_ms)?,
             force: sent.force,
         };
         self.count(Command::Revoke(revoke)).await

@@ -5,17 +5,11 @@ use crate::api::PAGE_MAX;
 use crate::failure::Failure;
 use holdfast_core::{
     Label, LockName, Mode, Note, Proof, Reason, RequestKey, Secret, SessionId, SessionRef, Target,
-    Token, Value, Wait,
+    Token, Value,
 };
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use std::fmt;
 use std::num::NonZeroU64;
-
-/// The longest TTL of a lock: a year. Anything beyond is a slip of the hand or of the unit.
-pub(crate) const TTL_MS_MAX: u64 = 365 * 24 * 60 * 60 * 1000;
-
-/// The longest wait: a day. With a request id nobody owns the wait, and only its deadline ends it.
-pub(crate) const WAIT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
 
 /// The longest name of a host has 253 bytes.
 const ADDRESS_BYTES_MAX: usize = 300;
@@ -179,26 +173,6 @@ pub(crate) fn token(number: Whole) -> Result<Token, Failure> {
 pub(crate) fn own(of: &str, number: Whole, proof: &str) -> Result<(Target, Proof), Failure> {
     let target = Target { name: name(of)?, token: Some(token(number)?) };
     Ok((target, Proof::Secret(secret(proof)?)))
-}
-
-pub(crate) fn ttl_ms(ms: u64) -> Result<u64, Failure> {
-    if (1..=TTL_MS_MAX).contains(&ms) {
-        return Ok(ms);
-    }
-    let message = format!("ttl_ms is {ms}, and must be from 1 to {TTL_MS_MAX}, a year");
-    Err(Failure::bad(message, "give milliseconds, for instance 15000; renew while you work"))
-}
-
-/// 0 is a try.
-pub(crate) fn wait(ms: Option<u64>) -> Result<Wait, Failure> {
-    match ms.unwrap_or_default() {
-        0 => Ok(Wait::Try),
-        ms @ 1..=WAIT_MS_MAX => Ok(Wait::For { ms }),
-        ms => Err(Failure::bad(
-            format!("wait_ms is {ms}, and must be at most {WAIT_MS_MAX}, a day"),
-            "wait for a shorter time, and ask again with the same request_id",
-        )),
-    }
 }
 
 /// Where peers reach a node: a name or an IP address, and a port.

@@ -7,6 +7,7 @@ use crate::api::Api;
 use crate::engine::Trouble;
 use crate::failure::Failure;
 use crate::random;
+use crate::times;
 use crate::waits::{self, Taking};
 use axum::Json;
 use axum::extract::State;
@@ -48,7 +49,7 @@ impl Grab {
         };
         let session = self.session.map(|session| session.parse()).transpose()?;
         let lease = match (self.ttl_ms, session) {
-            (Some(ttl_ms), _) => Lease::Deadline { ttl_ms: fields::ttl_ms(ttl_ms)? },
+            (Some(ttl_ms), _) => Lease::Deadline { ttl_ms: times::ttl_ms(ttl_ms)? },
             (None, Some(_)) => Lease::Session,
             (None, None) => {
                 return Err(Failure::bad(
@@ -69,7 +70,7 @@ impl Grab {
             mode: ModeField::wanted(self.mode, self.permits)?,
             session,
             lease,
-            wait: fields::wait(self.wait_ms)?,
+            wait: times::wait(self.wait_ms)?,
             label: fields::label(self.label.as_deref())?,
             note: fields::note(self.note.as_deref())?,
             secret: Some(Secret(random::bytes())),
@@ -137,7 +138,7 @@ pub(crate) async fn upgrade(
 ) -> Result<Json<Value>, Failure> {
     let (target, proof) = fields::own(&sent.name, sent.fencing_token, &sent.secret)?;
     let request = alone(sent.request_id.as_deref())?;
-    let wait = fields::wait(sent.wait_ms)?;
+    let wait = times::wait(sent.wait_ms)?;
     let taking = Taking::Upgrade { target, proof, wait, claims: claims(sent.holding)? };
     let grant = held(waits::take(&api, request, taking).await?)?;
     Ok(Json(show::grant(&grant)))
@@ -205,7 +206,7 @@ pub(crate) async fn renew(
     Sent(sent): Sent<Renew>,
 ) -> Result<Json<Value>, Failure> {
     let (target, proof) = fields::own(&sent.name, sent.fencing_token, &sent.secret)?;
-    let command = Command::Renew { target, proof, ttl_ms: fields::ttl_ms(sent.ttl_ms)? };
+    let command = Command::Renew { target, proof, ttl_ms: times::ttl_ms(sent.ttl_ms)? };
     api.ask(None, command).await?.answer?;
     Ok(Json(json!({ "renewed": sent.fencing_token.0, "ttl_ms": sent.ttl_ms })))
 }

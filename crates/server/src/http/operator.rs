@@ -1,11 +1,12 @@
 //! What is done to other people's locks, and what is asked about them.
 
 use super::body::Sent;
-use super::fields::{self, TTL_MS_MAX, Whole};
+use super::fields::{self, Whole};
 use super::query::Asked;
 use super::show;
 use crate::api::{Api, TICKETS_SHOWN};
 use crate::failure::Failure;
+use crate::times;
 use axum::Json;
 use axum::extract::State;
 use holdfast_core::{Answer, Command, Event, Label, Revoke, What, WhyLink};
@@ -35,7 +36,7 @@ pub(crate) async fn revoke(
         token: sent.fencing_token.map(fields::token).transpose()?,
         by,
         reason,
-        within_ms: within_ms(sent.within_ms)?,
+        within_ms: times::within_ms(sent.within_ms)?,
         force: sent.force.unwrap_or_default(),
     });
     match api.ask(None, command).await?.answer? {
@@ -65,15 +66,6 @@ pub(crate) async fn force(
         Answer::Forced(ended) => Ok(Json(json!({ "ended": ended }))),
         _ => Err(Failure::unexpected()),
     }
-}
-
-/// A year, as for a lock.
-fn within_ms(ms: u64) -> Result<u64, Failure> {
-    if ms <= TTL_MS_MAX {
-        return Ok(ms);
-    }
-    let message = format!("within_ms is {ms}, and must be at most {TTL_MS_MAX}, a year");
-    Err(Failure::bad(message, "give milliseconds, for instance 30000"))
 }
 
 #[derive(Debug, Deserialize)]
