@@ -38,12 +38,13 @@ const SECONDS_MAX: u64 = 600;
 #[command(after_help = "\
 Examples:
   cargo build --release                                    the `holdfast` that is measured
-  cargo run --release -p holdfast-bench                    everything: about 30 minutes
+  cargo run --release -p holdfast-bench                    everything: about 20 minutes
   cargo run --release -p holdfast-bench -- --peers holdfast,etcd --measure pairs --clients 64
-  cargo run --release -p holdfast-bench -- --peers holdfast,redis --measure redis
+  cargo run --release -p holdfast-bench -- --peers holdfast,redis --measure redis --rounds 3
   cargo run --release -p holdfast-bench -- --json > figures.json
 
-Only figures of one run on a quiet machine can be compared.")]
+Only figures of one run on a quiet machine can be compared. Where others use the machine too, several
+rounds even out what they take.")]
 struct Args {
     /// Who is measured
     #[arg(long, value_name = "NAME,...", value_enum, value_delimiter = ',', default_values_t = Peer::value_variants().to_vec())]
@@ -54,6 +55,9 @@ struct Args {
     /// How long each figure is measured, in seconds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     seconds: u64,
+    /// How many times each measurement goes round all servers; a figure is then the middle one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=99))]
+    rounds: u32,
     /// How long servers are put to work before anything is measured, in seconds: a JVM needs it
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=SECONDS_MAX))]
     warm_up: u64,
@@ -151,7 +155,9 @@ fn run(args: &Args) -> Result<Report, Stop> {
 /// Measurement by measurement, so that what is compared is measured soon after one another.
 fn measure_all(args: &Args, plan: &Plan) -> Result<Report, Stop> {
     let mut report = Report::default();
-    for measure in args.measure.iter().copied() {
+    let rounds = args.measure.iter().flat_map(|measure| (1..=args.rounds).map(|n| (*measure, n)));
+    for (measure, round) in rounds {
+        eprintln!("{}, round {round} of {}", measure.name(), args.rounds);
         let setups = args.peers.iter().flat_map(|peer| peer.setups()).copied();
         for setup in setups.filter(|setup| measure.applies(*setup)) {
             for step in 0..measure.steps() {

@@ -1,5 +1,6 @@
 //! The figures: as tables, beside each other, and as JSON.
 
+use crate::stats::median;
 use crate::table::{layout, plain, times};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -17,12 +18,17 @@ pub(crate) struct Figure {
     /// With its unit.
     name: &'static str,
     better: Better,
-    value: f64,
+    /// As it was in each round.
+    rounds: Vec<f64>,
 }
 
 impl Figure {
     pub(crate) fn new(name: &'static str, better: Better, value: f64) -> Self {
-        Self { name, better, value }
+        Self { name, better, rounds: vec![value] }
+    }
+
+    fn value(&self) -> f64 {
+        median(&self.rounds).unwrap_or(0.0)
     }
 }
 
@@ -47,7 +53,21 @@ impl Row {
     }
 
     fn value(&self, name: &str) -> Option<f64> {
-        self.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
+        self.figures.iter().find(|figure| figure.name == name).map(Figure::value)
+    }
+
+    fn is_again(&self, other: &Self) -> bool {
+        (self.measure, &self.setup, &self.with) == (other.measure, &other.setup, &other.with)
+    }
+
+    /// Adds another round of the same.
+    fn add_round(&mut self, round: Self) {
+        for figure in round.figures {
+            match self.figures.iter_mut().find(|known| known.name == figure.name) {
+                Some(known) => known.rounds.extend(figure.rounds),
+                None => self.figures.push(figure),
+            }
+        }
     }
 
     fn is_holdfast(&self) -> bool {
@@ -64,7 +84,12 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn add(&mut self, rows: Vec<Row>) {
-        self.rows.extend(rows);
+        for row in rows {
+            match self.rows.iter_mut().find(|known| known.is_again(&row)) {
+                Some(known) => known.add_round(row),
+                None => self.rows.push(row),
+            }
+        }
     }
 
     /// A measurement that did not work.
@@ -77,16 +102,17 @@ impl Report {
     }
 
     pub(crate) fn to_json(&self, machine: Value) -> Value {
-        let figures = |row: &Row| {
-            let named = row.figures.iter().map(|figure| (figure.name.to_owned(), figure.value));
-            named.map(|(name, value)| (name, json!(value))).collect::<Map<String, Value>>()
+        let figures = |row: &Row, show: fn(&Figure) -> Value| {
+            let named = row.figures.iter().map(|figure| (figure.name.to_owned(), show(figure)));
+            named.collect::<Map<String, Value>>()
         };
         let row = |row: &Row| {
             json!({
                 "measure": row.measure,
                 "setup": row.setup,
                 "with": row.with,
-                "figures": figures(row),
+                "figures": figures(row, |figure| json!(figure.value())),
+                "rounds": figures(row, |figure| json!(figure.rounds)),
             })
         };
         let ratio = |ratio: &Ratio| {
@@ -184,7 +210,7 @@ impl Report {
             for holdfast in self.rows.iter().filter(same) {
                 let ratio = |figure: &Figure| {
                     let beside = other.value(figure.name).filter(|value| *value > 0.0);
-                    (figure.name, figure.better, beside.map(|beside| figure.value / beside))
+                    (figure.name, figure.better, beside.map(|beside| figure.value() / beside))
                 };
                 all.push(Ratio {
                     measure: holdfast.measure,
@@ -277,6 +303,19 @@ mod tests {
 ";
         assert_eq!(table.as_deref(), Some(expected));
         assert_eq!(report().ratio_table("held"), None);
+    }
+
+    #[test]
+    fn of_several_rounds_the_middle_counts() {
+        let mut report = report();
+        for (pairs, cpu) in [(90_000.0, 5.0), (30_000.0, 25.0)] {
+            report.add(vec![row("holdfast, 3 nodes", "64 clients", pairs, cpu)]);
+        }
+        let json = report.to_json(json!({}));
+        assert_eq!(json["rows"].as_array().map(Vec::len), Some(3));
+        assert_eq!(json["rows"][0]["figures"], json!({ "pairs/s": 40_000.0, "CPU us": 20.0 }));
+        assert_eq!(json["rows"][0]["rounds"]["CPU us"], json!([20.0, 5.0, 25.0]));
+        assert_eq!(report.ratios()[0].ratios[0].2, Some(10.0));
     }
 
     #[test]

@@ -35,6 +35,18 @@ fn any_number_of_keys_is_flushed_step_by_step() {
     assert_eq!(ask(&mut harness, "KEYS *"), "[\"seat\"]");
 }
 
+/// One page of a scan: where the next begins, and what was found.
+fn scan(harness: &mut Harness, cursor: &str) -> (String, Vec<Bytes>) {
+    let reply = harness.ask("a", &["SCAN", cursor, "MATCH", "stays-*"]).remove(0);
+    let Reply::Array(parts) = reply else { panic!("{reply:?}") };
+    let [Reply::Bulk(next), Reply::Array(keys)] = parts.as_slice() else { panic!("{parts:?}") };
+    let bulk = |reply: &Reply| match reply {
+        Reply::Bulk(key) => key.clone(),
+        other => panic!("{other:?}"),
+    };
+    (String::from_utf8(next.to_vec()).unwrap(), keys.iter().map(bulk).collect())
+}
+
 /// A key that is there during a whole scan is found, whatever comes and goes meanwhile.
 #[test]
 fn a_scan_misses_nothing() {
@@ -44,14 +56,11 @@ fn a_scan_misses_nothing() {
     }
     let (mut cursor, mut found, mut pages) = ("0".to_owned(), BTreeSet::new(), 0);
     loop {
-        let reply = harness.ask("a", &["SCAN", &cursor, "MATCH", "stays-*"]).remove(0);
-        let Reply::Array(parts) = reply else { panic!("{reply:?}") };
-        let [Reply::Bulk(next), Reply::Array(keys)] = parts.as_slice() else { panic!() };
+        let (next, keys) = scan(&mut harness, &cursor);
         for key in keys {
-            let Reply::Bulk(key) = key else { panic!() };
             assert!(found.insert(key.clone()), "{key:?} came twice");
         }
-        cursor = String::from_utf8(next.to_vec()).unwrap();
+        cursor = next;
         pages += 1;
         for number in 0..50 {
             ask(&mut harness, &format!("SET comes-{pages}-{number} x"));
@@ -62,6 +71,26 @@ fn a_scan_misses_nothing() {
         }
     }
     assert_eq!((found.len(), pages > 2), (1_000, true));
+}
+
+/// Every page looks through all keys, so there must not be too many of them.
+#[test]
+fn a_scan_has_few_pages_however_many_keys_there_are() {
+    let mut harness = Harness::default();
+    for part in 0..200 {
+        let pairs = (0..100).map(|number| format!("stays-{part}-{number} x"));
+        ask(&mut harness, &format!("MSET {}", pairs.collect::<Vec<_>>().join(" ")));
+    }
+    let (mut cursor, mut found, mut pages) = ("0".to_owned(), 0, 0);
+    loop {
+        let (next, keys) = scan(&mut harness, &cursor);
+        (cursor, found, pages) = (next, found + keys.len(), pages + 1);
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(found, 20_000);
+    assert!((60..=64).contains(&pages), "{pages} pages");
 }
 
 #[test]

@@ -17,6 +17,9 @@ const FLUSHED_AT_ONCE: usize = 256;
 /// A page of `SCAN` has at least so many keys: each page looks through all of them.
 const SCANNED_MIN: usize = 256;
 
+/// And a whole scan has at most so many pages, else it would take hours where there are millions.
+const PAGES_MAX: usize = 64;
+
 pub(super) fn run(command: &Keys, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
     match command {
         Keys::Del(keys) => each(overlay, keys, |overlay, name| overlay.delete(name)),
@@ -156,10 +159,11 @@ fn all(overlay: &mut Overlay<'_>) -> Outcome<BTreeMap<Vec<u8>, KeyKind>> {
 /// another ended, on any node, whatever has come and gone meanwhile.
 fn page(overlay: &mut Overlay<'_>, scan: &Scan) -> Outcome<Reply> {
     let keys = all(overlay)?;
+    let at_least = keys.len().div_ceil(PAGES_MAX).max(SCANNED_MIN);
     let numbered = keys.into_iter().map(|(key, kind)| (number(&key), key, kind));
     let mut rest: Vec<_> = numbered.filter(|(number, ..)| *number >= scan.cursor).collect();
     rest.sort_unstable_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-    let mut len = scan.count.max(SCANNED_MIN).min(rest.len());
+    let mut len = scan.count.max(at_least).min(rest.len());
     // Keys of the same number are never parted.
     while len > 0 && len < rest.len() && rest[len - 1].0 == rest[len].0 {
         len += 1;
