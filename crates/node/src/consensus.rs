@@ -164,6 +164,13 @@ impl Consensus {
         self.keep_timeout(before);
     }
 
+    /// Whether a batch would be appended now: not while another node is to lead, nor by a leader
+    /// that was removed.
+    pub(crate) fn takes_batches(&self) -> bool {
+        let raft = &self.raw.raft;
+        self.is_leader() && raft.lead_transferee.is_none() && raft.prs().get(raft.id).is_some()
+    }
+
     /// Appends a batch. Only a leader may; false if the library takes nothing now.
     pub(crate) fn propose(&mut self, data: Vec<u8>) -> bool {
         self.is_leader() && self.raw.propose(Vec::new(), data).is_ok()

@@ -118,6 +118,10 @@ impl Node {
 
     /// Appends the next entry if there is a reason to, and the last one is far enough.
     pub(crate) fn lead(&mut self) {
+        // What is taken now must be appended: nobody decides a second time that a session ended.
+        if !self.consensus.takes_batches() {
+            return;
+        }
         let due = self.due_in_ms() == Some(0);
         let Some(leading) = &mut self.leading else { return };
         let on_disk = self.consensus.persisted_index() >= leading.appended;
@@ -159,6 +163,9 @@ impl Node {
             leading.appended_at_ms = self.seen_ms;
             leading.appended_items = count;
             leading.next = None;
+        } else {
+            // It has forgotten what it took; the next leader has not.
+            self.consensus.step_down();
         }
     }
 
@@ -171,7 +178,7 @@ impl Node {
     /// When a leader must append although nobody asks: something comes due, or the time must be
     /// told.
     pub(crate) fn due_in_ms(&self) -> Option<u64> {
-        let leading = self.leading.as_ref()?;
+        let leading = self.leading.as_ref().filter(|_| self.consensus.takes_batches())?;
         let untold_ms = self.seen_ms - leading.told_ms;
         let due = self
             .state

@@ -310,6 +310,23 @@ fn a_heartbeat_is_confirmed_and_silence_ends_a_session() {
     assert_eq!(cluster.reply(ask, 300), Reply::Beat(false));
 }
 
+/// Would fail if the end of a session were lost that was due while another node was to lead, and
+/// could not: its locks would be held until the next change of leaders.
+#[test]
+fn a_session_that_falls_silent_during_a_transfer_ends_after_it() {
+    let mut cluster = Cluster3::new(3);
+    let leader = cluster.until_leader();
+    let session = cluster.open(leader, 1_000);
+    cluster.pass(950);
+    let unreachable = NodeId(if leader.0 == 3 { 2 } else { 3 });
+    cluster.cut.push(unreachable);
+    cluster.input(leader, Input::Transfer(unreachable));
+    cluster.pass(3_000);
+    cluster.input(leader, Input::Beat { ask: Ask(999), session });
+    assert_eq!(cluster.reply(Ask(999), 300), Reply::Beat(false));
+    assert_eq!(cluster.leader(), Some(leader), "the transfer came to nothing");
+}
+
 #[test]
 fn an_isolated_leader_confirms_no_heartbeat() {
     let mut cluster = Cluster3::new(3);
