@@ -44,7 +44,7 @@ impl Lock {
     }
 
     /// Gives it a lease of its own, renewed in the background, instead of the session's: it may
-    /// outlive the session.
+    /// outlive the session. A year at most.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.acquire.ttl_ms = Some(millis(ttl));
         self
