@@ -7,11 +7,16 @@ use holdfast_node::Reply;
 
 impl Client {
     /// A heartbeat's answer, matched with its own send.
-    pub(crate) fn beat_answered(&mut self, now_us: u64, session: SessionRef, alive: bool) {
+    pub(crate) fn beat_answered(
+        &mut self,
+        now_us: u64,
+        session: SessionRef,
+        sent_us: u64,
+        alive: bool,
+    ) {
         if self.session != Some(session) || now_us < self.paused_until_us {
             return;
         }
-        let Some(sent_us) = self.beat_sent_us.take() else { return };
         if alive {
             let until_ms = self.clock_ms(sent_us) + self.ttl_ms * 9 / 10;
             self.session_until_ms = self.session_until_ms.max(until_ms);

@@ -88,7 +88,6 @@ pub(crate) struct Client {
     first_attempt: u64,
     first_sent_us: u64,
     sent_us: u64,
-    beat_sent_us: Option<u64>,
     next_beat_us: u64,
     idle_until_us: u64,
     /// The highest token that any client had seen when this request was first sent.
@@ -138,7 +137,6 @@ impl Client {
             first_attempt: 0,
             first_sent_us: 0,
             sent_us: 0,
-            beat_sent_us: None,
             next_beat_us: 0,
             idle_until_us: rng.range(0, 1_000_000),
             floor: 0,
@@ -247,7 +245,6 @@ impl Client {
             && now_us >= self.next_beat_us
         {
             self.next_beat_us = now_us + self.ttl_ms * 1_000 / 4;
-            self.beat_sent_us.get_or_insert(now_us);
             acts.push(Act::Send(self.home, Sent::Beat(session)));
         }
         if now_us >= self.next_pair_us
@@ -310,7 +307,6 @@ impl Client {
     fn start_over(&mut self, now_us: u64) {
         self.session = None;
         self.hold = None;
-        self.beat_sent_us = None;
         self.opened += 1;
         self.next_request = 1;
         self.doing = Doing::Opening;

@@ -137,7 +137,7 @@ impl World {
         match what {
             ToClient::Nudge => client.nudge(),
             ToClient::Beat { session, sent_us, alive } => {
-                client.beat_answered(now_us, session, alive);
+                client.beat_answered(now_us, session, sent_us, alive);
                 if alive {
                     let ttl_ms = client.ttl_ms();
                     self.checks.beat(session.id, sent_us, ttl_ms);
