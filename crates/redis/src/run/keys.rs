@@ -81,12 +81,9 @@ fn ttl(overlay: &mut Overlay<'_>, key: &Bytes, unit_ms: u64, absolute: bool) -> 
     }
     let Some(due_ms) = overlay.due_ms(&name)? else { return Ok(Reply::Integer(-1)) };
     let left_ms = due_ms.saturating_sub(overlay.now_ms());
-    let (ms, rounding) = if absolute {
-        (overlay.local.wall_ms().saturating_add(left_ms), 0)
-    } else {
-        (left_ms, unit_ms / 2)
-    };
-    let units = ms.saturating_add(rounding).checked_div(unit_ms).unwrap_or(0);
+    let ms = if absolute { overlay.local.wall_ms().saturating_add(left_ms) } else { left_ms };
+    // To the nearest.
+    let units = ms.saturating_add(unit_ms / 2).checked_div(unit_ms).unwrap_or(0);
     Ok(Reply::Integer(i64::try_from(units).unwrap_or(i64::MAX)))
 }
 
