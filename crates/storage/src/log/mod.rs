@@ -93,8 +93,8 @@ impl<D: Disk> Log<D> {
     ///
     /// The indexes of the entries rise by one. If the first is not behind the last one in the
     /// log, it and what follows it are replaced. Everything goes in one write. On an error
-    /// nothing of it counts, though after a crash before the next sync some of it may be found in
-    /// the log: an index and term once tried must not get another content.
+    /// nothing of it counts, though until [`Log::is_clean`] says so after a sync, some of it may be
+    /// found in the log after a crash: an index and term once tried must not get another content.
     pub fn append(
         &mut self,
         entries: &[LogEntry<'_>],
@@ -193,6 +193,12 @@ impl<D: Disk> Log<D> {
     /// Whether everything appended is on disk.
     pub fn is_synced(&self) -> bool {
         self.synced == self.tip.number
+    }
+
+    /// Whether nothing of a failed append is left. A sync takes it away, unless the disk is so full
+    /// that not even that can be written.
+    pub fn is_clean(&self) -> bool {
+        self.active.scribbled <= self.active.end
     }
 
     /// How many files it is.

@@ -72,11 +72,14 @@ impl From<&Recovered> for Content {
 }
 
 /// A log and what it may hold after a crash: what it held at the last sync, or that and some
-/// whole records of what came after, in order.
+/// whole records of what came after, in order. What an append wrote before it failed may be found
+/// until a sync has had room to take it away.
 pub(crate) struct Subject<D: Disk> {
     pub(crate) log: Log<D>,
     pub(crate) live: Content,
     pub(crate) possible: Vec<Content>,
+    /// What failed appends may have left.
+    failed: Vec<Content>,
 }
 
 impl<D: Disk> Subject<D> {
@@ -85,7 +88,7 @@ impl<D: Disk> Subject<D> {
         let live = Content::from(&recovered);
         assert_eq!(log.last_index(), live.last_index());
         assert_eq!((log.compacted(), log.hard_state()), (live.compacted, live.hard_state));
-        Ok(Self { log, possible: vec![live.clone()], live })
+        Ok(Self { log, possible: vec![live.clone()], failed: Vec::new(), live })
     }
 
     fn now(&mut self, content: &Content) {
@@ -98,6 +101,7 @@ impl<D: Disk> Subject<D> {
         hard_state: Option<HardState>,
     ) -> Result<(), WriteError> {
         let mut content = self.live.clone();
+        let before = self.possible.len();
         for entry in entries {
             content.append(entry);
             self.now(&content);
@@ -106,7 +110,10 @@ impl<D: Disk> Subject<D> {
             content.hard_state = hard_state;
             self.now(&content);
         }
-        self.log.append(entries, hard_state)?;
+        if let Err(error) = self.log.append(entries, hard_state) {
+            self.failed.extend_from_slice(&self.possible[before..]);
+            return Err(error);
+        }
         self.live = content;
         Ok(())
     }
@@ -125,7 +132,11 @@ impl<D: Disk> Subject<D> {
 
     fn acknowledged(&mut self) {
         assert!(self.log.is_synced());
+        if self.log.is_clean() {
+            self.failed.clear();
+        }
         self.possible = vec![self.live.clone()];
+        self.possible.extend_from_slice(&self.failed);
     }
 
     pub(crate) fn compact(&mut self, position: Position) -> Result<(), WriteError> {
