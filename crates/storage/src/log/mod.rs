@@ -93,8 +93,9 @@ impl<D: Disk> Log<D> {
     ///
     /// The indexes of the entries rise by one. If the first is not behind the last one in the
     /// log, it and what follows it are replaced. Everything goes in one write. On an error
-    /// nothing of it counts, though until [`Log::is_clean`] says so after a sync, some of it may be
-    /// found in the log after a crash: an index and term once tried must not get another content.
+    /// nothing of it counts, though some of it may be found in the log after a crash, until a sync
+    /// has had room to take it away ([`Log::is_clean`]): an index and term once tried must not get
+    /// another content.
     pub fn append(
         &mut self,
         entries: &[LogEntry<'_>],
