@@ -111,6 +111,7 @@ impl Dev {
             data_dir: folder.join("node-1"),
             listen: HERE,
             advertise: None,
+            allow_hosts: Vec::new(),
             port: self.port,
             redis: RedisDoor::Usual,
             key: None,

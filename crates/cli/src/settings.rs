@@ -20,6 +20,10 @@ pub(crate) struct Address {
     /// Where others reach this node, if not at the address it listens on
     #[arg(long, value_name = "HOST", env = "HOLDFAST_ADVERTISE")]
     advertise: Option<String>,
+    /// Without a password: names under which HTTP clients may address this node, besides IP
+    /// addresses, localhost and the advertised one
+    #[arg(long, value_name = "HOST,...", value_delimiter = ',', env = "HOLDFAST_ALLOW_HOST")]
+    allow_host: Vec<String>,
     /// The port for HTTP and gRPC, 7400 unless said otherwise; Redis clients use the next one,
     /// peers the tenth above it
     #[arg(long, value_name = "BASE", env = "HOLDFAST_PORT")]
@@ -44,6 +48,7 @@ impl Address {
         Self {
             listen: self.listen.or(other.listen),
             advertise: self.advertise.or(other.advertise),
+            allow_host: if self.allow_host.is_empty() { other.allow_host } else { self.allow_host },
             port: self.port.or(other.port),
             redis: self.redis.or(other.redis),
             // What was said first counts, in whichever form.
@@ -91,6 +96,9 @@ impl Address {
         if let Some(host) = &self.advertise {
             words += &format!(" --advertise {host}");
         }
+        if !self.allow_host.is_empty() {
+            words += &format!(" --allow-host {}", self.allow_host.join(","));
+        }
         if self.port() != PORT {
             words += &format!(" --port {}", self.port());
         }
@@ -126,6 +134,7 @@ impl Address {
             data_dir,
             listen,
             advertise: self.advertise.clone(),
+            allow_hosts: self.allow_host.clone(),
             port: self.port(),
             redis: self.redis(),
             key: None,
@@ -202,6 +211,8 @@ struct File {
     data_dir: Option<PathBuf>,
     listen: Option<IpAddr>,
     advertise: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allow_host: Vec<String>,
     port: Option<u16>,
     redis: Option<String>,
     password_file: Option<PathBuf>,
@@ -224,6 +235,7 @@ impl File {
         let address = Address {
             listen: self.listen,
             advertise: self.advertise,
+            allow_host: self.allow_host,
             port: self.port,
             redis: self.redis.as_deref().map(str::parse).transpose()?,
             password_file: self.password_file,
@@ -249,6 +261,7 @@ impl File {
             port: Some(address.port()),
             redis: Some(address.redis_shown()),
             advertise: address.advertise,
+            allow_host: address.allow_host,
             password_file: address.password_file,
             password: None,
             insecure: address.insecure,

@@ -1,6 +1,6 @@
 //! What HTTP and gRPC ask of the node behind them, within the time that a request may take.
 
-use crate::engine::{Answered, Handle, Trouble};
+use crate::engine::{Answered, Handle, Trouble, Undelivered};
 use crate::failure::Failure;
 use crate::metrics::Metrics;
 use crate::peers::Membership;
@@ -36,6 +36,15 @@ impl Api {
         command: Command,
     ) -> Result<Answered, Failure> {
         within(self.handle.ask(request, command)).await
+    }
+
+    /// Puts a command through the log for a caller whose answer has some way to go yet.
+    pub(crate) async fn ask_undelivered(
+        &self,
+        request: Option<Request>,
+        command: Command,
+    ) -> Result<(Answered, Option<Undelivered>), Failure> {
+        within(self.handle.ask_undelivered(request, command)).await
     }
 
     /// Looks at the current state.

@@ -26,6 +26,8 @@ pub struct Config {
     pub listen: IpAddr,
     /// Where others reach it, if not at that address.
     pub advertise: Option<String>,
+    /// Further names under which HTTP clients may address it.
+    pub allow_hosts: Vec<String>,
     /// The port for HTTP; the others follow from it.
     pub port: u16,
     /// Where Redis clients come in.
@@ -151,7 +153,8 @@ impl Server {
             let (channels, password) = (running.channels.clone(), config.password.clone());
             tokio::spawn(redis::serve(listener, api.clone(), channels, password))
         });
-        let http = tokio::spawn(http::serve(http, api, config.password.clone()));
+        let hosts = config.advertise.iter().chain(&config.allow_hosts).cloned().collect();
+        let http = tokio::spawn(http::serve(http, api, config.password.clone(), hosts));
         Ok(Self { running, http, redis, pid_file })
     }
 

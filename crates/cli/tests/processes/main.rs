@@ -6,6 +6,7 @@
 mod resp;
 mod support;
 
+mod client_attach;
 mod client_away;
 mod client_leader;
 mod client_load;

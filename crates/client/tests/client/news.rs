@@ -117,3 +117,33 @@ async fn a_holder_that_is_not_confirmed_is_in_jeopardy_before_it_is_lost() {
     assert_eq!(soon(events.next()).await, Some(News::Lost(How::Expired)));
     assert_eq!(guard.health(), Health::Lost(How::Expired));
 }
+
+/// An acquire and a force that went into one entry of the log: the holder was told of its grant, and
+/// with that nothing else about the ticket, so its guard stayed good while somebody else held the
+/// lock. A third of such guards did.
+#[tokio::test]
+async fn a_holder_that_is_forced_out_as_it_is_granted_hears_so() {
+    let node = Node::start().await;
+    let (ana, bo) = (node.client().await, node.client().await);
+    let mut operator = operator(&node).await;
+    let mut lost = 0;
+    for round in 0..150 {
+        let name = format!("seat-{round}");
+        let force = ForceRequest {
+            name: name.clone().into(),
+            token: None,
+            by: "operator".into(),
+            reason: "no".into(),
+        };
+        let (guard, forced) = tokio::join!(ana.lock(&name).acquire(), operator.force(force));
+        let guard = guard.unwrap();
+        if forced.is_ok_and(|forced| forced.into_inner().count == 1) {
+            let next = bo.lock(&name).no_wait().acquire().await.unwrap();
+            assert_eq!(soon(guard.lost()).await, How::Forced, "round {round}");
+            assert!(next.token() > guard.token());
+            lost += 1;
+        }
+    }
+    assert!(lost > 0, "no force came in time: this has shown nothing");
+    node.end().await;
+}

@@ -75,6 +75,7 @@ impl Node {
                 data_dir: folder.path().join("node"),
                 listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
                 advertise: None,
+                allow_hosts: Vec::new(),
                 port,
                 redis: RedisDoor::Off,
                 key: None,

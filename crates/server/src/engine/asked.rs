@@ -1,7 +1,10 @@
 //! Who waits for an answer of the loop, and what reaches them.
 
+use super::undelivered::{TicketRef, Undelivered};
 use crate::failure::Failure;
-use holdfast_core::{Answer, Effect, Ended, Grant, Scope, SessionId, Standing, Token, Watches};
+use holdfast_core::{
+    Answer, Effect, Ended, Grant, How, Scope, SessionId, Standing, Token, Watches,
+};
 use holdfast_node::Reply;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -19,6 +22,8 @@ pub(crate) struct Told {
     pub(crate) reply: Reply,
     /// For a ticket that waits: how its wait ends.
     pub(crate) turn: Option<oneshot::Receiver<Turn>>,
+    /// Gives the ticket up unless the answer reaches the caller.
+    pub(crate) undelivered: Option<Undelivered>,
 }
 
 /// Why something has no answer.
@@ -51,8 +56,9 @@ pub(crate) enum Asker {
     /// To somebody who waits for just this.
     One {
         told: oneshot::Sender<Told>,
-        /// Nobody else can know of the ticket: if the asker is gone, it is to be given up.
-        sole: bool,
+        /// The ticket that this draws, if nobody but the asker can know of it: if the answer does
+        /// not reach the asker, it is given up.
+        draws: Option<TicketRef>,
     },
     /// To a session's line, under a number of its own.
     Line { line: Arc<Line>, number: u64 },
@@ -103,10 +109,43 @@ impl Line {
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     lines: HashMap<SessionId, Arc<Line>, foldhash::fast::RandomState>,
-    /// Tickets whose holder has just been answered: it needs no news of the same.
-    answered: HashSet<Token, foldhash::fast::RandomState>,
+    /// What sessions have just been answered: they need no news of the same.
+    answered: HashSet<Answered, foldhash::fast::RandomState>,
     watches: Watches<u64>,
     watching: HashMap<u64, (Arc<Line>, Scope), foldhash::fast::RandomState>,
+}
+
+/// What an answer has told a session: just this event of the ticket, not what happens to it next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Answered {
+    Granted(Token),
+    Released(Token),
+    Cancelled(Token),
+}
+
+impl Answered {
+    fn by(reply: &Reply) -> Option<Self> {
+        match reply {
+            Reply::Answer(Ok(Answer::Standing(Standing::Held(grant)))) => {
+                Some(Self::Granted(grant.token))
+            }
+            Reply::Answer(Ok(Answer::Released(token))) => Some(Self::Released(*token)),
+            Reply::Answer(Ok(Answer::Cancelled(token))) => Some(Self::Cancelled(*token)),
+            _ => None,
+        }
+    }
+
+    /// The answer that tells as much as this event does.
+    fn telling(effect: &Effect) -> Option<Self> {
+        match effect {
+            Effect::Granted(grant) => Some(Self::Granted(grant.token)),
+            Effect::Ended(Ended { token, how: How::Released, .. }) => Some(Self::Released(*token)),
+            Effect::Ended(Ended { token, how: How::Cancelled, .. }) => {
+                Some(Self::Cancelled(*token))
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Listeners {
@@ -123,26 +162,22 @@ impl Listeners {
 
     /// An answer goes over a line.
     pub(crate) fn answer(&mut self, line: &Line, number: u64, reply: Reply) {
-        let token = match &reply {
-            Reply::Answer(Ok(Answer::Standing(Standing::Held(grant)))) => Some(grant.token),
-            Reply::Answer(Ok(Answer::Released(token) | Answer::Cancelled(token))) => Some(*token),
-            _ => None,
-        };
-        self.answered.extend(token);
+        self.answered.extend(Answered::by(&reply));
         line.say(Word::Reply { number, reply });
     }
 
     /// Something happened: the session that it concerns hears of it, unless it asked for it, and
     /// so does whoever watches. Nothing is copied if nobody hears.
     pub(crate) fn hear(&mut self, effect: Effect, now_ms: u64) {
-        let (session, token) = match &effect {
-            Effect::Granted(grant) => (grant.session, Some(grant.token)),
-            Effect::Ended(ended) => (ended.session, Some(ended.token)),
-            Effect::RevocationAsked { session, .. } => (*session, None),
-            Effect::SessionEnded { session, .. } => (Some(*session), None),
-            _ => (None, None),
+        let session = match &effect {
+            Effect::Granted(grant) => grant.session,
+            Effect::Ended(ended) => ended.session,
+            Effect::RevocationAsked { session, .. } => *session,
+            Effect::SessionEnded { session, .. } => Some(*session),
+            _ => None,
         };
-        let known = token.is_some_and(|token| self.answered.contains(&token));
+        let known =
+            Answered::telling(&effect).is_some_and(|answered| self.answered.contains(&answered));
         let of_session = session.filter(|_| !known).and_then(|id| self.lines.get(&id));
         let watching = self.watches.hearing(&effect);
         if of_session.is_none() && watching.is_empty() {

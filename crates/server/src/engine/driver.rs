@@ -4,19 +4,22 @@ use super::asked::{Asker, Listeners, Told, Trouble, Turn, Turns};
 use super::disk::Job;
 use super::errand::{Errand, Next, Now, Sleepers};
 use super::inbox::{End, Inbox, Look, Post};
+use super::undelivered::{Retries, TicketRef, Undelivered};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::redis::Channels;
-use holdfast_core::{Answer, Command, Effect, KeyKind, LockName, Proof, Standing, Target};
+use holdfast_core::{Answer, Effect, KeyKind, LockName, Refusal, Standing};
 use holdfast_node::{Ask, Busy, Input, Moment, Node, Output, Reply, SnapshotTask};
 use slab::Slab;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::oneshot;
 
 /// Something due at once that waits for the disk must not spin.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+/// How long to wait before the node is asked again to end an abandoned ticket.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
 
 pub(crate) struct Driver {
     node: Node,
@@ -29,6 +32,9 @@ pub(crate) struct Driver {
     listeners: Listeners,
     channels: Arc<Channels>,
     sleepers: Sleepers,
+    /// Abandoned tickets that are still to be given up, and when that is tried again.
+    retries: Retries,
+    retry_at: Instant,
     /// Errands that were replied to: they go on when all effects of the turn were heard, so that
     /// nobody is told of a message that is still on its way.
     told: Vec<(Box<dyn Errand>, Reply, Woken)>,
@@ -44,21 +50,17 @@ pub(crate) struct Driver {
 /// Who waits for a reply of the node.
 enum Pending {
     /// A request for the log, and when it came.
-    Ask(Asker, Option<Own>, Instant),
+    Ask(Asker, Instant),
     /// Something else that is answered once.
     Other(Asker),
+    /// The end of a ticket that nobody knows of any more.
+    Abandoned(TicketRef),
     Look(Look),
     Errand(Box<dyn Errand>, Woken, Instant),
 }
 
 /// For which name an errand was woken, and its place among those that sleep.
 type Woken = Option<(LockName, u64)>;
-
-/// What it takes to give up a ticket that nobody wants any more.
-struct Own {
-    target: Target,
-    proof: Proof,
-}
 
 impl Driver {
     pub(crate) fn new(
@@ -82,6 +84,8 @@ impl Driver {
             listeners: Listeners::default(),
             channels,
             sleepers: Sleepers::default(),
+            retries: Retries::default(),
+            retry_at: Instant::now(),
             told: Vec::new(),
             stirred: Vec::new(),
             asked: Vec::new(),
@@ -98,11 +102,17 @@ impl Driver {
         loop {
             let pause = Duration::from_millis(self.node.next_turn_in_ms()).max(PAUSE_MIN);
             let pause = if self.asked.is_empty() { pause } else { Duration::ZERO };
+            let pause = if self.retries.is_empty() { pause } else { pause.min(RETRY_AFTER) };
             self.inbox.take(&mut posts, pause);
             for post in posts.drain(..) {
                 inputs.extend(self.open(post));
             }
             inputs.append(&mut self.asked);
+            if !self.retries.is_empty() && Instant::now() >= self.retry_at {
+                for ticket in self.retries.take() {
+                    inputs.push(self.abandon(ticket));
+                }
+            }
             let begun = Instant::now();
             self.node.turn(self.moment(), inputs.drain(..), &mut outputs);
             let applied = outputs.iter().any(|output| matches!(output, Output::Applied { .. }));
@@ -141,9 +151,7 @@ impl Driver {
             Post::Input(input) => input,
             Post::Ask { request, command, asker } => {
                 self.metrics.requests.inc();
-                let sole = matches!(asker, Asker::One { sole: true, .. });
-                let own = sole.then(|| own_of(&command)).flatten();
-                let ask = self.wait(Pending::Ask(asker, own, Instant::now()));
+                let ask = self.wait(Pending::Ask(asker, Instant::now()));
                 Input::Ask { ask, request, command }
             }
             Post::Beat { session, asker } => {
@@ -190,6 +198,7 @@ impl Driver {
                 }
                 return None;
             }
+            Post::Abandon(ticket) => self.abandon(ticket),
             Post::Change { change, asker } => {
                 Input::Change { ask: self.wait(Pending::Other(asker)), change }
             }
@@ -245,11 +254,12 @@ impl Driver {
     fn reply(&mut self, ask: Ask, reply: Reply) {
         let key = usize::try_from(ask.0).unwrap_or(usize::MAX);
         match self.pending.try_remove(key) {
-            Some(Pending::Ask(asker, own, since)) => {
+            Some(Pending::Ask(asker, since)) => {
                 self.metrics.answers.observe(since.elapsed().as_secs_f64());
-                self.answer(asker, own, reply);
+                self.answer(asker, reply);
             }
-            Some(Pending::Other(asker)) => self.answer(asker, None, reply),
+            Some(Pending::Other(asker)) => self.answer(asker, reply),
+            Some(Pending::Abandoned(ticket)) => self.abandoned(ticket, &reply),
             Some(Pending::Errand(errand, woken, since)) => {
                 if matches!(reply, Reply::Answer(_)) {
                     self.metrics.answers.observe(since.elapsed().as_secs_f64());
@@ -295,37 +305,52 @@ impl Driver {
         }
     }
 
-    fn answer(&mut self, asker: Asker, own: Option<Own>, reply: Reply) {
-        let told = match asker {
-            Asker::One { told, .. } => told,
+    fn answer(&mut self, asker: Asker, reply: Reply) {
+        let (told, draws) = match asker {
+            Asker::One { told, draws } => (told, draws),
             Asker::Line { line, number } => return self.listeners.answer(&line, number, reply),
         };
-        let waiting = match &reply {
-            Reply::Answer(Ok(Answer::Standing(Standing::Waiting { token, .. }))) => Some(*token),
-            _ => None,
+        let (token, waits) = match &reply {
+            Reply::Answer(Ok(Answer::Standing(standing))) => {
+                let over = matches!(standing, Standing::Over { .. });
+                let waits = matches!(standing, Standing::Waiting { .. });
+                (Some(standing.token()).filter(|_| !over), waits)
+            }
+            _ => (None, false),
         };
-        let turn = waiting.map(|token| self.turns.wait_for(token));
-        let unheard = told.send(Told { reply, turn });
-        if let (Err(Told { reply: Reply::Answer(Ok(Answer::Standing(standing))), .. }), Some(own)) =
-            (unheard, own)
-        {
-            self.give_up(own, standing);
-        }
+        let turn = token.filter(|_| waits).map(|token| self.turns.wait_for(token));
+        let undelivered = draws.zip(token).map(|(mut ticket, token)| {
+            ticket.target.token = Some(token);
+            Undelivered::new(ticket, &self.inbox)
+        });
+        // If the caller is gone, this is dropped, and with it the ticket is given up.
+        let _ = told.send(Told { reply, turn, undelivered });
     }
 
-    /// The connection that asked is gone, and nobody else can know of the ticket.
-    fn give_up(&mut self, own: Own, standing: Standing) {
-        let Own { mut target, proof } = own;
-        target.token = Some(standing.token());
-        let command = match standing {
-            Standing::Waiting { .. } => Command::Cancel { target, proof },
-            Standing::Held(_) => Command::Release { target, proof },
-            Standing::Over { .. } => return,
+    /// Ends a ticket that nobody knows of any more.
+    fn abandon(&mut self, ticket: TicketRef) -> Input {
+        let view = ticket.target.token.and_then(|token| self.node.state().ticket_view(token));
+        let held = view.is_some_and(|view| view.held);
+        let command =
+            if held && ticket.release_if_served { ticket.release() } else { ticket.cancel() };
+        Input::Ask { ask: self.wait(Pending::Abandoned(ticket)), request: None, command }
+    }
+
+    /// Whether an abandoned ticket is over now; if it is not, that is tried again.
+    fn abandoned(&mut self, ticket: TicketRef, reply: &Reply) {
+        let again = match reply {
+            // Its turn came before the cancel did.
+            Reply::Answer(Err(Refusal::AlreadyServed(_))) => ticket.release_if_served,
+            Reply::Answer(_) => false,
+            // Nobody can tell, or nothing could be taken: the same has no second effect.
+            _ => true,
         };
-        let (told, _) = oneshot::channel();
-        let asker = Asker::One { told, sole: false };
-        // If there is no room for it, its deadline ends it.
-        let _ = self.inbox.post(Post::Ask { request: None, command, asker });
+        if again {
+            self.retries.add(ticket);
+            let later =
+                if matches!(reply, Reply::Answer(_)) { Duration::ZERO } else { RETRY_AFTER };
+            self.retry_at = Instant::now() + later;
+        }
     }
 
     fn hear(&mut self, effect: Effect) {
@@ -354,17 +379,6 @@ pub(crate) fn trouble(reply: &Reply) -> Trouble {
         Reply::Busy(Busy::OlderMember) => Trouble::OlderMember,
         _ => Trouble::Unknown,
     }
-}
-
-fn own_of(command: &Command) -> Option<Own> {
-    let Command::Acquire(acquire) = command else { return None };
-    let target = Target { name: acquire.names.first()?.clone(), token: None };
-    let proof = match (acquire.secret, &acquire.label) {
-        (Some(secret), _) => Proof::Secret(secret),
-        (None, Some(label)) => Proof::Label(label.clone()),
-        (None, None) => return None,
-    };
-    Some(Own { target, proof })
 }
 
 fn millis(duration: Duration) -> u64 {

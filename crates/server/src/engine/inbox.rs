@@ -2,8 +2,10 @@
 
 use super::asked::{Asker, Line, Trouble, Turn};
 use super::errand::Errand;
+use super::undelivered::TicketRef;
 use holdfast_core::{Command, Request, Scope, SessionId, SessionRef, Token};
 use holdfast_node::{Change, Input, Node};
+use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -60,6 +62,8 @@ pub(crate) enum Post {
         token: Token,
         turn: oneshot::Sender<oneshot::Receiver<Turn>>,
     },
+    /// Nobody knows of this ticket any more: it is to be given up.
+    Abandon(TicketRef),
     /// Another membership.
     Change {
         change: Change,
@@ -81,6 +85,12 @@ pub enum End {
 pub(crate) struct Inbox {
     posts: Mutex<Posts>,
     bell: Condvar,
+}
+
+impl fmt::Debug for Inbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Inbox")
+    }
 }
 
 struct Posts {

@@ -6,6 +6,7 @@ mod driver;
 mod errand;
 mod inbox;
 mod snapshots;
+mod undelivered;
 
 pub(crate) use asked::{Line, Word};
 pub use asked::{Trouble, Turn};
@@ -14,6 +15,7 @@ pub(crate) use errand::{Errand, Next, Now};
 pub use inbox::End;
 pub(crate) use inbox::{Inbox, Post};
 pub(crate) use snapshots::{NotTaken, Piece, Snapshots};
+pub(crate) use undelivered::Undelivered;
 
 use crate::metrics::Metrics;
 use crate::peers::Peers;
@@ -31,6 +33,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll};
 use std::thread;
 use tokio::sync::oneshot;
+use undelivered::TicketRef;
 
 /// The answer to something that went through the log.
 #[derive(Debug)]
@@ -119,9 +122,13 @@ impl Handle {
     }
 
     /// Puts something into the inbox and waits for what it is told.
-    async fn put(&self, sole: bool, post: impl FnOnce(Asker) -> Post) -> Result<Told, Trouble> {
+    async fn put(
+        &self,
+        draws: Option<TicketRef>,
+        post: impl FnOnce(Asker) -> Post,
+    ) -> Result<Told, Trouble> {
         let (told, wait) = oneshot::channel();
-        self.inbox.post(post(Asker::One { told, sole }))?;
+        self.inbox.post(post(Asker::One { told, draws }))?;
         wait.await.map_err(|_| Trouble::Stopped)
     }
 
@@ -132,16 +139,32 @@ impl Handle {
         request: Option<Request>,
         command: Command,
     ) -> Result<Answered, Trouble> {
-        let sole = request.is_none();
-        match self.put(sole, |asker| Post::Ask { request, command, asker }).await? {
-            Told { reply: Reply::Answer(answer), turn } => Ok(Answered { answer, turn }),
+        let (answered, undelivered) = self.ask_undelivered(request, command).await?;
+        if let Some(undelivered) = undelivered {
+            undelivered.delivered();
+        }
+        Ok(answered)
+    }
+
+    /// The same for a caller whose answer has some way to go yet: it says when that is delivered.
+    pub(crate) async fn ask_undelivered(
+        &self,
+        request: Option<Request>,
+        command: Command,
+    ) -> Result<(Answered, Option<Undelivered>), Trouble> {
+        // With a request id a retry finds the ticket; without one only the caller knows of it.
+        let draws = if request.is_none() { TicketRef::drawn_by(&command) } else { None };
+        match self.put(draws, |asker| Post::Ask { request, command, asker }).await? {
+            Told { reply: Reply::Answer(answer), turn, undelivered } => {
+                Ok((Answered { answer, turn }, undelivered))
+            }
             Told { reply, .. } => Err(trouble(&reply)),
         }
     }
 
     /// Tells that a session lives; whether it still does, confirmed by a majority.
     pub async fn beat(&self, session: SessionRef) -> Result<bool, Trouble> {
-        match self.put(false, |asker| Post::Beat { session, asker }).await?.reply {
+        match self.put(None, |asker| Post::Beat { session, asker }).await?.reply {
             Reply::Beat(alive) => Ok(alive),
             reply => Err(trouble(&reply)),
         }
@@ -245,7 +268,7 @@ impl Handle {
 
     /// Changes the membership; only the leader can.
     pub async fn change(&self, change: Change) -> Result<Result<(), NotChanged>, Trouble> {
-        match self.put(false, |asker| Post::Change { change, asker }).await?.reply {
+        match self.put(None, |asker| Post::Change { change, asker }).await?.reply {
             Reply::Changed(changed) => Ok(changed),
             reply => Err(trouble(&reply)),
         }

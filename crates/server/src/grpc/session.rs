@@ -124,7 +124,8 @@ struct Tickets {
     asked_to_let_go: Vec<to_client::What>,
 }
 
-/// How the tickets of a session stand. Current, because attaching was confirmed by a majority.
+/// How the tickets of a session stand. The heartbeat before it was confirmed by the leader, which
+/// says nothing about how far this node has come: so the state must be current here.
 async fn look_at(api: &Api, session: SessionId, tickets: Vec<u64>) -> Result<Tickets, Failure> {
     if tickets.len() > TICKETS_MAX {
         let why = format!("at most {TICKETS_MAX} tickets can be asked about at once");
@@ -148,7 +149,7 @@ async fn look_at(api: &Api, session: SessionId, tickets: Vec<u64>) -> Result<Tic
                 .collect(),
         }
     };
-    api.peek(look).await
+    api.read(look).await
 }
 
 /// Reads the stream and hands what comes to the loop, until it ends.

@@ -25,26 +25,30 @@ use crate::api::Api;
 use crate::grpc;
 use crate::password::Password;
 use axum::Router;
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use listen::Bounds;
+use origin::Hosts;
 use std::io;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// Serves until the task is dropped.
+/// Serves until the task is dropped. Without a password, only requests for these hosts and for IP
+/// addresses are taken.
 pub(crate) async fn serve(
     listener: TcpListener,
     api: Api,
     password: Option<Password>,
+    hosts: Vec<String>,
 ) -> io::Result<()> {
     let metrics = api.metrics.clone();
+    let hosts = if password.is_some() { Hosts::Any } else { Hosts::these(hosts) };
     let room = Arc::new(Semaphore::new(crowd::REQUESTS_MAX));
     let router = router(api)
         .layer(from_fn_with_state(room, crowd::check))
         .layer(from_fn_with_state(password, auth::check))
-        .layer(from_fn(origin::check));
+        .layer(from_fn_with_state(hosts, origin::check));
     listen::serve(listener, router, Bounds::of_process(), metrics).await
 }
 

@@ -6,12 +6,17 @@ use std::io::{Read, Write};
 
 /// Sends a try for a lock as a browser would, for a page of that origin; what comes back.
 fn page_sends(node: &Node, method: &str, path: &str, origin: &str) -> String {
+    sends_to(node, &format!("localhost:{}", node.port), method, path, origin)
+}
+
+/// The same, addressed to that host.
+fn sends_to(node: &Node, host: &str, method: &str, path: &str, origin: &str) -> String {
     let body = json!({ "name": "a", "ttl_ms": 60_000 }).to_string();
-    let (length, port) = (body.len(), node.port);
+    let length = body.len();
     let mut stream = node.connect();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n{origin}\
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{origin}\
          Content-Type: text/plain\r\nContent-Length: {length}\r\n\r\n{body}"
     )
     .unwrap();
@@ -45,5 +50,32 @@ fn programs_and_its_own_pages_may() {
     }
     // To look is not to change: the browser keeps the answer from a page of another site.
     let said = page_sends(&node, "GET", "/v1/locks", "Origin: https://example.org\r\n");
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+}
+
+/// A site lets its own name point to this machine: for a browser its pages are then pages of this
+/// server, which took locks for them and let them read everything.
+#[test]
+fn a_site_whose_name_points_to_this_server_gets_nothing() {
+    let node = Node::start();
+    let host = format!("rebound.example:{}", node.port);
+    let origin = format!("Origin: http://{host}\r\n");
+    for (method, path) in [("POST", "/v1/grab_lock"), ("GET", "/v1/locks"), ("GET", "/")] {
+        let said = sends_to(&node, &host, method, path, &origin);
+        assert!(said.starts_with("HTTP/1.1 403") && said.contains("unknown_host"), "{said}");
+    }
+    assert_eq!(node.get("/v1/locks").ok()["locks"], json!([]));
+    for host in ["127.0.0.1", "[::1]:7400", "localhost", "a.localhost:1"] {
+        let said = sends_to(&node, host, "GET", "/v1/locks", "");
+        assert!(said.starts_with("HTTP/1.1 200"), "{host}: {said}");
+    }
+}
+
+/// A page of another site does not know the password, whatever its name points to.
+#[test]
+fn with_a_password_any_name_will_do() {
+    let node = Node::start_with(Some("open sesame"));
+    let bearer = "Authorization: Bearer open sesame\r\n";
+    let said = sends_to(&node, "behind.a.proxy.example", "GET", "/v1/locks", bearer);
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
 }

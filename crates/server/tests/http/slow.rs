@@ -20,15 +20,18 @@ fn a_body_that_does_not_come_is_not_waited_for() {
         let mut stream = node.connect();
         write!(
             stream,
-            "POST /v1/grab_lock HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\n\r\n{begun}"
+            "POST /v1/grab_lock HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40\r\n\r\n{begun}"
         )
         .unwrap();
         streams.push(stream);
     }
     // A piece at a time does not help.
     let mut drips = node.connect();
-    write!(drips, "POST /v1/grab_lock HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
-        .unwrap();
+    write!(
+        drips,
+        "POST /v1/grab_lock HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    .unwrap();
     let dripping = drips.try_clone().unwrap();
     let drip = std::thread::spawn(move || {
         let mut to = dripping;
@@ -55,7 +58,7 @@ fn a_body_that_is_cut_off_has_no_effect() {
     let length = body.len() + 1;
     write!(
         stream,
-        "POST /v1/grab_lock HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"
+        "POST /v1/grab_lock HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
     )
     .unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -86,8 +89,11 @@ fn nonsense_is_refused() {
 fn a_body_without_an_end_is_refused() {
     let node = Node::start();
     let mut stream = node.connect();
-    write!(stream, "POST /v1/grab_lock HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
-        .unwrap();
+    write!(
+        stream,
+        "POST /v1/grab_lock HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    .unwrap();
     let mut reads = stream.try_clone().unwrap();
     let answer = std::thread::spawn(move || {
         let mut first = [0; 12];

@@ -77,6 +77,7 @@ impl Node {
                 data_dir: folder.path().join("node"),
                 listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
                 advertise: None,
+                allow_hosts: Vec::new(),
                 port: free_port(),
                 redis: RedisDoor::Usual,
                 key: None,
@@ -183,7 +184,7 @@ impl Node {
     /// Begins a stream of events.
     pub(crate) fn events(&self, path: &str) -> Events {
         let mut stream = self.connect();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: holdfast\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         Events { lines: BufReader::new(stream) }
     }
 }

@@ -4,6 +4,7 @@ use crate::support::{Node, eventually};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::thread;
+use std::time::Duration;
 
 const ID: &str = "0123456789abcdef";
 
@@ -79,8 +80,11 @@ fn begin_wait(node: &Node, body: &Value) -> std::net::TcpStream {
     let body = body.to_string();
     let mut stream = node.connect();
     let length = body.len();
-    write!(stream, "POST /v1/grab_lock HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")
-        .unwrap();
+    write!(
+        stream,
+        "POST /v1/grab_lock HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"
+    )
+    .unwrap();
     stream.write_all(body.as_bytes()).unwrap();
     stream
 }
@@ -127,11 +131,39 @@ fn a_connection_that_says_more_while_it_waits_is_answered_in_order() {
     let node = Node::start();
     let first = node.grab("seat");
     let mut stream = begin_wait(&node, &wait_for("seat", None));
-    write!(stream, "GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
     eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
     node.post("/v1/release_lock", &Node::own(&first)).ok();
     let mut said = String::new();
     stream.read_to_string(&mut said).unwrap();
     let (grant, health) = (said.find("fencing_token").unwrap(), said.find("alive").unwrap());
     assert!(grant < health, "{said}");
+}
+
+/// Waits whose connections closed within milliseconds stayed in line: the answer "waiting" had
+/// been handed to a task that was never polled again, so nobody gave the ticket up. One of them
+/// was later served and held the lock for its whole TTL.
+#[test]
+fn a_wait_whose_connection_closes_at_any_moment_leaves_the_line() {
+    let node = Node::start();
+    let first = node.grab("seat");
+    thread::scope(|scope| {
+        for worker in 0..4 {
+            let node = &node;
+            scope.spawn(move || {
+                for round in 0..150_u64 {
+                    let lost = begin_wait(node, &wait_for("seat", None));
+                    thread::sleep(Duration::from_micros((round * 53 + worker * 17) % 4_000));
+                    drop(lost);
+                }
+            });
+        }
+    });
+    eventually("all are given up", || (node.waiting("seat") == 0).then_some(()));
+    node.post("/v1/release_lock", &Node::own(&first)).ok();
+    eventually("nobody holds it", || {
+        let lock = node.get("/v1/lock?name=seat").ok();
+        lock["holders"].as_array().is_some_and(Vec::is_empty).then_some(())
+    });
 }

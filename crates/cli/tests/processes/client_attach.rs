@@ -1,0 +1,60 @@
+//! A client that comes back through a node that has not yet applied what the leader has.
+
+use crate::support::Cluster;
+use holdfast_proto::v1::holdfast_client::HoldfastClient;
+use holdfast_proto::v1::{Attach, ToServer, standing, to_client, to_server};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+
+const ROUNDS: usize = 20;
+
+/// The leader confirmed that the session lives, and then the node looked for the tickets in its own
+/// state, which was behind: a client that held a lock was told that its ticket was released.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_that_attaches_to_a_lagging_node_still_holds() {
+    let mut cluster = Cluster::start(3);
+    let (leader, lags) = (cluster.leader(), cluster.follower());
+    let leader = cluster.nodes[leader].port;
+    let url = format!("http://127.0.0.1:{}", cluster.nodes[lags].port);
+    let opened = cluster.http.post_ok(leader, "/v1/sessions/open", &json!({ "ttl_ms": 60_000 }));
+    let session = &opened["session"];
+    for round in 0..ROUNDS {
+        let mut client = HoldfastClient::connect(url.clone()).await.expect("a connection");
+        cluster.nodes[lags].signal(Signal::STOP);
+        let grab = json!({ "name": format!("seat-{round}"), "session": session });
+        let grant = cluster.http.post_ok(leader, "/v1/grab_lock", &grab);
+        let token = grant["fencing_token"].as_u64().expect("a token");
+
+        let (send, messages) = mpsc::channel(1);
+        send.send(attach(session, token)).await.expect("there is room");
+        let stream = tokio::spawn(async move {
+            client.session(ReceiverStream::new(messages)).await.expect("a stream").into_inner()
+        });
+        // The node finds the attach in its socket when it goes on.
+        sleep(Duration::from_millis(30)).await;
+        cluster.nodes[lags].signal(Signal::CONT);
+        let mut stream = stream.await.expect("the task ends");
+        let first = timeout(Duration::from_secs(30), stream.message()).await.expect("in time");
+        match first.expect("an answer").and_then(|message| message.what) {
+            Some(to_client::What::Opened(opened)) => {
+                let held = |what: &Option<standing::What>| matches!(what, Some(standing::What::Held(grant)) if grant.token == token);
+                let stands = opened.tickets.first().map(|ticket| &ticket.what);
+                assert!(stands.is_some_and(held), "round {round}: {stands:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn attach(session: &Value, token: u64) -> ToServer {
+    let secret = session["secret"].as_str().expect("a secret");
+    let byte = |at: usize| u8::from_str_radix(&secret[at..at + 2], 16).expect("two digits");
+    let secret: Vec<u8> = (0..secret.len()).step_by(2).map(byte).collect();
+    let session = session["id"].as_u64().expect("an id");
+    let attach = Attach { session, secret: secret.into(), tickets: vec![token] };
+    ToServer { number: 1, what: Some(to_server::What::Attach(attach)) }
+}
