@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
 
 const ROUNDS: usize = 20;
 
@@ -23,7 +24,8 @@ async fn a_holder_that_attaches_to_a_lagging_node_still_holds() {
     let opened = cluster.http.post_ok(leader, "/v1/sessions/open", &json!({ "ttl_ms": 60_000 }));
     let session = &opened["session"];
     for round in 0..ROUNDS {
-        let mut client = HoldfastClient::connect(url.clone()).await.expect("a connection");
+        let channel = Endpoint::from_shared(url.clone()).expect("an address").connect().await;
+        let mut client = HoldfastClient::new(channel.expect("a connection"));
         cluster.nodes[lags].signal(Signal::STOP);
         let grab = json!({ "name": format!("seat-{round}"), "session": session });
         let grant = cluster.http.post_ok(leader, "/v1/grab_lock", &grab);
