@@ -2,9 +2,11 @@
 
 use crate::builder::Builder;
 use crate::calls::Calls;
+use crate::driver::{self, Home};
 use crate::election::Election;
 use crate::error::Error;
-use crate::link::{self, Answer, Ask, Order, Permit, Setup};
+use crate::hold::Handles;
+use crate::link::{self, Answer, Ask, Change, Order, Permit, Setup};
 use crate::lock::Lock;
 use crate::reentry::Reentries;
 use crate::register::Register;
@@ -13,6 +15,7 @@ use bytes::Bytes;
 use holdfast_proto::v1::{request, watch_request};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Other questions that one client may have open.
@@ -20,7 +23,8 @@ const QUESTIONS_MAX: usize = 10_000;
 
 /// A session with a Holdfast cluster. A clone is another handle of the same session.
 ///
-/// When the last handle and the last guard go, the session is closed.
+/// When the last handle and the last guard go, the session is closed. The session runs on
+/// threads of the client's own, whatever becomes of the runtime that the client is used in.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -43,6 +47,8 @@ pub struct Client {
     tickets: Arc<Semaphore>,
     questions: Arc<Semaphore>,
     reentries: Arc<Reentries>,
+    home: Arc<Home>,
+    patience: Duration,
 }
 
 impl Client {
@@ -98,8 +104,14 @@ impl Client {
         Watch::begin(self, watch_request::Scope::Prefix(prefix)).await
     }
 
-    /// Ends the session, and with it everything that lives by it. What was let go before is let go
-    /// first.
+    /// Ends the session, and with it everything that lives by it, and returns when that is done:
+    /// guards that were dropped before are released, acquires that were dropped before have left
+    /// their lines. Acquires that still wait fail with [`Error::Closed`].
+    ///
+    /// If no server answers, it returns after the client's patience; the session then ends by
+    /// its TTL. A guard with a lease of its own is lost with the close, and its lock is held until
+    /// that lease runs out: release it before. If the future is dropped, the session is closed in
+    /// the background.
     pub async fn close(self) {
         let (closed, wait) = oneshot::channel();
         if self.orders.send(Order::Close(closed)).is_ok() {
@@ -109,15 +121,24 @@ impl Client {
 
     /// Starts the task of the session, and waits until a server has opened it.
     pub(crate) async fn open(setup: Setup, tickets_max: usize) -> Result<Self, Error> {
-        let calls = Arc::new(Calls::new(&setup));
+        let runtime = driver::runtime()?;
         let (orders, taken) = mpsc::unbounded_channel();
-        tokio::spawn(link::run(setup, orders.downgrade(), taken));
+        let (home, running) = driver::anchor(orders.downgrade());
+        let calls = {
+            let _entered = runtime.enter();
+            Arc::new(Calls::new(&setup))
+        };
+        let patience = setup.patience;
+        let handles = Handles { orders: orders.downgrade(), home: home.clone() };
+        runtime.spawn(link::run(setup, handles, taken, running));
         let client = Self {
             orders,
             calls,
             tickets: Arc::new(Semaphore::new(tickets_max)),
             questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
             reentries: Arc::default(),
+            home,
+            patience,
         };
         let (opened, wait) = oneshot::channel();
         // The task is there, and answers.
@@ -128,6 +149,10 @@ impl Client {
 
     pub(crate) fn calls(&self) -> &Arc<Calls> {
         &self.calls
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
     }
 
     pub(crate) fn reentries(&self) -> &Reentries {
@@ -145,9 +170,27 @@ impl Client {
     }
 
     pub(crate) async fn ask(&self, what: request::What, permit: Permit) -> Result<Answer, Error> {
+        self.order(what, permit, None).await
+    }
+
+    pub(crate) async fn ask_for_change(
+        &self,
+        what: request::What,
+        permit: Permit,
+        change: Change,
+    ) -> Result<Answer, Error> {
+        self.order(what, permit, Some(change)).await
+    }
+
+    async fn order(
+        &self,
+        what: request::What,
+        permit: Permit,
+        change: Option<Change>,
+    ) -> Result<Answer, Error> {
         let (reply, wait) = oneshot::channel();
-        let mut waits = Waits { wait, orders: &self.orders, over: false };
-        if self.orders.send(Order::Ask(Ask { what, reply, permit })).is_err() {
+        let mut waits = Waits { wait, client: self, over: false };
+        if self.orders.send(Order::Ask(Ask { what, reply, permit, change })).is_err() {
             waits.over = true;
             return Err(Error::Closed);
         }
@@ -166,7 +209,7 @@ impl fmt::Debug for Client {
 /// Somebody who waits for an answer, and may stop to.
 struct Waits<'a> {
     wait: oneshot::Receiver<Result<Answer, Error>>,
-    orders: &'a mpsc::UnboundedSender<Order>,
+    client: &'a Client,
     over: bool,
 }
 
@@ -174,7 +217,8 @@ impl Drop for Waits<'_> {
     fn drop(&mut self) {
         if !self.over {
             self.wait.close();
-            let _ = self.orders.send(Order::Abandoned);
+            let _ = self.client.orders.send(Order::Abandoned);
+            self.client.home.flush(&self.client.orders);
         }
     }
 }

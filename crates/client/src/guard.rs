@@ -5,17 +5,20 @@ use crate::error::{Error, How};
 use crate::events::Events;
 use crate::fate::{Fate, Health, Revocation};
 use crate::hold::{Ending, Hold};
-use crate::link::Answer;
+use crate::link::{Answer, Change};
 use crate::lock::{FOREVER, millis};
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::timeout;
 
 /// A lock that is held, and kept alive until it is released or dropped.
 ///
-/// Dropping it lets go as well, without waiting for an answer.
+/// Dropping it lets go as well, in the background, without waiting for an answer; only if the runtime
+/// that the client was connected from is gone, it waits for it, for a second at most.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -49,17 +52,26 @@ impl Guard {
         Arc::downgrade(&self.hold)
     }
 
+    pub(crate) fn change(&self) -> Arc<tokio::sync::Mutex<()>> {
+        self.hold.change.clone()
+    }
+
+    /// What is held now.
+    fn hold(&self) -> &Hold {
+        self.hold.current()
+    }
+
     fn fate(&self) -> &Fate {
-        &self.hold.fate
+        &self.hold().fate
     }
 
     /// The fencing token: show it to whatever the lock protects.
     pub fn token(&self) -> u64 {
-        self.hold.own.token
+        self.hold().own.token
     }
 
     pub(crate) fn mode(&self) -> proto::Mode {
-        self.hold.mode()
+        self.hold().mode()
     }
 
     /// Whether it is held together with other readers.
@@ -69,37 +81,37 @@ impl Guard {
 
     /// The name; of a lock of several names, the first in byte order.
     pub fn name(&self) -> &[u8] {
-        &self.hold.own.name
+        &self.hold().own.name
     }
 
     /// All names, in byte order.
     pub fn names(&self) -> &[Bytes] {
-        &self.hold.names
+        &self.hold().names
     }
 
     /// What proves that a request comes from this holder, for other ways to the server.
     pub fn secret(&self) -> &[u8] {
-        &self.hold.own.secret
+        &self.hold().own.secret
     }
 
     /// How the holder before this one ended; none if nobody is remembered.
     pub fn ending(&self) -> Option<&Ending> {
-        self.hold.endings.first()
+        self.hold().endings.first()
     }
 
     /// The same for each name of a lock of several.
     pub fn endings(&self) -> &[Ending] {
-        &self.hold.endings
+        &self.hold().endings
     }
 
     /// Whether a holder died and nobody has put things right since: see [`Guard::recovered`].
     pub fn needs_recovery(&self) -> bool {
-        !self.hold.needs_recovery.is_empty()
+        !self.hold().needs_recovery.is_empty()
     }
 
     /// The deaths that nobody has put right, at most one a name: each the first of its kind.
     pub fn deaths(&self) -> &[Ending] {
-        &self.hold.needs_recovery
+        &self.hold().needs_recovery
     }
 
     /// How the lease is now, by a clock that also runs while the machine sleeps: a process that
@@ -160,14 +172,16 @@ impl Guard {
     /// Leaves another note on the lock; none takes it away.
     pub async fn note(&self, note: Option<&[u8]>) -> Result<(), Error> {
         let note = note.map(Bytes::copy_from_slice);
-        let own = Some(self.hold.own.clone());
+        drop(self.settled().await?);
+        let own = Some(self.hold().own.clone());
         self.ask(request::What::Note(proto::NoteRequest { own, note })).await.map(drop)
     }
 
     /// Says that what dead holders left has been put right, on all names.
     pub async fn recovered(&self) -> Result<(), Error> {
-        for name in &self.hold.names {
-            let own = proto::Own { name: name.clone(), ..self.hold.own.clone() };
+        drop(self.settled().await?);
+        for name in &self.hold().names {
+            let own = proto::Own { name: name.clone(), ..self.hold().own.clone() };
             self.ask(request::What::Recovered(own)).await?;
         }
         Ok(())
@@ -175,8 +189,12 @@ impl Guard {
 
     /// From reader to writer, with a new token: waits until the other readers are gone.
     ///
-    /// It is refused if anybody waits (code `upgrade_blocked`): the reader then stays one. A reader
-    /// that drops this future midway may find that it holds nothing any more.
+    /// It is refused if anybody waits (code `upgrade_blocked`): the reader then stays one.
+    ///
+    /// If the future is dropped, the upgrade is withdrawn. If it was served before that reached the
+    /// server, the guard is a writer's from then on: [`Guard::is_shared`] and [`Guard::token`] say
+    /// which. Until that is settled the guard says it is shared, which holds either way, and its
+    /// other requests wait.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -191,29 +209,63 @@ impl Guard {
     /// # Ok(()) }) }
     /// ```
     pub async fn upgrade(&mut self, wait: Option<Duration>) -> Result<(), Error> {
-        self.check_sole()?;
+        let change = self.begin_change().await?;
         let wait_ms = Some(wait.map_or(FOREVER, millis));
         let own = Some(self.hold.own.clone());
         let upgrade = proto::Upgrade { own, wait_ms, claims: Vec::new() };
         let permit = self.client.room_for_ticket()?;
-        let asked = self.client.ask(request::What::Upgrade(upgrade), permit).await;
+        let upgrade = request::What::Upgrade(upgrade);
+        let asked = self.client.ask_for_change(upgrade, permit, change).await;
         match asked.map_err(Error::of_holder)? {
-            Answer::Held(hold) => {
-                let shared = std::mem::replace(&mut self.hold, Arc::new(hold));
-                // The server has ended it.
-                drop(Arc::into_inner(shared).map(Hold::take_over));
+            Answer::Upgraded => {
+                self.follow();
                 Ok(())
             }
-            Answer::Told(_) => Err(Error::SessionLost),
+            Answer::Held(_) | Answer::Told(_) => Err(Error::SessionLost),
         }
     }
 
     /// From writer to reader, with the same token: readers in line are served beside it.
+    ///
+    /// From the call on the guard says that it is shared, because others may be served at any
+    /// moment. If the future is dropped, the lock is downgraded all the same.
     pub async fn downgrade(&mut self) -> Result<(), Error> {
+        let change = self.begin_change().await?;
+        let permit = self.client.room_for_question()?;
+        if change.before == proto::Mode::Exclusive {
+            self.hold.set_mode(proto::Mode::Shared);
+        }
+        let downgrade = request::What::Downgrade(self.hold.own.clone());
+        let asked = self.client.ask_for_change(downgrade, permit, change).await;
+        asked.map(drop).map_err(Error::of_holder)
+    }
+
+    /// Waits until no earlier change of the mode is on its way: only then it is certain which
+    /// ticket is held. An upgrade or downgrade whose future was dropped may still be.
+    async fn settled(&self) -> Result<OwnedMutexGuard<()>, Error> {
+        let change = &self.hold.change;
+        if let Ok(settled) = change.clone().try_lock_owned() {
+            return Ok(settled);
+        }
+        timeout(self.client.patience(), change.clone().lock_owned()).await.map_err(|_| {
+            let why = "an earlier upgrade or downgrade of this lock is not settled yet";
+            Error::Unreachable(why.to_owned())
+        })
+    }
+
+    /// Keeps the ticket that is held in place of the one that it succeeded.
+    fn follow(&mut self) {
+        if let Some(successor) = self.hold.successor() {
+            self.hold = successor;
+        }
+    }
+
+    async fn begin_change(&mut self) -> Result<Change, Error> {
+        let unsettled = self.settled().await?;
+        self.follow();
         self.check_sole()?;
-        self.ask(request::What::Downgrade(self.hold.own.clone())).await?;
-        self.hold.set_mode(proto::Mode::Shared);
-        Ok(())
+        let (hold, before) = (Arc::downgrade(&self.hold), self.hold.mode());
+        Ok(Change { hold, before, reader_gone: false, _unsettled: unsettled })
     }
 
     fn check_sole(&self) -> Result<(), Error> {
@@ -232,9 +284,13 @@ impl Guard {
 
     /// Lets go, with a certain answer: it was released, or it was over before ([`Error::Over`]) and
     /// how. Of several guards of a re-entrant lock, only the last one lets go.
-    pub async fn release(self) -> Result<(), Error> {
+    pub async fn release(mut self) -> Result<(), Error> {
+        // Kept until it is clear whether this is the last guard.
+        let settled = self.settled().await?;
+        self.follow();
         let Self { hold, client } = self;
         let Some(hold) = Arc::into_inner(hold) else { return Ok(()) };
+        drop(settled);
         let release = request::What::Release(hold.own.clone());
         let Some(permit) = hold.take_over() else { return Ok(()) };
         client.ask(release, permit).await.map(drop).map_err(Error::of_holder)
@@ -243,6 +299,6 @@ impl Guard {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.hold.fmt(f)
+        self.hold().fmt(f)
     }
 }

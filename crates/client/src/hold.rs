@@ -1,13 +1,15 @@
 //! A ticket that is being served: whoever has this, has the lock. When it goes, the lock goes.
 
+use crate::driver::Home;
 use crate::error::How;
 use crate::fate::{Fate, Health};
 use crate::link::{Order, Permit};
 use bytes::Bytes;
 use holdfast_proto::v1 as proto;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::WeakUnboundedSender;
 
 /// How a holder before this one ended.
@@ -50,6 +52,13 @@ impl Ending {
     }
 }
 
+/// Ways to the session's task.
+#[derive(Debug, Clone)]
+pub(crate) struct Handles {
+    pub(crate) orders: WeakUnboundedSender<Order>,
+    pub(crate) home: Arc<Home>,
+}
+
 /// A ticket that is being served.
 pub(crate) struct Hold {
     pub(crate) own: proto::Own,
@@ -57,8 +66,14 @@ pub(crate) struct Hold {
     pub(crate) endings: Vec<Ending>,
     pub(crate) needs_recovery: Vec<Ending>,
     pub(crate) fate: Arc<Fate>,
+    pub(crate) has_own_lease: bool,
+    /// What it surely is, not more: it is shared as soon as a downgrade is asked for.
     mode: AtomicI32,
-    orders: WeakUnboundedSender<Order>,
+    /// Locked while a change of its mode is not settled. Successors have the same.
+    pub(crate) change: Arc<Mutex<()>>,
+    /// The writer's ticket that an upgrade got in its place: this one is over then.
+    successor: OnceLock<Arc<Hold>>,
+    handles: Handles,
     /// None once somebody else sees to its end.
     permit: Option<Permit>,
 }
@@ -67,9 +82,20 @@ impl Hold {
     pub(crate) fn new(
         grant: proto::Grant,
         fate: Arc<Fate>,
-        orders: WeakUnboundedSender<Order>,
+        handles: Handles,
         permit: Permit,
     ) -> Self {
+        Self::with(grant, fate, Arc::default(), handles, permit)
+    }
+
+    fn with(
+        grant: proto::Grant,
+        fate: Arc<Fate>,
+        change: Arc<Mutex<()>>,
+        handles: Handles,
+        permit: Permit,
+    ) -> Self {
+        let has_own_lease = grant.ttl_ms.is_some();
         let (mode, after) = (grant.mode, grant.after);
         let name = grant.names.first().cloned().unwrap_or_default();
         let endings = |of: fn(&proto::After) -> Option<&proto::Ending>| {
@@ -81,8 +107,11 @@ impl Hold {
             needs_recovery: endings(|after| after.needs_recovery.as_ref()),
             names: grant.names,
             fate,
+            has_own_lease,
             mode: AtomicI32::new(mode),
-            orders,
+            change,
+            successor: OnceLock::new(),
+            handles,
             permit: Some(permit),
         }
     }
@@ -91,8 +120,44 @@ impl Hold {
         proto::Mode::try_from(self.mode.load(Ordering::Acquire)).unwrap_or_default()
     }
 
+    /// The ticket that is held now: this one, or the one that an upgrade got.
+    pub(crate) fn current(&self) -> &Self {
+        let mut current = self;
+        while let Some(next) = current.successor.get() {
+            current = next;
+        }
+        current
+    }
+
+    /// The same, to be kept in place of this one; none if this one is it.
+    pub(crate) fn successor(&self) -> Option<Arc<Self>> {
+        let next = self.successor.get()?;
+        Some(next.successor().unwrap_or_else(|| next.clone()))
+    }
+
+    pub(crate) fn take_successor(&mut self) -> Option<Arc<Self>> {
+        self.successor.take()
+    }
+
+    /// An upgrade was served: this ticket is over, and its guards have another one. Returns its
+    /// token.
+    pub(crate) fn succeeded_by(&self, grant: proto::Grant, permit: Permit) -> u64 {
+        let token = grant.token;
+        let (fate, change) = (self.fate.clone(), self.change.clone());
+        let writer = Self::with(grant, fate, change, self.handles.clone(), permit);
+        // One change at a time, and this was none of those before.
+        let _ = self.successor.set(Arc::new(writer));
+        token
+    }
+
     pub(crate) fn set_mode(&self, mode: proto::Mode) {
         self.mode.store(mode.into(), Ordering::Release);
+    }
+
+    /// How long its own lease is; none if it lives by the session.
+    pub(crate) fn own_ttl_ms(&self) -> Option<u64> {
+        let ttl_ms = u64::try_from(self.fate.lease.ttl().as_millis()).unwrap_or(u64::MAX);
+        self.has_own_lease.then_some(ttl_ms)
     }
 
     /// From now on the caller sees to its end.
@@ -104,11 +169,16 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let Some(permit) = self.permit.take() else { return };
+        if self.successor.get().is_some() {
+            // The server has ended this one; the other is let go with its last guard.
+            return;
+        }
         // One that was lost did not finish: its lease runs out, and the next holder hears so.
         let lost = matches!(self.fate.health(), Health::Lost(_));
-        if let Some(orders) = self.orders.upgrade() {
+        if let Some(orders) = self.handles.orders.upgrade() {
             // If the link has ended, it has closed the session.
             let _ = orders.send(Order::LetGo { own: self.own.clone(), lost, permit });
+            self.handles.home.flush(&orders);
         }
     }
 }

@@ -41,7 +41,12 @@ impl Lease {
 
     /// The same for a ticket that waited: its lease began with its grant.
     pub(crate) fn granted(ttl: Duration, first_sent: Moment, waited: Duration) -> Self {
-        Self::confirmed(ttl, first_sent.plus(waited / 100 * WAIT_PERCENT))
+        Self::confirmed(ttl, Self::granted_at(first_sent, waited))
+    }
+
+    /// The moment before which a ticket that waited so long was surely not granted.
+    pub(crate) fn granted_at(first_sent: Moment, waited: Duration) -> Moment {
+        first_sent.plus(waited / 100 * WAIT_PERCENT)
     }
 
     /// Another confirmation; an older one than the last changes nothing.

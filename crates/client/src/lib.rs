@@ -18,16 +18,17 @@
 //! `docs/client.md` is the guide. For programs that are not asynchronous there is [`blocking`].
 //!
 //! The story of one acquire: [`Lock::acquire`] gives it to the task of the session (`link/`),
-//! which numbers it and sends it over its stream. If the server goes away, the task attaches the
-//! session to a stream of another server and sends it again under the same number: it has one
-//! effect. When the grant comes, a [`Guard`] is made of it. Until when its lease is surely good,
-//! `lease.rs` says.
+//! which runs on a thread of the client's own (`driver.rs`), numbers it and sends it over its
+//! stream. If the server goes away, the task attaches the session to a stream of another server and
+//! sends it again under the same number: it has one effect. When the grant comes, a [`Guard`] is
+//! made of it. Until when its lease is surely good, `lease.rs` says.
 
 pub mod blocking;
 mod builder;
 mod calls;
 mod client;
 mod clock;
+mod driver;
 mod election;
 mod error;
 mod events;

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::link::Answer;
-use crate::reentry;
+use crate::reentry::Until;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
 use std::sync::Arc;
@@ -121,16 +121,18 @@ impl Lock {
     ///
     /// If the future is dropped, its ticket leaves the line; if its turn came meanwhile, the lock
     /// is let go.
-    pub async fn acquire(self) -> Result<Guard, Error> {
+    pub async fn acquire(mut self) -> Result<Guard, Error> {
         if !self.reentrant {
             return self.acquire_anew().await;
         }
-        let mut known = self.client.reentries().enter(&self.acquire).await?;
-        if let Some(hold) = reentry::still_held(&known, &self.acquire) {
+        let until = Until::of(self.acquire.wait_ms);
+        let mut known = self.client.reentries().enter(&self.acquire, until).await?;
+        if let Some(hold) = known.still_held(&self.acquire, until).await? {
             return Ok(Guard::new(self.client, hold));
         }
+        self.acquire.wait_ms = until.left_ms(self.acquire.wait_ms);
         let guard = self.acquire_anew().await?;
-        *known = guard.downgrade_hold();
+        known.remember(&guard);
         Ok(guard)
     }
 
@@ -139,7 +141,7 @@ impl Lock {
         let what = request::What::Acquire(self.acquire);
         match self.client.ask(what, permit).await? {
             Answer::Held(hold) => Ok(Guard::new(self.client, Arc::new(hold))),
-            Answer::Told(_) => Err(Error::SessionLost),
+            Answer::Told(_) | Answer::Upgraded => Err(Error::SessionLost),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The same for programs that are not asynchronous: each call waits for its answer.
 //!
-//! Leases are kept alive by a thread of the client's own, whatever the callers do.
+//! Leases are kept alive by a thread of the client's own, whatever the callers do. When the last
+//! handle is dropped, that waits until everything is let go, for a second at most.
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -24,15 +25,12 @@ pub use guard::Guard;
 pub use lock::Lock;
 pub use others::{Election, Leadership, Observer, Register, Watch};
 
+use crate::driver::{self, FLUSH_TIMEOUT};
 use crate::error::Error;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::runtime::{self, Runtime};
+use tokio::runtime::{Handle, Runtime};
 use tokio::time::timeout;
-
-/// How long the end of the last handle waits until everything is let go.
-const GOODBYE: Duration = Duration::from_secs(1);
 
 /// A session with a Holdfast cluster, kept alive by a thread of its own. A clone is another handle
 /// of the same session.
@@ -52,37 +50,34 @@ pub struct Client {
     thread: Arc<Thread>,
 }
 
-/// The thread, and the client that it runs.
+/// What waits for answers, and the client that they are for.
 pub(crate) struct Thread {
-    /// Both are there until the end.
-    parts: Option<(Runtime, crate::Client)>,
+    runtime: &'static Runtime,
+    /// There until the last handle goes.
+    client: Option<crate::Client>,
 }
 
 impl Thread {
     fn client(&self) -> &crate::Client {
-        match &self.parts {
-            Some((_, client)) => client,
+        match &self.client {
+            Some(client) => client,
             None => unreachable!("it is taken only when the last handle goes"),
         }
     }
 
     /// Runs something asynchronous to its end.
     fn wait_for<T>(&self, work: impl Future<Output = T>) -> T {
-        match &self.parts {
-            Some((runtime, _)) => runtime.block_on(work),
-            None => unreachable!("it is taken only when the last handle goes"),
-        }
+        self.runtime.block_on(work)
     }
 }
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        let Some((runtime, client)) = self.parts.take() else { return };
-        // Within a runtime nothing can be waited for.
-        if runtime::Handle::try_current().is_err() {
-            let _ = runtime.block_on(async { timeout(GOODBYE, client.close()).await });
+        let Some(client) = self.client.take() else { return };
+        // Within a runtime nothing can be waited for: the session is closed in the background.
+        if Handle::try_current().is_err() {
+            let _ = self.runtime.block_on(async { timeout(FLUSH_TIMEOUT, client.close()).await });
         }
-        runtime.shutdown_background();
     }
 }
 
@@ -113,14 +108,9 @@ impl Client {
         builder: crate::Builder,
         servers: impl IntoIterator<Item = S>,
     ) -> Result<Self, Error> {
-        let runtime = runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("holdfast")
-            .enable_all()
-            .build()
-            .map_err(|error| Error::Unreachable(format!("no thread can be started: {error}")))?;
-        let client = runtime.block_on(builder.connect(servers))?;
-        Ok(Self { thread: Arc::new(Thread { parts: Some((runtime, client)) }) })
+        let runtime = driver::runtime()?;
+        let client = Some(runtime.block_on(builder.connect(servers))?);
+        Ok(Self { thread: Arc::new(Thread { runtime, client }) })
     }
 
     /// A lock, to be taken.

@@ -1,16 +1,17 @@
 //! The books: what was asked, who waits, which tickets are held.
 
-use super::asked::{Ask, Asked, Order, Permit};
+use super::asked::{Ask, Asked, Change, Order, Permit, Retry};
 use super::held::Held;
 use crate::clock::Moment;
 use crate::error::{Error, How};
+use crate::hold::{Handles, Hold};
 use crate::lease::Lease;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc as sync_mpsc};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Endpoint;
@@ -33,21 +34,24 @@ pub(super) struct Session {
     pub(super) in_jeopardy: bool,
 }
 
-/// A ticket in line whose turn somebody waits for.
+/// A ticket in line whose turn somebody waits for, or waited for: it is here until the server has
+/// said what became of it.
 pub(super) struct Waiting {
     pub(super) asked: Asked,
     /// What it takes to give it up.
     pub(super) own: proto::Own,
+    /// Nobody waits for it any more, and the server is asked to take it out of the line.
+    pub(super) cancelled: bool,
 }
 
 pub(super) struct Closing {
-    told: Option<oneshot::Sender<()>>,
+    told: Vec<oneshot::Sender<()>>,
     until: Moment,
 }
 
 pub(super) struct Desk {
     pub(super) setup: Setup,
-    pub(super) orders: mpsc::WeakUnboundedSender<Order>,
+    pub(super) handles: Handles,
     pub(super) session: Option<Session>,
     /// Who wants to know that there is a session, and until when.
     pub(super) opening: Vec<(oneshot::Sender<Result<(), Error>>, Moment)>,
@@ -59,6 +63,8 @@ pub(super) struct Desk {
     pub(super) waiting: HashMap<u64, Waiting>,
     pub(super) held: Held,
     closing: Option<Closing>,
+    /// Who wants to know that everything dropped is let go.
+    flushes: Vec<sync_mpsc::Sender<()>>,
     /// Heartbeats that are not answered, the oldest first.
     pub(super) beats: VecDeque<(u64, Moment)>,
     pub(super) beats_sent: u64,
@@ -68,16 +74,16 @@ pub(super) struct Desk {
     pub(super) leave: bool,
     pub(super) useful: bool,
     /// Somebody may have stopped waiting.
-    abandoned: bool,
+    pub(super) abandoned: bool,
     /// What went wrong last.
     pub(super) trouble: String,
 }
 
 impl Desk {
-    pub(super) fn new(setup: Setup, orders: mpsc::WeakUnboundedSender<Order>) -> Self {
+    pub(super) fn new(setup: Setup, handles: Handles) -> Self {
         Self {
             setup,
-            orders,
+            handles,
             session: None,
             opening: Vec::new(),
             queue: VecDeque::new(),
@@ -86,6 +92,7 @@ impl Desk {
             waiting: HashMap::new(),
             held: Held::default(),
             closing: None,
+            flushes: Vec::new(),
             beats: VecDeque::new(),
             beats_sent: 0,
             next_beat: Moment::now(),
@@ -134,23 +141,33 @@ impl Desk {
                 let _ = told.send(Ok(()));
             }
             Order::Open(told) => self.opening.push((told, self.give_up())),
-            Order::Ask(Ask { what, reply, permit }) => {
-                let releases = match &what {
-                    request::What::Release(own) => Some(self.unfollow(own.token)),
-                    _ => None,
-                };
-                // A release wants a certain answer, whatever becomes of the session.
-                self.put(what, Some(reply), Some(permit), releases.is_some());
-            }
+            Order::Ask(ask) => self.ask(ask),
             Order::LetGo { own, lost, permit } => {
-                let outlives = self.unfollow(own.token);
-                if !lost && (outlives || self.session.is_some()) {
-                    self.put(request::What::Release(own), None, Some(permit), outlives);
+                let own_lease = self.unfollow(own.token);
+                if !lost && (own_lease || self.session.is_some()) {
+                    self.put(request::What::Release(own), Some(permit), own_lease);
                 }
             }
             Order::Abandoned => self.abandoned = true,
             Order::Close(told) => self.close(Some(told)),
+            Order::Flush(told) => self.flushes.push(told),
         }
+    }
+
+    fn ask(&mut self, Ask { what, reply, permit, change }: Ask) {
+        let retry = match &what {
+            request::What::Release(own) if self.unfollow(own.token) => Retry::ForItsTicket,
+            // A release wants a certain answer, whatever becomes of the session.
+            request::What::Release(_) => Retry::ForItsCaller,
+            _ if self.is_closing() => {
+                let _ = reply.send(Err(Error::Closed));
+                return;
+            }
+            // Done twice, it is done once: so it may be asked again in the next session.
+            request::What::Downgrade(own) => Retry::of_ticket(self.held.has_own_lease(own.token)),
+            _ => Retry::InSession,
+        };
+        self.enqueue(what, Some(reply), Some(permit), change, retry);
     }
 
     /// Nobody is told of this ticket any more. Whether it has a lease of its own.
@@ -162,15 +179,22 @@ impl Desk {
         Moment::now().plus(self.setup.patience)
     }
 
-    pub(super) fn put(
+    fn enqueue(
         &mut self,
         what: request::What,
         reply: Option<oneshot::Sender<Result<super::Answer, Error>>>,
         permit: Option<Permit>,
-        outlives: bool,
+        change: Option<Change>,
+        retry: Retry,
     ) {
         let (first_sent, give_up) = (Moment::now(), self.give_up());
-        self.queue.push_back(Asked { what, reply, permit, first_sent, give_up, outlives });
+        let asked = Asked { what, reply, permit, change, first_sent, give_up, retry };
+        self.queue.push_back(asked);
+    }
+
+    /// Asks for something that nobody waits for, about a ticket.
+    pub(super) fn put(&mut self, what: request::What, permit: Option<Permit>, own_lease: bool) {
+        self.enqueue(what, None, permit, None, Retry::of_ticket(own_lease));
     }
 
     /// Gives up the waits that nobody waits for any more.
@@ -178,20 +202,68 @@ impl Desk {
         if !std::mem::take(&mut self.abandoned) {
             return;
         }
-        let abandoned = self.waiting.extract_if(|_, waiting| waiting.asked.is_abandoned());
-        let abandoned: Vec<Waiting> = abandoned.map(|(_, waiting)| waiting).collect();
-        for Waiting { asked, own } in abandoned {
-            self.put(request::What::Cancel(own), None, asked.permit, false);
+        self.queue.retain(|asked| !asked.draws_ticket() || !asked.is_abandoned());
+        let mut cancels = Vec::new();
+        for waiting in self.waiting.values_mut() {
+            if waiting.asked.is_abandoned() && !std::mem::replace(&mut waiting.cancelled, true) {
+                cancels.push((waiting.own.clone(), waiting.asked.has_own_lease()));
+            }
         }
-        self.queue.retain(|asked| !draws_ticket(asked) || !asked.is_abandoned());
+        for (own, own_lease) in cancels {
+            self.put(request::What::Cancel(own), None, own_lease);
+        }
+        for hold in self.held.take_unwanted() {
+            self.let_go(hold);
+        }
+    }
+
+    /// Lets go of what nobody has any more.
+    pub(super) fn let_go(&mut self, mut hold: Hold) {
+        while let Some(writer) = hold.take_successor() {
+            // The server has ended this one.
+            drop(hold.take_over());
+            // If others have the next, the last of them lets go.
+            let Some(writer) = Arc::into_inner(writer) else { return };
+            hold = writer;
+        }
+        let (own, own_lease) = (hold.own.clone(), hold.has_own_lease);
+        self.unfollow(own.token);
+        self.put(request::What::Release(own), hold.take_over(), own_lease);
+    }
+
+    /// Tells those who wait for it that everything that was dropped is let go.
+    pub(super) fn tell_flushed(&mut self) {
+        if self.flushes.is_empty() {
+            return;
+        }
+        let mut asked = self.queue.iter().chain(self.pending.values());
+        let waits = || self.waiting.values().any(|waiting| waiting.cancelled);
+        if !asked.any(Asked::is_unsettled) && !waits() {
+            // Dropping them tells.
+            self.flushes.clear();
+        }
     }
 
     pub(super) fn is_closing(&self) -> bool {
         self.closing.is_some()
     }
 
+    /// Closes the session once everything asked before is settled. What is not served by now
+    /// won't be: a lock with a lease of its own would stay behind, with nobody to release it.
     pub(super) fn close(&mut self, told: Option<oneshot::Sender<()>>) {
-        self.closing = Some(Closing { told, until: self.give_up() });
+        if let Some(closing) = &mut self.closing {
+            closing.told.extend(told);
+            return;
+        }
+        self.closing = Some(Closing { told: told.into_iter().collect(), until: self.give_up() });
+        let (queue, pending) = (self.queue.iter_mut(), self.pending.values_mut());
+        let waiting = self.waiting.values_mut().map(|waiting| &mut waiting.asked);
+        let asked = queue.chain(pending).chain(waiting).chain(self.held.not_handed_out());
+        for asked in asked.filter(|asked| asked.draws_ticket()) {
+            asked.tell(Err(Error::Closed));
+        }
+        self.abandoned = true;
+        self.cancel_abandoned();
     }
 
     /// Everything that was asked before the close is settled.
@@ -208,7 +280,7 @@ impl Desk {
     pub(super) fn finish(mut self) {
         self.end_session(&Error::Closed);
         self.refuse_all(&Error::Closed);
-        if let Some(told) = self.closing.and_then(|closing| closing.told) {
+        for told in self.closing.into_iter().flat_map(|closing| closing.told) {
             let _ = told.send(());
         }
     }
@@ -230,32 +302,31 @@ impl Desk {
         self.next_request = 1;
         let closed = *error == Error::Closed;
         for (_, mut asked) in std::mem::take(&mut self.pending) {
-            if asked.outlives && !closed {
+            if asked.retry != Retry::InSession {
                 self.queue.push_back(asked);
             } else {
                 asked.tell(Err(error.clone()));
             }
         }
-        for (_, mut waiting) in self.waiting.drain() {
-            waiting.asked.tell(Err(error.clone()));
+        for (_, Waiting { mut asked, own, cancelled }) in std::mem::take(&mut self.waiting) {
+            asked.tell(Err(error.clone()));
+            // It may have been served before the session ended.
+            if asked.has_own_lease() && !cancelled {
+                self.put(request::What::Cancel(own), asked.permit, true);
+            }
+        }
+        for (mut asked, hold) in self.held.take_not_handed_out() {
+            asked.tell(Err(error.clone()));
+            self.let_go(hold);
         }
         let how = if closed { How::Closed } else { How::Expired };
         self.held.retain(|followed| {
             followed.renewing = false;
-            let unheard = followed.hand_out.take();
-            let ends = followed.own_lease.is_none() || unheard.is_some() || closed;
+            let ends = followed.own_lease.is_none() || closed;
             if ends {
                 followed.fate.lose(how);
-            }
-            if let Some((mut asked, _)) = unheard {
-                asked.tell(Err(error.clone()));
             }
             !ends
         });
     }
-}
-
-/// Whether it is of no use unless somebody waits for it.
-fn draws_ticket(asked: &Asked) -> bool {
-    matches!(asked.what, request::What::Acquire(_) | request::What::Upgrade(_))
 }

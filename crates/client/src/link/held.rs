@@ -46,6 +46,32 @@ impl Held {
         self.all.get_mut(&token)
     }
 
+    /// Those whose asker still waits for its guard.
+    pub(super) fn not_handed_out(&mut self) -> impl Iterator<Item = &mut Asked> {
+        let all = self.all.values_mut();
+        all.filter_map(|followed| Some(&mut followed.hand_out.as_mut()?.0))
+    }
+
+    /// Those that nobody has heard of yet.
+    pub(super) fn take_not_handed_out(&mut self) -> Vec<(Asked, Hold)> {
+        self.all.values_mut().filter_map(|followed| followed.hand_out.take()).collect()
+    }
+
+    /// Those whose asker went before its guard was handed out.
+    pub(super) fn take_unwanted(&mut self) -> Vec<Hold> {
+        let mut unwanted = Vec::new();
+        for token in &self.with_own_lease {
+            let Some(followed) = self.all.get_mut(token) else { continue };
+            let gone = followed.hand_out.take_if(|(asked, _)| asked.is_abandoned());
+            unwanted.extend(gone.map(|(_, hold)| hold));
+        }
+        unwanted
+    }
+
+    pub(super) fn has_own_lease(&self, token: u64) -> bool {
+        self.with_own_lease.contains(&token)
+    }
+
     pub(super) fn tokens(&self) -> impl Iterator<Item = u64> {
         self.all.keys().copied()
     }

@@ -1,6 +1,7 @@
 //! The clock: heartbeats and renewals are sent in time, and whoever lives by a lease hears when it
 //! is in danger or over.
 
+use super::asked::Retry;
 use super::desk::Desk;
 use super::stream::Stream;
 use crate::clock::Moment;
@@ -18,6 +19,10 @@ const BEATS_FROM: u64 = 1 << 63;
 const LOOKS_PER_LEASE: u32 = 16;
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(5);
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
+
+/// How long to go on trying to let go of a lock with a lease of its own when no server answers.
+/// Leases of that kind are mostly shorter; longer ones then run out by themselves.
+const LET_GO_TIMEOUT: Duration = Duration::from_mins(10);
 
 impl Desk {
     pub(super) fn next_look(&self) -> Instant {
@@ -115,7 +120,7 @@ impl Desk {
             let own = followed.own_lease.clone();
             let ttl_ms = Some(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
             let renew = proto::RenewRequest { own, ttl_ms };
-            self.put(request::What::Renew(renew), None, None, false);
+            self.put(request::What::Renew(renew), None, false);
         }
     }
 
@@ -128,7 +133,9 @@ impl Desk {
             }
             asked.tell(Err(error.clone()));
             // It was never sent, so it has no effect; but what is let go of should be.
-            has_session && asked.keeps_order()
+            let in_session = has_session && asked.keeps_order();
+            let for_ticket = asked.retry == Retry::ForItsTicket;
+            in_session || (for_ticket && now < asked.give_up.plus(LET_GO_TIMEOUT))
         });
         for asked in self.pending.values_mut() {
             if now >= asked.give_up && !asked.is_patient() {

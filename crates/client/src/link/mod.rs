@@ -13,11 +13,13 @@ mod send;
 mod stream;
 mod words;
 
-pub(crate) use asked::{Answer, Ask, Order, Permit};
+pub(crate) use asked::{Answer, Ask, Change, Order, Permit};
 pub(crate) use desk::Setup;
 
 use crate::clock::Moment;
+use crate::driver::Running;
 use crate::error::{self, Error};
+use crate::hold::Handles;
 use desk::Desk;
 use std::time::Duration;
 use stream::Stream;
@@ -39,11 +41,13 @@ const ORDERS_AT_ONCE: usize = 256;
 /// Keeps a session until nobody has a handle any more, or it is closed.
 pub(crate) async fn run(
     setup: Setup,
-    sender: mpsc::WeakUnboundedSender<Order>,
+    handles: Handles,
     orders: mpsc::UnboundedReceiver<Order>,
+    _running: Running,
 ) {
-    let desk = Desk::new(setup, sender);
-    let mut link = Link { desk, orders: Orders { orders, batch: Vec::new() }, next_server: 0 };
+    let desk = Desk::new(setup, handles);
+    let orders = Orders { orders, batch: Vec::new(), open: true };
+    let mut link = Link { desk, orders, next_server: 0 };
     let mut retry = RETRY_FIRST;
     while !link.desk.is_done() {
         // Without anything to keep alive, wait until something is wanted.
@@ -74,12 +78,15 @@ struct Link {
 struct Orders {
     orders: mpsc::UnboundedReceiver<Order>,
     batch: Vec<Order>,
+    /// Somebody is left who could order.
+    open: bool,
 }
 
 impl Orders {
     /// Waits for what is ordered next; none if nobody is left who could order.
     async fn next(&mut self) -> Option<Batch> {
         let taken = self.orders.recv_many(&mut self.batch, ORDERS_AT_ONCE).await;
+        self.open = taken > 0;
         (taken > 0).then(|| Batch(std::mem::take(&mut self.batch)))
     }
 }
@@ -95,6 +102,12 @@ impl Link {
             None => self.desk.close(None),
         }
         self.desk.cancel_abandoned();
+        self.desk.tell_flushed();
+    }
+
+    fn look(&mut self, stream: Option<&Stream>) {
+        self.desk.look(stream);
+        self.desk.tell_flushed();
     }
 
     /// A stream to the next server; none if that one did not answer.
@@ -110,11 +123,11 @@ impl Link {
         let opening = timeout(patience, opening);
         tokio::pin!(opening);
         let opened = loop {
-            let (open, look_at) = (!self.desk.is_closing(), self.desk.next_look());
+            let (open, look_at) = (self.orders.open, self.desk.next_look());
             tokio::select! {
                 opened = &mut opening => break opened,
                 batch = self.orders.next(), if open => self.take(batch),
-                () = sleep_until(look_at) => self.desk.look(None),
+                () = sleep_until(look_at) => self.look(None),
             }
             if self.desk.has_session() != attaches || !self.desk.wants_stream() {
                 return None;
@@ -165,15 +178,18 @@ impl Link {
             if self.desk.may_say_goodbye() {
                 return self.say_goodbye(stream).await;
             }
-            let (open, look_at) = (!self.desk.is_closing(), self.desk.next_look());
+            let (open, look_at) = (self.orders.open, self.desk.next_look());
             tokio::select! {
                 word = stream.incoming.message() => match word {
-                    Ok(Some(word)) => self.desk.hear(word),
+                    Ok(Some(word)) => {
+                        self.desk.hear(word);
+                        self.desk.tell_flushed();
+                    }
                     Ok(None) => return self.desk.note_trouble("the server hung up".to_owned()),
                     Err(status) => return self.desk.note_trouble(status.message().to_owned()),
                 },
                 batch = self.orders.next(), if open => self.take(batch),
-                () = sleep_until(look_at) => self.desk.look(Some(&stream)),
+                () = sleep_until(look_at) => self.look(Some(&stream)),
             }
         }
     }
@@ -197,11 +213,11 @@ impl Link {
         let pause = sleep(pause);
         tokio::pin!(pause);
         loop {
-            let (open, look_at) = (!self.desk.is_closing(), self.desk.next_look());
+            let (open, look_at) = (self.orders.open, self.desk.next_look());
             tokio::select! {
                 () = &mut pause => return,
                 batch = self.orders.next(), if open => self.take(batch),
-                () = sleep_until(look_at) => self.desk.look(None),
+                () = sleep_until(look_at) => self.look(None),
             }
             if self.desk.is_done() {
                 return;

@@ -3,6 +3,7 @@
 use super::desk::Desk;
 use super::stream::Stream;
 use crate::clock::Moment;
+use crate::error::How;
 use holdfast_proto::v1::{self as proto, to_server};
 
 /// How far request numbers may run ahead of the lowest one that is not answered. The server
@@ -45,7 +46,9 @@ impl Desk {
                 return;
             }
             self.next_request += 1;
-            asked.first_sent = Moment::now();
+            let now = Moment::now();
+            asked.shorten_wait(asked.first_sent.until(now));
+            asked.first_sent = now;
             self.pending.insert(number, asked);
             self.send(stream, number);
         }
@@ -62,6 +65,10 @@ impl Desk {
     }
 
     pub(super) fn send_close(&mut self, stream: &Stream) {
+        // The next holder may be served before this client hears that it is closed.
+        for followed in self.held.in_session() {
+            followed.fate.lose(How::Closed);
+        }
         let close = to_server::What::Close(proto::CloseSession {});
         // If it can't be sent, the session ends with its lease.
         let _ = stream.send(proto::ToServer { number: u64::MAX, what: Some(close) });

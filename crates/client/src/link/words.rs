@@ -1,11 +1,11 @@
 //! What the server says.
 
-use super::asked::{Answer, Asked};
+use super::asked::{Answer, Asked, Permit, Retry};
 use super::desk::{Desk, Session, Waiting};
 use super::held::Followed;
 use crate::clock::Moment;
 use crate::error::{Error, How};
-use crate::fate::{Fate, Revocation};
+use crate::fate::{Fate, Health, Revocation};
 use crate::hold::Hold;
 use crate::lease::{Lease, Standing};
 use holdfast_proto::v1::{self as proto, request, standing, to_client};
@@ -33,6 +33,12 @@ impl Desk {
                 Some(standing::What::Over(over)) => self.gone(over.token),
                 Some(standing::What::Waiting(_)) | None => {}
             }
+        }
+        // How all of them stand was seen in one look.
+        let waiting = self.waiting.values().filter(|waiting| waiting.asked.reader_gone());
+        let readers: Vec<u64> = waiting.filter_map(|waiting| waiting.asked.upgrades()).collect();
+        for reader in readers {
+            self.end_ticket(reader, How::Unknown);
         }
         self.look_soon();
     }
@@ -78,14 +84,62 @@ impl Desk {
                 self.not_renewed(token_of(renew), refused);
             }
             (request::What::Renew(renew), _) => self.renewed(token_of(renew), asked.first_sent),
-            // Its turn came as it was given up.
-            (request::What::Cancel(own), to_client::What::Refused(refused))
-                if refused.code == "already_served" =>
-            {
-                self.put(request::What::Release(own.clone()), None, asked.permit, false);
+            (request::What::Cancel(own), what) => {
+                let already_served = matches!(
+                    &what, to_client::What::Refused(refused) if refused.code == "already_served"
+                );
+                let own_lease = asked.retry == Retry::ForItsTicket;
+                self.cancelled(own.clone(), already_served, own_lease);
             }
-            (_, to_client::What::Refused(refused)) => asked.tell(Err(refused.into())),
+            (_, to_client::What::Refused(refused)) => self.refused(asked, refused),
             (_, what) => asked.tell(Ok(Answer::Told(what))),
+        }
+    }
+
+    fn refused(&mut self, mut asked: Asked, refused: proto::Refused) {
+        let over = refused.code == "not_held";
+        if over && let Some(token) = asked.holder() {
+            // Nobody tells a holder that has outlived its session.
+            self.ended(token, How::of(refused.how));
+        }
+        self.not_upgraded(&asked);
+        if let (request::What::Downgrade(_), Some(change)) = (&asked.what, &asked.change)
+            && let Some(hold) = change.hold.upgrade()
+        {
+            // It was not done, and won't be.
+            hold.set_mode(change.before);
+            self.give_back(hold);
+        }
+        asked.tell(Err(refused.into()));
+    }
+
+    /// A wait that was given up has left the line, or was served before.
+    fn cancelled(&mut self, own: proto::Own, already_served: bool, own_lease: bool) {
+        let waited = self.waiting.remove(&own.token).map(|waiting| waiting.asked);
+        match waited {
+            Some(asked) if !already_served => {
+                self.not_upgraded(&asked);
+            }
+            None if !already_served => {}
+            // The server has not said what it granted, but it can only be this.
+            Some(asked) if asked.upgrades().is_some() => {
+                let reader = asked.change.as_ref().and_then(|change| change.hold.upgrade());
+                let grant = proto::Grant {
+                    token: own.token,
+                    names: reader.as_ref().map_or_else(Vec::new, |reader| reader.names.clone()),
+                    mode: proto::Mode::Exclusive.into(),
+                    secret: own.secret,
+                    ttl_ms: reader.as_ref().and_then(|reader| reader.own_ttl_ms()),
+                    ..proto::Grant::default()
+                };
+                reader.into_iter().for_each(|reader| self.give_back(reader));
+                self.serve(asked, grant);
+            }
+            Some(asked) => self.put(request::What::Release(own), asked.permit, own_lease),
+            // It stood in line in an earlier session.
+            None if own_lease => self.put(request::What::Release(own), None, true),
+            // What was granted is known, and seen to.
+            None => {}
         }
     }
 
@@ -94,16 +148,38 @@ impl Desk {
             Some(standing::What::Waiting(in_line)) => {
                 let own =
                     proto::Own { name: asked.name(), token: in_line.token, secret: in_line.secret };
-                if asked.is_abandoned() {
-                    self.put(request::What::Cancel(own), None, asked.permit, false);
-                } else {
-                    self.waiting.insert(own.token, Waiting { asked, own });
+                if self.not_upgraded(&asked) {
+                    asked.tell(Err(Error::Over(How::Unknown)));
                 }
+                let cancelled = asked.is_abandoned();
+                if cancelled {
+                    let own_lease = asked.has_own_lease();
+                    self.put(request::What::Cancel(own.clone()), None, own_lease);
+                }
+                self.waiting.insert(own.token, Waiting { asked, own, cancelled });
             }
             Some(standing::What::Held(grant)) => self.serve(asked, grant),
-            Some(standing::What::Over(over)) => asked.tell(Err(not_served(How::of(over.how)))),
+            Some(standing::What::Over(over)) => {
+                let how = How::of(over.how);
+                // An upgrade that was served and is over took its shared ticket with it.
+                let left_the_line = matches!(how, How::TimedOut | How::Cancelled);
+                if let Some(reader) = asked.upgrades().filter(|_| !left_the_line) {
+                    self.end_ticket(reader, how);
+                }
+                self.not_upgraded(&asked);
+                asked.tell(Err(not_served(how)));
+            }
             None => asked.tell(Err(Error::SessionLost)),
         }
+    }
+
+    /// An upgrade was not served. If its shared ticket is over nevertheless, nothing is held.
+    fn not_upgraded(&mut self, asked: &Asked) -> bool {
+        let reader = asked.upgrades().filter(|_| asked.reader_gone());
+        if let Some(reader) = reader {
+            self.end_ticket(reader, How::Unknown);
+        }
+        reader.is_some()
     }
 
     fn granted(&mut self, grant: proto::Grant) {
@@ -112,12 +188,11 @@ impl Desk {
         }
     }
 
-    /// Hands a grant to who waits for it. If nobody does any more, what is handed out lets go as it
-    /// is dropped.
+    /// Hands a grant to who waits for it. If nobody does any more, it is let go.
     fn serve(&mut self, mut asked: Asked, grant: proto::Grant) {
         let (Some(session), Some(permit)) = (&self.session, asked.permit.take()) else { return };
         if let Some(shared) = asked.upgrades() {
-            self.held.remove(shared);
+            return self.upgraded(shared, asked, grant, permit);
         }
         let token = grant.token;
         let lease = match grant.ttl_ms {
@@ -131,13 +206,13 @@ impl Desk {
         let has_own = grant.ttl_ms.is_some();
         let good = lease.standing(Moment::now()) == Standing::Good;
         let fate = Arc::new(Fate::new(lease));
-        let hold = Hold::new(grant, fate.clone(), self.orders.clone(), permit);
+        let hold = Hold::new(grant, fate.clone(), self.handles.clone(), permit);
         let own_lease = has_own.then(|| hold.own.clone());
         let mut followed = Followed { fate, own_lease, renewing: false, hand_out: None };
-        if has_own && !good {
+        if has_own && !good && !asked.is_abandoned() {
             followed.hand_out = Some((asked, hold));
-        } else {
-            asked.tell(Ok(Answer::Held(hold)));
+        } else if let Some(unwanted) = asked.hand_out(hold) {
+            return self.let_go(unwanted);
         }
         self.held.insert(token, followed);
         if has_own {
@@ -145,12 +220,58 @@ impl Desk {
         }
     }
 
+    /// A reader has become the writer: its guard has the new ticket from now on, whether or not
+    /// somebody waits for that. If the guard is gone, the ticket is let go.
+    fn upgraded(&mut self, shared: u64, mut asked: Asked, grant: proto::Grant, permit: Permit) {
+        self.held.remove(shared);
+        let own =
+            proto::Own { name: asked.name(), token: grant.token, secret: grant.secret.clone() };
+        let has_own = grant.ttl_ms.is_some();
+        let reader = asked.change.as_ref().and_then(|change| change.hold.upgrade());
+        let Some(reader) = reader else {
+            return self.put(request::What::Release(own), Some(permit), has_own);
+        };
+        let fate = reader.fate.clone();
+        if has_own {
+            let waited = Duration::from_millis(grant.waited_ms);
+            fate.lease.confirm(Lease::granted_at(asked.first_sent, waited));
+        }
+        if let Health::Lost(how) = fate.health() {
+            // Its holder was told to stop, and that is final. One whose time was over did not
+            // finish: its lease runs out, and the next holder hears so.
+            if how != How::Expired {
+                self.put(request::What::Release(own), Some(permit), has_own);
+            }
+            asked.tell(Err(Error::Over(how)));
+            return self.give_back(reader);
+        }
+        let writer = reader.succeeded_by(grant, permit);
+        let own_lease = has_own.then_some(own);
+        let followed = Followed { fate, own_lease, renewing: false, hand_out: None };
+        self.held.insert(writer, followed);
+        asked.tell(Ok(Answer::Upgraded));
+        self.give_back(reader);
+        if has_own {
+            self.look_soon();
+        }
+    }
+
+    /// Done with what a guard has. If the guard went meanwhile, it is let go here: there may be
+    /// nobody left who could order it.
+    fn give_back(&mut self, hold: Arc<Hold>) {
+        if let Some(hold) = Arc::into_inner(hold) {
+            self.let_go(hold);
+        }
+    }
+
     fn renewed(&mut self, token: u64, sent: Moment) {
         let Some(followed) = self.held.get_mut(token) else { return };
         followed.renewing = false;
         followed.fate.lease.confirm(sent);
-        if let Some((mut asked, hold)) = followed.hand_out.take() {
-            asked.tell(Ok(Answer::Held(hold)));
+        if let Some((mut asked, hold)) = followed.hand_out.take()
+            && let Some(unwanted) = asked.hand_out(hold)
+        {
+            self.let_go(unwanted);
         }
     }
 
@@ -165,7 +286,16 @@ impl Desk {
 
     /// A ticket is over.
     pub(super) fn ended(&mut self, token: u64, how: How) {
+        // A reader that becomes the writer: its new ticket is granted in the same step.
+        if how == How::Released && self.upgrade_of(token).is_some() {
+            return;
+        }
+        self.end_ticket(token, how);
+    }
+
+    fn end_ticket(&mut self, token: u64, how: How) {
         if let Some(Waiting { mut asked, .. }) = self.waiting.remove(&token) {
+            self.not_upgraded(&asked);
             asked.tell(Err(not_served(how)));
         }
         if let Some(followed) = self.held.remove(token) {
@@ -173,16 +303,33 @@ impl Desk {
             if let Some((mut asked, _)) = followed.hand_out {
                 asked.tell(Err(Error::Over(how)));
             }
+            // Nothing is left to be upgraded.
+            if let Some(upgrade) = self.upgrade_of(token) {
+                upgrade.tell(Err(Error::Over(how)));
+                self.abandoned = true;
+                self.cancel_abandoned();
+            }
         }
+    }
+
+    /// The upgrade of this shared ticket, if one was sent and is not settled.
+    fn upgrade_of(&mut self, shared: u64) -> Option<&mut Asked> {
+        let waiting = self.waiting.values_mut().map(|waiting| &mut waiting.asked);
+        let mut asked = self.pending.values_mut().chain(waiting);
+        asked.find(|asked| asked.upgrades() == Some(shared))
     }
 
     /// A ticket ended while no server told this client how.
     fn gone(&mut self, token: u64) {
         if let Some(Waiting { mut asked, .. }) = self.waiting.remove(&token) {
+            self.not_upgraded(&asked);
             let why = "its wait ended while no server could be reached";
             asked.tell(Err(Error::NotAcquired(why.to_owned())));
         }
-        self.ended(token, How::Unknown);
+        match self.upgrade_of(token).and_then(|upgrade| upgrade.change.as_mut()) {
+            Some(change) => change.reader_gone = true,
+            None => self.end_ticket(token, How::Unknown),
+        }
     }
 
     fn asked_to_let_go(&mut self, asked: proto::RevocationAsked) {

@@ -2,16 +2,21 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where it can't go on")]
 #![allow(clippy::print_stdout, reason = "the guide shows programs that print")]
 
+#[path = "../support/proxy.rs"]
+mod proxy;
 #[path = "../support/server.rs"]
 mod server;
 
 mod blocking;
+mod cancel;
+mod cancel_random;
 mod guide;
 mod locks;
 mod news;
 mod others;
 mod sessions;
 mod sharing;
+mod shutdown;
 mod trouble;
 
 use holdfast_proto::v1::holdfast_client::HoldfastClient;

@@ -1,0 +1,332 @@
+//! Futures that are dropped before they are done: what the guards say afterwards is what the server
+//! says, and nothing stays held or in line.
+
+use crate::proxy::{Proxy, Way};
+use crate::server::Node;
+use crate::{eventually, operator, soon};
+use holdfast_client::{Client, Error, Guard, Health, How};
+use holdfast_proto::v1::Mode::{Exclusive, Shared};
+use holdfast_proto::v1::holdfast_client::HoldfastClient;
+use holdfast_proto::v1::{self as proto, ShowRequest};
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tokio::time::{sleep, timeout};
+use tonic::transport::Channel;
+
+/// So long that a test fails before it is over.
+const OWN_TTL: Duration = Duration::from_mins(10);
+
+type Operator = HoldfastClient<Channel>;
+
+pub(crate) async fn show(operator: &mut Operator, name: &str) -> proto::Lock {
+    let request = ShowRequest { name: name.to_owned().into(), stale: false };
+    operator.show(request).await.unwrap().into_inner()
+}
+
+/// Polls a future so often, with these pauses in between, and drops it.
+pub(crate) async fn poll_times<F: Future>(
+    future: F,
+    times: usize,
+    mut pause: impl FnMut() -> Duration,
+) -> Option<F::Output> {
+    let mut future = pin!(future);
+    for _ in 0..times {
+        if let Poll::Ready(output) = poll_once(future.as_mut()).await {
+            return Some(output);
+        }
+        sleep(pause()).await;
+    }
+    None
+}
+
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
+}
+
+/// The server and the guard say the same about who holds the lock.
+async fn assert_agree(operator: &mut Operator, guard: &Guard, when: &str) {
+    // Answered when everything before it is settled.
+    assert_eq!(guard.note(None).await, Ok(()), "{when}");
+    assert_eq!(guard.health(), Health::Good, "{when}");
+    let holders = show(operator, "page").await.holders;
+    let holders: Vec<_> = holders.iter().map(|held| (held.token, held.mode() == Shared)).collect();
+    assert_eq!(holders, [(guard.token(), guard.is_shared())], "{when}");
+}
+
+/// A dropped `upgrade()` left a shared guard that said it was good and held nothing: the upgrade was
+/// served as its future went, the server ended the shared ticket, and the client released the
+/// exclusive one, which nobody had asked for any more.
+#[tokio::test]
+async fn an_upgrade_that_is_served_as_it_is_dropped_makes_the_guard_a_writers() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let (ana, bo) = (Client::connect([&proxy.url]).await.unwrap(), node.client().await);
+    let mut operator = operator(&node).await;
+    for lease in [None, Some(OWN_TTL)] {
+        let lock = ana.lock("page").shared();
+        let lock = lease.into_iter().fold(lock, |lock, ttl| lock.ttl(ttl));
+        let mut guard = soon(lock.acquire()).await.unwrap();
+        let read_with = guard.token();
+        let other = soon(bo.lock("page").shared().acquire()).await.unwrap();
+        {
+            let mut upgrade = pin!(guard.upgrade(None));
+            assert!(poll_once(upgrade.as_mut()).await.is_pending());
+            eventually("the upgrade waits", async || {
+                show(&mut operator, "page").await.waiting == 1
+            })
+            .await;
+            proxy.set(Way::AnswersWait);
+            other.release().await.unwrap();
+            assert_eq!(show(&mut operator, "page").await.holders[0].mode(), Exclusive);
+        }
+        // It holds more than it knows, and says what it surely has.
+        assert!(guard.is_shared() && guard.health() == Health::Good);
+        proxy.set(Way::Open);
+        soon(assert_agree(&mut operator, &guard, "after the upgrade")).await;
+        assert!(!guard.is_shared() && guard.token() > read_with);
+        guard.downgrade().await.unwrap();
+        soon(assert_agree(&mut operator, &guard, "after the downgrade")).await;
+        assert_eq!(timeout(Duration::from_millis(50), guard.lost()).await.ok(), None);
+        guard.release().await.unwrap();
+        assert_eq!(show(&mut operator, "page").await.holding, 0);
+    }
+    node.end().await;
+}
+
+/// The same, at any moment; and if the cancel comes first, the guard is still a reader's.
+#[tokio::test]
+async fn an_upgrade_dropped_at_any_moment_leaves_the_guard_with_what_the_server_gave_it() {
+    let node = Node::start().await;
+    let (ana, bo) = (node.client().await, node.client().await);
+    let mut operator = operator(&node).await;
+    for round in 0..100_u64 {
+        let mut guard = soon(ana.lock("page").shared().acquire()).await.unwrap();
+        let other = soon(bo.lock("page").shared().acquire()).await.unwrap();
+        {
+            let mut upgrade = pin!(guard.upgrade(None));
+            assert!(poll_once(upgrade.as_mut()).await.is_pending());
+            if round % 2 == 0 {
+                sleep(Duration::from_micros(round * 37 % 3_000)).await;
+            }
+            tokio::spawn(other.release());
+            sleep(Duration::from_micros(round * 53 % 4_000)).await;
+        }
+        match round % 3 {
+            0 => drop(guard),
+            1 => guard.release().await.unwrap(),
+            _ => {
+                let gone = async || show(&mut operator, "page").await.holding == 1;
+                eventually("the other reader is gone", gone).await;
+                soon(assert_agree(&mut operator, &guard, &format!("round {round}"))).await;
+                drop(guard);
+            }
+        }
+        let free = async || {
+            let lock = show(&mut operator, "page").await;
+            lock.holding + lock.waiting == 0
+        };
+        eventually("the lock is free", free).await;
+    }
+    node.end().await;
+}
+
+/// A dropped `downgrade()` left a guard that said it was exclusive while other readers were served,
+/// and a re-entrant exclusive acquire was granted from it.
+#[tokio::test]
+async fn a_downgrade_that_is_dropped_leaves_a_reader() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let (ana, bo) = (Client::connect([&proxy.url]).await.unwrap(), node.client().await);
+    let mut operator = operator(&node).await;
+    let mut guard = soon(ana.lock("page").reentrant().acquire()).await.unwrap();
+    proxy.set(Way::AnswersWait);
+    assert!(poll_times(guard.downgrade(), 1, || Duration::ZERO).await.is_none());
+    let shared = async || show(&mut operator, "page").await.holders[0].mode() == Shared;
+    eventually("it is downgraded", shared).await;
+    assert!(guard.is_shared());
+    let reader = bo.lock("page").shared().no_wait().acquire().await.unwrap();
+    let again = ana.lock("page").reentrant().no_wait().acquire().await;
+    assert!(matches!(again, Err(Error::NotAcquired(_))), "{again:?}");
+    let again = ana.lock("page").reentrant().wait(Duration::from_millis(100)).acquire();
+    assert!(matches!(soon(again).await, Err(Error::NotAcquired(_))));
+    proxy.set(Way::Open);
+    drop(reader);
+    soon(assert_agree(&mut operator, &guard, "after the downgrade")).await;
+    assert!(guard.is_shared());
+    node.end().await;
+}
+
+/// A reader that was forced out while its upgrade waited was told so, and then given the exclusive
+/// lock: what it had read may have changed in between.
+#[tokio::test]
+async fn an_upgrade_of_a_reader_that_was_forced_out_is_over() {
+    let node = Node::start().await;
+    let (ana, bo) = (node.client().await, node.client().await);
+    let mut operator = operator(&node).await;
+    let mut guard = soon(ana.lock("page").shared().acquire()).await.unwrap();
+    let other = soon(bo.lock("page").shared().acquire()).await.unwrap();
+    let token = Some(guard.token());
+    let upgrade = async {
+        let upgraded = soon(guard.upgrade(None)).await;
+        assert_eq!(upgraded, Err(Error::Over(How::Forced)));
+    };
+    let force = async {
+        let mut operator = operator.clone();
+        eventually("the upgrade waits", async || show(&mut operator, "page").await.waiting == 1)
+            .await;
+        let (by, reason) = ("operator".into(), "maintenance".into());
+        let force = proto::ForceRequest { name: "page".into(), token, by, reason };
+        operator.force(force).await.unwrap();
+    };
+    tokio::join!(upgrade, force);
+    assert_eq!(guard.health(), Health::Lost(How::Forced));
+    other.release().await.unwrap();
+    let gone = async || show(&mut operator, "page").await.waiting == 0;
+    eventually("nobody waits", gone).await;
+    bo.lock("page").no_wait().acquire().await.unwrap();
+    node.end().await;
+}
+
+/// An acquire with a lease of its own that was dropped stayed behind, held until that lease ran
+/// out, if the client went right after it: the grant found nobody who could give it back.
+#[tokio::test]
+async fn an_acquire_that_is_dropped_with_its_client_leaves_nothing() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let mut operator = operator(&node).await;
+    for (round, close) in [(0, true), (1, false), (2, true), (3, false)] {
+        let ana = Client::connect([&proxy.url]).await.unwrap();
+        let name = format!("seat-{round}");
+        proxy.set(Way::AnswersWait);
+        let acquire = ana.lock(&name).ttl(OWN_TTL).acquire();
+        assert!(poll_times(acquire, 1, || Duration::ZERO).await.is_none());
+        if round < 2 {
+            let held = async || show(&mut operator, &name).await.holding == 1;
+            eventually("it is granted", held).await;
+        }
+        let closed = close.then(|| tokio::spawn(ana.clone().close()));
+        drop(ana);
+        proxy.set(Way::Open);
+        if let Some(closed) = closed {
+            // Whoever waits for the close knows that nothing is held.
+            soon(closed).await.unwrap();
+            assert_eq!(show(&mut operator, &name).await.holding, 0);
+        }
+        let free = async || show(&mut operator, &name).await.holding == 0;
+        eventually("it is given back", free).await;
+    }
+    node.end().await;
+}
+
+/// The turn of a wait with a lease of its own came while no server could be reached, the session
+/// was lost, and the lock was held by nobody until that lease ran out.
+#[tokio::test]
+async fn a_wait_that_is_served_as_its_session_is_lost_is_given_back() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let setup = Client::builder().session_ttl(Duration::from_secs(1));
+    let (ana, bo) = (setup.connect([&proxy.url]).await.unwrap(), node.client().await);
+    let mut operator = operator(&node).await;
+    let held = bo.lock("seat").acquire().await.unwrap();
+    let waits = tokio::spawn({
+        let ana = ana.clone();
+        async move { ana.lock("seat").ttl(OWN_TTL).acquire().await.map(drop) }
+    });
+    let in_line = async || show(&mut operator, "seat").await.waiting == 1;
+    eventually("it waits", in_line).await;
+    proxy.set(Way::Cut);
+    held.release().await.unwrap();
+    assert_eq!(show(&mut operator, "seat").await.holding, 1);
+    assert_eq!(soon(waits).await.unwrap(), Err(Error::SessionLost));
+    proxy.set(Way::Open);
+    let free = async || show(&mut operator, "seat").await.holding == 0;
+    eventually("it is given back", free).await;
+    node.end().await;
+}
+
+/// The release of a guard with a lease of its own that was dropped while no server answered was
+/// forgotten after a while, and the lock was held until that lease ran out.
+#[tokio::test]
+async fn a_guard_that_is_dropped_while_no_server_answers_is_released_later() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let brief = Duration::from_millis(500);
+    let setup = Client::builder().session_ttl(brief * 2).patience(brief);
+    let ana = setup.connect([&proxy.url]).await.unwrap();
+    let mut operator = operator(&node).await;
+    let dropped = ana.lock("dropped").ttl(OWN_TTL).acquire().await.unwrap();
+    let released = ana.lock("released").ttl(OWN_TTL).acquire().await.unwrap();
+    proxy.set(Way::Cut);
+    drop(dropped);
+    let released = soon(released.release()).await;
+    assert!(matches!(released, Err(Error::Unreachable(_))), "{released:?}");
+    sleep(brief * 4).await;
+    proxy.set(Way::Open);
+    for name in ["dropped", "released"] {
+        let free = async || show(&mut operator, name).await.holding == 0;
+        eventually("it is released", free).await;
+    }
+    node.end().await;
+}
+
+/// What waits when its client is closed is not served any more: one with a lease of its own would
+/// be held by nobody.
+#[tokio::test]
+async fn a_close_ends_the_waits_of_other_handles() {
+    let node = Node::start().await;
+    let (ana, bo) = (node.client().await, node.client().await);
+    let mut operator = operator(&node).await;
+    let held = bo.lock("seat").acquire().await.unwrap();
+    let waits = tokio::spawn({
+        let ana = ana.clone();
+        async move { ana.lock("seat").ttl(OWN_TTL).acquire().await.map(drop) }
+    });
+    let in_line = async || show(&mut operator, "seat").await.waiting == 1;
+    eventually("it waits", in_line).await;
+    let released = tokio::spawn(held.release());
+    soon(ana.clone().close()).await;
+    released.await.unwrap().unwrap();
+    let waited = soon(waits).await.unwrap();
+    assert!(matches!(waited, Err(Error::Closed) | Ok(())), "{waited:?}");
+    let free = async || show(&mut operator, "seat").await.holding == 0;
+    eventually("nobody holds it", free).await;
+    assert_eq!(ana.lock("seat").acquire().await.map(drop), Err(Error::Closed));
+    node.end().await;
+}
+
+/// A guard said that it was good until the server had confirmed the close of its session, and the
+/// next holder was served before that.
+#[tokio::test]
+async fn a_guard_is_lost_before_its_client_is_closed() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let (ana, bo) = (Client::connect([&proxy.url]).await.unwrap(), node.client().await);
+    let guard = ana.lock("seat").acquire().await.unwrap();
+    proxy.set(Way::AnswersWait);
+    let closed = tokio::spawn(ana.close());
+    let next = soon(bo.lock("seat").acquire()).await.unwrap();
+    assert_eq!(guard.health(), Health::Lost(How::Closed));
+    proxy.set(Way::Open);
+    soon(closed).await.unwrap();
+    next.release().await.unwrap();
+    node.end().await;
+}
+
+/// The time in line counted only from when no other acquire of the same client was ahead: 2 seconds
+/// took nearly 4.
+#[tokio::test]
+async fn a_reentrant_wait_counts_from_the_call() {
+    let node = Node::start().await;
+    let (ana, bo) = (node.client().await, node.client().await);
+    let _held = bo.lock("seat").acquire().await.unwrap();
+    let wait = Duration::from_secs(2);
+    let ask = || ana.lock("seat").reentrant().wait(wait).acquire();
+    let begun = Instant::now();
+    let first = ana.lock("seat").reentrant().wait(wait * 9 / 10).acquire();
+    let (first, second) = tokio::join!(first, ask());
+    let took = begun.elapsed();
+    assert!(matches!((&first, &second), (Err(Error::NotAcquired(_)), Err(Error::NotAcquired(_)))));
+    assert!(took >= wait && took < wait * 3 / 2, "{took:?}");
+    node.end().await;
+}
