@@ -14,6 +14,7 @@ mod grpc;
 mod http;
 mod key;
 mod metrics;
+mod newcomers;
 mod node;
 mod password;
 mod peers;
