@@ -21,6 +21,7 @@ mod peers;
 mod random;
 mod redis;
 mod serve;
+mod site;
 mod sockets;
 mod times;
 mod waits;
