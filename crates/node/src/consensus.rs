@@ -213,13 +213,17 @@ impl Consensus {
             return false;
         }
         match kind {
+            // The library takes term 0 for that of any entry that it does not have.
             MessageType::MsgAppend => {
                 let expected = message.index.saturating_add(1)..;
-                message.entries.iter().zip(expected).all(|(entry, index)| entry.at.index == index)
+                let follows =
+                    |(entry, index): (&LogEntry, u64)| entry.at.index == index && entry.at.term > 0;
+                (message.index == 0) == (message.log_term == 0)
+                    && message.entries.iter().zip(expected).all(follows)
             }
             MessageType::MsgReadIndex => message.entries.len() == 1,
             MessageType::MsgSnapshot => message.snapshot.as_ref().is_some_and(|(at, voters)| {
-                at.index > 0 && !voters.voters.is_empty() && voters.are_sound()
+                at.index > 0 && at.term > 0 && !voters.voters.is_empty() && voters.are_sound()
             }),
             // A follower would pass it on, and the library passes on only what has no term.
             MessageType::MsgTransferLeader => self.is_leader(),
@@ -269,14 +273,12 @@ impl Consensus {
         let log = &self.raw.raft.raft_log;
         let before = Position { index: message.index, term: message.log_term };
         let entries = message.entries.iter().map(|entry| entry.at);
-        // A leader that has no such entry says term 0. What is compacted is not known here either.
-        let known = std::iter::once(before).filter(|at| at.term > 0).chain(entries).filter(|at| {
-            at.index <= log.committed && at.index >= self.raw.store().before.index && at.index > 0
-        });
-        known
-            .into_iter()
-            .find(|at| log.term(at.index).is_ok_and(|term| term != at.term))
-            .map(|at| at.index)
+        // What is compacted is not known any more.
+        let known = self.raw.store().before.index.max(1)..=log.committed;
+        let mut known =
+            std::iter::once(before).chain(entries).filter(|at| known.contains(&at.index));
+        let other = known.find(|at| log.term(at.index).is_ok_and(|term| term != at.term));
+        other.map(|at| at.index)
     }
 
     /// Whether a batch would be appended now: not while another node is to lead, nor by a leader

@@ -113,6 +113,7 @@ fn no_message_makes_the_library_panic() {
     let mut draw = Draw(7);
     for _ in 0..3_000 {
         let mut consensus = follower();
+        let mut applied = 0;
         for _ in 0..30 {
             match draw.below(12) {
                 0 => (0..draw.below(25)).for_each(|_| consensus.tick()),
@@ -130,12 +131,13 @@ fn no_message_makes_the_library_panic() {
             }
             for _ in 0..4 {
                 let Some(ready) = consensus.ready() else { break };
+                let installed = ready.installed.as_ref().map(|(at, _)| at.index);
+                let last = ready.committed.last().map(|last| last.at.index);
+                applied = last.or(installed).unwrap_or(applied);
                 if draw.below(3) > 0 {
                     consensus.persisted(ready.number);
                 }
-                if let Some(last) = ready.committed.last() {
-                    consensus.applied(last.at.index);
-                }
+                consensus.applied(applied);
             }
         }
     }
