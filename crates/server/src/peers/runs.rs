@@ -122,21 +122,28 @@ impl Shared {
         let (before, address) = last.unzip();
         let address = address.or_else(|| self.contact_of(who.node).map(|contact| contact.peer));
         if let Some(address) = address.filter(|address| reached_at != Some(address.as_str()))
-            && self.another_answers(who.node, run, &address).await
+            && self.who_answers(who.node, &address).await.is_some_and(|there| there != Some(run))
         {
             return Err(Impostor::AlreadyRuns(address));
+        }
+        // The old one may have died just now, and the newcomer been refused elsewhere and gone: only
+        // one that lives takes another's place.
+        if before.is_some()
+            && reached_at.is_none()
+            && self.who_answers(who.node, &who.contact.peer).await != Some(Some(run))
+        {
+            return Err(Impostor::NotNow);
         }
         self.runs.enter(who, run, before)
     }
 
-    async fn another_answers(&self, node: NodeId, run: Run, address: &str) -> bool {
+    /// Which run of a node answers there, if the node does; an older program does not say which.
+    async fn who_answers(&self, node: NodeId, address: &str) -> Option<Option<Run>> {
         // A connection of this purpose makes the other side recognise nobody: no two wait for each
         // other.
         let dialed =
             connection::dial(address, &self.key, Some(&self.me), Some(node), Purpose::Members);
-        match timeout(PROBE_PATIENCE, dialed).await {
-            Ok(Ok((_, there))) => there.node == node && there.run != Some(run),
-            Ok(Err(_)) | Err(_) => false,
-        }
+        let (_, there) = timeout(PROBE_PATIENCE, dialed).await.ok()?.ok()?;
+        (there.node == node).then_some(there.run)
     }
 }
