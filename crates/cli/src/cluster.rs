@@ -4,7 +4,7 @@ use crate::serve::runtime;
 use crate::settings::Address;
 use clap::Args;
 use holdfast_node::NodeId;
-use holdfast_server::{ClusterKey, First, Source, restore};
+use holdfast_server::{ClusterKey, First, Place, Source, restore};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -103,6 +103,28 @@ impl Rejoin {
             done.aside.display()
         );
         eprintln!("{}", start_with(&self.data_dir, self.cluster_key.as_deref(), &self.address));
+        Ok(())
+    }
+}
+
+/// A node does not start in a folder that looks like a copy: its original may run, or may have
+/// promised what the copy does not know. Accept a move only if the node was stopped when its folder
+/// was moved, and will never be started from the old place again.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  holdfast accept-move --data-dir data
+  holdfast serve --data-dir data")]
+pub(crate) struct AcceptMove {
+    /// The folder that was moved
+    #[arg(long, value_name = "FOLDER")]
+    data_dir: PathBuf,
+}
+
+impl AcceptMove {
+    pub(crate) fn run(self) -> Result<(), String> {
+        let node = Place::accept_move(&self.data_dir)?;
+        eprintln!("node {node} may be started in {} now", self.data_dir.display());
         Ok(())
     }
 }

@@ -56,6 +56,8 @@ enum Command {
     Restore(cluster::Restore),
     /// Let a node whose data is damaged come back as a new member
     Rejoin(cluster::Rejoin),
+    /// Let a node run in a folder that was moved to another place
+    AcceptMove(cluster::AcceptMove),
     /// Try the lock semantics at a prompt, in one process that keeps nothing
     ///
     /// Type `ana: acquire seat-12A ttl=5s`, then `bo: acquire seat-12A`, then `tick 5s`, and see
@@ -118,6 +120,7 @@ impl Command {
             Self::NewKey => cluster::new_key(),
             Self::Restore(restore) => restore.run(),
             Self::Rejoin(rejoin) => rejoin.run(),
+            Self::AcceptMove(accept) => accept.run(),
             Self::Play => play::run().map_err(|error| error.to_string()),
             Self::Lock(lock) => return lock.run(),
             Self::Acquire(acquire) => return acquire.run(),

@@ -63,6 +63,40 @@ pub(crate) struct Stored {
     pub(crate) entries: Vec<LogEntry>,
 }
 
+impl Stored {
+    /// The library panics on a log that makes no sense.
+    fn check(&self, id: NodeId) -> Result<(), String> {
+        let last = self.snapshot.index.saturating_add(self.entries.len() as u64);
+        let expected = self.snapshot.index.saturating_add(1)..;
+        if self.entries.iter().zip(expected).any(|(entry, index)| entry.at.index != index) {
+            return Err(format!("the log has a gap behind entry {}", self.snapshot.index));
+        }
+        if self.hard_state.commit > last {
+            let commit = self.hard_state.commit;
+            return Err(format!("the log ends at entry {last}, but {commit} was committed"));
+        }
+        if id.0 == 0 || !self.voters.are_sound() {
+            return Err("the members make no sense".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Voters {
+    /// Whether the library takes them: nobody twice, and nobody without an id.
+    fn are_sound(&self) -> bool {
+        let mut ids: Vec<u64> = self.voters.iter().chain(&self.learners).copied().collect();
+        ids.sort_unstable();
+        let once = ids.windows(2).all(|pair| pair.first() != pair.last());
+        once && ids.first() != Some(&0) && (!self.voters.is_empty() || self.learners.is_empty())
+    }
+}
+
+/// What a peer's message shows: this node, or the cluster, no longer knows what was acknowledged.
+/// Whoever votes then may vote an acknowledged entry away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lost(pub(crate) String);
+
 pub(crate) struct Consensus {
     raw: RawNode<Entries>,
     rng: u64,
@@ -73,6 +107,7 @@ pub(crate) struct Consensus {
 
 impl Consensus {
     pub(crate) fn new(id: NodeId, stored: Stored, rng_key: u64) -> Result<Self, String> {
+        stored.check(id)?;
         let applied = stored.snapshot.index;
         let config = raft::Config {
             id: id.0,
@@ -157,11 +192,93 @@ impl Consensus {
         self.keep_timeout(before);
     }
 
-    pub(crate) fn step(&mut self, message: RaftMessage) {
+    /// Takes a peer's message. What the library would panic at is found first: a message that makes
+    /// no sense is as if it had been lost; one that proves a loss is an error.
+    pub(crate) fn step(&mut self, message: RaftMessage) -> Result<(), Lost> {
+        if !self.makes_sense(&message) {
+            return Ok(());
+        }
+        self.check_loss(&message)?;
         let before = self.role();
-        // What the library refuses (a stale or foreign message) is as if it had been lost.
+        // What the library refuses (a stale or foreign message) is as if it had been lost, too.
         let _ = self.raw.step(to_message(message));
         self.keep_timeout(before);
+        Ok(())
+    }
+
+    fn makes_sense(&self, message: &RaftMessage) -> bool {
+        let Some(kind) = message_type(message.kind) else { return false };
+        // The library takes messages without a term for local ones. Only a read has none.
+        if (kind == MessageType::MsgReadIndex) != (message.term == 0) {
+            return false;
+        }
+        match kind {
+            // The library takes term 0 for that of any entry that it does not have.
+            MessageType::MsgAppend => {
+                let expected = message.index.saturating_add(1)..;
+                let follows =
+                    |(entry, index): (&LogEntry, u64)| entry.at.index == index && entry.at.term > 0;
+                (message.index == 0) == (message.log_term == 0)
+                    && message.entries.iter().zip(expected).all(follows)
+            }
+            MessageType::MsgReadIndex => message.entries.len() == 1,
+            MessageType::MsgSnapshot => message.snapshot.as_ref().is_some_and(|(at, voters)| {
+                at.index > 0 && at.term > 0 && !voters.voters.is_empty() && voters.are_sound()
+            }),
+            // A follower would pass it on, and the library passes on only what has no term.
+            MessageType::MsgTransferLeader => self.is_leader(),
+            // As in `tick`: whoever is elected must have its log on disk.
+            MessageType::MsgTimeoutNow => self.persisted_index() >= self.last_index(),
+            _ => true,
+        }
+    }
+
+    /// A leader has every committed entry, and counts only what a follower has acknowledged.
+    fn check_loss(&self, message: &RaftMessage) -> Result<(), Lost> {
+        let term = self.raw.raft.term;
+        let (from, last) = (message.from, self.last_index());
+        let follows = message.term > term || (message.term == term && !self.is_leader());
+        let leads = message.term == term && self.is_leader();
+        match message_type(message.kind) {
+            Some(MessageType::MsgHeartbeat) if follows && message.commit > last => {
+                Err(Lost(format!(
+                    "this node acknowledged entry {} to node {from}, and its log ends at entry {last}: \
+                     its disk has lost what was written, or its folder is an old copy",
+                    message.commit
+                )))
+            }
+            Some(MessageType::MsgAppend) if follows => match self.committed_otherwise(message) {
+                Some(index) => Err(Lost(format!(
+                    "this node knows another entry {index} to be committed than node {from}, \
+                         which leads: one of the two has lost what it acknowledged, or runs in an \
+                         old copy of its folder"
+                ))),
+                None => Ok(()),
+            },
+            Some(MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse)
+                if leads && !message.reject && message.index.max(message.commit) > last =>
+            {
+                Err(Lost(format!(
+                    "this node leads with a log that ends at entry {last}, and node {from} has entry \
+                     {}: this node's disk has lost what was written, or its folder is an old copy",
+                    message.index.max(message.commit)
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An entry of an append that this node knows to be committed with another term.
+    fn committed_otherwise(&self, message: &RaftMessage) -> Option<u64> {
+        let log = &self.raw.raft.raft_log;
+        let before = Position { index: message.index, term: message.log_term };
+        let entries = message.entries.iter().map(|entry| entry.at);
+        // What is compacted is not known any more.
+        let known = self.raw.store().before.index.max(1)..=log.committed;
+        let mut known =
+            std::iter::once(before).chain(entries).filter(|at| known.contains(&at.index));
+        let other = known.find(|at| log.term(at.index).is_ok_and(|term| term != at.term));
+        other.map(|at| at.index)
     }
 
     /// Whether a batch would be appended now: not while another node is to lead, nor by a leader
@@ -210,7 +327,7 @@ impl Consensus {
     }
 
     pub(crate) fn campaign(&mut self) {
-        if self.persisted_index() < self.last_index() {
+        if self.persisted_index() < self.last_index() || !self.raw.raft.promotable() {
             return;
         }
         let before = self.role();
@@ -581,3 +698,6 @@ fn from_message(message: eraftpb::Message) -> RaftMessage {
         priority: message.priority,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -226,7 +226,7 @@ fn replay(boot: Boot) -> Result<Loaded, String> {
         for output in out.drain(..) {
             match output {
                 Output::Persist(persist) => inputs.push(Input::Persisted(persist.number)),
-                Output::Stop(why) => return Err(why),
+                Output::Stop(why) | Output::Lost(why) => return Err(why),
                 _ => {}
             }
         }

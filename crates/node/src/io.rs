@@ -171,6 +171,8 @@ pub enum Output {
     LostTrack,
     /// This machine or program is no longer to be trusted: stop.
     Stop(String),
+    /// This node no longer knows what it acknowledged: stop, and never start again under this id.
+    Lost(String),
 }
 
 /// What must be durable before the number is told back.

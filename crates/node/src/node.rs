@@ -2,7 +2,7 @@
 
 use crate::beats::Beats;
 use crate::cluster::{Cluster, LEVEL};
-use crate::consensus::{self, Consensus, ELECTION_MS, Ready, Stored, TICK_MS};
+use crate::consensus::{self, Consensus, ELECTION_MS, Lost, Ready, Stored, TICK_MS};
 use crate::io::{
     Ask, Boot, Busy, Config, Input, Loaded, Moment, Output, Persist, Reply, SnapshotTask,
 };
@@ -130,6 +130,9 @@ impl Node {
         self.pass_time(now);
         for input in inputs {
             self.take(input, out);
+            if self.stopped {
+                return;
+            }
         }
         // Applying may open the way for more: a session for what waits, a leader for what was
         // gathered. Each round does all that there is, so few are needed.
@@ -238,7 +241,7 @@ impl Node {
             Input::SnapshotNotWritten => self.snapshot_running = None,
             Input::SnapshotReceived { message, loaded } => {
                 self.incoming = Some(loaded);
-                self.consensus.step(message);
+                self.step(message, out);
             }
             Input::SnapshotSent { to, arrived } => self.consensus.snapshot_sent(to, arrived),
             Input::Unreachable(id) => self.consensus.unreachable(id),
@@ -288,7 +291,7 @@ impl Node {
                 // A snapshot comes with its pieces, through `SnapshotReceived`.
                 let honest = message.from == from.0 && consensus::may_come_from_a_peer(&message);
                 if honest && !consensus::offers_snapshot(&message) {
-                    self.consensus.step(message);
+                    self.step(message, out);
                 }
             }
             Say::Forward(items) => self.gather(items),
@@ -296,6 +299,13 @@ impl Node {
             Say::BeatsConfirmed { round, alive, gone } => {
                 self.beats_confirmed(round, &alive, &gone, out);
             }
+        }
+    }
+
+    fn step(&mut self, message: RaftMessage, out: &mut Vec<Output>) {
+        if let Err(Lost(why)) = self.consensus.step(message) {
+            self.stopped = true;
+            out.push(Output::Lost(why));
         }
     }
 

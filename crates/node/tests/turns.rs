@@ -120,7 +120,7 @@ impl Cluster3 {
                     self.input(id, Input::SnapshotSent { to, arrived: true });
                 }
                 Output::Compact(_) | Output::LostTrack => {}
-                Output::Stop(why) => panic!("node {id} stopped: {why}"),
+                Output::Stop(why) | Output::Lost(why) => panic!("node {id} stopped: {why}"),
             }
         }
     }

@@ -4,8 +4,9 @@
 //! to anybody, and begins anew. From then on everything must be there.
 
 use crate::key::ClusterKey;
-use crate::peers::{Contact, Question, join};
+use crate::peers::{Contact, Question, Run, join};
 use crate::random;
+use crate::site::{LastStart, Site};
 use holdfast_core::{Limits, Restored};
 use holdfast_node::{Boot, Cluster, Loaded, NodeDisk, NodeId};
 use holdfast_storage::{
@@ -26,6 +27,10 @@ pub(crate) const PID_FILE: &str = "pid";
 /// There while a new member waits for its vote; says which old member it replaces.
 const JOINING_FILE: &str = "joining";
 const JOINING: FileKind = FileKind { magic: *b"HOLDFJON", version: 1 };
+
+/// There once it is known that this node must never run again under its id; says why.
+const LOST_FILE: &str = "lost";
+const LOST: FileKind = FileKind { magic: *b"HOLDFLST", version: 1 };
 
 /// Where the files of a damaged node are kept, for whoever wants to look into them.
 const SET_ASIDE: &str = "damaged";
@@ -67,6 +72,8 @@ pub(crate) struct Opened {
     pub(crate) disk: RealDisk,
     pub(crate) key: ClusterKey,
     pub(crate) node: NodeId,
+    /// Which start of the node this is.
+    pub(crate) run: Run,
     pub(crate) files: NodeDisk<RealDisk>,
     pub(crate) boot: Boot,
 }
@@ -74,20 +81,12 @@ pub(crate) struct Opened {
 impl Place {
     /// Opens what is there, or begins.
     pub(crate) async fn open(&self) -> Result<Opened, String> {
-        let disk = self.claim()?;
+        let disk = claim(&self.folder)?;
         let identity = Identity::load(&disk).map_err(|fault| self.explain(&fault))?;
         match identity {
             Some(identity) => self.resume(disk, identity),
             None => self.begin(disk).await,
         }
-    }
-
-    fn claim(&self) -> Result<RealDisk, String> {
-        let shown = self.folder.display();
-        let disk = RealDisk::open(&self.folder)
-            .map_err(|error| format!("can't use the data folder {shown}: {error}"))?;
-        storage::claim(&disk).map_err(|fault| fault.to_string())?;
-        Ok(disk)
     }
 
     fn key_path(&self) -> PathBuf {
@@ -106,8 +105,19 @@ impl Place {
                 identity.cluster
             ));
         }
+        if let Some(why) = load_lost(&disk).map_err(|fault| self.explain(&fault))? {
+            return Err(format!("{why}\n{}", self.way_back()));
+        }
+        let node = NodeId(identity.node);
+        let last = LastStart::load(&disk).map_err(|fault| self.explain(&fault))?;
+        let last = last.unwrap_or_default();
+        let site = Site::of(&self.folder);
+        if let Some(how) = site.moved_from(&last.site) {
+            return Err(self.explain_move(node, how));
+        }
         let (files, boot) = self.open_files(&disk, true).map_err(|fault| self.explain(&fault))?;
-        Ok(Opened { disk, key, node: NodeId(identity.node), files, boot })
+        let run = note_start(&disk, last.number, site.or(last.site))?;
+        Ok(Opened { disk, key, node, run, files, boot })
     }
 
     async fn begin(&self, disk: RealDisk) -> Result<Opened, String> {
@@ -135,7 +145,8 @@ impl Place {
             }
         };
         let (files, boot) = self.become_node(&disk, &key, node)?;
-        Ok(Opened { disk, key, node, files, boot })
+        let run = note_start(&disk, 0, Site::of(&self.folder))?;
+        Ok(Opened { disk, key, node, run, files, boot })
     }
 
     /// Makes the log, and says last who the node is: from then on everything must be there.
@@ -193,7 +204,7 @@ impl Place {
 
     /// Makes an empty folder the only node of a new cluster that begins with what was loaded.
     pub(crate) fn begin_restored(&self, loaded: Loaded, unix_s: u64) -> Result<Restored, String> {
-        let disk = self.claim()?;
+        let disk = claim(&self.folder)?;
         // What is left of another node, its log above all, must not mix with what is restored.
         let names = disk.list().map_err(|error| error.to_string())?;
         if names.iter().any(|name| name != LOCK_FILE) {
@@ -209,13 +220,32 @@ impl Place {
         Ok(restored)
     }
 
+    /// Lets the node of a folder that was moved run where it is now; says which node it is.
+    pub fn accept_move(folder: &Path) -> Result<NodeId, String> {
+        let shown = folder.display();
+        if !folder.is_dir() {
+            return Err(format!("there is no folder {shown}"));
+        }
+        let disk = claim(folder)?;
+        let identity = Identity::load(&disk).map_err(|fault| fault.to_string())?;
+        let identity = identity.ok_or_else(|| format!("{shown} is no node's data folder"))?;
+        let last = LastStart::load(&disk).map_err(|fault| fault.to_string())?.unwrap_or_default();
+        let site = Site::of(folder);
+        if site.moved_from(&last.site).is_none() {
+            return Err(format!("{shown} was not moved, as far as can be known: just start it"));
+        }
+        let here = LastStart { number: last.number, site };
+        here.store(&disk).map_err(|error| error.to_string())?;
+        Ok(NodeId(identity.node))
+    }
+
     /// Comes back under a new id after damage: the old files are set aside, never read again.
     pub async fn rejoin(
         &self,
         addresses: &[String],
         replaces: Option<NodeId>,
     ) -> Result<Rejoined, String> {
-        let disk = self.claim()?;
+        let disk = claim(&self.folder)?;
         // The identity may be what is damaged.
         let old = Identity::load(&disk).ok().flatten().map(|identity| NodeId(identity.node));
         let replaces = replaces.or(old).ok_or(
@@ -246,15 +276,30 @@ impl Place {
 
     /// What to do about a folder that can't be used.
     fn explain(&self, fault: &Fault) -> String {
-        if !fault.is_damage() {
-            return fault.to_string();
-        }
+        if fault.is_damage() { format!("{fault}\n{}", self.way_back()) } else { fault.to_string() }
+    }
+
+    fn explain_move(&self, node: NodeId, how: &str) -> String {
+        let folder = self.folder.display();
+        format!(
+            "{folder} is not where node {node} last ran: {how}.\n\
+             Two nodes with the same id, or one with an old copy of its folder, could grant a lock \
+             twice.\n\
+             - If you moved the folder while the node was stopped, and it will never be started from \
+             the old place again, say so and start it again:\n    \
+             holdfast accept-move --data-dir {folder}\n\
+             - If node {node} runs, or ran since the copy was made, this folder is of no use. Start a \
+             new node in an empty folder:\n    \
+             holdfast serve --data-dir NEW-FOLDER --join PEER-ADDRESS"
+        )
+    }
+
+    fn way_back(&self) -> String {
         let folder = self.folder.display();
         let key = self.key.as_ref();
         let key = key.map_or_else(String::new, |key| format!(" --cluster-key {}", key.display()));
         format!(
-            "{fault}\n\
-             This node must not vote under its old id again: it may have forgotten what it \
+            "This node must not vote under its old id again: it may have forgotten what it \
              promised.\n\
              - If other nodes of the cluster run, let it come back as a new member (with the same \
              --listen, --advertise, --port and --password-file as `serve`):\n    \
@@ -276,6 +321,32 @@ pub struct Rejoined {
     pub replaces: NodeId,
     /// Where the old files are.
     pub aside: PathBuf,
+}
+
+/// Takes a folder for this process.
+fn claim(folder: &Path) -> Result<RealDisk, String> {
+    let shown = folder.display();
+    let disk = RealDisk::open(folder)
+        .map_err(|error| format!("can't use the data folder {shown}: {error}"))?;
+    storage::claim(&disk).map_err(|fault| fault.to_string())?;
+    Ok(disk)
+}
+
+/// Counts a start, before anybody hears of it.
+fn note_start(disk: &RealDisk, number: u64, site: Site) -> Result<Run, String> {
+    let start = LastStart { number: number.saturating_add(1), site };
+    start.store(disk).map_err(|error| error.to_string())?;
+    Ok(Run { number: start.number, nonce: random::number() })
+}
+
+fn load_lost(disk: &RealDisk) -> Result<Option<String>, Fault> {
+    let file = storage::read_file(disk, LOST_FILE, LOST)?;
+    Ok(file.map(|(_, why)| String::from_utf8_lossy(&why).into_owned()))
+}
+
+/// Notes that the node of this folder must never run again under its id.
+pub(crate) fn store_lost(disk: &RealDisk, why: &str) -> Result<(), String> {
+    storage::write_file(disk, LOST_FILE, LOST, why.as_bytes()).map_err(|error| error.to_string())
 }
 
 fn move_files(from: &Path, to: &Path, moves: impl Fn(&str) -> bool) -> std::io::Result<()> {

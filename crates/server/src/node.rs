@@ -1,6 +1,6 @@
 //! A running node: its folder opened, its threads started, its peers connected.
 
-use crate::data::{Joining, Opened, Place};
+use crate::data::{Joining, Opened, Place, store_lost};
 use crate::engine::{self, End, Handle, Inbox, Post, Snapshots};
 use crate::metrics::Metrics;
 use crate::peers::{self, Me, Membership, Peers, Question, Shared};
@@ -34,13 +34,13 @@ pub struct Running {
     ended: oneshot::Receiver<End>,
     tasks: Vec<JoinHandle<()>>,
     /// Keeps the folder taken.
-    _disk: RealDisk,
+    disk: RealDisk,
 }
 
 impl Running {
     /// Opens the folder and starts the node; peers come in through `listener`.
     pub async fn start(place: &Place, listener: TcpListener) -> Result<Self, String> {
-        let Opened { disk, key, node: id, files, boot } = place.open().await?;
+        let Opened { disk, key, node: id, run, files, boot } = place.open().await?;
         let config = Config {
             id,
             birth: files.birth(),
@@ -55,7 +55,8 @@ impl Running {
             inbox.post_always(Post::Input(Input::Campaign));
         }
         let snapshots = Arc::new(Snapshots::new(disk.clone()));
-        let me = Me { node: id, birth: files.birth(), contact: place.contact.clone() };
+        let me =
+            Me { node: id, birth: files.birth(), contact: place.contact.clone(), run: Some(run) };
         let shared = Arc::new(Shared::new(key, me, inbox.clone(), snapshots.clone()));
         let peers = Peers::new(shared.clone(), runtime::Handle::current());
         let metrics = Arc::new(Metrics::new());
@@ -69,12 +70,19 @@ impl Running {
         if let Some(joining) = Joining::load(&disk)? {
             tasks.push(tokio::spawn(settle_in(id, joining, membership.clone(), disk.clone())));
         }
-        Ok(Self { id, handle, membership, metrics, channels, ended, tasks, _disk: disk })
+        Ok(Self { id, handle, membership, metrics, channels, ended, tasks, disk })
     }
 
     /// Resolves when the node has ended, and says why.
     pub async fn ended(&mut self) -> End {
-        (&mut self.ended).await.unwrap_or_else(|_| End::Fault("the loop is gone".to_owned()))
+        let end = (&mut self.ended).await;
+        let end = end.unwrap_or_else(|_| End::Fault("the loop is gone".to_owned()));
+        if let End::Lost(why) = &end
+            && let Err(error) = store_lost(&self.disk, why)
+        {
+            tracing::error!("can't note that this node must not run again: {error}");
+        }
+        end
     }
 
     /// Hands leadership over, lets the log vouch for everything, and ends.

@@ -1,6 +1,7 @@
 //! Connections of clients, whatever is said on them: how many there may be, and whether the other
 //! side lives.
 
+use crate::newcomers::{Newcomer, Newcomers};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use rustix::net::sockopt;
@@ -22,6 +23,9 @@ const REFUSED_MAX: usize = 64;
 
 /// Doors with connections of their own: HTTP with gRPC, Redis.
 const DOORS: u64 = 2;
+
+/// How long a connection waits for the place of one that was told to go.
+const PLACE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Files that the log, the snapshots and the peers need.
 const FILES_KEPT: u64 = 256;
@@ -55,14 +59,17 @@ pub(crate) struct Crowd {
     pub(crate) no_room: Vec<u8>,
 }
 
-/// Talks with everybody who comes, until the task is dropped, and every connection with it.
+/// Talks with everybody who comes, until the task is dropped, and every connection with it. One that
+/// has asked for something is told to have [`Newcomer::arrived`]: until then it must make room for
+/// others.
 pub(crate) async fn serve<T: Future<Output = ()> + Send + 'static>(
     listener: TcpListener,
     crowd: Crowd,
-    talk: impl Fn(TcpStream) -> T,
+    talk: impl Fn(TcpStream, Arc<Newcomer>) -> T,
 ) -> io::Result<()> {
     let room = Arc::new(Semaphore::new(crowd.connections_max));
     let refusals = Arc::new(Semaphore::new(REFUSED_MAX));
+    let newcomers = Arc::<Newcomers>::default();
     let no_room: Arc<[u8]> = crowd.no_room.into();
     let mut connections = JoinSet::new();
     loop {
@@ -77,19 +84,33 @@ pub(crate) async fn serve<T: Future<Output = ()> + Send + 'static>(
                 continue;
             }
         };
-        if let Ok(permit) = room.clone().try_acquire_owned() {
+        let place = room.clone().try_acquire_owned().ok();
+        if place.is_some() || newcomers.evict_oldest() {
             prepare(&stream);
-            let counted = Counted::new(crowd.open.clone(), permit);
-            let talking = talk(stream);
+            let (newcomer, notice) = newcomers.enter();
+            let (room, open) = (room.clone(), crowd.open.clone());
+            let talking = talk(stream, newcomer);
             connections.spawn(async move {
-                talking.await;
-                drop(counted);
+                let place = match place {
+                    Some(place) => Some(place),
+                    None => timeout(PLACE_PATIENCE, room.acquire_owned()).await.ok()?.ok(),
+                };
+                let _counted = Counted::new(open, place?);
+                tokio::select! {
+                    () = talking => {}
+                    () = notice.given() => {}
+                }
+                Some(())
             });
             continue;
         }
         crowd.refused.inc();
         if let Ok(permit) = refusals.clone().try_acquire_owned() {
-            connections.spawn(refuse(stream, no_room.clone(), permit));
+            let refused = refuse(stream, no_room.clone(), permit);
+            connections.spawn(async move {
+                refused.await;
+                None
+            });
         }
     }
 }
@@ -137,7 +158,7 @@ async fn hold_on(error: &io::Error) {
 
 /// Answers are small, and somebody waits for them. A peer whose machine is gone is noticed, so that
 /// its waits end.
-fn prepare(stream: &TcpStream) {
+pub(crate) fn prepare(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let _ = sockopt::set_socket_keepalive(stream, true);
     let _ = sockopt::set_tcp_keepidle(stream, ALIVE_AFTER);

@@ -31,3 +31,4 @@ mod stopped_leader;
 mod strangers;
 mod sync_error;
 mod thousand_clients;
+mod twins;

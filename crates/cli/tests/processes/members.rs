@@ -1,7 +1,8 @@
 //! Members come and go while clients are served.
 
-use crate::support::{Cluster, Load, eventually};
+use crate::support::{Cluster, Load, Node, eventually};
 use serde_json::json;
+use std::time::Duration;
 
 /// Would fail if a change of members lost a grant or stopped the service, if a new member did not
 /// get its vote, or if a removed one went on.
@@ -90,6 +91,53 @@ fn a_learner_that_never_came_gets_no_vote() {
     assert_eq!(cluster.voters(port), [1, 2, 3]);
     cluster.http.post_ok(port, "/v1/members/remove", &json!({ "node": id }));
     cluster.http.grab(port, "seat");
+}
+
+/// A new member whose answer was lost asked again and got a second id. The first one stayed a
+/// member without a node, for good, and no behaviour level could rise any more.
+#[test]
+fn a_join_that_is_repeated_leaves_no_member_without_a_node() {
+    let mut cluster = Cluster::start(3);
+    let port = cluster.ports()[0];
+    let at = cluster.add(["--join", &cluster.nodes[0].peer()]);
+    let add = json!({ "address": cluster.nodes[at].peer() });
+    let lost = cluster.http.post_ok(port, "/v1/members/add", &add);
+    assert_eq!(cluster.http.post_ok(port, "/v1/members/add", &add), lost);
+    // Killed wherever it is, and started again.
+    for ms in [5, 10, 20, 40, 80, 160] {
+        cluster.nodes[at].start();
+        std::thread::sleep(Duration::from_millis(ms));
+        cluster.nodes[at].kill();
+    }
+    cluster.nodes[at].start();
+    cluster.nodes[at].ready(&cluster.http);
+    assert_eq!(lost["node"], cluster.nodes[at].id(&cluster.http));
+    eventually("the new member votes", || (cluster.voters(port) == [1, 2, 3, 4]).then_some(()));
+    let listed = cluster.http.get_ok(port, "/v1/members");
+    assert_eq!(listed["members"].as_array().map(Vec::len), Some(4), "{listed}");
+
+    // The answer to a removal may be lost, too.
+    for _ in 0..2 {
+        let reply = cluster.http.post(port, "/v1/members/remove", &json!({ "node": 4 }));
+        assert_eq!(reply.expect("the leader answers").status, 200);
+    }
+}
+
+/// Both were offered the same id, and one of them gave up.
+#[test]
+fn nodes_that_join_at_once_get_ids_of_their_own() {
+    let mut cluster = Cluster::start(1);
+    let peer = cluster.nodes[0].peer();
+    let port = cluster.nodes[0].port;
+    for _ in 0..4 {
+        cluster.add(["--join", &peer]);
+    }
+    cluster.nodes.iter_mut().skip(1).for_each(Node::start);
+    cluster.all_ready();
+    eventually("all vote", || (cluster.voters(port) == [1, 2, 3, 4, 5]).then_some(()));
+    let mut ids: Vec<u64> = cluster.nodes.iter().map(|node| node.id(&cluster.http)).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2, 3, 4, 5]);
 }
 
 /// One more node, with its vote.

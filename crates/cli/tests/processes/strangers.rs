@@ -30,6 +30,9 @@ fn strangers_are_refused_and_the_cluster_serves_on() {
     }
     // More than may stand at the door without a name.
     let silent: Vec<TcpStream> = (0..80).filter_map(|_| TcpStream::connect(&peer).ok()).collect();
+    // They once took all places, and a node that came back was turned away.
+    let answer = hang_up(&peer, &garbage);
+    assert!(answer.contains("this is the port for a Holdfast node's peers"), "{answer:?}");
     must_say(&cluster.nodes[0], "too many connections without a name");
     load.goes_on(20);
     drop(silent);
@@ -75,8 +78,8 @@ fn strangers_are_refused_and_the_cluster_serves_on() {
     load.finish(&cluster.http);
 }
 
-/// Sends that, and waits until the node has hung up.
-fn hang_up(peer: &str, bytes: &[u8]) {
+/// Sends that, and waits until the node has hung up; what it said.
+fn hang_up(peer: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(peer).expect("the port is open");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a patience can be set");
     stream.write_all(bytes).expect("the node reads");
@@ -85,6 +88,7 @@ fn hang_up(peer: &str, bytes: &[u8]) {
     if let Err(error) = stream.read_to_end(&mut answer) {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "it did not hang up");
     }
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 fn must_say(node: &Node, what: &str) {

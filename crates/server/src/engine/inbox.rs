@@ -80,6 +80,8 @@ pub enum End {
     Asked,
     /// This machine or program is no longer to be trusted, or no member any more.
     Fault(String),
+    /// This node must never run again under its id.
+    Lost(String),
 }
 
 pub(crate) struct Inbox {

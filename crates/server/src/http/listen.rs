@@ -5,15 +5,19 @@
 use super::begins::Begins;
 use crate::failure::{Failure, Kind};
 use crate::metrics::Metrics;
+use crate::newcomers::Newcomer;
 use crate::sockets::{self, ALIVE_AFTER, Crowd};
 use axum::Router;
+use axum::http::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use std::io;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tonic::codegen::Service;
 
 /// Requests at once on one connection of HTTP/2.
 const STREAMS_MAX: u32 = 1_024;
@@ -50,11 +54,39 @@ pub(crate) async fn serve(
         refused: metrics.connections_refused.clone(),
         no_room: no_room().into_bytes(),
     };
-    sockets::serve(listener, crowd, |stream| talk(stream, router.clone(), bounds.head_patience))
-        .await
+    let talk = |stream, newcomer| {
+        let service = Arriving { router: router.clone(), newcomer };
+        talk(stream, service, bounds.head_patience)
+    };
+    sockets::serve(listener, crowd, talk).await
 }
 
-async fn talk(stream: TcpStream, router: Router, head_patience: Duration) {
+/// Notes that a connection has asked for something.
+#[derive(Clone)]
+struct Arriving {
+    router: Router,
+    newcomer: Arc<Newcomer>,
+}
+
+impl<B> Service<Request<B>> for Arriving
+where
+    Router: Service<Request<B>>,
+{
+    type Response = <Router as Service<Request<B>>>::Response;
+    type Error = <Router as Service<Request<B>>>::Error;
+    type Future = <Router as Service<Request<B>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Service::<Request<B>>::poll_ready(&mut self.router, context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        self.newcomer.arrived();
+        self.router.call(request)
+    }
+}
+
+async fn talk(stream: TcpStream, service: Arriving, head_patience: Duration) {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1()
         .timer(TokioTimer::new())
@@ -67,7 +99,7 @@ async fn talk(stream: TcpStream, router: Router, head_patience: Duration) {
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEAD_BYTES_MAX as u32);
     let stream = Begins::within(head_patience, stream);
-    let service = TowerToHyperService::new(router);
+    let service = TowerToHyperService::new(service);
     // Whatever went wrong, the peer has gone or talks nonsense; nobody else needs to know.
     let _ = http.serve_connection(TokioIo::new(stream), service).await;
 }
@@ -172,6 +204,33 @@ mod tests {
         let mut next =
             sends(address, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await;
         assert!(hears(&mut next).await.contains("here"));
+    }
+
+    /// As many silent connections as there was room for once locked everybody else out for half a
+    /// minute, again and again.
+    #[tokio::test]
+    async fn silent_connections_make_room_for_those_that_ask() {
+        let (address, metrics) = start(Bounds { connections_max: 4, head_patience: LONG }).await;
+        let mut asked = sends(address, b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n").await;
+        let mut first = [0; 12];
+        timeout(LONG, asked.read_exact(&mut first)).await.unwrap().unwrap();
+        let mut silent = Vec::new();
+        for begun in [b"".as_slice(), b"GET / HT", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+            silent.push(sends(address, begun).await);
+        }
+        while metrics.connections.get() < 4 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        for _ in 0..3 {
+            let ask = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            assert!(hears(&mut sends(address, ask).await).await.contains("here"));
+            // One more for the place that it left.
+            silent.push(sends(address, b"").await);
+        }
+        // Who has asked before keeps its place.
+        asked.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+        assert!(hears(&mut asked).await.contains("here"));
+        assert_eq!(metrics.connections_refused.get(), 0);
     }
 
     #[tokio::test]

@@ -22,6 +22,10 @@ pub(crate) enum NoConnection {
     Removed,
     /// This node's id belongs to a node with another folder.
     Reborn,
+    /// Another process runs under this node's id, and answers there.
+    AlreadyRuns(String),
+    /// A later start under this node's id has been seen.
+    Superseded,
     /// Anything else, in words.
     Because(String),
 }
@@ -34,6 +38,16 @@ impl fmt::Display for NoConnection {
                 "another folder than this one was this node's: it has forgotten what it voted for, \
                  and must not come back under its old id. Start it in an empty folder with --join, \
                  then remove the old id",
+            ),
+            Self::AlreadyRuns(address) => write!(
+                f,
+                "another node runs under this node's id, at {address}: this folder is a copy of that \
+                 one's. Leave that one alone, and start a new node in an empty folder with --join",
+            ),
+            Self::Superseded => f.write_str(
+                "a later start under this node's id has been seen: this folder is a copy, or an old \
+                 one, and does not know what was promised since. Start a new node in an empty folder \
+                 with --join; if no other node has this id any more, remove the id",
             ),
             Self::Because(why) => f.write_str(why),
         }
@@ -139,20 +153,21 @@ async fn introduce(
             .into());
     }
     write(stream, &prove(key, Side::Dialer, &said, &nonce)).await?;
-    match read(stream).await? {
+    match Verdict::decode(&read_frame(stream, HELLO_BYTES_MAX).await?)? {
         Verdict::Welcome(there) => Ok(there),
         Verdict::Removed => Err(NoConnection::Removed),
         Verdict::Reborn => Err(NoConnection::Reborn),
+        Verdict::AlreadyRuns(address) => Err(NoConnection::AlreadyRuns(address)),
+        Verdict::Superseded => Err(NoConnection::Superseded),
         Verdict::Refused(why) => Err(why.into()),
     }
 }
 
-/// Takes a connection from whoever can prove that it belongs to the cluster. `judge` has the last
-/// word.
+/// Takes a connection from whoever can prove that it belongs to the cluster; returns what it said.
+/// Whether it is let in is for the caller to [`answer`].
 pub(crate) async fn accept(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     key: &ClusterKey,
-    judge: impl FnOnce(&Hello) -> Verdict,
 ) -> Result<Hello, String> {
     let taken = timeout(HANDSHAKE_PATIENCE, async {
         let said = read_frame(stream, HELLO_BYTES_MAX).await;
@@ -169,20 +184,36 @@ pub(crate) async fn accept(
         let proof = prove(key, Side::Acceptor, &said, &nonce);
         write(stream, &Challenge::Prove { nonce, proof }).await?;
         let proof: [u8; 32] = read(stream).await?;
-        let verdict = if !proves(key, Side::Dialer, &said, &nonce, &proof) {
-            Verdict::Refused("wrong cluster secret".to_owned())
+        let wrong = if !proves(key, Side::Dialer, &said, &nonce, &proof) {
+            "wrong cluster secret"
         } else if hello.cluster != key.cluster {
-            Verdict::Refused("this is a node of another cluster".to_owned())
+            "this is a node of another cluster"
         } else {
-            judge(&hello)
+            return Ok(hello);
         };
-        write(stream, &verdict).await?;
-        match verdict {
-            Verdict::Welcome(_) => Ok(hello),
-            Verdict::Removed => Err("it was removed from the cluster".to_owned()),
-            Verdict::Reborn => Err("it has lost its folder and came back under its id".to_owned()),
-            Verdict::Refused(why) => Err(why),
-        }
+        answer(stream, &Verdict::Refused(wrong.to_owned())).await?;
+        Err(wrong.to_owned())
     });
     taken.await.unwrap_or_else(|_| Err("it did not say who it is".to_owned()))
+}
+
+/// Has the last word; why it was not a welcome.
+pub(crate) async fn answer(
+    stream: &mut (impl AsyncWrite + Unpin),
+    verdict: &Verdict,
+) -> Result<(), String> {
+    let written = timeout(HANDSHAKE_PATIENCE, write_frame(stream, &verdict.encode()?)).await;
+    written.unwrap_or_else(|_| Err("it does not read".to_owned()))?;
+    Err(match verdict {
+        Verdict::Welcome(_) => return Ok(()),
+        Verdict::Removed => "it was removed from the cluster".to_owned(),
+        Verdict::Reborn => "it has lost its folder and came back under its id".to_owned(),
+        Verdict::AlreadyRuns(address) => {
+            format!("another node runs under its id, at {address}: its folder is a copy")
+        }
+        Verdict::Superseded => {
+            "a later start under its id was seen: its folder is a copy, or an old one".to_owned()
+        }
+        Verdict::Refused(why) => why.clone(),
+    })
 }

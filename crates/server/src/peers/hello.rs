@@ -54,6 +54,18 @@ pub(crate) struct Me {
     /// What tells its folder from any other.
     pub(crate) birth: u64,
     pub(crate) contact: Contact,
+    /// Sent behind everything else, where older programs don't look; none if such a one speaks.
+    #[serde(skip)]
+    pub(crate) run: Option<Run>,
+}
+
+/// One start of a node: two processes under one id never have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Run {
+    /// How many starts its folder has seen. A copy of the folder, or an old one, is behind or has
+    /// another `nonce`.
+    pub(crate) number: u64,
+    pub(crate) nonce: u64,
 }
 
 /// Where a node can be reached.
@@ -81,14 +93,52 @@ pub(crate) enum Verdict {
     /// The dialer's id belongs to a node with another folder.
     Reborn,
     Refused(String),
+    /// Another process runs under the dialer's id, and answers there.
+    AlreadyRuns(String),
+    /// A later start of the dialer's id has been seen: its folder is a copy or an old one.
+    Superseded,
+}
+
+impl Verdict {
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
+        let run = match self {
+            Self::Welcome(me) => me.run,
+            _ => None,
+        };
+        with_run(postcard::to_allocvec(self).map_err(|error| error.to_string())?, run)
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let decoded = postcard::take_from_bytes(bytes);
+        let (mut verdict, rest) = decoded.map_err(|_| "its verdict can't be read".to_owned())?;
+        if let Self::Welcome(me) = &mut verdict {
+            me.run = run_in(rest);
+        }
+        Ok(verdict)
+    }
+}
+
+/// Appends a run, if there is one.
+fn with_run(bytes: Vec<u8>, run: Option<Run>) -> Result<Vec<u8>, String> {
+    match run {
+        Some(run) => postcard::to_extend(&run, bytes).map_err(|error| error.to_string()),
+        None => Ok(bytes),
+    }
+}
+
+/// The run that stands behind everything else.
+fn run_in(rest: &[u8]) -> Option<Run> {
+    postcard::from_bytes(rest).ok()
 }
 
 impl Hello {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&VERSION.to_le_bytes());
+        let run = self.from.as_ref().and_then(|from| from.run);
         // Writing to a growing buffer fails only for types that postcard can't write at all.
-        postcard::to_extend(self, bytes).unwrap_or_default()
+        let encoded = postcard::to_extend(self, bytes).unwrap_or_default();
+        with_run(encoded, run).unwrap_or_default()
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
@@ -98,7 +148,14 @@ impl Hello {
             return Err("this is the port for a Holdfast node's peers".to_owned());
         }
         match <[u8; 2]>::try_from(version).map(u16::from_le_bytes) {
-            Ok(VERSION) => postcard::from_bytes(rest).map_err(|_| "the hello can't be read".into()),
+            Ok(VERSION) => {
+                let decoded = postcard::take_from_bytes::<Self>(rest);
+                let (mut hello, rest) = decoded.map_err(|_| "the hello can't be read")?;
+                if let Some(from) = &mut hello.from {
+                    from.run = run_in(rest);
+                }
+                Ok(hello)
+            }
             Ok(other) => Err(format!("peers here speak version {VERSION}, not {other}")),
             Err(_) => Err("the hello is cut off".to_owned()),
         }
@@ -153,6 +210,7 @@ mod tests {
                 node: NodeId(1),
                 birth: 9,
                 contact: Contact { peer: "127.0.0.1:7410".into(), http: "127.0.0.1:7400".into() },
+                run: Some(Run { number: 3, nonce: 1 << 60 }),
             }),
             to: Some(NodeId(2)),
             nonce: [3; 32],
@@ -162,6 +220,23 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         assert_eq!(Hello::decode(&hello().encode()), Ok(hello()));
+    }
+
+    /// Nodes are upgraded one by one: an older program reads what a newer one says, and the other way.
+    #[test]
+    fn an_older_program_is_understood_and_understands() {
+        let without = |mut hello: Hello| {
+            hello.from = hello.from.map(|from| Me { run: None, ..from });
+            hello
+        };
+        let old = without(hello()).encode();
+        assert_eq!(Hello::decode(&old), Ok(without(hello())));
+        assert!(hello().encode().starts_with(&old), "what is new comes last");
+        let me = hello().from.expect("it says who it is");
+        let (new, me) = (Verdict::Welcome(me.clone()), Me { run: None, ..me });
+        let encoded = new.encode().expect("it can be encoded");
+        assert_eq!(Verdict::decode(&encoded), Ok(new));
+        assert_eq!(postcard::from_bytes(&encoded), Ok(Verdict::Welcome(me)));
     }
 
     #[test]

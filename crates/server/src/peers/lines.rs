@@ -166,25 +166,29 @@ impl Keeper {
         let mut complaint = String::new();
         while !self.line.state().closed {
             match self.shared.dial(self.to, Purpose::Messages).await {
-                Ok(stream) => {
+                Ok((stream, alive)) => {
                     tracing::info!("connected to node {}", self.to);
                     (retry, complaint) = (RETRY_FIRST, String::new());
                     let stream = Arc::new(stream);
                     self.line.state().stream = Some(stream.clone());
-                    if let Err(why) = self.talk(&stream).await {
+                    let ended = tokio::select! {
+                        ended = self.talk(&stream) => ended,
+                        () = alive.replaced() => Err("it was started again".to_owned()),
+                    };
+                    if let Err(why) = ended {
                         tracing::info!("lost the connection to node {}: {why}", self.to);
                     }
                     self.line.state().stream = None;
-                }
-                Err(refused @ (NoConnection::Removed | NoConnection::Reborn)) => {
-                    self.shared.inbox.post_always(Post::Stop(End::Fault(refused.to_string())));
-                    return;
                 }
                 Err(NoConnection::Because(why)) => {
                     if why != complaint {
                         tracing::warn!("no connection to node {}: {why}", self.to);
                         complaint = why;
                     }
+                }
+                Err(for_good) => {
+                    self.shared.inbox.post_always(Post::Stop(End::Lost(for_good.to_string())));
+                    return;
                 }
             }
             self.shared.tell(Input::Unreachable(self.to));

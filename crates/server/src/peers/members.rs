@@ -5,7 +5,7 @@ use super::connection;
 use super::hello::{Contact, Purpose};
 use crate::engine::{Handle, Trouble};
 use crate::key::ClusterKey;
-use holdfast_node::{Change, Node, NodeId, NotChanged};
+use holdfast_node::{Change, Cluster, Member, Node, NodeId, NotChanged};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,12 +91,19 @@ impl Membership {
         if leader == self.shared.me.node {
             return self.decide(question).await;
         }
-        let stream = self.shared.dial(leader, Purpose::Members).await;
-        put(stream.map_err(|error| error.to_string())?, question).await
+        let dialed = self.shared.dial(leader, Purpose::Members).await;
+        let (stream, _) = dialed.map_err(|error| error.to_string())?;
+        put(stream, question).await
     }
 
     /// What a leader says.
     async fn decide(&self, question: &Question) -> Result<Word, String> {
+        // The answer to the same question may have been lost.
+        let asked = question.clone();
+        let done = self.handle.peek(move |node| done_before(&asked, node.cluster()));
+        if let Some(about) = done.await.map_err(stopped)? {
+            return Ok(Word::Done(about));
+        }
         let about = match question {
             Question::Add { .. } => {
                 self.handle.peek(|node| node.cluster().next_id()).await.map_err(stopped)?
@@ -120,6 +127,10 @@ impl Membership {
         let changed = self.handle.change(change).await.map_err(stopped)?;
         Ok(match changed {
             Ok(()) => Word::Done(about),
+            // Somebody else was given that id meanwhile: there is another one.
+            Err(NotChanged::Refused(_)) if matches!(question, Question::Add { .. }) => {
+                Word::NotHere(None)
+            }
             Err(NotChanged::Refused(why)) => Word::Refused(format!("node {about}: {why}")),
             Err(NotChanged::NotLeader | NotChanged::NotNow | NotChanged::Lost) => {
                 Word::NotHere(None)
@@ -191,6 +202,20 @@ impl Membership {
     }
 }
 
+/// Whom a question is about that has been answered before. A new member that has never been heard of
+/// asks again under its address: a second id would stay without a node for good.
+fn done_before(question: &Question, cluster: &Cluster) -> Option<NodeId> {
+    match question {
+        Question::Add { address } => {
+            let unheard = |member: &Member| !member.votes && member.birth == 0;
+            let same = |member: &Member| member.address == *address && unheard(member);
+            cluster.members().iter().find(|(_, member)| same(member)).map(|(id, _)| *id)
+        }
+        Question::Remove(id) => cluster.removed().contains(id).then_some(*id),
+        Question::Promote(_) | Question::Transfer(_) => None,
+    }
+}
+
 fn stopped(trouble: Trouble) -> String {
     match trouble {
         Trouble::QueueFull => "this node is busy: try again".to_owned(),
@@ -200,7 +225,8 @@ fn stopped(trouble: Trouble) -> String {
 
 /// Answers another node's question, if this one leads.
 pub(super) async fn answer(mut stream: TcpStream, membership: &Membership) -> Result<(), String> {
-    let question: Question = connection::read(&mut stream).await?;
+    let question = timeout(PATIENCE, connection::read::<Question>(&mut stream)).await;
+    let question = question.map_err(|_| "it asked nothing".to_owned())??;
     let handle = &membership.handle;
     let leads = handle.peek(|node| (node.is_leader(), node.leader())).await.map_err(stopped)?;
     let word = match leads {

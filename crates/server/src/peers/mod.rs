@@ -7,9 +7,10 @@ mod lines;
 mod listen;
 mod members;
 mod parcel;
+mod runs;
 
 pub use hello::Contact;
-pub(crate) use hello::Me;
+pub(crate) use hello::{Me, Run};
 pub(crate) use listen::listen;
 pub(crate) use members::join;
 pub use members::{Membership, Question};
@@ -20,6 +21,7 @@ use connection::NoConnection;
 use hello::Purpose;
 use holdfast_node::{Cluster, Input, Member, NodeId, PeerMessage, RaftMessage};
 use lines::Lines;
+use runs::{Alive, Runs};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpStream;
@@ -32,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) snapshots: Arc<Snapshots>,
     book: Mutex<Book>,
+    runs: Runs,
 }
 
 /// Who is where.
@@ -50,7 +53,7 @@ impl Shared {
         inbox: Arc<Inbox>,
         snapshots: Arc<Snapshots>,
     ) -> Self {
-        Self { key, me, inbox, snapshots, book: Mutex::default() }
+        Self { key, me, inbox, snapshots, book: Mutex::default(), runs: Runs::default() }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -80,11 +83,15 @@ impl Shared {
         self.book().births.get(&node).is_some_and(|known| *known != birth)
     }
 
-    /// What the replicated membership says about addresses counts most.
+    /// The replicated membership says where a node was when it joined. Where it says itself that it
+    /// is counts more: its folder may have been moved.
     fn learn(&self, cluster: &Cluster) {
         let mut book = self.book();
         for (id, member) in cluster.members() {
-            book.contacts.entry(*id).or_default().peer.clone_from(&member.address);
+            let contact = book.contacts.entry(*id).or_default();
+            if contact.peer.is_empty() {
+                contact.peer.clone_from(&member.address);
+            }
             if member.birth != 0 {
                 book.births.insert(*id, member.birth);
             }
@@ -95,8 +102,8 @@ impl Shared {
         removed.extend_from_slice(cluster.removed());
     }
 
-    /// A connection to another node.
-    async fn dial(&self, to: NodeId, purpose: Purpose) -> Result<TcpStream, NoConnection> {
+    /// A connection to another node, good until another process takes that node's place.
+    async fn dial(&self, to: NodeId, purpose: Purpose) -> Result<(TcpStream, Alive), NoConnection> {
         let contact = self.contact_of(to);
         let contact = contact.ok_or_else(|| format!("nobody has said where node {to} is"))?;
         let (stream, there) =
@@ -104,8 +111,11 @@ impl Shared {
         if self.was_reborn(to, there.birth) {
             return Err(format!("node {to} at {} has lost its folder", contact.peer).into());
         }
+        let alive = self.recognise(&there, Some(&contact.peer)).await;
+        let alive =
+            alive.map_err(|impostor| format!("node {to} at {} {impostor}", contact.peer))?;
         self.met(to, there.contact);
-        Ok(stream)
+        Ok((stream, alive))
     }
 
     fn tell(&self, input: Input) {

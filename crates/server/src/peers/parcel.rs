@@ -39,7 +39,7 @@ const ARRIVED: u8 = 1;
 pub(super) async fn send(shared: Arc<Shared>, to: NodeId, message: RaftMessage) {
     let sent = match shared.dial(to, Purpose::Snapshot).await {
         Err(why) => Err(why.to_string()),
-        Ok(stream) => {
+        Ok((stream, _)) => {
             let shared = shared.clone();
             let sent = spawn_blocking(move || send_all(stream, &shared, message));
             sent.await.unwrap_or_else(|_| Err("its thread is gone".to_owned()))

@@ -6,6 +6,7 @@ use super::waiting;
 use super::wire::{Event, OUT_BYTES, Wire};
 use super::words;
 use super::work::{Fate, Outcome, Work};
+use crate::newcomers::Newcomer;
 use bytes::Bytes;
 use holdfast_core::LockName;
 use holdfast_redis::acquiring::Acquiring;
@@ -41,6 +42,8 @@ pub(super) struct Connection {
     line: mpsc::Receiver<Box<Work>>,
     /// How many channels and patterns its messages come from.
     listens: (usize, usize),
+    /// Until it has asked for something, it must make room for others.
+    newcomer: Arc<Newcomer>,
 }
 
 /// A place for a reply.
@@ -59,7 +62,7 @@ enum Goes {
 }
 
 impl Connection {
-    pub(super) fn new(door: Arc<Door>, stream: TcpStream) -> Self {
+    pub(super) fn new(door: Arc<Door>, stream: TcpStream, newcomer: Arc<Newcomer>) -> Self {
         let client = door.welcome();
         let (work, line) = new_line(&door, client.id);
         Self {
@@ -70,6 +73,7 @@ impl Connection {
             work: Some(work),
             line,
             listens: (0, 0),
+            newcomer,
             client,
             door,
         }
@@ -121,6 +125,9 @@ impl Connection {
             match self.decoder.decode(&mut self.wire.buffer, &self.client.bounds()) {
                 Ok(Some(request)) => {
                     commands += 1;
+                    if self.client.may_ask() {
+                        self.newcomer.arrived();
+                    }
                     if self.take(&request).await? == Goes::Away {
                         break Goes::Away;
                     }

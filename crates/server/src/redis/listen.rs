@@ -37,7 +37,9 @@ pub(super) async fn serve(
         refused: door.api.metrics.redis_connections_refused.clone(),
         no_room: words::TOO_MANY.to_vec(),
     };
-    let talk = |stream| Connection::new(door.clone(), stream).talk(bounds.password_patience);
+    let talk = |stream, newcomer| {
+        Connection::new(door.clone(), stream, newcomer).talk(bounds.password_patience)
+    };
     sockets::serve(listener, crowd, talk).await
 }
 
@@ -121,6 +123,26 @@ mod tests {
         assert!(rest(&mut wrong).await.starts_with("-WRONGPASS"));
         right.write_all(b"PING\r\n").await.unwrap();
         hears(&mut right, "+PONG\r\n").await;
+        house.running.stop().await;
+    }
+
+    /// Connections that asked for nothing once kept everybody else out, for as long as they liked.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn silent_connections_make_room_for_those_that_ask() {
+        let bounds = Bounds { connections_max: 2, password_patience: LONG };
+        let house = House::open(bounds, None).await;
+        let mut first = house.says(b"PING\r\n").await;
+        hears(&mut first, "+PONG\r\n").await;
+        let mut silent = house.says(b"*1\r\n$4\r\nPI").await;
+        while house.running.metrics.redis_connections.get() < 2 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        let mut second = house.says(b"PING\r\n").await;
+        hears(&mut second, "+PONG\r\n").await;
+        assert_eq!(rest(&mut silent).await, "");
+        first.write_all(b"PING\r\n").await.unwrap();
+        hears(&mut first, "+PONG\r\n").await;
+        assert_eq!(house.running.metrics.redis_connections_refused.get(), 0);
         house.running.stop().await;
     }
 

@@ -143,7 +143,7 @@ impl World {
             Output::LostTrack => {
                 self.trace.say(self.now_us, || format!("node {id} jumped by snapshot"))
             }
-            Output::Stop(why) => self.stopped(id, &why),
+            Output::Stop(why) | Output::Lost(why) => self.stopped(id, &why),
         }
     }
 

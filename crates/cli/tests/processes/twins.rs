@@ -1,0 +1,153 @@
+//! Copies of a data folder: two nodes never run under one id.
+
+use crate::support::{Cluster, HOLDFAST, Load, Node};
+use rustix::process::Signal;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// A copied folder once ran beside its original, and nobody noticed: both voted and acknowledged as
+/// node 2. With the right two other nodes down, tokens that had been acknowledged were issued again.
+#[test]
+fn a_copied_folder_does_not_run_beside_its_original() {
+    let mut cluster = Cluster::start(3);
+    let load = Load::start(2, cluster.ports());
+    load.goes_on(10);
+    let twin = cluster.add([]);
+    cluster.nodes[1].signal(Signal::STOP);
+    copy(&cluster.nodes[1].folder, &cluster.nodes[twin].folder);
+    cluster.nodes[1].signal(Signal::CONT);
+
+    let said = must_not_start(&mut cluster.nodes[twin]);
+    assert!(said.contains("its files were copied"), "{said}");
+    assert!(said.contains("holdfast accept-move --data-dir"), "{said}");
+
+    // Somebody accepts the move although the original runs: the other nodes notice.
+    accept_move(&cluster.nodes[twin].folder);
+    cluster.nodes[twin].start();
+    assert!(!cluster.nodes[twin].ended().success());
+    let said = cluster.nodes[twin].said();
+    let original = cluster.nodes[1].peer();
+    assert!(
+        said.contains(&format!("another node runs under this node's id, at {original}")),
+        "{said}"
+    );
+    // And it does not try its luck again when the original is away for a moment.
+    cluster.nodes[1].kill();
+    let said = must_not_start(&mut cluster.nodes[twin]);
+    assert!(said.contains("another node runs under this node's id"), "{said}");
+    cluster.nodes[1].start();
+    cluster.all_ready();
+    load.goes_on(10);
+    load.finish(&cluster.http);
+}
+
+/// A folder from before the last start of its node has forgotten what the node promised since.
+#[test]
+fn an_old_copy_is_not_let_in_while_its_original_is_down() {
+    let mut cluster = Cluster::start(3);
+    let copy = copy_of(&mut cluster, 1);
+    let port = cluster.nodes[0].port;
+    cluster.http.grab(port, "since");
+    accept_move(&cluster.nodes[copy].folder);
+    cluster.nodes[1].kill();
+
+    cluster.nodes[copy].start();
+    assert!(!cluster.nodes[copy].ended().success());
+    let said = cluster.nodes[copy].said();
+    assert!(said.contains("a later start under this node's id has been seen"), "{said}");
+
+    cluster.nodes[1].start();
+    cluster.all_ready();
+    cluster.http.grab(cluster.nodes[1].port, "after");
+}
+
+/// A machine that has lost its power leaves connections behind that look alive. Whoever comes next
+/// under its id must get in, and then the one before must not, should it live after all.
+#[test]
+fn one_that_does_not_answer_makes_room_for_good() {
+    let mut cluster = Cluster::start(3);
+    let follower = cluster.follower();
+    cluster.nodes[follower].stop();
+    let moved = cluster.add([]);
+    copy(&cluster.nodes[follower].folder, &cluster.nodes[moved].folder);
+    accept_move(&cluster.nodes[moved].folder);
+    cluster.nodes[follower].start();
+    cluster.nodes[follower].ready(&cluster.http);
+    cluster.nodes[follower].signal(Signal::STOP);
+
+    // As often as its original, and once more: a later start.
+    cluster.nodes[moved].start();
+    assert!(!cluster.nodes[moved].ended().success(), "two with the same number of starts");
+    fs::remove_dir_all(&cluster.nodes[moved].folder).expect("the folder can be removed");
+    copy(&cluster.nodes[follower].folder, &cluster.nodes[moved].folder);
+    accept_move(&cluster.nodes[moved].folder);
+    cluster.nodes[moved].start();
+    cluster.nodes[moved].ready(&cluster.http);
+
+    cluster.nodes[follower].signal(Signal::CONT);
+    assert!(!cluster.nodes[follower].ended().success());
+    let said = cluster.nodes[follower].said();
+    assert!(said.contains("a later start under this node's id has been seen"), "{said}");
+    cluster.http.grab(cluster.nodes[moved].port, "after");
+}
+
+/// A folder that is renamed, or was used by an older program, is no copy.
+#[test]
+fn a_renamed_folder_and_that_of_an_older_program_start_as_before() {
+    let mut cluster = Cluster::start(1);
+    assert!(cluster.nodes[0].stop().success());
+    let folder = cluster.nodes[0].folder.clone();
+    let renamed = folder.with_file_name("renamed");
+    fs::rename(&folder, &renamed).expect("the folder can be renamed");
+    fs::rename(&renamed, &folder).expect("and back");
+    cluster.nodes[0].start();
+    cluster.all_ready();
+    assert!(cluster.nodes[0].stop().success());
+    fs::remove_file(folder.join("site")).expect("what an older program did not write");
+    cluster.nodes[0].start();
+    cluster.all_ready();
+    assert!(folder.join("site").exists());
+
+    // Nothing to accept.
+    assert!(cluster.nodes[0].stop().success());
+    let refused = run_accept_move(&folder);
+    assert!(!refused.0 && refused.1.contains("was not moved"), "{}", refused.1);
+}
+
+/// Stops a node, copies its folder and starts it again; a node that is to run in the copy.
+fn copy_of(cluster: &mut Cluster, original: usize) -> usize {
+    assert!(cluster.nodes[original].stop().success());
+    let at = cluster.add([]);
+    copy(&cluster.nodes[original].folder, &cluster.nodes[at].folder);
+    cluster.nodes[original].start();
+    cluster.nodes[original].ready(&cluster.http);
+    at
+}
+
+fn copy(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(from).arg(to).status();
+    assert!(copied.expect("cp runs").success());
+    // What a process leaves for people.
+    let _ = fs::remove_file(to.join("pid"));
+}
+
+fn accept_move(folder: &Path) {
+    let (done, said) = run_accept_move(folder);
+    assert!(done, "{said}");
+}
+
+fn run_accept_move(folder: &Path) -> (bool, String) {
+    let mut command = Command::new(HOLDFAST);
+    let output = command.args(["accept-move", "--data-dir"]).arg(folder).output();
+    let output = output.expect("holdfast runs");
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn must_not_start(node: &mut Node) -> String {
+    node.start();
+    assert!(!node.ended().success());
+    let said = node.said();
+    assert!(!said.contains("serves at"), "{said}");
+    said
+}

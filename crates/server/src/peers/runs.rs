@@ -1,0 +1,149 @@
+//! Which process is which node: two that run under one id are noticed, and the later one is refused.
+//!
+//! A node that was started again must get in, though its old connections may look alive for long.
+//! So whoever comes under an id that has been seen with another run is let in only if nobody else
+//! answers where that node was last reached, and then the old run is never let in again. Nothing of
+//! this is replicated: a vote must not wait for the log.
+
+use super::connection;
+use super::hello::{Me, Purpose, Run};
+use super::{NodeId, Shared};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// Whoever lives answers a handshake sooner. Shorter than the newcomer's own patience, which waits
+/// for it.
+const PROBE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The last run of each node that was let in.
+#[derive(Default)]
+pub(super) struct Runs(Mutex<BTreeMap<NodeId, LastRun>>);
+
+struct LastRun {
+    run: Run,
+    /// Where it is reached.
+    address: String,
+    /// Dropped when another run takes its place: its connections end.
+    alive: watch::Sender<()>,
+}
+
+/// Resolves when another run has taken this one's place.
+pub(super) struct Alive(Option<watch::Receiver<()>>);
+
+impl Alive {
+    pub(super) async fn replaced(self) {
+        match self.0 {
+            // Nothing is ever sent: it ends with its sender.
+            Some(mut alive) => while alive.changed().await.is_ok() {},
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Why a process is not the node that it says it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Impostor {
+    /// Another one answers there.
+    AlreadyRuns(String),
+    /// A later start was seen.
+    Superseded,
+    /// Others come under the same id at the same time: try again.
+    NotNow,
+}
+
+impl fmt::Display for Impostor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AlreadyRuns(address) => {
+                write!(f, "is a copy: another node runs under its id, at {address}")
+            }
+            Self::Superseded => {
+                f.write_str("is a copy, or an old one: a later start under its id was seen")
+            }
+            Self::NotNow => f.write_str("is being looked at: try again"),
+        }
+    }
+}
+
+impl Runs {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<NodeId, LastRun>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is certain without asking anybody; none if the process has not been seen before.
+    fn known(&self, node: NodeId, run: Run) -> Option<Result<Alive, Impostor>> {
+        let all = self.all();
+        let last = all.get(&node)?;
+        if last.run == run {
+            return Some(Ok(Alive(Some(last.alive.subscribe()))));
+        }
+        (run.number <= last.run.number).then_some(Err(Impostor::Superseded))
+    }
+
+    /// Lets a run in that takes the place of `before`.
+    fn enter(&self, who: &Me, run: Run, before: Option<Run>) -> Result<Alive, Impostor> {
+        if let Some(known) = self.known(who.node, run) {
+            return known;
+        }
+        let mut all = self.all();
+        if all.get(&who.node).map(|last| last.run) != before {
+            return Err(Impostor::NotNow);
+        }
+        let (alive, subscribed) = watch::channel(());
+        all.insert(who.node, LastRun { run, address: who.contact.peer.clone(), alive });
+        Ok(Alive(Some(subscribed)))
+    }
+}
+
+impl Shared {
+    /// Whether a process is not the node that it says it is, as far as is certain at once.
+    pub(super) fn is_superseded(&self, who: &Me) -> bool {
+        let known = who.run.and_then(|run| self.runs.known(who.node, run));
+        matches!(known, Some(Err(_)))
+    }
+
+    /// Finds out whether a process is the node that it says it is. `reached_at` is where this node
+    /// has just dialed it.
+    pub(super) async fn recognise(
+        &self,
+        who: &Me,
+        reached_at: Option<&str>,
+    ) -> Result<Alive, Impostor> {
+        // An older program does not say which run it is.
+        let Some(run) = who.run else { return Ok(Alive(None)) };
+        if let Some(known) = self.runs.known(who.node, run) {
+            return known;
+        }
+        let last = self.runs.all().get(&who.node).map(|last| (last.run, last.address.clone()));
+        let (before, address) = last.unzip();
+        let address = address.or_else(|| self.contact_of(who.node).map(|contact| contact.peer));
+        if let Some(address) = address.filter(|address| reached_at != Some(address.as_str()))
+            && self.who_answers(who.node, &address).await.is_some_and(|there| there != Some(run))
+        {
+            return Err(Impostor::AlreadyRuns(address));
+        }
+        // The old one may have died just now, and the newcomer been refused elsewhere and gone: only
+        // one that lives takes another's place.
+        if before.is_some()
+            && reached_at.is_none()
+            && self.who_answers(who.node, &who.contact.peer).await != Some(Some(run))
+        {
+            return Err(Impostor::NotNow);
+        }
+        self.runs.enter(who, run, before)
+    }
+
+    /// Which run of a node answers there, if the node does; an older program does not say which.
+    async fn who_answers(&self, node: NodeId, address: &str) -> Option<Option<Run>> {
+        // A connection of this purpose makes the other side recognise nobody: no two wait for each
+        // other.
+        let dialed =
+            connection::dial(address, &self.key, Some(&self.me), Some(node), Purpose::Members);
+        let (_, there) = timeout(PROBE_PATIENCE, dialed).await.ok()?.ok()?;
+        (there.node == node).then_some(there.run)
+    }
+}
