@@ -105,8 +105,10 @@ impl Place {
                 identity.cluster
             ));
         }
-        if let Some(why) = load_lost(&disk).map_err(|fault| self.explain(&fault))? {
-            return Err(format!("{why}\n{}", self.way_back()));
+        match load_lost(&disk).map_err(|fault| self.explain(&fault))? {
+            Some((why, true)) => return Err(format!("{why}\n{}", self.way_back())),
+            Some((why, false)) => return Err(why),
+            None => {}
         }
         let node = NodeId(identity.node);
         let last = LastStart::load(&disk).map_err(|fault| self.explain(&fault))?;
@@ -339,14 +341,17 @@ fn note_start(disk: &RealDisk, number: u64, site: Site) -> Result<Run, String> {
     Ok(Run { number: start.number, nonce: random::number() })
 }
 
-fn load_lost(disk: &RealDisk) -> Result<Option<String>, Fault> {
-    let file = storage::read_file(disk, LOST_FILE, LOST)?;
-    Ok(file.map(|(_, why)| String::from_utf8_lossy(&why).into_owned()))
+/// Why the node of this folder must never run again under its id, and whether it may rejoin.
+fn load_lost(disk: &RealDisk) -> Result<Option<(String, bool)>, Fault> {
+    let Some((_, content)) = storage::read_file(disk, LOST_FILE, LOST)? else { return Ok(None) };
+    let (may_rejoin, why) = content.split_first().unwrap_or((&0, &[]));
+    Ok(Some((String::from_utf8_lossy(why).into_owned(), *may_rejoin == 1)))
 }
 
 /// Notes that the node of this folder must never run again under its id.
-pub(crate) fn store_lost(disk: &RealDisk, why: &str) -> Result<(), String> {
-    storage::write_file(disk, LOST_FILE, LOST, why.as_bytes()).map_err(|error| error.to_string())
+pub(crate) fn store_lost(disk: &RealDisk, why: &str, may_rejoin: bool) -> Result<(), String> {
+    let content = [&[u8::from(may_rejoin)], why.as_bytes()].concat();
+    storage::write_file(disk, LOST_FILE, LOST, &content).map_err(|error| error.to_string())
 }
 
 fn move_files(from: &Path, to: &Path, moves: impl Fn(&str) -> bool) -> std::io::Result<()> {

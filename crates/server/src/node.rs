@@ -77,8 +77,8 @@ impl Running {
     pub async fn ended(&mut self) -> End {
         let end = (&mut self.ended).await;
         let end = end.unwrap_or_else(|_| End::Fault("the loop is gone".to_owned()));
-        if let End::Lost(why) = &end
-            && let Err(error) = store_lost(&self.disk, why)
+        if let End::Lost { why, may_rejoin } = &end
+            && let Err(error) = store_lost(&self.disk, why, *may_rejoin)
         {
             tracing::error!("can't note that this node must not run again: {error}");
         }

@@ -185,7 +185,7 @@ impl Server {
         let _ = fs::remove_file(&self.pid_file);
         match end {
             End::Asked => Ok(()),
-            End::Fault(why) | End::Lost(why) => Err(why),
+            End::Fault(why) | End::Lost { why, .. } => Err(why),
         }
     }
 }

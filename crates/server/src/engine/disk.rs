@@ -181,7 +181,7 @@ mod tests {
             self.inbox.take(&mut posts, Duration::from_secs(60));
             let word = |post| match post {
                 Post::Input(input) => format!("{input:?}"),
-                Post::Stop(End::Fault(why) | End::Lost(why)) => format!("stop: {why}"),
+                Post::Stop(End::Fault(why) | End::Lost { why, .. }) => format!("stop: {why}"),
                 _ => "something else".to_owned(),
             };
             posts.into_iter().map(word).collect()

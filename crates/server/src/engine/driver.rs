@@ -243,7 +243,7 @@ impl Driver {
                 }
             }
             Output::Stop(why) => self.end = Some(End::Fault(why)),
-            Output::Lost(why) => self.end = Some(End::Lost(why)),
+            Output::Lost(why) => self.end = Some(End::Lost { why, may_rejoin: true }),
         }
     }
 

@@ -81,7 +81,12 @@ pub enum End {
     /// This machine or program is no longer to be trusted, or no member any more.
     Fault(String),
     /// This node must never run again under its id.
-    Lost(String),
+    Lost {
+        /// What happened, and what to do unless it may rejoin.
+        why: String,
+        /// Whether it may come back as a new member that replaces its old id.
+        may_rejoin: bool,
+    },
 }
 
 pub(crate) struct Inbox {

@@ -37,7 +37,7 @@ impl Hosts {
         literal.parse::<IpAddr>().is_ok()
             || host == "localhost"
             || host.ends_with(".localhost")
-            || hosts.iter().any(|allowed| *allowed == host)
+            || hosts.contains(&host)
     }
 }
 

@@ -187,7 +187,10 @@ impl Keeper {
                     }
                 }
                 Err(for_good) => {
-                    self.shared.inbox.post_always(Post::Stop(End::Lost(for_good.to_string())));
+                    // It says itself what to do. To rejoin is no way: that would remove the id of a
+                    // node that runs.
+                    let end = End::Lost { why: for_good.to_string(), may_rejoin: false };
+                    self.shared.inbox.post_always(Post::Stop(end));
                     return;
                 }
             }
