@@ -3,6 +3,7 @@
 //! - `seen`: the keys that were read, and what else is wanted
 //! - `overlay`: what was written meanwhile, and what that comes to in the core
 //! - `job`: one command, or all of a MULTI
+//! - `size`: how large all that may be
 //! - `strings`, `keys`, `hashes`, `lists`, `script`, `server`: one family a file
 
 mod database;
@@ -15,6 +16,7 @@ mod overlay;
 mod script;
 mod seen;
 mod server;
+mod size;
 mod strings;
 
 pub use database::Database;

@@ -32,6 +32,7 @@ pub(crate) struct Harness {
 #[derive(Default)]
 pub(crate) struct Node {
     pub(crate) wall_ms: u64,
+    random: std::cell::Cell<u64>,
     scripts: Scripts,
     channels: Vec<Bytes>,
 }
@@ -39,6 +40,10 @@ pub(crate) struct Node {
 impl Local for Node {
     fn wall_ms(&self) -> u64 {
         self.wall_ms
+    }
+    fn random(&self) -> u64 {
+        self.random.set(self.random.get() + 1);
+        self.random.get()
     }
     fn subscribers(&self, channel: &[u8]) -> usize {
         self.channels.iter().filter(|heard| *heard == channel).count()
@@ -135,6 +140,7 @@ impl Harness {
                 }
                 Run::Block(_) => return vec![Reply::NullArray],
                 Run::Lua => panic!("Lua may run here"),
+                Run::Apart => panic!("one request is not joined"),
                 Run::Done(mut done) => {
                     let Some(transaction) = done.transaction.take() else {
                         return self.client(who).ran(done);

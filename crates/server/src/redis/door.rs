@@ -117,6 +117,10 @@ impl Local for Door {
         u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)
     }
 
+    fn random(&self) -> u64 {
+        random::number()
+    }
+
     fn subscribers(&self, channel: &[u8]) -> usize {
         self.channels.subscribers(channel)
     }
