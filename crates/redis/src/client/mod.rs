@@ -237,9 +237,9 @@ impl Client {
             Command::PubSub(PubSub::PUnsubscribe(patterns)) => {
                 Ok(Plan::Reply(self.unsubscribe(patterns, true)))
             }
-            Command::Holdfast(Holdfast::Acquire { name, label, ttl_ms, wait_ms }) => {
+            Command::Holdfast(Holdfast::Acquire { name, owner, ttl_ms, wait_ms, retry }) => {
                 let name = self.database.name(name)?;
-                Ok(Plan::Acquire(Acquiring::new(name, label, *ttl_ms, *wait_ms)?))
+                Ok(Plan::Acquire(Acquiring::new(name, owner, *ttl_ms, *wait_ms, *retry)?))
             }
             Command::Connection(command) => self.connection(command),
             _ => Ok(Plan::Run(Job::one(parsed, self.database))),

@@ -10,7 +10,7 @@ use holdfast_core::{
     Proof, Refusal, Secret, SessionKind, SessionRef, Standing, State, Taken, Target, Term, Tick,
     Token, Wait,
 };
-use holdfast_redis::acquiring::{Acquiring, Found};
+use holdfast_redis::acquiring::Acquiring;
 use holdfast_redis::client::{Client, Plan};
 use holdfast_redis::lua::Scripts;
 use holdfast_redis::resp::Reply;
@@ -162,10 +162,11 @@ impl Harness {
 
     fn stand_in_line(&mut self, acquiring: &Acquiring) -> Reply {
         let waits = |token: Token| Reply::status(format!("waits, token={token}"));
-        match acquiring.find(&self.state) {
-            Some(Found::Held(reply)) => return reply,
-            Some(Found::Waiting(token)) => return waits(token),
-            None => {}
+        while let Some(earlier) = acquiring.find(&self.state) {
+            match acquiring.take_over(earlier) {
+                Ok(command) => drop(self.apply(command).unwrap()),
+                Err(error) => return Reply::Error(error),
+            }
         }
         let session = self.session();
         match self.apply(Command::Acquire(acquiring.acquire(Some(session)))) {

@@ -7,7 +7,7 @@ use super::wire::{Event, OUT_BYTES, Wire};
 use super::words;
 use super::work::{Fate, Outcome, Work};
 use bytes::Bytes;
-use holdfast_core::LockName;
+use holdfast_core::{Command, LockName};
 use holdfast_redis::acquiring::Acquiring;
 use holdfast_redis::client::{Client, Plan};
 use holdfast_redis::resp::{Decoder, Protocol, Reply, Request, encode};
@@ -41,6 +41,8 @@ pub(super) struct Connection {
     line: mpsc::Receiver<Box<Work>>,
     /// How many channels and patterns its messages come from.
     listens: (usize, usize),
+    /// What gives a lock back whose grant has not been written to the socket.
+    unsent: Option<Command>,
 }
 
 /// A place for a reply.
@@ -70,6 +72,7 @@ impl Connection {
             work: Some(work),
             line,
             listens: (0, 0),
+            unsent: None,
             client,
             door,
         }
@@ -161,6 +164,8 @@ impl Connection {
                 self.finish().await?;
                 let reply = self.acquire(&acquiring).await?;
                 self.say(&[reply]);
+                self.wire.flush().await?;
+                self.unsent = None;
             }
             Plan::Password { user, password, hello } => {
                 let right = self.door.lets_in(user.as_ref(), &password);
@@ -344,17 +349,35 @@ impl Connection {
 
     async fn acquire(&mut self, acquiring: &Acquiring) -> io::Result<Reply> {
         self.wire.flush().await?;
-        let door = self.door.clone();
-        tokio::select! {
-            reply = waiting::acquire(&door, acquiring) => Ok(reply),
-            error = self.wire.attend(&self.client) => Err(error),
+        let (door, number) = (self.door.clone(), self.client.id);
+        let grant = tokio::select! {
+            biased;
+            // One that has hung up is not told that it holds the lock.
+            error = self.wire.attend(&self.client) => return Err(error),
+            grant = waiting::acquire(&door, number, acquiring) => grant,
+        };
+        let grant = match grant {
+            Ok(grant) => grant,
+            Err(reply) => return Ok(reply),
+        };
+        // If it is taken away, the client hears of it by the end of this connection.
+        let ear = self.wire.ear();
+        if !self.door.channels.hold(grant.token, number, &ear) {
+            return Ok(acquiring.taken_over());
         }
+        self.unsent = Some(acquiring.release(grant.token));
+        Ok(acquiring.granted(&grant))
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.door.farewell(self.client.id);
+        if let Some(release) = self.unsent.take() {
+            let handle = self.door.api.handle.clone();
+            // If this fails, its deadline ends it.
+            tokio::spawn(async move { handle.ask(None, release).await });
+        }
     }
 }
 

@@ -84,6 +84,9 @@ impl Wire {
     /// What happens next.
     pub(super) async fn next(&mut self) -> io::Result<Event> {
         loop {
+            if self.ear.as_ref().is_some_and(|(ear, _)| ear.is_broken()) {
+                return Err(too_slow());
+            }
             let said = tokio::select! {
                 ready = self.stream.readable() => {
                     ready?;
@@ -166,7 +169,10 @@ impl Wire {
 }
 
 fn too_slow() -> io::Error {
-    io::Error::other("it does not read its messages as fast as they come, or this node missed some")
+    io::Error::other(
+        "it does not read its messages as fast as they come, or this node missed some, or another \
+         connection took over its lock",
+    )
 }
 
 /// The next message; never, if nobody listens.
