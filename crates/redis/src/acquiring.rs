@@ -1,64 +1,158 @@
 //! `HOLDFAST.ACQUIRE`: a place in the line, where Redis has only tries.
 //!
-//! The wait belongs to the node's own session: when the connection closes, the node cancels it.
-//! A client that lost its connection asks again with the same name and label: as long as its
-//! ticket stands, it finds that one and draws no other.
+//! A ticket belongs to one connection, and is never shared. The wait is the node's own session's:
+//! when the connection closes, the node cancels it. A client that lost its connection asks again
+//! with the same owner id. Then its earlier ticket is ended first, in the log, so that the older
+//! connection hears of it, wherever it is; only after that a new ticket is drawn. A ticket that is
+//! held already is ended only if the client says `RETRY`: otherwise two clients that share an
+//! owner id by mistake would take the lock from each other.
 
 use crate::error::Error;
+use crate::lua::sha1_hex;
 use crate::resp::Reply;
 use bytes::Bytes;
 use holdfast_core::{
-    Acquire, Command, Door, Ending, Grant, Label, Lease, LockName, Mode, Note, Proof, Refusal,
-    SessionRef, State, Target, TicketView, Token, Wait,
+    Acquire, Command, Door, Ending, Grant, Label, Lease, LockName, Mode, Note, Proof, Reason,
+    Refusal, SessionRef, State, Target, TicketView, Token, Wait,
 };
 
 /// How far a line is looked through for a ticket that is asked for again.
 const LOOKED_THROUGH_MAX: usize = 1_024;
+
+/// Who owns a ticket: a random text that a server has drawn, for one acquire and its retries. It
+/// ends with a checksum, so that one made up by hand, which others might make up too, is refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnerId(Label);
+
+impl OwnerId {
+    const PREFIX: &str = "owner-";
+    const RANDOM_LEN: usize = 32;
+    const CHECKSUM_LEN: usize = 8;
+    /// How much of what is none is shown.
+    const SHOWN_MAX: usize = 64;
+
+    /// An owner id of these random bits.
+    pub fn draw(random: [u64; 2]) -> String {
+        let random = format!("{:016x}{:016x}", random[0], random[1]);
+        format!("{}{random}{}", Self::PREFIX, Self::checksum(&random))
+    }
+
+    /// An owner id that a server has drawn.
+    pub fn parse(text: &[u8]) -> Result<Self, Error> {
+        let label = Self::label(text);
+        label.map(Self).ok_or_else(|| {
+            let shown = String::from_utf8_lossy(text.get(..Self::SHOWN_MAX).unwrap_or(text));
+            Error::err(format_args!(
+                "'{shown}' is not an owner id: draw one with HOLDFAST.OWNERID for each lock that \
+                 you acquire"
+            ))
+        })
+    }
+
+    fn label(text: &[u8]) -> Option<Label> {
+        let rest = std::str::from_utf8(text).ok()?.strip_prefix(Self::PREFIX)?;
+        let (random, checksum) = rest.split_at_checked(Self::RANDOM_LEN)?;
+        (checksum == Self::checksum(random)).then(|| Label::parse(text).ok())?
+    }
+
+    fn checksum(random: &str) -> String {
+        let mut checksum = sha1_hex(random.as_bytes());
+        checksum.truncate(Self::CHECKSUM_LEN);
+        checksum
+    }
+}
 
 /// One who wants a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acquiring {
     /// Which lock.
     pub name: LockName,
-    /// What it calls itself.
-    pub label: Label,
+    /// Whose ticket it will be.
+    pub owner: OwnerId,
     /// How long it holds, from the grant.
     pub ttl_ms: u64,
     /// How long it waits; 0 is a try.
     pub wait_ms: u64,
+    /// The client has asked before and does not know what came of it: whatever it is, it ends.
+    pub retry: bool,
 }
 
-/// A ticket of an earlier request with the same name and label.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Found {
-    /// It is served: this is the reply.
-    Held(Reply),
-    /// It waits under this number: its grant is to be waited for.
-    Waiting(Token),
+/// The ticket of an earlier request with the same name and owner id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Earlier {
+    /// Its number.
+    pub token: Token,
+    /// Whether it is being served.
+    pub held: bool,
 }
 
 impl Acquiring {
     pub(crate) fn new(
         name: LockName,
-        label: &Bytes,
+        owner: &Bytes,
         ttl_ms: u64,
         wait_ms: u64,
+        retry: bool,
     ) -> Result<Self, Error> {
-        let label = Label::parse(label).map_err(|bad| Error::bad_text("this label", bad))?;
-        Ok(Self { name, label, ttl_ms, wait_ms })
+        Ok(Self { name, owner: OwnerId::parse(owner)?, ttl_ms, wait_ms, retry })
     }
 
     /// The ticket that an earlier request drew. It must be looked for in the current state.
-    pub fn find(&self, state: &State) -> Option<Found> {
-        let view = state.lock_view(&self.name, LOOKED_THROUGH_MAX)?;
-        let ours = |ticket: &&TicketView| {
-            ticket.door == Door::Redis && ticket.label.as_ref() == Some(&self.label)
-        };
-        if let Some(holder) = view.holders.iter().find(ours) {
-            let last = view.last.as_deref();
-            return Some(Found::Held(reply(holder.token, last)));
+    pub fn find(&self, state: &State) -> Option<Earlier> {
+        self.tickets(state).first().copied()
+    }
+
+    /// The first of several tickets of this owner: another request was on its way while this one
+    /// drew its own.
+    pub fn find_other(&self, state: &State) -> Option<Earlier> {
+        match self.tickets(state).as_slice() {
+            [first, _, ..] => Some(*first),
+            _ => None,
         }
-        view.waiters.iter().find(ours).map(|waiter| Found::Waiting(waiter.token))
+    }
+
+    /// All tickets of this owner, in the order of the line.
+    fn tickets(&self, state: &State) -> Vec<Earlier> {
+        let Some(view) = state.lock_view(&self.name, LOOKED_THROUGH_MAX) else { return Vec::new() };
+        let ours = |ticket: &&TicketView| {
+            ticket.door == Door::Redis && ticket.label.as_ref() == Some(&self.owner.0)
+        };
+        let earlier = |held| move |ticket: &TicketView| Earlier { token: ticket.token, held };
+        let held = view.holders.iter().filter(ours).map(earlier(true));
+        held.chain(view.waiters.iter().filter(ours).map(earlier(false))).collect()
+    }
+
+    /// What ends the earlier ticket, so that this request can draw one of its own; or why it stays.
+    pub fn take_over(&self, earlier: Earlier) -> Result<Command, Error> {
+        let Earlier { token, held } = earlier;
+        let target = Target { name: self.name.clone(), token: Some(token) };
+        let proof = Proof::Label(self.owner.0.clone());
+        if !held {
+            // Nobody has been told yet that it holds the lock.
+            return Ok(Command::Cancel { target, proof });
+        }
+        if !self.retry {
+            return Err(Error::new(format!(
+                "HELD {} is held already by this owner id, with token {token}: draw another owner \
+                 id with HOLDFAST.OWNERID; or if you have asked before and lost the answer, add \
+                 RETRY",
+                self.name
+            )));
+        }
+        // Whether somebody has acted on it is not known: so it is no release.
+        let by = self.owner.0.clone();
+        let reason = Reason::parse("its owner asked again with RETRY");
+        let reason = reason.map_err(|bad| Error::bad_text("this reason", bad))?;
+        Ok(Command::Force { name: self.name.clone(), token: Some(token), by, reason })
+    }
+
+    /// What the older connection hears when that has happened.
+    pub fn taken_over(&self) -> Reply {
+        Reply::Error(Error::new(format!(
+            "TAKENOVER this wait for {} is over: another connection asks for it with the same \
+             owner id",
+            self.name
+        )))
     }
 
     /// Draws a ticket. Its wait is owned by `session`; if none is said, by the node's own.
@@ -69,7 +163,7 @@ impl Acquiring {
             session,
             lease: Lease::Deadline { ttl_ms: self.ttl_ms },
             wait: if self.wait_ms == 0 { Wait::Try } else { Wait::For { ms: self.wait_ms } },
-            label: Some(self.label.clone()),
+            label: Some(self.owner.0.clone()),
             note: None,
             secret: None,
             claims: Vec::new(),
@@ -78,12 +172,10 @@ impl Acquiring {
         }
     }
 
-    /// Gives up a wait, because its connection has closed.
-    pub fn cancel(&self, token: Token) -> Command {
-        Command::Cancel {
-            target: Target { name: self.name.clone(), token: Some(token) },
-            proof: Proof::Label(self.label.clone()),
-        }
+    /// Gives the lock back, because the client was not told that it has it.
+    pub fn release(&self, token: Token) -> Command {
+        let target = Target { name: self.name.clone(), token: Some(token) };
+        Command::Release { target, proof: Proof::Label(self.owner.0.clone()) }
     }
 
     /// What the client gets when it is served.

@@ -164,6 +164,9 @@ impl Local for Alone {
     fn wall_ms(&self) -> u64 {
         0
     }
+    fn random(&self) -> u64 {
+        0
+    }
     fn subscribers(&self, _: &[u8]) -> usize {
         0
     }

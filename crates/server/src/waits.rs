@@ -60,7 +60,9 @@ async fn settle(Answered { answer, turn }: Answered) -> Result<Result<Standing, 
         Ok(Turn::Granted(grant)) => Ok(Ok(Standing::Held(*grant))),
         Ok(Turn::Ended(ended)) => {
             let message = format!("ticket {} was not served: {}", ended.token, ended.how);
-            Ok(Err(Failure::conflict("not_acquired", message, "wait longer, or try later")))
+            let hint = "wait longer, or try later";
+            let failure = Failure::conflict("not_acquired", message, hint);
+            Ok(Err(Failure { how: Some(ended.how), ..failure }))
         }
         // This node jumped over entries, or stops.
         Err(_) => Err(Trouble::Unknown),

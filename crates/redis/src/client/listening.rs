@@ -4,6 +4,7 @@ use super::{Client, Plan};
 use crate::error::Error;
 use crate::resp::Reply;
 use bytes::Bytes;
+use holdfast_core::Channel;
 
 /// Channels and patterns that one connection may listen to.
 const SUBSCRIBED_MAX: usize = 1_024;
@@ -13,6 +14,9 @@ impl Client {
         let has = self.channels.len().saturating_add(self.patterns.len());
         if has.saturating_add(names.len()) > SUBSCRIBED_MAX {
             return Err(Error::fixed("ERR too many subscriptions on one connection"));
+        }
+        for name in names {
+            Channel::parse(name).map_err(|bad| Error::bad_text("this channel", bad))?;
         }
         let word = if patterns { "psubscribe" } else { "subscribe" };
         let mut replies = Vec::new();

@@ -18,6 +18,12 @@ use std::collections::BTreeSet;
 const QUEUED_MAX: usize = 1_024;
 /// Bytes of all of them.
 const QUEUED_BYTES_MAX: usize = 1 << 20;
+/// What each of them costs beside its bytes.
+const QUEUED_BYTES: usize = 256;
+/// What a key that is watched or a channel costs beside its bytes.
+const KEPT_NAME_BYTES: usize = 160;
+/// Bytes of what a connection calls itself.
+const NAME_BYTES_MAX: usize = 512;
 /// Keys that one connection may watch: as many as a transaction may read.
 const WATCHED_MAX: usize = 1_024;
 
@@ -104,6 +110,18 @@ impl Client {
         self.passed || !self.needs_password
     }
 
+    /// Bytes that are kept for it from one request to the next.
+    pub fn kept_bytes(&self) -> usize {
+        let queue = self.queue.as_ref().map_or(0, |queue| {
+            queue.bytes.saturating_add(queue.commands.len().saturating_mul(QUEUED_BYTES))
+        });
+        let watched = self.watched.iter().map(|(name, _)| name.as_bytes().len());
+        // They are also in the node's list of who listens to what.
+        let listens = self.channels.iter().chain(&self.patterns).map(|name| name.len() * 2);
+        let all = watched.chain(listens).map(|bytes| bytes.saturating_add(KEPT_NAME_BYTES));
+        all.fold(queue.saturating_add(self.name.len()), usize::saturating_add)
+    }
+
     fn listens(&self) -> bool {
         !self.channels.is_empty() || !self.patterns.is_empty()
     }
@@ -127,6 +145,14 @@ impl Client {
     }
 
     fn plan(&mut self, request: &Request) -> Result<Plan, Error> {
+        // What is kept until EXEC must not keep the buffers that it came in.
+        let copied: Request;
+        let request = if self.queue.is_some() {
+            copied = request.iter().map(|word| Bytes::copy_from_slice(word)).collect();
+            &copied
+        } else {
+            request
+        };
         let parsed = if self.queue.is_some() { parse_later(request) } else { parse(request) };
         let parsed = parsed.map_err(|error| self.exec_abandoned(request, error))?;
         if !self.may_ask() && !parsed.spec.is("no_auth") {
@@ -237,9 +263,9 @@ impl Client {
             Command::PubSub(PubSub::PUnsubscribe(patterns)) => {
                 Ok(Plan::Reply(self.unsubscribe(patterns, true)))
             }
-            Command::Holdfast(Holdfast::Acquire { name, label, ttl_ms, wait_ms }) => {
+            Command::Holdfast(Holdfast::Acquire { name, owner, ttl_ms, wait_ms, retry }) => {
                 let name = self.database.name(name)?;
-                Ok(Plan::Acquire(Acquiring::new(name, label, *ttl_ms, *wait_ms)?))
+                Ok(Plan::Acquire(Acquiring::new(name, owner, *ttl_ms, *wait_ms, *retry)?))
             }
             Command::Connection(command) => self.connection(command),
             _ => Ok(Plan::Run(Job::one(parsed, self.database))),
@@ -299,7 +325,7 @@ impl Client {
                 ClientCommand::GetName if self.name.is_empty() => Reply::Null,
                 ClientCommand::GetName => Reply::Bulk(self.name.clone()),
                 ClientCommand::SetName(name) => {
-                    self.name = name.clone();
+                    self.call_itself(name)?;
                     Reply::OK
                 }
                 ClientCommand::SetInfo | ClientCommand::Nothing => Reply::OK,
@@ -330,11 +356,19 @@ impl Client {
         )
     }
 
-    fn hello(&mut self, hello: &Hello) -> Reply {
-        self.protocol = hello.protocol.unwrap_or(self.protocol);
-        if let Some(name) = &hello.name {
-            self.name = name.clone();
+    fn call_itself(&mut self, name: &Bytes) -> Result<(), Error> {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Error::fixed("ERR Client names cannot be longer than 512 bytes."));
         }
+        self.name = Bytes::copy_from_slice(name);
+        Ok(())
+    }
+
+    fn hello(&mut self, hello: &Hello) -> Reply {
+        if let Some(Err(error)) = hello.name.as_ref().map(|name| self.call_itself(name)) {
+            return Reply::Error(error);
+        }
+        self.protocol = hello.protocol.unwrap_or(self.protocol);
         let id = i64::try_from(self.id).unwrap_or(i64::MAX);
         let proto = if self.protocol == Protocol::Resp2 { 2 } else { 3 };
         let pair = |name: &str, value: Reply| (Reply::bulk(name), value);

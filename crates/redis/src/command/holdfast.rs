@@ -2,38 +2,65 @@
 
 use super::Command;
 use super::args::{exactly, integer, is};
-use super::table::{FIRST, Spec, spec};
+use super::table::{FIRST, NOWHERE, Spec, spec};
 use crate::error::Error;
 use bytes::Bytes;
 
 /// Holdfast's own commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holdfast {
-    /// `HOLDFAST.ACQUIRE name label TTL ms [WAIT ms]`.
+    /// `HOLDFAST.OWNERID`.
+    OwnerId,
+    /// `HOLDFAST.ACQUIRE name owner-id TTL ms [WAIT ms] [RETRY]`.
     Acquire {
         /// Which lock.
         name: Bytes,
-        /// What the holder calls itself.
-        label: Bytes,
+        /// Whose ticket it will be.
+        owner: Bytes,
         /// How long it holds, from the grant.
         ttl_ms: u64,
         /// How long it waits; 0 is a try.
         wait_ms: u64,
+        /// Whether an earlier ticket of the same owner is to end, even if it is held.
+        retry: bool,
     },
-    /// `HOLDFAST.RELEASE name label token`.
+    /// `HOLDFAST.RELEASE name owner-id token`.
     Release {
         /// Which lock.
         name: Bytes,
-        /// What the holder calls itself.
-        label: Bytes,
+        /// Whose ticket it is: the value of the key.
+        owner: Bytes,
         /// Its token.
         token: u64,
+    },
+    /// `HOLDFAST.RENEW name owner-id token TTL ms`.
+    Renew {
+        /// Which lock.
+        name: Bytes,
+        /// Whose ticket it is: the value of the key.
+        owner: Bytes,
+        /// Its token.
+        token: u64,
+        /// How long it holds, from now.
+        ttl_ms: u64,
     },
     /// `HOLDFAST.TOKEN name`.
     Token(Bytes),
 }
 
 pub(super) const TABLE: &[Spec] = &[
+    spec(
+        "holdfast.ownerid",
+        1,
+        "fast",
+        NOWHERE,
+        "holdfast",
+        "Draw an owner id for a lock to acquire",
+        |a| {
+            let [] = exactly(a, "holdfast.ownerid")?;
+            Ok(Command::Holdfast(Holdfast::OwnerId))
+        },
+    ),
     spec(
         "holdfast.acquire",
         -5,
@@ -44,11 +71,12 @@ pub(super) const TABLE: &[Spec] = &[
         acquire,
     ),
     spec("holdfast.release", 4, "write fast", FIRST, "holdfast", "Give a lock back", |a| {
-        let [name, label, token] = exactly(a, "holdfast.release")?;
-        let token = u64::try_from(integer(token)?).map_err(|_| Error::NOT_AN_INTEGER)?;
-        let (name, label) = (name.clone(), label.clone());
-        Ok(Command::Holdfast(Holdfast::Release { name, label, token }))
+        let [name, owner, token] = exactly(a, "holdfast.release")?;
+        let token = number(token)?;
+        let (name, owner) = (name.clone(), owner.clone());
+        Ok(Command::Holdfast(Holdfast::Release { name, owner, token }))
     }),
+    spec("holdfast.renew", 6, "write fast", FIRST, "holdfast", "Hold a lock for longer", renew),
     spec(
         "holdfast.token",
         2,
@@ -64,21 +92,43 @@ pub(super) const TABLE: &[Spec] = &[
 ];
 
 fn acquire(a: &[Bytes]) -> Result<Command, Error> {
-    let (name, label, ttl, wait) = match a {
-        [name, label, how, ttl] if is(how, "ttl") => (name, label, ttl, None),
-        [name, label, how, ttl, then, wait] if is(how, "ttl") && is(then, "wait") => {
-            (name, label, ttl, Some(wait))
+    let (a, retry) = match a {
+        [first @ .., last] if is(last, "retry") => (first, true),
+        all => (all, false),
+    };
+    let (name, owner, ttl, wait) = match a {
+        [name, owner, how, ttl] if is(how, "ttl") => (name, owner, ttl, None),
+        [name, owner, how, ttl, then, wait] if is(how, "ttl") && is(then, "wait") => {
+            (name, owner, ttl, Some(wait))
         }
         _ => {
             return Err(Error::fixed(
-                "ERR syntax error: HOLDFAST.ACQUIRE name label TTL ms [WAIT ms]",
+                "ERR syntax error: HOLDFAST.ACQUIRE name owner-id TTL ms [WAIT ms] [RETRY]",
             ));
         }
     };
-    let ttl_ms = u64::try_from(integer(ttl)?).ok().filter(|ms| *ms > 0);
-    let ttl_ms = ttl_ms.ok_or_else(|| Error::expire_time("holdfast.acquire"))?;
+    let ttl_ms = time_to_live(ttl, "holdfast.acquire")?;
     let wait = wait.map_or(Ok(0), |wait| integer(wait))?;
     let wait_ms = u64::try_from(wait).map_err(|_| Error::fixed("ERR timeout is negative"))?;
-    let (name, label) = (name.clone(), label.clone());
-    Ok(Command::Holdfast(Holdfast::Acquire { name, label, ttl_ms, wait_ms }))
+    let (name, owner) = (name.clone(), owner.clone());
+    Ok(Command::Holdfast(Holdfast::Acquire { name, owner, ttl_ms, wait_ms, retry }))
+}
+
+fn renew(a: &[Bytes]) -> Result<Command, Error> {
+    let [name, owner, token, how, ttl] = exactly(a, "holdfast.renew")?;
+    if !is(how, "ttl") {
+        return Err(Error::fixed("ERR syntax error: HOLDFAST.RENEW name owner-id token TTL ms"));
+    }
+    let (token, ttl_ms) = (number(token)?, time_to_live(ttl, "holdfast.renew")?);
+    let (name, owner) = (name.clone(), owner.clone());
+    Ok(Command::Holdfast(Holdfast::Renew { name, owner, token, ttl_ms }))
+}
+
+fn number(token: &Bytes) -> Result<u64, Error> {
+    u64::try_from(integer(token)?).map_err(|_| Error::NOT_AN_INTEGER)
+}
+
+fn time_to_live(ttl: &Bytes, command: &str) -> Result<u64, Error> {
+    let ttl_ms = u64::try_from(integer(ttl)?).ok().filter(|ms| *ms > 0);
+    ttl_ms.ok_or_else(|| Error::expire_time(command))
 }

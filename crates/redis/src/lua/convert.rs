@@ -9,6 +9,9 @@ use mlua::{Lua, Result, Table, Value};
 /// Tables within tables that a script may return.
 const DEPTH_MAX: usize = 128;
 
+/// What a value costs beside its text.
+const VALUE_BYTES: usize = 48;
+
 /// A reply as a script sees it.
 pub(super) fn to_lua(lua: &Lua, reply: &Reply, protocol: Protocol) -> Result<Value> {
     let new = protocol == Protocol::Resp3;
@@ -64,12 +67,32 @@ fn list<'a>(
     Ok(Value::Table(table))
 }
 
-/// What a script returned.
-pub(super) fn to_reply(value: &Value, protocol: Protocol) -> Reply {
-    reply(value, protocol, DEPTH_MAX).unwrap_or(Reply::Null)
+/// What a script returned. A table may be in it many times, and is copied each time: `bytes_max`
+/// bounds all of it.
+pub(super) fn to_reply(value: &Value, protocol: Protocol, bytes_max: usize) -> Reply {
+    let mut room = Some(bytes_max);
+    let reply = reply(value, protocol, DEPTH_MAX, &mut room);
+    if room.is_none() {
+        return Reply::Error(Error::fixed("ERR too many bytes in what the script returned"));
+    }
+    reply.unwrap_or(Reply::Null)
 }
 
-fn reply(value: &Value, protocol: Protocol, depth: usize) -> Result<Reply> {
+/// `room` is what may still be copied; none if that was not enough.
+fn reply(
+    value: &Value,
+    protocol: Protocol,
+    depth: usize,
+    room: &mut Option<usize>,
+) -> Result<Reply> {
+    let bytes = match value {
+        Value::String(text) => text.as_bytes().len(),
+        _ => 0,
+    };
+    *room = room.and_then(|room| room.checked_sub(bytes.saturating_add(VALUE_BYTES)));
+    if room.is_none() {
+        return Ok(Reply::Null);
+    }
     Ok(match value {
         Value::String(text) => Reply::bulk(text.as_bytes()),
         Value::Integer(number) => Reply::Integer(*number),
@@ -77,7 +100,7 @@ fn reply(value: &Value, protocol: Protocol, depth: usize) -> Result<Reply> {
         Value::Boolean(yes) if protocol == Protocol::Resp3 => Reply::Boolean(*yes),
         Value::Boolean(true) => Reply::Integer(1),
         Value::Table(_) if depth == 0 => Reply::Error(Error::fixed("ERR reached lua stack limit")),
-        Value::Table(table) => from_table(table, protocol, depth - 1)?,
+        Value::Table(table) => from_table(table, protocol, depth - 1, room)?,
         _ => Reply::Null,
     })
 }
@@ -91,7 +114,12 @@ fn truncated(number: f64) -> i64 {
     }
 }
 
-fn from_table(table: &Table, protocol: Protocol, depth: usize) -> Result<Reply> {
+fn from_table(
+    table: &Table,
+    protocol: Protocol,
+    depth: usize,
+    room: &mut Option<usize>,
+) -> Result<Reply> {
     let text = |name: &str| match table.raw_get(name) {
         Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
         _ => None,
@@ -115,14 +143,15 @@ fn from_table(table: &Table, protocol: Protocol, depth: usize) -> Result<Reply> 
         let mut pairs = Vec::new();
         for pair in map.pairs::<Value, Value>() {
             let (key, value) = pair?;
-            pairs.push((reply(&key, protocol, depth)?, reply(&value, protocol, depth)?));
+            let key = reply(&key, protocol, depth, room)?;
+            pairs.push((key, reply(&value, protocol, depth, room)?));
         }
         return Ok(Reply::Map(pairs));
     }
     if let Value::Table(set) = table.raw_get("set")? {
         let mut items = Vec::new();
         for pair in set.pairs::<Value, Value>() {
-            items.push(reply(&pair?.0, protocol, depth)?);
+            items.push(reply(&pair?.0, protocol, depth, room)?);
         }
         return Ok(Reply::Set(items));
     }
@@ -130,7 +159,8 @@ fn from_table(table: &Table, protocol: Protocol, depth: usize) -> Result<Reply> 
     for index in 1.. {
         match table.raw_get(index)? {
             Value::Nil => break,
-            value => items.push(reply(&value, protocol, depth)?),
+            _ if room.is_none() => break,
+            value => items.push(reply(&value, protocol, depth, room)?),
         }
     }
     Ok(Reply::Array(items))

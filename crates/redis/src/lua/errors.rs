@@ -1,6 +1,6 @@
 //! Errors inside a script, and what becomes of them outside.
 
-use mlua::{Lua, Value};
+use mlua::{Function, Lua, MultiValue, Value};
 use std::fmt;
 
 /// What a function of ours raises.
@@ -34,6 +34,23 @@ pub(super) fn coded(text: impl Into<Vec<u8>>) -> Raised {
 pub(super) fn located(lua: &Lua, text: &str) -> Raised {
     let text = format!("user_script:{}: {text}", line(lua));
     Raised { text: text.into_bytes(), coded: false }
+}
+
+/// Calls a function of Lua's own from one that stands in its place. What it complains of is then
+/// said of the script, as if nothing stood between.
+pub(super) fn forward(
+    lua: &Lua,
+    name: &str,
+    original: &Function,
+    values: MultiValue,
+) -> mlua::Result<MultiValue> {
+    original.call(values).or_else(|error| match &error {
+        mlua::Error::RuntimeError(text) if !text.starts_with("user_script:") => {
+            let text = text.split("\nstack traceback:").next().unwrap_or_default();
+            raise(located(lua, &text.replace("'?'", &format!("'{name}'"))))
+        }
+        _ => Err(error),
+    })
 }
 
 /// How many frames are looked at for a line of the script.

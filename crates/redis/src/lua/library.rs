@@ -6,12 +6,13 @@ use super::scripts::sha1_hex;
 use crate::command;
 use crate::error::Error;
 use crate::number::general;
-use crate::resp::{Protocol, Reply};
+use crate::resp::{Bounds, Protocol, Reply};
 use crate::run::{Overlay, Stop, run};
 use bytes::Bytes;
 use mlua::{Lua, MultiValue, Result, Scope, Table, Value};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Instant;
 
 /// What a running script and its surroundings know of each other.
 pub(super) struct Running {
@@ -20,6 +21,8 @@ pub(super) struct Running {
     /// In which protocol it wants its replies.
     pub(super) protocol: Rc<Cell<Protocol>>,
     pub(super) read_only: bool,
+    /// When it must have ended.
+    pub(super) until: Instant,
 }
 
 const LOG_LEVELS: [(&str, i64); 4] =
@@ -150,6 +153,19 @@ fn called(values: &MultiValue, overlay: &RefCell<&mut Overlay<'_>>, running: &Ru
     let fail = |text: &'static str| Reply::Error(Error::fixed(text));
     if values.is_empty() {
         return fail("ERR Please specify at least one argument for this redis lib call");
+    }
+    // A command may take its time, and many fit between two counts of the steps.
+    if Instant::now() > running.until {
+        running.stopped.set(true);
+        return fail("ERR stopped");
+    }
+    let text_bytes = |value: &Value| match value {
+        Value::String(text) => text.as_bytes().len(),
+        _ => 0,
+    };
+    let bytes = values.iter().map(text_bytes).fold(0, usize::saturating_add);
+    if bytes > Bounds::DEFAULT.request_bytes_max {
+        return fail("ERR too many bytes in one command called from script");
     }
     let Some(request) = values.iter().map(argument).collect::<Option<Vec<Bytes>>>() else {
         return fail("ERR Lua redis lib command arguments must be strings or integers");

@@ -10,6 +10,7 @@
 //! - `library`: `redis.call` and its like
 //! - `convert`: replies to values and back
 //! - `patterns`: matching takes no more time than a script may
+//! - `readonly`: tables that a script can't change
 //! - `json`, `bits`, `random`: what Redis gives to scripts beside Lua's own
 
 mod bits;
@@ -21,6 +22,7 @@ mod library;
 mod normal;
 mod patterns;
 mod random;
+mod readonly;
 mod sandbox;
 mod scripts;
 

@@ -1,20 +1,37 @@
-//! Patterns take no more time than a script may: one call of `string.find` can try as many ways to
-//! match as there are to place its repetitions, and no step of the script is counted meanwhile.
+//! Functions on strings take no more time than a script may: one call of `string.find` can try as
+//! many ways to match as there are to place its repetitions, and no step of the script is counted
+//! meanwhile.
 
-use super::errors::{located, raise};
+use super::errors::{forward, located, raise};
 use mlua::{Function, Lua, MultiValue, Result, Table, Value};
 
 /// Ways to place the repetitions of a pattern in a text: some tenths of a second.
 const WAYS_MAX: f64 = 1e8;
 
-/// Puts a check in front of all that match patterns.
+/// So many bytes of a pattern are compared in the time of one way.
+const COMPARED_BYTES: f64 = 16.0;
+
+/// Puts a check in front of all that match patterns, and of `rep`.
 pub(super) fn install(lua: &Lua) -> Result<()> {
     let string: Table = lua.globals().raw_get("string")?;
     for name in ["find", "match", "gmatch", "gsub", "gfind"] {
         let Value::Function(original) = string.raw_get(name)? else { continue };
         string.raw_set(name, checked(lua, name, original)?)?;
     }
-    Ok(())
+    let rep: Function = string.raw_get("rep")?;
+    let repeated = lua.create_function(move |lua, mut values: MultiValue| {
+        let empty =
+            matches!(values.front(), Some(Value::String(text)) if text.as_bytes().is_empty());
+        if empty
+            && let Some(count) = values.get_mut(1)
+            && lua.coerce_number(count.clone())?.is_some()
+        {
+            // Nothing, however often; Lua would count that far.
+            *count = Value::Integer(0);
+        }
+        forward(lua, "rep", &rep, values)
+    })?;
+    string.raw_set("rep", repeated)
 }
 
 fn checked(lua: &Lua, name: &'static str, original: Function) -> Result<Function> {
@@ -22,12 +39,11 @@ fn checked(lua: &Lua, name: &'static str, original: Function) -> Result<Function
         let plain = name == "find" && values.get(3).is_some_and(|v| !v.is_nil() && !is_false(v));
         if let (Some(Value::String(text)), Some(Value::String(pattern))) =
             (values.front(), values.get(1))
-            && !plain
-            && ways(text.as_bytes().len(), &pattern.as_bytes()) > WAYS_MAX
+            && ways(text.as_bytes().len(), &pattern.as_bytes(), plain) > WAYS_MAX
         {
             return raise(located(lua, "the pattern has too many repetitions for so long a text"));
         }
-        original.call::<MultiValue>(values)
+        forward(lua, name, &original, values)
     })
 }
 
@@ -36,21 +52,25 @@ fn is_false(value: &Value) -> bool {
 }
 
 /// How many ways there are at most.
-fn ways(len: usize, pattern: &[u8]) -> f64 {
+fn ways(len: usize, pattern: &[u8], plain: bool) -> f64 {
     let mut repetitions = 0_usize;
     let mut rest = pattern.iter();
-    while let Some(byte) = rest.next() {
+    while let Some(byte) = rest.next().filter(|_| !plain) {
         match byte {
             b'%' => {
-                rest.next();
+                // A pair of brackets, or what was matched before, may be of any length.
+                let any_length = |next: &u8| *next == b'b' || next.is_ascii_digit();
+                repetitions += usize::from(rest.next().is_some_and(any_length));
             }
             b'*' | b'+' | b'-' | b'?' => repetitions += 1,
             _ => {}
         }
     }
     // Without an anchor every place is tried as the beginning.
-    let places = repetitions + usize::from(pattern.first() != Some(&b'^'));
-    (1..=places).fold(1.0, |ways, place| ways * (len + place) as f64 / place as f64)
+    let anchored = !plain && pattern.first() == Some(&b'^');
+    let places = repetitions + usize::from(!anchored);
+    let each = (pattern.len() as f64 / COMPARED_BYTES).max(1.0);
+    (1..=places).fold(each, |ways, place| ways * (len + place) as f64 / place as f64)
 }
 
 #[cfg(test)]
@@ -66,10 +86,19 @@ mod tests {
             (100_000, "%d"),
             (1_000_000, "x"),
         ] {
-            assert!(ways(len, pattern.as_bytes()) <= WAYS_MAX, "{pattern}");
+            assert!(ways(len, pattern.as_bytes(), false) <= WAYS_MAX, "{pattern}");
         }
-        for (len, pattern) in [(100, ".-.-.-.-.-.-.-x"), (100_000, ".-.-x"), (30_000, "a*b")] {
-            assert!(ways(len, pattern.as_bytes()) > WAYS_MAX, "{pattern}");
+        for (len, pattern) in [
+            (100, ".-.-.-.-.-.-.-x"),
+            (100_000, ".-.-x"),
+            (30_000, "a*b"),
+            (100_000, "%b()"),
+            (1_000, "(.*)%1x"),
+        ] {
+            assert!(ways(len, pattern.as_bytes(), false) > WAYS_MAX, "{pattern}");
         }
+        let (text, sought) = (4 << 20, vec![b'a'; 2 << 20]);
+        assert!(ways(text, &sought, true) > WAYS_MAX);
+        assert!(ways(text, b".-.-.-", true) <= WAYS_MAX);
     }
 }

@@ -1,4 +1,5 @@
-//! `math.random` as Redis has it: its own numbers, the same in every run.
+//! `math.random` as Redis has it: its own generator, which `math.randomseed` sets. Where a job
+//! begins is drawn at random at the edge: scripts make owner tokens of these numbers.
 
 use super::errors::{located, raise};
 use mlua::{Lua, MultiValue, Result, Value};
@@ -20,10 +21,11 @@ fn draw(state: &Cell<u64>) -> u64 {
     next >> 17
 }
 
-/// Puts `random` and `randomseed` into `math`.
-pub(super) fn install(lua: &Lua) -> Result<()> {
+/// Puts `random` and `randomseed` into `math`. What `state` holds afterwards is where the next
+/// script of the same job goes on, as in Redis.
+pub(super) fn install(lua: &Lua, state: Rc<Cell<u64>>) -> Result<()> {
     let math: mlua::Table = lua.globals().raw_get("math")?;
-    let state = Rc::new(Cell::new(begun_at(0)));
+    state.set(state.get() & MODULUS_MASK);
     let begin = state.clone();
     math.raw_set(
         "randomseed",

@@ -1,8 +1,9 @@
 //! One run of one script, in a machine of its own.
 
 use super::convert::to_reply;
-use super::errors::{self, coded, line, located, raise, understood};
+use super::errors::{self, coded, line, raise, understood};
 use super::library::{self, Running};
+use super::readonly::ReadOnly;
 use super::scripts::Script;
 use super::{bits, json, patterns, random};
 use crate::error::Error;
@@ -17,7 +18,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// What a script may use: all its texts and tables. Lock scripts use some kilobytes.
+/// What a script may use: all its texts and tables. Lock scripts use some kilobytes. What it
+/// returns may take as much again.
 const MEMORY_BYTES_MAX: usize = 16 << 20;
 
 /// Steps that a script may take: about a tenth of a second. Lock scripts take some dozens.
@@ -29,6 +31,9 @@ const INSTRUCTIONS_COUNTED: u32 = 200;
 /// How long a script may run, whatever its steps do. The only clock in this crate: it decides
 /// nothing but that a script ends.
 const TIME_MAX: Duration = Duration::from_secs(1);
+
+/// What a script can't change.
+const LIBRARIES: [&str; 6] = ["string", "table", "math", "redis", "bit", "cjson"];
 
 /// What is taken away: the world outside, compiled code, and what would reach around the counting
 /// of steps.
@@ -45,6 +50,9 @@ const REMOVED: [&str; 11] = [
     "collectgarbage",
     "gcinfo",
 ];
+
+/// Under which name the globals are kept for what a script loads.
+const ENVIRONMENT: &str = "environment";
 
 /// Errors are caught, but not the end of a script that must stop; and what is caught is what
 /// Redis's scripts would find there.
@@ -105,12 +113,15 @@ pub(crate) fn run(
         stopped: Rc::new(Cell::new(false)),
         protocol: Rc::new(Cell::new(Protocol::Resp2)),
         read_only: read_only || script.read_only,
+        until: Instant::now() + TIME_MAX,
     };
     let database = overlay.database;
+    let random = Rc::new(Cell::new(overlay.random));
     let shared = RefCell::new(&mut *overlay);
     let reply = lua.scope(|scope| {
         let redis = library::install(&lua, scope, &shared, &running)?;
-        furnish(&lua, redis, keys, arguments, &running)?;
+        let globals = furnish(&lua, redis, keys, arguments, &running, &random)?;
+        function.set_environment(globals)?;
         count_instructions(&lua, &running)?;
         let at = Rc::new(Cell::new(1));
         let seen = at.clone();
@@ -123,14 +134,14 @@ pub(crate) fn run(
         let fine = results.pop_front() == Some(Value::Boolean(true));
         let value = results.pop_front().unwrap_or(Value::Nil);
         Ok(if fine {
-            to_reply(&value, running.protocol.get())
+            to_reply(&value, running.protocol.get(), MEMORY_BYTES_MAX)
         } else {
             let raised = understood(&value);
             let raised = if running.stopped.get() { too_long() } else { raised };
             Reply::Error(failed(script, &raised, at.get()))
         })
     });
-    overlay.database = database;
+    (overlay.database, overlay.random) = (database, random.get());
     if overlay.missing().is_some() {
         return Err(Stop::Missing);
     }
@@ -154,11 +165,11 @@ fn too_long() -> errors::Raised {
 
 fn count_instructions(lua: &Lua, running: &Running) -> Result<()> {
     let (taken, stopped) = (Cell::new(0_u32), running.stopped.clone());
-    let began = Instant::now();
+    let until = running.until;
     let every = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_COUNTED);
     lua.set_hook(every, move |_, _| {
         taken.set(taken.get().saturating_add(INSTRUCTIONS_COUNTED));
-        if taken.get() > INSTRUCTIONS_MAX || began.elapsed() > TIME_MAX || stopped.get() {
+        if taken.get() > INSTRUCTIONS_MAX || Instant::now() > until || stopped.get() {
             stopped.set(true);
             return raise(too_long());
         }
@@ -173,7 +184,8 @@ fn furnish(
     keys: &[Bytes],
     arguments: &[Bytes],
     running: &Running,
-) -> Result<()> {
+    random: &Rc<Cell<u64>>,
+) -> Result<Table> {
     let globals = lua.globals();
     for name in REMOVED {
         globals.raw_set(name, Value::Nil)?;
@@ -181,7 +193,7 @@ fn furnish(
     let string: Table = globals.raw_get("string")?;
     string.raw_set("dump", Value::Nil)?;
     patterns::install(lua)?;
-    random::install(lua)?;
+    random::install(lua, random.clone())?;
     bits::install(lua)?;
     json::install(lua)?;
     json::missing(lua, "cmsgpack")?;
@@ -196,26 +208,11 @@ fn furnish(
         }
         globals.raw_set(name, table)?;
     }
-    let refuse_write = lua.create_function(|lua, _: MultiValue| -> Result<()> {
-        raise(located(lua, "Attempt to modify a readonly table"))
-    })?;
-    for name in ["string", "table", "math", "redis", "bit", "cjson"] {
-        let table: Table = globals.raw_get(name)?;
-        let meta = lua.create_table()?;
-        meta.raw_set("__newindex", refuse_write.clone())?;
-        table.set_metatable(Some(meta))?;
-    }
-    let meta = lua.create_table()?;
-    meta.raw_set("__newindex", refuse_write)?;
-    meta.raw_set(
-        "__index",
-        lua.create_function(|lua, (_, name): (Value, Value)| -> Result<Value> {
-            let name = name.to_string()?;
-            let text = format!("Script attempted to access nonexistent global variable '{name}'");
-            raise(located(lua, &text))
-        })?,
-    )?;
-    globals.set_metatable(Some(meta))
+    let read_only = ReadOnly::new(lua)?;
+    read_only.libraries(&LIBRARIES)?;
+    let environment = read_only.globals()?;
+    lua.set_named_registry_value(ENVIRONMENT, environment.clone())?;
+    Ok(environment)
 }
 
 fn protected_calls(lua: &Lua, running: &Running) -> Result<()> {
@@ -262,7 +259,9 @@ fn loaders(lua: &Lua) -> Result<()> {
             Some(Value::String(name)) => name.to_string_lossy(),
             _ => "=?".to_owned(),
         };
+        let globals: Table = lua.named_registry_value(ENVIRONMENT)?;
         let chunk = lua.load(text).set_name(name).set_mode(ChunkMode::Text);
+        let chunk = chunk.set_environment(globals);
         Ok(match chunk.into_function() {
             Ok(function) => MultiValue::from_iter([Value::Function(function)]),
             Err(error) => {

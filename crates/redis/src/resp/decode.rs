@@ -47,6 +47,12 @@ impl Bounds {
     }
 }
 
+/// Arguments below this are copied, so that they do not keep the buffer that they came in.
+const COPIED_BYTES_MAX: usize = 1 << 10;
+
+/// What an argument costs beside its bytes.
+const ARGUMENT_BYTES: usize = 48;
+
 /// Bytes that are no request. After this only closing the connection helps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtocolError(String);
@@ -76,6 +82,17 @@ pub struct Decoder {
 }
 
 impl Decoder {
+    /// Whether a part of a request was taken from the buffer and the rest is missing.
+    pub fn is_within(&self) -> bool {
+        self.missing > 0
+    }
+
+    /// What it keeps of a request that is not whole yet.
+    pub fn kept_bytes(&self) -> usize {
+        let arguments = self.arguments.capacity().saturating_mul(ARGUMENT_BYTES);
+        if self.is_within() { self.bytes.saturating_add(arguments) } else { 0 }
+    }
+
     /// Takes one request from the front of the buffer; none if it is not whole yet.
     pub fn decode(
         &mut self,
@@ -163,7 +180,10 @@ impl Decoder {
             buffer.reserve(len.saturating_add(2).saturating_sub(buffer.len()));
             return Ok(false);
         }
-        let argument = buffer.split_to(len).freeze();
+        let argument = buffer.split_to(len);
+        // A part of the buffer keeps all of it.
+        let small = argument.len() < COPIED_BYTES_MAX;
+        let argument = if small { Bytes::copy_from_slice(&argument) } else { argument.freeze() };
         if !buffer.starts_with(b"\r\n") {
             return refuse("a bulk string must end with CRLF");
         }

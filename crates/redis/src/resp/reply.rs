@@ -46,7 +46,31 @@ pub enum Reply {
     Verbatim([u8; 3], Bytes),
 }
 
+/// What a reply takes in memory beside its text.
+const REPLY_BYTES: usize = 48;
+
 impl Reply {
+    /// About how many bytes of memory it takes.
+    pub fn bytes(&self) -> usize {
+        let all = |items: &[Self]| items.iter().map(Self::bytes).fold(0, usize::saturating_add);
+        let inside = match self {
+            Self::Status(text) | Self::Bulk(text) | Self::BigNumber(text) => text.len(),
+            Self::Verbatim(_, text) => text.len(),
+            Self::Error(error) => error.as_bytes().len(),
+            Self::Array(items) | Self::Set(items) | Self::Push(items) => all(items),
+            Self::Map(pairs) => pairs
+                .iter()
+                .map(|(key, value)| key.bytes().saturating_add(value.bytes()))
+                .fold(0, usize::saturating_add),
+            Self::Integer(_)
+            | Self::Null
+            | Self::NullArray
+            | Self::Boolean(_)
+            | Self::Double(_) => 0,
+        };
+        inside.saturating_add(REPLY_BYTES)
+    }
+
     /// `+OK`.
     pub const OK: Self = Self::Status(Bytes::from_static(b"OK"));
 

@@ -1,10 +1,12 @@
 //! One command, or all of a MULTI: run to one reply and one transaction.
 
+use super::size::{self, REPLY_BYTES_MAX};
 use super::{Database, Local, Overlay, Seen, Stop, Wanted, run};
 use crate::command::{Command, Expire, Keys, Lists, Only, Parsed, Scripting, Strings};
 use crate::error::Error;
 use crate::resp::Reply;
 use holdfast_core::{Bad, Limits, LockName, Refusal, Stamp, Transaction};
+use std::sync::OnceLock;
 
 /// How often a job may find that something else must be read: each time it begins anew.
 const ROUNDS_MAX: usize = 256;
@@ -29,6 +31,8 @@ pub struct Job {
     /// Keys whose stamps must be these, else `EXEC` does nothing.
     watched: Vec<(LockName, Stamp)>,
     database: Database,
+    /// Where `math.random` begins: drawn once, so that a script which runs again goes the same way.
+    random: OnceLock<u64>,
 }
 
 /// What became of a job with the keys that it was given.
@@ -42,6 +46,8 @@ pub enum Run {
     Block(Block),
     /// It needs Lua, and that may not run here.
     Lua,
+    /// The commands that were joined are too much for one transaction: see [`Job::split`].
+    Apart,
 }
 
 /// A job that is done.
@@ -96,7 +102,8 @@ impl Job {
     ) -> Self {
         let weight = commands.iter().map(weight).fold(watched.len(), usize::saturating_add);
         let bytes = commands.iter().map(|parsed| parsed.bytes).fold(0, usize::saturating_add);
-        Self { commands, exec, weight, bytes, watched, database }
+        let random = OnceLock::new();
+        Self { commands, exec, weight, bytes, watched, database, random }
     }
 
     /// All commands of a MULTI.
@@ -192,8 +199,10 @@ impl Job {
         if !self.watched.iter().all(stands) {
             return Run::Done(self.nothing(Reply::NullArray));
         }
-        let mut overlay = Overlay::new(seen, local, self.database);
+        let random = *self.random.get_or_init(|| local.random());
+        let mut overlay = Overlay::new(seen, local, self.database, random);
         let mut replies = Vec::with_capacity(self.commands.len());
+        let mut reply_bytes = 0_usize;
         for parsed in &self.commands {
             overlay.may_block = !self.exec && self.commands.len() == 1;
             overlay.may_run_lua = may_run_lua;
@@ -214,6 +223,13 @@ impl Job {
             if let Some(missing) = overlay.missing() {
                 return self.need(seen, missing);
             }
+            let bytes = replies.last().map_or(0, Reply::bytes);
+            reply_bytes = reply_bytes.saturating_add(bytes);
+            if reply_bytes > REPLY_BYTES_MAX {
+                return self.too_large(Error::fixed(
+                    "ERR too many bytes in the replies of one transaction: ask for less at once",
+                ));
+            }
         }
         let reads = overlay.has_read() || !self.watched.is_empty();
         let (again, database) = (overlay.again, self.exec.then_some(overlay.database));
@@ -226,6 +242,9 @@ impl Job {
                 .cloned()
                 .collect();
             transaction.seen.extend(others);
+            if let Err(error) = size::check(transaction) {
+                return self.too_large(error);
+            }
         }
         if self.exec {
             replies = vec![Reply::Array(replies)];
@@ -249,6 +268,11 @@ impl Job {
             ));
         }
         Run::Need(wanted)
+    }
+
+    /// More than one transaction can be. Commands that were only joined need not be one.
+    fn too_large(&self, error: Error) -> Run {
+        if self.replies() > 1 { Run::Apart } else { self.fails(error) }
     }
 
     /// Nothing is done, and this is why.

@@ -6,6 +6,8 @@ use bytes::Bytes;
 pub trait Local {
     /// The wall clock in milliseconds, for times that are given by it.
     fn wall_ms(&self) -> u64;
+    /// A random number.
+    fn random(&self) -> u64;
     /// How many of this node's connections would hear a message.
     fn subscribers(&self, channel: &[u8]) -> usize;
     /// The channels that somebody listens to here by name, and how many do.

@@ -3,6 +3,7 @@
 //! - `seen`: the keys that were read, and what else is wanted
 //! - `overlay`: what was written meanwhile, and what that comes to in the core
 //! - `job`: one command, or all of a MULTI
+//! - `size`: how large all that may be
 //! - `strings`, `keys`, `hashes`, `lists`, `script`, `server`: one family a file
 
 mod database;
@@ -15,6 +16,7 @@ mod overlay;
 mod script;
 mod seen;
 mod server;
+mod size;
 mod strings;
 
 pub use database::Database;
@@ -24,9 +26,11 @@ pub(crate) use overlay::{Overlay, Stop};
 pub use seen::{Listed, Listing, Seen, Wanted};
 pub(crate) use server::REDIS_VERSION;
 
+use crate::acquiring::OwnerId;
 use crate::command::{Command, Connection, Holdfast, PubSub, Transactions};
 use crate::error::Error;
 use crate::resp::Reply;
+use holdfast_core::{Expiry, LockName};
 
 /// What a command run comes to: its reply, or why it could not go on.
 pub(crate) type Outcome<T> = Result<T, Stop>;
@@ -68,6 +72,10 @@ fn not_here() -> Error {
 fn holdfast(command: &Holdfast, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
     match command {
         Holdfast::Acquire { .. } => Err(not_here().into()),
+        Holdfast::OwnerId => {
+            let random = [overlay.local.random(), overlay.local.random()];
+            Ok(Reply::bulk(OwnerId::draw(random)))
+        }
         Holdfast::Token(name) => {
             let name = overlay.name(name)?;
             let token = overlay.token(&name)?;
@@ -75,14 +83,26 @@ fn holdfast(command: &Holdfast, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
                 Reply::Integer(i64::try_from(token.0).unwrap_or(i64::MAX))
             }))
         }
-        Holdfast::Release { name, label, token } => {
+        Holdfast::Release { name, owner, token } => {
             let name = overlay.name(name)?;
-            let is_it = overlay.token(&name)?.is_some_and(|has| has.0 == *token)
-                && overlay.text(&name)?.is_some_and(|has| has.as_bytes() == label);
+            let is_it = holds(overlay, &name, owner, *token)?;
             if is_it {
                 overlay.delete(&name)?;
             }
             Ok(is_it.into())
         }
+        Holdfast::Renew { name, owner, token, ttl_ms } => {
+            let name = overlay.name(name)?;
+            let is_it = holds(overlay, &name, owner, *token)?;
+            if is_it {
+                overlay.expire(&name, Expiry::AfterMs(*ttl_ms))?;
+            }
+            Ok(is_it.into())
+        }
     }
+}
+
+fn holds(overlay: &mut Overlay<'_>, name: &LockName, owner: &[u8], token: u64) -> Outcome<bool> {
+    Ok(overlay.token(name)?.is_some_and(|has| has.0 == token)
+        && overlay.text(name)?.is_some_and(|has| has.as_bytes() == owner))
 }

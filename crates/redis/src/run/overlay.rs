@@ -11,12 +11,13 @@
 
 use super::local::Local;
 use super::seen::{Seen, Wanted};
+use super::size::{self, WRITTEN_BYTES_MAX};
 use super::{Database, Outcome};
 use crate::error::Error;
 use bytes::Bytes;
 use holdfast_core::{
-    Channel, Door, Expiry, Key, Label, LockName, Message, Object, Refusal, TextKey, To, Token,
-    Transaction, Untouched, Write,
+    Bad, Channel, Door, Expiry, Key, Label, Limits, LockName, Message, Object, Refusal, TextKey,
+    To, Token, Transaction, Untouched, Write,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,7 +76,22 @@ enum How {
 /// What was written up to some moment.
 pub(crate) struct Mark {
     written: BTreeMap<LockName, Written>,
+    written_bytes: usize,
     published: usize,
+}
+
+/// What a key that was written costs in memory beside its name and content.
+const WRITTEN_KEY_BYTES: usize = 128;
+
+impl Written {
+    fn bytes(&self, name: &LockName) -> usize {
+        let content = match &self.content {
+            Content::Absent => 0,
+            Content::Text(text) => text.as_bytes().len(),
+            Content::Object(object) => size::kept_bytes(object),
+        };
+        content.saturating_add(name.as_bytes().len()).saturating_add(WRITTEN_KEY_BYTES)
+    }
 }
 
 /// Keys as they were read, under what was written.
@@ -87,7 +103,11 @@ pub(crate) struct Overlay<'a> {
     pub(crate) may_block: bool,
     /// Whether Lua may run here.
     pub(crate) may_run_lua: bool,
+    /// Where `math.random` of the job's scripts goes on.
+    pub(crate) random: u64,
     written: BTreeMap<LockName, Written>,
+    /// Bytes of memory for all that was written and published.
+    written_bytes: usize,
     used: BTreeSet<LockName>,
     used_all: bool,
     publish: Vec<(Channel, Message)>,
@@ -97,14 +117,21 @@ pub(crate) struct Overlay<'a> {
 }
 
 impl<'a> Overlay<'a> {
-    pub(crate) fn new(seen: &'a Seen, local: &'a dyn Local, database: Database) -> Self {
+    pub(crate) fn new(
+        seen: &'a Seen,
+        local: &'a dyn Local,
+        database: Database,
+        random: u64,
+    ) -> Self {
         Self {
             seen,
             local,
             database,
             may_block: false,
             may_run_lua: true,
+            random,
             written: BTreeMap::new(),
+            written_bytes: 0,
             used: BTreeSet::new(),
             used_all: false,
             publish: Vec::new(),
@@ -170,12 +197,13 @@ impl<'a> Overlay<'a> {
 
     /// What was written and published so far.
     pub(crate) fn mark(&self) -> Mark {
-        Mark { written: self.written.clone(), published: self.publish.len() }
+        let (written, written_bytes) = (self.written.clone(), self.written_bytes);
+        Mark { written, written_bytes, published: self.publish.len() }
     }
 
     /// Forgets what was written and published since.
     pub(crate) fn back_to(&mut self, mark: Mark) {
-        self.written = mark.written;
+        (self.written, self.written_bytes) = (mark.written, mark.written_bytes);
         self.publish.truncate(mark.published);
     }
 
@@ -277,16 +305,31 @@ impl<'a> Overlay<'a> {
         let expiry_now = if expiry == Expiry::Keep { kept_expiry } else { expiry };
         let due_ms = self.due_of(expiry, due_ms);
         let content = Content::Text(text);
-        let written = Written { content, due_ms, expiry: expiry_now, fresh, how };
+        self.write(name, Written { content, due_ms, expiry: expiry_now, fresh, how })
+    }
+
+    /// Keeps what was written, if there is room for it.
+    fn write(&mut self, name: &LockName, written: Written) -> Outcome<()> {
+        let before = self.written.get(name).map_or(0, |before| before.bytes(name));
+        let others = self.written_bytes.saturating_sub(before);
+        self.written_bytes = self.has_room(others, written.bytes(name))?;
         self.written.insert(name.clone(), written);
         Ok(())
+    }
+
+    fn has_room(&self, has: usize, more: usize) -> Result<usize, Error> {
+        let bytes = has.saturating_add(more);
+        if bytes > WRITTEN_BYTES_MAX {
+            return Err(size::refused(Bad::TransactionTooLarge));
+        }
+        Ok(bytes)
     }
 
     /// Changes a text whose holder stays.
     pub(crate) fn relabel(&mut self, name: &LockName, text: Label) -> Outcome<()> {
         self.writable(name)?;
         let due_ms = self.due_ms(name)?;
-        let written = self.written.entry(name.clone()).or_insert_with(|| Written {
+        let mut written = self.written.get(name).cloned().unwrap_or(Written {
             content: Content::Absent,
             due_ms,
             expiry: Expiry::Keep,
@@ -297,7 +340,7 @@ impl<'a> Overlay<'a> {
         if written.how == How::Expiry {
             written.how = How::Label;
         }
-        Ok(())
+        self.write(name, written)
     }
 
     /// Sets all that is in a hash or a list; an empty one is gone.
@@ -305,6 +348,7 @@ impl<'a> Overlay<'a> {
         if object.is_empty() {
             return self.delete(name).map(|_| ());
         }
+        size::check_object(&object)?;
         self.writable(name)?;
         let due_ms = self.due_ms(name)?;
         let old = self.written.get(name);
@@ -313,9 +357,7 @@ impl<'a> Overlay<'a> {
             self.not_waited_for(name)?;
         }
         let content = Content::Object(Arc::new(object));
-        let written = Written { content, due_ms, expiry, fresh, how: How::Whole };
-        self.written.insert(name.clone(), written);
-        Ok(())
+        self.write(name, Written { content, due_ms, expiry, fresh, how: How::Whole })
     }
 
     /// Deletes whatever stands there, and says whether something did.
@@ -332,7 +374,7 @@ impl<'a> Overlay<'a> {
             fresh,
             how: How::Whole,
         };
-        self.written.insert(name.clone(), gone);
+        self.write(name, gone)?;
         Ok(true)
     }
 
@@ -345,8 +387,7 @@ impl<'a> Overlay<'a> {
             Some(written) => (written.due_ms, written.expiry) = (due_ms, expiry),
             None => {
                 let (fresh, how) = (false, How::Expiry);
-                let written = Written { content, due_ms, expiry, fresh, how };
-                self.written.insert(name.clone(), written);
+                self.write(name, Written { content, due_ms, expiry, fresh, how })?;
             }
         }
         Ok(())
@@ -356,7 +397,13 @@ impl<'a> Overlay<'a> {
     pub(crate) fn publish(&mut self, channel: &Bytes, message: &Bytes) -> Result<(), Error> {
         let channel = Channel::parse(channel).map_err(|bad| Error::bad_text("this channel", bad));
         let message = Message::parse(message).map_err(|bad| Error::bad_text("this message", bad));
-        self.publish.push((channel?, message?));
+        let (channel, message) = (channel?, message?);
+        if self.publish.len() >= Limits::DEFAULT.published_max {
+            return Err(size::refused(Bad::TooManyPublished));
+        }
+        let bytes = channel.as_bytes().len().saturating_add(message.as_bytes().len());
+        self.written_bytes = self.has_room(self.written_bytes, bytes)?;
+        self.publish.push((channel, message));
         Ok(())
     }
 

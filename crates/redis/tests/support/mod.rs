@@ -10,7 +10,7 @@ use holdfast_core::{
     Proof, Refusal, Secret, SessionKind, SessionRef, Standing, State, Taken, Target, Term, Tick,
     Token, Wait,
 };
-use holdfast_redis::acquiring::{Acquiring, Found};
+use holdfast_redis::acquiring::Acquiring;
 use holdfast_redis::client::{Client, Plan};
 use holdfast_redis::lua::Scripts;
 use holdfast_redis::resp::Reply;
@@ -32,6 +32,7 @@ pub(crate) struct Harness {
 #[derive(Default)]
 pub(crate) struct Node {
     pub(crate) wall_ms: u64,
+    random: std::cell::Cell<u64>,
     scripts: Scripts,
     channels: Vec<Bytes>,
 }
@@ -39,6 +40,10 @@ pub(crate) struct Node {
 impl Local for Node {
     fn wall_ms(&self) -> u64 {
         self.wall_ms
+    }
+    fn random(&self) -> u64 {
+        self.random.set(self.random.get() + 1);
+        self.random.get()
     }
     fn subscribers(&self, channel: &[u8]) -> usize {
         self.channels.iter().filter(|heard| *heard == channel).count()
@@ -135,6 +140,7 @@ impl Harness {
                 }
                 Run::Block(_) => return vec![Reply::NullArray],
                 Run::Lua => panic!("Lua may run here"),
+                Run::Apart => panic!("one request is not joined"),
                 Run::Done(mut done) => {
                     let Some(transaction) = done.transaction.take() else {
                         return self.client(who).ran(done);
@@ -156,10 +162,11 @@ impl Harness {
 
     fn stand_in_line(&mut self, acquiring: &Acquiring) -> Reply {
         let waits = |token: Token| Reply::status(format!("waits, token={token}"));
-        match acquiring.find(&self.state) {
-            Some(Found::Held(reply)) => return reply,
-            Some(Found::Waiting(token)) => return waits(token),
-            None => {}
+        while let Some(earlier) = acquiring.find(&self.state) {
+            match acquiring.take_over(earlier) {
+                Ok(command) => drop(self.apply(command).unwrap()),
+                Err(error) => return Reply::Error(error),
+            }
         }
         let session = self.session();
         match self.apply(Command::Acquire(acquiring.acquire(Some(session)))) {

@@ -191,13 +191,6 @@ impl Driver {
                 }
                 return None;
             }
-            Post::WaitFor { token, turn } => {
-                let waits = self.node.state().ticket_view(token).is_some_and(|view| !view.held);
-                if waits {
-                    let _ = turn.send(self.turns.wait_for(token));
-                }
-                return None;
-            }
             Post::Abandon(ticket) => self.abandon(ticket),
             Post::Change { change, asker } => {
                 Input::Change { ask: self.wait(Pending::Other(asker)), change }
@@ -363,6 +356,7 @@ impl Driver {
             Effect::Ended(ended) if !ended.held => {
                 self.turns.tell(ended.token, || Turn::Ended(Box::new(ended.clone())));
             }
+            Effect::Ended(ended) => self.channels.ended(ended),
             Effect::ObjectChanged { name, now: Some(KeyKind::List), .. } if self.sleepers.any() => {
                 self.stirred.push(name.clone());
             }

@@ -1,9 +1,9 @@
 //! What waits for the loop: everybody puts it here, the loop takes all of it at once.
 
-use super::asked::{Asker, Line, Trouble, Turn};
+use super::asked::{Asker, Line, Trouble};
 use super::errand::Errand;
 use super::undelivered::TicketRef;
-use holdfast_core::{Command, Request, Scope, SessionId, SessionRef, Token};
+use holdfast_core::{Command, Request, Scope, SessionId, SessionRef};
 use holdfast_node::{Change, Input, Node};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -57,11 +57,6 @@ pub(crate) enum Post {
     Errand(Box<dyn Errand>),
     /// Whoever sent the errand of that number does not want to wait any longer.
     GiveUp(u64),
-    /// Somebody else than its drawer waits for a ticket.
-    WaitFor {
-        token: Token,
-        turn: oneshot::Sender<oneshot::Receiver<Turn>>,
-    },
     /// Nobody knows of this ticket any more: it is to be given up.
     Abandon(TicketRef),
     /// Another membership.

@@ -22,9 +22,7 @@ use crate::peers::Peers;
 use crate::redis::Channels;
 use asked::{Asker, Told};
 use driver::Driver;
-use holdfast_core::{
-    Answer, Command, Effect, Refusal, Request, Scope, SessionId, SessionRef, Token,
-};
+use holdfast_core::{Answer, Command, Effect, Refusal, Request, Scope, SessionId, SessionRef};
 use holdfast_node::{Change, Input, Node, NodeDisk, NodeId, NotChanged, Reply};
 use holdfast_storage::RealDisk;
 use std::io;
@@ -211,16 +209,6 @@ impl Handle {
     /// Does not want to wait any longer for the errand of that number, if it sleeps.
     pub(crate) fn give_up(&self, number: u64) {
         self.inbox.post_always(Post::GiveUp(number));
-    }
-
-    /// How the wait of a ticket ends that somebody else has drawn; none if it does not wait.
-    pub(crate) async fn turn_of(
-        &self,
-        token: Token,
-    ) -> Result<Option<oneshot::Receiver<Turn>>, Trouble> {
-        let (turn, wait) = oneshot::channel();
-        self.inbox.post(Post::WaitFor { token, turn })?;
-        Ok(wait.await.ok())
     }
 
     /// Hears what happens to these locks, until the watch is dropped.

@@ -74,7 +74,10 @@ impl Aside {
                     continue;
                 }
                 Ok((Run::Done(done), seen)) => (done, seen),
-                Ok((Run::Block(_) | Run::Lua, _)) => return Some(Err(Reply::NullArray)),
+                // None of these is done aside.
+                Ok((Run::Block(_) | Run::Lua | Run::Apart, _)) => {
+                    return Some(Err(Reply::NullArray));
+                }
                 Err(error) => return Some(Err(Reply::Error(error))),
             };
             if let Some(transaction) = done.transaction.take() {

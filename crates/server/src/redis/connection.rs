@@ -2,13 +2,14 @@
 
 use super::aside;
 use super::door::Door;
+use super::listen::Bounds;
 use super::waiting;
 use super::wire::{Event, OUT_BYTES, Wire};
 use super::words;
 use super::work::{Fate, Outcome, Work};
 use crate::newcomers::Newcomer;
 use bytes::Bytes;
-use holdfast_core::LockName;
+use holdfast_core::{Command, LockName};
 use holdfast_redis::acquiring::Acquiring;
 use holdfast_redis::client::{Client, Plan};
 use holdfast_redis::resp::{Decoder, Protocol, Reply, Request, encode};
@@ -23,6 +24,9 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 /// How long a request waits for the cluster to take it. An election takes about a second.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Places for replies that a connection keeps from one pipeline to the next.
+const SLOTS_KEPT: usize = 64;
 
 /// For ever, as far as a blocking command is concerned.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
@@ -44,6 +48,8 @@ pub(super) struct Connection {
     listens: (usize, usize),
     /// Until it has asked for something, it must make room for others.
     newcomer: Arc<Newcomer>,
+    /// What gives a lock back whose grant has not been written to the socket.
+    unsent: Option<Command>,
 }
 
 /// A place for a reply.
@@ -66,7 +72,7 @@ impl Connection {
         let client = door.welcome();
         let (work, line) = new_line(&door, client.id);
         Self {
-            wire: Wire::new(stream),
+            wire: Wire::new(stream, door.share(&client)),
             decoder: Decoder::default(),
             joined: None,
             slots: Vec::new(),
@@ -74,41 +80,57 @@ impl Connection {
             line,
             listens: (0, 0),
             newcomer,
+            unsent: None,
             client,
             door,
         }
     }
 
-    /// Talks until one side hangs up. A client that has not said the password within `patience`
-    /// is hung up on.
-    pub(super) async fn talk(mut self, patience: Duration) {
+    /// Talks until one side hangs up. A client that does not say the password, or the rest of a
+    /// request, in time is hung up on.
+    pub(super) async fn talk(mut self, bounds: Bounds) {
         let number = self.client.id;
-        let ended = self.serve(Instant::now() + patience).await;
-        if let Err(error) = ended
-            && !matches!(
-                error.kind(),
-                io::ErrorKind::UnexpectedEof
-                    | io::ErrorKind::ConnectionReset
-                    | io::ErrorKind::BrokenPipe
-            )
-        {
-            tracing::info!("a Redis client's connection ({number}) was closed: {error}");
+        let Err(error) = self.serve(bounds).await else { return };
+        let last_word = match error.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe => return,
+            io::ErrorKind::OutOfMemory => Some(words::NO_MEMORY),
+            io::ErrorKind::TimedOut if self.is_within_request() => Some(words::TOO_SLOW),
+            _ => None,
+        };
+        // It is said if the client reads, and not waited for.
+        if let Some(last_word) = last_word {
+            self.wire.last_word(&Reply::Error(last_word), &self.client);
         }
+        tracing::info!("a Redis client's connection ({number}) was closed: {error}");
     }
 
-    async fn serve(&mut self, password_until: Instant) -> io::Result<()> {
+    async fn serve(&mut self, bounds: Bounds) -> io::Result<()> {
+        let password_until = Instant::now() + bounds.password_patience;
+        let mut request_until = None;
         loop {
             if self.requests().await? == Goes::Away {
                 return self.wire.flush().await;
             }
             self.wire.flush().await?;
-            let next = if self.client.may_ask() {
-                self.wire.next().await?
-            } else {
-                match timeout_at(password_until, self.wire.next()).await {
+            self.wire.others_bytes =
+                self.decoder.kept_bytes().saturating_add(self.client.kept_bytes());
+            self.wire.count()?;
+            request_until = self
+                .is_within_request()
+                .then(|| request_until.unwrap_or_else(|| Instant::now() + bounds.request_patience));
+            let password_until = (!self.client.may_ask()).then_some(password_until);
+            let until = [password_until, request_until].into_iter().flatten().min();
+            let next = match until {
+                None => self.wire.next().await?,
+                Some(until) => match timeout_at(until, self.wire.next()).await {
                     Ok(event) => event?,
+                    Err(_) if request_until == Some(until) => {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
                     Err(_) => return Ok(()),
-                }
+                },
             };
             match next {
                 Event::Bytes => {}
@@ -116,6 +138,11 @@ impl Connection {
                 Event::Closed => return Ok(()),
             }
         }
+    }
+
+    /// Whether a part of a request is here and the rest is missing.
+    fn is_within_request(&self) -> bool {
+        self.decoder.is_within() || !self.wire.buffer.is_empty()
     }
 
     /// All requests that are here.
@@ -168,10 +195,13 @@ impl Connection {
                 self.finish().await?;
                 let reply = self.acquire(&acquiring).await?;
                 self.say(&[reply]);
+                self.wire.flush().await?;
+                self.unsent = None;
             }
             Plan::Password { user, password, hello } => {
                 let right = self.door.lets_in(user.as_ref(), &password);
                 let reply = self.client.passed(right, hello.as_ref());
+                self.wire.share = self.door.share(&self.client);
                 self.say(&[reply]);
                 self.changed();
             }
@@ -241,6 +271,9 @@ impl Connection {
                     encode(&reply, protocol, &mut self.wire.out);
                 }
             }
+        }
+        if self.slots.capacity() > SLOTS_KEPT {
+            self.slots = Vec::new();
         }
         if self.wire.out.len() >= OUT_BYTES { self.wire.flush().await } else { Ok(()) }
     }
@@ -351,17 +384,35 @@ impl Connection {
 
     async fn acquire(&mut self, acquiring: &Acquiring) -> io::Result<Reply> {
         self.wire.flush().await?;
-        let door = self.door.clone();
-        tokio::select! {
-            reply = waiting::acquire(&door, acquiring) => Ok(reply),
-            error = self.wire.attend(&self.client) => Err(error),
+        let (door, number) = (self.door.clone(), self.client.id);
+        let grant = tokio::select! {
+            biased;
+            // One that has hung up is not told that it holds the lock.
+            error = self.wire.attend(&self.client) => return Err(error),
+            grant = waiting::acquire(&door, number, acquiring) => grant,
+        };
+        let grant = match grant {
+            Ok(grant) => grant,
+            Err(reply) => return Ok(reply),
+        };
+        // If it is taken away, the client hears of it by the end of this connection.
+        let ear = self.wire.ear();
+        if !self.door.channels.hold(grant.token, number, &ear) {
+            return Ok(acquiring.taken_over());
         }
+        self.unsent = Some(acquiring.release(grant.token));
+        Ok(acquiring.granted(&grant))
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.door.farewell(self.client.id);
+        if let Some(release) = self.unsent.take() {
+            let handle = self.door.api.handle.clone();
+            // If this fails, its deadline ends it.
+            tokio::spawn(async move { handle.ask(None, release).await });
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What all connections of the door share.
 
 use super::channels::Channels;
+use super::memory::{self, Memory, Share};
 use crate::api::Api;
 use crate::password::Password;
 use crate::random;
@@ -30,6 +31,8 @@ pub(super) struct Door {
     /// How many keys there were when somebody last looked.
     pub(super) keys: AtomicUsize,
     pub(super) room_for_scripts: Arc<Semaphore>,
+    memory: Arc<Memory>,
+    memory_before_password: Arc<Memory>,
     password: Option<Password>,
     scripts: Scripts,
     stripes: Vec<tokio::sync::Mutex<()>>,
@@ -56,6 +59,8 @@ impl Door {
             blocked: AtomicUsize::new(0),
             keys: AtomicUsize::new(0),
             room_for_scripts: Arc::new(Semaphore::new(SCRIPTS_AT_ONCE)),
+            memory: Memory::new(memory::BYTES_MAX),
+            memory_before_password: Memory::new(memory::BYTES_MAX_BEFORE_PASSWORD),
             password,
             scripts: Scripts::default(),
             stripes: (0..STRIPES).map(|_| tokio::sync::Mutex::new(())).collect(),
@@ -79,6 +84,12 @@ impl Door {
             Client::new(self.next.fetch_add(1, Ordering::Relaxed), self.password.is_some());
         self.show(&client);
         client
+    }
+
+    /// What a connection keeps counts among those like it.
+    pub(super) fn share(&self, client: &Client) -> Share {
+        let memory = if client.may_ask() { &self.memory } else { &self.memory_before_password };
+        Share::new(memory.clone())
     }
 
     /// How a connection stands now, for `CLIENT LIST`.
@@ -115,6 +126,10 @@ impl Local for Door {
     fn wall_ms(&self) -> u64 {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn random(&self) -> u64 {
+        random::number()
     }
 
     fn subscribers(&self, channel: &[u8]) -> usize {

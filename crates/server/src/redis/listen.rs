@@ -9,19 +9,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
+/// A request has at most 1 MiB: it takes that long only over a very slow line.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// What connections may do.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) connections_max: usize,
     /// How long a client may take to say the password.
     pub(super) password_patience: Duration,
+    /// How long a request may take from its first byte to its last.
+    pub(super) request_patience: Duration,
 }
 
 impl Bounds {
     /// As many connections as this process may have.
     pub(super) fn of_process() -> Self {
         let connections_max = sockets::connections_max();
-        Self { connections_max, password_patience: Duration::from_secs(30) }
+        let (password_patience, request_patience) = (PATIENCE, PATIENCE);
+        Self { connections_max, password_patience, request_patience }
     }
 }
 
@@ -37,9 +43,7 @@ pub(super) async fn serve(
         refused: door.api.metrics.redis_connections_refused.clone(),
         no_room: words::TOO_MANY.to_vec(),
     };
-    let talk = |stream, newcomer| {
-        Connection::new(door.clone(), stream, newcomer).talk(bounds.password_patience)
-    };
+    let talk = |stream, newcomer| Connection::new(door.clone(), stream, newcomer).talk(bounds);
     sockets::serve(listener, crowd, talk).await
 }
 
@@ -113,7 +117,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn who_does_not_say_the_password_is_hung_up_on() {
         let password_patience = Duration::from_millis(200);
-        let bounds = Bounds { connections_max: 10, password_patience };
+        let bounds = Bounds { connections_max: 10, password_patience, request_patience: LONG };
         let house = House::open(bounds, Some("sesame")).await;
         let mut silent = house.says(b"").await;
         let mut wrong = house.says(b"AUTH wrong\r\nPING\r\n").await;
@@ -129,7 +133,7 @@ mod tests {
     /// Connections that asked for nothing once kept everybody else out, for as long as they liked.
     #[tokio::test(flavor = "multi_thread")]
     async fn silent_connections_make_room_for_those_that_ask() {
-        let bounds = Bounds { connections_max: 2, password_patience: LONG };
+        let bounds = Bounds { connections_max: 2, password_patience: LONG, request_patience: LONG };
         let house = House::open(bounds, None).await;
         let mut first = house.says(b"PING\r\n").await;
         hears(&mut first, "+PONG\r\n").await;
@@ -146,9 +150,36 @@ mod tests {
         house.running.stop().await;
     }
 
+    /// Connections with half of a request used to stay open for ever, and what they had sent with
+    /// them.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_request_that_does_not_go_on_is_given_up() {
+        let request_patience = Duration::from_millis(200);
+        let bounds = Bounds { connections_max: 10, password_patience: LONG, request_patience };
+        let house = House::open(bounds, None).await;
+        let mut idle = house.says(b"PING\r\n").await;
+        hears(&mut idle, "+PONG\r\n").await;
+        let too_slow = "-ERR Protocol error: the rest of the request did not arrive in time\r\n";
+        let mut half = house.says(b"PING\r\n*2\r\n$3\r\nGET\r\n$10\r\nabc").await;
+        assert_eq!(rest(&mut half).await, format!("+PONG\r\n{too_slow}"));
+        let mut typed = house.says(b"GET abc").await;
+        assert_eq!(rest(&mut typed).await, too_slow);
+        // One that goes on byte by byte has no more time for it.
+        let mut drips = house.says(b"*2\r\n$3\r\nGET\r\n$500000\r\n").await;
+        let dripping = async {
+            while drips.write_all(b"x").await.is_ok() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(LONG, dripping).await.expect("it is hung up on");
+        idle.write_all(b"PING\r\n").await.unwrap();
+        hears(&mut idle, "+PONG\r\n").await;
+        house.running.stop().await;
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn too_many_connections_are_told_so() {
-        let bounds = Bounds { connections_max: 1, password_patience: LONG };
+        let bounds = Bounds { connections_max: 1, password_patience: LONG, request_patience: LONG };
         let house = House::open(bounds, None).await;
         let mut first = house.says(b"PING\r\n").await;
         hears(&mut first, "+PONG\r\n").await;

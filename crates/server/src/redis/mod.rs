@@ -7,6 +7,7 @@
 //! - `aside`: what takes too long for that thread: Lua, lists of all keys
 //! - `waiting`: HOLDFAST.ACQUIRE
 //! - `channels`: who hears what is published
+//! - `memory`: what all connections keep together
 //! - `door`: what all connections share
 //! - `words`: what goes wrong, in Redis's words
 
@@ -15,6 +16,7 @@ mod channels;
 mod connection;
 mod door;
 mod listen;
+mod memory;
 mod waiting;
 mod wire;
 mod words;

@@ -3,53 +3,81 @@
 
 use super::door::Door;
 use super::words;
-use crate::engine::Turn;
 use crate::waits::{self, Taking};
-use holdfast_core::{How, Standing, Token};
-use holdfast_redis::acquiring::{Acquiring, Found};
+use holdfast_core::{Grant, How, Standing};
+use holdfast_redis::acquiring::Acquiring;
 use holdfast_redis::resp::Reply;
+use std::convert::Infallible;
+use std::future::pending;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
-/// How often a ticket of an earlier connection may go while this one begins to wait for it.
+/// How often another connection with the same owner id may come in between.
 const TRIES_MAX: usize = 10;
 
-/// Stands in line until it is served or its time is over. Whoever drops this gives up.
-pub(super) async fn acquire(door: &Door, acquiring: &Acquiring) -> Reply {
+/// When others with the same owner id are looked for, each time after the last. What was on its way
+/// for longer is cancelled because its connection is gone.
+const OTHERS_SOUGHT_AFTER: [Duration; 4] = [
+    Duration::from_millis(100),
+    Duration::from_millis(900),
+    Duration::from_secs(4),
+    Duration::from_secs(15),
+];
+
+/// What a connection gets when it is not served.
+type NotServed = Reply;
+
+/// Stands in line for a connection until it is served or its time is over. Whoever drops this
+/// gives up.
+pub(super) async fn acquire(
+    door: &Door,
+    connection: u64,
+    acquiring: &Acquiring,
+) -> Result<Grant, NotServed> {
     for _ in 0..TRIES_MAX {
         let sought = acquiring.clone();
-        let found = match door.api.read(move |node| sought.find(node.state())).await {
-            Ok(found) => found,
-            Err(failure) => return words::not_acquired(&failure),
+        let found = door.api.read(move |node| sought.find(node.state())).await;
+        let Some(earlier) = found.map_err(|failure| words::not_acquired(&failure))? else {
+            return draw(door, acquiring).await;
         };
-        let reply = match found {
-            Some(Found::Held(reply)) => Some(reply),
-            Some(Found::Waiting(token)) => wait_for(door, acquiring, token).await,
-            None => Some(draw(door, acquiring).await),
-        };
-        if let Some(reply) = reply {
-            return reply;
+        let take_over = acquiring.take_over(earlier).map_err(Reply::Error)?;
+        door.channels.let_go(earlier.token, connection);
+        // If it is refused, the ticket has been served or has ended meanwhile.
+        let asked = door.api.ask(None, take_over).await;
+        asked.map_err(|failure| words::not_acquired(&failure))?;
+    }
+    Err(Reply::Error(words::CONTENDED))
+}
+
+async fn draw(door: &Door, acquiring: &Acquiring) -> Result<Grant, NotServed> {
+    let taking = Taking::Acquire(acquiring.acquire(None));
+    let taken = tokio::select! {
+        taken = waits::take(&door.api, None, taking) => taken,
+        never = end_others(door, acquiring) => match never {},
+    };
+    match taken {
+        Ok(Standing::Held(grant)) => Ok(grant),
+        Ok(Standing::Waiting { .. } | Standing::Over { .. }) => Err(Reply::Null),
+        // Nobody else can cancel it: its owner asks through another connection.
+        Err(failure) if failure.how == Some(How::Cancelled) => Err(acquiring.taken_over()),
+        Err(failure) => Err(words::not_acquired(&failure)),
+    }
+}
+
+/// An earlier request may have been on its way when this one looked for its ticket, and have drawn
+/// one after all: then both stand in the line, and the one in front has nobody who would give it
+/// back. Whoever asks again ends the first of them, even if that is its own: it is told so then.
+async fn end_others(door: &Door, acquiring: &Acquiring) -> Infallible {
+    for after in OTHERS_SOUGHT_AFTER.iter().filter(|_| acquiring.retry) {
+        sleep(*after).await;
+        let sought = acquiring.clone();
+        let found = door.api.peek(move |node| sought.find_other(node.state())).await;
+        if let Ok(Some(other)) = found
+            && let Ok(take_over) = acquiring.take_over(other)
+        {
+            // If it fails, it is tried again.
+            let _ = door.api.ask(None, take_over).await;
         }
     }
-    Reply::Error(words::CONTENDED)
-}
-
-async fn draw(door: &Door, acquiring: &Acquiring) -> Reply {
-    let taking = Taking::Acquire(acquiring.acquire(None));
-    match waits::take(&door.api, None, taking).await {
-        Ok(Standing::Held(grant)) => acquiring.granted(&grant),
-        Ok(Standing::Waiting { .. } | Standing::Over { .. }) => Reply::Null,
-        Err(failure) => words::not_acquired(&failure),
-    }
-}
-
-/// Waits for a ticket that an earlier connection has drawn. None if it is gone meanwhile.
-async fn wait_for(door: &Door, acquiring: &Acquiring, token: Token) -> Option<Reply> {
-    let turn = door.api.handle.turn_of(token).await.ok()??;
-    match timeout(Duration::from_millis(acquiring.wait_ms), turn).await {
-        Ok(Ok(Turn::Granted(grant))) => Some(acquiring.granted(&grant)),
-        Ok(Ok(Turn::Ended(ended))) if ended.how == How::TimedOut => Some(Reply::Null),
-        Ok(_) => None,
-        Err(_) => Some(Reply::Null),
-    }
+    pending().await
 }

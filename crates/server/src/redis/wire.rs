@@ -1,6 +1,7 @@
 //! A connection's socket: bytes in, replies and messages out.
 
 use super::channels::{Ear, Said};
+use super::memory::Share;
 use bytes::BytesMut;
 use holdfast_redis::client::Client;
 use holdfast_redis::resp::{Reply, encode};
@@ -34,6 +35,9 @@ pub(super) struct Wire {
     ear: Option<(Arc<Ear>, mpsc::Receiver<Arc<Said>>)>,
     /// Whether the last read filled all the room there was.
     much: bool,
+    pub(super) share: Share,
+    /// What is kept for the client beside the buffers.
+    pub(super) others_bytes: usize,
 }
 
 /// Something that happened on a socket.
@@ -47,7 +51,7 @@ pub(super) enum Event {
 }
 
 impl Wire {
-    pub(super) fn new(stream: TcpStream) -> Self {
+    pub(super) fn new(stream: TcpStream, share: Share) -> Self {
         Self {
             stream,
             buffer: BytesMut::new(),
@@ -55,7 +59,21 @@ impl Wire {
             written: 0,
             ear: None,
             much: false,
+            share,
+            others_bytes: 0,
         }
+    }
+
+    /// Counts what is kept for this connection, after giving back what is not needed.
+    pub(super) fn count(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() && self.buffer.capacity() > READ_BYTES {
+            self.buffer = BytesMut::new();
+        }
+        if self.out.is_empty() && self.out.capacity() > READ_BYTES {
+            self.out = Vec::new();
+        }
+        let buffers = self.buffer.capacity().saturating_add(self.out.capacity());
+        self.share.set(buffers.saturating_add(self.others_bytes))
     }
 
     /// Where messages for this connection go.
@@ -67,6 +85,15 @@ impl Wire {
         encode(reply, client.protocol, &mut self.out);
     }
 
+    /// Says why the connection is closed, if the socket has room for it at once.
+    pub(super) fn last_word(&mut self, reply: &Reply, client: &Client) {
+        if self.written >= self.out.len() {
+            let mut last = Vec::new();
+            encode(reply, client.protocol, &mut last);
+            let _ = self.stream.try_write(&last);
+        }
+    }
+
     fn read(&mut self) -> io::Result<Option<Event>> {
         let room = if self.much { READ_BYTES_MAX } else { READ_BYTES };
         self.buffer.reserve(room);
@@ -74,6 +101,7 @@ impl Wire {
             Ok(0) => Ok(Some(Event::Closed)),
             Ok(count) => {
                 self.much = count >= room;
+                self.count()?;
                 Ok(Some(Event::Bytes))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
@@ -84,6 +112,9 @@ impl Wire {
     /// What happens next.
     pub(super) async fn next(&mut self) -> io::Result<Event> {
         loop {
+            if self.ear.as_ref().is_some_and(|(ear, _)| ear.is_broken()) {
+                return Err(too_slow());
+            }
             let said = tokio::select! {
                 ready = self.stream.readable() => {
                     ready?;
@@ -109,6 +140,7 @@ impl Wire {
                 // Counted at once: whoever waits here may be interrupted.
                 Ok(count) => self.written += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.count()?;
                     tokio::select! {
                         ready = timeout(WRITE_PATIENCE, self.stream.writable()) => ready??,
                         () = breaks(&self.ear) => return Err(too_slow()),
@@ -116,9 +148,6 @@ impl Wire {
                 }
                 Err(error) => return Err(error),
             }
-        }
-        if self.out.capacity() > OUT_BYTES {
-            self.out = Vec::new();
         }
         self.out.clear();
         self.written = 0;
@@ -166,7 +195,10 @@ impl Wire {
 }
 
 fn too_slow() -> io::Error {
-    io::Error::other("it does not read its messages as fast as they come, or this node missed some")
+    io::Error::other(
+        "it does not read its messages as fast as they come, or this node missed some, or another \
+         connection took over its lock",
+    )
 }
 
 /// The next message; never, if nobody listens.

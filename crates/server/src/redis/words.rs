@@ -8,6 +8,16 @@ use holdfast_redis::resp::Reply;
 /// More connections than there may be.
 pub(super) const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 
+/// Connections keep more at this node than they may.
+pub(super) const NO_MEMORY: Error = Error::fixed(
+    "ERR too much is kept at this node for clients that have not sent all of a request, do not read \
+     their replies, or have much in a MULTI: try again later, or ask another node",
+);
+
+/// A request that does not go on.
+pub(super) const TOO_SLOW: Error =
+    Error::fixed("ERR Protocol error: the rest of the request did not arrive in time");
+
 /// What was read has changed again and again.
 pub(super) const CONTENDED: Error = Error::fixed(
     "TRYAGAIN others changed the same keys again and again: nothing was done; try again",

@@ -132,7 +132,7 @@ impl Work {
             let seen = Seen::read(node.state(), &wanted);
             match job.run_without_lua(&seen, &*self.door) {
                 Run::Need(more) => wanted = more,
-                Run::Lua => return self.otherwise(),
+                Run::Lua | Run::Apart => return self.otherwise(),
                 Run::Block(_) if self.nobody_waits() => return self.gives_up(),
                 // If the state is stale, what was put there meanwhile wakes it.
                 Run::Block(block) => return Next::Sleep(self, block.names),

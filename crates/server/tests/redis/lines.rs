@@ -1,34 +1,53 @@
 //! HOLDFAST.ACQUIRE: a place in the line, given up with its connection.
 
 use crate::client;
+use crate::resp::Redis;
 use crate::support::{Node, eventually};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
 
 fn waits(node: &Node, count: u64) {
     eventually("so many wait", || (node.waiting("job") == count).then_some(()));
+}
+
+/// An owner id.
+fn owner(redis: &mut Redis) -> String {
+    redis.ask("HOLDFAST.OWNERID")
+}
+
+/// The token in a grant.
+fn token(granted: &str) -> u64 {
+    let first = granted.strip_prefix('[').and_then(|rest| rest.split(' ').next());
+    first.and_then(|token| token.parse().ok()).unwrap_or_else(|| panic!("no grant: {granted}"))
+}
+
+/// Who holds the lock, as another protocol sees it.
+fn holder(node: &Node) -> Option<u64> {
+    node.get("/v1/lock?name=job").ok()["holders"][0]["token"].as_u64()
 }
 
 #[test]
 fn a_wait_is_served_in_its_turn_and_hears_how_the_one_before_ended() {
     let node = Node::start();
     let (mut ana, mut bo, mut cy) = (client(&node), client(&node), client(&node));
-    let held = ana.ask("HOLDFAST.ACQUIRE job ana TTL 60000");
+    let (of_ana, of_bo, of_cy) = (owner(&mut ana), owner(&mut bo), owner(&mut cy));
+    let held = ana.ask(&format!("HOLDFAST.ACQUIRE job {of_ana} TTL 60000"));
     assert_eq!(held, "[1 nil nil nil nil]");
-    // Asked again, it is the same ticket.
-    assert_eq!(client(&node).ask("HOLDFAST.ACQUIRE job ana TTL 60000"), held);
-    assert_eq!(cy.ask("HOLDFAST.ACQUIRE job cy TTL 60000"), "nil");
-    bo.send(&["HOLDFAST.ACQUIRE job bo TTL 60000 WAIT 60000"]);
+    assert_eq!(cy.ask(&format!("HOLDFAST.ACQUIRE job {of_cy} TTL 60000")), "nil");
+    bo.send(&[&format!("HOLDFAST.ACQUIRE job {of_bo} TTL 60000 WAIT 60000")]);
     waits(&node, 1);
-    cy.send(&["HOLDFAST.ACQUIRE job cy TTL 60000 WAIT 60000"]);
+    cy.send(&[&format!("HOLDFAST.ACQUIRE job {of_cy} TTL 60000 WAIT 60000")]);
     waits(&node, 2);
     // While somebody waits, another value is refused, and a release serves the first.
     assert!(ana.ask("SET job other").starts_with("-HELD "));
-    assert_eq!(ana.ask("HOLDFAST.RELEASE job ana 2"), "0");
-    assert_eq!(ana.ask("HOLDFAST.RELEASE job ana 1"), "1");
-    assert_eq!(bo.hear(), "[2 released 1 ana nil]");
+    assert_eq!(ana.ask(&format!("HOLDFAST.RELEASE job {of_ana} 2")), "0");
+    assert_eq!(ana.ask(&format!("HOLDFAST.RELEASE job {of_ana} 1")), "1");
+    assert_eq!(bo.hear(), format!("[2 released 1 {of_ana} nil]"));
     assert_eq!(ana.ask("HOLDFAST.TOKEN job"), "2");
-    assert_eq!(ana.ask("GET job"), "bo");
+    assert_eq!(ana.ask("GET job"), of_bo);
     assert_eq!(bo.ask("DEL job"), "1");
-    assert_eq!(cy.hear(), "[3 released 2 bo nil]");
+    assert_eq!(cy.hear(), format!("[3 released 2 {of_bo} nil]"));
 }
 
 #[test]
@@ -37,29 +56,162 @@ fn a_wait_goes_with_its_connection_or_its_time() {
     let (mut ana, mut cy) = (client(&node), client(&node));
     assert_eq!(ana.ask("SET job ana NX PX 60000"), "OK");
     let mut bo = client(&node);
-    bo.send(&["HOLDFAST.ACQUIRE job bo TTL 60000 WAIT 60000"]);
+    let (of_bo, of_cy) = (owner(&mut bo), owner(&mut cy));
+    bo.send(&[&format!("HOLDFAST.ACQUIRE job {of_bo} TTL 60000 WAIT 60000")]);
     waits(&node, 1);
     drop(bo);
     waits(&node, 0);
-    assert_eq!(cy.ask("HOLDFAST.ACQUIRE job cy TTL 60000 WAIT 50"), "nil");
+    assert_eq!(cy.ask(&format!("HOLDFAST.ACQUIRE job {of_cy} TTL 60000 WAIT 50")), "nil");
     waits(&node, 0);
     assert_eq!(ana.ask("DEL job"), "1");
-    assert!(cy.ask("HOLDFAST.ACQUIRE job cy TTL 60000").starts_with("[4 "));
+    assert_eq!(token(&cy.ask(&format!("HOLDFAST.ACQUIRE job {of_cy} TTL 60000"))), 4);
 }
 
-/// A second connection with the same name and label finds the ticket that waits.
+/// Clients used to choose what they are called here, and two with the same constant were both told
+/// that they hold the lock.
 #[test]
-fn who_asks_again_keeps_its_place() {
+fn an_owner_id_is_drawn_by_the_server() {
+    let node = Node::start();
+    let mut redis = client(&node);
+    for made_up in ["worker-1", "owner-1", "c0ffee00c0ffee00c0ffee00c0ffee00"] {
+        let said = redis.ask(&format!("HOLDFAST.ACQUIRE job {made_up} TTL 60000"));
+        assert!(said.starts_with(&format!("-ERR '{made_up}' is not an owner id: draw")), "{said}");
+    }
+    assert_ne!(owner(&mut redis), owner(&mut redis));
+    assert_eq!(holder(&node), None);
+}
+
+/// A connection that asked with an owner id under which another one held the lock was told that it
+/// holds it too.
+#[test]
+fn a_lock_is_never_held_by_two_connections_with_one_owner_id() {
+    let node = Node::start();
+    let (mut ana, mut bo) = (client(&node), client(&node));
+    let shared = owner(&mut ana);
+    let first = token(&ana.ask(&format!("HOLDFAST.ACQUIRE job {shared} TTL 60000")));
+    for wait in ["", " WAIT 60000"] {
+        let said = bo.ask(&format!("HOLDFAST.ACQUIRE job {shared} TTL 60000{wait}"));
+        assert!(said.starts_with("-HELD job is held already by this owner id, with token 1: "));
+    }
+    assert_eq!(holder(&node), Some(first));
+    // Who says that it has lost the answer gets a ticket of its own. Only then: the older
+    // connection is closed, and what it had is known to have been taken from it.
+    let retry = format!("HOLDFAST.ACQUIRE job {shared} TTL 60000 RETRY");
+    assert_eq!(bo.ask(&retry), format!("[2 forced 1 {shared} nil]"));
+    assert!(ana.is_closed());
+    assert_eq!(holder(&node), Some(2));
+    assert_eq!(client(&node).ask(&format!("HOLDFAST.RELEASE job {shared} {first}")), "0");
+    assert_eq!(bo.ask(&format!("HOLDFAST.RELEASE job {shared} 2")), "1");
+    // A retry that has nothing to end is an acquire like any other, and one that ends what the same
+    // connection has does not close it.
+    assert_eq!(token(&bo.ask(&retry)), 3);
+    assert_eq!(token(&bo.ask(&retry)), 4);
+    assert_eq!(bo.ask(&format!("HOLDFAST.RELEASE job {shared} 4")), "1");
+}
+
+/// Both connections waited for one ticket, and both were told that it was served.
+#[test]
+fn the_older_of_two_connections_that_wait_with_one_owner_id_is_told() {
     let node = Node::start();
     let (mut ana, mut bo, mut again) = (client(&node), client(&node), client(&node));
     assert_eq!(ana.ask("SET job ana NX PX 60000"), "OK");
-    bo.send(&["HOLDFAST.ACQUIRE job bo TTL 60000 WAIT 60000"]);
+    let of_bo = owner(&mut bo);
+    let acquire = format!("HOLDFAST.ACQUIRE job {of_bo} TTL 60000 WAIT 60000");
+    bo.send(&[&acquire]);
     waits(&node, 1);
-    again.send(&["HOLDFAST.ACQUIRE job bo TTL 60000 WAIT 60000"]);
-    // Nothing else tells that it has arrived; if it has not, it finds the lock held, with the same
-    // reply but for the ending.
+    again.send(&[&acquire]);
+    assert!(bo.hear().starts_with("-TAKENOVER this wait for job is over: "));
+    waits(&node, 1);
     assert_eq!(ana.ask("DEL job"), "1");
-    assert!(bo.hear().starts_with("[2 "));
-    assert!(again.hear().starts_with("[2 "));
+    assert_eq!(Some(token(&again.hear())), holder(&node));
+    // The older one goes on, and its end does nothing to the lock.
+    assert_eq!(bo.ask("PING"), "PONG");
+    drop(bo);
+    assert_eq!(again.ask("GET job"), of_bo);
+}
+
+/// A client that lost its connection asked again and was given the same ticket. The node then
+/// cleaned up behind the dead connection: it cancelled that ticket, or if it was served by then,
+/// released it, and took the lock from the client that had just been told that it holds it.
+#[test]
+fn the_end_of_an_older_connection_does_not_release_the_lock_of_the_newer() {
+    let node = Node::start();
+    for round in 0..100 {
+        let mut holder_before = client(&node);
+        let of_bo = owner(&mut holder_before);
+        assert_eq!(holder_before.ask("SET job ana NX PX 60000"), "OK");
+        let acquire = format!("HOLDFAST.ACQUIRE job {of_bo} TTL 60000 WAIT 60000 RETRY");
+        let (mut older, mut newer) = (client(&node), client(&node));
+        older.send(&[&acquire]);
+        waits(&node, 1);
+        // The older connection ends, the lock becomes free and the newer asks, in any order.
+        let released = thread::spawn(move || holder_before.ask("DEL job"));
+        let pause = Duration::from_micros(round * 20);
+        let ended = thread::spawn(move || {
+            thread::sleep(pause);
+            drop(older);
+        });
+        let granted = token(&newer.ask(&acquire));
+        assert_eq!(released.join().unwrap(), "1");
+        ended.join().unwrap();
+        // Whatever is still to be cleaned up is proposed before these.
+        for _ in 0..3 {
+            assert_eq!(newer.ask("GET job"), of_bo, "round {round}");
+            assert_eq!(holder(&node), Some(granted), "round {round}");
+        }
+        assert_eq!(newer.ask(&format!("HOLDFAST.RELEASE job {of_bo} {granted}")), "1");
+        eventually("the lock is free", || holder(&node).is_none().then_some(()));
+    }
+}
+
+/// Clients that lose their connections at any moment and ask again, at the same moment as others.
+/// Whoever has been told that it holds the lock holds it until it gives it back.
+#[test]
+fn lost_connections_take_no_lock_from_anybody() {
+    let node = Node::start();
+    let believes = Mutex::new(None::<usize>);
+    thread::scope(|scope| {
+        for me in 0..4 {
+            let (node, believes) = (&node, &believes);
+            scope.spawn(move || {
+                for round in 0..12_u64 {
+                    let mut redis = client(node);
+                    let mine = owner(&mut redis);
+                    let acquire = format!("HOLDFAST.ACQUIRE job {mine} TTL 60000 WAIT 60000");
+                    redis.send(&[&acquire]);
+                    let mut older = Vec::new();
+                    for lost in 0..(round + me as u64) % 4 {
+                        thread::sleep(Duration::from_micros((round * 37 + lost * 501) % 3_000));
+                        let mut again = client(node);
+                        again.send(&[&format!("{acquire} RETRY")]);
+                        let before = std::mem::replace(&mut redis, again);
+                        // Some are closed, of others the server does not know that they are dead.
+                        if round % 2 == 0 {
+                            older.push(before);
+                        }
+                    }
+                    let mut said = redis.hear();
+                    // One that was sent before may arrive after it.
+                    while said.starts_with("-TAKENOVER") {
+                        older.push(std::mem::replace(&mut redis, client(node)));
+                        said = redis.ask(&format!("{acquire} RETRY"));
+                    }
+                    let granted = token(&said);
+                    assert_eq!(believes.lock().unwrap().replace(me), None);
+                    if round % 3 == 0 {
+                        redis = client(node);
+                    }
+                    drop(older);
+                    let renew = format!("HOLDFAST.RENEW job {mine} {granted} TTL 60000");
+                    assert_eq!(redis.ask(&renew), "1");
+                    assert_eq!(holder(node), Some(granted));
+                    assert_eq!(believes.lock().unwrap().take(), Some(me));
+                    let release = format!("HOLDFAST.RELEASE job {mine} {granted}");
+                    assert_eq!(redis.ask(&release), "1");
+                }
+            });
+        }
+    });
     waits(&node, 0);
+    assert_eq!(holder(&node), None);
 }

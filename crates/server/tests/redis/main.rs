@@ -17,6 +17,7 @@ mod messages;
 mod other_doors;
 mod passwords;
 mod scripts;
+mod too_large;
 mod transactions;
 
 use resp::Redis;

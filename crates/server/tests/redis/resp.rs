@@ -58,6 +58,18 @@ impl Redis {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
 
+    pub(crate) fn try_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.get_mut().write_all(bytes)
+    }
+
+    /// The reply that is here already; `WouldBlock` if none is.
+    pub(crate) fn hear_now(&mut self) -> io::Result<Said> {
+        self.stream.get_mut().set_nonblocking(true)?;
+        let said = self.try_hear();
+        self.stream.get_mut().set_nonblocking(false)?;
+        said
+    }
+
     /// Sends requests at once, each a line of words.
     pub(crate) fn send(&mut self, lines: &[&str]) {
         let words = |line: &&str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();

@@ -14,6 +14,10 @@ const SPARSE_SAFE: usize = 10;
 /// Beyond it, at least every second place must be filled.
 const SPARSE_RATIO: usize = 2;
 
+/// Bytes of a text that is made. A table may be in it many times, and is written each time; no
+/// key has room for so much.
+const TEXT_BYTES_MAX: usize = 4 << 20;
+
 /// Makes the table.
 pub(super) fn install(lua: &Lua) -> Result<()> {
     let table = lua.create_table()?;
@@ -61,6 +65,13 @@ fn only<'a>(lua: &Lua, values: &'a MultiValue, function: &str) -> Result<&'a Val
 }
 
 fn encode(value: &Value, depth: usize, out: &mut Vec<u8>) -> std::result::Result<(), String> {
+    let more = match value {
+        Value::String(text) => text.as_bytes().len(),
+        _ => 0,
+    };
+    if out.len().saturating_add(more) > TEXT_BYTES_MAX {
+        return Err(format!("Cannot serialise, more than {TEXT_BYTES_MAX} bytes"));
+    }
     match value {
         Value::Nil => out.extend_from_slice(b"null"),
         Value::LightUserData(pointer) if pointer.0.is_null() => out.extend_from_slice(b"null"),

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 import traceback
-import uuid
 
 import redis
 from redis.exceptions import LockError, LockNotOwnedError
@@ -48,12 +47,13 @@ def by_redis_lock(name):
 
 def by_redis_line(name):
     """HOLDFAST.ACQUIRE stands in line."""
-    client, label = connect(), uuid.uuid4().hex
+    client = connect()
+    owner = client.execute_command("HOLDFAST.OWNERID")
     granted = client.execute_command(
-        "HOLDFAST.ACQUIRE", name, label, "TTL", TTL_MS, "WAIT", PATIENCE * 1000
+        "HOLDFAST.ACQUIRE", name, owner, "TTL", TTL_MS, "WAIT", PATIENCE * 1000
     )
     token = granted[0]
-    return token, lambda: client.execute_command("HOLDFAST.RELEASE", name, label, token)
+    return token, lambda: client.execute_command("HOLDFAST.RELEASE", name, owner, token)
 
 
 def by_http(name):

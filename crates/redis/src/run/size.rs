@@ -1,0 +1,76 @@
+//! How large a transaction may be, and what a job may keep while it runs.
+
+use crate::error::Error;
+use holdfast_core::{Bad, Limits, Object, Refusal, To, Transaction, Write};
+
+/// Bytes that a transaction may take in the log. An entry has 1 MiB; some of it says who proposed
+/// the transaction.
+const ENCODED_BYTES_MAX: usize = (1 << 20) - (1 << 12);
+
+/// Bytes of memory for what a running job has written: as much as a script has in Lua.
+pub(super) const WRITTEN_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of all replies of one job. `KEYS` in a database of a million keys stays below this.
+pub(super) const REPLY_BYTES_MAX: usize = 64 << 20;
+
+/// What a key that was read, a write, a message and an element take in the log beside their texts,
+/// at most: numbers of up to ten bytes each, and the lengths of the texts.
+const SEEN_BYTES: usize = 64;
+const WRITE_BYTES: usize = 32;
+const MESSAGE_BYTES: usize = 8;
+const ELEMENT_BYTES: usize = 4;
+
+/// Why a transaction can't be proposed: no entry of the log has room for it, or every node would
+/// refuse it.
+pub(super) fn check(transaction: &Transaction) -> Result<(), Error> {
+    let Transaction { seen, writes, publish, .. } = transaction;
+    let seen = seen.iter().map(|(name, _)| (name.as_bytes().len(), SEEN_BYTES));
+    let writes = writes.iter().map(|Write { name, to }| {
+        let (texts, rest) = match to {
+            To::Text { value, .. } | To::Relabel { value, .. } => (value.as_bytes().len(), 0),
+            To::Object { object, .. } => {
+                (object.bytes(), elements(object).saturating_mul(ELEMENT_BYTES))
+            }
+            To::Expiring(_) | To::Gone { .. } => (0, 0),
+        };
+        (name.as_bytes().len().saturating_add(texts), rest.saturating_add(WRITE_BYTES))
+    });
+    let publish = publish.iter().map(|(channel, message)| {
+        (channel.as_bytes().len().saturating_add(message.as_bytes().len()), MESSAGE_BYTES)
+    });
+    let (texts, rest) = seen.chain(writes).chain(publish).fold((0_usize, 0_usize), |sum, one| {
+        (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1))
+    });
+    let too_large = texts > Limits::DEFAULT.transaction_bytes_max
+        || texts.saturating_add(rest) > ENCODED_BYTES_MAX;
+    if too_large { Err(refused(Bad::TransactionTooLarge)) } else { Ok(()) }
+}
+
+/// Why a hash or list can't be written.
+pub(super) fn check_object(object: &Object) -> Result<(), Error> {
+    let limits = Limits::DEFAULT;
+    let too_large =
+        object.len() > limits.object_elements_max || object.bytes() > limits.object_bytes_max;
+    if too_large { Err(refused(Bad::ObjectTooLarge)) } else { Ok(()) }
+}
+
+/// What the core would say.
+pub(super) fn refused(bad: Bad) -> Error {
+    Error::refused(&Refusal::BadRequest(bad))
+}
+
+/// A field and its value are two.
+fn elements(object: &Object) -> usize {
+    match object {
+        Object::Hash(fields) => fields.len().saturating_mul(2),
+        Object::List(items) => items.len(),
+    }
+}
+
+/// What an element costs in memory beside its text.
+const KEPT_ELEMENT_BYTES: usize = 64;
+
+/// What a hash or list costs in memory.
+pub(super) fn kept_bytes(object: &Object) -> usize {
+    object.bytes().saturating_add(elements(object).saturating_mul(KEPT_ELEMENT_BYTES))
+}
