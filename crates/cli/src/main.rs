@@ -110,6 +110,12 @@ enum Command {
     /// Started by `holdfast lock`
     #[command(hide = true)]
     GuardChild(lock::GuardChild),
+    /// Started by `holdfast lock`
+    #[command(hide = true)]
+    GuardRunner(lock::GuardRunner),
+    /// Started by `holdfast lock`
+    #[command(hide = true)]
+    GuardShim(lock::GuardShim),
 }
 
 impl Command {
@@ -145,9 +151,20 @@ impl Command {
             Self::Backup(backup) => return backup.run(),
             Self::Completions(completions) => return completions.run(Cli::command()),
             Self::GuardChild(guard) => return guard.run(),
+            Self::GuardRunner(runner) => return runner.run(),
+            Self::GuardShim(shim) => return shim.run(),
         };
         done.map(|()| Exit::Success).map_err(Problem::from)
     }
+}
+
+/// Whether a shell may evaluate what is printed: that of `acquire`, however it is mistyped.
+fn may_be_evaluated() -> bool {
+    let typed = std::env::args_os().nth(1);
+    let other = typed.filter(|typed| typed != "acquire").is_some_and(|typed| {
+        Cli::command().get_subcommands().any(|command| typed == command.get_name())
+    });
+    !other && std::env::args_os().all(|arg| arg != "--json")
 }
 
 fn main() -> ExitCode {
@@ -157,7 +174,13 @@ fn main() -> ExitCode {
             // Where it goes, nobody can be told that it did not get there.
             let _ = error.print();
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            return if asked { Exit::Success } else { Exit::Usage }.into();
+            if asked {
+                return Exit::Success.into();
+            }
+            if may_be_evaluated() {
+                commands::acquire::stop_shell(Exit::Usage);
+            }
+            return Exit::Usage.into();
         }
     };
     match cli.command.run() {

@@ -1,14 +1,29 @@
 //! How a lock is wanted: the flags that `lock` and `acquire` share, and the time in line.
 
 use crate::duration;
+use crate::lock::Signals;
 use crate::server_flags::own_label;
 use clap::Args;
 use holdfast_client::{Client, Error, Guard};
+use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 /// How long an answer may take beyond the time in line: longer than an election.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long the answer to an acquire that is interrupted is waited for: what was granted by then is
+/// released in good order.
+const INTERRUPTED_PATIENCE: Duration = Duration::from_millis(300);
+
+/// What became of an acquire.
+pub(crate) enum Acquired {
+    /// It was served or refused.
+    Answered(Result<Guard, Error>),
+    /// That signal came first. What was granted meanwhile is to be released, then the session to be
+    /// closed.
+    Interrupted(i32, Option<Guard>),
+}
 
 /// How to stand in line, and for what.
 #[derive(Debug, Args)]
@@ -43,8 +58,25 @@ impl Wanted {
         self.label.clone().unwrap_or_else(own_label)
     }
 
-    /// Stands in line until it is served or refused, or nobody is there to ask.
+    /// Stands in line until it is served or refused, or nobody is there to ask, or a signal comes.
     pub(crate) async fn acquire(
+        &self,
+        client: &Client,
+        names: &[impl AsRef<[u8]>],
+        more: impl Fn(holdfast_client::Lock) -> holdfast_client::Lock,
+        signals: &mut Signals,
+    ) -> Acquired {
+        let mut acquiring = pin!(self.served(client, names, more));
+        tokio::select! {
+            answer = &mut acquiring => Acquired::Answered(answer),
+            signal = signals.end() => {
+                let answer = timeout(INTERRUPTED_PATIENCE, acquiring).await;
+                Acquired::Interrupted(signal, answer.ok().and_then(Result::ok))
+            }
+        }
+    }
+
+    async fn served(
         &self,
         client: &Client,
         names: &[impl AsRef<[u8]>],

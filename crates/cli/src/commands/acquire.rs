@@ -4,12 +4,15 @@ use super::{Common, answer, ending, number, say_json};
 use crate::duration;
 use crate::exit::{Exit, Problem};
 use crate::http::{hint, text};
+use crate::lock::Signals;
 use crate::server_flags::problem;
 use crate::table::{clean, say};
-use crate::wanted::Wanted;
+use crate::wanted::{Acquired, Wanted};
 use clap::Args;
 use holdfast_client::{Error, Guard};
 use serde_json::{Value, json};
+use std::io::{IsTerminal, Write, stdout};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -19,16 +22,22 @@ const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How soon a place in line is free after this program was killed.
 const SESSION_TTL: Duration = Duration::from_secs(5);
 
-/// How long the session may take to close.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long closing the session may take. An acquire that was given up is withdrawn by then, or
+/// released if it was granted meanwhile.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Prints the token and the secret, as lines for a shell. The lock is held until it is released or
-/// its time is over, whatever becomes of this program: `holdfast lock` is safer where it fits.
+/// Prints the token and the secret as a line for a shell to evaluate. The lock is held until it is
+/// released or its time is over, whatever becomes of this program: `holdfast lock` is safer where
+/// it fits.
+///
+/// If the lock is not acquired, the line makes a script that evaluates it exit with the same code
+/// as this program, and an interactive shell go on with that status.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  eval \"$(holdfast acquire seat-12A --ttl 60s)\"
-  holdfast renew seat-12A --ttl 60s
+  grant=$(holdfast acquire seat-12A --ttl 60s) || exit
+  eval \"$grant\"
+  holdfast renew seat-12A --ttl 60s || exit
   holdfast release seat-12A
 
   holdfast acquire seat-12B --ttl 5s --try --json")]
@@ -44,8 +53,9 @@ pub(crate) struct Acquire {
     /// If this holder dies, nobody is served for so long
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     lock_delay: Option<Duration>,
-    /// A random word of 16 to 128 letters: asked again with it, there is one ticket, in line also
-    /// when this program was killed, for a day at most
+    /// A random string of 16 to 128 bytes, as from `uuidgen`: new for each acquire, and as secret
+    /// as the lock. Repeated with the same one, the request has one effect; it stays in line when
+    /// this program is killed, for a day at most
     #[arg(long, value_name = "ID")]
     request_id: Option<String>,
     #[command(flatten)]
@@ -54,10 +64,28 @@ pub(crate) struct Acquire {
 
 impl Acquire {
     pub(crate) fn run(self) -> Result<Exit, Problem> {
-        let grant = match &self.request_id {
-            Some(id) => self.alone(id)?,
-            None => crate::serve::runtime()?.block_on(self.in_session())?,
-        };
+        let bug = |_| Err(Problem::new(Exit::Failure, "this is a bug in holdfast"));
+        let done = catch_unwind(AssertUnwindSafe(|| self.take())).unwrap_or_else(bug);
+        if let Err(problem) = &done
+            && !self.common.json
+        {
+            stop_shell(problem.exit);
+        }
+        done
+    }
+
+    fn take(&self) -> Result<Exit, Problem> {
+        let runtime = crate::serve::runtime()?;
+        let grant = runtime.block_on(async {
+            let mut signals = Signals::listen()?;
+            match &self.request_id {
+                Some(id) => self.alone(id, &mut signals).await,
+                None => self.in_session(&mut signals).await,
+            }
+        });
+        // A request that was given up may still wait for its answer.
+        runtime.shutdown_background();
+        let grant = grant?;
         if let Some(death) = grant.get("needs_recovery").filter(|death| !death.is_null()) {
             let ended = clean(&ending(death));
             eprintln!("holdfast: needs recovery: a holder before ended: {ended}");
@@ -80,23 +108,36 @@ impl Acquire {
     }
 
     /// The wait belongs to a session: if this program is killed, it ends soon after.
-    async fn in_session(&self) -> Result<Value, Problem> {
-        let client = self.common.server.client(SESSION_TTL, &self.wanted.label()).await?;
+    async fn in_session(&self, signals: &mut Signals) -> Result<Value, Problem> {
+        let label = self.wanted.label();
+        let client = tokio::select! {
+            client = self.common.server.client(SESSION_TTL, &label) => client?,
+            signal = signals.end() => return Err(interrupted(signal)),
+        };
         let delay = self.lock_delay.unwrap_or_default();
         let more = |lock: holdfast_client::Lock| lock.ttl(self.ttl).lock_delay(delay);
-        let served = self.wanted.acquire(&client, &self.name, more).await;
-        let grant = served.map(|guard| {
-            let grant = self.grant(&guard);
-            // Dropped, it would let go: it is kept until somebody releases it, or its time is over.
-            std::mem::forget(guard);
-            grant
-        });
+        let grant = match self.wanted.acquire(&client, &self.name, more, signals).await {
+            Acquired::Answered(Ok(guard)) => {
+                let grant = self.grant(&guard);
+                // Dropped, it would let go: it is kept until somebody releases it, or its time is
+                // over.
+                std::mem::forget(guard);
+                Ok(grant)
+            }
+            Acquired::Answered(Err(error)) => {
+                let in_line = matches!(error, Error::NotAcquired(_));
+                let problem = problem(error);
+                Err(if in_line { problem.hint(hint("not_acquired", "")) } else { problem })
+            }
+            Acquired::Interrupted(signal, guard) => {
+                if let Some(guard) = guard {
+                    let _ = timeout(CLOSE_PATIENCE, guard.release()).await;
+                }
+                Err(interrupted(signal))
+            }
+        };
         let _ = timeout(CLOSE_PATIENCE, client.close()).await;
-        grant.map_err(|error| {
-            let in_line = matches!(error, Error::NotAcquired(_));
-            let problem = problem(error);
-            if in_line { problem.hint(hint("not_acquired", "")) } else { problem }
-        })
+        grant
     }
 
     /// As the HTTP API writes it.
@@ -122,7 +163,7 @@ impl Acquire {
     }
 
     /// The wait belongs to nobody but its id, so that whoever asks again finds it.
-    fn alone(&self, id: &str) -> Result<Value, Problem> {
+    async fn alone(&self, id: &str, signals: &mut Signals) -> Result<Value, Problem> {
         let wait = self.wanted.wait().map_or(WAIT_MAX, |wait| wait.min(WAIT_MAX));
         let body = json!({
             "names": self.name,
@@ -135,7 +176,33 @@ impl Acquire {
             "lock_delay_ms": self.lock_delay.map_or(0, duration::millis),
             "request_id": id,
         });
-        self.common.server.http()?.post_waiting("/v1/grab_lock", &body, wait)
+        let http = self.common.server.http()?;
+        let ask = move || http.post_waiting("/v1/grab_lock", &body, wait);
+        tokio::select! {
+            asked = tokio::task::spawn_blocking(ask) => {
+                asked.unwrap_or_else(|error| Err(error.to_string().into()))
+            }
+            signal = signals.end() => {
+                Err(interrupted(signal).hint("the request stays in line: see `holdfast outcome`"))
+            }
+        }
+    }
+}
+
+fn interrupted(signal: i32) -> Problem {
+    Problem::new(Exit::of_signal(signal), format!("interrupted by signal {signal}"))
+}
+
+/// Makes a shell that evaluates what this program prints stop: evaluating nothing would be a
+/// success, and the script would go on without the lock. A script exits with the code; an
+/// interactive shell only goes on with that status.
+pub(crate) fn stop_shell(exit: Exit) {
+    let mut out = stdout().lock();
+    if !out.is_terminal() {
+        let code = exit.code();
+        // If nobody can read it, nobody evaluates it.
+        let _ = writeln!(out, "case $- in *i*) (exit {code});; *) exit {code};; esac");
+        let _ = out.flush();
     }
 }
 
@@ -143,8 +210,9 @@ impl Acquire {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  holdfast acquire seat-12C --ttl 5s --request-id order-4711-try-1 --json
-  holdfast outcome order-4711-try-1")]
+  id=$(cat /proc/sys/kernel/random/uuid)
+  holdfast acquire seat-12C --ttl 5s --request-id \"$id\" --json
+  holdfast outcome \"$id\"")]
 pub(crate) struct Outcome {
     /// As `holdfast acquire --request-id` had it
     request_id: String,

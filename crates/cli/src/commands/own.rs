@@ -43,7 +43,8 @@ impl Own {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  eval \"$(holdfast acquire seat-12A --ttl 60s)\"
+  grant=$(holdfast acquire seat-12A --ttl 60s) || exit
+  eval \"$grant\"
   holdfast release seat-12A")]
 pub(crate) struct Release {
     #[command(flatten)]
@@ -61,8 +62,9 @@ impl Release {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  eval \"$(holdfast acquire seat-12A --ttl 5s)\"
-  holdfast renew seat-12A --ttl 5s")]
+  grant=$(holdfast acquire seat-12A --ttl 5s) || exit
+  eval \"$grant\"
+  holdfast renew seat-12A --ttl 5s || exit")]
 pub(crate) struct Renew {
     /// How long it is held from now on
     #[arg(long, value_parser = duration::parse)]

@@ -1,18 +1,29 @@
 //! `holdfast lock`: runs a command under a lock.
 //!
-//! Three processes: the wrapper stands in line and keeps the lease; the guard process (`guard.rs`)
-//! ends the command before the lease does, whatever becomes of the wrapper; the command runs in a
-//! process group of its own. They talk in `words.rs`.
+//! The wrapper stands in line and keeps the lease. Below it are two guard processes, the outer
+//! (`guard.rs`) and the inner one (`runner.rs`), and below them the command, in a process group of
+//! its own. All three end everything below them when the lease runs out or one of them dies, so two
+//! of them may be stopped or killed. The inner one talks with the wrapper in `words.rs`; all read
+//! the same deadlines (`deadline.rs`).
 
+mod deadline;
+mod descendants;
 mod env;
 mod guard;
+mod handoff;
 mod process;
+mod runner;
+mod shim;
 mod signals;
 mod terminal;
+mod wait;
 mod words;
 mod wrapper;
 
 pub(crate) use guard::GuardChild;
+pub(crate) use runner::GuardRunner;
+pub(crate) use shim::GuardShim;
+pub(crate) use signals::Signals;
 
 use crate::duration;
 use crate::exit::{Exit, Problem};
@@ -27,8 +38,8 @@ use wrapper::Ran;
 const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// Waits for the lock, runs the command, and lets go when it ends. If the lease can't be kept, the
-/// command is ended before anybody else is served: SIGTERM when four fifths of the lease have
-/// passed without a renewal, SIGKILL at nine tenths.
+/// command and everything that it started are ended before anybody else is served: SIGTERM when
+/// four fifths of the lease have passed without a renewal, SIGKILL at nine tenths.
 ///
 /// The command finds HOLDFAST_TOKEN (the fencing token), HOLDFAST_LOCK (the name) and
 /// HOLDFAST_SECRET in its environment, and in HOLDFAST_ENDED how the holder before it ended.

@@ -1,82 +1,121 @@
-//! The guard process and the command behind it, seen from the wrapper.
+//! The guard processes and the command below them, seen from the wrapper.
 
-use super::words::{Deadlines, LINE_BYTES_MAX, ToGuard, ToWrapper};
+use super::deadline::{Deadlines, SharedDeadlines};
+use super::descendants::{Children, Spare, children, next_change, signal_all};
+use super::handoff;
+use super::wait::{KILL_AGAIN, KILL_TIMEOUT};
+use super::words::{LINE_BYTES_MAX, ToGuard, ToWrapper};
 use crate::exit::Problem;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
-    waitpgid,
-};
+use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
+use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Child;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 /// A guard process that does not take a word for so long is stopped.
 const WORD_PATIENCE: Duration = Duration::from_millis(200);
 
-/// How long between two looks whether a killed group is gone.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-
 pub(super) struct Process {
-    guard: Child,
-    to_guard: OwnedWriteHalf,
-    from_guard: BufReader<OwnedReadHalf>,
+    /// The outer guard process; none once it was waited for.
+    guard: Option<Child>,
+    /// Closes when it dies.
+    guard_lives: UnixStream,
+    to_runner: OwnedWriteHalf,
+    from_runner: BufReader<OwnedReadHalf>,
+    deadlines: SharedDeadlines,
     /// The command's process group, once it runs.
     group: Option<Pid>,
+    /// Children that this process had before, from a program that it replaced: not the command's.
+    others: HashSet<i32>,
+    /// Says when a child ends.
+    children: Signals,
+}
+
+/// What the wrapper waits for while the command runs.
+pub(super) enum Event {
+    /// The inner guard process said so; none if it or the outer one is gone.
+    Said(Option<ToWrapper>),
+    /// A child has ended: to be waited for by [`Process::reap`].
+    ChildEnded,
 }
 
 impl Process {
-    /// Starts the guard process, which starts the command.
+    /// Starts the guard processes, which start the command.
     pub(super) fn start(
         command: &[OsString],
         variables: Vec<(&'static str, OsString)>,
         deadlines: Deadlines,
     ) -> Result<Self, Problem> {
-        let (ours, theirs) = StdUnixStream::pair()?;
-        send_first_word(&ours, deadlines)?;
-        // A guard that dies before it has named the command's group leaves the command to us.
+        // Also for the guards: who handles it here does not leave it ignored there.
+        let signals = signal(SignalKind::child())?;
+        // What guards that die leave behind comes to this process, and is ended here.
         set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
-        let guard = Command::new("/proc/self/exe")
-            .arg0("holdfast")
-            .arg("guard-child")
-            .arg("--")
-            .args(command)
-            .envs(variables)
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            // Stopping the wrapper's group, as Ctrl-Z does, must not stop the guard.
-            .process_group(0)
-            .spawn()
+        let others = children();
+        let deadlines = SharedDeadlines::new(deadlines)?;
+        let (ours, theirs) = StdUnixStream::pair()?;
+        let stdin = io::stdin();
+        let fds = [stdin.as_fd(), deadlines.as_fd(), theirs.as_fd()];
+        let (guard, guard_lives) = handoff::start(&["guard-child"], command, variables, &fds)
             .map_err(|error| format!("can't start the guard process: {error}"))?;
-        ours.set_nonblocking(true)?;
-        let (from_guard, to_guard) = UnixStream::from_std(ours)?.into_split();
-        Ok(Self { guard, to_guard, from_guard: BufReader::new(from_guard), group: None })
+        for socket in [&ours, &guard_lives] {
+            socket.set_nonblocking(true)?;
+        }
+        let (from_runner, to_runner) = UnixStream::from_std(ours)?.into_split();
+        Ok(Self {
+            guard: Some(guard),
+            guard_lives: UnixStream::from_std(guard_lives)?,
+            to_runner,
+            from_runner: BufReader::new(from_runner),
+            deadlines,
+            group: None,
+            others,
+            children: signals,
+        })
     }
 
-    /// What the guard process says next; none if it is gone. May be given up and called again.
-    pub(super) async fn next(&mut self, line: &mut Vec<u8>) -> Option<ToWrapper> {
-        let mut bounded = (&mut self.from_guard).take(LINE_BYTES_MAX as u64);
-        match bounded.read_until(b'\n', line).await {
-            Ok(_) if line.ends_with(b"\n") => {
-                let word = ToWrapper::parse(&String::from_utf8_lossy(line));
-                line.clear();
-                if let Some(ToWrapper::Started(pid)) = word {
-                    self.group = Pid::from_raw(pid);
-                    // What the command leaves behind is not ours to wait for.
-                    let _ = set_child_subreaper(None);
+    /// What happens next. May be given up and called again.
+    pub(super) async fn next(&mut self, line: &mut Vec<u8>) -> Event {
+        let mut bounded = (&mut self.from_runner).take(LINE_BYTES_MAX as u64);
+        let mut nothing = [0];
+        tokio::select! {
+            // The last word of a guard that ended well counts.
+            biased;
+            read = bounded.read_until(b'\n', line) => match read {
+                Ok(_) if line.ends_with(b"\n") => {
+                    let word = ToWrapper::parse(&String::from_utf8_lossy(line));
+                    line.clear();
+                    if let Some(ToWrapper::Started(pid)) = word {
+                        self.group = Pid::from_raw(pid);
+                    }
+                    Event::Said(word)
                 }
-                word
+                _ => Event::Said(None),
+            },
+            _ = self.guard_lives.read(&mut nothing) => Event::Said(None),
+            Some(()) = self.children.recv() => Event::ChildEnded,
+        }
+    }
+
+    /// Waits for the children that have ended. Never blocks.
+    pub(super) fn reap(&mut self) {
+        while let Children::Changed(pid, status) = next_change() {
+            let ended = status.exited() || status.signaled();
+            let id = pid.as_raw_pid().unsigned_abs();
+            if ended {
+                // Its number may come to mean a process of the command.
+                self.others.remove(&pid.as_raw_pid());
             }
-            _ => None,
+            if ended && self.guard.as_ref().is_some_and(|guard| guard.id() == id) {
+                self.guard = None;
+            }
         }
     }
 
@@ -87,76 +126,35 @@ impl Process {
     pub(super) async fn tell(&mut self, word: ToGuard) {
         let line = word.to_string();
         // One that is gone or stopped is noticed otherwise.
-        let _ = timeout(WORD_PATIENCE, self.to_guard.write_all(line.as_bytes())).await;
+        let _ = timeout(WORD_PATIENCE, self.to_runner.write_all(line.as_bytes())).await;
     }
 
-    /// Ends the command at once, also if the guard process is stopped.
-    pub(super) async fn kill(&mut self) {
-        self.tell(ToGuard::Kill).await;
-        if let Some(group) = self.group {
-            // It is not waited for yet: the guard would have said so.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+    /// The lease was renewed. Never blocks.
+    pub(super) fn renewed(&self, deadlines: Deadlines) -> io::Result<()> {
+        self.deadlines.write(deadlines)
     }
 
-    /// After the guard process died: returns when nothing of the command is left.
-    pub(super) async fn end_without_guard(&mut self) {
-        let Some(group) = self.group else { return self.end_orphans().await };
-        while kill_process_group(group, Signal::KILL).is_ok() {
-            // Where it became our child before its group was heard of, nobody else reaps it.
-            while let Ok(Some(_)) = waitpgid(group, WaitOptions::NOHANG) {}
-            sleep(LOOK_EVERY).await;
-        }
-    }
-
-    /// The same when it did not live to name the command's group: the command is our child then.
-    async fn end_orphans(&mut self) {
-        // The command becomes ours when the guard is gone, which is after its socket closed.
-        let _ = self.guard.kill();
-        let _ = self.guard.wait();
+    /// Ends the command and its guards, whatever state they are in. Returns what can't be ended.
+    pub(super) async fn end_all(&mut self) -> Vec<i32> {
+        let began = Instant::now();
         loop {
-            for child in children() {
-                let _ = kill_process_group(child, Signal::KILL);
-                let _ = kill_process(child, Signal::KILL);
+            let left = signal_all(Signal::KILL, &Spare::Trees(&self.others));
+            self.reap();
+            if left.is_empty() || began.elapsed() > KILL_TIMEOUT {
+                return left;
             }
-            match wait(WaitOptions::NOHANG) {
-                Ok(Some(_)) => {}
-                Ok(None) => sleep(LOOK_EVERY).await,
-                Err(_) => return,
-            }
+            sleep(KILL_AGAIN).await;
         }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It has said its last word, or is of no use any more.
-        let _ = self.guard.kill();
-        let _ = self.guard.wait();
+        // It has said its last word, or is of no use any more. While the sockets are open, it does
+        // not take this process for dead, and leaves alone what the command left on purpose.
+        if let Some(guard) = &mut self.guard {
+            let _ = guard.kill();
+            let _ = guard.wait();
+        }
     }
-}
-
-/// The processes whose parent is this one.
-fn children() -> Vec<Pid> {
-    let parent = format!("PPid:\t{}", getpid());
-    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let ours = pids.filter(|pid: &i32| {
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        status.lines().any(|line| line == parent)
-    });
-    ours.filter_map(Pid::from_raw).collect()
-}
-
-/// The deadlines and this process's input go together: the guard's own input is the socket.
-fn send_first_word(socket: &StdUnixStream, deadlines: Deadlines) -> io::Result<()> {
-    let line = ToGuard::Until(deadlines).to_string();
-    let stdin = io::stdin();
-    let fds = [stdin.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut rights = SendAncillaryBuffer::new(&mut space);
-    rights.push(SendAncillaryMessage::ScmRights(&fds));
-    let parts = [IoSlice::new(line.as_bytes())];
-    sendmsg(socket, &parts, &mut rights, SendFlags::empty())?;
-    Ok(())
 }

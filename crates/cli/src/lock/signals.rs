@@ -1,4 +1,4 @@
-//! The signals that the wrapper passes on to its command.
+//! The signals that the wrapper passes on to its command, or that end a wait for a lock.
 
 use crate::exit::Problem;
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,13 +14,13 @@ const PASSED_ON: [i32; 8] = [1, 2, 3, 10, 12, 15, CONTINUE, 28];
 const FOR_THE_COMMAND: [i32; 2] = [CONTINUE, 28];
 
 /// Signals that have come.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     came: mpsc::Receiver<i32>,
 }
 
 impl Signals {
     /// From now on they end nothing, but are heard here.
-    pub(super) fn listen() -> Result<Self, Problem> {
+    pub(crate) fn listen() -> Result<Self, Problem> {
         let (told, came) = mpsc::channel(16);
         let ignored = ignored();
         // What was ignored from the start, as with nohup, stays so.
@@ -42,7 +42,7 @@ impl Signals {
     }
 
     /// One that tells to give up waiting.
-    pub(super) async fn end(&mut self) -> i32 {
+    pub(crate) async fn end(&mut self) -> i32 {
         loop {
             let signal = self.next().await;
             if !FOR_THE_COMMAND.contains(&signal) {

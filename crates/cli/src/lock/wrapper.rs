@@ -1,13 +1,15 @@
 //! One run under a lock: stand in line, run the command, keep the lease, let go.
 
 use super::Lock;
+use super::deadline::{Deadlines, now};
 use super::env;
-use super::process::Process;
+use super::process::{Event, Process};
 use super::signals::{CONTINUE, Signals};
 use super::terminal::Terminal;
-use super::words::{Deadlines, How, ToGuard, ToWrapper, now};
+use super::words::{EndedBy, How, ToGuard, ToWrapper};
 use crate::exit::{Exit, Problem};
 use crate::server_flags::{own_label, problem};
+use crate::wanted::Acquired;
 use holdfast_client::{Client, Error, Guard};
 use rustix::process::{Signal, getpgrp, kill_current_process_group};
 use rustix::termios::{isatty, tcgetpgrp};
@@ -16,11 +18,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// How long the end may take when all is done: what is not released then ends by itself.
+/// How long a release may take: what is not released by then ends by itself.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long giving up a place in line may take.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long closing the session may take. An acquire that was given up is withdrawn by then, or
+/// released if it was granted meanwhile.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a run ended.
 pub(super) enum Ran {
@@ -42,47 +45,69 @@ pub(super) async fn run(lock: &Lock) -> Result<Ran, Problem> {
         client = lock.server.client(lock.ttl, &label) => client?,
         signal = signals.end() => return Ok(Ran::Done(Exit::of_signal(signal))),
     };
-    let held = tokio::select! {
-        held = acquire(lock, &client, &outside) => held.map_err(|error| not_acquired(lock, error)),
-        signal = signals.end() => {
-            // The place in line goes with the session.
-            let _ = timeout(CLOSE_PATIENCE, client.close()).await;
-            return Ok(Ran::Done(Exit::of_signal(signal)));
+    let held = match acquire(lock, &client, &outside, &mut signals).await {
+        Acquired::Answered(Ok(held)) => held,
+        Acquired::Answered(Err(error)) => {
+            close(client, &mut signals).await;
+            return Err(not_acquired(lock, error));
         }
-    };
-    let held = match held {
-        Ok(held) => held,
-        Err(problem) => {
-            let _ = timeout(CLOSE_PATIENCE, client.close()).await;
-            return Err(problem);
+        Acquired::Interrupted(signal, held) => {
+            match held {
+                Some(held) => release(held, client).await,
+                None => close(client, &mut signals).await,
+            }
+            return Ok(Ran::Done(Exit::of_signal(signal)));
         }
     };
     tell_ending(&held);
     let variables = env::variables(&lock.names, &held, &outside, &lock.server);
     let deadlines = Deadlines::of(now() + held.remaining(), lock.ttl);
-    let process = Process::start(&lock.command, variables, deadlines)?;
+    let process = match Process::start(&lock.command, variables, deadlines) {
+        Ok(process) => process,
+        Err(problem) => {
+            release(held, client).await;
+            return Err(problem);
+        }
+    };
     let keeper = Keeper { lock, held: &held, process, deadlines, terminal: Terminal::own() };
     match keeper.keep(&mut signals).await {
         Kept::Ended(exit) => {
             release(held, client).await;
             Ok(Ran::Done(exit))
         }
-        Kept::Lost(why) => {
+        Kept::Lost { why, left } => {
             eprintln!("holdfast: lost {}: {why}; the command was ended", lock.shown());
             // What was cut short is no release: the lease runs out, and the next one hears so.
             std::mem::forget(held);
-            Ok(Ran::Lost)
+            if left.is_empty() {
+                return Ok(Ran::Lost);
+            }
+            let left: Vec<String> = left.iter().map(i32::to_string).collect();
+            eprintln!(
+                "holdfast: these processes of the command could not be ended: {}",
+                left.join(", ")
+            );
+            // Beside them the command must not run again.
+            Ok(Ran::Done(Exit::Lost))
         }
     }
 }
 
-async fn acquire(lock: &Lock, client: &Client, outside: &[u64]) -> Result<Guard, Error> {
+/// Closes the session, and with it gives up what is under way; a second signal ends the wait.
+async fn close(client: Client, signals: &mut Signals) {
+    tokio::select! {
+        _ = timeout(CLOSE_PATIENCE, client.close()) => {}
+        _ = signals.end() => {}
+    }
+}
+
+async fn acquire(lock: &Lock, client: &Client, outside: &[u64], signals: &mut Signals) -> Acquired {
     let names: Vec<&[u8]> = lock.names.iter().map(|name| name.as_bytes()).collect();
     let declared = |wanted: holdfast_client::Lock| {
         let wanted = wanted.ttl(lock.ttl);
         outside.iter().fold(wanted, |wanted, token| wanted.holding_token(*token))
     };
-    lock.wanted.acquire(client, &names, declared).await
+    lock.wanted.acquire(client, &names, declared, signals).await
 }
 
 fn not_acquired(lock: &Lock, error: Error) -> Problem {
@@ -129,15 +154,19 @@ async fn release(held: Guard, client: Client) {
 
 enum Kept {
     Ended(Exit),
-    Lost(String),
+    Lost {
+        why: String,
+        /// The processes of the command that could not be ended.
+        left: Vec<i32>,
+    },
 }
 
-/// Keeps the guard process informed until the command has ended.
+/// Keeps the guard processes informed until the command has ended.
 struct Keeper<'a> {
     lock: &'a Lock,
     held: &'a Guard,
     process: Process,
-    /// What the guard process knows.
+    /// What the guard processes know.
     deadlines: Deadlines,
     terminal: Option<Terminal>,
 }
@@ -147,7 +176,7 @@ impl Keeper<'_> {
         let held = self.held;
         let mut lost = std::pin::pin!(held.lost());
         let mut asked = std::pin::pin!(held.asked_to_let_go());
-        let (mut was_lost, mut was_asked) = (None, false);
+        let mut was_asked = false;
         let every =
             (self.lock.ttl / 40).clamp(Duration::from_millis(10), Duration::from_millis(250));
         let mut looking = interval(every);
@@ -155,15 +184,17 @@ impl Keeper<'_> {
         let mut line = Vec::new();
         loop {
             tokio::select! {
-                word = self.process.next(&mut line) => {
-                    if let Some(end) = self.hear(word, was_lost.as_deref()).await {
-                        return end;
+                // It does not matter what else has come.
+                biased;
+                how = &mut lost => return self.lose(how.to_string()).await,
+                event = self.process.next(&mut line) => match event {
+                    Event::Said(word) => {
+                        if let Some(end) = self.hear(word).await {
+                            return end;
+                        }
                     }
-                }
-                how = &mut lost, if was_lost.is_none() => {
-                    was_lost = Some(how.to_string());
-                    self.process.kill().await;
-                }
+                    Event::ChildEnded => self.process.reap(),
+                },
                 asked = &mut asked, if !was_asked => {
                     was_asked = true;
                     eprintln!(
@@ -176,12 +207,12 @@ impl Keeper<'_> {
                     self.process.tell(ToGuard::Signal(Signal::TERM.as_raw())).await;
                 }
                 signal = signals.next() => self.pass_on(signal).await,
-                _ = looking.tick(), if was_lost.is_none() => self.tell_deadlines().await,
+                _ = looking.tick() => self.tell_deadlines(),
             }
         }
     }
 
-    async fn hear(&mut self, word: Option<ToWrapper>, lost: Option<&str>) -> Option<Kept> {
+    async fn hear(&mut self, word: Option<ToWrapper>) -> Option<Kept> {
         match word {
             Some(ToWrapper::Started(_)) => {
                 self.give_terminal();
@@ -195,23 +226,27 @@ impl Keeper<'_> {
                 self.stop(signal).await;
                 None
             }
-            Some(ToWrapper::Ended { how, by_lease }) => {
+            Some(ToWrapper::Ended { how, by: EndedBy::Itself }) => {
                 self.take_terminal_back(matches!(how, How::Killed(_)));
-                Some(match (lost, by_lease, how) {
-                    (Some(why), ..) => Kept::Lost(why.to_owned()),
-                    (None, true, _) => Kept::Lost("it could not be renewed in time".to_owned()),
-                    (None, false, How::Exited(code)) => {
-                        Kept::Ended(Exit::Child(u8::try_from(code).unwrap_or(u8::MAX)))
-                    }
-                    (None, false, How::Killed(signal)) => Kept::Ended(Exit::of_signal(signal)),
-                })
+                Some(Kept::Ended(match how {
+                    How::Exited(code) => Exit::Child(u8::try_from(code).unwrap_or(u8::MAX)),
+                    How::Killed(signal) => Exit::of_signal(signal),
+                }))
             }
-            None => {
-                self.process.end_without_guard().await;
-                self.take_terminal_back(true);
-                Some(Kept::Lost("its guard process was killed".to_owned()))
+            Some(ToWrapper::Ended { by: EndedBy::Lease, .. } | ToWrapper::TooLate) => {
+                Some(self.lose("it could not be renewed in time".to_owned()).await)
+            }
+            Some(ToWrapper::Ended { by: EndedBy::Guard, .. }) | None => {
+                Some(self.lose("a process that guards the command was killed".to_owned()).await)
             }
         }
+    }
+
+    /// Ends the command without waiting for anybody: its guards may be stopped.
+    async fn lose(&mut self, why: String) -> Kept {
+        let left = self.process.end_all().await;
+        self.take_terminal_back(true);
+        Kept::Lost { why, left }
     }
 
     /// The command was stopped: by the keyboard, or because it wants a terminal that it has not.
@@ -252,12 +287,15 @@ impl Keeper<'_> {
         self.process.tell(ToGuard::Signal(signal)).await;
     }
 
-    async fn tell_deadlines(&mut self) {
-        let remaining = self.held.remaining();
-        let deadlines = Deadlines::of(now() + remaining, self.lock.ttl);
-        if deadlines.kill_at > self.deadlines.kill_at + SAME {
+    fn tell_deadlines(&mut self) {
+        // The clock first: if this process is stopped in between, the deadline is too early.
+        let now = now();
+        let deadlines = Deadlines::of(now + self.held.remaining(), self.lock.ttl);
+        // One that can't be written stays as it is, and the command ends with it.
+        if deadlines.kill_at > self.deadlines.kill_at + SAME
+            && self.process.renewed(deadlines).is_ok()
+        {
             self.deadlines = deadlines;
-            self.process.tell(ToGuard::Until(deadlines)).await;
         }
     }
 }

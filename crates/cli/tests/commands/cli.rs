@@ -94,6 +94,15 @@ impl Shell {
         Running::start(pinned)
     }
 
+    /// Starts a script in a shell.
+    pub(crate) fn script(&self, shell: &[&str], script: &str) -> Running {
+        let mut command = with_usual_signals(shell[0]);
+        command.args(&shell[1..]).args(["-c", script]).current_dir(self.folder.path());
+        command.env("HOLDFAST_SERVER", self.servers()).env("PATH", path_with_holdfast());
+        command.stdin(Stdio::null());
+        Running::start(command)
+    }
+
     /// Waits until so many wait for a lock.
     pub(crate) fn waiting(&self, name: &str, count: u64) {
         let port = self.cluster.nodes[0].port;
@@ -148,6 +157,10 @@ impl Running {
         Self { child, out, err }
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.child.id(), signal);
     }
@@ -179,8 +192,13 @@ impl Drop for Running {
 }
 
 pub(crate) fn kill(pid: u32, signal: Signal) {
+    assert!(try_kill(pid, signal), "{pid} can't be signalled");
+}
+
+/// Whether it was there to be signalled.
+pub(crate) fn try_kill(pid: u32, signal: Signal) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
-    kill_process(pid, signal).expect("it can be signalled");
+    kill_process(pid, signal).is_ok()
 }
 
 /// A field of what the system says of a process; empty if it is gone.
@@ -188,6 +206,20 @@ fn about(pid: u32, field: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     line.unwrap_or_default().trim_start_matches(':').trim().to_owned()
+}
+
+/// The processes below one, as they are now; the deepest last.
+pub(crate) fn descendants(pid: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").expect("/proc can be read").flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parents: Vec<(u32, String)> = pids.map(|pid| (pid, about(pid, "PPid"))).collect();
+    let mut found = vec![pid];
+    let mut at = 0;
+    while let Some(parent) = found.get(at).map(u32::to_string) {
+        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    found.split_off(1)
 }
 
 /// As `ps` shows it; X if it is gone.

@@ -36,7 +36,10 @@ fn examples(help: &str) -> Vec<String> {
         if let Some(last) = typed.last_mut().filter(|last| last.ends_with('\\')) {
             last.pop();
             last.push_str(line);
-        } else if ["holdfast ", "eval ", "printf "].iter().any(|word| line.starts_with(word)) {
+        } else if ["holdfast ", "eval ", "grant=", "id=", "printf "]
+            .iter()
+            .any(|word| line.starts_with(word))
+        {
             let line = line.split("   ").next().unwrap_or_default();
             typed.push(line.to_owned());
         }

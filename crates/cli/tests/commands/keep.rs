@@ -1,8 +1,10 @@
 //! A lock kept by hand, as a script does.
 
-use crate::cli::Shell;
+use crate::cli::{Shell, kill, try_kill};
+use rustix::process::Signal;
 use serde_json::json;
 use std::process::Command;
+use std::time::Duration;
 
 /// Would fail if what `acquire` prints could not be used by a shell, or by the commands after it.
 #[test]
@@ -27,6 +29,53 @@ fn a_script_takes_renews_notes_and_releases() {
         assert!(said.contains(told), "`{told}` is not in:\n{said}");
     }
     assert!(said.ends_with("seat 12  free\n"), "{said}");
+}
+
+/// `eval "$(holdfast acquire ...)"` went on without the lock when it was not acquired: nothing was
+/// printed, and to evaluate nothing is a success.
+#[test]
+fn a_script_that_evaluates_a_failed_acquire_stops() {
+    let shell = Shell::with_nodes(1);
+    shell.json(["acquire", "busy", "--ttl", "1h", "--json"]);
+    let failing = [
+        ("acquire busy --ttl 5s --try", 75),
+        ("acquire busy --ttl 5s --try --request-id $(cat /proc/sys/kernel/random/uuid)", 75),
+        ("acquire busy --no-such-flag", 64),
+        ("acquire busy --ttl five", 64),
+        ("aquire busy --ttl 5s", 64),
+    ];
+    for sh in [&["bash"][..], &["dash"], &["bash", "-e"], &["dash", "-e"], &["bash", "-eu"]] {
+        for (args, code) in failing {
+            let script = format!("eval \"$(holdfast {args})\"; echo ran > ran");
+            assert_eq!(shell.script(sh, &script).ended().code, Some(code), "{sh:?}: {args}");
+        }
+    }
+    let nobody = "eval \"$(holdfast acquire a --ttl 5s --server http://127.0.0.1:1)\"; echo > ran";
+    assert_eq!(shell.script(&["dash"], nobody).ended().code, Some(69));
+
+    // Ended by a signal, while it waits.
+    for (at, id) in ["", "--request-id $(cat /proc/sys/kernel/random/uuid)"].iter().enumerate() {
+        let acquire = format!("exec holdfast acquire busy --ttl 5s {id}");
+        let script = format!("eval \"$(sh -c 'echo $$ > pid-{at}; {acquire}')\"; echo ran > ran");
+        let waits = shell.script(&["dash"], &script);
+        let pid = shell.read_pid(&format!("pid-{at}"));
+        shell.waiting("busy", 1);
+        kill(pid, Signal::TERM);
+        assert_eq!(waits.ended().code, Some(128 + 15), "{id}");
+    }
+    assert!(!shell.file("ran").exists(), "a script went on without the lock");
+
+    // A terminal is not closed by it, and what asks for JSON gets no shell.
+    let typed = "eval \"$(holdfast acquire busy --ttl 5s --try)\"; echo status $?";
+    let typed = shell.script(&["bash", "--norc", "-i"], typed).ended();
+    assert_eq!(typed.out, "status 75\n", "{typed:?}");
+    for args in [&["acquire", "busy", "--ttl", "5s", "--try", "--json"][..], &["ls", "--bogus"]] {
+        assert_eq!(shell.run(args).out, "", "{args:?}");
+    }
+    // As the guide shows it, also where there is no program to say anything.
+    let guide = "PATH=; grant=$(holdfast acquire a --ttl 5s) || exit; eval \"$grant\"; echo ran";
+    let said = shell.script(&["dash"], guide).ended();
+    assert_eq!((said.code, said.out.as_str()), (Some(127), ""));
 }
 
 /// Would fail if a repeated request drew a second ticket, or if its outcome were another one's.
@@ -83,6 +132,27 @@ fn the_register_refuses_an_old_token() {
     assert_eq!(shell.run(["register", "get", "ledger"]).out, "2\n");
     let raised = shell.json(["register", "raise", "ledger", "--token", "2", "--json"]);
     assert_eq!((&raised["value"], &raised["highest"]), (&json!("2"), &json!(2)));
+}
+
+/// Would fail if an acquire that is interrupted while it is under way left a lock held whose token
+/// nobody knows.
+#[test]
+fn an_interrupted_acquire_leaves_no_lock_held() {
+    let shell = Shell::with_nodes(1);
+    for at in 0..12_u64 {
+        let name = format!("early-{at}");
+        let acquire = shell.start(["acquire", &name, "--ttl", "10m"]);
+        std::thread::sleep(Duration::from_millis(at * 3));
+        let _ = acquire.has_ended() || try_kill(acquire.id(), Signal::TERM);
+        let said = acquire.ended();
+        let granted = said.out.contains("HOLDFAST_TOKEN");
+        assert_eq!(granted, said.code == Some(0), "{said:?}");
+        let next = shell.run(["lock", &name, "--wait", "5s", "--", "true"]);
+        assert_eq!(next.code, Some(if granted { 75 } else { 0 }), "{said:?} {next:?}");
+        if granted {
+            return;
+        }
+    }
 }
 
 /// Would fail if a program that was killed kept its place in line.

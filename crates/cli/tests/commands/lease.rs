@@ -1,8 +1,11 @@
 //! What happens to a command when its lease can't be kept.
 
-use crate::cli::{Shell, dies, kill, lives};
+use crate::cli::{Shell, descendants, dies, kill, lives, parent, state, try_kill};
 use crate::support::eventually;
 use rustix::process::Signal;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Writes its process and its parent's, and goes on until it is told to stop, or the test is over.
 const WORK: &str =
@@ -157,4 +160,163 @@ fn a_holder_is_asked_to_let_go_and_a_broken_one_is_ended() {
     assert_eq!(broken.ended().code, Some(76));
     let next = shell.lock("broken", "echo $HOLDFAST_ENDED $HOLDFAST_NEEDS_RECOVERY").ended();
     assert_eq!(next.out, "forced 1\n");
+}
+
+/// The next holder: looks whether anything is still written.
+const WATCH: &str = "a=$(wc -c < writes); sleep 0.7; b=$(wc -c < writes); echo $((b - a))";
+
+/// The guard wrote every stop of the command to a socket that a stopped wrapper does not read, until
+/// there was no room: then it slept through its deadline, and the command wrote 53 times under the
+/// next holder.
+#[test]
+fn a_guard_does_not_wait_for_a_stopped_wrapper() {
+    let shell = Shell::with_nodes(1);
+    let script = "echo $$ > work; : > writes
+        (while [ -e work ]; do kill -CONT $$ || exit; done) 2> /dev/null &
+        while [ -e work ]; do kill -STOP $$; echo x >> writes; done";
+    let stopped = shell.lock("job --ttl 3s", script);
+    shell.read("work");
+    let next = shell.lock("job --ttl 3s", WATCH);
+    shell.waiting("job", 1);
+    stopped.signal(Signal::STOP);
+    let next = next.ended();
+    assert_eq!((next.code, next.out.as_str()), (Some(0), "0\n"), "bytes under the next holder");
+    stopped.signal(Signal::CONT);
+    assert_eq!(stopped.ended().code, Some(76));
+}
+
+/// A guard that was held up before it started the command started it when it went on, however late
+/// that was.
+#[test]
+fn a_guard_that_is_held_up_does_not_start_the_command_late() {
+    let shell = Shell::with_nodes(1);
+    for at in 0..5 {
+        let name = format!("job-{at}");
+        let wrapper = shell.lock(&format!("{name} --ttl 2s"), "echo $$ > ran");
+        let until = Instant::now() + Duration::from_secs(20);
+        let guards = loop {
+            let found = descendants(wrapper.id());
+            if !found.is_empty() || wrapper.has_ended() || Instant::now() > until {
+                break found;
+            }
+        };
+        // Those that stand above the command, whichever are there; the command if it is.
+        for guard in &guards {
+            try_kill(*guard, Signal::STOP);
+        }
+        wrapper.signal(Signal::STOP);
+        // The command may have run before they were stopped, but not from now on.
+        let next = shell.run(["lock", &name, "--wait", "30s", "--", "rm", "-f", "ran"]);
+        assert_eq!(next.code, Some(0), "{next:?}");
+        for guard in &guards {
+            try_kill(*guard, Signal::CONT);
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!shell.file("ran").exists(), "the command ran under the next holder");
+        let _ = wrapper.has_ended() || try_kill(wrapper.id(), Signal::CONT);
+        wrapper.ended();
+    }
+}
+
+/// A guard that was killed while the wrapper was stopped left the command running for good; and
+/// what `timeout` or `setsid` had put outside of the command's process group outlived everything:
+/// 35 writes under the next holder.
+#[test]
+fn any_two_of_the_processes_above_a_command_may_be_stopped_or_killed() {
+    let shell = Shell::with_nodes(1);
+    let script = "echo $$ > work; : > writes
+        (setsid sh -c 'while [ -e work ]; do echo s >> writes; sleep 0.05; done' &)
+        timeout 60 sh -c 'while [ -e work ]; do echo t >> writes; sleep 0.05; done' &
+        while [ -e work ]; do echo x >> writes; sleep 0.05; done";
+    let (stop, end) = (Signal::STOP, Signal::KILL);
+    let signals = [(stop, stop), (stop, end), (end, stop), (end, end)];
+    let cases = signals.into_iter().flat_map(|both| (0..3).map(move |spared| (both, spared)));
+    // A wrapper whose guards are only stopped goes on renewing.
+    let cases = cases.filter(|case| *case != ((stop, stop), 0));
+    // All at the same time, each in a folder and with a lock of its own.
+    let begun = cases.enumerate().map(|(at, case)| {
+        let begin = format!("mkdir -p {at}; cd {at}; {script}");
+        (at, case, shell.lock(&format!("job-{at} --ttl 4s"), &begin))
+    });
+    let attacked = begun.collect::<Vec<_>>().into_iter().map(|(at, (both, spared), wrapper)| {
+        let inner = parent(shell.read_pid(&format!("{at}/work")));
+        let mut chosen = vec![wrapper.id(), parent(inner), inner];
+        let next = shell.lock(&format!("job-{at} --ttl 4s"), &format!("cd {at}; {WATCH}"));
+        shell.waiting(&format!("job-{at}"), 1);
+        chosen.remove(spared);
+        kill(chosen[0], both.0);
+        // The first signal may have ended all of them already.
+        try_kill(chosen[1], both.1);
+        (both, spared, wrapper, next)
+    });
+    for (both, spared, wrapper, next) in attacked.collect::<Vec<_>>() {
+        let said = next.ended();
+        let which = format!("{both:?}, all but {spared}: {said:?}");
+        assert_eq!((said.code, said.out.as_str()), (Some(0), "0\n"), "{which}");
+        if state(wrapper.id()) == 'T' {
+            wrapper.signal(Signal::CONT);
+        }
+        wrapper.ended();
+    }
+}
+
+/// In a container whose first process waits for nobody, a wrapper whose guard was killed looked for
+/// ever at what was left of its command, and renewed its lease meanwhile.
+#[test]
+fn a_wrapper_ends_where_the_first_process_waits_for_nobody() {
+    let shell = Shell::with_nodes(1);
+    let inner = "echo > runs; until [ -e go ]; do sleep 0.02; done; kill -KILL $PPID; sleep 600";
+    fs::write(shell.file("inner.sh"), inner).expect("a script can be written");
+    let first = "(holdfast lock job --ttl 60s -- sh inner.sh; echo $? > code) & exec sleep 600";
+    let like = shell.command::<&str>([]);
+    let may = |flags: &str| {
+        let tried = Command::new("unshare").args([flags, "true"]).stderr(Stdio::null()).status();
+        tried.is_ok_and(|status| status.success())
+    };
+    let flags = ["-pf", "-Urpf"].into_iter().find(|flags| may(flags)).expect("namespaces");
+    let mut apart = Command::new("unshare");
+    apart.args([flags, "--kill-child", "sh", "-c", first]).current_dir(shell.file("."));
+    apart.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut apart = apart.stdin(Stdio::null()).spawn().expect("unshare runs");
+    shell.read("runs");
+    // The wrapper has heard so too.
+    std::thread::sleep(Duration::from_millis(300));
+    shell.touch("go");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !shell.file("code").exists() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let code = fs::read_to_string(shell.file("code")).unwrap_or_default();
+    let _ = apart.kill();
+    let _ = apart.wait();
+    assert_eq!(code, "76\n");
+}
+
+/// A wrapper that lost its lock waited for a word of its guard, for ever if that was stopped.
+#[test]
+fn a_wrapper_that_lost_its_lock_does_not_wait_for_stopped_guards() {
+    let shell = Shell::with_nodes(1);
+    let wrapper = shell.lock("job", WORK);
+    let work = shell.read_pid("work");
+    let guards = descendants(wrapper.id());
+    guards.iter().take(2).for_each(|guard| kill(*guard, Signal::STOP));
+    assert_eq!(shell.run(["break", "job", "--reason", "test"]).code, Some(0));
+    assert_eq!(wrapper.ended().code, Some(76));
+    assert!(!lives(work));
+    guards.into_iter().for_each(dies);
+}
+
+/// Would fail if a loss ended what a shell had started before it became the wrapper.
+#[test]
+fn a_loss_spares_what_ran_before_the_wrapper() {
+    let shell = Shell::with_nodes(1);
+    let script = format!("sleep 300 & echo $! > other; exec holdfast lock job -- sh -c '{WORK}'");
+    let wrapper = shell.script(&["sh"], &script);
+    let work = shell.read_pid("work");
+    let other = shell.read_pid("other");
+    assert_eq!(shell.run(["break", "job", "--reason", "test"]).code, Some(0));
+    assert_eq!(wrapper.ended().code, Some(76));
+    assert!(!lives(work));
+    assert!(lives(other), "it was ended with the command");
+    kill(other, Signal::KILL);
 }

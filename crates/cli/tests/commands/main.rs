@@ -8,6 +8,7 @@ mod support;
 
 mod cli;
 
+mod attack;
 mod bench;
 mod examples;
 mod guide;

@@ -1,6 +1,6 @@
 //! `holdfast lock`: what its command sees, and what comes back from it.
 
-use crate::cli::{Shell, parent, state, with_usual_signals};
+use crate::cli::{Shell, descendants, kill, lives, parent, state, with_usual_signals};
 use crate::support::{HOLDFAST, eventually};
 use rustix::process::Signal;
 use std::fs;
@@ -98,6 +98,65 @@ fn a_signal_ends_the_wait() {
     shell.waiting("a", 0);
     shell.touch("stop");
     assert_eq!(holder.ended().code, Some(0));
+}
+
+/// `holdfast lock` that was interrupted while its acquire was under way dropped the acquire and
+/// ended: in 10 of 40 cases the lock had been granted meanwhile, and stayed held until its TTL.
+#[test]
+fn an_interrupted_wrapper_leaves_no_lock_held() {
+    let shell = Shell::with_nodes(1);
+    for at in 0..24_u64 {
+        let name = format!("early-{at}");
+        let wrapper = shell.lock(&format!("{name} --ttl 10m"), "sleep 600");
+        // Before the signal handlers are there, while it connects, in line, when it is granted.
+        std::thread::sleep(Duration::from_millis(at * 2));
+        wrapper.signal([Signal::INT, Signal::TERM][(at % 2) as usize]);
+        let code = wrapper.ended().code;
+        assert!(matches!(code, None | Some(130 | 143)), "{code:?}");
+        let next = shell.run(["lock", &name, "--wait", "5s", "--", "true"]);
+        assert_eq!(next.code, Some(0), "interrupted after {} ms: {next:?}", at * 2);
+    }
+}
+
+/// A command that was ended by a signal left what it had started outside of its process group
+/// (`timeout` makes a group of its own), and the lock was released beside it.
+#[test]
+fn what_a_killed_command_started_is_ended_before_the_lock_is_released() {
+    let shell = Shell::with_nodes(1);
+    let script = "timeout 600 sh -c 'echo $$ > job; sleep 600' & echo $$ > command; wait; :";
+    let wrapper = shell.lock("a", script);
+    let job = shell.read_pid("job");
+    shell.read("command");
+    wrapper.signal(Signal::TERM);
+    assert_eq!(wrapper.ended().code, Some(128 + 15));
+    assert!(!lives(job), "the job outlived the lock");
+}
+
+/// Would fail if a command that ends by itself lost what it leaves running on purpose.
+#[test]
+fn what_a_command_leaves_running_goes_on() {
+    let shell = Shell::with_nodes(1);
+    let script = "setsid sh -c 'echo $$ > daemon; sleep 30' & until [ -e daemon ]; do :; done";
+    assert_eq!(shell.lock("a", script).ended().code, Some(0));
+    let daemon = shell.read_pid("daemon");
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(lives(daemon), "it was ended with the command");
+    kill(daemon, Signal::KILL);
+}
+
+/// Would fail if a guard died of a signal that is sent to all processes of a service: the command
+/// would be killed instead of asked, and the lock lost instead of released.
+#[test]
+fn a_signal_to_all_processes_ends_the_command_in_good_order() {
+    let shell = Shell::with_nodes(1);
+    let script = "trap 'echo bye; exit 0' TERM; echo $$ > runs; while :; do sleep 0.05; done";
+    let wrapper = shell.lock("a", script);
+    shell.read("runs");
+    for pid in descendants(wrapper.id()).into_iter().take(2).chain([wrapper.id()]) {
+        kill(pid, Signal::TERM);
+    }
+    let said = wrapper.ended();
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "bye\n"), "{said:?}");
 }
 
 /// Would fail if output passed through a buffer of the wrapper's, or were cut off.
@@ -222,7 +281,8 @@ fn a_stopped_command_goes_on_with_fg() {
     let mut terminal = Terminal::with(&shell, "bash --norc -i");
     let inner = "echo $PPID > runs; read line; echo \"got $line\"; echo > got";
     terminal.press(&format!("holdfast lock a --ttl 60s -- sh -c '{inner}'\n"));
-    let wrapper = parent(shell.read_pid("runs"));
+    // Two guards are between them.
+    let wrapper = parent(parent(shell.read_pid("runs")));
     terminal.press("\x1a");
     // Before that, the command might hear what is meant for the shell.
     eventually("the wrapper is stopped", || (state(wrapper) == 'T').then_some(()));

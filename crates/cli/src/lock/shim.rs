@@ -1,0 +1,54 @@
+//! The last step before the command: this process becomes the command, and dies with the process
+//! that started it from then on.
+//!
+//! A parent-death signal is not inherited by children, follows the thread of the parent that
+//! started the process, and is lost when a program with other privileges is executed. So it is set
+//! here, by the process that becomes the command, for a parent that has a single thread.
+
+use super::deadline::SharedDeadlines;
+use super::handoff::{Given, is_closed, not_started};
+use super::wait::unblock_signals;
+use super::words::ToWrapper;
+use crate::exit::{Exit, Problem};
+use clap::Args;
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+/// Started by `holdfast lock`, never by hand.
+#[derive(Debug, Args)]
+pub(crate) struct GuardShim {
+    /// The process that started this one
+    #[arg(long)]
+    parent: i32,
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+impl GuardShim {
+    /// Returns only if the command was not started.
+    pub(crate) fn run(self) -> Result<Exit, Problem> {
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
+        unblock_signals()?;
+        let Given { mut starter, fds: [stdin, deadlines] } = Given::receive()?;
+        let deadlines = SharedDeadlines::from(deadlines);
+        let [program, args @ ..] = self.command.as_slice() else {
+            return Err(Problem::usage("no command"));
+        };
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::from(stdin));
+        // A parent that died before the signal was set has sent none.
+        let orphaned = getppid().is_none_or(|parent| parent.as_raw_pid() != self.parent);
+        let word = if orphaned || is_closed(&starter) || deadlines.too_late() {
+            ToWrapper::TooLate
+        } else {
+            let (code, why) = not_started(program, &command.exec());
+            ToWrapper::NotStarted(code, why)
+        };
+        // If nobody listens any more, nobody wants to know.
+        let _ = starter.write_all(word.to_string().as_bytes());
+        Ok(Exit::Failure)
+    }
+}

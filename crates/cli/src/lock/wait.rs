@@ -1,0 +1,128 @@
+//! What a guard process waits for: a moment, a change of its children, a socket.
+
+use super::deadline::now;
+use super::descendants::{Spare, signal_all};
+use crate::exit::Problem;
+use nix::sys::signal::{SigSet, Signal as Blocked};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Signal, getpid, set_child_subreaper};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// What is sent to all processes of a service when it is stopped reaches the wrapper too, which
+/// passes it on; a guard that died of it would take the command with it. The others would stop a
+/// guard for touching the terminal.
+const BLOCKED: [Blocked; 10] = [
+    Blocked::SIGCHLD,
+    Blocked::SIGHUP,
+    Blocked::SIGINT,
+    Blocked::SIGQUIT,
+    Blocked::SIGTERM,
+    Blocked::SIGUSR1,
+    Blocked::SIGUSR2,
+    Blocked::SIGTSTP,
+    Blocked::SIGTTIN,
+    Blocked::SIGTTOU,
+];
+
+/// How long between two attempts to end what is left.
+pub(super) const KILL_AGAIN: Duration = Duration::from_millis(10);
+
+/// What does not end for so long after SIGKILL can't be ended from here: it is stuck in the kernel,
+/// or belongs to somebody else.
+pub(super) const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long what is left gets between SIGTERM and SIGKILL, and a guard process for its last word.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
+
+fn blocked() -> SigSet {
+    BLOCKED.into_iter().collect()
+}
+
+/// For a process that was started by a guard and has all of these blocked too: those that came
+/// meanwhile take effect now.
+pub(super) fn unblock_signals() -> io::Result<()> {
+    blocked().thread_unblock().map_err(io::Error::from)
+}
+
+/// Wakes a guard process. It has one thread, and never waits for anything else.
+pub(super) struct Waker {
+    children: SignalFd,
+    timer: OwnedFd,
+}
+
+impl Waker {
+    /// From now on this process adopts what its descendants leave, and signals don't end it.
+    pub(super) fn new() -> Result<Self, Problem> {
+        blocked().thread_block().map_err(io::Error::from)?;
+        let of_children = SigSet::from_iter([Blocked::SIGCHLD]);
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        let children = SignalFd::with_flags(&of_children, flags).map_err(io::Error::from)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Boottime, flags).map_err(io::Error::from)?;
+        set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
+        Ok(Self { children, timer })
+    }
+
+    /// Returns at that moment, or when a child or one of the sockets has news; never misses any,
+    /// but may return without.
+    pub(super) fn wait(
+        &self,
+        until: Duration,
+        sockets: &[(&UnixStream, PollFlags)],
+    ) -> Result<(), Problem> {
+        let it_value = Timespec {
+            tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
+            // Zero would switch the timer off.
+            tv_nsec: i64::from(until.subsec_nanos().max(1)),
+        };
+        let once = Itimerspec { it_interval: Timespec::default(), it_value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once).map_err(io::Error::from)?;
+        let mut fds = vec![
+            PollFd::new(&self.children, PollFlags::IN),
+            PollFd::new(&self.timer, PollFlags::IN),
+        ];
+        fds.extend(sockets.iter().map(|(socket, flags)| PollFd::new(socket, *flags)));
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+        while let Ok(Some(_)) = self.children.read_signal() {}
+        Ok(())
+    }
+}
+
+/// The end of everything below this process.
+#[derive(Default)]
+pub(super) struct Killing {
+    since: Option<Duration>,
+}
+
+impl Killing {
+    pub(super) fn begin(&mut self) {
+        self.since.get_or_insert_with(now);
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// For how long; none if it has not begun.
+    pub(super) fn lasts(&self) -> Option<Duration> {
+        self.since.map(|since| now().saturating_sub(since))
+    }
+
+    /// Tries once more, if it has begun; says whether it must be given up.
+    pub(super) fn again(&self, spare: &Spare<'_>) -> bool {
+        let Some(lasts) = self.lasts() else { return false };
+        signal_all(Signal::KILL, spare);
+        lasts > KILL_TIMEOUT
+    }
+}
