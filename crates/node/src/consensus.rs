@@ -157,6 +157,12 @@ impl Consensus {
         self.keep_timeout(before);
     }
 
+    /// The snapshot that the library has taken and that is not on disk yet.
+    pub(crate) fn pending_snapshot(&self) -> Option<Position> {
+        let metadata = self.raw.raft.snap()?.get_metadata();
+        Some(Position { index: metadata.index, term: metadata.term })
+    }
+
     pub(crate) fn step(&mut self, message: RaftMessage) {
         let before = self.role();
         // What the library refuses (a stale or foreign message) is as if it had been lost.

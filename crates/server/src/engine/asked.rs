@@ -30,6 +30,10 @@ pub enum Trouble {
     DiskFull,
     /// A member runs an older program that could not read it. It had no effect.
     OlderMember,
+    /// It is larger than one entry of the log may be. It had no effect.
+    TooLarge,
+    /// No leader took it in time, and it was withdrawn. It had no effect, and never will.
+    Withdrawn,
     /// It may or may not have had an effect: ask for the outcome.
     Unknown,
     /// The node has stopped; the same holds.
@@ -56,6 +60,19 @@ pub(crate) enum Asker {
     },
     /// To a session's line, under a number of its own.
     Line { line: Arc<Line>, number: u64 },
+    /// To nobody: it is to be done all the same.
+    Nobody,
+}
+
+impl Asker {
+    /// Whether whoever asked is gone.
+    pub(crate) fn hung_up(&self) -> bool {
+        match self {
+            Self::One { told, .. } => told.is_closed(),
+            Self::Line { line, .. } => line.words.is_closed(),
+            Self::Nobody => false,
+        }
+    }
 }
 
 /// A way from the loop to a session's connection: answers and news, in the order in which they

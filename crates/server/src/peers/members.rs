@@ -5,7 +5,7 @@ use super::connection;
 use super::hello::{Contact, Purpose};
 use crate::engine::{Handle, Trouble};
 use crate::key::ClusterKey;
-use holdfast_node::{Change, Node, NodeId, NotChanged};
+use holdfast_node::{Change, Member, Node, NodeId, NotChanged};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,12 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How long between two tries.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// What a change would lead to that the leader refuses.
+pub(crate) const NO_MAJORITY: &str = "no majority of the voters";
+
+/// Voters that a change needs may be a little slow to answer.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// A learner is promoted when it lacks no more entries than this: the cluster would wait for it.
 const LAG_MAX: u64 = 1_000;
@@ -35,6 +41,8 @@ pub enum Question {
     Remove(NodeId),
     /// Another voter is to lead.
     Transfer(NodeId),
+    /// A member goes, for good, also if no majority of those that are left answers.
+    RemoveByForce(NodeId),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -98,10 +106,17 @@ impl Membership {
     /// What a leader says.
     async fn decide(&self, question: &Question) -> Result<Word, String> {
         let about = match question {
-            Question::Add { .. } => {
-                self.handle.peek(|node| node.cluster().next_id()).await.map_err(stopped)?
+            Question::Add { address } => {
+                let expected = expected_at(address.clone());
+                match self.handle.peek(expected).await.map_err(stopped)? {
+                    Added::Before(node) => return Ok(Word::Done(node)),
+                    Added::As(node) => node,
+                }
             }
-            Question::Promote(node) | Question::Remove(node) | Question::Transfer(node) => *node,
+            Question::Promote(node)
+            | Question::Remove(node)
+            | Question::RemoveByForce(node)
+            | Question::Transfer(node) => *node,
         };
         let change = match question {
             Question::Add { address } => {
@@ -113,14 +128,23 @@ impl Membership {
                 }
                 Change::Promote(about)
             }
-            Question::Remove(_) if about == self.shared.me.node => return self.step_aside().await,
-            Question::Remove(_) => Change::Remove(about),
+            Question::Remove(_) | Question::RemoveByForce(_) if about == self.shared.me.node => {
+                return self.step_aside().await;
+            }
+            Question::Remove(_) | Question::RemoveByForce(_) => Change::Remove(about),
             Question::Transfer(_) => return self.transfer(about).await,
         };
-        let changed = self.handle.change(change).await.map_err(stopped)?;
+        let force = matches!(question, Question::RemoveByForce(_));
+        let until = Instant::now() + ANSWERS_WITHIN;
+        let mut changed = self.handle.change(change.clone(), force).await.map_err(stopped)?;
+        while matches!(changed, Err(NotChanged::NoMajority(_))) && Instant::now() < until {
+            sleep(RETRY).await;
+            changed = self.handle.change(change.clone(), force).await.map_err(stopped)?;
+        }
         Ok(match changed {
             Ok(()) => Word::Done(about),
             Err(NotChanged::Refused(why)) => Word::Refused(format!("node {about}: {why}")),
+            Err(NotChanged::NoMajority(silent)) => Word::Refused(no_majority(about, &silent)),
             Err(NotChanged::NotLeader | NotChanged::NotNow | NotChanged::Lost) => {
                 Word::NotHere(None)
             }
@@ -189,6 +213,35 @@ impl Membership {
             Ok(None) | Err(_) => true,
         }
     }
+}
+
+/// Which member a new one becomes.
+enum Added {
+    /// It was added before, and the word of it was lost.
+    Before(NodeId),
+    As(NodeId),
+}
+
+/// Whoever asks again because the answer was lost is the same learner, as long as nothing has been
+/// heard of it: a second one would never come, and would be waited for.
+fn expected_at(address: String) -> impl FnOnce(&Node) -> Added {
+    move |node| {
+        let cluster = node.cluster();
+        let expected = |(_, member): &(&NodeId, &Member)| {
+            !member.votes && member.birth == 0 && member.address == address
+        };
+        let expected = cluster.members().iter().find(expected);
+        expected.map_or_else(|| Added::As(cluster.next_id()), |(id, _)| Added::Before(*id))
+    }
+}
+
+fn no_majority(about: NodeId, silent: &[NodeId]) -> String {
+    let (nodes, do_not) = if silent.len() == 1 { ("node", "does") } else { ("nodes", "do") };
+    let silent: Vec<String> = silent.iter().map(NodeId::to_string).collect();
+    let silent = silent.join(", ");
+    format!(
+        "node {about}: there would be {NO_MAJORITY}, because {nodes} {silent} {do_not} not answer"
+    )
 }
 
 fn stopped(trouble: Trouble) -> String {

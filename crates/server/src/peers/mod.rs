@@ -11,8 +11,8 @@ mod parcel;
 pub use hello::Contact;
 pub(crate) use hello::Me;
 pub(crate) use listen::listen;
-pub(crate) use members::join;
 pub use members::{Membership, Question};
+pub(crate) use members::{NO_MAJORITY, join};
 
 use crate::engine::{Inbox, Post, Snapshots};
 use crate::key::ClusterKey;

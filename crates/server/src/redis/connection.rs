@@ -6,6 +6,7 @@ use super::waiting;
 use super::wire::{Event, OUT_BYTES, Wire};
 use super::words;
 use super::work::{Fate, Outcome, Work};
+use crate::engine::TIMEOUT_OF_THE_LOOP;
 use bytes::Bytes;
 use holdfast_core::LockName;
 use holdfast_redis::acquiring::Acquiring;
@@ -19,9 +20,6 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
-
-/// How long a request waits for the cluster to take it. An election takes about a second.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// For ever, as far as a blocking command is concerned.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
@@ -278,7 +276,7 @@ impl Connection {
             return Ok(Ok(vec![Reply::Error(words::trouble(trouble)); count]));
         }
         let back = match blocks {
-            None => timeout(PATIENCE, self.line.recv()).await.ok(),
+            None => timeout(TIMEOUT_OF_THE_LOOP, self.line.recv()).await.ok(),
             Some(wait) => self.block(wait, &fate).await?,
         };
         let Some(back) = back else {
@@ -324,7 +322,7 @@ impl Connection {
             () = sleep_until(until) => {}
         }
         drop(blocked);
-        Ok(timeout(PATIENCE, self.line.recv()).await.ok())
+        Ok(timeout(TIMEOUT_OF_THE_LOOP, self.line.recv()).await.ok())
     }
 
     async fn watch(&mut self, names: Vec<LockName>) -> Reply {
@@ -335,7 +333,7 @@ impl Connection {
             };
             names.into_iter().map(stamp).collect::<Vec<_>>()
         });
-        match timeout(PATIENCE, stamps).await {
+        match timeout(TIMEOUT_OF_THE_LOOP, stamps).await {
             Ok(Ok(stamps)) => self.client.watch(stamps),
             Ok(Err(trouble)) => Reply::Error(words::trouble(trouble)),
             Err(_) => Reply::Error(words::no_leader(false)),
