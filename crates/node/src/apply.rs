@@ -6,6 +6,7 @@ use crate::io::{NotChanged, Output, Reply};
 use crate::lead::member_step;
 use crate::mistakes::NodeMistake;
 use crate::node::{Node, too_old};
+use crate::own;
 use crate::types::{EntryKind, LogEntry};
 use holdfast_core::{Answer, Command, Effect, Proposal, Taken, Term, Tick};
 
@@ -75,6 +76,7 @@ impl Node {
             (Some(from), Some(own)) if from.session == own.id => Some(from.number),
             _ => None,
         };
+        let nothing = own::is_nothing(&proposal.command);
         let opened = match &proposal.command {
             Command::OpenSession(open) => Some((open.secret, open.ttl_ms)),
             _ => None,
@@ -84,7 +86,9 @@ impl Node {
         self.mix_in(&taken, effects.get(before..).unwrap_or_default());
         for effect in effects.iter().skip(before) {
             if let Effect::SessionEnded { session, .. } = effect {
-                self.own.session_ended(*session);
+                for ask in self.own.session_ended(*session) {
+                    out.push(Output::Reply { ask, reply: Reply::Withdrawn });
+                }
                 if let Some(leading) = &mut self.leading {
                     leading.pulse.close(*session);
                 }
@@ -101,7 +105,8 @@ impl Node {
             }
         }
         if let Some(ask) = own_number.and_then(|number| self.own.applied(number, self.seen_ms)) {
-            out.push(Output::Reply { ask, reply: Reply::Answer(answer) });
+            let reply = if nothing { Reply::Withdrawn } else { Reply::Answer(answer) };
+            out.push(Output::Reply { ask, reply });
         }
     }
 
@@ -190,6 +195,8 @@ impl Node {
         self.consensus.apply_change(change.as_ref().ok().map(member_step));
         let change = change?;
         self.cluster.apply(&change);
+        let cluster = &self.cluster;
+        self.heard_ms.retain(|id, _| cluster.members.contains_key(id));
         if change == Change::Remove(self.id) {
             self.stop("this node was removed from the cluster".to_owned(), out);
         }

@@ -48,7 +48,7 @@ impl Batch {
     }
 }
 
-/// How many bytes an item takes in an entry, roughly.
-pub(crate) fn item_bytes(item: &Item) -> usize {
-    postcard::experimental::serialized_size(item).unwrap_or(BATCH_BYTES_MAX)
+/// How many bytes something takes in an entry. What can't be written at all is too large.
+pub(crate) fn encoded_bytes(part: &impl Serialize) -> usize {
+    postcard::experimental::serialized_size(part).unwrap_or(usize::MAX)
 }

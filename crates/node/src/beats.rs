@@ -1,14 +1,14 @@
 //! Heartbeats of sessions: gathered at every node, confirmed by the leader, never logged.
 
-use crate::io::{Ask, Output, Reply};
+use crate::io::{Ask, Busy, Output, Reply};
 use crate::message::{PeerMessage, Say};
 use crate::mistakes::NodeMistake;
-use crate::node::Node;
+use crate::node::{Node, ROUND_WAITERS_MAX};
 use crate::own::NODE_TTL_MS;
 use crate::rounds::Waiter;
 use crate::types::NodeId;
-use holdfast_core::{SessionId, SessionRef};
-use std::collections::BTreeSet;
+use holdfast_core::{Secret, SessionId, SessionRef};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Beats that were not confirmed for so long are sent again with the next ones.
 const RETRY_MS: u64 = 500;
@@ -16,10 +16,11 @@ const RETRY_MS: u64 = 500;
 /// How often a node's own session beats.
 const OWN_BEAT_MS: u64 = NODE_TTL_MS / 5;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Beats {
     gathered: Vec<(Ask, SessionRef)>,
     running: Option<Running>,
+    /// Begins at a random number: a late answer to an earlier start of this node matches no round.
     last_round: u64,
     own_beat_ms: Option<u64>,
 }
@@ -32,12 +33,30 @@ struct Running {
 }
 
 impl Beats {
+    pub(crate) fn new(nonce: u64) -> Self {
+        Self { gathered: Vec::new(), running: None, last_round: nonce, own_beat_ms: None }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.gathered.len() + self.running.as_ref().map_or(0, |running| running.beats.len())
     }
 
     pub(crate) fn add(&mut self, ask: Ask, session: SessionRef) {
         self.gathered.push((ask, session));
+    }
+
+    /// Drops heartbeats that nobody waits for any more; returns them. One that was sent counts.
+    pub(crate) fn withdraw(&mut self, asks: &BTreeSet<Ask>) -> Vec<Ask> {
+        let mut withdrawn = Vec::new();
+        let running = self.running.iter_mut().map(|running| &mut running.beats);
+        for beats in running.chain([&mut self.gathered]) {
+            beats.retain(|(ask, _)| {
+                let goes = asks.contains(ask);
+                withdrawn.extend(goes.then_some(*ask));
+                !goes
+            });
+        }
+        withdrawn
     }
 
     /// The next round of beats, if one is due.
@@ -55,7 +74,7 @@ impl Beats {
         if own.is_some() {
             self.own_beat_ms = Some(now_ms);
         }
-        self.last_round += 1;
+        self.last_round = self.last_round.wrapping_add(1);
         let sessions = beats.iter().map(|(_, session)| *session).chain(own).collect();
         self.running = Some(Running { round: self.last_round, sent_ms: now_ms, beats });
         Some((self.last_round, sessions))
@@ -63,6 +82,23 @@ impl Beats {
 }
 
 impl Node {
+    /// A client's session was heard of. Secrets never change, so one that is known to be wrong is
+    /// answered here, and can't delay the owner's own heartbeats.
+    pub(crate) fn beat(&mut self, ask: Ask, session: SessionRef, out: &mut Vec<Output>) {
+        if self.beats.len() >= ROUND_WAITERS_MAX {
+            out.push(Output::Reply { ask, reply: Reply::Busy(Busy::QueueFull) });
+        } else if self.knows_another_secret(&session) {
+            out.push(Output::Reply { ask, reply: Reply::Beat(false) });
+        } else {
+            self.beats.add(ask, session);
+        }
+    }
+
+    fn knows_another_secret(&self, session: &SessionRef) -> bool {
+        let trusts = self.mistakes.makes(NodeMistake::TrustAnySecret);
+        !trusts && self.state.session_owner(session) == Some(false)
+    }
+
     pub(crate) fn send_beats(&mut self, out: &mut Vec<Output>) {
         let Some(leader) = self.consensus.leader() else { return };
         let own = self.own.may_beat(self.seen_ms);
@@ -86,7 +122,9 @@ impl Node {
     ) {
         let now_ms = self.seen_ms;
         let Some(leading) = &mut self.leading else { return };
-        for session in &sessions {
+        // One that is not applied here yet gets a full TTL when it is.
+        let owned = |session: &&SessionRef| self.state.session_lives(session);
+        for session in sessions.iter().filter(owned) {
             leading.pulse.beat(session.id, now_ms);
         }
         if self.mistakes.makes(NodeMistake::ConfirmAlone) {
@@ -134,9 +172,18 @@ impl Node {
         };
         let alive: BTreeSet<&SessionId> = alive.iter().collect();
         let gone: BTreeSet<&SessionId> = gone.iter().collect();
+        // A session lives if one of the secrets under which it was heard of is its own.
+        let secrets = secrets_by_session(&running.beats);
         for (ask, session) in running.beats {
             let reply = if alive.contains(&session.id) {
-                Reply::Beat(true)
+                let only_one = secrets.get(&session.id).is_some_and(Option::is_some);
+                match self.state.session_owner(&session) {
+                    _ if self.mistakes.makes(NodeMistake::TrustAnySecret) => Reply::Beat(true),
+                    Some(owner) => Reply::Beat(owner),
+                    None if only_one => Reply::Beat(true),
+                    // This node lags: it can't tell which of them is the right one.
+                    None => Reply::Unknown,
+                }
             } else if gone.contains(&session.id) {
                 Reply::Beat(false)
             } else {
@@ -146,4 +193,14 @@ impl Node {
             out.push(Output::Reply { ask, reply });
         }
     }
+}
+
+/// The secret under which each session was heard of; none if there were several.
+fn secrets_by_session(beats: &[(Ask, SessionRef)]) -> BTreeMap<SessionId, Option<Secret>> {
+    let mut secrets = BTreeMap::new();
+    for (_, SessionRef { id, secret }) in beats {
+        let known = secrets.entry(*id).or_insert(Some(*secret));
+        *known = known.filter(|known| known == secret);
+    }
+    secrets
 }

@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 
 /// The behaviour level of this program. Raised whenever the core would apply an old entry in a
 /// new way, or an entry may hold what older programs can't read.
-pub const LEVEL: u16 = 2;
+pub const LEVEL: u16 = 3;
 
 /// From this level on all members can read transactions.
 const TRANSACTIONS_LEVEL: u16 = 2;
+
+/// From this level on all members know forwarded proposals that are meant for one term.
+const FORWARD_IN_LEVEL: u16 = 3;
 
 /// Written first wherever the members are kept.
 const VERSION: u8 = 1;
@@ -115,6 +118,16 @@ impl Cluster {
         !matches!(command, Command::Transact(_)) || self.level >= TRANSACTIONS_LEVEL
     }
 
+    /// Whether all members know proposals that are forwarded for one term only.
+    pub(crate) fn all_know_forward_in(&self) -> bool {
+        self.level >= FORWARD_IN_LEVEL
+    }
+
+    /// The members that vote.
+    pub(crate) fn voters(&self) -> impl Iterator<Item = NodeId> {
+        self.members.iter().filter(|(_, member)| member.votes).map(|(id, _)| *id)
+    }
+
     /// Whether a change makes sense now; what is wrong otherwise.
     pub(crate) fn check(&self, change: &Change) -> Result<(), &'static str> {
         match change {
@@ -164,12 +177,16 @@ impl Cluster {
         }
     }
 
-    /// Notes which level a node knows. The level in force rises when all members know it.
+    /// Notes which level a node knows. The level in force rises when all members know it. A learner
+    /// that never said anything does not count: it may never come, and must know the level if it
+    /// does.
     pub(crate) fn know_level(&mut self, node: NodeId, level: u16) {
         if let Some(member) = self.members.get_mut(&node) {
             member.level = level;
         }
-        let all_know = self.members.values().map(|member| member.level).min().unwrap_or(0);
+        let counts = |member: &&Member| member.votes || member.level > 0;
+        let levels = self.members.values().filter(counts).map(|member| member.level);
+        let all_know = levels.min().unwrap_or(0);
         self.level = self.level.max(all_know);
     }
 
@@ -182,10 +199,10 @@ impl Cluster {
         while self.reports.len() > REPORTS_KEPT {
             self.reports.pop_first();
         }
-        let voters = self.members.values().filter(|member| member.votes).count();
         let reports = self.reports.get(&report.index)?;
-        let same = reports.values().filter(|digest| **digest == report.digest).count();
-        (same * 2 > voters).then_some(report.digest)
+        let agrees = |id: &NodeId| reports.get(id) == Some(&report.digest);
+        let agreeing = self.voters().filter(agrees).count();
+        (agreeing * 2 > self.voters().count()).then_some(report.digest)
     }
 }
 
@@ -229,6 +246,34 @@ mod tests {
         cluster.apply(&Change::AddLearner { node: NodeId(4), address: String::new() });
         cluster.know_level(NodeId(4), 1);
         assert!(cluster.all_know(&transaction()));
+    }
+
+    /// A learner's report counted like a voter's: with two of three voters wrong in the same way,
+    /// or with one voter and a learner wrong, healthy nodes would have stopped.
+    #[test]
+    fn a_majority_of_reports_is_one_of_voters() {
+        let mut cluster = Cluster::begin((1..=3).map(|id| (NodeId(id), String::new())));
+        cluster.apply(&Change::AddLearner { node: NodeId(4), address: String::new() });
+        let report = |node, digest| Report { node: NodeId(node), index: 1_024, digest };
+        assert_eq!(cluster.note(report(1, 7)), None);
+        assert_eq!(cluster.note(report(4, 7)), None);
+        assert_eq!(cluster.note(report(2, 8)), None);
+        assert_eq!(cluster.note(report(3, 8)), Some(8));
+    }
+
+    /// A node that asked to be let in, and never came, kept the level down for good.
+    #[test]
+    fn a_learner_that_never_came_does_not_keep_the_level_down() {
+        let mut cluster = old(3);
+        cluster.apply(&Change::AddLearner { node: NodeId(4), address: String::new() });
+        (1..=3).for_each(|id| cluster.know_level(NodeId(id), LEVEL));
+        assert_eq!(cluster.level(), LEVEL);
+        // One that came with an older program does.
+        let mut cluster = old(3);
+        cluster.apply(&Change::AddLearner { node: NodeId(4), address: String::new() });
+        cluster.know_level(NodeId(4), 1);
+        (1..=3).for_each(|id| cluster.know_level(NodeId(id), LEVEL));
+        assert_eq!(cluster.level(), 1);
     }
 
     #[test]
@@ -290,8 +335,14 @@ mod tests {
         let hard_state = HardState { term: 1, vote: 0, commit: 1 };
         let boot = Boot { loaded, hard_state, entries: Vec::new() };
         let secret = holdfast_core::Secret([1; 16]);
-        let config =
-            Config { id: NodeId(1), birth: 1, rng_key: 1, secret, snapshot_every_bytes: 1 << 20 };
+        let config = Config {
+            id: NodeId(1),
+            birth: 1,
+            rng_key: 1,
+            secret,
+            nonce: 1,
+            snapshot_every_bytes: 1 << 20,
+        };
         let node = Node::new(config, boot).expect("a node");
         let mut alone = Alone { node, inputs: Vec::new(), now_ms: 0 };
         assert_eq!(alone.ask(), Reply::Busy(Busy::OlderMember));

@@ -192,6 +192,12 @@ impl Consensus {
         self.keep_timeout(before);
     }
 
+    /// The snapshot that the library has taken and that is not on disk yet.
+    pub(crate) fn pending_snapshot(&self) -> Option<Position> {
+        let metadata = self.raw.raft.snap()?.get_metadata();
+        Some(Position { index: metadata.index, term: metadata.term })
+    }
+
     /// Takes a peer's message. What the library would panic at is found first: a message that makes
     /// no sense is as if it had been lost; one that proves a loss is an error.
     pub(crate) fn step(&mut self, message: RaftMessage) -> Result<(), Lost> {

@@ -215,6 +215,7 @@ fn replay(boot: Boot) -> Result<Loaded, String> {
         birth: 0,
         rng_key: 0,
         secret: Secret([0; 16]),
+        nonce: 0,
         snapshot_every_bytes: usize::MAX,
     };
     let mut node = Node::new(config, boot)?;

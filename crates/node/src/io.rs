@@ -23,6 +23,9 @@ pub struct Config {
     pub rng_key: u64,
     /// Random: the secrets of the node's own sessions come from it.
     pub secret: Secret,
+    /// Random, drawn at each start: tells what this process says to other nodes from what an
+    /// earlier one under the same id said, which may still be on its way.
+    pub nonce: u64,
     /// After so many bytes of entries a snapshot is taken.
     pub snapshot_every_bytes: usize,
 }
@@ -112,12 +115,18 @@ pub enum Input {
     },
     /// Somebody wants to read the current state.
     Read(Ask),
+    /// Nobody waits any longer for the reply to something that was asked. What was not sent yet
+    /// never will be, and `Reply::Withdrawn` comes in this turn. Of what was sent no further copy
+    /// is; its reply comes when it is known whether it took effect.
+    Withdraw(Ask),
     /// Somebody wants another membership; only the leader can do it.
     Change {
         /// Under which handle the reply is to come.
         ask: Ask,
         /// What to change.
         change: Change,
+        /// Also if no majority of the voters that are left answers.
+        force: bool,
     },
     /// Somebody wants another leader.
     Transfer(NodeId),
@@ -212,12 +221,14 @@ pub enum Reply {
     Changed(Result<(), NotChanged>),
     /// It was not taken, and has had no effect.
     Busy(Busy),
+    /// It was withdrawn: it had no effect, and never will.
+    Withdrawn,
     /// It may or may not have had an effect: ask for the outcome.
     Unknown,
 }
 
 /// Why the membership was not changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotChanged {
     /// Only the leader can.
     NotLeader,
@@ -227,6 +238,8 @@ pub enum NotChanged {
     Lost,
     /// It makes no sense; why.
     Refused(&'static str),
+    /// No majority of the voters would answer afterwards; these voters do not.
+    NoMajority(Vec<NodeId>),
 }
 
 /// Why something was not taken.
@@ -238,4 +251,6 @@ pub enum Busy {
     DiskFull,
     /// A member runs an older program that could not read it.
     OlderMember,
+    /// It does not fit into one entry of the log, and never will.
+    TooLarge,
 }

@@ -1,15 +1,15 @@
 //! What only a leader does: gather, append, tell the time, and end what fell silent.
 
-use crate::batch::{BATCH_BYTES_MAX, Batch, Item, item_bytes};
+use crate::batch::{BATCH_BYTES_MAX, Batch, Item, encoded_bytes};
 use crate::cluster::Change;
 use crate::consensus::{ELECTION_MS, MemberStep};
 use crate::io::{Ask, NotChanged, Output, Reply};
 use crate::mistakes::NodeMistake;
 use crate::node::Node;
 use crate::pulse::Pulse;
-use crate::types::Position;
+use crate::types::{NodeId, Position};
 use holdfast_core::{Command, Proposal, SessionId, Term};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Bytes that a leader gathers; what comes beyond is dropped and sent again by its node.
 const GATHERED_BYTES_MAX: usize = 16 * BATCH_BYTES_MAX;
@@ -26,6 +26,9 @@ const GATHER_MS_MAX: u64 = 2;
 /// loses no more time than that.
 const TIME_ENTRY_MS: u64 = 1_000;
 
+/// A member that was heard of within this time answers. It is sent a heartbeat every 100 ms.
+const ANSWERS_MS: u64 = ELECTION_MS;
+
 /// Sessions ended in one batch: a mass death must not make one huge entry.
 const ENDED_PER_BATCH_MAX: usize = 4_096;
 
@@ -33,6 +36,7 @@ const ENDED_PER_BATCH_MAX: usize = 4_096;
 #[derive(Debug)]
 pub(crate) struct Leading {
     term: u64,
+    since_ms: u64,
     pub(crate) pulse: Pulse,
     gathered: VecDeque<(Item, usize)>,
     gathered_bytes: usize,
@@ -79,6 +83,7 @@ impl Node {
         let untold_ms = before(NodeMistake::ClockInElection, ELECTION_MS);
         self.leading = leads.map(|term| Leading {
             term,
+            since_ms: self.seen_ms,
             pulse: Pulse::begin(self.ttls(), self.seen_ms - unheard_ms),
             gathered: VecDeque::new(),
             gathered_bytes: 0,
@@ -103,11 +108,22 @@ impl Node {
         self.state.session_ttls().map(move |(id, ttl_ms)| (id, ttl_ms / divide))
     }
 
+    /// Takes items for the next entry, if they are meant for this term.
+    pub(crate) fn gather_in(&mut self, term: u64, items: Vec<Item>) {
+        if self.leading.as_ref().is_some_and(|leading| leading.term == term) {
+            self.gather(items);
+        }
+    }
+
     /// Takes items for the next entry.
     pub(crate) fn gather(&mut self, items: Vec<Item>) {
         let Some(leading) = &mut self.leading else { return };
         for item in items {
-            let bytes = item_bytes(&item);
+            let bytes = encoded_bytes(&item);
+            if bytes > BATCH_BYTES_MAX {
+                // No node sends such a thing. It would hold up all heartbeats behind it.
+                continue;
+            }
             if leading.gathered_bytes + bytes > GATHERED_BYTES_MAX {
                 return;
             }
@@ -189,13 +205,14 @@ impl Node {
         due.into_iter().chain(silent).min()
     }
 
-    pub(crate) fn change(&mut self, ask: Ask, change: Change, out: &mut Vec<Output>) {
+    pub(crate) fn change(&mut self, ask: Ask, change: Change, force: bool, out: &mut Vec<Output>) {
         let refused = if !self.consensus.is_leader() {
             Err(NotChanged::NotLeader)
         } else if self.changing.is_some() {
             Err(NotChanged::NotNow)
         } else {
-            self.cluster.check(&change).map_err(NotChanged::Refused)
+            let sensible = self.cluster.check(&change).map_err(NotChanged::Refused);
+            sensible.and_then(|()| if force { Ok(()) } else { self.keeps_majority(&change) })
         };
         let proposed = refused.and_then(|()| {
             let data = postcard::to_allocvec(&change).unwrap_or_default();
@@ -212,6 +229,33 @@ impl Node {
                 self.changing = Some((ask, at));
             }
             Err(why) => out.push(Output::Reply { ask, reply: Reply::Changed(Err(why)) }),
+        }
+    }
+
+    /// Whether a majority of the voters that a change leaves answers. Only the leader knows: every
+    /// member answers its heartbeats.
+    fn keeps_majority(&self, change: &Change) -> Result<(), NotChanged> {
+        let voters: BTreeSet<NodeId> = match change {
+            Change::AddLearner { .. } => return Ok(()),
+            Change::Promote(node) => self.cluster.voters().chain([*node]).collect(),
+            Change::Remove(node) if self.cluster.voters().all(|voter| voter != *node) => {
+                return Ok(());
+            }
+            Change::Remove(node) => self.cluster.voters().filter(|id| id != node).collect(),
+        };
+        let answers = |id: &NodeId| {
+            let heard_ms = self.heard_ms.get(id);
+            *id == self.id || heard_ms.is_some_and(|ms| self.seen_ms - ms <= ANSWERS_MS)
+        };
+        let silent: Vec<NodeId> = voters.iter().copied().filter(|id| !answers(id)).collect();
+        let leads_ms = self.leading.as_ref().map_or(0, |leading| self.seen_ms - leading.since_ms);
+        if silent.len() * 2 < voters.len() {
+            Ok(())
+        } else if leads_ms < 2 * ANSWERS_MS {
+            // They may not have had the time to answer yet.
+            Err(NotChanged::NotNow)
+        } else {
+            Err(NotChanged::NoMajority(silent))
         }
     }
 }

@@ -31,6 +31,12 @@ pub(crate) enum Say {
         alive: Vec<SessionId>,
         gone: Vec<SessionId>,
     },
+    /// Proposals for the leader of that term, and for no other: a copy that was held up on its way
+    /// while there was no leader is not appended by the next one.
+    ForwardIn {
+        term: u64,
+        items: Vec<Item>,
+    },
 }
 
 impl PeerMessage {
@@ -52,7 +58,7 @@ impl PeerMessage {
         match &self.0 {
             Say::Raft(message) if !message.entries.is_empty() => "append",
             Say::Raft(_) => "raft",
-            Say::Forward(_) => "forward",
+            Say::Forward(_) | Say::ForwardIn { .. } => "forward",
             Say::Beats { .. } => "beats",
             Say::BeatsConfirmed { .. } => "beats-confirmed",
         }

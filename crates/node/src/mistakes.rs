@@ -29,11 +29,17 @@ pub enum NodeMistake {
     ClockInElection,
     /// As a new leader, counts silence from when it was started.
     SilenceBeforeElection,
+    /// Asks for confirmations under the same few numbers again and again, as other nodes do.
+    PlainRounds,
+    /// Answers heartbeats by the session's id, whatever their secret.
+    TrustAnySecret,
+    /// Says that a request was withdrawn although it had been sent, and may take effect.
+    WithdrawSent,
 }
 
 impl NodeMistake {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::ConfirmAlone,
         Self::ConfirmUnapplied,
         Self::ConfirmEnding,
@@ -46,6 +52,9 @@ impl NodeMistake {
         Self::ForgetVote,
         Self::ClockInElection,
         Self::SilenceBeforeElection,
+        Self::PlainRounds,
+        Self::TrustAnySecret,
+        Self::WithdrawSent,
     ];
 }
 

@@ -9,11 +9,11 @@ use crate::io::{
 use crate::lead::Leading;
 use crate::message::{PeerMessage, Say};
 use crate::mistakes::{Mistakes, NodeMistake};
-use crate::own::Own;
+use crate::own::{Asked, Own};
 use crate::rounds::{Rounds, Waiter};
 use crate::types::{HardState, NodeId, Position, RaftMessage, Voters};
 use holdfast_core::{Command, Request, State};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The most time that one turn of the loop may count. What a stopped process did not see does
 /// not count, for deadlines or for silence.
@@ -23,7 +23,7 @@ const TURN_MS_MAX: u64 = 500;
 const ASKS_MAX: usize = 65_536;
 
 /// Reads and heartbeats that wait for a confirmation.
-const ROUND_WAITERS_MAX: usize = 65_536;
+pub(crate) const ROUND_WAITERS_MAX: usize = 65_536;
 
 /// A node. See the crate's head for its story.
 pub struct Node {
@@ -51,6 +51,10 @@ pub struct Node {
     snapshot_running: Option<(Position, Voters)>,
     snapshot_wanted: bool,
     pub(crate) changing: Option<(Ask, Position)>,
+    /// When each member was last heard of.
+    pub(crate) heard_ms: BTreeMap<NodeId, u64>,
+    /// What was withdrawn since the turn began.
+    withdrawn: BTreeSet<Ask>,
     /// What this node computed at the last agreed indexes.
     pub(crate) digests: BTreeMap<u64, u64>,
     pub(crate) stopped: bool,
@@ -88,8 +92,8 @@ impl Node {
             raft_debt_ms: 0,
             leading: None,
             own: Own::new(config.secret),
-            beats: Beats::default(),
-            rounds: Rounds::default(),
+            beats: Beats::new(config.nonce),
+            rounds: Rounds::new(config.id, config.nonce),
             unpersisted: VecDeque::new(),
             incoming: None,
             disk_full: false,
@@ -98,6 +102,8 @@ impl Node {
             snapshot_running: None,
             snapshot_wanted: false,
             changing: None,
+            heard_ms: BTreeMap::new(),
+            withdrawn: BTreeSet::new(),
             digests: BTreeMap::new(),
             stopped: false,
             mistakes: Mistakes::default(),
@@ -115,6 +121,9 @@ impl Node {
     #[cfg(feature = "mistakes")]
     pub fn plant(&mut self, mistake: NodeMistake) {
         self.mistakes.planted = Some(mistake);
+        if mistake == NodeMistake::PlainRounds {
+            self.rounds.use_plain_contexts();
+        }
     }
 
     /// One turn of the loop: takes what happened, adds what is to be done.
@@ -134,6 +143,7 @@ impl Node {
                 return;
             }
         }
+        self.withdraw(out);
         // Applying may open the way for more: a session for what waits, a leader for what was
         // gathered. Each round does all that there is, so few are needed.
         for _ in 0..4 {
@@ -239,21 +249,15 @@ impl Node {
             Input::DiskFull(full) => self.disk_full = full,
             Input::SnapshotWritten(at) => self.snapshot_written(at, out),
             Input::SnapshotNotWritten => self.snapshot_running = None,
-            Input::SnapshotReceived { message, loaded } => {
-                self.incoming = Some(loaded);
-                self.step(message, out);
-            }
+            Input::SnapshotReceived { message, loaded } => self.receive(message, loaded, out),
             Input::SnapshotSent { to, arrived } => self.consensus.snapshot_sent(to, arrived),
             Input::Unreachable(id) => self.consensus.unreachable(id),
-            Input::HungUp(id) => self.consensus.hung_up(id),
-            Input::Ask { ask, request, command } => self.ask(ask, request, command, out),
-            Input::Beat { ask, session } => {
-                if self.beats.len() >= ROUND_WAITERS_MAX {
-                    out.push(Output::Reply { ask, reply: Reply::Busy(Busy::QueueFull) });
-                } else {
-                    self.beats.add(ask, session);
-                }
+            Input::HungUp(id) => {
+                self.heard_ms.remove(&id);
+                self.consensus.hung_up(id);
             }
+            Input::Ask { ask, request, command } => self.ask(ask, request, command, out),
+            Input::Beat { ask, session } => self.beat(ask, session, out),
             Input::Read(ask) if self.mistakes.makes(NodeMistake::ReadAlone) => {
                 out.push(Output::Reply { ask, reply: Reply::Current });
             }
@@ -264,7 +268,10 @@ impl Node {
                     self.rounds.add(Waiter::Read(ask));
                 }
             }
-            Input::Change { ask, change } => self.change(ask, change, out),
+            Input::Withdraw(ask) => {
+                self.withdrawn.insert(ask);
+            }
+            Input::Change { ask, change, force } => self.change(ask, change, force, out),
             Input::Transfer(to) => self.consensus.transfer(to),
             Input::Campaign => self.consensus.campaign(),
             Input::TakeSnapshot => self.snapshot_wanted = true,
@@ -272,20 +279,55 @@ impl Node {
     }
 
     fn ask(&mut self, ask: Ask, request: Option<Request>, command: Command, out: &mut Vec<Output>) {
-        let busy = if self.disk_full {
+        let asked = Asked::new(ask, request, command);
+        let busy = if asked.is_too_large() {
+            Busy::TooLarge
+        } else if self.disk_full {
             Busy::DiskFull
         } else if self.own.len() >= ASKS_MAX {
             Busy::QueueFull
-        } else if !self.cluster.all_know(&command) {
+        } else if !self.cluster.all_know(&asked.command) {
             Busy::OlderMember
         } else {
-            self.own.add(ask, request, command);
+            self.own.add(asked);
             return;
         };
         out.push(Output::Reply { ask, reply: Reply::Busy(busy) });
     }
 
+    /// Lets go of everything that nobody waits for any more, in one pass over each queue.
+    fn withdraw(&mut self, out: &mut Vec<Output>) {
+        if self.withdrawn.is_empty() {
+            return;
+        }
+        let asks = std::mem::take(&mut self.withdrawn);
+        let mut withdrawn = self.own.withdraw(&asks);
+        if self.mistakes.makes(NodeMistake::WithdrawSent) {
+            withdrawn.extend(self.own.forget_withdrawn());
+        }
+        withdrawn.extend(self.rounds.withdraw(&asks));
+        withdrawn.extend(self.beats.withdraw(&asks));
+        for ask in withdrawn {
+            out.push(Output::Reply { ask, reply: Reply::Withdrawn });
+        }
+    }
+
+    /// Offers a snapshot that came in to Raft. It is kept only if Raft takes it. What is loaded
+    /// may be newer than what the message offers: one that came before, and was ignored.
+    fn receive(&mut self, message: RaftMessage, loaded: Box<Loaded>, out: &mut Vec<Output>) {
+        let before = self.consensus.pending_snapshot();
+        let snapshot = message.snapshot.is_some().then(|| (loaded.at, voters_of(&loaded.cluster)));
+        self.step(RaftMessage { snapshot, ..message }, out);
+        let taken = self.consensus.pending_snapshot();
+        if taken != before && taken == Some(loaded.at) {
+            self.incoming = Some(loaded);
+        }
+    }
+
     fn hear(&mut self, from: NodeId, message: PeerMessage, out: &mut Vec<Output>) {
+        if self.cluster.members.contains_key(&from) {
+            self.heard_ms.insert(from, self.seen_ms);
+        }
         match message.0 {
             Say::Raft(message) => {
                 // A snapshot comes with its pieces, through `SnapshotReceived`.
@@ -295,6 +337,7 @@ impl Node {
                 }
             }
             Say::Forward(items) => self.gather(items),
+            Say::ForwardIn { term, items } => self.gather_in(term, items),
             Say::Beats { round, sessions } => self.hear_beats(from, round, sessions, out),
             Say::BeatsConfirmed { round, alive, gone } => {
                 self.beats_confirmed(round, &alive, &gone, out);

@@ -1,6 +1,6 @@
 //! What this node proposes: numbered within a session of its own, sent until it is seen applied.
 
-use crate::batch::{BATCH_BYTES_MAX, Item, item_bytes};
+use crate::batch::{BATCH_BYTES_MAX, Item, encoded_bytes};
 use crate::io::{Ask, Output};
 use crate::message::{PeerMessage, Say};
 use crate::mistakes::NodeMistake;
@@ -8,9 +8,9 @@ use crate::node::Node;
 use crate::types::NodeId;
 use holdfast_core::{
     Command, Numbered, OpenSession, Proposal, Request, Secret, SessionId, SessionKind, SessionRef,
-    Wait,
+    Term, Wait,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// How long a node may be silent before its session, and with it its clients' waits, ends.
 pub(crate) const NODE_TTL_MS: u64 = 10_000;
@@ -21,6 +21,12 @@ const RESEND_MS: u64 = 1_000;
 /// A node whose oldest proposal is unapplied for so long stops heartbeating its session, so that
 /// late copies of it die with the session.
 const STUCK_MS: u64 = 5_000;
+
+/// What a number, a session and the item's kind add to a command at most.
+const HEAD_BYTES_MAX: usize = 64;
+
+/// Items that need no number and wait for a leader. What is old by then is of no use.
+const LOOSE_MAX: usize = 16;
 
 /// Bytes sent and not seen applied.
 const IN_FLIGHT_BYTES_MAX: usize = 4 * BATCH_BYTES_MAX;
@@ -35,12 +41,12 @@ pub(crate) struct Own {
     /// A session that must not be used any more.
     abandoned: Option<SessionRef>,
     next_number: u64,
-    /// In line for a number.
-    waiting: VecDeque<(Ask, Option<Request>, Command)>,
-    /// Numbered, not yet seen applied.
+    /// In line for a number. None of it was ever sent.
+    waiting: VecDeque<Asked>,
+    /// Numbered and sent, not yet seen applied.
     unapplied: VecDeque<Sent>,
     /// Items that need no number: losing one does no harm.
-    loose: Vec<Item>,
+    loose: VecDeque<Item>,
     /// How many of `unapplied` the leader of `sent_to` has been sent.
     sent: usize,
     sent_to: Option<(NodeId, u64)>,
@@ -51,6 +57,27 @@ pub(crate) struct Own {
     in_flight_bytes: usize,
 }
 
+/// Something to be proposed.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    ask: Ask,
+    request: Option<Request>,
+    pub(crate) command: Command,
+    bytes: usize,
+}
+
+impl Asked {
+    pub(crate) fn new(ask: Ask, request: Option<Request>, command: Command) -> Self {
+        let bytes = encoded_bytes(&(&request, &command)).saturating_add(HEAD_BYTES_MAX);
+        Self { ask, request, command, bytes }
+    }
+
+    /// Whether it fits into no entry: it would stand in line for ever, and all behind it.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.bytes > BATCH_BYTES_MAX
+    }
+}
+
 #[derive(Debug)]
 struct Sent {
     number: u64,
@@ -59,6 +86,8 @@ struct Sent {
     bytes: usize,
     /// Whether its wait belongs to this node's session.
     adopted: bool,
+    /// Nobody waits for it any more: from now on its number is sent with nothing to do.
+    withdrawn: bool,
 }
 
 impl Own {
@@ -72,7 +101,7 @@ impl Own {
             next_number: 1,
             waiting: VecDeque::new(),
             unapplied: VecDeque::new(),
-            loose: Vec::new(),
+            loose: VecDeque::new(),
             sent: 0,
             sent_to: None,
             sent_ms: 0,
@@ -85,12 +114,38 @@ impl Own {
         self.waiting.len() + self.unapplied.len()
     }
 
-    pub(crate) fn add(&mut self, ask: Ask, request: Option<Request>, command: Command) {
-        self.waiting.push_back((ask, request, command));
+    pub(crate) fn add(&mut self, asked: Asked) {
+        self.waiting.push_back(asked);
     }
 
     pub(crate) fn add_loose(&mut self, item: Item) {
-        self.loose.push(item);
+        self.loose.push_back(item);
+        if self.loose.len() > LOOSE_MAX {
+            self.loose.pop_front();
+        }
+    }
+
+    /// Lets go of what nobody waits for any more, and returns what was never sent: it is over. The
+    /// number of what was sent must be used up, else nothing after it would be taken; so it is sent
+    /// again with nothing to do. Whichever copy comes first takes effect.
+    pub(crate) fn withdraw(&mut self, asks: &BTreeSet<Ask>) -> Vec<Ask> {
+        let mut unsent = Vec::new();
+        self.waiting.retain(|asked| {
+            let goes = asks.contains(&asked.ask);
+            unsent.extend(goes.then_some(asked.ask));
+            !goes
+        });
+        let Some(session) = self.session else { return unsent };
+        for sent in self.unapplied.iter_mut().filter(|sent| asks.contains(&sent.ask)) {
+            sent.withdrawn = true;
+            sent.item = Item::Propose(nothing(session.id, sent.number));
+        }
+        unsent
+    }
+
+    /// For tests of the checkers: says of what was sent and withdrawn that it is over.
+    pub(crate) fn forget_withdrawn(&self) -> Vec<Ask> {
+        self.unapplied.iter().filter(|sent| sent.withdrawn).map(|sent| sent.ask).collect()
     }
 
     /// Whether the session may be kept alive: not if something proposed under it got stuck.
@@ -111,21 +166,27 @@ impl Own {
         is_it
     }
 
-    /// This node's session has ended: what was not applied gets new numbers in a new session.
-    pub(crate) fn session_ended(&mut self, id: SessionId) {
+    /// This node's session has ended, and what was sent under its numbers can't take effect any
+    /// more. It gets new numbers in a new session; what was withdrawn does not, and is returned.
+    pub(crate) fn session_ended(&mut self, id: SessionId) -> Vec<Ask> {
+        let mut over = Vec::new();
         if self.session.is_none_or(|session| session.id != id) {
-            return;
+            return over;
         }
         self.session = None;
         while let Some(sent) = self.unapplied.pop_back() {
-            if let Item::Propose(Proposal { request, mut command, .. }) = sent.item {
+            if sent.withdrawn {
+                over.push(sent.ask);
+            } else if let Item::Propose(Proposal { request, mut command, .. }) = sent.item {
                 if let (true, Command::Acquire(acquire)) = (sent.adopted, &mut command) {
                     acquire.session = None;
                 }
-                self.waiting.push_front((sent.ask, request, command));
+                let Sent { ask, bytes, .. } = sent;
+                self.waiting.push_front(Asked { ask, request, command, bytes });
             }
         }
         self.resend();
+        over
     }
 
     /// Forgets everything that was proposed: nobody can tell what became of it.
@@ -150,18 +211,19 @@ impl Own {
         Some(sent.ask)
     }
 
-    /// Numbers what is in line.
-    fn number(&mut self) {
-        let Some(session) = self.session else { return };
-        while let Some((ask, request, mut command)) = self.waiting.pop_front() {
-            let number = self.next_number;
-            self.next_number += 1;
-            let adopted = request.is_none() && adopt(&mut command, session);
-            let from = Some(Numbered { session: session.id, number });
-            let item = Item::Propose(Proposal { from, request, command });
-            let bytes = item_bytes(&item);
-            self.unapplied.push_back(Sent { number, ask, item, bytes, adopted });
-        }
+    /// Numbers the first in line, if there is no more to be sent before it.
+    fn number_next(&mut self) {
+        let Some(session) = self.session.filter(|_| self.sent == self.unapplied.len()) else {
+            return;
+        };
+        let Some(asked) = self.waiting.pop_front() else { return };
+        let Asked { ask, request, mut command, bytes } = asked;
+        let number = self.next_number;
+        self.next_number += 1;
+        let adopted = request.is_none() && adopt(&mut command, session);
+        let from = Some(Numbered { session: session.id, number });
+        let item = Item::Propose(Proposal { from, request, command });
+        self.unapplied.push_back(Sent { number, ask, item, bytes, adopted, withdrawn: false });
     }
 
     /// What to send to the leader now.
@@ -172,23 +234,31 @@ impl Own {
             self.resend();
         }
         let mut items = self.ask_for_session(now_ms);
-        items.append(&mut self.loose);
+        items.extend(self.loose.drain(..));
         if self.unapplied.is_empty() {
             self.progress_ms = now_ms;
         }
-        self.number();
         let mut bytes = 0;
-        while let Some(next) = self.unapplied.get(self.sent) {
-            let full = self.in_flight_bytes + next.bytes > IN_FLIGHT_BYTES_MAX;
-            if bytes + next.bytes > BATCH_BYTES_MAX || (full && self.sent > 0) {
+        while let Some(next_bytes) = self.next_bytes() {
+            let full = self.in_flight_bytes + next_bytes > IN_FLIGHT_BYTES_MAX;
+            if bytes + next_bytes > BATCH_BYTES_MAX || (full && self.sent > 0) {
                 break;
             }
+            self.number_next();
+            let Some(next) = self.unapplied.get(self.sent) else { break };
             bytes += next.bytes;
             self.in_flight_bytes += next.bytes;
             self.sent += 1;
             items.push(next.item.clone());
         }
         items
+    }
+
+    /// How large the next one is that is to be sent.
+    fn next_bytes(&self) -> Option<usize> {
+        let unapplied = self.unapplied.get(self.sent).map(|sent| sent.bytes);
+        let waiting = || self.waiting.front().map(|asked| asked.bytes);
+        unapplied.or_else(waiting)
     }
 
     /// Asks for a session, again and again until one is seen; a spare one dies of silence.
@@ -229,11 +299,26 @@ fn adopt(command: &mut Command, session: SessionRef) -> bool {
     }
 }
 
+/// No leader leads it.
+const NO_TERM: Term = Term(0);
+
+/// A proposal that uses up a number: one that every replica, of every version, refuses.
+fn nothing(session: SessionId, number: u64) -> Proposal {
+    let command = Command::ExpireSession { session, decided_in: NO_TERM };
+    Proposal { from: Some(Numbered { session, number }), request: None, command }
+}
+
+/// Whether a command stands for one that was withdrawn.
+pub(crate) fn is_nothing(command: &Command) -> bool {
+    matches!(command, Command::ExpireSession { decided_in: NO_TERM, .. })
+}
+
 impl Node {
     /// Brings what this node wants to propose to the leader.
     pub(crate) fn send_own(&mut self, out: &mut Vec<Output>) {
         let Some(leader) = self.consensus.leader() else { return };
-        let items = self.own.take_unsent((leader, self.consensus.term()), self.seen_ms);
+        let term = self.consensus.term();
+        let items = self.own.take_unsent((leader, term), self.seen_ms);
         if items.is_empty() {
             return;
         }
@@ -242,7 +327,12 @@ impl Node {
         if leader == self.id {
             self.gather(items);
         } else {
-            out.push(Output::Send { to: leader, message: PeerMessage(Say::Forward(items)) });
+            let say = if self.cluster.all_know_forward_in() {
+                Say::ForwardIn { term, items }
+            } else {
+                Say::Forward(items)
+            };
+            out.push(Output::Send { to: leader, message: PeerMessage(say) });
         }
     }
 }

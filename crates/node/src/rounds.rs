@@ -3,7 +3,7 @@
 use crate::io::Ask;
 use crate::types::NodeId;
 use holdfast_core::SessionRef;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// A round that got no answer is asked for again after this long: the library drops requests
 /// silently while a new leader has not committed yet.
@@ -18,24 +18,56 @@ pub(crate) enum Waiter {
     Beats { from: NodeId, round: u64, sessions: Vec<SessionRef> },
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Rounds {
+    id: NodeId,
+    nonce: u64,
     /// What came since the last round began.
     gathered: Vec<Waiter>,
     running: Option<Running>,
     /// Confirmed, and waiting for this index to be applied.
     confirmed: VecDeque<(u64, Vec<Waiter>)>,
     last_round: u64,
+    /// For tests of the checkers: contexts that were used before, and that other nodes use too.
+    plain: bool,
 }
 
 #[derive(Debug)]
 struct Running {
-    round: u64,
+    context: Vec<u8>,
     asked_ms: u64,
     waiters: Vec<Waiter>,
 }
 
 impl Rounds {
+    pub(crate) fn new(id: NodeId, nonce: u64) -> Self {
+        Self {
+            id,
+            nonce,
+            gathered: Vec::new(),
+            running: None,
+            confirmed: VecDeque::new(),
+            last_round: 0,
+            plain: false,
+        }
+    }
+
+    #[cfg(feature = "mistakes")]
+    pub(crate) fn use_plain_contexts(&mut self) {
+        self.plain = true;
+    }
+
+    /// What the next round is asked under. The library matches acknowledgements by this alone: a
+    /// late one of another node's round, or of this node's before a restart, must match none.
+    fn next_context(&mut self) -> Vec<u8> {
+        self.last_round += 1;
+        if self.plain {
+            return (self.last_round % 8).to_le_bytes().to_vec();
+        }
+        let round = self.last_round.to_le_bytes();
+        [self.id.0.to_le_bytes(), self.nonce.to_le_bytes(), round].concat()
+    }
+
     pub(crate) fn add(&mut self, waiter: Waiter) {
         self.gathered.push(waiter);
     }
@@ -53,19 +85,18 @@ impl Rounds {
             None if self.gathered.is_empty() => return None,
             None => {
                 let waiters = std::mem::take(&mut self.gathered);
-                self.running = Some(Running { round: 0, asked_ms: 0, waiters });
+                self.running = Some(Running { context: Vec::new(), asked_ms: 0, waiters });
             }
         }
-        self.last_round += 1;
+        let context = self.next_context();
         let running = self.running.as_mut()?;
-        (running.round, running.asked_ms) = (self.last_round, now_ms);
-        Some(self.last_round.to_le_bytes().to_vec())
+        (running.context, running.asked_ms) = (context.clone(), now_ms);
+        Some(context)
     }
 
     /// A round was confirmed at this index.
     pub(crate) fn confirm(&mut self, context: &[u8], index: u64) {
-        let is_it = |running: &mut Running| running.round.to_le_bytes() == context;
-        if let Some(running) = self.running.take_if(is_it) {
+        if let Some(running) = self.running.take_if(|running| running.context == context) {
             self.confirmed.push_back((index, running.waiters));
         }
     }
@@ -81,13 +112,29 @@ impl Rounds {
 
     /// Drops heartbeats: whoever confirmed them must be the one that received them.
     pub(crate) fn drop_beats(&mut self) {
-        let is_read = |waiter: &Waiter| matches!(waiter, Waiter::Read(_));
-        self.gathered.retain(is_read);
+        self.retain(|waiter| matches!(waiter, Waiter::Read(_)));
+    }
+
+    /// Drops reads that nobody waits for any more; returns them.
+    pub(crate) fn withdraw(&mut self, asks: &BTreeSet<Ask>) -> Vec<Ask> {
+        let mut withdrawn = Vec::new();
+        self.retain(|waiter| match waiter {
+            Waiter::Read(ask) if asks.contains(ask) => {
+                withdrawn.push(*ask);
+                false
+            }
+            _ => true,
+        });
+        withdrawn
+    }
+
+    fn retain(&mut self, mut keep: impl FnMut(&Waiter) -> bool) {
+        self.gathered.retain(&mut keep);
         for waiters in self.running.iter_mut().map(|running| &mut running.waiters) {
-            waiters.retain(is_read);
+            waiters.retain(&mut keep);
         }
         for (_, waiters) in &mut self.confirmed {
-            waiters.retain(is_read);
+            waiters.retain(&mut keep);
         }
     }
 }

@@ -1,194 +1,10 @@
 //! Nodes driven by hand: every message arrives at once, every disk is instant.
 
-use holdfast_core::{
-    Acquire, Answer, Command, Door, Effect, Lease, Limits, LockName, Mode, OpenSession, Proof,
-    Secret, SessionKind, SessionRef, Standing, State, Target, Wait,
-};
-use holdfast_node::{
-    Ask, Boot, Change, Cluster, Config, HardState, Input, Loaded, Moment, Node, NodeId, Output,
-    Position, Reply, SnapshotTask,
-};
-use std::collections::BTreeMap;
+mod by_hand;
 
-const SECRET: Secret = Secret([7; 16]);
-
-struct Cluster3 {
-    nodes: BTreeMap<NodeId, Node>,
-    inputs: BTreeMap<NodeId, Vec<Input>>,
-    now_ms: u64,
-    replies: BTreeMap<Ask, Reply>,
-    effects: Vec<(NodeId, Effect)>,
-    /// Nodes that neither send nor hear.
-    cut: Vec<NodeId>,
-    next_ask: u64,
-    /// A node whose disk takes everything and finishes nothing, and what it was given.
-    stalled: Option<(NodeId, u64)>,
-    /// How often each disk was written to.
-    writes: BTreeMap<NodeId, u64>,
-    snapshots: BTreeMap<NodeId, Box<SnapshotTask>>,
-}
-
-fn node(id: u64, cluster: Cluster, at: Position) -> Node {
-    let state = State::new(Limits::DEFAULT, id);
-    let boot = Boot {
-        loaded: Loaded { at, state, cluster },
-        hard_state: HardState { term: at.term, vote: 0, commit: at.index },
-        entries: Vec::new(),
-    };
-    let secret = Secret([id as u8; 16]);
-    let config =
-        Config { id: NodeId(id), birth: id, rng_key: id, secret, snapshot_every_bytes: 1 << 20 };
-    Node::new(config, boot).unwrap()
-}
-
-impl Cluster3 {
-    fn new(count: u64) -> Self {
-        let cluster = Cluster::begin((1..=count).map(|id| (NodeId(id), format!("node-{id}"))));
-        let begin = Position { index: 1, term: 1 };
-        let nodes = (1..=count).map(|id| (NodeId(id), node(id, cluster.clone(), begin))).collect();
-        Self {
-            nodes,
-            inputs: BTreeMap::new(),
-            now_ms: 0,
-            replies: BTreeMap::new(),
-            effects: Vec::new(),
-            cut: Vec::new(),
-            next_ask: 0,
-            stalled: None,
-            writes: BTreeMap::new(),
-            snapshots: BTreeMap::new(),
-        }
-    }
-
-    fn input(&mut self, id: NodeId, input: Input) {
-        self.inputs.entry(id).or_default().push(input);
-    }
-
-    /// Lets a millisecond pass: one turn each, until nobody has anything to say.
-    fn pass(&mut self, ms: u64) {
-        for _ in 0..ms {
-            self.now_ms += 1;
-            for _ in 0..20 {
-                let ids: Vec<NodeId> = self.nodes.keys().copied().collect();
-                for id in ids {
-                    self.turn(id);
-                }
-                if self.inputs.values().all(Vec::is_empty) {
-                    break;
-                }
-            }
-        }
-    }
-
-    fn turn(&mut self, id: NodeId) {
-        let inputs = self.inputs.remove(&id).unwrap_or_default();
-        let moment = Moment { mono_ms: self.now_ms, wall_ms: 0 };
-        let mut out = Vec::new();
-        self.nodes.get_mut(&id).unwrap().turn(moment, inputs, &mut out);
-        for output in out {
-            match output {
-                Output::Send { to, message } => {
-                    if !self.cut.contains(&id)
-                        && !self.cut.contains(&to)
-                        && self.nodes.contains_key(&to)
-                    {
-                        self.input(to, Input::Peer { from: id, message });
-                    }
-                }
-                Output::Persist(persist) => {
-                    *self.writes.entry(id).or_default() += 1;
-                    match &mut self.stalled {
-                        Some((stalled, number)) if *stalled == id => *number = persist.number,
-                        _ => self.input(id, Input::Persisted(persist.number)),
-                    }
-                }
-                Output::Reply { ask, reply } => {
-                    self.replies.insert(ask, reply);
-                }
-                Output::Applied { effects, .. } => {
-                    self.effects.extend(effects.into_iter().map(|effect| (id, effect)));
-                }
-                Output::WriteSnapshot(task) => {
-                    self.input(id, Input::SnapshotWritten(task.at));
-                    self.snapshots.insert(id, task);
-                }
-                Output::OfferSnapshot { to, message } => {
-                    let SnapshotTask { at, cluster, snapshot } = &*self.snapshots[&id];
-                    let state = State::load(snapshot.pieces(), Limits::DEFAULT, 9).unwrap();
-                    let loaded = Box::new(Loaded { at: *at, state, cluster: cluster.clone() });
-                    self.input(to, Input::SnapshotReceived { message, loaded });
-                    self.input(id, Input::SnapshotSent { to, arrived: true });
-                }
-                Output::Compact(_) | Output::LostTrack => {}
-                Output::Stop(why) | Output::Lost(why) => panic!("node {id} stopped: {why}"),
-            }
-        }
-    }
-
-    fn leader(&self) -> Option<NodeId> {
-        let leads = |(id, node): &(&NodeId, &Node)| node.is_leader() && !self.cut.contains(id);
-        self.nodes.iter().find(leads).map(|(id, _)| *id)
-    }
-
-    fn until_leader(&mut self) -> NodeId {
-        for _ in 0..10_000 {
-            if let Some(leader) = self.leader() {
-                return leader;
-            }
-            self.pass(1);
-        }
-        panic!("no leader within 10 s");
-    }
-
-    fn ask(&mut self, at: NodeId, command: Command) -> Ask {
-        self.next_ask += 1;
-        let ask = Ask(self.next_ask);
-        self.input(at, Input::Ask { ask, request: None, command });
-        ask
-    }
-
-    fn reply(&mut self, ask: Ask, within_ms: u64) -> Reply {
-        for _ in 0..within_ms {
-            if let Some(reply) = self.replies.remove(&ask) {
-                return reply;
-            }
-            self.pass(1);
-        }
-        panic!("no reply to {ask:?} within {within_ms} ms");
-    }
-
-    fn open(&mut self, at: NodeId, ttl_ms: u64) -> SessionRef {
-        let open = OpenSession { secret: SECRET, ttl_ms, label: None, kind: SessionKind::Client };
-        let ask = self.ask(at, Command::OpenSession(open));
-        match self.reply(ask, 20_000) {
-            Reply::Answer(Ok(Answer::SessionOpened(id))) => SessionRef { id, secret: SECRET },
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-fn acquire(name: &str, session: SessionRef, lease: Lease) -> Command {
-    Command::Acquire(Acquire {
-        names: vec![LockName::parse(name).unwrap()],
-        mode: Mode::Exclusive,
-        session: Some(session),
-        lease,
-        wait: Wait::Forever,
-        label: None,
-        note: None,
-        secret: None,
-        claims: Vec::new(),
-        lock_delay_ms: 0,
-        door: Door::Native,
-    })
-}
-
-fn token(reply: &Reply) -> u64 {
-    match reply {
-        Reply::Answer(Ok(Answer::Standing(Standing::Held(grant)))) => grant.token.0,
-        other => panic!("not held: {other:?}"),
-    }
-}
+use by_hand::{Cluster3, SECRET, acquire, node, token};
+use holdfast_core::{Answer, Command, Effect, Lease, LockName, Proof, Standing, Target};
+use holdfast_node::{Ask, Change, Cluster, Input, Node, NodeId, Position, Reply};
 
 #[test]
 fn any_node_takes_a_request_and_answers_from_its_own_apply() {
@@ -349,11 +165,14 @@ fn a_cluster_grows_and_shrinks_while_it_serves() {
         cluster.nodes.insert(NodeId(id), node(id, Cluster::default(), Position::default()));
         let ask = Ask(100 + id);
         let change = Change::AddLearner { node: NodeId(id), address: format!("node-{id}") };
-        cluster.input(leader, Input::Change { ask, change });
+        cluster.input(leader, Input::Change { ask, change, force: false });
         assert_eq!(cluster.reply(ask, 1_000), Reply::Changed(Ok(())));
         cluster.pass(500);
         let ask = Ask(200 + id);
-        cluster.input(leader, Input::Change { ask, change: Change::Promote(NodeId(id)) });
+        cluster.input(
+            leader,
+            Input::Change { ask, change: Change::Promote(NodeId(id)), force: false },
+        );
         assert_eq!(cluster.reply(ask, 1_000), Reply::Changed(Ok(())));
         cluster.pass(500);
     }
@@ -380,7 +199,7 @@ fn the_only_voter_does_not_stand_while_its_disk_is_behind() {
     let learner = NodeId(2);
     cluster.nodes.insert(learner, node(2, Cluster::default(), Position::default()));
     let change = Change::AddLearner { node: learner, address: "node-2".to_owned() };
-    cluster.input(leader, Input::Change { ask: Ask(100), change });
+    cluster.input(leader, Input::Change { ask: Ask(100), change, force: false });
     assert_eq!(cluster.reply(Ask(100), 1_000), Reply::Changed(Ok(())));
     cluster.stalled = Some((leader, 0));
     let held = cluster.ask(leader, acquire("a", session, Lease::Session));
@@ -413,7 +232,7 @@ fn a_change_of_members_is_done_when_it_is_said_to_be() {
         cluster.now_ms += turn % 10 / 9;
         for id in &others {
             let change = Change::AddLearner { node: learner, address: "node-4".to_owned() };
-            cluster.input(*id, Input::Change { ask: Ask(1_000 + id.0), change });
+            cluster.input(*id, Input::Change { ask: Ask(1_000 + id.0), change, force: false });
             cluster.turn(*id);
         }
         if cluster.replies.values().any(|reply| *reply == done) {

@@ -1,17 +1,14 @@
 //! What HTTP and gRPC ask of the node behind them, within the time that a request may take.
 
-use crate::engine::{Answered, Handle, Trouble, Undelivered};
+use crate::engine::{Answered, Handle, TIMEOUT, TIMEOUT_OF_THE_LOOP, Trouble, Undelivered};
 use crate::failure::Failure;
 use crate::metrics::Metrics;
 use crate::peers::Membership;
 use holdfast_core::{Command, Request};
 use holdfast_node::{Node, NodeId};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 use tokio::time::timeout;
-
-/// How long a request waits for the cluster to take it. An election takes about a second.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Tickets of one line or session that are shown.
 pub(crate) const TICKETS_SHOWN: usize = 100;
@@ -35,7 +32,7 @@ impl Api {
         request: Option<Request>,
         command: Command,
     ) -> Result<Answered, Failure> {
-        within(self.handle.ask(request, command)).await
+        within(self.handle.ask_within_timeout(request, command)).await
     }
 
     /// Puts a command through the log for a caller whose answer has some way to go yet.
@@ -44,7 +41,8 @@ impl Api {
         request: Option<Request>,
         command: Command,
     ) -> Result<(Answered, Option<Undelivered>), Failure> {
-        within(self.handle.ask_undelivered(request, command)).await
+        let until = Some(Instant::now() + TIMEOUT);
+        within(self.handle.ask_undelivered(request, command, until)).await
     }
 
     /// Looks at the current state.
@@ -73,11 +71,10 @@ impl Api {
     }
 }
 
+/// The loop answers in time by itself, and knows whether something was done; unless it hangs.
 pub(crate) async fn within<T>(
     asked: impl Future<Output = Result<T, Trouble>>,
 ) -> Result<T, Failure> {
-    match timeout(PATIENCE, asked).await {
-        Ok(answered) => Ok(answered?),
-        Err(_) => Err(Failure::no_leader()),
-    }
+    let answered = timeout(TIMEOUT_OF_THE_LOOP, asked).await;
+    Ok(answered.unwrap_or(Err(Trouble::Unknown))?)
 }

@@ -79,15 +79,6 @@ impl Failure {
     pub(crate) fn unexpected() -> Self {
         Self::conflict("other_request", "this is the answer to something else", "try again")
     }
-
-    pub(crate) fn no_leader() -> Self {
-        Self::new(
-            Kind::Unavailable,
-            "no_leader",
-            "the cluster has no leader that answers: the request may or may not take effect",
-            "ask for the outcome of its request_id, or look at the lock; is a majority running?",
-        )
-    }
 }
 
 impl From<Trouble> for Failure {
@@ -109,9 +100,18 @@ impl From<Trouble> for Failure {
                  was done",
                 "upgrade all nodes; then it works by itself",
             ),
+            Trouble::TooLarge => Self::too_large(
+                "the request does not fit into one entry of the log (1 MiB): nothing was done",
+                "split it into smaller ones",
+            ),
+            Trouble::Withdrawn => unavailable(
+                "no_leader",
+                "the cluster has no leader that answers: nothing was done",
+                "try again; is a majority of the nodes running?",
+            ),
             Trouble::Unknown => unavailable(
                 "unknown",
-                "this node lost track of the request: it may or may not take effect",
+                "the request was not answered in time: it may or may not take effect",
                 "ask for the outcome of its request_id, or look at the lock",
             ),
             Trouble::Stopped => unavailable(

@@ -46,6 +46,7 @@ impl Running {
             birth: files.birth(),
             rng_key: random::number(),
             secret: Secret(random::bytes()),
+            nonce: random::number(),
             snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
         };
         let node = Node::new(config, boot)?;

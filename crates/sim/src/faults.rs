@@ -12,6 +12,7 @@ pub(crate) enum Fault {
     PartitionFull,
     PartitionOneWay,
     PartitionBridge,
+    HeldBack,
     VoterCrash,
     Storm,
     SlowDisk,
@@ -27,13 +28,14 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    const ALL: [(Self, u64); 18] = [
+    const ALL: [(Self, u64); 19] = [
         (Self::Crash, 12),
         (Self::PowerCut, 12),
         (Self::Blackout, 8),
         (Self::PartitionFull, 10),
         (Self::PartitionOneWay, 8),
         (Self::PartitionBridge, 5),
+        (Self::HeldBack, 10),
         (Self::VoterCrash, 6),
         (Self::Storm, 10),
         (Self::SlowDisk, 8),
@@ -69,6 +71,7 @@ impl Fault {
             Self::PartitionFull => "partition",
             Self::PartitionOneWay => "one-way-partition",
             Self::PartitionBridge => "bridge-partition",
+            Self::HeldBack => "held-back",
             Self::VoterCrash => "voter-crash",
             Self::Storm => "storm",
             Self::SlowDisk => "slow-disk",

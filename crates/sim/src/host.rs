@@ -2,7 +2,7 @@
 
 use crate::client::Sent;
 use crate::rng::Rng;
-use holdfast_core::{Limits, Secret, SessionRef};
+use holdfast_core::{Label, Limits, Secret, SessionRef};
 use holdfast_node::{
     Ask, Boot, Change, Cluster, Config, Input, Member, Moment, Node, NodeDisk, NodeId, Output,
     Persist, RaftMessage, SnapshotTask, load, read_snapshot, write_snapshot,
@@ -36,6 +36,14 @@ pub(crate) enum Asker {
         session: SessionRef,
         sent_us: u64,
     },
+    /// A read beside everything else; the highest token told when it was sent.
+    Look {
+        floor: u64,
+    },
+    /// A heartbeat of somebody who does not know the session's secret.
+    WrongBeat,
+    /// Something that is asked once, and perhaps withdrawn. Its label is its own.
+    Once(Label),
     Operator(Change),
 }
 
@@ -176,6 +184,7 @@ impl Host {
             birth: files.birth(),
             rng_key: rng.next(),
             secret: Secret(secret),
+            nonce: rng.next(),
             snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
         };
         match Node::new(config, boot) {
@@ -208,24 +217,26 @@ impl Host {
         }
     }
 
-    pub(crate) fn ask(&mut self, asker: Asker, sent: Sent) {
+    pub(crate) fn ask(&mut self, asker: Asker, sent: Sent) -> Ask {
         self.next_ask += 1;
         let ask = Ask(self.next_ask);
         self.inputs.push(match sent {
             Sent::Ask { request, command } => Input::Ask { ask, request, command },
-            Sent::Beat(session) => Input::Beat { ask, session },
-            Sent::Read => Input::Read(ask),
+            Sent::Beat(session) | Sent::WrongBeat(session) => Input::Beat { ask, session },
+            Sent::Read | Sent::Look => Input::Read(ask),
+            Sent::Once { command, .. } => Input::Ask { ask, request: None, command: *command },
             // A pair is two asks; the world takes it apart.
-            Sent::Pair { .. } => return,
+            Sent::Pair { .. } => return ask,
         });
         self.asks.insert(ask, asker);
+        ask
     }
 
     pub(crate) fn change(&mut self, change: Change) {
         self.next_ask += 1;
         let ask = Ask(self.next_ask);
         self.asks.insert(ask, Asker::Operator(change.clone()));
-        self.inputs.push(Input::Change { ask, change });
+        self.inputs.push(Input::Change { ask, change, force: false });
     }
 
     pub(crate) fn asker(&mut self, ask: Ask) -> Option<Asker> {
@@ -342,12 +353,13 @@ impl Host {
 
     /// Writes a snapshot that came in and hands it to the node.
     pub(crate) fn receive(&mut self, parcel: Parcel, rng: &mut Rng) -> bool {
-        let newer =
-            read_snapshot(&self.disk).ok().flatten().is_some_and(|r| r.position() >= parcel.at);
-        if self.node.is_none() || newer || self.snapshot.is_some() {
+        if self.node.is_none() || self.snapshot.is_some() {
             return false;
         }
-        let unpacked = self.unpack(&parcel);
+        // One that is as new may be here already: Raft ignored it when it came.
+        let newer =
+            read_snapshot(&self.disk).ok().flatten().is_some_and(|r| r.position() >= parcel.at);
+        let unpacked = if newer { Ok(()) } else { self.unpack(&parcel) };
         if !self.note(unpacked) {
             return false;
         }

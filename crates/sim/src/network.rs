@@ -25,11 +25,13 @@ pub(crate) struct Network {
     pub(crate) weather: Weather,
     /// Links that carry nothing, each in one direction.
     cut: BTreeSet<(NodeId, NodeId)>,
+    /// Links that keep what is sent until they go on, as TCP does, each in one direction.
+    held: BTreeSet<(NodeId, NodeId)>,
 }
 
 impl Network {
     pub(crate) fn new() -> Self {
-        Self { weather: Weather::FINE, cut: BTreeSet::new() }
+        Self { weather: Weather::FINE, cut: BTreeSet::new(), held: BTreeSet::new() }
     }
 
     /// After how many microseconds each copy of a message arrives.
@@ -55,6 +57,35 @@ impl Network {
 
     pub(crate) fn heal(&mut self) {
         self.cut.clear();
+    }
+
+    pub(crate) fn holds(&self, from: NodeId, to: NodeId) -> bool {
+        self.held.contains(&(from, to))
+    }
+
+    /// Holds back what one node sends to another.
+    pub(crate) fn hold_link(&mut self, from: NodeId, to: NodeId) {
+        self.held.insert((from, to));
+    }
+
+    /// Cuts a node off from all others; what is held back on its way to it is not lost.
+    pub(crate) fn cut_off_but_for_held(&mut self, node: NodeId, all: &[NodeId]) {
+        self.cut_off(&[node], all, false);
+        self.cut.retain(|link| !self.held.contains(link));
+    }
+
+    /// Holds back what is sent to a node, and perhaps what it sends.
+    pub(crate) fn hold(&mut self, node: NodeId, all: &[NodeId], both_ways: bool) {
+        for other in all.iter().filter(|id| **id != node) {
+            self.held.insert((*other, node));
+            if both_ways {
+                self.held.insert((node, *other));
+            }
+        }
+    }
+
+    pub(crate) fn let_go(&mut self) {
+        self.held.clear();
     }
 
     /// Cuts some off from all others, in both directions or only one.

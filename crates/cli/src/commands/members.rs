@@ -129,18 +129,16 @@ fn member(cluster: &Cluster, id: u64) -> Result<&Member, Problem> {
 
 fn remove(cluster: &Cluster, id: u64, force: bool, common: &Common) -> Result<Exit, Problem> {
     member(cluster, id)?;
-    let left = cluster.nodes.iter().filter(|node| node.id != id && node.role != "learner");
-    let (voters, answering) = left.fold((0, 0), |(voters, answering), node| {
-        (voters + 1, answering + usize::from(node.answers))
-    });
-    if voters > 0 && answering * 2 <= voters && !force {
-        let message = format!(
-            "of the {voters} voters that would be left only {answering} answer: no majority"
-        );
-        return Err(Problem::new(Exit::NotAcquired, message)
-            .hint("start the others first, or say --force if they come back soon"));
-    }
-    change("remove", id, "is removed", common)
+    let sent = if force { json!({ "node": id, "force": true }) } else { json!({ "node": id }) };
+    let http = common.server.http()?;
+    let said = http.post("/v1/members/remove", &sent).map_err(|problem| {
+        if problem.message.contains("no majority") {
+            problem.hint("start those nodes first, or say --force if they come back soon")
+        } else {
+            problem
+        }
+    })?;
+    super::answer(common.json, &said, || format!("node {id} is removed"))
 }
 
 fn replace(id: u64, by: Option<u64>, force: bool, common: &Common) -> Result<Exit, Problem> {

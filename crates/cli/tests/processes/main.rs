@@ -18,6 +18,7 @@ mod damage;
 mod disk_full;
 mod docs_http;
 mod five_nodes;
+mod given_up;
 mod graceful;
 mod leader_kills;
 mod members;

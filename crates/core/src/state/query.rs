@@ -225,6 +225,12 @@ impl State {
         self.check_session(session).is_ok()
     }
 
+    /// Whether the secret is the session's own; none if the session is not known here. A session's
+    /// secret never changes, and its id is never used again.
+    pub fn session_owner(&self, session: &SessionRef) -> Option<bool> {
+        self.session(session.id).map(|known| known.secret == session.secret)
+    }
+
     /// The events of one lock that the ring still holds, the newest first.
     pub fn history(&self, name: &LockName) -> impl Iterator<Item = &Event> {
         self.index.history.events(&self.data.history, name)

@@ -35,6 +35,10 @@ pub enum Trouble {
     DiskFull,
     /// A member runs an older program that could not read it. It had no effect.
     OlderMember,
+    /// It is larger than one entry of the log may be. It had no effect.
+    TooLarge,
+    /// No leader took it in time, and it was withdrawn. It had no effect, and never will.
+    Withdrawn,
     /// It may or may not have had an effect: ask for the outcome.
     Unknown,
     /// The node has stopped; the same holds.
@@ -62,6 +66,20 @@ pub(crate) enum Asker {
     },
     /// To a session's line, under a number of its own.
     Line { line: Arc<Line>, number: u64 },
+    /// To nobody: whoever asked was told that nobody knows. The ticket that it draws, if it does
+    /// after all, is given up.
+    Nobody { draws: Option<TicketRef> },
+}
+
+impl Asker {
+    /// Whether whoever asked is gone.
+    pub(crate) fn hung_up(&self) -> bool {
+        match self {
+            Self::One { told, .. } => told.is_closed(),
+            Self::Line { line, .. } => line.words.is_closed(),
+            Self::Nobody { .. } => false,
+        }
+    }
 }
 
 /// A way from the loop to a session's connection: answers and news, in the order in which they

@@ -1,5 +1,6 @@
 //! The loop's thread: takes what happened, lets the node decide, does what comes out.
 
+use super::TIMEOUT;
 use super::asked::{Asker, Listeners, Told, Trouble, Turn, Turns};
 use super::disk::Job;
 use super::errand::{Errand, Next, Now, Sleepers};
@@ -14,6 +15,9 @@ use slab::Slab;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// So often the loop looks for requests whose callers are gone or have waited long enough.
+const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
 /// Something due at once that waits for the disk must not spin.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -49,14 +53,62 @@ pub(crate) struct Driver {
 
 /// Who waits for a reply of the node.
 enum Pending {
-    /// A request for the log, and when it came.
-    Ask(Asker, Instant),
-    /// Something else that is answered once.
-    Other(Asker),
+    /// A request for the log.
+    Ask {
+        asker: Asker,
+        since: Instant,
+        until: Option<Instant>,
+    },
+    /// A heartbeat.
+    Beat(Asker, Instant),
+    /// A change of membership.
+    Change(Asker),
     /// The end of a ticket that nobody knows of any more.
     Abandoned(TicketRef),
-    Look(Look),
-    Errand(Box<dyn Errand>, Woken, Instant),
+    Look(Look, Instant),
+    Errand {
+        errand: Box<dyn Errand>,
+        woken: Woken,
+        since: Instant,
+        withdrawn: bool,
+    },
+}
+
+impl Pending {
+    /// Whether nobody wants to wait for it any longer.
+    fn is_over(&self, now: Instant) -> bool {
+        let timed_out = |since: &Instant| now.saturating_duration_since(*since) >= TIMEOUT;
+        match self {
+            Self::Ask { asker, until, .. } => {
+                asker.hung_up() || until.is_some_and(|until| until <= now)
+            }
+            Self::Beat(asker, since) => {
+                asker.hung_up() || matches!(asker, Asker::One { .. }) && timed_out(since)
+            }
+            Self::Look(_, since) => timed_out(since),
+            Self::Errand { errand, since, withdrawn, .. } => {
+                !withdrawn && (errand.nobody_waits() || timed_out(since))
+            }
+            Self::Change(_) | Self::Abandoned(_) => false,
+        }
+    }
+
+    /// It is withdrawn, and the node could not say that it has no effect: whoever waits is told
+    /// so. What becomes of it is known later; then a ticket that nobody wants is given up.
+    fn leave(&mut self) {
+        match self {
+            Self::Ask { asker, until, .. } => {
+                *until = None;
+                let left = std::mem::replace(asker, Asker::Nobody { draws: None });
+                if let Asker::One { told, draws } = left {
+                    *asker = Asker::Nobody { draws };
+                    let _ = told.send(Told { reply: Reply::Unknown, turn: None, undelivered: None });
+                }
+            }
+            Self::Errand { withdrawn, .. } => *withdrawn = true,
+            Self::Beat(..) | Self::Change(_) | Self::Abandoned(_) | Self::Look(..) => {}
+        }
+    }
 }
 
 /// For which name an errand was woken, and its place among those that sleep.
@@ -99,6 +151,7 @@ impl Driver {
         let mut posts = Vec::new();
         let mut inputs = Vec::new();
         let mut outputs = Vec::new();
+        let mut swept = Instant::now();
         loop {
             let pause = Duration::from_millis(self.node.next_turn_in_ms()).max(PAUSE_MIN);
             let pause = if self.asked.is_empty() { pause } else { Duration::ZERO };
@@ -114,10 +167,23 @@ impl Driver {
                 }
             }
             let begun = Instant::now();
+            let withdrawn = if begun.duration_since(swept) >= SWEEP_EVERY {
+                swept = begun;
+                self.over(begun)
+            } else {
+                Vec::new()
+            };
+            inputs.extend(withdrawn.iter().map(|key| Input::Withdraw(Ask(*key as u64))));
             self.node.turn(self.moment(), inputs.drain(..), &mut outputs);
             let applied = outputs.iter().any(|output| matches!(output, Output::Applied { .. }));
             for output in outputs.drain(..) {
                 self.act(output);
+            }
+            for key in withdrawn {
+                // Its place may have been taken by another one meanwhile.
+                if let Some(pending) = self.pending.get_mut(key).filter(|p| p.is_over(begun)) {
+                    pending.leave();
+                }
             }
             self.peers.flush();
             let mut told = std::mem::take(&mut self.told);
@@ -140,6 +206,12 @@ impl Driver {
         }
     }
 
+    /// What nobody wants to wait for any longer.
+    fn over(&self, now: Instant) -> Vec<usize> {
+        let over = self.pending.iter().filter(|(_, pending)| pending.is_over(now));
+        over.map(|(key, _)| key).collect()
+    }
+
     fn moment(&self) -> Moment {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Moment { mono_ms: millis(self.begun.elapsed()), wall_ms: millis(wall) }
@@ -149,13 +221,13 @@ impl Driver {
     fn open(&mut self, post: Post) -> Option<Input> {
         Some(match post {
             Post::Input(input) => input,
-            Post::Ask { request, command, asker } => {
+            Post::Ask { request, command, asker, until } => {
                 self.metrics.requests.inc();
-                let ask = self.wait(Pending::Ask(asker, Instant::now()));
+                let ask = self.wait(Pending::Ask { asker, since: Instant::now(), until });
                 Input::Ask { ask, request, command }
             }
             Post::Beat { session, asker } => {
-                Input::Beat { ask: self.wait(Pending::Other(asker)), session }
+                Input::Beat { ask: self.wait(Pending::Beat(asker, Instant::now())), session }
             }
             Post::Listen { session, line } => {
                 self.listeners.add(session, line);
@@ -176,7 +248,7 @@ impl Driver {
                 self.listeners.unwatch(watch);
                 return None;
             }
-            Post::Read(look) => Input::Read(self.wait(Pending::Look(look))),
+            Post::Read(look) => Input::Read(self.wait(Pending::Look(look, Instant::now()))),
             Post::Peek(look) => {
                 look(Ok(&self.node));
                 return None;
@@ -192,8 +264,8 @@ impl Driver {
                 return None;
             }
             Post::Abandon(ticket) => self.abandon(ticket),
-            Post::Change { change, asker } => {
-                Input::Change { ask: self.wait(Pending::Other(asker)), change }
+            Post::Change { change, force, asker } => {
+                Input::Change { ask: self.wait(Pending::Change(asker)), change, force }
             }
             Post::Stop(end) => {
                 self.end = Some(end);
@@ -204,6 +276,10 @@ impl Driver {
 
     fn wait(&mut self, pending: Pending) -> Ask {
         Ask(self.pending.insert(pending) as u64)
+    }
+
+    fn wait_for_errand(&mut self, errand: Box<dyn Errand>, woken: Woken) -> Ask {
+        self.wait(Pending::Errand { errand, woken, since: Instant::now(), withdrawn: false })
     }
 
     fn act(&mut self, output: Output) {
@@ -248,19 +324,19 @@ impl Driver {
     fn reply(&mut self, ask: Ask, reply: Reply) {
         let key = usize::try_from(ask.0).unwrap_or(usize::MAX);
         match self.pending.try_remove(key) {
-            Some(Pending::Ask(asker, since)) => {
+            Some(Pending::Ask { asker, since, .. }) => {
                 self.metrics.answers.observe(since.elapsed().as_secs_f64());
                 self.answer(asker, reply);
             }
-            Some(Pending::Other(asker)) => self.answer(asker, reply),
+            Some(Pending::Beat(asker, _) | Pending::Change(asker)) => self.answer(asker, reply),
             Some(Pending::Abandoned(ticket)) => self.abandoned(ticket, &reply),
-            Some(Pending::Errand(errand, woken, since)) => {
+            Some(Pending::Errand { errand, woken, since, .. }) => {
                 if matches!(reply, Reply::Answer(_)) {
                     self.metrics.answers.observe(since.elapsed().as_secs_f64());
                 }
                 self.told.push((errand, reply, woken));
             }
-            Some(Pending::Look(look)) => look(match reply {
+            Some(Pending::Look(look, _)) => look(match reply {
                 Reply::Current => Ok(&self.node),
                 reply => Err(trouble(&reply)),
             }),
@@ -273,11 +349,11 @@ impl Driver {
         match errand.step(&self.node, now) {
             Next::Ask(errand, command) => {
                 self.metrics.requests.inc();
-                let ask = self.wait(Pending::Errand(errand, woken, Instant::now()));
+                let ask = self.wait_for_errand(errand, woken);
                 self.asked.push(Input::Ask { ask, request: None, command });
             }
             Next::Read(errand) => {
-                let ask = self.wait(Pending::Errand(errand, woken, Instant::now()));
+                let ask = self.wait_for_errand(errand, woken);
                 self.asked.push(Input::Read(ask));
             }
             Next::Sleep(errand, names) => {
@@ -301,7 +377,8 @@ impl Driver {
 
     fn answer(&mut self, asker: Asker, reply: Reply) {
         let (told, draws) = match asker {
-            Asker::One { told, draws } => (told, draws),
+            Asker::One { told, draws } => (Some(told), draws),
+            Asker::Nobody { draws } => (None, draws),
             Asker::Line { line, number } => return self.listeners.answer(&line, number, reply),
         };
         let (token, waits) = match &reply {
@@ -312,12 +389,13 @@ impl Driver {
             }
             _ => (None, false),
         };
-        let turn = token.filter(|_| waits).map(|token| self.turns.wait_for(token));
         let undelivered = draws.zip(token).map(|(mut ticket, token)| {
             ticket.target.token = Some(token);
             Undelivered::new(ticket, &self.inbox)
         });
-        // If the caller is gone, this is dropped, and with it the ticket is given up.
+        // If nobody gets this, it is dropped, and with it the ticket is given up.
+        let Some(told) = told else { return };
+        let turn = token.filter(|_| waits).map(|token| self.turns.wait_for(token));
         let _ = told.send(Told { reply, turn, undelivered });
     }
 
@@ -372,6 +450,8 @@ pub(crate) fn trouble(reply: &Reply) -> Trouble {
         Reply::Busy(Busy::QueueFull) => Trouble::QueueFull,
         Reply::Busy(Busy::DiskFull) => Trouble::DiskFull,
         Reply::Busy(Busy::OlderMember) => Trouble::OlderMember,
+        Reply::Busy(Busy::TooLarge) => Trouble::TooLarge,
+        Reply::Withdrawn => Trouble::Withdrawn,
         _ => Trouble::Unknown,
     }
 }

@@ -16,6 +16,9 @@ pub(crate) trait Errand: Send {
 
     /// Which one it is, among those that sleep.
     fn number(&self) -> u64;
+
+    /// Whether nobody wants to know any more what comes of it.
+    fn nobody_waits(&self) -> bool;
 }
 
 /// What happened to an errand.

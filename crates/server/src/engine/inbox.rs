@@ -7,7 +7,7 @@ use holdfast_core::{Command, Request, Scope, SessionId, SessionRef};
 use holdfast_node::{Change, Input, Node};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// What may wait for one turn of the loop. It is taken many times a millisecond; so much waits
@@ -26,6 +26,8 @@ pub(crate) enum Post {
         request: Option<Request>,
         command: Command,
         asker: Asker,
+        /// If it was not sent to a leader by then, it never is.
+        until: Option<Instant>,
     },
     /// A session was heard of.
     Beat {
@@ -62,6 +64,7 @@ pub(crate) enum Post {
     /// Another membership.
     Change {
         change: Change,
+        force: bool,
         asker: Asker,
     },
     /// It is over.

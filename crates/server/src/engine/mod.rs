@@ -30,8 +30,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll};
 use std::thread;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use undelivered::TicketRef;
+
+/// How long a request waits for the cluster to take it. An election takes about a second.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// When a caller stops waiting for the loop, which answers after [`TIMEOUT`] by itself.
+pub(crate) const TIMEOUT_OF_THE_LOOP: Duration = Duration::from_secs(12);
 
 /// The answer to something that went through the log.
 #[derive(Debug)]
@@ -130,14 +137,33 @@ impl Handle {
         wait.await.map_err(|_| Trouble::Stopped)
     }
 
-    /// Puts a command through the log. If the caller hangs up before the answer, the command may
-    /// still take effect; the ticket of an acquire without a request id is given up then.
+    /// Puts a command through the log. If the caller hangs up before the answer, the command is
+    /// withdrawn if no leader was sent it yet; otherwise it may still take effect. The ticket of an
+    /// acquire without a request id is given up then.
     pub async fn ask(
         &self,
         request: Option<Request>,
         command: Command,
     ) -> Result<Answered, Trouble> {
-        let (answered, undelivered) = self.ask_undelivered(request, command).await?;
+        self.ask_until(request, command, None).await
+    }
+
+    /// The same, but answered within [`TIMEOUT`]: `Trouble::Withdrawn` says that it had no effect.
+    pub async fn ask_within_timeout(
+        &self,
+        request: Option<Request>,
+        command: Command,
+    ) -> Result<Answered, Trouble> {
+        self.ask_until(request, command, Some(Instant::now() + TIMEOUT)).await
+    }
+
+    async fn ask_until(
+        &self,
+        request: Option<Request>,
+        command: Command,
+        until: Option<Instant>,
+    ) -> Result<Answered, Trouble> {
+        let (answered, undelivered) = self.ask_undelivered(request, command, until).await?;
         if let Some(undelivered) = undelivered {
             undelivered.delivered();
         }
@@ -149,10 +175,11 @@ impl Handle {
         &self,
         request: Option<Request>,
         command: Command,
+        until: Option<Instant>,
     ) -> Result<(Answered, Option<Undelivered>), Trouble> {
         // With a request id a retry finds the ticket; without one only the caller knows of it.
         let draws = if request.is_none() { TicketRef::drawn_by(&command) } else { None };
-        match self.put(draws, |asker| Post::Ask { request, command, asker }).await? {
+        match self.put(draws, |asker| Post::Ask { request, command, asker, until }).await? {
             Told { reply: Reply::Answer(answer), turn, undelivered } => {
                 Ok((Answered { answer, turn }, undelivered))
             }
@@ -160,7 +187,8 @@ impl Handle {
         }
     }
 
-    /// Tells that a session lives; whether it still does, confirmed by a majority.
+    /// Tells that a session lives; whether it still does, confirmed by a majority, within
+    /// [`TIMEOUT`].
     pub async fn beat(&self, session: SessionRef) -> Result<bool, Trouble> {
         match self.put(None, |asker| Post::Beat { session, asker }).await?.reply {
             Reply::Beat(alive) => Ok(alive),
@@ -177,7 +205,7 @@ impl Handle {
         command: Command,
     ) -> Result<(), Trouble> {
         let asker = Asker::Line { line: line.clone(), number };
-        self.inbox.post(Post::Ask { request, command, asker })
+        self.inbox.post(Post::Ask { request, command, asker, until: None })
     }
 
     /// Tells that a session lives; the answer comes over the line under that number.
@@ -224,7 +252,8 @@ impl Handle {
         }
     }
 
-    /// Looks at the current state: everything that was acknowledged before is in it.
+    /// Looks at the current state, within [`TIMEOUT`]: everything that was acknowledged before is in
+    /// it.
     pub async fn read<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Node) -> T + Send + 'static,
@@ -255,8 +284,12 @@ impl Handle {
     }
 
     /// Changes the membership; only the leader can.
-    pub async fn change(&self, change: Change) -> Result<Result<(), NotChanged>, Trouble> {
-        match self.put(None, |asker| Post::Change { change, asker }).await?.reply {
+    pub async fn change(
+        &self,
+        change: Change,
+        force: bool,
+    ) -> Result<Result<(), NotChanged>, Trouble> {
+        match self.put(None, |asker| Post::Change { change, force, asker }).await?.reply {
             Reply::Changed(changed) => Ok(changed),
             reply => Err(trouble(&reply)),
         }

@@ -56,8 +56,11 @@ impl Snapshots {
                 return Err(NotTaken::because("another snapshot is being written"));
             }
         };
-        if self.latest()?.is_some_and(|latest| latest.position() >= at) {
-            return Err(NotTaken::because("this node has a snapshot as new already"));
+        if let Some(latest) = self.latest()?.filter(|latest| latest.position() >= at) {
+            // One that Raft ignored when it came, perhaps because the leader had changed. What is
+            // sent is read to its end, so that the sender knows that it arrived.
+            while let Piece::Next(_) = pieces().map_err(NotTaken::Because)? {}
+            return Ok(load(&latest, Limits::DEFAULT, random::number())?);
         }
         let mut writer = SnapshotWriter::begin(&self.disk, at, meta)?;
         loop {

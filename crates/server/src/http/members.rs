@@ -4,9 +4,10 @@ use super::body::Sent;
 use super::fields::{self, Whole};
 use crate::api::Api;
 use crate::backup;
+use crate::engine::Trouble;
 use crate::failure::Failure;
 use crate::metrics::Now;
-use crate::peers::Question;
+use crate::peers::{NO_MAJORITY, Question};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -99,11 +100,20 @@ pub(crate) async fn promote(
     decide(&api, Question::Promote(NodeId(which.node.0))).await
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Removal {
+    node: Whole,
+    force: Option<bool>,
+}
+
 pub(crate) async fn remove(
     State(api): State<Api>,
-    Sent(which): Sent<Which>,
+    Sent(removal): Sent<Removal>,
 ) -> Result<Json<Value>, Failure> {
-    decide(&api, Question::Remove(NodeId(which.node.0))).await
+    let node = NodeId(removal.node.0);
+    let force = removal.force.unwrap_or_default();
+    decide(&api, if force { Question::RemoveByForce(node) } else { Question::Remove(node) }).await
 }
 
 pub(crate) async fn transfer(
@@ -116,8 +126,16 @@ pub(crate) async fn transfer(
 async fn decide(api: &Api, question: Question) -> Result<Json<Value>, Failure> {
     match api.membership.ask(question).await {
         Ok(node) => Ok(Json(json!({ "node": node }))),
-        Err(_) if api.peek(Node::leader).await?.is_none() => Err(Failure::no_leader()),
-        Err(why) => Err(Failure::conflict("not_changed", why, "look at GET /v1/members")),
+        // The word that it was done may have been lost with the leader.
+        Err(_) if api.peek(Node::leader).await?.is_none() => Err(Trouble::Unknown.into()),
+        Err(why) => {
+            let hint = if why.contains(NO_MAJORITY) {
+                "start the nodes that do not answer first; to remove one all the same, send force"
+            } else {
+                "look at GET /v1/members"
+            };
+            Err(Failure::conflict("not_changed", why, hint))
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::connection;
 use super::hello::{Contact, Purpose};
 use crate::engine::{Handle, Trouble};
 use crate::key::ClusterKey;
-use holdfast_node::{Change, Cluster, Member, Node, NodeId, NotChanged};
+use holdfast_node::{Change, Cluster, Member, NodeId, NotChanged};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,12 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How long between two tries.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// What a change would lead to that the leader refuses.
+pub(crate) const NO_MAJORITY: &str = "no majority of the voters";
+
+/// Voters that a change needs may be a little slow to answer.
+const ANSWERS_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// A learner is promoted when it lacks no more entries than this: the cluster would wait for it.
 const LAG_MAX: u64 = 1_000;
@@ -35,6 +41,8 @@ pub enum Question {
     Remove(NodeId),
     /// Another voter is to lead.
     Transfer(NodeId),
+    /// A member goes, for good, also if no majority of those that are left answers.
+    RemoveByForce(NodeId),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -108,7 +116,10 @@ impl Membership {
             Question::Add { .. } => {
                 self.handle.peek(|node| node.cluster().next_id()).await.map_err(stopped)?
             }
-            Question::Promote(node) | Question::Remove(node) | Question::Transfer(node) => *node,
+            Question::Promote(node)
+            | Question::Remove(node)
+            | Question::RemoveByForce(node)
+            | Question::Transfer(node) => *node,
         };
         let change = match question {
             Question::Add { address } => {
@@ -120,11 +131,19 @@ impl Membership {
                 }
                 Change::Promote(about)
             }
-            Question::Remove(_) if about == self.shared.me.node => return self.step_aside().await,
-            Question::Remove(_) => Change::Remove(about),
+            Question::Remove(_) | Question::RemoveByForce(_) if about == self.shared.me.node => {
+                return self.step_aside().await;
+            }
+            Question::Remove(_) | Question::RemoveByForce(_) => Change::Remove(about),
             Question::Transfer(_) => return self.transfer(about).await,
         };
-        let changed = self.handle.change(change).await.map_err(stopped)?;
+        let force = matches!(question, Question::RemoveByForce(_));
+        let until = Instant::now() + ANSWERS_WITHIN;
+        let mut changed = self.handle.change(change.clone(), force).await.map_err(stopped)?;
+        while matches!(changed, Err(NotChanged::NoMajority(_))) && Instant::now() < until {
+            sleep(RETRY).await;
+            changed = self.handle.change(change.clone(), force).await.map_err(stopped)?;
+        }
         Ok(match changed {
             Ok(()) => Word::Done(about),
             // Somebody else was given that id meanwhile: there is another one.
@@ -132,6 +151,7 @@ impl Membership {
                 Word::NotHere(None)
             }
             Err(NotChanged::Refused(why)) => Word::Refused(format!("node {about}: {why}")),
+            Err(NotChanged::NoMajority(silent)) => Word::Refused(no_majority(about, &silent)),
             Err(NotChanged::NotLeader | NotChanged::NotNow | NotChanged::Lost) => {
                 Word::NotHere(None)
             }
@@ -211,9 +231,20 @@ fn done_before(question: &Question, cluster: &Cluster) -> Option<NodeId> {
             let same = |member: &Member| member.address == *address && unheard(member);
             cluster.members().iter().find(|(_, member)| same(member)).map(|(id, _)| *id)
         }
-        Question::Remove(id) => cluster.removed().contains(id).then_some(*id),
+        Question::Remove(id) | Question::RemoveByForce(id) => {
+            cluster.removed().contains(id).then_some(*id)
+        }
         Question::Promote(_) | Question::Transfer(_) => None,
     }
+}
+
+fn no_majority(about: NodeId, silent: &[NodeId]) -> String {
+    let (nodes, do_not) = if silent.len() == 1 { ("node", "does") } else { ("nodes", "do") };
+    let silent: Vec<String> = silent.iter().map(NodeId::to_string).collect();
+    let silent = silent.join(", ");
+    format!(
+        "node {about}: there would be {NO_MAJORITY}, because {nodes} {silent} {do_not} not answer"
+    )
 }
 
 fn stopped(trouble: Trouble) -> String {

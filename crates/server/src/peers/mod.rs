@@ -12,8 +12,8 @@ mod runs;
 pub use hello::Contact;
 pub(crate) use hello::{Me, Run};
 pub(crate) use listen::listen;
-pub(crate) use members::join;
 pub use members::{Membership, Question};
+pub(crate) use members::{NO_MAJORITY, join};
 
 use crate::engine::{Inbox, Post, Snapshots};
 use crate::key::ClusterKey;

@@ -3,14 +3,14 @@
 
 use super::door::Door;
 use super::words;
-use crate::engine::{Handle, Trouble};
+use crate::engine::{Handle, TIMEOUT_OF_THE_LOOP, Trouble};
 use holdfast_core::{Command, LockName};
 use holdfast_redis::Error;
 use holdfast_redis::resp::Reply;
 use holdfast_redis::run::{Answered, Done, Job, Listing, Run, Seen, Wanted};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long a job may take, with all its tries. One that goes through all keys has so long for
 /// each step.
@@ -106,8 +106,16 @@ impl Aside {
 
     async fn within<T>(&self, asked: impl Future<Output = Result<T, Trouble>>) -> Result<T, Error> {
         match timeout_at(self.until, asked).await {
-            Ok(answered) => answered.map_err(words::trouble),
+            Ok(answered) => answered.map_err(|trouble| self.trouble(trouble)),
             Err(_) => Err(words::no_leader(self.wrote)),
+        }
+    }
+
+    /// What was withdrawn may be the last of several steps.
+    fn trouble(&self, trouble: Trouble) -> Error {
+        match trouble {
+            Trouble::Withdrawn => words::no_leader(self.wrote),
+            trouble => words::trouble(trouble),
         }
     }
 
@@ -168,9 +176,10 @@ impl Aside {
         command: Command,
     ) -> Result<Result<(), holdfast_core::Refusal>, Error> {
         let handle = self.handle();
-        match timeout_at(self.until, handle.ask(None, command)).await {
+        // The loop answers in time by itself, and knows whether something was done.
+        match timeout(TIMEOUT_OF_THE_LOOP, handle.ask_within_timeout(None, command)).await {
             Ok(Ok(answered)) => Ok(answered.answer.map(|_| ())),
-            Ok(Err(trouble)) => Err(words::trouble(trouble)),
+            Ok(Err(trouble)) => Err(self.trouble(trouble)),
             Err(_) => Err(words::no_leader(true)),
         }
     }

@@ -7,6 +7,7 @@ use super::waiting;
 use super::wire::{Event, OUT_BYTES, Wire};
 use super::words;
 use super::work::{Fate, Outcome, Work};
+use crate::engine::TIMEOUT_OF_THE_LOOP;
 use crate::newcomers::Newcomer;
 use bytes::Bytes;
 use holdfast_core::{Command, LockName};
@@ -21,9 +22,6 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
-
-/// How long a request waits for the cluster to take it. An election takes about a second.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Places for replies that a connection keeps from one pipeline to the next.
 const SLOTS_KEPT: usize = 64;
@@ -318,7 +316,7 @@ impl Connection {
             return Ok(Ok(vec![Reply::Error(words::trouble(trouble)); count]));
         }
         let back = match blocks {
-            None => timeout(PATIENCE, self.line.recv()).await.ok(),
+            None => timeout(TIMEOUT_OF_THE_LOOP, self.line.recv()).await.ok(),
             Some(wait) => self.block(wait, &fate).await?,
         };
         let Some(back) = back else {
@@ -364,7 +362,7 @@ impl Connection {
             () = sleep_until(until) => {}
         }
         drop(blocked);
-        Ok(timeout(PATIENCE, self.line.recv()).await.ok())
+        Ok(timeout(TIMEOUT_OF_THE_LOOP, self.line.recv()).await.ok())
     }
 
     async fn watch(&mut self, names: Vec<LockName>) -> Reply {
@@ -375,7 +373,7 @@ impl Connection {
             };
             names.into_iter().map(stamp).collect::<Vec<_>>()
         });
-        match timeout(PATIENCE, stamps).await {
+        match timeout(TIMEOUT_OF_THE_LOOP, stamps).await {
             Ok(Ok(stamps)) => self.client.watch(stamps),
             Ok(Err(trouble)) => Reply::Error(words::trouble(trouble)),
             Err(_) => Reply::Error(words::no_leader(false)),

@@ -47,9 +47,9 @@ pub(super) fn no_leader(wrote: bool) -> Error {
 pub(super) fn trouble(trouble: Trouble) -> Error {
     let Failure { message, hint, .. } = Failure::from(trouble);
     let code = match trouble {
-        Trouble::QueueFull => "TRYAGAIN",
+        Trouble::QueueFull | Trouble::Withdrawn => "TRYAGAIN",
         Trouble::DiskFull => "MISCONF",
-        Trouble::OlderMember => "ERR",
+        Trouble::OlderMember | Trouble::TooLarge => "ERR",
         Trouble::Unknown | Trouble::Stopped => "NOLEADER",
     };
     let hint = match trouble {
@@ -66,8 +66,8 @@ pub(super) fn not_acquired(failure: &Failure) -> Reply {
         "not_acquired" => return Reply::Null,
         "in_use" => return Reply::Error(Error::WRONG_TYPE),
         "held" | "other_kind" => "HELD",
-        "busy" | "full" => "TRYAGAIN",
-        "no_leader" | "unknown" | "stopping" => "NOLEADER",
+        "busy" | "full" | "no_leader" => "TRYAGAIN",
+        "unknown" | "stopping" => "NOLEADER",
         _ => "ERR",
     };
     Reply::Error(Error::new(format!("{code} {message}; {hint}")))

@@ -94,10 +94,6 @@ impl Work {
         self.outcome.take().unwrap_or(Outcome::Trouble(Trouble::Unknown))
     }
 
-    fn nobody_waits(&self) -> bool {
-        self.fate.given_up.load(Ordering::Relaxed)
-    }
-
     /// Goes back to its connection; if that is gone, nobody wants to know.
     fn back(mut self: Box<Self>, outcome: Outcome) -> Next {
         self.outcome = Some(outcome);
@@ -193,5 +189,9 @@ impl Errand for Work {
 
     fn number(&self) -> u64 {
         self.number
+    }
+
+    fn nobody_waits(&self) -> bool {
+        self.fate.given_up.load(Ordering::Relaxed) || self.line.is_closed()
     }
 }

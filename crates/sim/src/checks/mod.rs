@@ -17,10 +17,11 @@ mod only_the_living;
 mod replicas_agree;
 mod time_stands_still;
 mod tokens_rise;
+mod withdrawn;
 
 pub(crate) use leases::Belief;
 
-use holdfast_core::{Effect, SessionId, State, Token};
+use holdfast_core::{Effect, Label, SessionId, State, Token};
 use holdfast_node::{NodeId, Position, Reply};
 
 /// An entry as a node applied it.
@@ -46,6 +47,7 @@ pub(crate) struct Checks {
     linearizable: linearizable::Linearizable,
     in_order: in_order::InOrder,
     only_the_living: only_the_living::OnlyTheLiving,
+    withdrawn: withdrawn::Withdrawn,
 }
 
 /// A promise that was broken, in words.
@@ -67,7 +69,13 @@ impl Checks {
         first_come::applied(applied)?;
         self.one_effect.applied(applied)?;
         self.only_the_living.applied(applied)?;
+        self.withdrawn.applied(applied)?;
         self.leases.applied(applied, beliefs)
+    }
+
+    /// A node said that the request with this label was withdrawn.
+    pub(crate) fn withdrawn(&mut self, label: Label) -> Result<(), Violation> {
+        self.withdrawn.withdrawn(label)
     }
 
     /// A node leads a term; whether that is news.

@@ -27,7 +27,16 @@ pub(crate) enum Sent {
         command: Command,
     },
     Beat(SessionRef),
+    /// With a secret that is not the session's.
+    WrongBeat(SessionRef),
     Read,
+    /// A read beside everything else.
+    Look,
+    /// Without a request id; the caller may give up soon.
+    Once {
+        label: Label,
+        command: Box<Command>,
+    },
     /// Two acquires on one connection, without request ids: they must be taken in order.
     Pair {
         pair: u64,
@@ -96,6 +105,7 @@ pub(crate) struct Client {
     opened: u64,
     pairs: u64,
     next_pair_us: u64,
+    onces: u64,
 }
 
 /// What a client's step leads to.
@@ -144,6 +154,7 @@ impl Client {
             opened: 0,
             pairs: 0,
             next_pair_us: rng.range(0, 4_000_000),
+            onces: 0,
         }
     }
 
@@ -246,12 +257,18 @@ impl Client {
         {
             self.next_beat_us = now_us + self.ttl_ms * 1_000 / 4;
             acts.push(Act::Send(self.home, Sent::Beat(session)));
+            acts.push(Act::Send(self.home, Sent::Look));
+            if rng.per_mille(300) {
+                let secret = Secret([0xEE; 16]);
+                acts.push(Act::Send(self.home, Sent::WrongBeat(SessionRef { secret, ..session })));
+            }
         }
         if now_us >= self.next_pair_us
             && let Some(session) = self.session
         {
             self.next_pair_us = now_us + rng.range(500_000, 6_000_000);
             acts.extend(self.pair(session).map(|pair| Act::Send(self.home, pair)));
+            acts.extend(self.once(session).map(|once| Act::Send(self.home, once)));
         }
         acts
     }
@@ -273,6 +290,21 @@ impl Client {
             Box::new(self.acquire(&wish, session, label))
         };
         Some(Sent::Pair { pair, first: command(1), second: command(2) })
+    }
+
+    /// A lock that nobody else wants: if it is ever taken, its label shows.
+    fn once(&mut self, session: SessionRef) -> Option<Sent> {
+        self.onces += 1;
+        let label =
+            Label::parse(format!("c{}-s{}-o{}", self.number, self.opened, self.onces)).ok()?;
+        let wish = Wish {
+            name: LockName::parse(format!("once-{}-{}", self.number, self.onces)).ok()?,
+            mode: Mode::Exclusive,
+            lease: Lease::Deadline { ttl_ms: 1_000 },
+            wait: Wait::Try,
+        };
+        let command = Box::new(self.acquire(&wish, session, Some(label.clone())));
+        Some(Sent::Once { label, command })
     }
 
     fn acquire(&self, wish: &Wish, session: SessionRef, label: Option<Label>) -> Command {

@@ -18,6 +18,26 @@ impl World {
                 let what = ToClient::Beat { session, sent_us, alive };
                 self.answer(client, what);
             }
+            Asker::Look { floor } => {
+                if reply == Reply::Current
+                    && let Err(violation) = self.checks.read(id, counter, floor)
+                {
+                    self.fail(violation);
+                }
+            }
+            Asker::WrongBeat => {
+                if reply == Reply::Beat(true) {
+                    let what = "a heartbeat with a wrong secret was confirmed";
+                    self.fail(format!("only the owner: node {id}: {what}"));
+                }
+            }
+            Asker::Once(label) => {
+                if reply == Reply::Withdrawn
+                    && let Err(violation) = self.checks.withdrawn(label)
+                {
+                    self.fail(violation);
+                }
+            }
             Asker::Pair { client, pair, second } => {
                 if let Err(violation) = self.checks.pair(client, pair, second, &reply) {
                     self.fail(violation);
@@ -72,7 +92,11 @@ impl World {
     fn act(&mut self, number: usize, acts: Vec<Act>) {
         for act in acts {
             let Some(client) = self.clients.get(number) else { return };
-            let (attempt, floor) = (client.attempt, client.floor);
+            let attempt = client.attempt;
+            let floor = match &act {
+                Act::Send(_, Sent::Look) => self.checks.floor(),
+                _ => client.floor,
+            };
             match act {
                 Act::Finished => self.operations += 1,
                 Act::LetGo(let_go) => {
@@ -112,6 +136,20 @@ impl World {
         let Some(host) = self.hosts.get_mut(&node).filter(|host| host.is_up()) else { return };
         let asker = match &sent {
             Sent::Beat(session) => Asker::Beat { client, session: *session, sent_us },
+            Sent::Look => Asker::Look { floor },
+            Sent::WrongBeat(_) => Asker::WrongBeat,
+            Sent::Once { label, .. } => {
+                let (epoch, asker) = (host.epoch, Asker::Once(label.clone()));
+                let ask = host.ask(asker, sent);
+                // Some give up before the node has taken it up, some while it is on its way.
+                let in_us = match self.rng.range(0, 4) {
+                    0 => 1,
+                    1 => self.rng.range(0, 3_000),
+                    _ => self.rng.range(0, 4_000_000),
+                };
+                self.schedule(in_us, Event::GiveUp { node, epoch, ask });
+                return self.wake(node);
+            }
             Sent::Ask { .. } | Sent::Read => Asker::Client { client, attempt, floor },
             Sent::Pair { pair, first, second } => {
                 let pair = *pair;

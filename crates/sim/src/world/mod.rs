@@ -17,7 +17,7 @@ use crate::network::Network;
 use crate::rng::Rng;
 use crate::trace::Trace;
 use holdfast_core::{SessionId, SessionRef};
-use holdfast_node::{Change, Cluster, NodeId, Reply};
+use holdfast_node::{Ask, Change, Cluster, Input, NodeId, Reply};
 use std::collections::BTreeMap;
 
 /// Clients in a run.
@@ -47,19 +47,48 @@ pub(crate) struct Outcome {
 
 enum Event {
     Turn(NodeId, u64),
-    Deliver { from: NodeId, to: NodeId, bytes: Vec<u8> },
-    HungUp { from: NodeId, to: NodeId },
+    Deliver {
+        from: NodeId,
+        to: NodeId,
+        bytes: Vec<u8>,
+    },
+    HungUp {
+        from: NodeId,
+        to: NodeId,
+    },
     DiskDone(NodeId, u64),
     DiskRetry(NodeId, u64),
     HasRoom(NodeId),
     SnapshotDone(NodeId, u64),
-    ParcelArrives { from: NodeId, to: NodeId, parcel: Box<Parcel> },
+    ParcelArrives {
+        from: NodeId,
+        to: NodeId,
+        parcel: Box<Parcel>,
+    },
     Client(usize),
-    ToNode { client: usize, attempt: u64, floor: u64, node: NodeId, sent: Sent, sent_us: u64 },
-    ToClient { client: usize, what: ToClient },
+    ToNode {
+        client: usize,
+        attempt: u64,
+        floor: u64,
+        node: NodeId,
+        sent: Sent,
+        sent_us: u64,
+    },
+    ToClient {
+        client: usize,
+        what: ToClient,
+    },
     Trouble,
     Restart(NodeId),
     Heal,
+    LetGo,
+    CutOff(NodeId),
+    /// A caller does not want to wait any longer for what it asked of a node.
+    GiveUp {
+        node: NodeId,
+        epoch: u64,
+        ask: Ask,
+    },
     Operate,
     Quiet,
 }
@@ -78,6 +107,8 @@ pub(crate) struct World {
     rng: Rng,
     hosts: BTreeMap<NodeId, Host>,
     network: Network,
+    /// What links hold back, in the order in which it was sent.
+    held: Vec<Event>,
     clients: Vec<Client>,
     /// Whose session it is.
     sessions: BTreeMap<SessionId, usize>,
@@ -146,6 +177,7 @@ impl World {
             rng,
             hosts,
             network: Network::new(),
+            held: Vec::new(),
             clients,
             sessions: BTreeMap::new(),
             checks: Checks::default(),
@@ -215,6 +247,14 @@ impl World {
             Event::Trouble => self.trouble(),
             Event::Restart(id) => self.start(id),
             Event::Heal => self.heal(),
+            Event::LetGo => self.let_go(),
+            Event::CutOff(id) => self.cut_off(id),
+            Event::GiveUp { node, epoch, ask } => {
+                if let Some(host) = self.hosts.get_mut(&node).filter(|host| host.epoch == epoch) {
+                    host.inputs.push(Input::Withdraw(ask));
+                    self.wake(node);
+                }
+            }
             Event::HungUp { from, to } => self.hear_hang_up(from, to),
             Event::Operate => self.operate(),
             Event::Quiet => {

@@ -159,6 +159,10 @@ impl World {
     }
 
     fn send(&mut self, from: NodeId, to: NodeId, message: &PeerMessage) {
+        if self.network.holds(from, to) {
+            let bytes = message.encode(Vec::new());
+            return self.held.push(Event::Deliver { from, to, bytes });
+        }
         for in_us in self.network.arrivals_us(&mut self.rng, from, to) {
             self.schedule(in_us, Event::Deliver { from, to, bytes: message.encode(Vec::new()) });
         }

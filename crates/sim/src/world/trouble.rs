@@ -66,6 +66,7 @@ impl World {
                 self.network.bridge(victim, &all);
                 self.schedule(lasting, Event::Heal);
             }
+            Fault::HeldBack => self.hold_back(victim, &all),
             Fault::VoterCrash => return self.doom_a_voter(victim, lasting),
             Fault::Storm => {
                 self.hang_up(victim);
@@ -143,6 +144,38 @@ impl World {
         true
     }
 
+    /// What is sent to a node is held back, as TCP does, and comes late. If it leads: first only from
+    /// one other node, so that it leads on; then it is cut off, and while the others elect a new
+    /// leader, it hears what that one answered long ago.
+    fn hold_back(&mut self, victim: NodeId, all: &[NodeId]) {
+        let others: Vec<NodeId> = self.up().into_iter().filter(|id| *id != victim).collect();
+        let slow = self.rng.pick(&others).copied();
+        match slow.filter(|_| self.leader() == Some(victim) && others.len() > 1) {
+            Some(slow) => {
+                self.network.hold_link(slow, victim);
+                let in_us = self.rng.range(300_000, 1_500_000);
+                self.schedule(in_us, Event::CutOff(victim));
+                let late_us = in_us + self.rng.range(250_000, 900_000);
+                self.schedule(late_us, Event::LetGo);
+                let healed_us = late_us + self.rng.range(1_000, 2_000_000);
+                self.schedule(healed_us, Event::Heal);
+            }
+            None => {
+                let both_ways = self.rng.per_mille(500);
+                self.network.hold(victim, all, both_ways);
+                let in_us = self.rng.range(100_000, 1_300_000);
+                self.schedule(in_us, Event::LetGo);
+            }
+        }
+    }
+
+    /// A node is cut off; the others notice that it has hung up.
+    pub(super) fn cut_off(&mut self, victim: NodeId) {
+        let all: Vec<NodeId> = self.hosts.keys().copied().collect();
+        self.network.cut_off_but_for_held(victim, &all);
+        self.hang_up(victim);
+    }
+
     /// Two sides that only one node reaches both of, and no leader: whoever wins needs that node's
     /// vote.
     fn doom_a_voter(&mut self, voter: NodeId, lasting_us: u64) -> bool {
@@ -201,6 +234,14 @@ impl World {
         }
     }
 
+    /// What was held back arrives, late and in order.
+    pub(super) fn let_go(&mut self) {
+        self.network.let_go();
+        for (held, in_us) in std::mem::take(&mut self.held).into_iter().zip(100..) {
+            self.schedule(in_us, held);
+        }
+    }
+
     pub(super) fn heal(&mut self) {
         self.network.heal();
         self.doomed_voter = None;
@@ -210,6 +251,7 @@ impl World {
     /// Faults are over: everybody comes back.
     pub(super) fn calm(&mut self) {
         self.heal();
+        self.let_go();
         self.queue.retain(|_, event| !matches!(**event, Event::Trouble));
         let ids: Vec<NodeId> = self.hosts.keys().copied().collect();
         for id in ids {

@@ -112,7 +112,11 @@ pub(super) fn posts(own: &Value) -> Vec<Call> {
             &[("address", Kind::Address)],
         ),
         call("/v1/members/promote", node.clone(), &of_node),
-        call("/v1/members/remove", node.clone(), &of_node),
+        call(
+            "/v1/members/remove",
+            node.clone(),
+            &[of_node.as_slice(), &[("force", Kind::Flag)]].concat(),
+        ),
         call("/v1/members/transfer", node, &of_node),
     ]
 }

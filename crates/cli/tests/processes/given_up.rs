@@ -1,0 +1,73 @@
+//! Requests whose callers have given up.
+
+use crate::support::{Cluster, Http, eventually};
+use serde_json::json;
+use std::time::Duration;
+
+/// A `force` was given to a node that had no leader. Its caller was told that it may or may not take
+/// effect; when the other nodes came back, it did, and broke the lock of somebody who had nothing to
+/// do with it. One caller hangs up here, and one waits for the answer.
+#[test]
+fn what_no_leader_took_is_withdrawn() {
+    let mut cluster = Cluster::start(3);
+    let at = cluster.follower();
+    let port = cluster.nodes[at].port;
+    let held = cluster.http.grab(port, "seat");
+    let others: Vec<usize> = (0..3).filter(|other| *other != at).collect();
+    for other in &others {
+        cluster.nodes[*other].kill();
+    }
+    eventually("it knows no leader", || {
+        cluster.http.get_ok(port, "/v1/status")["leader"].is_null().then_some(())
+    });
+
+    let force = json!({ "name": "seat", "by": "operator", "reason": "test" });
+    let hasty = Http::new(Duration::from_millis(300));
+    hasty.post(port, "/v1/force", &force).expect_err("there is no leader");
+    let told = cluster.http.post(port, "/v1/force", &force).expect("an answer in time");
+    assert_eq!((told.status, told.code()), (503, "no_leader"), "{}", told.body);
+    assert!(told.body["message"].as_str().is_some_and(|why| why.contains("nothing was done")));
+
+    for other in &others {
+        cluster.nodes[*other].start();
+    }
+    cluster.all_ready();
+    // Whatever this node still had to send came before this.
+    cluster.http.grab(port, "another");
+    assert_eq!(cluster.http.holders(port, "seat"), [held.token]);
+}
+
+/// The command line refused to remove a member whose vote the others needed; the server did what it
+/// was asked, and the cluster stood still.
+#[test]
+fn the_leader_refuses_a_removal_that_takes_away_the_majority() {
+    let mut cluster = Cluster::start(3);
+    let dead = cluster.follower();
+    let dead_id = cluster.nodes[dead].id(&cluster.http);
+    cluster.nodes[dead].kill();
+    let leader = cluster.leader();
+    let other = (0..3).find(|at| *at != dead && *at != leader).expect("three nodes");
+    let (port, id) = (cluster.nodes[other].port, cluster.nodes[other].id(&cluster.http));
+    let refused = cluster.http.post(port, "/v1/members/remove", &json!({ "node": id }));
+    let refused = refused.expect("an answer");
+    assert_eq!((refused.status, refused.code()), (409, "not_changed"), "{}", refused.body);
+    let message = refused.body["message"].as_str().unwrap_or_default();
+    assert!(message.contains("no majority") && message.contains(&format!("node {dead_id}")));
+    cluster.http.grab(port, "seat");
+    let forced = json!({ "node": id, "force": true });
+    let forced = cluster.http.post(cluster.nodes[leader].port, "/v1/members/remove", &forced);
+    assert!(forced.is_ok_and(|reply| reply.status != 409));
+}
+
+/// A node that was let in, and did not hear so, asked again and became another member; the first one
+/// never came.
+#[test]
+fn a_node_that_asks_twice_to_be_let_in_is_one_member() {
+    let mut cluster = Cluster::start(1);
+    let port = cluster.ports()[0];
+    let address = json!({ "address": "127.0.0.1:1" });
+    let first = cluster.http.post_ok(port, "/v1/members/add", &address);
+    assert_eq!(cluster.http.post_ok(port, "/v1/members/add", &address), first);
+    let other = json!({ "address": "127.0.0.1:2" });
+    assert_ne!(cluster.http.post_ok(port, "/v1/members/add", &other), first);
+}

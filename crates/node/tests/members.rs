@@ -1,0 +1,71 @@
+//! Changes of membership that the leader must not make.
+
+mod by_hand;
+
+use by_hand::{Cluster3, node};
+use holdfast_node::{Change, Cluster, Input, NodeId, NotChanged, Position, Reply};
+
+fn change(cluster: &mut Cluster3, at: NodeId, change: Change, force: bool) -> Reply {
+    let ask = cluster.next_ask();
+    cluster.input(at, Input::Change { ask, change, force });
+    cluster.reply(ask, 2_000)
+}
+
+/// Two of five voters were down, and somebody removed one of the three that were not: the two
+/// that were left of four were no majority, and the cluster stood still. Only the command line
+/// looked; the leader did what it was asked.
+#[test]
+fn a_removal_that_takes_away_the_majority_is_refused() {
+    let mut cluster = Cluster3::new(5);
+    let leader = cluster.until_leader();
+    let others = cluster.others(leader);
+    let (down, up) = others.split_at(2);
+    cluster.cut.extend(down);
+    cluster.pass(2_000);
+    let refused = Reply::Changed(Err(NotChanged::NoMajority(down.to_vec())));
+    assert_eq!(change(&mut cluster, leader, Change::Remove(up[0]), false), refused);
+    // One that is down can go: then two of four are down no more, but one.
+    assert_eq!(
+        change(&mut cluster, leader, Change::Remove(down[0]), false),
+        Reply::Changed(Ok(()))
+    );
+    cluster.pass(500);
+    assert_eq!(cluster.leader(), Some(leader));
+    // By force, whoever asks knows better.
+    let mut cluster = Cluster3::new(3);
+    let leader = cluster.until_leader();
+    let others = cluster.others(leader);
+    cluster.pass(2_000);
+    cluster.cut.push(others[0]);
+    cluster.pass(1_200);
+    let silent = Reply::Changed(Err(NotChanged::NoMajority(vec![others[0]])));
+    assert_eq!(change(&mut cluster, leader, Change::Remove(others[1]), false), silent);
+    // It is proposed: no refusal comes.
+    cluster.cut.push(others[1]);
+    let ask = cluster.next_ask();
+    cluster.input(leader, Input::Change { ask, change: Change::Remove(others[1]), force: true });
+    cluster.pass(10);
+    assert_eq!(cluster.replies.get(&ask), None);
+}
+
+/// The other way to the same end: a learner that had caught up and then died got its vote.
+#[test]
+fn a_learner_that_does_not_answer_gets_no_vote_that_is_needed() {
+    let mut cluster = Cluster3::new(1);
+    let leader = cluster.until_leader();
+    let learner = NodeId(2);
+    cluster.nodes.insert(learner, node(2, Cluster::default(), Position::default()));
+    let add = Change::AddLearner { node: learner, address: "node-2".to_owned() };
+    assert_eq!(change(&mut cluster, leader, add, false), Reply::Changed(Ok(())));
+    cluster.pass(2_000);
+    cluster.cut.push(learner);
+    cluster.pass(1_500);
+    let silent = Reply::Changed(Err(NotChanged::NoMajority(vec![learner])));
+    assert_eq!(change(&mut cluster, leader, Change::Promote(learner), false), silent);
+    cluster.cut.clear();
+    cluster.pass(500);
+    assert_eq!(
+        change(&mut cluster, leader, Change::Promote(learner), false),
+        Reply::Changed(Ok(()))
+    );
+}
