@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// The behaviour level of this program. Raised whenever the core would apply an old entry in a
 /// new way, or an entry may hold what older programs can't read.
-pub const LEVEL: u16 = 2;
+pub const LEVEL: u16 = 3;
 
 /// From this level on all members can read transactions.
 const TRANSACTIONS_LEVEL: u16 = 2;
@@ -79,9 +79,9 @@ impl Cluster {
     }
 
     /// As it stands in a snapshot.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        // Writing to a growing buffer fails only for types that postcard can't write at all.
-        postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
+        let members = postcard::to_extend(self, vec![VERSION]);
+        members.map_err(|error| format!("the members can't be encoded: {error}"))
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {

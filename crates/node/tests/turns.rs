@@ -114,7 +114,9 @@ impl Cluster3 {
                 }
                 Output::OfferSnapshot { to, message } => {
                     let SnapshotTask { at, cluster, snapshot } = &*self.snapshots[&id];
-                    let state = State::load(snapshot.pieces(), Limits::DEFAULT, 9).unwrap();
+                    let state =
+                        State::load(snapshot.pieces().map(Result::unwrap), Limits::DEFAULT, 9)
+                            .unwrap();
                     let loaded = Box::new(Loaded { at: *at, state, cluster: cluster.clone() });
                     self.input(to, Input::SnapshotReceived { message, loaded });
                     self.input(id, Input::SnapshotSent { to, arrived: true });
