@@ -15,7 +15,8 @@ pub(crate) fn new_key() -> Result<(), String> {
 }
 
 /// The new cluster has a new id and key, and one node; others join it. No token of the old cluster
-/// comes again, all sessions end, and what was held is marked "needs recovery".
+/// comes again, all sessions end, and what was held is marked "needs recovery". Restore a backup
+/// once: two clusters restored from one may draw the same tokens.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -59,6 +60,10 @@ impl Restore {
             restored.holders_ended,
             restored.still_held,
             restored.counter
+        );
+        eprintln!(
+            "if this backup was restored before, or is again: both clusters may draw the same \
+             tokens, so they must not share anything that a fence protects"
         );
         eprintln!("{}", start_with(&self.data_dir, None, &self.address));
         Ok(())

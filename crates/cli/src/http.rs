@@ -182,7 +182,7 @@ pub(crate) fn hint<'a>(code: &str, said: &'a str) -> &'a str {
         "not_held" => "`holdfast show NAME` says who holds it",
         "not_owner" => "say --token and --secret as `holdfast acquire` printed them",
         "would_deadlock" => "take all names in one step: holdfast lock NAME NAME... -- CMD",
-        "barred" | "ended" => "use a new --request-id to acquire anew",
+        "barred" | "ended" | "other_request" => "use a new --request-id to acquire anew",
         "not_changed" => "`holdfast status` shows the members",
         _ => said,
     }

@@ -45,7 +45,8 @@ fn main() {
     let mut loop_ = Loop { world: filling.world, held: filling.held, drawn: 0 };
     let quiet: Vec<Times> = (0..ROUNDS).map(|_| loop_.quiet_round()).collect();
     let rounds: Vec<Round> = (0..ROUNDS).map(|_| loop_.snapshot_round()).collect();
-    let pieces: Vec<Vec<u8>> = loop_.world.state.snapshot().pieces().collect();
+    let pieces = loop_.world.state.snapshot().pieces().collect::<Result<Vec<Vec<u8>>, _>>();
+    let pieces = pieces.expect("every record can be encoded");
     let bytes = pieces.iter().map(Vec::len).sum::<usize>();
     let load = |_| timed(|| State::load(&pieces, Limits::DEFAULT, 1).expect("just written")).1;
     let loads: Vec<Duration> = (0..3).map(load).collect();

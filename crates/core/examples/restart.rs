@@ -72,7 +72,8 @@ fn measure(of: &'static str, state: &State, sessions: &[SessionRef]) -> Vec<Row>
     let row = |key, words, took| Row { of, key, words, took };
     let snapshot = state.snapshot();
     let encode = timed(|| snapshot.pieces().for_each(|piece| drop(black_box(piece))));
-    let pieces: Vec<Vec<u8>> = snapshot.pieces().collect();
+    let pieces: Vec<Vec<u8>> =
+        snapshot.pieces().collect::<Result<_, _>>().expect("every record can be encoded");
     let load = timed(|| State::load(&pieces, Limits::DEFAULT, 1).expect("just written"));
     let loaded = State::load(&pieces, Limits::DEFAULT, 1).expect("just written");
     let ttls = timed(|| loaded.session_ttls().map(|(_, ttl_ms)| ttl_ms).sum::<u64>());

@@ -5,7 +5,7 @@ use crate::ids::Token;
 use crate::store::{Index, Keyed, Slab, Slot};
 use crate::text::{Label, LockName, Reason};
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Events in a block. A snapshot shares the blocks; a whole block is dropped at once.
@@ -65,13 +65,48 @@ pub enum What {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     blocks: VecDeque<Arc<Vec<Event>>>,
+    /// About what the events take.
+    bytes: usize,
     pub(crate) next_number: u64,
+}
+
+/// What an event takes, beside its texts.
+const EVENT_BYTES: usize = 128;
+
+impl Event {
+    /// How the ticket ended that this is about; none if it did not.
+    pub(crate) fn how_ended(&self) -> Option<How> {
+        match self.what {
+            What::Ended(how) => Some(how),
+            What::Broken(_) => Some(How::Forced),
+            _ => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let label = self.label.as_ref().map_or(0, |label| label.as_bytes().len());
+        let texts = |by: &Label, reason: &Reason| {
+            by.as_bytes().len().saturating_add(reason.as_bytes().len())
+        };
+        let what = match &self.what {
+            What::Broken(forced) => texts(&forced.by, &forced.reason),
+            What::RevocationAsked { by, reason } => texts(by, reason),
+            What::Granted
+            | What::Ended(_)
+            | What::Downgraded
+            | What::Recovered { .. }
+            | What::Restored
+            | What::Relabelled => 0,
+        };
+        let all = [self.name.as_bytes().len(), label, what];
+        all.into_iter().fold(EVENT_BYTES, usize::saturating_add)
+    }
 }
 
 impl History {
     /// The ring that holds these events, the oldest first.
     pub(crate) fn of(events: Vec<Event>, next_number: u64) -> Self {
-        let mut history = Self { blocks: VecDeque::new(), next_number };
+        let mut history = Self { blocks: VecDeque::new(), bytes: 0, next_number };
         for event in events {
             history.keep(event);
         }
@@ -80,6 +115,15 @@ impl History {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Event> {
         self.blocks.iter().flat_map(|block| block.iter())
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What [`History::bytes`] must be.
+    pub(crate) fn weigh(&self) -> usize {
+        self.iter().map(Event::bytes).fold(0, usize::saturating_add)
     }
 
     fn first_number(&self) -> u64 {
@@ -96,25 +140,35 @@ impl History {
             self.blocks.push_back(Arc::new(Vec::with_capacity(BLOCK_LEN)));
         }
         if let Some(block) = self.blocks.back_mut() {
+            self.bytes = self.bytes.saturating_add(event.bytes());
             Arc::make_mut(block).push(event);
         }
     }
 
     fn drop_oldest_block(&mut self) -> Option<Arc<Vec<Event>>> {
-        self.blocks.pop_front()
+        let block = self.blocks.pop_front()?;
+        let bytes = block.iter().map(Event::bytes).fold(0, usize::saturating_add);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        Some(block)
     }
 
-    fn len_max_reached(&self, len_max: usize) -> bool {
+    /// Whether the oldest block must go. The newest one always stays.
+    fn is_too_long(&self, (len_max, bytes_max): (usize, usize)) -> bool {
         // The last block fills up while the first is dropped: both together count as one.
-        self.blocks.len().saturating_mul(BLOCK_LEN) > len_max.saturating_add(BLOCK_LEN)
+        let too_many =
+            self.blocks.len().saturating_mul(BLOCK_LEN) > len_max.saturating_add(BLOCK_LEN);
+        too_many || (self.bytes > bytes_max && self.blocks.len() > 1)
     }
 }
 
-/// The newest event of each name in the ring. Derived: rebuilt when a snapshot is loaded.
+/// The newest event of each name in the ring, and the ends of tickets. Derived: rebuilt when a
+/// snapshot is loaded.
 #[derive(Debug)]
 pub(crate) struct HistoryIndex {
     newest: Slab<Newest>,
     by_name: Index<Newest>,
+    /// The event that tells of a ticket's end; of several names, the last one's.
+    ends: BTreeMap<Token, u64>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -132,11 +186,36 @@ impl Keyed for Newest {
 
 impl HistoryIndex {
     pub(crate) fn of(history: &History, hash_key: u64) -> Self {
-        let mut index = Self { newest: Slab::default(), by_name: Index::new(hash_key) };
+        let (newest, by_name) = (Slab::default(), Index::new(hash_key));
+        let mut index = Self { newest, by_name, ends: BTreeMap::new() };
         for event in history.iter() {
             index.note(&event.name, event.number);
+            index.note_end(event);
         }
         index
+    }
+
+    fn note_end(&mut self, event: &Event) {
+        if event.how_ended().is_some() {
+            self.ends.insert(event.token, event.number);
+        }
+    }
+
+    /// How a holder of this name ended, if the ring still holds that.
+    pub(crate) fn how_ended(
+        &self,
+        history: &History,
+        name: &LockName,
+        token: Token,
+    ) -> Option<How> {
+        // A ticket's names are told one after the other.
+        let last = self.ends.get(&token).copied();
+        let of_ticket = std::iter::successors(last, |number| number.checked_sub(1))
+            .map_while(|number| history.get(number).filter(|event| event.token == token));
+        of_ticket
+            .take_while(|event| event.how_ended().is_some())
+            .find(|e| e.name == *name)?
+            .how_ended()
     }
 
     fn slot(&self, name: &LockName) -> Option<Slot> {
@@ -155,6 +234,9 @@ impl HistoryIndex {
     }
 
     fn forget(&mut self, event: &Event) {
+        if self.ends.get(&event.token) == Some(&event.number) {
+            self.ends.remove(&event.token);
+        }
         let Some(slot) = self.slot(&event.name) else { return };
         if self.newest.get(slot).is_some_and(|newest| newest.number == event.number) {
             self.by_name.remove(&self.newest, slot);
@@ -162,13 +244,15 @@ impl HistoryIndex {
         }
     }
 
-    /// Adds an event; its number and predecessor are filled in here.
-    pub(crate) fn add(&mut self, history: &mut History, mut event: Event, len_max: usize) {
+    /// Adds an event; its number and predecessor are filled in here. Drops the oldest ones beyond
+    /// the bounds: of events, and of bytes.
+    pub(crate) fn add(&mut self, history: &mut History, mut event: Event, max: (usize, usize)) {
         event.number = history.next_number;
         event.previous = self.note(&event.name, event.number);
         history.next_number = history.next_number.saturating_add(1);
+        self.note_end(&event);
         history.keep(event);
-        if history.len_max_reached(len_max) {
+        while history.is_too_long(max) {
             for event in history.drop_oldest_block().iter().flat_map(|block| block.iter()) {
                 self.forget(event);
             }

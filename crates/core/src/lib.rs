@@ -68,8 +68,9 @@ pub use limits::Limits;
 pub use mistakes::Mistake;
 pub use refusal::{Bad, Bound, Link, Refusal, Untouched};
 pub use state::{
-    BadSnapshot, CannotRestore, Circle, Counts, Key, KeyPage, LockPage, LockView, ObjectKey,
-    Restored, SessionView, Snapshot, State, TextKey, TicketView, Why, WhyLink,
+    BadSnapshot, CannotRestore, Circle, Counts, Key, KeyPage, LockPage, LockView, NotEncoded,
+    ObjectKey, Restored, SessionView, Snapshot, SnapshotCheck, State, TextKey, TicketView, Why,
+    WhyLink,
 };
 pub use text::{
     BadText, Channel, Element, Label, LockName, Message, Note, Reason, RequestKey, Value,

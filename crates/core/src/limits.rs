@@ -32,6 +32,9 @@ pub struct Limits {
     /// Answers remembered for one session. A client has this many requests in flight at most;
     /// it says with each request which answers it no longer needs.
     pub requests_per_session_max: usize,
+    /// About how many bytes the answers remembered for one session may take: 1,024 of 4 KiB, or 64
+    /// of the longest register values. A session stands as one record in a snapshot.
+    pub session_memory_bytes_max: usize,
     /// Answers remembered for request ids without a session. At about 120 bytes each, a million
     /// stay near 120 MB: 1,700 new ones a second for the ten minutes that they are kept.
     pub requests_alone_max: usize,
@@ -44,6 +47,8 @@ pub struct Limits {
     pub death_kept_ms: u64,
     /// Events in the history. At about 120 bytes each, the ring stays near 8 MB.
     pub history_max: usize,
+    /// Bytes in the history. With the longest names and labels it holds fewer events.
+    pub history_bytes_max: usize,
     /// Keys of the fenced register. A fence never forgets, so what may be kept is bounded.
     pub register_keys_max: usize,
     /// Hashes and lists. At about 300 bytes each with little in it, a million stay near 300 MB.
@@ -62,9 +67,16 @@ pub struct Limits {
     pub published_max: usize,
     /// Bytes of all texts in one transaction: it must fit into a log entry of 1 MiB.
     pub transaction_bytes_max: usize,
-    /// Bytes of names, labels, notes, reasons, values and objects in tickets, deaths, sessions and register together:
-    /// counts alone would let 4 KiB labels fill the memory.
+    /// Bytes of everything together, beside the few hundred for each record that its own bound
+    /// counts with: names, labels, notes, reasons, values, objects; further names and claims of
+    /// tickets; endings; answers remembered. Counts alone would let 4 KiB labels fill the memory.
     pub bytes_max: usize,
+    /// Bytes beyond `bytes_max` for the answers to requests that take nothing themselves: when the
+    /// memory is full, locks can still be released.
+    pub bytes_reserve: usize,
+    /// Links of a circle that are told; of a longer one, the first and the last half. Each has two
+    /// labels and a name: all together stay below 1 MiB, as an answer must.
+    pub circle_links_max: usize,
     /// How many tickets one command may serve or end. What is left is due at once, at the start of
     /// the next entries: a mass expiry or a thousand readers never stall the loop.
     pub steps_max: usize,
@@ -86,11 +98,13 @@ impl Limits {
         session_ttl_ms_min: 100,
         session_ttl_ms_max: 24 * 60 * 60 * 1000,
         requests_per_session_max: 1_024,
+        session_memory_bytes_max: 1 << 22,
         requests_alone_max: 1_000_000,
         request_alone_kept_ms: 10 * 60 * 1000,
         deaths_max: 1_000_000,
         death_kept_ms: 24 * 60 * 60 * 1000,
         history_max: 65_536,
+        history_bytes_max: 1 << 25,
         register_keys_max: 100_000,
         objects_max: 1_000_000,
         object_bytes_max: 1 << 18,
@@ -100,6 +114,8 @@ impl Limits {
         published_max: 256,
         transaction_bytes_max: 1 << 19,
         bytes_max: 1 << 30,
+        bytes_reserve: 1 << 27,
+        circle_links_max: 64,
         steps_max: 1_024,
         holders_walked_max: 1_024,
     };

@@ -65,11 +65,17 @@ pub enum Mistake {
     ReuseVersion,
     /// Gives a holder another label, but the key the same stamp.
     RelabelQuietly,
+    /// Answers a request with what another one under the same id came to.
+    AnswerOtherRequest,
+    /// Forgets at once that a random request id is barred.
+    ForgetBarred,
+    /// Forgets how a ticket ended after some hand-offs.
+    ForgetEnds,
 }
 
 impl Mistake {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 33] = [
         Self::SkipLeaseCheckOnGrant,
         Self::ReuseToken,
         Self::ServeOutOfOrder,
@@ -100,6 +106,9 @@ impl Mistake {
         Self::LockAnObject,
         Self::ReuseVersion,
         Self::RelabelQuietly,
+        Self::AnswerOtherRequest,
+        Self::ForgetBarred,
+        Self::ForgetEnds,
     ];
 }
 

@@ -110,6 +110,8 @@ pub enum Refusal {
         /// What it is.
         kind: KeyKind,
     },
+    /// Something else was asked for under this request id before.
+    OtherRequest,
 }
 
 /// Why a transaction does not touch a ticket.

@@ -156,6 +156,14 @@ impl Object {
         }
     }
 
+    /// How many byte strings it consists of: a field of a hash is two.
+    pub(crate) fn elements(&self) -> usize {
+        match self {
+            Self::Hash(fields) => fields.len().saturating_mul(2),
+            Self::List(items) => items.len(),
+        }
+    }
+
     /// Whether nothing is in it: then it is gone.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -81,6 +81,9 @@ impl fmt::Display for Refusal {
             Self::InUse { name, kind } => {
                 write!(f, "{name} is {kind} now")
             }
+            Self::OtherRequest => f.write_str(
+                "this request id was used for a different request: use a new one for each request",
+            ),
         }
     }
 }
@@ -97,7 +100,10 @@ fn not_held(
         (Some(token), Some(how)) => {
             write!(f, "ticket {token} of {name} is over ({how}): acquire anew")
         }
-        (Some(token), None) => write!(f, "no ticket {token} stands in the line of {name}"),
+        (Some(token), None) => write!(
+            f,
+            "no ticket {token} stands in the line of {name}: it never did, or how it ended is forgotten"
+        ),
         (None, _) => write!(f, "nobody holds {name}"),
     }
 }

@@ -77,7 +77,7 @@ impl Cluster {
     }
 
     fn backup(&self) -> Vec<Vec<u8>> {
-        self.state.snapshot().pieces().collect()
+        self.state.snapshot().pieces().collect::<Result<_, _>>().unwrap()
     }
 
     /// What everybody who knew this cluster goes on with.
@@ -131,7 +131,8 @@ fn check_restored(before: &State, after: &State, restored: &Restored) {
         assert_eq!(before.fence(&key), after.fence(&key));
     }
     // What is restored is written and read as everything else.
-    let again = load(&after.snapshot().pieces().collect::<Vec<_>>(), *after.limits());
+    let again =
+        load(&after.snapshot().pieces().collect::<Result<Vec<_>, _>>().unwrap(), *after.limits());
     assert_eq!(again.counts(), has);
     assert_eq!(again.next_due_in_ms(), after.next_due_in_ms());
     for name in lock_names() {

@@ -55,6 +55,7 @@ impl Node {
                 Item::Birth { node, birth } => self.cluster.know_birth(node, birth),
                 Item::Level { node, level } => {
                     self.cluster.know_level(node, level);
+                    self.state.set_level(self.cluster.level);
                     if self.cluster.level > LEVEL {
                         self.stop(too_old(self.cluster.level), out);
                     }

@@ -82,9 +82,9 @@ impl Cluster {
     }
 
     /// As it stands in a snapshot.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        // Writing to a growing buffer fails only for types that postcard can't write at all.
-        postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
+        let members = postcard::to_extend(self, vec![VERSION]);
+        members.map_err(|error| format!("the members can't be encoded: {error}"))
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {

@@ -5,7 +5,7 @@ use crate::cluster::{Cluster, LEVEL};
 use crate::io::{Boot, Config, Input, Loaded, Moment, Output, Persist, SnapshotTask};
 use crate::node::{Node, too_old};
 use crate::types::{EntryKind, HardState, LogEntry, NodeId, Position};
-use holdfast_core::{Limits, Restored, Secret, Snapshot, State};
+use holdfast_core::{Limits, NotEncoded, Restored, Secret, Snapshot, SnapshotCheck, State};
 use holdfast_storage::{
     self as storage, Disk, Fault, Log, Options, SnapshotEncoder, SnapshotReader, SnapshotWriter,
     WriteError,
@@ -147,9 +147,11 @@ fn write<D: Disk>(
     cluster: &Cluster,
     snapshot: &Snapshot,
 ) -> Result<(), WriteError> {
-    let mut writer = SnapshotWriter::begin(disk, to_storage(at), &cluster.encode())?;
+    let meta = cluster.encode().map_err(WriteError::Misuse)?;
+    let mut writer = SnapshotWriter::begin(disk, to_storage(at), &meta)?;
     for (piece, number) in snapshot.pieces().zip(0..) {
-        if let Err(error) = writer.piece(number, &piece) {
+        let piece = piece.map_err(|error| WriteError::Misuse(error.to_string()));
+        if let Err(error) = piece.and_then(|piece| writer.piece(number, &piece)) {
             // What was written so far must not keep a full disk full.
             writer.abandon()?;
             return Err(error);
@@ -158,21 +160,62 @@ fn write<D: Disk>(
     writer.finish()
 }
 
-/// The bytes of a backup, part by part: a snapshot's file.
-pub fn backup(task: &SnapshotTask) -> impl Iterator<Item = Vec<u8>> {
-    let mut first = Vec::new();
-    let mut encoder =
-        Some(SnapshotEncoder::begin(to_storage(task.at), &task.cluster.encode(), &mut first));
+/// The bytes of a backup, part by part: a snapshot's file. Every piece is read again before it is
+/// handed out. After an error nothing follows: without its end the file is not whole, and nobody
+/// takes it for a backup.
+pub fn backup(task: &SnapshotTask) -> impl Iterator<Item = Result<Vec<u8>, String>> {
+    let mut next = Some(Parts::Begin);
     let mut pieces = task.snapshot.pieces();
-    let parts = std::iter::from_fn(move || {
+    std::iter::from_fn(move || {
+        let parts = next.take()?;
         let mut part = Vec::new();
-        match pieces.next() {
-            Some(piece) => encoder.as_mut()?.piece(&piece, &mut part),
-            None => encoder.take()?.end(&mut part),
-        }
-        Some(part)
-    });
-    std::iter::once(first).chain(parts)
+        let written = write_part(parts, task, &mut pieces, &mut part);
+        Some(written.map(|more| {
+            next = more;
+            part
+        }))
+    })
+}
+
+/// Writes one part, and says what comes after it.
+fn write_part(
+    parts: Parts,
+    task: &SnapshotTask,
+    pieces: &mut impl Iterator<Item = Result<Vec<u8>, NotEncoded>>,
+    part: &mut Vec<u8>,
+) -> Result<Option<Parts>, String> {
+    let Parts::Pieces(mut encoder, mut check) = parts else {
+        let encoder = SnapshotEncoder::begin(to_storage(task.at), &task.cluster.encode()?, part);
+        let encoder = encoder.map_err(|error| error.to_string())?;
+        return Ok(Some(Parts::Pieces(encoder, SnapshotCheck::default())));
+    };
+    let Some(piece) = pieces.next() else {
+        check.end().map_err(|error| error.to_string())?;
+        return encoder.end(part).map(|()| None).map_err(|error| error.to_string());
+    };
+    let piece = piece.map_err(|error| error.to_string())?;
+    check.piece(&piece).map_err(|error| error.to_string())?;
+    encoder.piece(&piece, part).map_err(|error| error.to_string())?;
+    Ok(Some(Parts::Pieces(encoder, check)))
+}
+
+/// What comes next of a backup.
+enum Parts {
+    Begin,
+    Pieces(SnapshotEncoder, SnapshotCheck),
+}
+
+/// Reads a backup's file to its end: whether it could be restored. Takes no more memory than one
+/// piece.
+pub fn verify_backup<D: Disk>(disk: &D, name: &str) -> Result<(), String> {
+    let reader = storage::open_backup(disk, name).map_err(|fault| fault.to_string())?;
+    Cluster::decode(reader.meta()).ok_or("its members can't be read")?;
+    let mut check = SnapshotCheck::default();
+    for piece in reader.pieces() {
+        let piece = piece.map_err(|fault| fault.to_string())?;
+        check.piece(&piece).map_err(|error| error.to_string())?;
+    }
+    check.end().map_err(|error| error.to_string())
 }
 
 /// What a backup holds.
@@ -259,7 +302,8 @@ pub fn load<D: Disk>(
     if let Some(fault) = fault {
         return Err(fault);
     }
-    let state = state.map_err(|error| damaged(error.to_string()))?;
+    let mut state = state.map_err(|error| damaged(error.to_string()))?;
+    state.set_level(cluster.level);
     let position = reader.position();
     Ok(Loaded { at: Position { index: position.index, term: position.term }, state, cluster })
 }

@@ -72,10 +72,11 @@ impl Node {
     /// A node as it was when it was last stopped, or a new one.
     pub fn new(config: Config, boot: Boot) -> Result<Self, String> {
         let Boot { loaded, hard_state, entries } = boot;
-        let Loaded { at, state, cluster } = loaded;
+        let Loaded { at, mut state, cluster } = loaded;
         if cluster.level > LEVEL {
             return Err(too_old(cluster.level));
         }
+        state.set_level(cluster.level);
         let voters = voters_of(&cluster);
         let stored = Stored { snapshot: at, voters, hard_state, entries };
         let consensus = Consensus::new(config.id, stored, config.rng_key)?;
@@ -471,6 +472,7 @@ impl Node {
             return;
         }
         (self.state, self.cluster, self.applied) = (loaded.state, loaded.cluster, loaded.at);
+        self.state.set_level(self.cluster.level);
         #[cfg(feature = "mistakes")]
         if let Some(mistake) = self.mistakes.in_core {
             self.state.plant(mistake);

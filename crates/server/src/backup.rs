@@ -2,9 +2,9 @@
 
 use crate::data::Place;
 use axum::body::Bytes;
-use holdfast_node::{Loaded, Node, SnapshotTask, backup, read_backup, salvage};
+use holdfast_node::{Loaded, Node, SnapshotTask, backup, read_backup, salvage, verify_backup};
 use holdfast_storage::RealDisk;
-use std::convert::Infallible;
+use std::io;
 use std::path::Path;
 use tokio::sync::mpsc::channel;
 use tokio::task::spawn_blocking;
@@ -27,11 +27,15 @@ impl Copy {
     }
 
     /// Its bytes, encoded beside everything else, no faster than they are read.
-    pub(crate) fn stream(self) -> ReceiverStream<Result<Bytes, Infallible>> {
+    /// If something can't be encoded and read again, the stream breaks off with an error.
+    pub(crate) fn stream(self) -> ReceiverStream<Result<Bytes, io::Error>> {
         let (parts, receiver) = channel(PARTS_AHEAD);
         spawn_blocking(move || {
             for part in backup(&self.0) {
-                if parts.blocking_send(Ok(Bytes::from(part))).is_err() {
+                if let Err(why) = &part {
+                    tracing::error!("no backup could be made: {why}");
+                }
+                if parts.blocking_send(part.map(Bytes::from).map_err(io::Error::other)).is_err() {
                     // Whoever wanted it has hung up.
                     return;
                 }
@@ -41,8 +45,21 @@ impl Copy {
     }
 }
 
+/// Whether a backup's file is whole and could be restored: every record of it is read.
+pub fn verify(file: &Path) -> Result<(), String> {
+    let (disk, name) = open(file)?;
+    verify_backup(&disk, name)
+}
+
 /// What a backup's file holds.
 fn read(file: &Path) -> Result<Loaded, String> {
+    let (disk, name) = open(file)?;
+    let shown = file.display();
+    read_backup(&disk, name).map_err(|fault| format!("{shown} can't be restored: {fault}"))
+}
+
+/// Where a backup's file is.
+fn open(file: &Path) -> Result<(RealDisk, &str), String> {
     let shown = file.display();
     let name = file.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| format!("{shown} is not the name of a file"))?;
@@ -52,7 +69,7 @@ fn read(file: &Path) -> Result<Loaded, String> {
         return Err(format!("there is no backup {shown}"));
     }
     let disk = RealDisk::open(folder).map_err(|error| format!("can't read {shown}: {error}"))?;
-    read_backup(&disk, name).map_err(|fault| format!("{shown} can't be restored: {fault}"))
+    Ok((disk, name))
 }
 
 /// Where the content of a new cluster comes from.

@@ -180,6 +180,9 @@ fn kind(refusal: &Refusal) -> (Kind, &'static str, &'static str) {
             (Kind::Conflict, "too_old_to_know", "the session said that it had this answer")
         }
         Refusal::Barred => (Kind::Conflict, "barred", "use a new request_id"),
+        Refusal::OtherRequest => {
+            (Kind::Conflict, "other_request", "use a new random request_id for each request")
+        }
         Refusal::Fenced { .. } => {
             (Kind::Conflict, "fenced", "a later holder has been here: stop, and acquire anew")
         }

@@ -26,7 +26,7 @@ mod sockets;
 mod times;
 mod waits;
 
-pub use backup::{Restoration, Source, restore};
+pub use backup::{Restoration, Source, restore, verify as verify_backup};
 pub use data::{First, Place, Rejoined};
 pub use engine::{Answered, End, Handle, Trouble, Turn};
 pub use key::ClusterKey;

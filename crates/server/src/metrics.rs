@@ -60,7 +60,9 @@ const GAUGES: [(&str, &str, Read); 17] = [
     ("request_ids", "Request ids without a session that are remembered", |now| {
         now.counts.requests_alone as u64
     }),
-    ("text_bytes", "Bytes of names, labels, notes and values", |now| now.counts.bytes as u64),
+    ("text_bytes", "Bytes of names, labels, notes, values and what is remembered", |now| {
+        now.counts.bytes as u64
+    }),
     ("last_token", "The last number drawn", |now| now.counts.counter),
     ("raft_term", "The term that this node is in", |now| now.term),
     ("raft_leads", "1 if this node leads", |now| u64::from(now.leader == Some(now.id))),

@@ -36,7 +36,7 @@ impl Backup {
             let _ = fs::remove_file(&part);
         }
         let bytes = copied?;
-        eprintln!("{} bytes in {}", bytes, self.file.display());
+        eprintln!("{} bytes in {}, read again and whole", bytes, self.file.display());
         Ok(Exit::Success)
     }
 
@@ -51,7 +51,10 @@ impl Backup {
             .map_err(wrong)?;
         let bytes = io::copy(&mut from, &mut to)
             .map_err(|error| format!("the backup did not come to its end: {error}"))?;
-        to.sync_all().and_then(|()| fs::rename(part, &self.file)).map_err(wrong)?;
+        to.sync_all().map_err(wrong)?;
+        holdfast_server::verify_backup(part)
+            .map_err(|why| format!("the backup arrived, but can't be read: {why}"))?;
+        fs::rename(part, &self.file).map_err(wrong)?;
         Ok(bytes)
     }
 }

@@ -57,8 +57,9 @@ show NAME   ls [PREFIX] [after=NAME] [limit=N]   why NAME   history NAME   sessi
 snapshot                     write the state, read it back, and go on with that
 restore unix=SECONDS         write the state, read it back, and begin a new cluster with that
 limits waiters_per_lock=2 .. start anew with smaller limits (names, waiters_per_lock, sessions,
-                             requests_per_session, deaths, steps, claim_steps, history, bytes,
-                             tickets, objects, object_bytes, object_elements, keys_read,
+                             requests_per_session, session_memory_bytes, deaths, steps,
+                             claim_steps, circle_links, history, history_bytes, bytes,
+                             bytes_reserve, tickets, objects, object_bytes, object_elements, keys_read,
                              keys_written, published)
 ";
 
@@ -220,7 +221,11 @@ impl Play {
 
     /// Writes the state and goes on with what was read back.
     fn reload(&mut self) -> Vec<String> {
-        let pieces: Vec<Vec<u8>> = self.state.snapshot().pieces().collect();
+        let pieces: Result<Vec<Vec<u8>>, _> = self.state.snapshot().pieces().collect();
+        let pieces = match pieces {
+            Ok(pieces) => pieces,
+            Err(error) => return vec![format!("error: {error}")],
+        };
         match State::load(&pieces, *self.state.limits(), 1) {
             Ok(state) => {
                 self.state = state;

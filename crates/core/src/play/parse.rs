@@ -307,16 +307,20 @@ pub fn duration_ms(text: &str) -> Result<u64, String> {
 
 fn limits(options: &mut Options) -> Result<Limits, Error> {
     let mut limits = Limits::DEFAULT;
-    let fields: [(&str, &mut usize); 16] = [
+    let fields: [(&str, &mut usize); 20] = [
         ("names", &mut limits.names_per_ticket_max),
         ("waiters_per_lock", &mut limits.waiters_per_lock_max),
         ("sessions", &mut limits.sessions_max),
         ("requests_per_session", &mut limits.requests_per_session_max),
+        ("session_memory_bytes", &mut limits.session_memory_bytes_max),
         ("deaths", &mut limits.deaths_max),
         ("steps", &mut limits.steps_max),
         ("claim_steps", &mut limits.claim_steps_max),
+        ("circle_links", &mut limits.circle_links_max),
         ("history", &mut limits.history_max),
+        ("history_bytes", &mut limits.history_bytes_max),
         ("bytes", &mut limits.bytes_max),
+        ("bytes_reserve", &mut limits.bytes_reserve),
         ("tickets", &mut limits.tickets_max),
         ("objects", &mut limits.objects_max),
         ("object_bytes", &mut limits.object_bytes_max),

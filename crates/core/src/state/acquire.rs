@@ -1,6 +1,6 @@
 //! Drawing a ticket and entering the lines; becoming writer or reader.
 
-use super::records::{Extra, Lock, Ticket};
+use super::records::{Extra, Lock, Ticket, Weight, ticket_rest};
 use super::{State, Steps};
 use crate::command::{Acquire, Door, Lease, Mode, Proof, Request, SessionKind, Target, Wait};
 use crate::effect::{Answer, Effect};
@@ -232,7 +232,7 @@ impl State {
             Some(Request::Alone(key)) => ticket.extra_mut().request_key = Some(key.clone()),
             None => {}
         }
-        self.weigh(0, ticket.weight());
+        self.weigh(Weight::NONE, ticket.weight());
         self.index.sets.add_ticket(&ticket);
         for slot in ticket.locks() {
             let Some(lock) = self.data.locks.get_mut(slot) else { continue };
@@ -273,11 +273,18 @@ impl State {
         let note = note.map_or(0, |note| note.as_bytes().len());
         let new = names.iter().filter(|name| self.lock_slot(name).is_none());
         let new = new.fold(0_usize, |sum, name| sum.saturating_add(name.as_bytes().len()));
-        self.check_bytes(label.saturating_add(note).saturating_add(new))
+        let texts = label.saturating_add(note).saturating_add(new);
+        let claims = blank.extra.as_ref().map_or(0, |extra| extra.claims.len());
+        let rest = ticket_rest(names.len().saturating_sub(1), claims);
+        self.check_bytes(Weight { texts, rest })
     }
 
-    pub(super) fn check_bytes(&self, more: usize) -> Result<(), Refusal> {
-        if self.data.bytes.saturating_add(more) > self.limits.bytes_max {
+    pub(super) fn check_bytes(&self, more: Weight) -> Result<(), Refusal> {
+        self.check_bytes_below(more, self.limits.bytes_max)
+    }
+
+    pub(super) fn check_bytes_below(&self, more: Weight, max: usize) -> Result<(), Refusal> {
+        if self.counted(self.data.weight.and(more)) > max {
             return Err(Refusal::Full(Bound::Bytes));
         }
         Ok(())
@@ -296,7 +303,7 @@ impl State {
             return slot;
         }
         let lock = Lock::new(name.clone());
-        self.weigh(0, lock.weight());
+        self.weigh(Weight::NONE, lock.weight());
         let slot = self.data.locks.insert(lock);
         self.index.names.insert(&self.data.locks, slot);
         self.index.order.insert(slot, &name);

@@ -7,7 +7,7 @@
 //!
 //! Permits are left out: any of their holders may free one, so such a wait is never hopeless.
 
-use super::State;
+use super::{REQUESTS_LEVEL, State};
 use crate::command::Mode;
 use crate::ids::Token;
 use crate::mistakes::Mistake;
@@ -100,6 +100,16 @@ impl State {
             steps_left: self.limits.claim_steps_max,
         };
         search.run()
+    }
+
+    /// Leaves out the middle of a circle that is longer than anybody would read.
+    fn shorten(&self, links: &mut Vec<Link>) {
+        let max = self.limits.circle_links_max;
+        let too_many = links.len().saturating_sub(max);
+        if too_many > 0 && self.level >= REQUESTS_LEVEL {
+            let first = max / 2;
+            links.drain(first..first.saturating_add(too_many));
+        }
     }
 }
 
@@ -200,6 +210,7 @@ impl Search<'_> {
             next = visit.from;
         }
         links.reverse();
+        self.state.shorten(&mut links);
         links
     }
 }

@@ -1,6 +1,6 @@
 //! The one place where a ticket ends, whatever the reason.
 
-use super::records::{Death, Past, Ticket};
+use super::records::{Death, Past, Ticket, Weight};
 use super::{State, Steps};
 use crate::effect::{Effect, Ended, Ending, Forced, How};
 use crate::history::What;
@@ -48,7 +48,7 @@ impl State {
         let names = self.names_of(self.data.tickets.get(slot)?);
         self.index.numbers.remove(&self.data.tickets, slot);
         let ticket = self.data.tickets.remove(slot)?;
-        self.weigh(ticket.weight(), 0);
+        self.weigh(ticket.weight(), Weight::NONE);
         if !self.mistakes.makes(Mistake::LeaveTicketBehind) {
             self.index.sets.remove_ticket(&ticket);
         }
@@ -215,6 +215,6 @@ impl State {
         self.index.order.remove(slot, &lock.name);
         self.index.names.remove(&self.data.locks, slot);
         self.data.locks.remove(slot);
-        self.weigh(weight, 0);
+        self.weigh(weight, Weight::NONE);
     }
 }

@@ -1,7 +1,7 @@
 //! What the owner of a ticket may do with it.
 
-use super::records::Ticket;
-use super::{State, Steps};
+use super::records::{Ticket, Weight};
+use super::{REQUESTS_LEVEL, State, Steps};
 use crate::command::{Door, Lease, Proof, Target};
 use crate::effect::{Answer, Effect, How};
 use crate::history::What;
@@ -11,8 +11,8 @@ use crate::refusal::{Bad, Refusal};
 use crate::store::Slot;
 use crate::text::{LockName, Note};
 
-/// How many events of a lock are looked through for the end of a ticket: a client that retries
-/// its release asks within the next few hand-offs.
+/// How many events of a lock were looked through for the end of a ticket below the level at which
+/// each is found.
 const ENDS_LOOKED_THROUGH: usize = 64;
 
 impl State {
@@ -71,12 +71,14 @@ impl State {
 
     /// How a ticket ended, as far as the history tells.
     fn how_ended(&self, name: &LockName, token: Token) -> Option<How> {
-        let events = self.index.history.events(&self.data.history, name).take(ENDS_LOOKED_THROUGH);
-        events.filter(|event| event.token == token).find_map(|event| match event.what {
-            What::Ended(how) => Some(how),
-            What::Broken(_) => Some(How::Forced),
-            _ => None,
-        })
+        let (index, history) = (&self.index.history, &self.data.history);
+        let forgetful = self.mistakes.makes(Mistake::ForgetEnds);
+        if self.level >= REQUESTS_LEVEL && !forgetful {
+            return index.how_ended(history, name, token);
+        }
+        let looked_through = if forgetful { 2 } else { ENDS_LOOKED_THROUGH };
+        let mut events = index.events(history, name).take(looked_through);
+        events.find_map(|event| event.how_ended().filter(|_| event.token == token))
     }
 
     fn owned_and_held(&self, target: &Target, proof: &Proof) -> Result<(Slot, &Ticket), Refusal> {
@@ -168,7 +170,7 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
         let (slot, ticket) = self.owned(target, proof)?;
-        self.check_bytes(note.as_ref().map_or(0, |note| note.as_bytes().len()))?;
+        self.check_bytes(Weight::texts(note.as_ref().map_or(0, |note| note.as_bytes().len())))?;
         let (token, names, held) = (ticket.number, self.names_of(ticket), ticket.held);
         self.change_ticket(slot, |ticket| {
             if note.is_some() || ticket.note().is_some() {

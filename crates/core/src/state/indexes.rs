@@ -37,6 +37,8 @@ pub(crate) struct Sets {
     pub(crate) session_ids: BTreeSet<SessionId>,
     /// Tickets that the end of their session ends.
     pub(crate) by_session: BTreeSet<(SessionId, Token)>,
+    /// Tickets of a session that its end does not end: held, with a lease of their own.
+    pub(crate) outlive_session: BTreeSet<(SessionId, Token)>,
     /// Ends of waits and leases.
     pub(crate) due: BTreeSet<(u64, Token)>,
     /// Ends of the time that a revocation gave.
@@ -95,6 +97,7 @@ impl Sets {
             lines: in_lines.collect(),
             session_ids: sessions().map(|session| session.id).collect(),
             by_session: tickets().filter_map(|t| Some((t.bound_session()?, t.number))).collect(),
+            outlive_session: tickets().filter_map(outlives_session).collect(),
             due: tickets().filter_map(|t| Some((t.due()?, t.number))).collect(),
             delays: locks()
                 .filter_map(|(_, lock)| Some((lock.delayed_until_ms()?, lock.name.clone())))
@@ -120,6 +123,7 @@ impl Sets {
         if let Some(session) = ticket.bound_session() {
             self.by_session.insert((session, number));
         }
+        self.outlive_session.extend(outlives_session(ticket));
         if let Some(due_ms) = ticket.due() {
             self.due.insert((due_ms, number));
         }
@@ -149,6 +153,9 @@ impl Sets {
         if let Some(session) = ticket.bound_session() {
             self.by_session.remove(&(session, number));
         }
+        if let Some(outlives) = outlives_session(ticket) {
+            self.outlive_session.remove(&outlives);
+        }
         if let Some(due_ms) = ticket.due() {
             self.due.remove(&(due_ms, number));
         }
@@ -167,4 +174,9 @@ impl Sets {
             }
         }
     }
+}
+
+fn outlives_session(ticket: &Ticket) -> Option<(SessionId, Token)> {
+    let session = ticket.session.filter(|_| ticket.bound_session().is_none());
+    Some((session?, ticket.number))
 }

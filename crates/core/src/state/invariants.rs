@@ -4,7 +4,7 @@
 use super::State;
 use super::indexes::Sets;
 use super::objects::Stored;
-use super::records::{Lock, Outcome, Ticket};
+use super::records::{Lock, Outcome, Remembered, Ticket};
 use crate::command::Mode;
 use crate::ids::Token;
 use crate::store::{Index, Keyed, Slab, Slot};
@@ -45,8 +45,11 @@ impl State {
         ensure(listed.len() == data.locks.len(), || format!("{} names listed", listed.len()))?;
         let listed = index.object_order.page(b"", None, usize::MAX);
         ensure(listed.len() == data.objects.len(), || format!("{} objects listed", listed.len()))?;
-        ensure(data.bytes == data.weight(), || {
-            format!("{} bytes, not {}", data.bytes, data.weight())
+        ensure(data.weight == data.weigh(), || {
+            format!("weight {:?}, not {:?}", data.weight, data.weigh())
+        })?;
+        ensure(data.history.bytes() == data.history.weigh(), || {
+            format!("history of {} bytes, not {}", data.history.bytes(), data.history.weigh())
         })
     }
 
@@ -123,11 +126,16 @@ impl State {
 
     fn check_requests(&self) -> Result<(), String> {
         for (_, session) in self.data.sessions.iter() {
-            let ids: Vec<_> = session.requests.iter().map(|(id, _)| *id).collect();
+            let ids: Vec<_> = session.requests.iter().map(|request| request.id).collect();
             ensure(ids.is_sorted() && ids.first().is_none_or(|id| *id >= session.lowest), || {
                 format!("session {}: requests {ids:?}, lowest {}", session.id, session.lowest)
             })?;
-            for (id, outcome) in &session.requests {
+            let mut weighed = session.clone();
+            weighed.weigh_memory();
+            ensure(weighed.memory_bytes == session.memory_bytes, || {
+                format!("session {}: {} bytes of memory", session.id, session.memory_bytes)
+            })?;
+            for Remembered { id, outcome, .. } in &session.requests {
                 let Outcome::Ticket(token) = outcome else { continue };
                 let ticket = self.ticket(*token);
                 let known =

@@ -1,14 +1,17 @@
 //! Reading a snapshot: the pieces come in any order, and each record goes where it will stand.
 
-use super::records::{Extra, Lock, Past, Ticket};
-use super::snapshot::{BadSnapshot, Head, HeadV1, MAGIC, Piece, Records, TicketRecord, VERSION};
+use super::fingerprint::Fingerprint;
+use super::records::{Extra, Lock, Past, Session, Ticket};
+use super::snapshot::{
+    BadSnapshot, Head, HeadV1, HeadV2, MAGIC, Piece, Records, RequestName, TicketRecord,
+};
 use super::{Data, State};
 use crate::command::Mode;
 use crate::history::{Event, History};
-use crate::ids::Token;
+use crate::ids::{RequestId, SessionId, Token};
 use crate::limits::Limits;
 use crate::store::{Index, Slot};
-use crate::text::LockName;
+use crate::text::{LockName, RequestKey};
 use std::collections::BTreeMap;
 
 impl State {
@@ -22,8 +25,7 @@ impl State {
         let (_, head) = pieces.next().ok_or(BadSnapshot::NotASnapshot)?;
         let mut loader = Loader::new(read_head(head.as_ref())?, &limits, hash_key);
         for (piece, bytes) in pieces {
-            let bytes = bytes.as_ref();
-            loader.add(postcard::from_bytes(bytes).map_err(|_| BadSnapshot::Damaged { piece })?)?;
+            loader.add(read_piece(piece, bytes.as_ref())?)?;
         }
         let (data, names) = loader.finish()?;
         let mut state = Self::of(data, names, limits, hash_key);
@@ -45,17 +47,23 @@ fn read_head(bytes: &[u8]) -> Result<Head, BadSnapshot> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(BadSnapshot::NotASnapshot)?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or(BadSnapshot::NotASnapshot)?;
     let damaged = |_| BadSnapshot::Damaged { piece: 0 };
+    let of_2 = |before: HeadV2| Head { before, fingerprints: 0 };
     match u16::from_le_bytes(*version) {
-        1 => postcard::from_bytes(rest).map(HeadV1::now).map_err(damaged),
-        VERSION => postcard::from_bytes(rest).map_err(damaged),
+        1 => postcard::from_bytes(rest).map(HeadV1::now).map(of_2).map_err(damaged),
+        2 => postcard::from_bytes(rest).map(of_2).map_err(damaged),
+        3 => postcard::from_bytes(rest).map_err(damaged),
         version => Err(BadSnapshot::UnknownVersion(version)),
     }
 }
 
+fn read_piece(piece: usize, bytes: &[u8]) -> Result<Piece, BadSnapshot> {
+    postcard::from_bytes(bytes).map_err(|_| BadSnapshot::Damaged { piece })
+}
+
 impl HeadV1 {
-    /// As it would be written now.
-    fn now(self) -> Head {
-        Head {
+    /// As version 2 had it.
+    fn now(self) -> HeadV2 {
+        HeadV2 {
             clock: self.clock,
             counter: self.counter,
             sessions_drawn: self.sessions_drawn,
@@ -69,22 +77,94 @@ impl HeadV1 {
     }
 }
 
+const NO_SUCH_REQUEST: BadSnapshot = BadSnapshot::Incomplete("a fingerprint belongs to no request");
+
+/// How many records of each kind there are.
+#[derive(Debug, Default, PartialEq)]
+struct Counted {
+    records: Records,
+    objects: u64,
+    relabelled: u64,
+    fingerprints: u64,
+}
+
+impl Counted {
+    /// As the head says.
+    fn announced(head: &Head) -> Self {
+        let HeadV2 { records, objects, relabelled, .. } = head.before;
+        Self { records, objects, relabelled, fingerprints: head.fingerprints }
+    }
+
+    fn add(&mut self, piece: &Piece) {
+        let Self { records, objects, relabelled, fingerprints } = self;
+        let (counted, len) = match piece {
+            Piece::Pasts(some) => (&mut records.pasts, some.len()),
+            Piece::Tickets(some) => (&mut records.tickets, some.len()),
+            Piece::Sessions(some) => (&mut records.sessions, some.len()),
+            Piece::Alone(some) => (&mut records.alone, some.len()),
+            Piece::Register(some) => (&mut records.register, some.len()),
+            Piece::Events(some) => (&mut records.events, some.len()),
+            Piece::Objects(some) => (objects, some.len()),
+            Piece::Relabelled(some) => (relabelled, some.len()),
+            Piece::Fingerprints(some) => (fingerprints, some.len()),
+        };
+        *counted = counted.saturating_add(len as u64);
+    }
+
+    fn check(&self, announced: &Self) -> Result<(), BadSnapshot> {
+        if self == announced {
+            return Ok(());
+        }
+        Err(BadSnapshot::Incomplete("the number of records differs"))
+    }
+}
+
+/// Reads pieces as they are written, to be sure that they can be read: every record is decoded
+/// and counted. Takes no more memory than one piece.
+#[derive(Debug, Default)]
+pub struct SnapshotCheck {
+    pieces: usize,
+    announced: Option<Counted>,
+    seen: Counted,
+}
+
+impl SnapshotCheck {
+    /// Reads the next piece.
+    pub fn piece(&mut self, bytes: &[u8]) -> Result<(), BadSnapshot> {
+        if self.announced.is_none() {
+            self.announced = Some(Counted::announced(&read_head(bytes)?));
+        } else {
+            self.seen.add(&read_piece(self.pieces, bytes)?);
+        }
+        self.pieces = self.pieces.saturating_add(1);
+        Ok(())
+    }
+
+    /// That was the last piece.
+    pub fn end(self) -> Result<(), BadSnapshot> {
+        self.seen.check(&self.announced.ok_or(BadSnapshot::NotASnapshot)?)
+    }
+}
+
 /// Puts the pieces together again, in whatever order they come: each record goes where it will
 /// stand as soon as it is read.
 struct Loader {
-    expected: Records,
-    seen: Records,
+    announced: Counted,
+    seen: Counted,
     data: Data,
     names: Index<Lock>,
     numbers: Vec<Token>,
     events: Vec<Event>,
     relabelled: BTreeMap<Token, u64>,
-    /// Objects and labels that were announced.
-    expected_more: (u64, u64),
+    /// What requests asked for, by session and alone.
+    asked: BTreeMap<SessionId, Vec<(RequestId, Fingerprint)>>,
+    asked_alone: BTreeMap<RequestKey, Fingerprint>,
 }
 
 impl Loader {
     fn new(head: Head, limits: &Limits, hash_key: u64) -> Self {
+        let announced = Counted::announced(&head);
+        let head = head.before;
         let data = Data {
             clock: head.clock,
             counter: head.counter,
@@ -98,69 +178,70 @@ impl Loader {
         let tickets = usize::try_from(head.records.tickets).unwrap_or(usize::MAX);
         let tickets = tickets.min(limits.tickets_max);
         Self {
-            expected: head.records,
-            seen: Records::default(),
+            announced,
+            seen: Counted::default(),
             data,
             names: Index::with_capacity(tickets, hash_key),
             numbers: Vec::with_capacity(tickets),
             events: Vec::new(),
             relabelled: BTreeMap::new(),
-            expected_more: (head.objects, head.relabelled),
+            asked: BTreeMap::new(),
+            asked_alone: BTreeMap::new(),
         }
     }
 
     fn add(&mut self, piece: Piece) -> Result<(), BadSnapshot> {
-        let Self { seen, data, .. } = self;
+        self.seen.add(&piece);
+        let Self { data, .. } = self;
         match piece {
             Piece::Pasts(pasts) => {
-                count(&mut seen.pasts, &pasts);
                 for (name, past) in pasts {
                     self.leave_past(name, past)?;
                 }
             }
             Piece::Tickets(tickets) => {
-                count(&mut seen.tickets, &tickets);
                 for ticket in tickets {
                     self.stand_in_line(ticket)?;
                 }
             }
-            Piece::Sessions(sessions) => {
-                count(&mut seen.sessions, &sessions);
+            Piece::Sessions(mut sessions) => {
+                sessions.iter_mut().for_each(Session::weigh_memory);
                 data.sessions.extend(sessions);
             }
-            Piece::Alone(alone) => {
-                count(&mut seen.alone, &alone);
-                data.alone.extend(alone);
-            }
-            Piece::Register(register) => {
-                count(&mut seen.register, &register);
-                data.register.extend(register);
-            }
-            Piece::Events(events) => {
-                count(&mut seen.events, &events);
-                self.events.extend(events);
-            }
+            Piece::Alone(alone) => data.alone.extend(alone),
+            Piece::Register(register) => data.register.extend(register),
+            Piece::Events(events) => self.events.extend(events),
             Piece::Objects(objects) => data.objects.extend(objects),
             Piece::Relabelled(relabelled) => self.relabelled.extend(relabelled),
+            Piece::Fingerprints(fingerprints) => {
+                for (request, fingerprint) in fingerprints {
+                    match request {
+                        RequestName::InSession(session, id) => {
+                            self.asked.entry(session).or_default().push((id, fingerprint));
+                        }
+                        RequestName::Alone(key) => {
+                            self.asked_alone.insert(key, fingerprint);
+                        }
+                    }
+                }
+            }
         }
         Ok(())
     }
 
     /// The data, and where each name stands in it.
     fn finish(mut self) -> Result<(Data, Index<Lock>), BadSnapshot> {
+        self.seen.check(&self.announced)?;
         self.relabel()?;
-        let Self { expected, seen, mut data, names, mut numbers, events, .. } = self;
-        let more = (data.objects.len() as u64, self.relabelled.len() as u64);
-        if seen != expected || more != self.expected_more {
-            return Err(BadSnapshot::Incomplete("the number of records differs"));
-        }
+        self.tell_what_was_asked()?;
+        let Self { mut data, names, mut numbers, events, .. } = self;
         numbers.sort_unstable();
         if numbers.array_windows().any(|[a, b]| a == b) {
             return Err(BadSnapshot::Incomplete("a ticket stands twice"));
         }
         check_objects(&data, &names)?;
         data.history = History::of(events, data.history.next_number);
-        data.bytes = data.weight();
+        data.weight = data.weigh();
         Ok((data, names))
     }
 
@@ -182,6 +263,25 @@ impl Loader {
             }
         }
         Ok(())
+    }
+
+    /// Tells requests what they asked for.
+    fn tell_what_was_asked(&mut self) -> Result<(), BadSnapshot> {
+        let Self { data, asked, asked_alone, .. } = self;
+        let slots: Vec<Slot> = data.sessions.iter().map(|(slot, _)| slot).collect();
+        for session in slots {
+            let Some(session) = data.sessions.get_mut(session) else { continue };
+            for (id, fingerprint) in asked.remove(&session.id).unwrap_or_default() {
+                let known = session.request_mut(id).ok_or(NO_SUCH_REQUEST)?;
+                known.fingerprint = Some(fingerprint);
+            }
+        }
+        let slots: Vec<Slot> = data.alone.iter().map(|(slot, _)| slot).collect();
+        for alone in slots {
+            let Some(alone) = data.alone.get_mut(alone) else { continue };
+            alone.fingerprint = asked_alone.remove(&alone.key);
+        }
+        if asked.is_empty() && asked_alone.is_empty() { Ok(()) } else { Err(NO_SUCH_REQUEST) }
     }
 
     fn lock(&mut self, name: LockName) -> Slot {
@@ -264,10 +364,6 @@ impl Loader {
         self.data.tickets.insert(ticket);
         Ok(())
     }
-}
-
-fn count<T>(seen: &mut u64, records: &[T]) {
-    *seen = seen.saturating_add(records.len() as u64);
 }
 
 /// Each name is one object at most, and no lock beside it.

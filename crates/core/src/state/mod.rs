@@ -9,7 +9,7 @@
 //! - `holder`: release, cancel, renew, persist, note, recovered
 //! - `revoke`: ask a holder to let go, or break the lock
 //! - `session`: open, close, expire, and the sweep of a dead session's tickets
-//! - `request`: one effect for a retried request
+//! - `request`: one effect for a retried request; `fingerprint`: what it asked for
 //! - `claims`: circles of waits are found and refused
 //! - `time`: what is due when logical time moves
 //! - `register`: the fence inside Holdfast
@@ -20,6 +20,7 @@
 mod acquire;
 mod claims;
 mod end;
+mod fingerprint;
 mod holder;
 mod indexes;
 mod invariants;
@@ -42,9 +43,10 @@ mod transact;
 mod why;
 
 pub use keys::{Key, KeyPage, ObjectKey, TextKey};
+pub use load::SnapshotCheck;
 pub use query::{Counts, LockPage, LockView, SessionView, TicketView};
 pub use restore::{CannotRestore, Restored};
-pub use snapshot::{BadSnapshot, Snapshot};
+pub use snapshot::{BadSnapshot, NotEncoded, Snapshot};
 pub use why::{Circle, Why, WhyLink};
 
 use crate::command::{Command, Proposal, Request};
@@ -58,7 +60,11 @@ use crate::store::{Index, Slab, Slot};
 use crate::text::{Label, LockName};
 use indexes::Indexes;
 use objects::Stored;
-use records::{Alone, Clock, Lock, Register, Session, Ticket};
+use records::{Alone, Clock, Lock, Register, Session, Ticket, Weight};
+
+/// From this behaviour level on, a request is known by what it asked for, everything is weighed,
+/// the history is bounded in bytes, and a release finds its ticket's end in all of it.
+const REQUESTS_LEVEL: u16 = 3;
 
 /// All locks, sessions and tickets of a cluster, as of one log position.
 #[derive(Debug)]
@@ -66,6 +72,8 @@ pub struct State {
     data: Data,
     index: Indexes,
     limits: Limits,
+    /// The behaviour level in force.
+    level: u16,
     mistakes: Mistakes,
 }
 
@@ -83,8 +91,8 @@ pub(crate) struct Data {
     pub(crate) sequence: u64,
     /// The last number drawn for a change to an object or to a label.
     pub(crate) changes: u64,
-    /// Bytes of text held; see [`Limits::bytes_max`].
-    pub(crate) bytes: usize,
+    /// What everything takes; see [`Limits::bytes_max`].
+    pub(crate) weight: Weight,
     pub(crate) locks: Slab<Lock>,
     pub(crate) tickets: Slab<Ticket>,
     pub(crate) sessions: Slab<Session>,
@@ -102,7 +110,13 @@ impl State {
 
     fn of(data: Data, names: Index<Lock>, limits: Limits, hash_key: u64) -> Self {
         let index = Indexes::of(&data, names, hash_key);
-        Self { data, index, limits, mistakes: Mistakes::default() }
+        Self { data, index, limits, level: REQUESTS_LEVEL, mistakes: Mistakes::default() }
+    }
+
+    /// Does everything as programs of this behaviour level do. A new state does as this program
+    /// does; whoever applies entries of a cluster says which level is in force there.
+    pub fn set_level(&mut self, level: u16) {
+        self.level = level;
     }
 
     /// Plants a mistake, for tests of the checks.
@@ -116,9 +130,10 @@ impl State {
         if mistake == crate::Mistake::LoseRequests {
             let slots: Vec<Slot> = self.data.sessions.iter().map(|(slot, _)| slot).collect();
             for slot in slots {
-                if let Some(session) = self.data.sessions.get_mut(slot) {
+                self.change_session(slot, |session| {
                     session.requests = Vec::new();
-                }
+                    session.memory_bytes = 0;
+                });
             }
         }
     }
@@ -233,7 +248,10 @@ impl State {
             what,
             previous: None,
         };
-        self.index.history.add(&mut self.data.history, event, self.limits.history_max);
+        let bytes_max =
+            if self.level >= REQUESTS_LEVEL { self.limits.history_bytes_max } else { usize::MAX };
+        let bounds = (self.limits.history_max, bytes_max);
+        self.index.history.add(&mut self.data.history, event, bounds);
     }
 
     fn next_in_sequence(&mut self) -> u64 {
@@ -261,8 +279,28 @@ impl State {
         Some(result)
     }
 
-    fn weigh(&mut self, before: usize, after: usize) {
-        self.data.bytes = self.data.bytes.saturating_sub(before).saturating_add(after);
+    /// Changes a session and keeps count of its bytes.
+    fn change_session<T>(
+        &mut self,
+        slot: Slot,
+        change: impl FnOnce(&mut Session) -> T,
+    ) -> Option<T> {
+        let session = self.data.sessions.get_mut(slot)?;
+        let before = session.weight();
+        let result = change(session);
+        let after = session.weight();
+        self.weigh(before, after);
+        Some(result)
+    }
+
+    fn weigh(&mut self, before: Weight, after: Weight) {
+        self.data.weight = self.data.weight.and(after).without(before);
+    }
+
+    /// How many bytes a weight counts.
+    fn counted(&self, weight: Weight) -> usize {
+        let rest = if self.level >= REQUESTS_LEVEL { weight.rest } else { 0 };
+        weight.texts.saturating_add(rest)
     }
 }
 

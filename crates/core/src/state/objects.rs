@@ -4,6 +4,7 @@
 //! object is put where somebody stands in line.
 
 use super::State;
+use super::records::{ELEMENT_BYTES, Weight};
 use crate::effect::Effect;
 use crate::ids::NEVER_MS;
 use crate::mistakes::Mistake;
@@ -28,9 +29,15 @@ impl Stored {
         (self.due_ms != NEVER_MS).then_some(self.due_ms)
     }
 
-    pub(crate) fn weight(&self) -> usize {
-        self.name.as_bytes().len().saturating_add(self.object.bytes())
+    pub(crate) fn weight(&self) -> Weight {
+        weight_of(&self.name, &self.object)
     }
+}
+
+/// What an object weighs under a name.
+pub(super) fn weight_of(name: &LockName, object: &Object) -> Weight {
+    let texts = name.as_bytes().len().saturating_add(object.bytes());
+    Weight { texts, rest: object.elements().saturating_mul(ELEMENT_BYTES) }
 }
 
 impl Keyed for Stored {
@@ -83,7 +90,7 @@ impl State {
         let version = self.next_change();
         let now = Some(object.kind());
         let stored = Stored { name: name.clone(), object, version, due_ms };
-        self.weigh(0, stored.weight());
+        self.weigh(Weight::NONE, stored.weight());
         self.index.sets.objects_due.extend(stored.due().map(|due_ms| (due_ms, name.clone())));
         let slot = self.data.objects.insert(stored);
         self.index.objects.insert(&self.data.objects, slot);
@@ -104,7 +111,7 @@ impl State {
         self.index.objects.remove(&self.data.objects, slot);
         self.index.object_order.remove(slot, name);
         let Some(stored) = self.data.objects.remove(slot) else { return false };
-        self.weigh(stored.weight(), 0);
+        self.weigh(stored.weight(), Weight::NONE);
         if let Some(due_ms) = stored.due() {
             self.index.sets.objects_due.remove(&(due_ms, stored.name));
         }

@@ -91,7 +91,8 @@ pub struct SessionView {
     pub ttl_ms: u64,
     /// When it was opened.
     pub opened_ms: u64,
-    /// Its tickets that end with it, as many as were asked for.
+    /// Its tickets, waiting or held, as many as were asked for. Those with a lease of their own
+    /// outlive it once they are held.
     pub tickets: Vec<Token>,
     /// Set while its tickets are being ended.
     pub ended: Option<How>,
@@ -116,7 +117,7 @@ pub struct Counts {
     pub objects: usize,
     /// Request ids without a session.
     pub requests_alone: usize,
-    /// Bytes of names, labels, notes and values.
+    /// Bytes of everything that [`Limits::bytes_max`](crate::Limits::bytes_max) bounds.
     pub bytes: usize,
     /// The last ticket number drawn.
     pub counter: u64,
@@ -199,10 +200,12 @@ impl State {
         ids.filter_map(|id| self.session_view(*id, tickets_max)).collect()
     }
 
-    /// One session, with up to `tickets_max` of the tickets that end with it.
+    /// One session, with up to `tickets_max` of its tickets: first those that end with it.
     pub fn session_view(&self, id: SessionId, tickets_max: usize) -> Option<SessionView> {
         let session = self.session(id)?;
-        let own = self.index.sets.by_session.range((id, Token(0))..=(id, Token(u64::MAX)));
+        let all = (id, Token(0))..=(id, Token(u64::MAX));
+        let sets = &self.index.sets;
+        let own = sets.by_session.range(all.clone()).chain(sets.outlive_session.range(all));
         Some(SessionView {
             id,
             label: session.label.clone(),
@@ -253,7 +256,7 @@ impl State {
             register_keys: self.data.register.len(),
             objects: self.data.objects.len(),
             requests_alone: self.data.alone.len(),
-            bytes: self.data.bytes,
+            bytes: self.counted(self.data.weight),
             counter: self.data.counter,
         }
     }

@@ -1,15 +1,72 @@
 //! The records of the replicated state. Compact, because there may be millions: what is rare
 //! stands in a box of its own.
 
+use super::fingerprint::Fingerprint;
 use crate::command::{Door, Lease, Mode, SessionKind};
 use crate::effect::{After, Answer, Ending, Fence, How};
 use crate::ids::{NEVER_MS, RequestId, Secret, SessionId, Term, Token};
 use crate::refusal::Refusal;
 use crate::store::{Keyed, Slot};
 use crate::text::{Label, LockName, Note, Reason, RequestKey, Value};
+use postcard::experimental::serialized_size;
 use serde::{Deserialize, Serialize};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
+
+/// What a record takes beyond the few hundred bytes that its kind's own bound counts with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Weight {
+    /// Bytes of names, labels, notes, reasons, values and objects.
+    pub(crate) texts: usize,
+    /// About what everything else takes that may be many. Counted since level
+    /// [`REQUESTS_LEVEL`](super::REQUESTS_LEVEL).
+    pub(crate) rest: usize,
+}
+
+impl Weight {
+    pub(crate) const NONE: Self = Self { texts: 0, rest: 0 };
+
+    pub(crate) fn texts(texts: usize) -> Self {
+        Self { texts, rest: 0 }
+    }
+
+    pub(crate) fn rest(rest: usize) -> Self {
+        Self { texts: 0, rest }
+    }
+
+    pub(crate) fn and(self, more: Self) -> Self {
+        Self {
+            texts: self.texts.saturating_add(more.texts),
+            rest: self.rest.saturating_add(more.rest),
+        }
+    }
+
+    pub(crate) fn without(self, less: Self) -> Self {
+        Self {
+            texts: self.texts.saturating_sub(less.texts),
+            rest: self.rest.saturating_sub(less.rest),
+        }
+    }
+}
+
+/// What a lock takes whose name is not a ticket's first: the record, its place in line, indexes.
+const FURTHER_NAME_BYTES: usize = 256;
+
+/// What a claim takes, in its ticket and in the index of claims.
+const CLAIM_BYTES: usize = 48;
+
+/// What a lock's past takes, beside the texts of its endings.
+const PAST_BYTES: usize = 256;
+
+/// What a ticket keeps of those before it on one name, beside the texts.
+const AFTER_BYTES: usize = 256;
+
+/// What a remembered request takes: its place, and the box of an answer that is no ticket.
+const REQUEST_BYTES: usize = 32;
+const ANSWER_BYTES: usize = 224;
+
+/// What an element of an object takes, beside its bytes.
+pub(super) const ELEMENT_BYTES: usize = 64;
 
 /// Time as the log tells it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -131,12 +188,13 @@ impl Lock {
         }
     }
 
-    pub(crate) fn weight(&self) -> usize {
-        let past = self.past.as_ref();
-        let last = past.and_then(|past| past.last.as_ref()).map_or(0, |ending| ending.weight());
-        let death =
-            past.and_then(|past| past.death.as_ref()).map_or(0, |death| death.ending.weight());
-        self.name.as_bytes().len().saturating_add(last).saturating_add(death)
+    pub(crate) fn weight(&self) -> Weight {
+        let Some(past) = &self.past else { return Weight::texts(self.name.as_bytes().len()) };
+        let death = past.death.as_ref().map(|death| &death.ending);
+        let endings = past.last.iter().chain(death);
+        let endings = endings.fold(0_usize, |sum, ending| sum.saturating_add(ending.texts()));
+        let texts = self.name.as_bytes().len().saturating_add(endings);
+        Weight { texts, rest: PAST_BYTES }
     }
 }
 
@@ -148,7 +206,7 @@ impl Keyed for Lock {
 }
 
 impl Ending {
-    pub(crate) fn weight(&self) -> usize {
+    fn texts(&self) -> usize {
         let label = self.label.as_ref().map_or(0, |label| label.as_bytes().len());
         let note = self.note.as_ref().map_or(0, |note| note.as_bytes().len());
         let forced = self.forced.as_ref().map_or(0, |forced| {
@@ -260,23 +318,35 @@ impl Ticket {
         (self.due_ms != NEVER_MS).then_some(self.due_ms)
     }
 
-    pub(crate) fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> Weight {
         let label = self.label.as_ref().map_or(0, |label| label.as_bytes().len());
-        label.saturating_add(self.extra.as_ref().map_or(0, |extra| extra.weight()))
+        let extra = self.extra.as_ref().map_or(Weight::NONE, |extra| extra.weight());
+        extra.and(Weight::texts(label))
     }
 }
 
 impl Extra {
-    fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> Weight {
         let note = self.note.as_ref().map_or(0, |note| note.as_bytes().len());
         let revocation = self.revocation.as_ref().map_or(0, |revocation| {
             revocation.by.as_bytes().len().saturating_add(revocation.reason.as_bytes().len())
         });
-        let after = self.after.iter().flat_map(|after| after.iter());
-        let endings = after.flat_map(|after| [&after.last, &after.recover]).flatten();
-        let endings = endings.fold(0_usize, |sum, ending| sum.saturating_add(ending.weight()));
-        note.saturating_add(revocation).saturating_add(endings)
+        let after = self.after.as_deref().unwrap_or_default();
+        let endings = after.iter().flat_map(|after| [&after.last, &after.recover]).flatten();
+        let endings = endings.fold(0_usize, |sum, ending| sum.saturating_add(ending.texts()));
+        let texts = note.saturating_add(revocation).saturating_add(endings);
+        let rest = [
+            ticket_rest(self.more_locks.len(), self.claims.len()),
+            after.len().saturating_mul(AFTER_BYTES),
+        ];
+        Weight { texts, rest: rest.into_iter().fold(0, usize::saturating_add) }
     }
+}
+
+/// What names after the first, and claims, add to a ticket.
+pub(super) fn ticket_rest(further_names: usize, claims: usize) -> usize {
+    let names = further_names.saturating_mul(FURTHER_NAME_BYTES);
+    names.saturating_add(claims.saturating_mul(CLAIM_BYTES))
 }
 
 impl Keyed for Ticket {
@@ -300,7 +370,10 @@ pub(crate) struct Session {
     /// Requests below this are forgotten.
     pub(crate) lowest: RequestId,
     /// By id.
-    pub(crate) requests: Vec<(RequestId, Outcome)>,
+    pub(crate) requests: Vec<Remembered>,
+    /// About what the memory of requests takes. Not in a snapshot: counted again.
+    #[serde(skip)]
+    pub(crate) memory_bytes: usize,
     /// Set when it ended: it takes no request, its tickets are being ended.
     pub(crate) dying: Option<Dying>,
 }
@@ -313,9 +386,27 @@ pub(crate) struct Dying {
 }
 
 impl Session {
-    pub(crate) fn weight(&self) -> usize {
-        self.label.as_ref().map_or(0, |label| label.as_bytes().len())
+    pub(crate) fn weight(&self) -> Weight {
+        let label = self.label.as_ref().map_or(0, |label| label.as_bytes().len());
+        Weight { texts: label, rest: self.memory_bytes }
     }
+
+    /// Counts the memory of requests again.
+    pub(crate) fn weigh_memory(&mut self) {
+        let bytes = self.requests.iter().map(|request| request.outcome.bytes());
+        self.memory_bytes = bytes.fold(0, usize::saturating_add);
+    }
+}
+
+/// A request of a session. Its fingerprint stands in a piece of its own, so that a snapshot for
+/// members that know none is the same without.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Remembered {
+    pub(crate) id: RequestId,
+    pub(crate) outcome: Outcome,
+    /// None if it was not seen, or came before fingerprints were known.
+    #[serde(skip)]
+    pub(crate) fingerprint: Option<Fingerprint>,
 }
 
 impl Keyed for Session {
@@ -338,6 +429,20 @@ pub(crate) enum Outcome {
     Barred,
 }
 
+impl Outcome {
+    /// About what it takes to remember this.
+    pub(crate) fn bytes(&self) -> usize {
+        // What can't be encoded is in no snapshot either.
+        let boxed = |bytes: Result<usize, _>| bytes.unwrap_or(0).saturating_add(ANSWER_BYTES);
+        let answer = match self {
+            Self::Ticket(_) | Self::Over(..) | Self::Barred => 0,
+            Self::Answered(answer) => boxed(serialized_size(answer)),
+            Self::Refused(refusal) => boxed(serialized_size(refusal)),
+        };
+        answer.saturating_add(REQUEST_BYTES)
+    }
+}
+
 /// A request id without a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Alone {
@@ -345,6 +450,15 @@ pub(crate) struct Alone {
     pub(crate) outcome: Outcome,
     /// When and in which order it is forgotten; none while its ticket stands.
     pub(crate) forget: Option<(u64, u64)>,
+    /// As in [`Remembered`].
+    #[serde(skip)]
+    pub(crate) fingerprint: Option<Fingerprint>,
+}
+
+impl Alone {
+    pub(crate) fn weight(&self) -> Weight {
+        Weight::rest(self.key.as_bytes().len().saturating_add(self.outcome.bytes()))
+    }
 }
 
 impl Keyed for Alone {
@@ -362,8 +476,9 @@ pub(crate) struct Register {
 }
 
 impl Register {
-    pub(crate) fn weight(&self) -> usize {
-        self.key.as_bytes().len().saturating_add(weight_of(self.fence.value.as_ref()))
+    pub(crate) fn weight(&self) -> Weight {
+        let value = weight_of(self.fence.value.as_ref());
+        Weight::texts(self.key.as_bytes().len().saturating_add(value))
     }
 }
 

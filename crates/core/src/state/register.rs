@@ -4,7 +4,7 @@
 //! exclusive token passes if it is not below either, a shared one if it is not below the first.
 
 use super::State;
-use super::records::{Register, weight_of};
+use super::records::{Register, Weight, weight_of};
 use crate::command::Mode;
 use crate::effect::{Answer, Fence};
 use crate::ids::Token;
@@ -62,7 +62,7 @@ impl State {
         if slot.is_none() && self.data.register.len() >= self.limits.register_keys_max {
             return Err(Refusal::Full(Bound::RegisterKeys));
         }
-        self.check_bytes(weight_of(value).saturating_add(new_key))?;
+        self.check_bytes(Weight::texts(weight_of(value).saturating_add(new_key)))?;
         Ok(slot)
     }
 
@@ -76,7 +76,7 @@ impl State {
     ) -> Answer {
         let slot = slot.unwrap_or_else(|| {
             let register = Register { key, fence: Fence::new() };
-            self.weigh(0, register.weight());
+            self.weigh(Weight::NONE, register.weight());
             let slot = self.data.register.insert(register);
             self.index.register.insert(&self.data.register, slot);
             slot

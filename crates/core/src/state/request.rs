@@ -1,7 +1,8 @@
 //! One effect and a certain outcome for a request, however often it is sent.
 
-use super::State;
-use super::records::{Alone, Outcome, Session, Ticket};
+use super::fingerprint::Fingerprint;
+use super::records::{Alone, Outcome, Remembered, Session, Ticket, Weight};
+use super::{REQUESTS_LEVEL, State};
 use crate::command::{Command, Lease, Mode, Request};
 use crate::effect::{Answer, Effect, Grant, How, Names, Standing};
 use crate::ids::{RequestId, Token};
@@ -20,32 +21,40 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
         self.check_takes_request(&request, &command)?;
-        if let Some(outcome) = self.recall(&request)?
+        let knows = self.level >= REQUESTS_LEVEL;
+        let fingerprint = if knows { Fingerprint::of(&command) } else { None };
+        if let Some((outcome, asked)) = self.recall(&request)?
             && !self.mistakes.makes(Mistake::ForgetRequestId)
         {
+            let differs = asked.is_some() && asked != fingerprint;
+            if differs && !self.mistakes.makes(Mistake::AnswerOtherRequest) {
+                return Err(Refusal::OtherRequest);
+            }
             return self.tell(&outcome);
         }
-        self.check_memory(&request)?;
+        self.check_memory(&request, takes_memory(&command))?;
         let result = self.decide(command, Some(&request), effects);
         let outcome = match &result {
             Ok(Answer::Standing(standing)) => Outcome::Ticket(standing.token()),
             Ok(answer) => Outcome::Answered(Box::new(answer.clone())),
             Err(refusal) => Outcome::Refused(Box::new(refusal.clone())),
         };
-        self.remember(&request, outcome);
+        self.remember(&request, outcome, fingerprint);
         result
     }
 
-    /// What became of a request; one that was not seen by now never will be.
+    /// What became of a request. One that was not seen by now is barred: in a session as long as
+    /// that lives, a random id as long as any such id is remembered. No copy of it that is on its
+    /// way takes that long.
     pub(super) fn outcome(&mut self, request: &Request) -> Result<Answer, Refusal> {
-        if let Some(outcome) = self.recall(request)? {
+        if let Some((outcome, _)) = self.recall(request)? {
             return match outcome {
                 Outcome::Barred => Ok(Answer::Barred),
                 outcome => self.tell(&outcome),
             };
         }
-        self.check_memory(request)?;
-        self.remember(request, Outcome::Barred);
+        self.check_memory(request, false)?;
+        self.remember(request, Outcome::Barred, None);
         Ok(Answer::Barred)
     }
 
@@ -81,27 +90,31 @@ impl State {
         Err(Refusal::BadRequest(bad))
     }
 
-    /// What is remembered of a request. Forgets what its session no longer needs.
-    fn recall(&mut self, request: &Request) -> Result<Option<Outcome>, Refusal> {
+    /// What is remembered of a request, and what it asked for. Forgets what its session no longer
+    /// needs.
+    fn recall(
+        &mut self,
+        request: &Request,
+    ) -> Result<Option<(Outcome, Option<Fingerprint>)>, Refusal> {
         match request {
-            Request::InSession { session, id, lowest } => {
-                let slot = self.check_session(session)?;
+            Request::InSession { session: session_ref, id, lowest } => {
+                let slot = self.check_session(session_ref)?;
                 if id < lowest {
                     return Err(Refusal::BadRequest(Bad::RequestBelowLowest));
                 }
-                let gone = Refusal::NoSession(session.id);
-                let session = self.data.sessions.get_mut(slot).ok_or(gone)?;
-                session.forget_below(*lowest);
+                self.change_session(slot, |session| session.forget_below(*lowest));
+                let session = self.data.sessions.get(slot);
+                let session = session.ok_or(Refusal::NoSession(session_ref.id))?;
                 if *id < session.lowest {
                     return Err(Refusal::TooOldToKnow(*id));
                 }
-                Ok(session.outcome_mut(*id).cloned())
+                let known = session.request(*id);
+                Ok(known.map(|known| (known.outcome.clone(), known.fingerprint)))
             }
             Request::Alone(key) => {
                 let slot = self.alone_slot(key);
-                Ok(slot
-                    .and_then(|slot| self.data.alone.get(slot))
-                    .map(|alone| alone.outcome.clone()))
+                let known = slot.and_then(|slot| self.data.alone.get(slot));
+                Ok(known.map(|alone| (alone.outcome.clone(), alone.fingerprint)))
             }
         }
     }
@@ -110,11 +123,18 @@ impl State {
         self.index.alone.get(&self.data.alone, key)
     }
 
-    fn check_memory(&self, request: &Request) -> Result<(), Refusal> {
+    /// Whether there is room to remember one more request. How long its answer is nobody knows
+    /// yet: the last one may go beyond the bounds.
+    fn check_memory(&self, request: &Request, takes_memory: bool) -> Result<(), Refusal> {
         match request {
             Request::InSession { session, .. } => {
-                let known = self.session(session.id).map_or(0, |session| session.requests.len());
-                if known >= self.limits.requests_per_session_max {
+                let session = self.session(session.id);
+                let known = session.map_or(0, |session| session.requests.len());
+                let bytes = session.map_or(0, |session| session.memory_bytes);
+                let bytes = self.counted(Weight::rest(bytes));
+                if known >= self.limits.requests_per_session_max
+                    || bytes >= self.limits.session_memory_bytes_max
+                {
                     return Err(Refusal::Full(Bound::Requests));
                 }
             }
@@ -124,21 +144,27 @@ impl State {
                 }
             }
         }
-        Ok(())
+        if self.level < REQUESTS_LEVEL {
+            return Ok(());
+        }
+        let reserve = if takes_memory { 0 } else { self.limits.bytes_reserve };
+        let max = self.limits.bytes_max.saturating_add(reserve);
+        self.check_bytes_below(Weight::rest(Outcome::Barred.bytes()), max)
     }
 
-    fn remember(&mut self, request: &Request, outcome: Outcome) {
+    fn remember(&mut self, request: &Request, outcome: Outcome, fingerprint: Option<Fingerprint>) {
         match request {
             Request::InSession { session, id, .. } => {
-                let slot = self.session_slot(session.id);
-                if let Some(session) = slot.and_then(|slot| self.data.sessions.get_mut(slot)) {
-                    session.remember(*id, outcome);
-                }
+                let Some(slot) = self.session_slot(session.id) else { return };
+                let request = Remembered { id: *id, outcome, fingerprint };
+                self.change_session(slot, |session| session.remember(request));
             }
             Request::Alone(key) => {
                 let over = !matches!(outcome, Outcome::Ticket(_));
                 let slot = self.alone_slot(key).unwrap_or_else(|| {
-                    let alone = Alone { key: key.clone(), outcome: outcome.clone(), forget: None };
+                    let (key, outcome) = (key.clone(), outcome.clone());
+                    let alone = Alone { key, outcome, forget: None, fingerprint };
+                    self.weigh(Weight::NONE, alone.weight());
                     let slot = self.data.alone.insert(alone);
                     self.index.alone.insert(&self.data.alone, slot);
                     slot
@@ -150,21 +176,30 @@ impl State {
 
     /// The clock of forgetting starts when a request's ticket is over.
     fn set_alone(&mut self, slot: Slot, outcome: Outcome, over: bool) {
-        let forget_ms = self.data.clock.now_ms.saturating_add(self.limits.request_alone_kept_ms);
+        let kept_ms = match outcome {
+            Outcome::Barred if self.mistakes.makes(Mistake::ForgetBarred) => 0,
+            _ => self.limits.request_alone_kept_ms,
+        };
+        let forget_ms = self.data.clock.now_ms.saturating_add(kept_ms);
         let forget = over.then(|| (forget_ms, self.next_in_sequence()));
         let Some(alone) = self.data.alone.get_mut(slot) else { return };
+        let weighed = alone.weight();
         alone.outcome = outcome;
+        let weight = alone.weight();
         if let Some(before) = std::mem::replace(&mut alone.forget, forget) {
             self.index.sets.forget.remove(&before);
         }
         if let Some(forget) = forget {
             self.index.sets.forget.insert(forget, slot);
         }
+        self.weigh(weighed, weight);
     }
 
     pub(super) fn forget_alone(&mut self, slot: Slot) {
         self.index.alone.remove(&self.data.alone, slot);
-        if let Some(forget) = self.data.alone.remove(slot).and_then(|alone| alone.forget) {
+        let Some(alone) = self.data.alone.remove(slot) else { return };
+        self.weigh(alone.weight(), Weight::NONE);
+        if let Some(forget) = alone.forget {
             self.index.sets.forget.remove(&forget);
         }
     }
@@ -177,38 +212,64 @@ impl State {
                 self.set_alone(slot, over, true);
             }
         } else if let Some((session, id)) = ticket.session.zip(ticket.request) {
-            let slot = self.session_slot(session);
-            let session = slot.and_then(|slot| self.data.sessions.get_mut(slot));
-            if let Some(known) = session.and_then(|session| session.outcome_mut(id)) {
-                *known = over;
+            let Some(slot) = self.session_slot(session) else { return };
+            let session = self.data.sessions.get_mut(slot);
+            if let Some(known) = session.and_then(|session| session.request_mut(id)) {
+                // It weighs the same as the ticket that it drew.
+                known.outcome = over;
             }
         }
     }
+}
+
+/// Whether a command may leave more behind than the answer to it.
+fn takes_memory(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Acquire(_)
+            | Command::Upgrade { .. }
+            | Command::Note { .. }
+            | Command::Revoke(_)
+            | Command::Put { .. }
+            | Command::Raise { .. }
+    )
 }
 
 impl Session {
     fn forget_below(&mut self, lowest: RequestId) {
         if lowest > self.lowest {
             self.lowest = lowest;
-            let kept = self.requests.partition_point(|(id, _)| *id < lowest);
-            self.requests.drain(..kept);
-        }
-    }
-
-    fn outcome_mut(&mut self, id: RequestId) -> Option<&mut Outcome> {
-        let at = self.requests.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        self.requests.get_mut(at).map(|(_, outcome)| outcome)
-    }
-
-    fn remember(&mut self, id: RequestId, outcome: Outcome) {
-        match self.requests.binary_search_by_key(&id, |(id, _)| *id) {
-            Ok(at) => {
-                if let Some(known) = self.requests.get_mut(at) {
-                    known.1 = outcome;
-                }
+            let kept = self.requests.partition_point(|request| request.id < lowest);
+            for forgotten in self.requests.drain(..kept) {
+                self.memory_bytes = self.memory_bytes.saturating_sub(forgotten.outcome.bytes());
             }
-            Err(at) => self.requests.insert(at, (id, outcome)),
         }
+    }
+
+    fn find(&self, id: RequestId) -> Result<usize, usize> {
+        self.requests.binary_search_by_key(&id, |request| request.id)
+    }
+
+    fn request(&self, id: RequestId) -> Option<&Remembered> {
+        self.requests.get(self.find(id).ok()?)
+    }
+
+    pub(super) fn request_mut(&mut self, id: RequestId) -> Option<&mut Remembered> {
+        let at = self.find(id).ok()?;
+        self.requests.get_mut(at)
+    }
+
+    fn remember(&mut self, request: Remembered) {
+        let bytes = request.outcome.bytes();
+        match self.find(request.id) {
+            Ok(at) => {
+                let Some(known) = self.requests.get_mut(at) else { return };
+                self.memory_bytes = self.memory_bytes.saturating_sub(known.outcome.bytes());
+                *known = request;
+            }
+            Err(at) => self.requests.insert(at, request),
+        }
+        self.memory_bytes = self.memory_bytes.saturating_add(bytes);
     }
 }
 

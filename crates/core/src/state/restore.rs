@@ -18,7 +18,9 @@ use std::fmt;
 const JUMP: u64 = 1 << 40;
 
 /// The numbers of one second of wall time: more than a cluster draws in it. So two restores of
-/// one backup draw different numbers.
+/// one backup begin at different numbers, 2^20 for each second between them. That many draws
+/// later the first one has come to where the second began: numbers below 2^53 leave no room to
+/// keep them apart for good.
 const PER_SECOND: u64 = 1 << 20;
 
 /// A number below this is exact in JSON, where numbers are floating-point.
@@ -74,8 +76,9 @@ impl State {
     /// the wall clock. To be called once, before anything is applied, and not through the log:
     /// it takes as long as there are tickets, and nobody is there to hear effects.
     ///
-    /// - The counters of tickets and sessions move far enough that no number is drawn twice,
-    ///   even if the same backup is restored a second time at another second.
+    /// - The counters of tickets and sessions move far enough that no number is drawn that the old
+    ///   cluster drew. Another restore of the same backup may draw the same ones: the two must not
+    ///   share a fenced resource.
     /// - Every session ends, with the tickets that lived by it.
     /// - Every wait ends, whoever owned it: the old cluster may have served that number since,
     ///   and higher ones after it.

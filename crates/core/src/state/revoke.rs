@@ -1,6 +1,6 @@
 //! What others may do to a holder: ask it to let go, or break the lock.
 
-use super::records::Revocation;
+use super::records::{Revocation, Weight};
 use super::{State, Steps};
 use crate::command::{Revoke, Target};
 use crate::effect::{Answer, Effect, Forced, How};
@@ -24,7 +24,7 @@ impl State {
             return Err(Refusal::NotYetServed(*waiting));
         }
         let bytes = by.as_bytes().len().saturating_add(reason.as_bytes().len());
-        self.check_bytes(bytes.saturating_mul(tokens.len()))?;
+        self.check_bytes(Weight::texts(bytes.saturating_mul(tokens.len())))?;
         let until_ms = self.data.clock.now_ms.saturating_add(within_ms);
         for token in &tokens {
             let revocation = Revocation { by: by.clone(), reason: reason.clone(), until_ms, force };

@@ -1,6 +1,6 @@
 //! Sessions: opened, closed, expired; and the numbering of what nodes propose.
 
-use super::records::{Dying, Session};
+use super::records::{Dying, Session, Weight};
 use super::{State, Steps};
 use crate::command::{Numbered, OpenSession, SessionKind, SessionRef};
 use crate::effect::{Answer, Effect, How, Taken};
@@ -21,7 +21,7 @@ impl State {
         if self.data.sessions.len() >= sessions_max {
             return Err(Refusal::Full(Bound::Sessions));
         }
-        self.check_bytes(label.as_ref().map_or(0, |label| label.as_bytes().len()))?;
+        self.check_bytes(Weight::texts(label.as_ref().map_or(0, |label| label.as_bytes().len())))?;
         self.data.sessions_drawn = self.data.sessions_drawn.saturating_add(1);
         let id = SessionId(NonZeroU64::new(self.data.sessions_drawn).unwrap_or(NonZeroU64::MIN));
         let session = Session {
@@ -34,9 +34,10 @@ impl State {
             next_number: 1,
             lowest: RequestId::FIRST,
             requests: Vec::new(),
+            memory_bytes: 0,
             dying: None,
         };
-        self.weigh(0, session.weight());
+        self.weigh(Weight::NONE, session.weight());
         let slot = self.data.sessions.insert(session);
         self.index.sessions.insert(&self.data.sessions, slot);
         self.index.sets.session_ids.insert(id);
@@ -86,10 +87,11 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Answer {
         let number = self.next_in_sequence();
-        if let Some(session) = self.data.sessions.get_mut(slot) {
+        self.change_session(slot, |session| {
             session.dying = Some(Dying { how, number });
             session.requests = Vec::new();
-        }
+            session.memory_bytes = 0;
+        });
         self.index.sets.dying.insert(number, id);
         effects.push(Effect::SessionEnded { session: id, how });
         self.sweep(&mut Steps(self.limits.steps_max), effects);
@@ -125,7 +127,7 @@ impl State {
         self.index.sessions.remove(&self.data.sessions, slot);
         self.index.sets.session_ids.remove(&id);
         if let Some(session) = self.data.sessions.remove(slot) {
-            self.weigh(session.weight(), 0);
+            self.weigh(session.weight(), Weight::NONE);
         }
     }
 

@@ -1,33 +1,42 @@
 //! A snapshot: taken in an instant, written piece by piece by somebody else.
 //!
 //! [`State::snapshot`] clones pointers only. The clone is encoded off the loop, in pieces of
-//! bounded size. Format, version 2: the first piece is `HOLDFAST`, the version (u16, little
+//! bounded size. Format, version 3: the first piece is `HOLDFAST`, the version (u16, little
 //! endian) and a postcard [`Head`]; each further piece is a postcard [`Piece`].
-//! Indexes are not written: they are rebuilt. Version 1 had a shorter head, and knew no objects.
+//! Indexes are not written: they are rebuilt. Version 2 had no fingerprints of requests; it is
+//! still written below the level that brought them, for members that read no newer one. Version 1
+//! had a shorter head, and knew no objects.
 
+use super::fingerprint::Fingerprint;
 use super::objects::Stored;
-use super::records::{Alone, Clock, Past, Register, Revocation, Session, Ticket};
-use super::{Data, State};
+use super::records::{Alone, Clock, Past, Register, Revocation, Session, Ticket, Weight};
+use super::{Data, REQUESTS_LEVEL, State};
 use crate::command::{Door, Lease, Mode};
 use crate::effect::After;
 use crate::history::Event;
 use crate::ids::{RequestId, Secret, SessionId, Token};
 use crate::text::{Label, LockName, Note, RequestKey};
+use postcard::experimental::serialized_size;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
 pub(super) const MAGIC: &[u8; 8] = b"HOLDFAST";
 
-/// The version written. Every older one is still read.
-pub(super) const VERSION: u16 = 2;
+/// The newest version. Every older one is still read.
+pub(super) const VERSION: u16 = 3;
 
-/// Records in a piece: at the longest names, labels and notes a piece stays near 2 MB, usually
-/// it is some 20 KB.
+/// The versions that are written.
+const VERSION_2: u16 = 2;
+const FINGERPRINTS_VERSION: u16 = 3;
+
+/// Records in a piece: usually it is some 20 KB.
 const PIECE_LEN: usize = 256;
 
-/// Bytes from which on no further object is added to a piece.
-const OBJECTS_BYTES: usize = 1 << 20;
+/// Bytes of records in a piece. A record that is longer has a piece of its own: the longest is a
+/// session whose memory of requests is full, see
+/// [`Limits::session_memory_bytes_max`](crate::Limits::session_memory_bytes_max).
+const PIECE_BYTES: usize = 1 << 20;
 
 /// Why bytes are not a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,14 +70,40 @@ impl fmt::Display for BadSnapshot {
 
 impl std::error::Error for BadSnapshot {}
 
+/// A record of a snapshot could not be encoded: there is no snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotEncoded {
+    /// Which piece it would have been in, from 0.
+    piece: usize,
+    why: String,
+}
+
+impl fmt::Display for NotEncoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "piece {} of the snapshot can't be encoded: {}", self.piece, self.why)
+    }
+}
+
+impl std::error::Error for NotEncoded {}
+
 /// The state as it was at one log position.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     data: Data,
+    /// The behaviour level in force then.
+    level: u16,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Head {
+    pub(super) before: HeadV2,
+    /// From here on since version 3.
+    pub(super) fingerprints: u64,
+}
+
+/// The head of version 2.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct HeadV2 {
     pub(super) clock: Clock,
     pub(super) counter: u64,
     pub(super) sessions_drawn: u64,
@@ -114,6 +149,15 @@ pub(super) enum Piece {
     Objects(Vec<Stored>),
     /// Tickets that got another label, and at which change. They may come before their tickets.
     Relabelled(Vec<(Token, u64)>),
+    /// What the requests that are remembered asked for. They may come before their requests.
+    Fingerprints(Vec<(RequestName, Fingerprint)>),
+}
+
+/// A request that is remembered.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum RequestName {
+    InSession(SessionId, RequestId),
+    Alone(RequestKey),
 }
 
 /// A ticket with names instead of slots.
@@ -149,14 +193,14 @@ pub(super) struct ExtraRecord {
 impl State {
     /// The state as it is now, for somebody else to write.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { data: self.data.clone() }
+        Snapshot { data: self.data.clone(), level: self.level }
     }
 }
 
 impl Snapshot {
     /// The pieces in order. Each is made when it is asked for, so that the whole never stands in
-    /// memory.
-    pub fn pieces(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
+    /// memory. After an error there is no further piece, and no snapshot.
+    pub fn pieces(&self) -> impl Iterator<Item = Result<Vec<u8>, NotEncoded>> + '_ {
         let data = &self.data;
         let pasts = data
             .locks
@@ -167,6 +211,8 @@ impl Snapshot {
         let alone = data.alone.iter().map(|(_, alone)| alone.clone());
         let register = data.register.iter().map(|(_, register)| register.clone());
         let events = data.history.iter().cloned();
+        let objects = data.objects.iter().map(|(_, stored)| stored.clone());
+        let mut failed = false;
         std::iter::once_with(|| self.head())
             .chain(in_pieces(pasts, Piece::Pasts))
             .chain(in_pieces(tickets, Piece::Tickets))
@@ -174,25 +220,32 @@ impl Snapshot {
             .chain(in_pieces(alone, Piece::Alone))
             .chain(in_pieces(register, Piece::Register))
             .chain(in_pieces(events, Piece::Events))
-            .chain(self.objects_in_pieces())
+            .chain(in_pieces(objects, Piece::Objects))
             .chain(in_pieces(self.relabelled(), Piece::Relabelled))
+            .chain(in_pieces(self.fingerprints(), Piece::Fingerprints))
+            .enumerate()
+            .map(|(piece, encoded)| {
+                encoded.map_err(|error| NotEncoded { piece, why: error.to_string() })
+            })
+            .take_while(move |piece| !std::mem::replace(&mut failed, piece.is_err()))
     }
 
-    /// Objects may be large: a piece of them has a bound in bytes as well.
-    fn objects_in_pieces(&self) -> impl Iterator<Item = Vec<u8>> + '_ {
-        let mut objects = self.data.objects.iter().map(|(_, stored)| stored);
-        std::iter::from_fn(move || {
-            let mut some = Vec::new();
-            let mut bytes = 0_usize;
-            while some.len() < PIECE_LEN
-                && bytes < OBJECTS_BYTES
-                && let Some(stored) = objects.next()
-            {
-                bytes = bytes.saturating_add(stored.weight());
-                some.push(stored.clone());
-            }
-            (!some.is_empty()).then(|| encode(&Piece::Objects(some)))
-        })
+    /// What the requests that are remembered asked for; none below the level that knows.
+    fn fingerprints(&self) -> impl Iterator<Item = (RequestName, Fingerprint)> + '_ {
+        let sessions = self.data.sessions.iter().flat_map(|(_, session)| {
+            session.requests.iter().filter_map(|request| {
+                Some((RequestName::InSession(session.id, request.id), request.fingerprint?))
+            })
+        });
+        let alone = self.data.alone.iter().filter_map(|(_, alone)| {
+            Some((RequestName::Alone(alone.key.clone()), alone.fingerprint?))
+        });
+        sessions.chain(alone).filter(|_| self.version() >= FINGERPRINTS_VERSION)
+    }
+
+    /// What every member can read that may be in the cluster at this level.
+    fn version(&self) -> u16 {
+        if self.level >= REQUESTS_LEVEL { FINGERPRINTS_VERSION } else { VERSION_2 }
     }
 
     fn relabelled(&self) -> impl Iterator<Item = (Token, u64)> + '_ {
@@ -200,9 +253,9 @@ impl Snapshot {
         tickets.map(|ticket| (ticket.number, ticket.relabelled())).filter(|(_, change)| *change > 0)
     }
 
-    fn head(&self) -> Vec<u8> {
+    fn head(&self) -> Result<Vec<u8>, postcard::Error> {
         let data = &self.data;
-        let head = Head {
+        let head = HeadV2 {
             clock: data.clock,
             counter: data.counter,
             sessions_drawn: data.sessions_drawn,
@@ -220,10 +273,13 @@ impl Snapshot {
             objects: data.objects.len() as u64,
             relabelled: self.relabelled().count() as u64,
         };
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(VERSION.to_le_bytes());
-        bytes.extend(encode(&head));
-        bytes
+        let version = self.version();
+        let bytes = [&MAGIC[..], &version.to_le_bytes()].concat();
+        if version < FINGERPRINTS_VERSION {
+            return postcard::to_extend(&head, bytes);
+        }
+        let fingerprints = self.fingerprints().count() as u64;
+        postcard::to_extend(&Head { before: head, fingerprints }, bytes)
     }
 
     fn ticket_record(&self, ticket: &Ticket) -> TicketRecord {
@@ -255,35 +311,41 @@ impl Snapshot {
     }
 }
 
-fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    // Writing to a growing buffer fails only for types that postcard can't write at all.
-    postcard::to_allocvec(value).unwrap_or_default()
-}
-
-fn in_pieces<T>(
+/// Puts as many records into a piece as its bounds allow, and always one.
+fn in_pieces<T: Serialize>(
     records: impl Iterator<Item = T>,
     piece: impl Fn(Vec<T>) -> Piece,
-) -> impl Iterator<Item = Vec<u8>> {
-    let mut records = records;
+) -> impl Iterator<Item = Result<Vec<u8>, postcard::Error>> {
+    let sized = |record: T| serialized_size(&record).map(|bytes| (record, bytes));
+    let mut records = records.map(sized).peekable();
     std::iter::from_fn(move || {
-        let some: Vec<T> = records.by_ref().take(PIECE_LEN).collect();
-        (!some.is_empty()).then(|| encode(&piece(some)))
+        let mut some = Vec::new();
+        let mut left = PIECE_BYTES;
+        let fits = |next: &Result<(T, usize), _>, some: &[T], left: usize| {
+            let within = |(_, bytes): &(T, usize)| some.is_empty() || *bytes <= left;
+            some.len() < PIECE_LEN && next.as_ref().is_ok_and(within)
+        };
+        while let Some(Ok((record, bytes))) = records.next_if(|next| fits(next, &some, left)) {
+            left = left.saturating_sub(bytes);
+            some.push(record);
+        }
+        if !some.is_empty() {
+            return Some(postcard::to_allocvec(&piece(some)));
+        }
+        records.next().map(|failed| failed.map(|_| Vec::new()))
     })
 }
 
 impl Data {
-    /// The bytes of everything that [`Limits::bytes_max`](crate::Limits::bytes_max) counts.
-    pub(crate) fn weight(&self) -> usize {
+    /// The weight of everything that [`Limits::bytes_max`](crate::Limits::bytes_max) counts.
+    pub(crate) fn weigh(&self) -> Weight {
         let locks = self.locks.iter().map(|(_, lock)| lock.weight());
         let tickets = self.tickets.iter().map(|(_, ticket)| ticket.weight());
         let sessions = self.sessions.iter().map(|(_, session)| session.weight());
+        let alone = self.alone.iter().map(|(_, alone)| alone.weight());
         let register = self.register.iter().map(|(_, register)| register.weight());
         let objects = self.objects.iter().map(|(_, stored)| stored.weight());
-        locks
-            .chain(tickets)
-            .chain(sessions)
-            .chain(register)
-            .chain(objects)
-            .fold(0, usize::saturating_add)
+        let all = locks.chain(tickets).chain(sessions).chain(alone).chain(register).chain(objects);
+        all.fold(Weight::NONE, Weight::and)
     }
 }

@@ -2,8 +2,8 @@
 
 use super::State;
 use super::keys::is_a_text;
-use super::objects::Stored;
-use super::records::Ticket;
+use super::objects::{self, Stored};
+use super::records::{Ticket, Weight};
 use crate::command::{Door, Lease, Mode};
 use crate::effect::Forced;
 use crate::ids::{NEVER_MS, Token};
@@ -63,7 +63,7 @@ pub(super) struct Growth {
     pub(super) ended: usize,
     pub(super) put: usize,
     pub(super) removed: usize,
-    pub(super) bytes: usize,
+    pub(super) weight: Weight,
 }
 
 impl State {
@@ -256,28 +256,29 @@ impl State {
 impl Growth {
     /// Counts what a step brings and what it takes away; bytes only as far as they grow.
     fn add(&mut self, step: &Step, name: &LockName, state: &State) {
-        let ticket = |token| state.ticket(token).map_or(0, Ticket::weight);
-        let name_len = name.as_bytes().len();
-        let lock = if state.lock_slot(name).is_some() { name_len } else { 0 };
-        let object = state.stored(name).map_or(0, Stored::weight);
+        let old = |old: &Option<Old>| {
+            let ticket = old.as_ref().and_then(|old| state.ticket(old.token));
+            ticket.map_or(Weight::NONE, Ticket::weight)
+        };
+        let name_len = Weight::texts(name.as_bytes().len());
+        let lock = if state.lock_slot(name).is_some() { name_len } else { Weight::NONE };
+        let object = state.stored(name).map_or(Weight::NONE, Stored::weight);
+        let text = |label: &Label| Weight::texts(label.as_bytes().len());
         let (before, after) = match step {
-            Step::Nothing | Step::End(_) | Step::Remove => (0, 0),
-            Step::Draw { label, after: old, .. } => {
-                let old = old.as_ref().map_or(0, |old| ticket(old.token));
-                let before = lock.saturating_add(object).saturating_add(old);
-                (before, name_len.saturating_add(label.as_bytes().len()))
+            Step::Nothing | Step::End(_) | Step::Remove => (Weight::NONE, Weight::NONE),
+            Step::Draw { label, after, .. } => {
+                (lock.and(object).and(old(after)), name_len.and(text(label)))
             }
             Step::Keep { token, label, .. } => {
-                let len = |label: &Label| label.as_bytes().len();
                 let before = state.ticket(*token).and_then(|ticket| ticket.label.as_ref());
-                label.as_ref().map_or((0, 0), |label| (before.map_or(0, len), len(label)))
+                let before = before.map_or(Weight::NONE, text);
+                label.as_ref().map_or((Weight::NONE, Weight::NONE), |label| (before, text(label)))
             }
-            Step::Put { object: new, after: old, .. } => {
-                let old = old.as_ref().map_or(0, |old| ticket(old.token));
-                (object.saturating_add(old), name_len.saturating_add(new.bytes()))
+            Step::Put { object: new, after, .. } => {
+                (object.and(old(after)), objects::weight_of(name, new))
             }
         };
-        self.bytes = self.bytes.saturating_add(after.saturating_sub(before));
+        self.weight = self.weight.and(after.without(before));
         let count = |counted: &mut usize, is: bool| {
             *counted = counted.saturating_add(usize::from(is));
         };

@@ -101,7 +101,7 @@ impl State {
     }
 
     fn check_growth(&self, growth: &Growth) -> Result<(), Refusal> {
-        let Growth { drawn, ended, put, removed, bytes } = growth;
+        let Growth { drawn, ended, put, removed, weight } = growth;
         let beyond = |len: usize, more: usize, less: usize, max| {
             more > less && len.saturating_add(more).saturating_sub(less) > max
         };
@@ -111,7 +111,7 @@ impl State {
         if beyond(self.data.objects.len(), *put, *removed, self.limits.objects_max) {
             return Err(Refusal::Full(Bound::Objects));
         }
-        if *bytes > 0 { self.check_bytes(*bytes) } else { Ok(()) }
+        if self.counted(*weight) > 0 { self.check_bytes(*weight) } else { Ok(()) }
     }
 
     fn take_steps(

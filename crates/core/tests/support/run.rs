@@ -190,9 +190,12 @@ impl Run {
     /// Goes on with a state read from a snapshot, which must not be told from the one before.
     fn reload(&mut self) -> Result<(), Wrong> {
         let snapshot = self.state.snapshot();
-        let pieces: Vec<Vec<u8>> = snapshot.pieces().collect();
-        let hash_key = self.steps.len() as u64;
         let wrong = |what: String| Wrong { check: "snapshot", what };
+        let pieces: Vec<Vec<u8>> = snapshot
+            .pieces()
+            .collect::<Result<_, _>>()
+            .map_err(|error| wrong(format!("{error:?}")))?;
+        let hash_key = self.steps.len() as u64;
         let loaded = State::load(&pieces, self.setup.limits, hash_key)
             .map_err(|error| wrong(format!("{error:?}")))?;
         if self.setup.judges.invariants {

@@ -155,7 +155,7 @@ impl Cluster3 {
     /// The last snapshot of a node, as another one loads it.
     pub fn load(&self, id: NodeId) -> Box<Loaded> {
         let SnapshotTask { at, cluster, snapshot } = &*self.snapshots[&id];
-        let state = State::load(snapshot.pieces(), Limits::DEFAULT, 9).unwrap();
+        let state = State::load(snapshot.pieces().map(Result::unwrap), Limits::DEFAULT, 9).unwrap();
         Box::new(Loaded { at: *at, state, cluster: cluster.clone() })
     }
 

@@ -102,7 +102,8 @@ impl Pending {
                 let left = std::mem::replace(asker, Asker::Nobody { draws: None });
                 if let Asker::One { told, draws } = left {
                     *asker = Asker::Nobody { draws };
-                    let _ = told.send(Told { reply: Reply::Unknown, turn: None, undelivered: None });
+                    let _ =
+                        told.send(Told { reply: Reply::Unknown, turn: None, undelivered: None });
                 }
             }
             Self::Errand { withdrawn, .. } => *withdrawn = true,

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use axum::Json;
 use axum::extract::State;
 use axum::response::sse::Event;
-use holdfast_core::{Effect, Label, LockName, Scope, Token, What};
+use holdfast_core::{Effect, Label, LockName, Refusal, Scope, Token, What};
 use holdfast_node::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -49,7 +49,12 @@ pub(crate) async fn campaign(
         session: sent.session,
         ..Grab::default()
     };
+    let wanted = fields::label(grab.label.as_deref())?;
     let grant = grab.acquire(&api).await?;
+    // A label may differ in a retry; what a leader stands for may not.
+    if grant.session.is_none() && grant.label != wanted {
+        return Err(Refusal::OtherRequest.into());
+    }
     let mut shown = show::grant(&grant);
     if let Some(fields) = shown.as_object_mut() {
         fields.insert("value".to_owned(), value(grant.label.as_ref()));

@@ -13,6 +13,7 @@ mod measured;
 mod names;
 mod origins;
 mod passwords;
+mod requests;
 mod secrets;
 mod slow;
 mod waits;

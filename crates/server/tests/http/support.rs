@@ -152,6 +152,14 @@ impl Node {
         }
     }
 
+    /// A long answer that is no text.
+    pub(crate) fn bytes(&self, path: &str) -> Vec<u8> {
+        let uri = format!("http://127.0.0.1:{}{path}", self.port);
+        let mut answered = self.agent.get(uri).call().unwrap();
+        assert_eq!(answered.status(), 200, "{path}");
+        answered.body_mut().with_config().limit(256 << 20).read_to_vec().unwrap()
+    }
+
     /// Takes a lock for an hour.
     pub(crate) fn grab(&self, name: &str) -> Value {
         self.post("/v1/grab_lock", &json!({ "name": name, "ttl_ms": 3_600_000 })).ok()

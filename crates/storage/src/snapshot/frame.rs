@@ -1,6 +1,7 @@
 //! A frame: a header of 24 bytes and a payload.
 
 use crate::bytes::Reader;
+use crate::fault::WriteError;
 
 pub(crate) const HEADER_BYTES: usize = 24;
 
@@ -71,15 +72,29 @@ impl Header {
     }
 }
 
-/// Appends a frame to `out`, and returns the chain's checksum behind it.
-pub(crate) fn push(out: &mut Vec<u8>, kind: Kind, number: u64, before: u32, payload: &[u8]) -> u32 {
+/// Appends a frame to `out`, and returns the chain's checksum behind it. A payload that no reader
+/// would take is refused.
+pub(crate) fn push(
+    out: &mut Vec<u8>,
+    kind: Kind,
+    number: u64,
+    before: u32,
+    payload: &[u8],
+) -> Result<u32, WriteError> {
+    if payload.len() > PIECE_BYTES_MAX {
+        let text = format!(
+            "a piece of the snapshot has {} bytes, and may have {PIECE_BYTES_MAX}",
+            payload.len()
+        );
+        return Err(WriteError::Misuse(text));
+    }
     let header = Header { crc: 0, kind, number, payload_bytes: payload.len() };
     let fields = header.fields();
     let crc = checksum(before, &fields, payload);
     out.extend_from_slice(&crc.to_le_bytes());
     out.extend_from_slice(&fields);
     out.extend_from_slice(payload);
-    crc
+    Ok(crc)
 }
 
 fn checksum(before: u32, fields: &[u8], payload: &[u8]) -> u32 {

@@ -1,6 +1,6 @@
 //! Writing a snapshot: this node's own, or one that another node sends.
 
-use super::frame::{self, Kind, PIECE_BYTES_MAX, Totals};
+use super::frame::{self, Kind, Totals};
 use super::{FORMAT, file_name, list};
 use crate::disk::Disk;
 use crate::fault::{Fault, WriteError};
@@ -108,11 +108,7 @@ impl<D: Disk> SnapshotWriter<D> {
     }
 
     fn frame(&mut self, kind: Kind, number: u64, payload: &[u8]) -> Result<(), WriteError> {
-        if payload.len() > PIECE_BYTES_MAX {
-            let text = format!("a piece of a snapshot is longer than {PIECE_BYTES_MAX} bytes");
-            return Err(WriteError::Misuse(text));
-        }
-        self.crc = frame::push(&mut self.buffer, kind, number, self.crc, payload);
+        self.crc = frame::push(&mut self.buffer, kind, number, self.crc, payload)?;
         let written = self.disk.write_at(&self.file, self.end, &self.buffer);
         written.map_err(WriteError::of("write to", &self.temporary))?;
         self.end += self.buffer.len() as u64;

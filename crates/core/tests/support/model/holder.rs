@@ -6,15 +6,11 @@ use holdfast_core::{
     Answer, Bad, Door, Effect, How, Lease, LockName, Note, Proof, Refusal, Target, Token, What,
 };
 
-/// How many events of a name are looked through for a ticket that is over.
-const EVENTS_LOOKED_AT: usize = 64;
-
 impl Model {
-    /// How a holder of this name ended, as far as the last events tell.
+    /// How a holder of this name ended, as far as the events tell that are still known.
     fn known_end(&self, name: &LockName, token: Token) -> Option<How> {
         let known = self.events.iter().skip(self.events_forgotten);
-        let of_name = known.rev().filter(|event| event.name == *name);
-        let mut of_ticket = of_name.take(EVENTS_LOOKED_AT).filter(|event| event.token == token);
+        let mut of_ticket = known.rev().filter(|event| event.name == *name && event.token == token);
         of_ticket.find_map(|event| match event.what {
             What::Ended(how) => Some(how),
             What::Broken(_) => Some(How::Forced),

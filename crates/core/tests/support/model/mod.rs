@@ -22,7 +22,7 @@ mod transact;
 mod view;
 
 pub(crate) use records::{Happened, Ticket};
-use records::{Kept, OverTicket, Past, Remembered, Session};
+use records::{Kept, Known, OverTicket, Past, Session};
 
 use holdfast_core::{
     Answer, Command, Effect, Fence, Limits, LockName, Proposal, Refusal, Request, RequestKey,
@@ -48,7 +48,7 @@ pub(crate) struct Model {
     /// What is remembered of names, beside their lines.
     pasts: Vec<Past>,
     /// Requests without a session, with the time since when they may be forgotten.
-    alone: Vec<(RequestKey, Remembered, Option<u64>)>,
+    alone: Vec<(RequestKey, Known, Option<u64>)>,
     pub(crate) register: Vec<(LockName, Fence)>,
     objects: Vec<Kept>,
     /// Orders changes of objects and labels.

@@ -1,8 +1,8 @@
 //! What the naive lock keeps.
 
 use holdfast_core::{
-    After, Answer, Door, Ending, Forced, How, Label, Lease, LockName, Mode, Names, Note, Object,
-    Refusal, RequestId, Secret, SessionId, SessionKind, Token, What,
+    After, Answer, Command, Door, Ending, Forced, How, Label, Lease, LockName, Mode, Names, Note,
+    Object, Refusal, RequestId, Secret, SessionId, SessionKind, Token, What,
 };
 use std::sync::Arc;
 
@@ -81,9 +81,17 @@ pub(crate) struct Session {
     pub(crate) number: u64,
     /// What it said it still needs.
     pub(crate) lowest: RequestId,
-    pub(crate) requests: Vec<(RequestId, Remembered)>,
+    pub(crate) requests: Vec<(RequestId, Known)>,
     /// Set while its tickets are being ended.
     pub(crate) ended: Option<How>,
+}
+
+/// A request that came, or that was asked about before it came.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    /// The command, without what may differ from try to try; none if it did not come.
+    pub(crate) asked: Option<Command>,
+    pub(crate) became: Remembered,
 }
 
 /// What became of a request.

@@ -1,9 +1,10 @@
 //! One effect for a retried request.
 
 use super::Model;
-use super::records::Remembered;
+use super::records::{Known, Remembered};
 use holdfast_core::{
-    Answer, Bad, Bound, Command, Refusal, Request, RequestId, RequestKey, SessionRef, Standing,
+    Acquire, Answer, Bad, Bound, Command, Proof, Refusal, Request, RequestId, RequestKey, Secret,
+    SessionRef, Standing, Wait,
 };
 
 impl Model {
@@ -15,37 +16,36 @@ impl Model {
     ) -> Result<Answer, Refusal> {
         self.check_takes_id(&request, &command)?;
         self.check_request(&request)?;
-        if let Some(remembered) = self.remembered(&request) {
-            return match remembered {
+        let asked = gist(&command);
+        if let Some(known) = self.known(&request) {
+            if known.asked.is_some_and(|before| before != asked) {
+                return Err(Refusal::OtherRequest);
+            }
+            return match known.became {
                 Remembered::Barred => Err(Refusal::Barred),
                 other => self.as_it_stands(other),
             };
         }
         self.check_memory(&request)?;
         let answer = self.decide(command, Some(&request));
-        self.remember(
-            request,
-            match &answer {
-                Ok(Answer::Standing(Standing::Waiting { token, .. })) => Remembered::Drew(*token),
-                Ok(Answer::Standing(Standing::Held(grant))) => Remembered::Drew(grant.token),
-                other => Remembered::Answered(other.clone()),
-            },
-        );
+        let became = match &answer {
+            Ok(Answer::Standing(Standing::Waiting { token, .. })) => Remembered::Drew(*token),
+            Ok(Answer::Standing(Standing::Held(grant))) => Remembered::Drew(grant.token),
+            other => Remembered::Answered(other.clone()),
+        };
+        self.remember(request, Known { asked: Some(asked), became });
         answer
     }
 
     /// What became of a request; one that was not seen is barred.
     pub(super) fn outcome(&mut self, request: &Request) -> Result<Answer, Refusal> {
         self.check_request(request)?;
-        match self.remembered(request) {
-            Some(Remembered::Barred) => Ok(Answer::Barred),
-            Some(other) => self.as_it_stands(other),
-            None => {
-                self.check_memory(request)?;
-                self.remember(request.clone(), Remembered::Barred);
-                Ok(Answer::Barred)
-            }
+        if let Some(known) = self.known(request) {
+            return self.as_it_stands(known.became);
         }
+        self.check_memory(request)?;
+        self.remember(request.clone(), Known { asked: None, became: Remembered::Barred });
+        Ok(Answer::Barred)
     }
 
     fn as_it_stands(&self, remembered: Remembered) -> Result<Answer, Refusal> {
@@ -88,7 +88,7 @@ impl Model {
         Ok(())
     }
 
-    fn remembered(&mut self, request: &Request) -> Option<Remembered> {
+    fn known(&mut self, request: &Request) -> Option<Known> {
         match request {
             Request::InSession { session, id, .. } => self.in_session(session, *id),
             Request::Alone(key) => self
@@ -99,7 +99,7 @@ impl Model {
         }
     }
 
-    fn in_session(&mut self, session: &SessionRef, id: RequestId) -> Option<Remembered> {
+    fn in_session(&mut self, session: &SessionRef, id: RequestId) -> Option<Known> {
         let session = self.owned_session(*session).ok()?;
         session.requests.iter().find(|(known, _)| *known == id).map(|(_, what)| what.clone())
     }
@@ -119,7 +119,7 @@ impl Model {
         if len < max { Ok(()) } else { Err(Refusal::Full(bound)) }
     }
 
-    fn remember(&mut self, request: Request, what: Remembered) {
+    fn remember(&mut self, request: Request, what: Known) {
         match request {
             Request::InSession { session, id, .. } => {
                 if let Ok(session) = self.owned_session(session) {
@@ -127,7 +127,7 @@ impl Model {
                 }
             }
             Request::Alone(key) => {
-                let over = !matches!(what, Remembered::Drew(_));
+                let over = !matches!(what.became, Remembered::Drew(_));
                 self.alone.push((key, what, over.then_some(self.now_ms)));
             }
         }
@@ -136,12 +136,49 @@ impl Model {
     /// When a request without a session may be forgotten.
     pub(super) fn forgotten_at(&self, key: &RequestKey) -> Option<u64> {
         let (_, what, answered_ms) = self.alone.iter().find(|(known, _, _)| known == key)?;
-        let over_ms = match what {
+        let over_ms = match &what.became {
             Remembered::Drew(token) => {
                 self.over.iter().find(|over| over.token == *token).map(|over| over.at_ms)
             }
             Remembered::Answered(_) | Remembered::Barred => *answered_ms,
         };
         Some(over_ms?.saturating_add(self.limits.request_alone_kept_ms))
+    }
+}
+
+/// What a request comes down to: who asks in proof of what, for how long it would wait and what it
+/// would be called may be told otherwise by a retry.
+fn gist(command: &Command) -> Command {
+    let nobody = || Proof::Secret(Secret([0; 16]));
+    match command.clone() {
+        Command::Acquire(acquire) => {
+            let (mut names, mut claims) = (acquire.names, acquire.claims);
+            names.sort();
+            claims.sort();
+            let session = acquire.session.map(|owner| owner.id);
+            let session = session.map(|id| SessionRef { id, secret: Secret([0; 16]) });
+            Command::Acquire(Acquire {
+                names,
+                claims,
+                session,
+                wait: Wait::Forever,
+                label: None,
+                note: None,
+                secret: None,
+                ..acquire
+            })
+        }
+        Command::Upgrade { target, mut claims, .. } => {
+            claims.sort();
+            Command::Upgrade { target, proof: nobody(), wait: Wait::Forever, claims }
+        }
+        Command::Downgrade { target, .. } => Command::Downgrade { target, proof: nobody() },
+        Command::Cancel { target, .. } => Command::Cancel { target, proof: nobody() },
+        Command::Release { target, .. } => Command::Release { target, proof: nobody() },
+        Command::Renew { target, ttl_ms, .. } => Command::Renew { target, proof: nobody(), ttl_ms },
+        Command::Persist { target, .. } => Command::Persist { target, proof: nobody() },
+        Command::Note { target, note, .. } => Command::Note { target, proof: nobody(), note },
+        Command::Recovered { target, .. } => Command::Recovered { target, proof: nobody() },
+        other => other,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::acquire::permits;
 use super::{Model, Ticket};
-use holdfast_core::{Counts, LockName, LockView, SessionView, TicketView};
+use holdfast_core::{Counts, LockName, LockView, SessionId, SessionView, TicketView, Token};
 
 impl Model {
     /// The names that are held, waited for or remembered, in byte order.
@@ -63,10 +63,20 @@ impl Model {
             kind: session.kind,
             ttl_ms: session.ttl_ms,
             opened_ms: session.opened_ms,
-            tickets: self.tickets_of(session.id),
+            tickets: self.all_tickets_of(session.id),
             ended: session.ended,
         });
         views.collect()
+    }
+
+    /// The tickets that a session drew: first those that end with it.
+    fn all_tickets_of(&self, id: SessionId) -> Vec<Token> {
+        let mut tickets = self.tickets_of(id);
+        let drew = self.tickets.iter().filter(|ticket| ticket.session == Some(id));
+        let others: Vec<Token> =
+            drew.map(|ticket| ticket.token).filter(|token| !tickets.contains(token)).collect();
+        tickets.extend(others);
+        tickets
     }
 
     /// The counts; how many bytes there are is the core's own business.

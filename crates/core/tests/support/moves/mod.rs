@@ -72,6 +72,7 @@ pub(crate) enum Verb {
     Again {
         request: Pick,
         forget: bool,
+        changed: Changed,
     },
     /// What became of an earlier request, or of one that is still to come.
     Outcome {
@@ -85,6 +86,19 @@ pub(crate) enum Verb {
         token: FencePick,
         mode: ModePick,
     },
+}
+
+/// How a request that is sent once more differs from the first time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Changed {
+    Nothing,
+    /// In what a retry may have otherwise: secrets, the wait, the label and the note of a new
+    /// ticket.
+    Retold,
+    /// It asks for something else: the command of another request.
+    Other(Pick),
+    /// It asks for nearly the same: another lease, mode or name.
+    Slightly(u8),
 }
 
 /// What the owner of a ticket does with it.

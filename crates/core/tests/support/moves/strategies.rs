@@ -4,8 +4,8 @@
 //! grow long enough to matter.
 
 use super::{
-    AcquireMove, ClaimPick, Elapsed, FencePick, FromPick, KeyPick, ModePick, Move, Own, Pick,
-    ProofPick, ReadMove, RequestFault, RequestPick, TicketPick, TransactMove, Verb, When,
+    AcquireMove, Changed, ClaimPick, Elapsed, FencePick, FromPick, KeyPick, ModePick, Move, Own,
+    Pick, ProofPick, ReadMove, RequestFault, RequestPick, TicketPick, TransactMove, Verb, When,
     WriteMove, WritePick,
 };
 use holdfast_core::{Door, Expiry, Lease, Wait};
@@ -34,8 +34,8 @@ fn verb() -> impl Strategy<Value = Verb> {
             .prop_map(|(what, ticket, proof)| Verb::Own { what, ticket, proof }),
         6 => (ticket(), proof(), wait(), claims())
             .prop_map(|(ticket, proof, wait, claims)| Verb::Upgrade { ticket, proof, wait, claims }),
-        7 => (pick(), prop::bool::weighted(0.1))
-            .prop_map(|(request, forget)| Verb::Again { request, forget }),
+        7 => (pick(), prop::bool::weighted(0.1), changed())
+            .prop_map(|(request, forget, changed)| Verb::Again { request, forget, changed }),
         3 => (pick(), prop::bool::weighted(0.3))
             .prop_map(|(request, unseen)| Verb::Outcome { request, unseen }),
         3 => (ticket(), prop_oneof![30 => 0..60_u64, 1 => Just(u64::MAX)], any::<bool>())
@@ -50,6 +50,15 @@ fn verb() -> impl Strategy<Value = Verb> {
             .prop_map(|(session, right)| Verb::Close { session, right }),
         2 => (pick(), prop::bool::weighted(0.7))
             .prop_map(|(session, right_term)| Verb::Expire { session, right_term }),
+    ]
+}
+
+fn changed() -> impl Strategy<Value = Changed> {
+    prop_oneof![
+        6 => Just(Changed::Nothing),
+        2 => Just(Changed::Retold),
+        1 => pick().prop_map(Changed::Other),
+        1 => any::<u8>().prop_map(Changed::Slightly),
     ]
 }
 

@@ -77,7 +77,7 @@ impl Player {
     pub(crate) fn play(&mut self, a_move: &Move, state: &State) -> Proposal {
         let from = self.numbered(a_move.from);
         let again = match &a_move.verb {
-            Verb::Again { request, forget } => self.again(*request, *forget),
+            Verb::Again { request, forget, changed } => self.again(*request, *forget, *changed),
             _ => None,
         };
         if let Some(again) = again {

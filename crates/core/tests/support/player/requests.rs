@@ -1,11 +1,11 @@
 //! Request ids and the running numbers of nodes.
 
-use super::super::moves::{FromPick, Pick, RequestFault, RequestPick};
+use super::super::moves::{Changed, FromPick, Pick, RequestFault, RequestPick};
 use super::commands::WRONG;
 use super::{KnownSession, Player};
 use holdfast_core::{
-    Command, Numbered, Proposal, Request, RequestId, RequestKey, SessionId, SessionKind,
-    SessionRef, State, Target,
+    Command, Label, Lease, Mode, Numbered, Proof, Proposal, Request, RequestId, RequestKey,
+    SessionId, SessionKind, SessionRef, State, Target, Wait,
 };
 
 impl Player {
@@ -105,14 +105,41 @@ impl Player {
     }
 
     /// An earlier request once more, with what came before it forgotten or not.
-    pub(super) fn again(&self, pick: Pick, forget: bool) -> Option<Proposal> {
+    pub(super) fn again(&mut self, pick: Pick, forget: bool, changed: Changed) -> Option<Proposal> {
         let mut again = pick.of(&self.requests)?.clone();
+        match changed {
+            Changed::Nothing => {}
+            Changed::Retold => self.retell(&mut again.command),
+            Changed::Other(pick) => again.command = pick.of(&self.requests)?.command.clone(),
+            Changed::Slightly(how) => change_slightly(&mut again.command, how),
+        }
         if let Some(Request::InSession { id, lowest, .. }) = &mut again.request
             && forget
         {
             *lowest = *id;
         }
         Some(again)
+    }
+
+    /// Says the same in another way.
+    fn retell(&mut self, command: &mut Command) {
+        match command {
+            Command::Acquire(acquire) => {
+                acquire.names.reverse();
+                acquire.claims.reverse();
+                acquire.secret = acquire.secret.map(|_| self.draw_secret());
+                acquire.wait = Wait::For { ms: 7 };
+                (acquire.label, acquire.note) = (Label::parse("again").ok(), None);
+            }
+            Command::Upgrade { proof, wait, claims, .. } => {
+                claims.reverse();
+                (*proof, *wait) = (Proof::Secret(WRONG), Wait::Try);
+            }
+            Command::Release { proof, .. } | Command::Renew { proof, .. } => {
+                *proof = Proof::Secret(WRONG);
+            }
+            _ => {}
+        }
     }
 
     /// A request that was sent, or the one that will be sent next.
@@ -129,6 +156,23 @@ impl Player {
             }),
             _ => Some(Request::Alone(key(self.keys_drawn + 1))),
         }
+    }
+}
+
+/// Asks for something else, if only a little.
+fn change_slightly(command: &mut Command, how: u8) {
+    match command {
+        Command::Acquire(acquire) => match how % 3 {
+            0 => acquire.lease = Lease::Deadline { ttl_ms: 1_234 },
+            1 => acquire.mode = Mode::Permit { of: 77 },
+            _ => acquire.names.truncate(1),
+        },
+        Command::Release { target, proof } => {
+            *command = Command::Persist { target: target.clone(), proof: proof.clone() };
+        }
+        Command::Renew { ttl_ms, .. } => *ttl_ms = ttl_ms.saturating_add(1),
+        Command::Put { token, .. } | Command::Raise { token, .. } => token.0 += 1,
+        _ => {}
     }
 }
 

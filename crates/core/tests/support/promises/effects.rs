@@ -123,6 +123,9 @@ impl Promises {
             return must(false, "one effect", || format!("{token} ended, but did not stand"));
         };
         self.over.insert(token, self.now_ms);
+        if held && how == How::Released {
+            self.released.insert(token, (ended.names.as_slice().to_vec(), self.effects));
+        }
         must(seen.held == held, "certain outcome", || format!("{token}: held is not {held}"))?;
         let bound = seen.session.filter(|_| !seen.held || seen.lease == Lease::Session);
         let died_of = bound.and_then(|session| self.ended(session));

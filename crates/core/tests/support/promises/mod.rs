@@ -7,11 +7,15 @@ mod transact;
 
 use super::run::Wrong;
 use holdfast_core::{
-    Answer, Command, Door, Effect, Fence, How, Lease, Limits, LockName, Mode, Numbered, Proof,
-    Proposal, Request, Secret, SessionId, SessionRef, Standing, Taken, Target, Term, Token, Wait,
+    Acquire, Answer, Command, Door, Effect, Fence, How, Lease, Limits, LockName, Mode, Numbered,
+    Proof, Proposal, Refusal, Request, RequestKey, Secret, SessionId, SessionRef, Standing, Taken,
+    Target, Term, Token, Wait,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use transact::SeenObject;
+
+/// For so many effects at least a release is known: each is at most a few events of the history.
+const RELEASES_KNOWN_FOR: usize = 100;
 
 /// A ticket as its owner sees it.
 #[derive(Debug, Clone)]
@@ -63,8 +67,14 @@ pub(crate) struct Promises {
     marks: Vec<Mark>,
     sessions: BTreeMap<SessionId, (Secret, Option<How>)>,
     numbers: BTreeMap<SessionId, u64>,
-    /// Requests that were answered, with the ticket that they drew.
-    answered: Vec<(Request, Option<Token>)>,
+    /// Requests that were answered, with the ticket that they drew, and what they asked for.
+    answered: Vec<(Request, Option<Token>, Command)>,
+    /// When requests without a session were said never to take effect.
+    barred: BTreeMap<RequestKey, u64>,
+    /// Effects so far.
+    effects: usize,
+    /// Holders that released, and after how many effects.
+    released: BTreeMap<Token, (Vec<LockName>, usize)>,
     fences: BTreeMap<LockName, (Token, Token)>,
     objects: BTreeMap<LockName, SeenObject>,
     /// The highest version seen.
@@ -85,6 +95,9 @@ impl Promises {
             sessions: BTreeMap::new(),
             numbers: BTreeMap::new(),
             answered: Vec::new(),
+            barred: BTreeMap::new(),
+            effects: 0,
+            released: BTreeMap::new(),
             fences: BTreeMap::new(),
             objects: BTreeMap::new(),
             versions: 0,
@@ -113,6 +126,8 @@ impl Promises {
             self.term = tick.term;
         }
         let retry = self.known_request(proposal);
+        self.check_barred(proposal, answer)?;
+        self.check_released(proposal, answer)?;
         if let Ok(answer) = answer {
             self.check_asker(proposal)?;
             self.check_answer(proposal, answer, retry)?;
@@ -123,9 +138,55 @@ impl Promises {
             must(effects.is_empty(), "one effect", || "a retry had effects".into())?;
         }
         for effect in effects {
+            self.effects += 1;
             self.check_effect(proposal, effect)?;
         }
         Ok(())
+    }
+
+    /// What was said never to take effect does not, as long as anybody could still mean it.
+    fn check_barred(
+        &mut self,
+        proposal: &Proposal,
+        answer: &Result<Answer, Refusal>,
+    ) -> Result<(), Wrong> {
+        if let (Command::Outcome(Request::Alone(key)), Ok(Answer::Barred)) =
+            (&proposal.command, answer)
+        {
+            let kept_ms = self.limits.request_alone_kept_ms;
+            let since = self.barred.entry(key.clone()).or_insert(self.now_ms);
+            if since.saturating_add(kept_ms) <= self.now_ms {
+                *since = self.now_ms;
+            }
+        }
+        let Some(Request::Alone(key)) = &proposal.request else { return Ok(()) };
+        let until_ms = self
+            .barred
+            .get(key)
+            .map(|since| since.saturating_add(self.limits.request_alone_kept_ms));
+        let barred = until_ms.is_some_and(|until_ms| until_ms > self.now_ms);
+        must(!barred || answer.is_err(), "certain outcome", || format!("{key} was barred"))
+    }
+
+    /// Who releases twice is told so, not that it held nothing.
+    fn check_released(
+        &self,
+        proposal: &Proposal,
+        answer: &Result<Answer, Refusal>,
+    ) -> Result<(), Wrong> {
+        let (Command::Release { target, .. }, Err(Refusal::NotHeld { .. })) =
+            (&proposal.command, answer)
+        else {
+            return Ok(());
+        };
+        let before = target.token.and_then(|token| self.released.get(&token));
+        let recently = before.is_some_and(|(names, at)| {
+            names.contains(&target.name) && self.effects - at < RELEASES_KNOWN_FOR
+        });
+        let first_try = proposal.request.is_none();
+        must(!(recently && first_try), "certain outcome", || {
+            format!("{target:?} was released before")
+        })
     }
 
     /// A node's proposals are taken once and in order.
@@ -166,7 +227,7 @@ impl Promises {
     /// Whether a request was answered before and its answer can't have been forgotten since.
     fn known_request(&self, proposal: &Proposal) -> bool {
         let Some(request) = &proposal.request else { return false };
-        self.answered.iter().rev().any(|(known, drew)| match (known, request) {
+        self.answered.iter().rev().any(|(known, drew, _)| match (known, request) {
             (Request::Alone(known), Request::Alone(key)) => {
                 let over_ms = drew.and_then(|token| self.over.get(&token).copied());
                 let kept = over_ms.is_none_or(|over_ms| {
@@ -209,10 +270,18 @@ impl Promises {
         if let Some(request) = &proposal.request
             && !retry
         {
-            self.answered.push((request.clone(), drew));
+            self.answered.push((request.clone(), drew, proposal.command.clone()));
         }
         if retry {
-            return Ok(());
+            let first = self
+                .answered
+                .iter()
+                .rev()
+                .find(|(known, _, _)| same_request(known, proposal.request.as_ref()));
+            let same = first.is_none_or(|(_, _, first)| asks_the_same(first, &proposal.command));
+            return must(same, "certain outcome", || {
+                format!("{:?} is the answer to {first:?}", proposal.command)
+            });
         }
         match (answer, &proposal.command) {
             (Answer::SessionOpened(id), Command::OpenSession(open)) => {
@@ -243,7 +312,7 @@ impl Promises {
 
     /// A request draws one number, and nobody draws it again.
     fn check_drawn(&mut self, proposal: &Proposal, token: Token, retry: bool) -> Result<(), Wrong> {
-        let drew = |(known, drew): &(Request, Option<Token>)| {
+        let drew = |(known, drew, _): &(Request, Option<Token>, Command)| {
             same_request(known, proposal.request.as_ref()).then_some(*drew)?
         };
         let before = self.answered.iter().rev().find_map(drew);
@@ -332,6 +401,21 @@ impl Promises {
     /// How a session ended, if it did.
     fn ended(&self, session: SessionId) -> Option<How> {
         self.sessions.get(&session)?.1
+    }
+}
+
+/// Whether two commands are about the same thing, as far as whoever asks can see.
+fn asks_the_same(first: &Command, again: &Command) -> bool {
+    let names =
+        |acquire: &Acquire| -> BTreeSet<LockName> { acquire.names.iter().cloned().collect() };
+    match (first, again) {
+        (Command::Acquire(first), Command::Acquire(again)) => {
+            names(first) == names(again) && (first.mode, first.lease) == (again.mode, again.lease)
+        }
+        (Command::Release { target: first, .. }, Command::Release { target: again, .. }) => {
+            first == again
+        }
+        _ => std::mem::discriminant(first) == std::mem::discriminant(again),
     }
 }
 

@@ -1,0 +1,457 @@
+//! The largest legal values of everything: they fit into a snapshot, and they are weighed.
+
+use holdfast_core::{
+    Acquire, Answer, Command, Door, Effect, Element, Expiry, Label, Lease, Limits, LockName, Mode,
+    Note, Object, OpenSession, Proof, Proposal, Reason, Refusal, Request, RequestId, RequestKey,
+    Revoke, Secret, SessionKind, SessionRef, SnapshotCheck, State, Taken, Target, Tick, To, Token,
+    Transaction, Value, Wait, Write,
+};
+
+/// What a snapshot's file, and a node that is sent one, takes as one piece.
+const PIECE_BYTES_MAX: usize = 16 << 20;
+
+/// Some hundred bytes for each record are what the bounds of their numbers count with.
+const RECORD_BYTES: usize = 400;
+
+/// A text of exactly so many bytes, another for each number.
+fn text(bytes: usize, number: usize) -> Vec<u8> {
+    let mut text = vec![b'x'; bytes];
+    let number = format!("{number:07}");
+    let end = number.len().min(bytes);
+    text[..end].copy_from_slice(&number.as_bytes()[..end]);
+    text
+}
+
+fn name(number: usize) -> LockName {
+    LockName::parse(text(LockName::BYTES_MAX, number)).unwrap()
+}
+
+fn label(number: usize) -> Label {
+    Label::parse(text(Label::BYTES_MAX, number)).unwrap()
+}
+
+fn note(number: usize) -> Note {
+    Note::parse(text(Note::BYTES_MAX, number)).unwrap()
+}
+
+fn reason(number: usize) -> Reason {
+    Reason::parse(text(Reason::BYTES_MAX, number)).unwrap()
+}
+
+fn value(number: usize) -> Value {
+    Value::parse(text(Value::BYTES_MAX, number)).unwrap()
+}
+
+fn key(number: usize) -> RequestKey {
+    RequestKey::parse(text(RequestKey::BYTES_MAX, number)).unwrap()
+}
+
+struct Stage {
+    state: State,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self { state: State::new(Limits::DEFAULT, 1) }
+    }
+
+    fn apply(&mut self, proposal: impl Into<Proposal>) -> Result<Answer, Refusal> {
+        let mut effects: Vec<Effect> = Vec::new();
+        match self.state.apply(proposal.into(), &mut effects) {
+            Taken::Answered(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn ask(&mut self, request: Request, command: Command) -> Result<Answer, Refusal> {
+        self.apply(Proposal { from: None, request: Some(request), command })
+    }
+
+    fn open(&mut self, number: usize) -> SessionRef {
+        let secret = Secret([7; 16]);
+        let (label, kind) = (Some(label(number)), SessionKind::Client);
+        let open = OpenSession { secret, ttl_ms: 1_000, label, kind };
+        match self.apply(Command::OpenSession(open)) {
+            Ok(Answer::SessionOpened(id)) => SessionRef { id, secret },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn acquire(&mut self, names: Vec<LockName>, number: usize) -> Token {
+        let answer = self.apply(Command::Acquire(Acquire {
+            names,
+            mode: Mode::Exclusive,
+            session: None,
+            lease: Lease::Permanent,
+            wait: Wait::Try,
+            label: Some(label(number)),
+            note: Some(note(number)),
+            secret: Some(Secret([1; 16])),
+            claims: Vec::new(),
+            lock_delay_ms: 0,
+            door: Door::Native,
+        }));
+        match answer {
+            Ok(Answer::Standing(standing)) => standing.token(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn force(&mut self, name: LockName, number: usize) {
+        let (by, reason) = (label(number), reason(number));
+        self.apply(Command::Force { name, token: None, by, reason }).unwrap();
+    }
+
+    fn put(&mut self, number: usize, token: Token) {
+        let (key, value, mode) = (name(number), value(number), Mode::Exclusive);
+        self.apply(Command::Put { key, value, token, mode }).unwrap();
+    }
+
+    fn object(&mut self, number: usize, object: Object) {
+        let to = To::Object { object, expiry: Expiry::Never, fresh: false };
+        let writes = vec![Write { name: name(number), to }];
+        let (seen, publish) = (Vec::new(), Vec::new());
+        let transaction = Transaction { door: Door::Redis, seen, seen_all: None, writes, publish };
+        self.apply(Command::Transact(transaction)).unwrap();
+    }
+
+    fn pieces(&self) -> Vec<Vec<u8>> {
+        self.state.snapshot().pieces().collect::<Result<_, _>>().unwrap()
+    }
+
+    /// Bytes counted, and bytes that a snapshot takes.
+    fn counted_and_real(&self) -> (usize, usize) {
+        (self.state.counts().bytes, self.pieces().iter().map(Vec::len).sum())
+    }
+}
+
+fn in_session(session: SessionRef, id: u64) -> Request {
+    let id = RequestId::new(id).unwrap();
+    Request::InSession { session, id, lowest: RequestId::FIRST }
+}
+
+/// What is written can be read, is bounded, and comes to the same state.
+fn check_snapshot(stage: &Stage) {
+    let pieces = stage.pieces();
+    let mut check = SnapshotCheck::default();
+    for piece in &pieces {
+        assert!(piece.len() <= PIECE_BYTES_MAX / 2, "a piece of {} bytes", piece.len());
+        check.piece(piece).unwrap();
+    }
+    check.end().unwrap();
+    let loaded = State::load(&pieces, Limits::DEFAULT, 2).unwrap();
+    loaded.check().unwrap();
+    assert_eq!(loaded.counts(), stage.state.counts());
+    let again: Vec<Vec<u8>> = loaded.snapshot().pieces().collect::<Result<_, _>>().unwrap();
+    let sorted = |mut pieces: Vec<Vec<u8>>| {
+        pieces.sort();
+        pieces.into_iter().map(|piece| piece.len()).sum::<usize>()
+    };
+    assert_eq!(sorted(again), sorted(pieces));
+}
+
+// A piece of a snapshot had up to 256 records, however long they were: 256 register values of
+// 64 KiB were one piece of 16.1 MB, which no file takes. From then on the node wrote no snapshot, its
+// log grew for good, and a backup was written that nobody could read.
+#[test]
+fn a_register_full_of_the_longest_values_fits_into_a_snapshot() {
+    let mut stage = Stage::new();
+    let token = stage.acquire(vec![name(0)], 0);
+    for number in 0..600 {
+        stage.put(number, token);
+    }
+    check_snapshot(&stage);
+}
+
+/// A ticket of sixteen names, each of which was broken twice by somebody with a lot to say; asked
+/// to let go. And all that led there, in the history.
+#[test]
+fn the_widest_tickets_fit_into_a_snapshot() {
+    let mut stage = Stage::new();
+    for wide in 0..20 {
+        let names: Vec<LockName> = (0..16).map(|number| name(wide * 16 + number)).collect();
+        for name in &names {
+            stage.acquire(vec![name.clone()], 1);
+            stage.force(name.clone(), 2);
+            stage.acquire(vec![name.clone()], 3);
+            stage.force(name.clone(), 4);
+        }
+        stage.acquire(names.clone(), 5);
+        let revoke = Revoke {
+            name: names[0].clone(),
+            token: None,
+            by: label(6),
+            reason: reason(6),
+            within_ms: 1_000,
+            force: true,
+        };
+        stage.apply(Command::Revoke(revoke)).unwrap();
+    }
+    check_snapshot(&stage);
+    let (counted, real) = stage.counted_and_real();
+    let history: usize = stage.state.events().count() * 10_000;
+    assert!(counted + history > real, "{counted} bytes counted, {real} real");
+}
+
+// A session's memory of requests was bounded in answers, not in bytes, and not weighed: with the
+// answers to 1,024 writes of the longest register values it took 65 MB, and counted for nothing.
+#[test]
+fn a_sessions_memory_of_requests_is_weighed_and_bounded() {
+    let mut stage = Stage::new();
+    let token = stage.acquire(vec![name(0)], 0);
+    let sessions: Vec<SessionRef> = (0..3).map(|number| stage.open(number)).collect();
+    let before = stage.state.counts().bytes;
+    let mut taken = 0;
+    for session in &sessions {
+        for id in 1..=1_024 {
+            let put = Command::Put { key: name(0), value: value(id), token, mode: Mode::Exclusive };
+            match stage.ask(in_session(*session, id as u64), put) {
+                Ok(_) => taken += 1,
+                Err(refusal) => {
+                    assert!(matches!(refusal, Refusal::Full(_)), "{refusal}");
+                    break;
+                }
+            }
+        }
+    }
+    assert!((3 * 60..3 * 70).contains(&taken), "{taken}");
+    let counted = stage.state.counts().bytes - before;
+    assert!(counted >= taken * Value::BYTES_MAX, "{counted} bytes for {taken} answers");
+    check_snapshot(&stage);
+    // What the client has is forgotten, and no longer counts.
+    for session in &sessions {
+        let id = RequestId::new(2_000).unwrap();
+        let request = Request::InSession { session: *session, id, lowest: id };
+        let raise = Command::Raise { key: name(0), token, mode: Mode::Exclusive };
+        stage.ask(request, raise).unwrap();
+    }
+    let counted = stage.state.counts().bytes - before;
+    assert!(counted <= 4 * (Value::BYTES_MAX + 1_024), "{counted} bytes are left");
+}
+
+/// Who releases when the memory is full must not be refused: nothing would ever be free again.
+#[test]
+fn a_lock_can_be_released_when_the_memory_is_full() {
+    let limits = Limits { bytes_max: 100_000, bytes_reserve: 200_000, ..Limits::DEFAULT };
+    let mut stage = Stage { state: State::new(limits, 1) };
+    let session = stage.open(0);
+    let token = stage.acquire(vec![name(0)], 0);
+    let mut id = 1;
+    loop {
+        let put = Command::Put { key: name(0), value: value(id), token, mode: Mode::Exclusive };
+        match stage.ask(in_session(session, id as u64), put) {
+            Ok(_) => id += 1,
+            Err(refusal) => break assert!(matches!(refusal, Refusal::Full(_)), "{refusal}"),
+        }
+    }
+    let target = Target { name: name(0), token: Some(token) };
+    let release = Command::Release { target, proof: Proof::Secret(Secret([1; 16])) };
+    assert_eq!(stage.ask(in_session(session, 900), release), Ok(Answer::Released(token)));
+    // What the reserve is for has an end as well.
+    let refused = (1_000..2_000).find_map(|id| {
+        let target = Target { name: name(id), token: Some(token) };
+        let release = Command::Release { target, proof: Proof::Secret(Secret([1; 16])) };
+        let answer = stage.ask(in_session(session, id as u64), release);
+        answer.err().filter(|refusal| matches!(refusal, Refusal::Full(_)))
+    });
+    assert!(refused.is_some());
+}
+
+/// For each kind of thing: what is counted is at least what a snapshot of it takes, but for the few
+/// hundred bytes of each record that the bound of its number counts with.
+#[test]
+fn everything_that_may_be_much_is_weighed() {
+    let many = 500;
+    let mut empty = Stage::new();
+    let keeper = empty.acquire(vec![name(9_999_999)], 0);
+    let (counted_before, real_before) = empty.counted_and_real();
+    let fill = |what: &str, records: usize, fill: &dyn Fn(&mut Stage)| {
+        let mut stage = Stage::new();
+        stage.acquire(vec![name(9_999_999)], 0);
+        fill(&mut stage);
+        // The history has a bound of its own.
+        let events = stage.state.events().count();
+        let (counted, real) = stage.counted_and_real();
+        let (counted, real) = (counted - counted_before, real - real_before);
+        let known = counted + records * RECORD_BYTES + (events - 1) * 10_000;
+        assert!(known >= real, "{what}: {counted} bytes counted for {real}");
+        check_snapshot(&stage);
+    };
+    fill("random ids", many, &|stage| {
+        for number in 0..many {
+            let acquire = Acquire {
+                names: vec![name(9_999_999)],
+                mode: Mode::Exclusive,
+                session: None,
+                lease: Lease::Permanent,
+                wait: Wait::Try,
+                label: None,
+                note: None,
+                secret: None,
+                claims: Vec::new(),
+                lock_delay_ms: 0,
+                door: Door::Native,
+            };
+            let refused = stage.ask(Request::Alone(key(number)), Command::Acquire(acquire));
+            assert!(matches!(refused, Err(Refusal::Busy { .. })), "{refused:?}");
+        }
+    });
+    fill("random ids that are barred", many, &|stage| {
+        for number in 0..many {
+            stage.apply(Command::Outcome(Request::Alone(key(number)))).unwrap();
+        }
+    });
+    fill("claims", many, &|stage| {
+        let session = stage.open(0);
+        let short = |text: &str| vec![LockName::parse(text).unwrap()];
+        let (kept, _) = (stage.acquire(short("kept"), 0), stage.acquire(short("wanted"), 0));
+        for _ in 0..many {
+            let acquire = Acquire {
+                names: short("wanted"),
+                mode: Mode::Exclusive,
+                session: Some(session),
+                lease: Lease::Session,
+                wait: Wait::Forever,
+                label: None,
+                note: None,
+                secret: None,
+                claims: vec![kept; 64],
+                lock_delay_ms: 0,
+                door: Door::Native,
+            };
+            let before = stage.state.counts().bytes;
+            stage.apply(Command::Acquire(acquire)).unwrap();
+            assert!(stage.state.counts().bytes - before >= 64 * 8);
+        }
+    });
+    fill("register values", many, &|stage| {
+        (0..many).for_each(|number| stage.put(number, keeper));
+    });
+    fill("refusals of a session", many, &|stage| {
+        let session = stage.open(0);
+        for id in 1..=many {
+            let target = Target { name: name(id), token: Some(keeper) };
+            let release = Command::Release { target, proof: Proof::Secret(Secret([1; 16])) };
+            let refused = stage.ask(in_session(session, id as u64), release);
+            assert!(matches!(refused, Err(Refusal::NotHeld { .. })), "{refused:?}");
+        }
+    });
+    fill("long lists", many, &|stage| {
+        let item = |number| Element::parse(text(8_192, number)).unwrap();
+        for number in 0..many / 10 {
+            stage.object(number, Object::List((0..32).map(item).collect()));
+        }
+    });
+}
+
+/// Elements take memory also if nothing is in them.
+#[test]
+fn empty_elements_are_weighed() {
+    let mut stage = Stage::new();
+    let empty = || Element::parse([]).unwrap();
+    stage.object(1, Object::List((0..4_096).map(|_| empty()).collect()));
+    assert!(stage.state.counts().bytes > 4_096 * 48, "{:?}", stage.state.counts());
+    stage.object(1, Object::List(vec![empty()]));
+    assert!(stage.state.counts().bytes < 1_024, "{:?}", stage.state.counts());
+    check_snapshot(&stage);
+}
+
+/// The names of a ticket after the first cost a lock each, however short they are.
+#[test]
+fn many_short_names_are_weighed() {
+    let mut stage = Stage::new();
+    let names = (0..16).map(|number| LockName::parse([b'a' + number]).unwrap()).collect();
+    let before = stage.state.counts().bytes;
+    stage.acquire(names, 0);
+    let texts = Label::BYTES_MAX + Note::BYTES_MAX + 16;
+    assert!(stage.state.counts().bytes - before >= texts + 15 * 200);
+}
+
+// The history was bounded in events only: with the longest labels and reasons it took 600 MB.
+#[test]
+fn the_history_is_bounded_in_bytes() {
+    let limits = Limits { history_bytes_max: 4 << 20, ..Limits::DEFAULT };
+    let mut stage = Stage { state: State::new(limits, 1) };
+    for number in 0..1_500 {
+        stage.acquire(vec![name(number)], number);
+        stage.force(name(number), number);
+        let tick = Tick { elapsed_ms: limits.death_kept_ms, wall_ms: 0, term: Default::default() };
+        stage.apply(Command::Tick(tick)).unwrap();
+    }
+    let real: usize = stage.pieces().iter().map(Vec::len).sum();
+    assert!(real < 8 << 20, "{real} bytes");
+    assert!(stage.state.events().count() >= 256);
+    stage.state.check().unwrap();
+}
+
+// A release that was repeated after 33 hand-offs of its lock was told that it held nothing: only the
+// last 64 events of the lock were looked through.
+#[test]
+fn a_repeated_release_is_known_after_thousands_of_hand_offs() {
+    let mut stage = Stage::new();
+    let lock = LockName::parse("hot").unwrap();
+    let release = |token| Command::Release {
+        target: Target { name: LockName::parse("hot").unwrap(), token: Some(token) },
+        proof: Proof::Secret(Secret([1; 16])),
+    };
+    let first = stage.acquire(vec![lock.clone()], 0);
+    assert_eq!(stage.apply(release(first)), Ok(Answer::Released(first)));
+    for number in 0..3_000 {
+        let token = stage.acquire(vec![lock.clone()], number % 3);
+        assert_eq!(stage.apply(release(token)), Ok(Answer::Released(token)));
+        if number % 500 == 32 {
+            assert_eq!(stage.apply(release(first)), Ok(Answer::Released(first)), "{number}");
+        }
+    }
+    // Where the memory ends, nothing is made up.
+    for number in 0..35_000 {
+        let token = stage.acquire(vec![LockName::parse("other").unwrap()], number % 3);
+        let target = Target { name: LockName::parse("other").unwrap(), token: Some(token) };
+        let proof = Proof::Secret(Secret([1; 16]));
+        stage.apply(Command::Release { target, proof }).unwrap();
+    }
+    let refused = stage.apply(release(first)).unwrap_err();
+    assert_eq!(refused, Refusal::NotHeld { name: lock, token: Some(first), how: None });
+    assert!(refused.to_string().contains("forgotten"), "{refused}");
+}
+
+/// Members of different versions must do the same until all of them know better.
+#[test]
+fn below_the_level_everything_is_as_it_was() {
+    let mut stage = Stage::new();
+    stage.state.set_level(2);
+    let acquire = |name: LockName| Acquire {
+        names: vec![name],
+        mode: Mode::Exclusive,
+        session: None,
+        lease: Lease::Permanent,
+        wait: Wait::Try,
+        label: None,
+        note: None,
+        secret: None,
+        claims: Vec::new(),
+        lock_delay_ms: 0,
+        door: Door::Native,
+    };
+    let first = stage.ask(Request::Alone(key(1)), Command::Acquire(acquire(name(1))));
+    let other = stage.ask(Request::Alone(key(1)), Command::Acquire(acquire(name(2))));
+    assert_eq!(first, other);
+    assert_eq!(stage.state.counts().bytes, LockName::BYTES_MAX);
+    // Members that know no newer version can read it.
+    let pieces = stage.pieces();
+    assert_eq!(pieces[0][8..10], 2_u16.to_le_bytes());
+    let mut loaded = State::load(&pieces, Limits::DEFAULT, 3).unwrap();
+    loaded.set_level(3);
+    stage.state = loaded;
+    // A request that came before is not known by what it asked for, on no member.
+    let other = stage.ask(Request::Alone(key(1)), Command::Acquire(acquire(name(2))));
+    assert_eq!(first, other);
+    stage.ask(Request::Alone(key(2)), Command::Acquire(acquire(name(2)))).unwrap();
+    let other = stage.ask(Request::Alone(key(2)), Command::Acquire(acquire(name(3))));
+    assert_eq!(other, Err(Refusal::OtherRequest));
+    assert_eq!(stage.pieces()[0][8..10], 3_u16.to_le_bytes());
+    let reloaded = State::load(stage.pieces(), Limits::DEFAULT, 4).unwrap();
+    stage.state = reloaded;
+    let other = stage.ask(Request::Alone(key(2)), Command::Acquire(acquire(name(3))));
+    assert_eq!(other, Err(Refusal::OtherRequest));
+}
