@@ -5,7 +5,7 @@ use super::connection;
 use super::hello::{Contact, Purpose};
 use crate::engine::{Handle, Trouble};
 use crate::key::ClusterKey;
-use holdfast_node::{Change, Cluster, Member, NodeId, NotChanged};
+use holdfast_node::{Change, Cluster, Member, Node, NodeId, NotChanged};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
