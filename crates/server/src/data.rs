@@ -142,7 +142,7 @@ impl Place {
             First::Join { addresses } => {
                 let key = ClusterKey::read(&self.key_path())?;
                 let node = self.ask_to_join(&key, addresses).await?;
-                Joining { replaces: None }.store(&disk)?;
+                Joining::default().store(&disk)?;
                 (key, node)
             }
         };
@@ -257,8 +257,12 @@ impl Place {
         let key = ClusterKey::read(&self.key_path())?;
         // First, because it may fail: then the folder is as it was.
         let node = self.ask_to_join(&key, addresses).await?;
+        let mut joining = Joining::load(&disk).ok().flatten().unwrap_or_default();
+        joining.replaces.push(replaces);
+        // A member that was never heard of is let in again under the same id.
+        joining.replaces.retain(|old| *old != node);
         let aside = self.set_aside()?;
-        Joining { replaces: Some(replaces) }.store(&disk)?;
+        joining.store(&disk)?;
         self.become_node(&disk, &key, node)?;
         Ok(Rejoined { node, replaces, aside })
     }
@@ -367,24 +371,28 @@ fn move_files(from: &Path, to: &Path, moves: impl Fn(&str) -> bool) -> std::io::
     fs::File::open(from)?.sync_all()
 }
 
-/// What a new member has yet to do: get its vote, and have the one that it replaces removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a new member has yet to do: get its vote, and have those that it replaces removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Joining {
-    pub(crate) replaces: Option<NodeId>,
+    /// Several if it had to rejoin again before it was a full member.
+    pub(crate) replaces: Vec<NodeId>,
 }
 
 impl Joining {
     pub(crate) fn load(disk: &RealDisk) -> Result<Option<Self>, String> {
         let file = storage::read_file(disk, JOINING_FILE, JOINING).map_err(|e| e.to_string())?;
         let Some((_, content)) = file else { return Ok(None) };
-        let number = <[u8; 8]>::try_from(content.as_slice()).map(u64::from_le_bytes);
-        let number = number.map_err(|_| format!("{JOINING_FILE} can't be read"))?;
-        Ok(Some(Self { replaces: (number > 0).then_some(NodeId(number)) }))
+        let (numbers, []) = content.as_chunks::<8>() else {
+            return Err(format!("{JOINING_FILE} can't be read"));
+        };
+        // 0 is nobody.
+        let numbers = numbers.iter().copied().map(u64::from_le_bytes).filter(|number| *number > 0);
+        Ok(Some(Self { replaces: numbers.map(NodeId).collect() }))
     }
 
-    fn store(self, disk: &RealDisk) -> Result<(), String> {
-        let number = self.replaces.map_or(0, |node| node.0);
-        storage::write_file(disk, JOINING_FILE, JOINING, &number.to_le_bytes())
+    fn store(&self, disk: &RealDisk) -> Result<(), String> {
+        let numbers: Vec<u8> = self.replaces.iter().flat_map(|node| node.0.to_le_bytes()).collect();
+        storage::write_file(disk, JOINING_FILE, JOINING, &numbers)
             .map_err(|error| error.to_string())
     }
 

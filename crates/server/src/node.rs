@@ -105,10 +105,10 @@ fn is_only_voter(node: &Node) -> bool {
     voters.next().is_some_and(|(id, _)| *id == node.id()) && voters.next().is_none()
 }
 
-/// A new member gets its vote once it has caught up, and the one that it replaces goes.
+/// A new member gets its vote once it has caught up, and the those that it replaces go.
 async fn settle_in(id: NodeId, joining: Joining, membership: Membership, disk: RealDisk) {
     let mut complaint = String::new();
-    while let Err(why) = settle_once(id, joining, &membership).await {
+    while let Err(why) = settle_once(id, &joining, &membership).await {
         if why != complaint {
             tracing::info!("not yet a full member: {why}");
             complaint = why;
@@ -121,14 +121,14 @@ async fn settle_in(id: NodeId, joining: Joining, membership: Membership, disk: R
     }
 }
 
-async fn settle_once(id: NodeId, joining: Joining, membership: &Membership) -> Result<(), String> {
+async fn settle_once(id: NodeId, joining: &Joining, membership: &Membership) -> Result<(), String> {
     if membership.votes(id).await? != Some(true) {
         membership.ask(Question::Promote(id)).await?;
     }
-    if let Some(old) = joining.replaces
-        && membership.votes(old).await?.is_some()
-    {
-        membership.ask(Question::Remove(old)).await?;
+    for old in &joining.replaces {
+        if membership.votes(*old).await?.is_some() {
+            membership.ask(Question::Remove(*old)).await?;
+        }
     }
     Ok(())
 }
