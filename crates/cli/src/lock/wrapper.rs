@@ -77,7 +77,9 @@ pub(super) async fn run(lock: &Lock) -> Result<Ran, Problem> {
         }
         Kept::Lost { why, left } => {
             eprintln!("holdfast: lost {}: {why}; the command was ended", lock.shown());
-            // What was cut short is no release: the lease runs out, and the next one hears so.
+            // What was cut short is no release: the lease runs out, and the next one hears so. The
+            // session must not renew it any longer, or nobody would ever be next.
+            close(client, &mut signals).await;
             std::mem::forget(held);
             if left.is_empty() {
                 return Ok(Ran::Lost);

@@ -53,6 +53,7 @@ fn before(command: &str) -> &'static str {
         "serve" => {
             "head -c 24 /dev/urandom | base64 > password; echo \"data_dir = 'd'\" > holdfast.toml"
         }
+        "accept-move" => "timeout 3 holdfast serve --port 9000 --data-dir old; cp -r old data",
         "revoke" | "break" => "holdfast acquire nightly-report --ttl 5s > held",
         "restore" => {
             "holdfast backup holdfast.backup

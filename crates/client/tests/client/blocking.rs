@@ -4,7 +4,9 @@ use crate::LONG;
 use crate::server::Node;
 use holdfast_client::blocking::Client;
 use holdfast_client::{Error, Event, Health, How};
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 /// A server, and clients that know nothing of its runtime.
 fn with_server(test: impl FnOnce(&str)) {
@@ -12,6 +14,27 @@ fn with_server(test: impl FnOnce(&str)) {
     let node = runtime.block_on(Node::start());
     test(&node.url);
     runtime.block_on(node.end());
+}
+
+/// Returns when somebody stands in line for a lock.
+fn someone_waits(url: &str, name: &str) {
+    let until = Instant::now() + LONG;
+    let server = url.strip_prefix("http://").unwrap();
+    loop {
+        let mut stream = TcpStream::connect(server).unwrap();
+        write!(
+            stream,
+            "GET /v1/lock?name={name} HTTP/1.1\r\nHost: {server}\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut lock = String::new();
+        stream.read_to_string(&mut lock).unwrap();
+        if lock.contains("\"waiting\":1") {
+            return;
+        }
+        assert!(Instant::now() < until, "nobody waits for {name}: {lock}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
@@ -30,7 +53,7 @@ fn locks_are_taken_kept_and_given_back() {
             let bo = bo.clone();
             move || bo.lock("seat").wait(LONG).acquire().unwrap()
         });
-        std::thread::sleep(Duration::from_millis(200));
+        someone_waits(url, "seat");
         guard.release().unwrap();
         let next = waits.join().unwrap();
         assert_eq!(next.ending().unwrap().note.as_deref(), Some(&b"half paid"[..]));
@@ -58,7 +81,7 @@ fn a_circle_is_refused_and_several_names_and_permits_are_taken() {
         let right = bo.lock("right").acquire().unwrap();
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| ana.lock("right").holding(&left).wait(LONG).acquire());
-            std::thread::sleep(Duration::from_millis(200));
+            someone_waits(url, "right");
             match bo.lock("left").holding(&right).acquire() {
                 Err(Error::Refused { code, .. }) => assert_eq!(code, "would_deadlock"),
                 other => panic!("{other:?}"),
