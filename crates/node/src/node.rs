@@ -12,7 +12,7 @@ use crate::mistakes::{Mistakes, NodeMistake};
 use crate::own::{Asked, Own};
 use crate::rounds::{Rounds, Waiter};
 use crate::types::{HardState, NodeId, Position, RaftMessage, Voters};
-use holdfast_core::{Command, Request, State};
+use holdfast_core::{Command, Request, SessionRef, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The most time that one turn of the loop may count. What a stopped process did not see does
@@ -198,6 +198,11 @@ impl Node {
     /// Who leads, as far as this node knows.
     pub fn leader(&self) -> Option<NodeId> {
         self.consensus.leader()
+    }
+
+    /// The session under which this node proposes, and that owns the waits of clients without one.
+    pub fn own_session(&self) -> Option<SessionRef> {
+        self.own.session
     }
 
     /// Whether this node leads, as far as it knows.

@@ -127,6 +127,20 @@ impl Place {
         let text = |error: WriteError| error.to_string();
         let (key, node) = match &self.first {
             First::Alone => {
+                if let Some(key) = &self.key {
+                    return Err(format!(
+                        "{} has no node in it, and {} is the key of a cluster that exists: a node \
+                         that began alone under it would grant its locks a second time.\n\
+                         - If the folder should not be empty, check that the right disk is mounted \
+                         and the path is right.\n\
+                         - If the node's data is gone, let it join as a new member, then remove its \
+                         old id: --join PEER-ADDRESS\n\
+                         - To begin a new cluster, say --node ID --members ID=HOST:PORT,..., or \
+                         leave out --cluster-key for a cluster of one",
+                        self.folder.display(),
+                        key.display()
+                    ));
+                }
                 let key = self.key_or_new()?;
                 let node = NodeId(1);
                 let cluster = Cluster::begin([(node, self.contact.peer.clone())]);

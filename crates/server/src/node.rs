@@ -6,7 +6,7 @@ use crate::metrics::Metrics;
 use crate::peers::{self, Me, Membership, Peers, Question, Shared};
 use crate::random;
 use crate::redis::Channels;
-use holdfast_core::Secret;
+use holdfast_core::{Command, Secret};
 use holdfast_node::{Config, Input, Node, NodeId};
 use holdfast_storage::RealDisk;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// After so many bytes of entries a snapshot is taken. So much at most is replayed at a start, and
 /// kept in memory for followers that lag.
@@ -86,8 +86,20 @@ impl Running {
         end
     }
 
-    /// Hands leadership over, lets the log vouch for everything, and ends.
+    /// Closes the session that owns the waits of this node's connections: whoever waited is told so,
+    /// and is not served after the connection is gone.
+    async fn end_waits(&self) {
+        let ended = async {
+            let session = self.handle.peek(Node::own_session).await.ok()??;
+            self.handle.ask(None, Command::CloseSession(session)).await.ok()
+        };
+        let _ = timeout(END_WAITS_WITHIN, ended).await;
+    }
+
+    /// Ends the waits of this node's connections, hands leadership over, lets the log vouch for
+    /// everything, and ends.
     pub async fn stop(mut self) -> End {
+        self.end_waits().await;
         self.membership.hand_over().await;
         self.handle.stop();
         let end = self.ended().await;
@@ -104,6 +116,9 @@ fn is_only_voter(node: &Node) -> bool {
     let mut voters = node.cluster().members().iter().filter(|(_, member)| member.votes);
     voters.next().is_some_and(|(id, _)| *id == node.id()) && voters.next().is_none()
 }
+
+/// How long a node that stops waits until its session has ended. If that fails, silence ends it.
+const END_WAITS_WITHIN: Duration = Duration::from_secs(2);
 
 /// A new member gets its vote once it has caught up, and the those that it replaces go.
 async fn settle_in(id: NodeId, joining: Joining, membership: Membership, disk: RealDisk) {

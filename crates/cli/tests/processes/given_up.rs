@@ -1,6 +1,7 @@
 //! Requests whose callers have given up.
 
 use crate::support::{Cluster, Http, eventually};
+use rustix::process::Signal;
 use serde_json::json;
 use std::time::Duration;
 
@@ -70,4 +71,30 @@ fn a_node_that_asks_twice_to_be_let_in_is_one_member() {
     assert_eq!(cluster.http.post_ok(port, "/v1/members/add", &address), first);
     let other = json!({ "address": "127.0.0.1:2" });
     assert_ne!(cluster.http.post_ok(port, "/v1/members/add", &other), first);
+}
+
+/// A node stood still with a request in its socket. Its caller gave up; somebody else got the lock
+/// meanwhile. When the node went on, it took the request before it noticed that nobody waited for it,
+/// and broke the lock of a holder who had nothing to do with it.
+#[test]
+fn what_was_given_up_while_its_node_stood_still_is_not_done() {
+    let mut cluster = Cluster::start(3);
+    let (leader, at) = (cluster.leader(), cluster.follower());
+    let (elsewhere, port) = (cluster.nodes[leader].port, cluster.nodes[at].port);
+    let hasty = Http::new(Duration::from_millis(300));
+    let force = json!({ "name": "seat", "by": "operator", "reason": "test" });
+    for round in 0..3 {
+        let old = cluster.http.grab(elsewhere, "seat");
+        cluster.nodes[at].signal(Signal::STOP);
+        hasty.post(port, "/v1/force", &force).expect_err("the node stands still");
+        cluster.http.let_go(elsewhere, &old);
+        let innocent = cluster.http.grab(elsewhere, "seat");
+        std::thread::sleep(Duration::from_secs(2));
+        cluster.nodes[at].signal(Signal::CONT);
+        // By then it has done what it was going to do.
+        cluster.nodes[at].ready(&cluster.http);
+        std::thread::sleep(Duration::from_millis(600));
+        assert_eq!(cluster.http.holders(port, "seat"), [innocent.token], "round {round}");
+        cluster.http.let_go(port, &innocent);
+    }
 }

@@ -1,6 +1,7 @@
 //! A leader that is asked to stop leaves nothing undone.
 
-use crate::support::{Cluster, Load};
+use crate::support::{Cluster, Http, Load, PATIENCE, eventually};
+use serde_json::json;
 use std::fs;
 use std::path::Path;
 
@@ -29,6 +30,30 @@ fn a_leader_that_is_stopped_hands_over_and_closes_its_log() {
     cluster.all_ready();
     load.goes_on(20);
     load.finish(&cluster.http);
+}
+
+/// A node that was stopped in good order left the waits of its connections in line. They were served
+/// soon after, and held the lock for their whole TTL, with nobody there to release it.
+#[test]
+fn the_waits_of_a_node_that_is_stopped_go_with_it() {
+    let mut cluster = Cluster::start(3);
+    let (leader, stops) = (cluster.leader(), cluster.follower());
+    let (port, elsewhere) = (cluster.nodes[stops].port, cluster.nodes[leader].port);
+    let held = cluster.http.grab(elsewhere, "seat");
+    std::thread::scope(|scope| {
+        let wait = json!({ "name": "seat", "ttl_ms": 3_600_000, "wait_ms": 3_600_000 });
+        let waits = scope.spawn(move || Http::new(PATIENCE).post(port, "/v1/grab_lock", &wait));
+        let waiting = |cluster: &Cluster| {
+            cluster.http.get_ok(elsewhere, "/v1/lock?name=seat")["waiting"].as_u64()
+        };
+        eventually("it waits", || (waiting(&cluster) == Some(1)).then_some(()));
+        assert!(cluster.nodes[stops].stop().success());
+        assert_eq!(waiting(&cluster), Some(0));
+        let answer = waits.join().expect("the thread ends");
+        assert!(!answer.is_ok_and(|reply| reply.status == 200), "nobody served it");
+    });
+    cluster.http.let_go(elsewhere, &held);
+    assert!(cluster.http.holders(elsewhere, "seat").is_empty());
 }
 
 /// The kind of a record that vouches for all before it; see docs/storage-format.md.

@@ -92,6 +92,22 @@ fn one_that_does_not_answer_makes_room_for_good() {
     cluster.http.grab(cluster.nodes[moved].port, "after");
 }
 
+/// A machine whose disk was not mounted, started as the guide says: with the cluster's key and an
+/// empty folder. It began a cluster of its own under that key and granted every lock a second time,
+/// and the healthy node 1 that dialed it was told that it must never come back.
+#[test]
+fn an_empty_folder_does_not_begin_a_cluster_under_a_key_that_exists() {
+    let mut cluster = Cluster::start(3);
+    let port = cluster.nodes[0].port;
+    let held = cluster.http.grab(port, "seat");
+    assert!(cluster.nodes[1].stop().success());
+    std::fs::remove_dir_all(&cluster.nodes[1].folder).expect("the folder goes");
+    let empty = cluster.add([]);
+    let said = must_not_start(&mut cluster.nodes[empty]);
+    assert!(said.contains("the key of a cluster that exists") && said.contains("--join"), "{said}");
+    assert_eq!(cluster.http.holders(port, "seat"), [held.token]);
+}
+
 /// A folder that is renamed, or was used by an older program, is no copy.
 #[test]
 fn a_renamed_folder_and_that_of_an_older_program_start_as_before() {

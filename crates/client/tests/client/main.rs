@@ -17,6 +17,7 @@ mod others;
 mod sessions;
 mod sharing;
 mod shutdown;
+mod streams;
 mod trouble;
 
 use holdfast_proto::v1::holdfast_client::HoldfastClient;

@@ -6,8 +6,8 @@ use holdfast_core::{
     Answer, Effect, Ended, Grant, How, Scope, SessionId, Standing, Token, Watches,
 };
 use holdfast_node::Reply;
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{mpsc, oneshot};
@@ -127,8 +127,8 @@ impl Line {
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     lines: HashMap<SessionId, Arc<Line>, foldhash::fast::RandomState>,
-    /// What sessions have just been answered: they need no news of the same.
-    answered: HashSet<Answered, foldhash::fast::RandomState>,
+    /// What has just been answered over which line: it needs no news of the same.
+    answered: Vec<(Answered, Arc<Line>)>,
     watches: Watches<u64>,
     watching: HashMap<u64, (Arc<Line>, Scope), foldhash::fast::RandomState>,
 }
@@ -167,9 +167,12 @@ impl Answered {
 }
 
 impl Listeners {
-    /// A line takes the place of an older one of the same session.
+    /// A line takes the place of an older one of the same session, which ends: it would hear of
+    /// nothing any more, and believe that nothing happens.
     pub(crate) fn add(&mut self, session: SessionId, line: Arc<Line>) {
-        self.lines.insert(session, line);
+        if let Some(older) = self.lines.insert(session, line) {
+            older.say(Word::LostTrack);
+        }
     }
 
     pub(crate) fn remove(&mut self, session: SessionId, line: &Arc<Line>) {
@@ -179,8 +182,8 @@ impl Listeners {
     }
 
     /// An answer goes over a line.
-    pub(crate) fn answer(&mut self, line: &Line, number: u64, reply: Reply) {
-        self.answered.extend(Answered::by(&reply));
+    pub(crate) fn answer(&mut self, line: &Arc<Line>, number: u64, reply: Reply) {
+        self.answered.extend(Answered::by(&reply).map(|answered| (answered, line.clone())));
         line.say(Word::Reply { number, reply });
     }
 
@@ -194,9 +197,14 @@ impl Listeners {
             Effect::SessionEnded { session, .. } => Some(*session),
             _ => None,
         };
-        let known =
-            Answered::telling(&effect).is_some_and(|answered| self.answered.contains(&answered));
-        let of_session = session.filter(|_| !known).and_then(|id| self.lines.get(&id));
+        let telling = Answered::telling(&effect);
+        let knows = |line: &&Arc<Line>| {
+            let told = |(answered, to): &(Answered, Arc<Line>)| {
+                Some(*answered) == telling && Arc::ptr_eq(to, line)
+            };
+            telling.is_some() && self.answered.iter().any(told)
+        };
+        let of_session = session.and_then(|id| self.lines.get(&id)).filter(|line| !knows(line));
         let watching = self.watches.hearing(&effect);
         if of_session.is_none() && watching.is_empty() {
             return;

@@ -19,6 +19,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// So often the loop looks for requests whose callers are gone or have waited long enough.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
+/// A loop that stood still for so long finds requests in front of it that their callers have given
+/// up meanwhile; the word of that comes just behind them.
+const STOOD_STILL: Duration = Duration::from_secs(1);
+
+/// So long requests are held back then, until it is known who still waits.
+const HELD_BACK: Duration = Duration::from_millis(250);
+
 /// Something due at once that waits for the disk must not spin.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
@@ -39,6 +46,9 @@ pub(crate) struct Driver {
     /// Abandoned tickets that are still to be given up, and when that is tried again.
     retries: Retries,
     retry_at: Instant,
+    /// Requests that came just after this loop stood still, and until when they are held back.
+    held_back: Vec<Post>,
+    held_back_until: Option<Instant>,
     /// Errands that were replied to: they go on when all effects of the turn were heard, so that
     /// nobody is told of a message that is still on its way.
     told: Vec<(Box<dyn Errand>, Reply, Woken)>,
@@ -139,6 +149,8 @@ impl Driver {
             sleepers: Sleepers::default(),
             retries: Retries::default(),
             retry_at: Instant::now(),
+            held_back: Vec::new(),
+            held_back_until: None,
             told: Vec::new(),
             stirred: Vec::new(),
             asked: Vec::new(),
@@ -153,11 +165,19 @@ impl Driver {
         let mut inputs = Vec::new();
         let mut outputs = Vec::new();
         let mut swept = Instant::now();
+        let mut awake = Instant::now();
         loop {
             let pause = Duration::from_millis(self.node.next_turn_in_ms()).max(PAUSE_MIN);
             let pause = if self.asked.is_empty() { pause } else { Duration::ZERO };
             let pause = if self.retries.is_empty() { pause } else { pause.min(RETRY_AFTER) };
+            let pause = if self.held_back_until.is_none() { pause } else { pause.min(HELD_BACK) };
             self.inbox.take(&mut posts, pause);
+            let now = Instant::now();
+            if now.duration_since(awake) > pause + STOOD_STILL {
+                self.held_back_until = Some(now + HELD_BACK);
+            }
+            awake = now;
+            self.hold_back(&mut posts, now);
             for post in posts.drain(..) {
                 inputs.extend(self.open(post));
             }
@@ -203,6 +223,24 @@ impl Driver {
             if let Some(end) = self.end.take() {
                 self.inbox.close();
                 return end;
+            }
+        }
+    }
+
+    /// Keeps requests back while it is not known who still waits for them; then drops those that
+    /// nobody waits for.
+    fn hold_back(&mut self, posts: &mut Vec<Post>, now: Instant) {
+        match self.held_back_until {
+            None => {}
+            Some(until) if now < until => {
+                let kept = posts.extract_if(.., |post| post.is_request());
+                self.held_back.extend(kept);
+            }
+            Some(_) => {
+                self.held_back_until = None;
+                let wanted = self.held_back.drain(..).filter(|post| !post.is_given_up());
+                // They came before.
+                posts.splice(0..0, wanted);
             }
         }
     }

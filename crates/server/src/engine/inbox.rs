@@ -71,6 +71,22 @@ pub(crate) enum Post {
     Stop(End),
 }
 
+impl Post {
+    /// Whether it asks for something that goes through the log, or may.
+    pub(crate) fn is_request(&self) -> bool {
+        matches!(self, Self::Ask { .. } | Self::Errand(_))
+    }
+
+    /// Whether whoever asked is gone.
+    pub(crate) fn is_given_up(&self) -> bool {
+        match self {
+            Self::Ask { asker, .. } => asker.hung_up(),
+            Self::Errand(errand) => errand.nobody_waits(),
+            _ => false,
+        }
+    }
+}
+
 /// Why a node ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {

@@ -148,7 +148,7 @@ impl Handle {
         self.ask_until(request, command, None).await
     }
 
-    /// The same, but answered within [`TIMEOUT`]: `Trouble::Withdrawn` says that it had no effect.
+    /// The same, but answered within 10 seconds: `Trouble::Withdrawn` says that it had no effect.
     pub async fn ask_within_timeout(
         &self,
         request: Option<Request>,
@@ -188,7 +188,7 @@ impl Handle {
     }
 
     /// Tells that a session lives; whether it still does, confirmed by a majority, within
-    /// [`TIMEOUT`].
+    /// 10 seconds.
     pub async fn beat(&self, session: SessionRef) -> Result<bool, Trouble> {
         match self.put(None, |asker| Post::Beat { session, asker }).await?.reply {
             Reply::Beat(alive) => Ok(alive),

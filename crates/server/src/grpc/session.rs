@@ -3,7 +3,7 @@
 use super::Door;
 use super::translate;
 use crate::api::{Api, within};
-use crate::engine::{Line, Trouble, Word, trouble};
+use crate::engine::{Handle, Line, Trouble, Word, trouble};
 use crate::failure::{Failure, Kind};
 use crate::random;
 use bytes::Bytes;
@@ -41,18 +41,36 @@ pub(super) async fn serve(
     let mut incoming = request.into_inner();
     let first = incoming.message().await?.ok_or_else(nothing_said)?;
     let (line, words) = Line::new(WORDS_MAX);
-    let (session, first) = begin(&api, first, &line).await?;
-    let shared = Arc::new(Shared { api, session, line, room: Semaphore::new(IN_FLIGHT_MAX) });
+    let (listening, first) = begin(&api, first, line).await?;
+    let shared = Arc::new(Shared { listening, room: Semaphore::new(IN_FLIGHT_MAX) });
     let reading = tokio::spawn(read(shared.clone(), incoming));
     let outgoing = Talk { shared, words, first: first.into_iter(), reading, over: false };
     Ok(Response::new(Box::pin(outgoing)))
 }
 
 struct Shared {
-    api: Api,
+    listening: Listening,
+    room: Semaphore,
+}
+
+/// A line that hears of a session, until this is dropped.
+struct Listening {
+    handle: Handle,
     session: SessionRef,
     line: Arc<Line>,
-    room: Semaphore,
+}
+
+impl Listening {
+    fn begin(api: &Api, session: SessionRef, line: Arc<Line>) -> Self {
+        api.handle.listen(session.id, &line);
+        Self { handle: api.handle.clone(), session, line }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.handle.unlisten(self.session.id, &self.line);
+    }
 }
 
 fn nothing_said() -> Status {
@@ -65,24 +83,30 @@ fn nothing_said() -> Status {
 async fn begin(
     api: &Api,
     first: ToServer,
-    line: &Arc<Line>,
-) -> Result<(SessionRef, Vec<ToClient>), Status> {
-    let (session, Tickets { standings, asked_to_let_go }) = match first.what {
+    line: Arc<Line>,
+) -> Result<(Listening, Vec<ToClient>), Status> {
+    let (listening, Tickets { standings, asked_to_let_go }) = match first.what {
         Some(to_server::What::Open(open)) => {
             let session = open_session(api, open).await?;
-            api.handle.listen(session.id, line);
-            (session, Tickets::default())
+            (Listening::begin(api, session, line), Tickets::default())
         }
         Some(to_server::What::Attach(attach)) => {
+            // What is refused must not end the stream that the session has.
+            if attach.tickets.len() > TICKETS_MAX {
+                let why = format!("at most {TICKETS_MAX} tickets can be asked about at once");
+                let hint = "attach without them, and ask for each";
+                return Err(Failure::bad(why, hint).into());
+            }
             let session = attach_session(api, &attach).await?;
-            api.handle.listen(session.id, line);
-            (session, look_at(api, session.id, attach.tickets).await?)
+            let listening = Listening::begin(api, session, line);
+            (listening, look_at(api, session.id, attach.tickets).await?)
         }
         _ => {
             let why = "a stream begins with open or attach";
             return Err(Failure::bad(why, "open a session, or attach one").into());
         }
     };
+    let session = listening.session;
     let opened = proto::Opened {
         session: session.id.0.get(),
         secret: Bytes::copy_from_slice(&session.secret.0),
@@ -92,7 +116,7 @@ async fn begin(
     let said = |number, what| ToClient { number, what: Some(what) };
     let mut words = vec![said(first.number, to_client::What::Opened(opened))];
     words.extend(asked_to_let_go.into_iter().map(|what| said(0, what)));
-    Ok((session, words))
+    Ok((listening, words))
 }
 
 async fn open_session(api: &Api, open: proto::Open) -> Result<SessionRef, Failure> {
@@ -127,10 +151,6 @@ struct Tickets {
 /// How the tickets of a session stand. The heartbeat before it was confirmed by the leader, which
 /// says nothing about how far this node has come: so the state must be current here.
 async fn look_at(api: &Api, session: SessionId, tickets: Vec<u64>) -> Result<Tickets, Failure> {
-    if tickets.len() > TICKETS_MAX {
-        let why = format!("at most {TICKETS_MAX} tickets can be asked about at once");
-        return Err(Failure::bad(why, "attach without them, and ask for each"));
-    }
     if tickets.is_empty() {
         return Ok(Tickets::default());
     }
@@ -160,15 +180,15 @@ async fn read(shared: Arc<Shared>, mut incoming: Streaming<ToServer>) {
         permit.forget();
         let number = message.number;
         if let Err(failure) = hand_over(&shared, message) {
-            shared.line.say(Word::Refused { number, failure });
+            shared.listening.line.say(Word::Refused { number, failure });
         }
     }
     // The client has said all it wanted; it may still listen.
 }
 
 fn hand_over(shared: &Shared, message: ToServer) -> Result<(), Failure> {
-    let (handle, line) = (&shared.api.handle, &shared.line);
-    let (number, session) = (message.number, shared.session);
+    let Listening { handle, line, session } = &shared.listening;
+    let (number, session) = (message.number, *session);
     let posted = match message.what {
         Some(to_server::What::Beat(_)) => handle.beat_on(line, number, session),
         Some(to_server::What::Close(_)) => {
@@ -203,7 +223,7 @@ impl Stream for Talk {
             return Poll::Ready(Some(Ok(first)));
         }
         loop {
-            if self.over || self.shared.line.is_broken() {
+            if self.over || self.shared.listening.line.is_broken() {
                 return Poll::Ready(None);
             }
             let word = match self.words.poll_recv(context) {
@@ -244,7 +264,9 @@ impl Talk {
     fn reply(&self, reply: Reply) -> to_client::What {
         match reply {
             Reply::Answer(Ok(answer)) => translate::answer(answer),
-            Reply::Answer(Err(Refusal::NoSession(id))) if id == self.shared.session.id => {
+            Reply::Answer(Err(Refusal::NoSession(id)))
+                if id == self.shared.listening.session.id =>
+            {
                 let how = translate::how(holdfast_core::How::Expired);
                 to_client::What::SessionEnded(proto::SessionEnded { how })
             }
@@ -273,6 +295,5 @@ fn refused(failure: Failure) -> to_client::What {
 impl Drop for Talk {
     fn drop(&mut self) {
         self.reading.abort();
-        self.shared.api.handle.unlisten(self.shared.session.id, &self.shared.line);
     }
 }

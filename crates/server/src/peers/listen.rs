@@ -72,12 +72,13 @@ async fn meet(
 async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
     let me = shared.me.node;
     let verdict = match (&hello.from, hello.to) {
-        (Some(from), _) if shared.was_removed(from.node) => Verdict::Removed,
-        (Some(from), _) if shared.was_reborn(from.node, from.birth) => Verdict::Reborn,
+        // First, whether this is whom the other one means: only then what it says is final.
         (_, Some(to)) if to != me => Verdict::Refused(format!("this is node {me}, not {to}")),
         (Some(from), _) if from.node == me => {
             Verdict::Refused(format!("this is node {me} as well: each needs an id of its own"))
         }
+        (Some(from), _) if shared.was_removed(from.node) => Verdict::Removed,
+        (Some(from), _) if shared.was_reborn(from.node, from.birth) => Verdict::Reborn,
         (None, _) if hello.purpose != Purpose::Members => {
             Verdict::Refused("only a member may do that".to_owned())
         }
