@@ -173,9 +173,10 @@ impl Lonely {
         let file = newest(&node.folder, "log-");
         let before = written(&file);
         self.cluster.http.grab(node.port, "late");
+        let after = written(&file);
         assert!(node.stop().success());
-        // In the middle of what was written after the early ones.
-        flip(&file, (before + written(&file)) / 2);
+        // In the middle of what was written for the late one.
+        flip(&file, (before + after) / 2);
         let said = must_not_start(node);
         assert!(said.contains("holdfast restore --from BACKUP --data-dir NEW-FOLDER"), "{said}");
         said
