@@ -2,6 +2,7 @@
 
 use super::Lock;
 use super::deadline::{Deadlines, now};
+use super::descendants::Found;
 use super::env;
 use super::process::{Event, Process};
 use super::signals::{CONTINUE, Signals};
@@ -76,22 +77,29 @@ pub(super) async fn run(lock: &Lock) -> Result<Ran, Problem> {
             Ok(Ran::Done(exit))
         }
         Kept::Lost { why, left } => {
-            eprintln!("holdfast: lost {}: {why}; the command was ended", lock.shown());
             // What was cut short is no release: the lease runs out, and the next one hears so. The
             // session must not renew it any longer, or nobody would ever be next.
             close(client, &mut signals).await;
             std::mem::forget(held);
-            if left.is_empty() {
+            let lost = format!("lost {}: {why}", lock.shown());
+            eprintln!("holdfast: {lost}; {}", what_is_left(&left));
+            if left.is_nothing() {
                 return Ok(Ran::Lost);
             }
-            let left: Vec<String> = left.iter().map(i32::to_string).collect();
-            eprintln!(
-                "holdfast: these processes of the command could not be ended: {}",
-                left.join(", ")
-            );
             // Beside them the command must not run again.
             Ok(Ran::Done(Exit::Lost))
         }
+    }
+}
+
+fn what_is_left(left: &Found) -> String {
+    let pids: Vec<String> = left.pids.iter().map(i32::to_string).collect();
+    match &left.unread {
+        _ if !pids.is_empty() => {
+            format!("these processes of the command could not be ended: {}", pids.join(", "))
+        }
+        Some(error) => format!("the command may still run: can't read all of /proc: {error}"),
+        None => "the command was ended".to_owned(),
     }
 }
 
@@ -158,8 +166,8 @@ enum Kept {
     Ended(Exit),
     Lost {
         why: String,
-        /// The processes of the command that could not be ended.
-        left: Vec<i32>,
+        /// What of the command could not be ended.
+        left: Found,
     },
 }
 
@@ -195,7 +203,7 @@ impl Keeper<'_> {
                             return end;
                         }
                     }
-                    Event::ChildEnded => self.process.reap(),
+                    Event::ChildEnded => drop(self.process.reap()),
                 },
                 asked = &mut asked, if !was_asked => {
                     was_asked = true;
