@@ -6,6 +6,7 @@ use crate::exit::{Exit, Problem};
 use crate::http::{hint, text};
 use crate::lock::Signals;
 use crate::server_flags::problem;
+use crate::stderr::tell;
 use crate::table::{clean, say};
 use crate::wanted::{Acquired, Wanted};
 use clap::Args;
@@ -88,7 +89,7 @@ impl Acquire {
         let grant = grant?;
         if let Some(death) = grant.get("needs_recovery").filter(|death| !death.is_null()) {
             let ended = clean(&ending(death));
-            eprintln!("holdfast: needs recovery: a holder before ended: {ended}");
+            tell!("holdfast: needs recovery: a holder before ended: {ended}");
         }
         if self.common.json {
             return say_json(&grant);

@@ -116,7 +116,9 @@ fn all() -> (Vec<Process>, Option<io::Error>) {
             for entry in entries {
                 match entry {
                     Ok(entry) => {
-                        pids.extend(entry.file_name().to_str().and_then(|it| it.parse::<i32>().ok()));
+                        pids.extend(
+                            entry.file_name().to_str().and_then(|it| it.parse::<i32>().ok()),
+                        );
                     }
                     Err(error) => unread = Some(error),
                 }

@@ -10,6 +10,7 @@ use super::terminal::Terminal;
 use super::words::{EndedBy, How, ToGuard, ToWrapper};
 use crate::exit::{Exit, Problem};
 use crate::server_flags::{own_label, problem};
+use crate::stderr::tell;
 use crate::wanted::Acquired;
 use holdfast_client::{Client, Error, Guard};
 use rustix::process::{Signal, getpgrp, kill_current_process_group};
@@ -82,7 +83,7 @@ pub(super) async fn run(lock: &Lock) -> Result<Ran, Problem> {
             close(client, &mut signals).await;
             std::mem::forget(held);
             let lost = format!("lost {}: {why}", lock.shown());
-            eprintln!("holdfast: {lost}; {}", what_is_left(&left));
+            tell!("holdfast: {lost}; {}", what_is_left(&left));
             if left.is_nothing() {
                 return Ok(Ran::Lost);
             }
@@ -141,10 +142,7 @@ fn tell_ending(held: &Guard) {
         let how = ending.how;
         let note = ending.note.as_deref().map(String::from_utf8_lossy);
         let note = note.map_or_else(String::new, |note| format!(", its note: {note}"));
-        eprintln!(
-            "holdfast: the holder of {name} before ended: {how}, token {}{note}",
-            ending.token
-        );
+        tell!("holdfast: the holder of {name} before ended: {how}, token {}{note}", ending.token);
     }
 }
 
@@ -154,8 +152,8 @@ async fn release(held: Guard, client: Client) {
         Ok(Ok(())) => {
             let _ = timeout(CLOSE_PATIENCE, client.close()).await;
         }
-        Ok(Err(error)) => eprintln!("holdfast: not released: {error}"),
-        Err(_) => eprintln!(
+        Ok(Err(error)) => tell!("holdfast: not released: {error}"),
+        Err(_) => tell!(
             "holdfast: no server answers: the lock ends by itself, {} s from now or a little later",
             left.as_secs()
         ),
@@ -207,7 +205,7 @@ impl Keeper<'_> {
                 },
                 asked = &mut asked, if !was_asked => {
                     was_asked = true;
-                    eprintln!(
+                    tell!(
                         "holdfast: {} asks to let go of {} within {} s: {}",
                         String::from_utf8_lossy(&asked.by),
                         self.lock.shown(),
@@ -229,7 +227,7 @@ impl Keeper<'_> {
                 None
             }
             Some(ToWrapper::NotStarted(code, why)) => {
-                eprintln!("holdfast: {why}");
+                tell!("holdfast: {why}");
                 Some(Kept::Ended(Exit::Child(code)))
             }
             Some(ToWrapper::Stopped(signal)) => {
