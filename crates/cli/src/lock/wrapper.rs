@@ -5,7 +5,7 @@ use super::deadline::{Deadlines, now};
 use super::descendants::Found;
 use super::env;
 use super::process::{Event, Process};
-use super::signals::{CONTINUE, Signals};
+use super::signals::{CONTINUE, Signals, is_end};
 use super::terminal::Terminal;
 use super::words::{EndedBy, How, ToGuard, ToWrapper};
 use crate::exit::{Exit, Problem};
@@ -32,31 +32,33 @@ pub(super) enum Ran {
     /// This is what the program ends with.
     Done(Exit),
     /// The lock was lost, and the command with it.
-    Lost,
+    Lost {
+        /// The signal that told this program to end meanwhile.
+        told_to_end: Option<i32>,
+    },
 }
 
 /// A deadline that moved by less is the same.
 const SAME: Duration = Duration::from_millis(1);
 
 /// Takes the lock and runs the command once.
-pub(super) async fn run(lock: &Lock) -> Result<Ran, Problem> {
-    let mut signals = Signals::listen()?;
+pub(super) async fn run(lock: &Lock, signals: &mut Signals) -> Result<Ran, Problem> {
     let outside = env::kept_outside(&lock.server)?;
     let label = own_label();
     let client = tokio::select! {
         client = lock.server.client(lock.ttl, &label) => client?,
         signal = signals.end() => return Ok(Ran::Done(Exit::of_signal(signal))),
     };
-    let held = match acquire(lock, &client, &outside, &mut signals).await {
+    let held = match acquire(lock, &client, &outside, signals).await {
         Acquired::Answered(Ok(held)) => held,
         Acquired::Answered(Err(error)) => {
-            close(client, &mut signals).await;
+            close(client, signals).await;
             return Err(not_acquired(lock, error));
         }
         Acquired::Interrupted(signal, held) => {
             match held {
                 Some(held) => release(held, client).await,
-                None => close(client, &mut signals).await,
+                None => drop(close(client, signals).await),
             }
             return Ok(Ran::Done(Exit::of_signal(signal)));
         }
@@ -71,21 +73,23 @@ pub(super) async fn run(lock: &Lock) -> Result<Ran, Problem> {
             return Err(problem);
         }
     };
-    let keeper = Keeper { lock, held: &held, process, deadlines, terminal: Terminal::own() };
-    match keeper.keep(&mut signals).await {
+    let terminal = Terminal::own();
+    let keeper = Keeper { lock, held: &held, process, deadlines, terminal, told_to_end: None };
+    match keeper.keep(signals).await {
         Kept::Ended(exit) => {
             release(held, client).await;
             Ok(Ran::Done(exit))
         }
-        Kept::Lost { why, left } => {
+        Kept::Lost { why, left, told_to_end } => {
             // What was cut short is no release: the lease runs out, and the next one hears so. The
             // session must not renew it any longer, or nobody would ever be next.
-            close(client, &mut signals).await;
             std::mem::forget(held);
+            let cut_short = close(client, signals).await;
             let lost = format!("lost {}: {why}", lock.shown());
             tell!("holdfast: {lost}; {}", what_is_left(&left));
             if left.is_nothing() {
-                return Ok(Ran::Lost);
+                let told_to_end = told_to_end.or(cut_short).or_else(|| signals.try_end());
+                return Ok(Ran::Lost { told_to_end });
             }
             // Beside them the command must not run again.
             Ok(Ran::Done(Exit::Lost))
@@ -104,11 +108,12 @@ fn what_is_left(left: &Found) -> String {
     }
 }
 
-/// Closes the session, and with it gives up what is under way; a second signal ends the wait.
-async fn close(client: Client, signals: &mut Signals) {
+/// Closes the session, and with it gives up what is under way. A signal ends the wait, and is
+/// returned.
+async fn close(client: Client, signals: &mut Signals) -> Option<i32> {
     tokio::select! {
-        _ = timeout(CLOSE_PATIENCE, client.close()) => {}
-        _ = signals.end() => {}
+        _ = timeout(CLOSE_PATIENCE, client.close()) => None,
+        signal = signals.end() => Some(signal),
     }
 }
 
@@ -166,6 +171,8 @@ enum Kept {
         why: String,
         /// What of the command could not be ended.
         left: Found,
+        /// The signal that told this program to end before.
+        told_to_end: Option<i32>,
     },
 }
 
@@ -177,6 +184,8 @@ struct Keeper<'a> {
     /// What the guard processes know.
     deadlines: Deadlines,
     terminal: Option<Terminal>,
+    /// A signal after which the command must not run again if the lock is lost.
+    told_to_end: Option<i32>,
 }
 
 impl Keeper<'_> {
@@ -254,7 +263,7 @@ impl Keeper<'_> {
     async fn lose(&mut self, why: String) -> Kept {
         let left = self.process.end_all().await;
         self.take_terminal_back(true);
-        Kept::Lost { why, left }
+        Kept::Lost { why, left, told_to_end: self.told_to_end }
     }
 
     /// The command was stopped: by the keyboard, or because it wants a terminal that it has not.
@@ -291,6 +300,11 @@ impl Keeper<'_> {
             if tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp()) {
                 self.give_terminal();
             }
+        }
+        // A service may live on after some of them, as after a SIGHUP, but not while it is being
+        // ended.
+        if signal == Signal::TERM.as_raw() || is_end(signal) && now() >= self.deadlines.ask_at {
+            self.told_to_end = Some(signal);
         }
         self.process.tell(ToGuard::Signal(signal)).await;
     }

@@ -375,3 +375,22 @@ ctypes.CDLL(None).syscall(ctypes.c_long(EXIT), ctypes.c_long(0))
     assert_eq!(said.code, Some(76), "{said:?}");
     assert!(!outlived, "the job outlived the lock: {said:?}");
 }
+
+/// A service that is told to end while its lease runs out must not be started again: `--elect` passed
+/// the signal on to a command that was being ended anyway, and forgot it.
+#[test]
+fn an_elected_service_that_is_told_to_end_is_not_started_again() {
+    let shell = Shell::with_nodes(1);
+    let script = "trap 'echo >> asked; sleep 0.3; exit 0' TERM; echo >> runs; \
+                  while :; do sleep 0.02; done";
+    let elected = shell.lock("job --ttl 3s --elect", script);
+    shell.read("runs");
+    let server = shell.cluster.nodes[0].pid();
+    kill(server, Signal::STOP);
+    shell.read("asked");
+    elected.signal(Signal::TERM);
+    eventually("the first run is over", || descendants(elected.id()).is_empty().then_some(()));
+    kill(server, Signal::CONT);
+    assert_eq!(elected.ended().code, Some(128 + 15));
+    assert_eq!(shell.read("runs"), "\n", "it was started again");
+}
