@@ -94,6 +94,7 @@ fn runtime() -> std::io::Result<Runtime> {
 
 impl Lock {
     pub(crate) fn run(self) -> Result<Exit, Problem> {
+        wait::block_file_size_signal()?;
         // It outlives the runs, so that no signal is missed between two of them.
         let listening = runtime()?;
         let mut signals = listening.block_on(async { Signals::listen() })?;

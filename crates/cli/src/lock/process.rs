@@ -3,7 +3,7 @@
 use super::deadline::{Deadlines, SharedDeadlines};
 use super::descendants::{Children, Found, Spare, children, next_change, signal_all};
 use super::handoff;
-use super::wait::{KILL_AGAIN, KILL_TIMEOUT};
+use super::wait::{KILL_AGAIN, KILL_TIMEOUT, with_signals_blocked};
 use super::words::{LINE_BYTES_MAX, ToGuard, ToWrapper};
 use crate::exit::Problem;
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
@@ -59,11 +59,14 @@ impl Process {
         // What guards that die leave behind comes to this process, and is ended here.
         set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
         let others = children().map_err(|error| format!("can't read /proc: {error}"))?;
-        let deadlines = SharedDeadlines::new(deadlines)?;
+        let deadlines = SharedDeadlines::new(deadlines)
+            .map_err(|error| format!("can't write to shared memory: {error}; see `ulimit -f`"))?;
         let (ours, theirs) = StdUnixStream::pair()?;
         let stdin = io::stdin();
         let fds = [stdin.as_fd(), deadlines.as_fd(), theirs.as_fd()];
-        let (guard, guard_lives) = handoff::start(&["guard-child"], command, variables, &fds)
+        let start = || handoff::start(&["guard-child"], command, variables, &fds);
+        let (guard, guard_lives) = with_signals_blocked(start)
+            .flatten()
             .map_err(|error| format!("can't start the guard process: {error}"))?;
         for socket in [&ours, &guard_lives] {
             socket.set_nonblocking(true)?;

@@ -86,3 +86,40 @@ fn a_command_runs_though_its_predecessors_end_can_not_be_told() {
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"ran\n"[..]));
     }
 }
+
+/// `acquire` whose grant could not be printed left the lock held, with a secret that nobody knew.
+#[test]
+fn an_acquire_that_can_not_be_printed_is_released() {
+    let shell = Shell::with_nodes(1);
+    for args in
+        [&["acquire", "a", "b", "--ttl", "1h"][..], &["acquire", "a", "--ttl", "1h", "--json"]]
+    {
+        let status = shell.command(args).stdout(full_disk()).stderr(Stdio::null()).status();
+        assert_eq!(status.expect("holdfast runs").code(), Some(1), "{args:?}");
+        let next = shell.run(["lock", "a", "b", "--try", "--", "true"]);
+        assert_eq!(next.code, Some(0), "{args:?}: {next:?}");
+    }
+}
+
+/// A watch that could not print an event took that for a broken connection, and went on for ever.
+#[test]
+fn a_watch_that_can_not_be_printed_ends() {
+    let shell = Shell::with_nodes(1);
+    let mut command = shell.command(["watch"]);
+    let mut watch = command.stdout(full_disk()).stderr(Stdio::null()).spawn().expect("it runs");
+    let ended = eventually("the watch ends", || {
+        assert_eq!(shell.run(["lock", "a", "--", "true"]).code, Some(0));
+        watch.try_wait().expect("it is a child")
+    });
+    assert_eq!(ended.code(), Some(1));
+}
+
+/// With `ulimit -f 0` the wrapper died of SIGXFSZ while it held the lock, which stayed held until its
+/// TTL.
+#[test]
+fn a_wrapper_that_may_write_no_file_releases_the_lock() {
+    let shell = Shell::with_nodes(1);
+    let wrapped = "ulimit -f 0; exec holdfast lock a --ttl 1h -- true";
+    assert_eq!(shell.script(&["sh"], wrapped).ended().code, Some(1));
+    assert_eq!(shell.run(["lock", "a", "--try", "--", "true"]).code, Some(0));
+}
