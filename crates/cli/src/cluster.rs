@@ -2,6 +2,7 @@
 
 use crate::serve::runtime;
 use crate::settings::Address;
+use crate::stderr::tell;
 use clap::Args;
 use holdfast_node::NodeId;
 use holdfast_server::{ClusterKey, First, Place, Source, restore};
@@ -48,9 +49,9 @@ impl Restore {
         let done = restore(&source, &config.place()?, unix_s)?;
         let restored = done.restored;
         if let Some(lost) = done.lost {
-            eprintln!("lost: {lost}");
+            tell!("lost: {lost}");
         }
-        eprintln!(
+        tell!(
             "restored everything up to entry {}: {} sessions ended, {} waits ended, {} holders \
              ended with their sessions, {} still hold; what was held needs recovery; tokens go on \
              from {}",
@@ -61,11 +62,11 @@ impl Restore {
             restored.still_held,
             restored.counter
         );
-        eprintln!(
+        tell!(
             "if this backup was restored before, or is again: both clusters may draw the same \
              tokens, so they must not share anything that a fence protects"
         );
-        eprintln!("{}", start_with(&self.data_dir, None, &self.address));
+        tell!("{}", start_with(&self.data_dir, None, &self.address));
         Ok(())
     }
 }
@@ -101,13 +102,13 @@ impl Rejoin {
         let place = config.place()?;
         let replaces = self.replaces.map(NodeId);
         let done = runtime()?.block_on(place.rejoin(&self.join, replaces))?;
-        eprintln!(
+        tell!(
             "node {} comes back as node {}; its old files are in {}",
             done.replaces,
             done.node,
             done.aside.display()
         );
-        eprintln!("{}", start_with(&self.data_dir, self.cluster_key.as_deref(), &self.address));
+        tell!("{}", start_with(&self.data_dir, self.cluster_key.as_deref(), &self.address));
         Ok(())
     }
 }
@@ -129,7 +130,7 @@ pub(crate) struct AcceptMove {
 impl AcceptMove {
     pub(crate) fn run(self) -> Result<(), String> {
         let node = Place::accept_move(&self.data_dir)?;
-        eprintln!("node {node} may be started in {} now", self.data_dir.display());
+        tell!("node {node} may be started in {} now", self.data_dir.display());
         Ok(())
     }
 }

@@ -1,11 +1,13 @@
 //! `holdfast dev`: everything at once, for trying it out.
 
 use crate::serve::{log_to_stderr, node_runtime, runtime, told_to_stop};
+use crate::stderr::tell;
 use clap::Args;
 use holdfast_server::{
     ClusterKey, Config, First, PEER_PORT_ABOVE, REDIS_PORT_ABOVE, RedisDoor, Server, ports_are_free,
 };
 use rustix::process::{Pid, Signal, kill_process};
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -189,7 +191,7 @@ async fn keep(node: u16, mut command: Command, mut stopping: watch::Receiver<boo
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
-                eprintln!("node {node} does not start: {error}");
+                tell!("node {node} does not start: {error}");
                 return;
             }
         };
@@ -200,8 +202,8 @@ async fn keep(node: u16, mut command: Command, mut stopping: watch::Receiver<boo
         let _stdin = child.stdin.take();
         tokio::select! {
             ended = child.wait() => match ended {
-                Ok(status) => eprintln!("node {node} ended: {status}"),
-                Err(error) => eprintln!("node {node} ended: {error}"),
+                Ok(status) => tell!("node {node} ended: {status}"),
+                Err(error) => tell!("node {node} ended: {error}"),
             },
             () = told(&mut stopping) => {
                 end(&mut child).await;
@@ -211,7 +213,7 @@ async fn keep(node: u16, mut command: Command, mut stopping: watch::Receiver<boo
         if !restart {
             return;
         }
-        eprintln!("node {node} starts again in {} s", RESTART_AFTER.as_secs());
+        tell!("node {node} starts again in {} s", RESTART_AFTER.as_secs());
         tokio::select! {
             () = sleep(RESTART_AFTER) => {}
             () = told(&mut stopping) => return,
@@ -239,6 +241,7 @@ async fn end(child: &mut Child) {
 async fn pass_on(node: u16, stderr: impl AsyncRead + Unpin) {
     let mut lines = BufReader::new(stderr).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        eprintln!("node {node} | {line}");
+        // A slow reader slows the node's log down, but no message is left out.
+        let _ = writeln!(io::stderr(), "node {node} | {line}");
     }
 }

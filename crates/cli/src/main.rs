@@ -12,6 +12,7 @@ mod play;
 mod serve;
 mod server_flags;
 mod settings;
+mod stderr;
 mod table;
 mod top;
 mod wall;
@@ -183,11 +184,10 @@ fn main() -> ExitCode {
             return Exit::Usage.into();
         }
     };
-    match cli.command.run() {
-        Ok(exit) => exit.into(),
-        Err(problem) => {
-            eprintln!("holdfast: {problem}");
-            problem.exit.into()
-        }
-    }
+    let exit = cli.command.run().unwrap_or_else(|problem| {
+        stderr::tell!("holdfast: {problem}");
+        problem.exit
+    });
+    stderr::flush();
+    exit.into()
 }

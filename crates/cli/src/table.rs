@@ -1,5 +1,6 @@
 //! Tables for people: aligned, no wider than the terminal, coloured only on one.
 
+use crate::stderr;
 use rustix::termios::tcgetwinsize;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
@@ -211,7 +212,10 @@ pub(crate) fn tint(text: &str, colour: Colour) -> String {
 pub(crate) fn say(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            stderr::flush();
+            std::process::exit(0)
+        }
         done => done,
     }
 }

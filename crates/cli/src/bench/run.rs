@@ -83,7 +83,7 @@ pub(super) async fn run(bench: &Bench, connections: usize) -> Result<Ran, Proble
     let took = begun.elapsed();
     progress.abort();
     if std::io::stderr().is_terminal() {
-        eprint!("\r\x1b[K");
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
     for client in clients {
         let _ = timeout(CLOSE_PATIENCE, client.close()).await;
@@ -177,8 +177,9 @@ async fn show_progress(book: Book, until: Instant) {
         sleep(Duration::from_secs(1)).await;
         let now = open(&book).pairs;
         let left = until.saturating_duration_since(Instant::now()).as_secs();
-        eprint!("\r\x1b[K{now} pairs, {} a second, {left} s to go", now - before);
-        let _ = std::io::stderr().flush();
+        let line = format!("\r\x1b[K{now} pairs, {} a second, {left} s to go", now - before);
+        // Whoever closed the terminal does not watch.
+        let _ = std::io::stderr().write_all(line.as_bytes());
         before = now;
     }
 }

@@ -1,12 +1,13 @@
 //! `holdfast acquire` and `holdfast outcome`: a lock kept by hand, as a script does.
 
-use super::{Common, answer, ending, number, say_json};
+use super::{Common, answer, ending, number};
 use crate::duration;
 use crate::exit::{Exit, Problem};
 use crate::http::{hint, text};
 use crate::lock::Signals;
 use crate::server_flags::problem;
-use crate::table::{clean, say};
+use crate::stderr::tell;
+use crate::table::clean;
 use crate::wanted::{Acquired, Wanted};
 use clap::Args;
 use holdfast_client::{Error, Guard};
@@ -88,15 +89,30 @@ impl Acquire {
         let grant = grant?;
         if let Some(death) = grant.get("needs_recovery").filter(|death| !death.is_null()) {
             let ended = clean(&ending(death));
-            eprintln!("holdfast: needs recovery: a holder before ended: {ended}");
-        }
-        if self.common.json {
-            return say_json(&grant);
+            tell!("holdfast: needs recovery: a holder before ended: {ended}");
         }
         let token = number(&grant, "fencing_token").unwrap_or(0);
         let secret = text(&grant, "secret");
-        say(&format!("export HOLDFAST_TOKEN={token} HOLDFAST_SECRET={secret}\n"))?;
-        Ok(Exit::Success)
+        let line = if self.common.json {
+            format!("{grant}\n")
+        } else {
+            format!("export HOLDFAST_TOKEN={token} HOLDFAST_SECRET={secret}\n")
+        };
+        let mut out = stdout().lock();
+        let Err(error) = out.write_all(line.as_bytes()).and_then(|()| out.flush()) else {
+            return Ok(Exit::Success);
+        };
+        let problem = Problem::from(format!("can't print the token: {error}"));
+        if self.request_id.is_some() {
+            return Err(problem.hint("the lock is held: ask again with the same --request-id"));
+        }
+        // Nobody else knows its secret, so nobody could release it.
+        let http = self.common.server.http()?;
+        let body = json!({ "name": self.name.first(), "fencing_token": token, "secret": secret });
+        Err(problem.hint(match http.post("/v1/release_lock", &body) {
+            Ok(_) => "the lock was released".to_owned(),
+            Err(why) => format!("not released: {}; it is held until its time is over", why.message),
+        }))
     }
 
     fn mode(&self) -> &'static str {

@@ -2,6 +2,7 @@
 
 use crate::exit::{Exit, Problem};
 use crate::server_flags::ServerFlags;
+use crate::stderr::tell;
 use clap::Args;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -36,7 +37,7 @@ impl Backup {
             let _ = fs::remove_file(&part);
         }
         let bytes = copied?;
-        eprintln!("{} bytes in {}, read again and whole", bytes, self.file.display());
+        tell!("{} bytes in {}, read again and whole", bytes, self.file.display());
         Ok(Exit::Success)
     }
 

@@ -3,6 +3,7 @@
 use super::{Common, list, number, say_json};
 use crate::exit::{Exit, Problem};
 use crate::http::text;
+use crate::stderr::tell;
 use crate::table::{Cell, Colour, Table};
 use crate::wall;
 use clap::Args;
@@ -38,7 +39,7 @@ impl History {
             table.row(row(event));
         }
         if table.is_empty() {
-            eprintln!("holdfast: nothing is remembered of {}", self.name);
+            tell!("holdfast: nothing is remembered of {}", self.name);
         }
         table.print()?;
         Ok(Exit::Success)

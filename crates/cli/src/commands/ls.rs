@@ -4,6 +4,7 @@ use super::{Common, list, number, say_json};
 use crate::duration;
 use crate::exit::{Exit, Problem};
 use crate::http::{Http, text};
+use crate::stderr::tell;
 use crate::table::{Cell, Colour, Table};
 use clap::Args;
 use serde_json::{Value, json};
@@ -35,7 +36,7 @@ impl Ls {
         let http = self.common.server.http()?;
         let (locks, more) = all(&http, &self.prefix, self.limit)?;
         if more {
-            eprintln!("holdfast: there are more than {}: say --limit N or a prefix", self.limit);
+            tell!("holdfast: there are more than {}: say --limit N or a prefix", self.limit);
         }
         if self.common.json {
             return say_json(&locks.iter().map(short).collect());
@@ -46,7 +47,7 @@ impl Ls {
             table.row(row(lock));
         }
         if table.is_empty() {
-            eprintln!("holdfast: no lock is held or waited for");
+            tell!("holdfast: no lock is held or waited for");
         }
         table.print()?;
         Ok(Exit::Success)

@@ -3,6 +3,7 @@
 use super::status::{Cluster, Member};
 use super::{Common, say_json};
 use crate::exit::{Exit, Problem};
+use crate::stderr::tell;
 use crate::table::say;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -111,7 +112,7 @@ fn add(host: &str, common: &Common) -> Result<Exit, Problem> {
     if common.json {
         return say_json(&json!({ "host": host, "join": peers, "command": line }));
     }
-    eprintln!(
+    tell!(
         "On {host}, beside the cluster's key and the password, type this. It follows without a \
          vote first,\nand gets its vote by itself when it has caught up: `holdfast status` shows it."
     );

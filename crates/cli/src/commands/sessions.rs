@@ -4,6 +4,7 @@ use super::{Common, list, number, say_json};
 use crate::duration;
 use crate::exit::{Exit, Problem};
 use crate::http::text;
+use crate::stderr::tell;
 use crate::table::{Cell, Colour, Table};
 use clap::Args;
 use serde_json::{Value, json};
@@ -43,7 +44,7 @@ impl Sessions {
             }
         }
         if after.is_some() {
-            eprintln!("holdfast: there are more than {}: say --limit N", self.limit);
+            tell!("holdfast: there are more than {}: say --limit N", self.limit);
         }
         if self.common.json {
             return say_json(&json!(sessions));

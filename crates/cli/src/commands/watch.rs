@@ -45,7 +45,7 @@ impl Watch {
         let mut begun = false;
         loop {
             match self.follow(&http, &mut left, &mut begun) {
-                Ok(ControlFlow::Break(())) => return Ok(Exit::Success),
+                Ok(ControlFlow::Break(told)) => return told.map(|()| Exit::Success),
                 // The first time, whoever typed it wants to know; later it is worth another try.
                 Err(problem) if !begun => return Err(problem),
                 Ok(ControlFlow::Continue(())) | Err(_) => {}
@@ -54,12 +54,13 @@ impl Watch {
         }
     }
 
+    /// Until the server ends the watch, or nothing more is to be printed or can be.
     fn follow(
         &self,
         http: &Http,
         left: &mut Option<u64>,
         begun: &mut bool,
-    ) -> Result<ControlFlow<()>, Problem> {
+    ) -> Result<ControlFlow<Result<(), Problem>>, Problem> {
         let query: Vec<(&str, &str)> = match (&self.name, &self.prefix) {
             (Some(name), _) => vec![("name", name)],
             (None, Some(prefix)) => vec![("prefix", prefix)],
@@ -78,16 +79,20 @@ impl Watch {
             } else if let Some(data) = line.strip_prefix("data:") {
                 if event == "watching" {
                     // A second one comes after a break, in which anything may have happened.
-                    if std::mem::replace(begun, true) {
-                        self.tell("gap", &Value::Null)?;
+                    if std::mem::replace(begun, true)
+                        && let Err(problem) = self.tell("gap", &Value::Null)
+                    {
+                        return Ok(ControlFlow::Break(Err(problem)));
                     }
                     continue;
                 }
                 let data: Value = serde_json::from_str(data.trim()).unwrap_or_default();
-                self.tell(&event, &data)?;
+                if let Err(problem) = self.tell(&event, &data) {
+                    return Ok(ControlFlow::Break(Err(problem)));
+                }
                 *left = left.map(|left| left.saturating_sub(1));
                 if *left == Some(0) {
-                    return Ok(ControlFlow::Break(()));
+                    return Ok(ControlFlow::Break(Ok(())));
                 }
             }
         }

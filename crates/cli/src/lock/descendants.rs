@@ -3,72 +3,141 @@
 //!
 //! A process whose parent dies is given to the nearest ancestor that is a subreaper. The wrapper and
 //! both guard processes are, so whatever the command starts stays below all of them.
+//!
+//! /proc is read one file at a time: a machine may run more processes than this one may open files.
 
 use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, kill_process, pidfd_send_signal, wait,
 };
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, ErrorKind, Read};
 
-/// The part of a process's status that is looked at is far shorter.
-const STATUS_BYTES_MAX: u64 = 16 << 10;
+/// The longest `stat` of a process is far shorter.
+const STAT_BYTES_MAX: u64 = 4 << 10;
 
 /// A process, as /proc shows it.
+#[derive(PartialEq, Eq)]
 struct Process {
-    /// Its directory in /proc: unlike a number, it never comes to mean another process.
-    dir: File,
     pid: i32,
     parent: i32,
-    /// A zombie does nothing any more.
-    zombie: bool,
+    /// When it was started. With the number, it never means another process.
+    started: u64,
+    /// Whether no thread of it runs any more.
+    dead: bool,
 }
 
 impl Process {
-    fn read(pid: i32) -> Option<Self> {
-        let dir = File::open(format!("/proc/{pid}")).ok()?;
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let status = File::from(openat(&dir, "status", flags, Mode::empty()).ok()?);
-        let mut text = Vec::new();
-        status.take(STATUS_BYTES_MAX).read_to_end(&mut text).ok()?;
-        let text = String::from_utf8_lossy(&text);
-        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
-        let parent = field("PPid:")?.trim().parse().ok()?;
-        let zombie = field("State:")?.trim().starts_with(['Z', 'X']);
-        Some(Self { dir, pid, parent, zombie })
+    /// None if there is no such process.
+    fn read(pid: i32) -> io::Result<Option<Self>> {
+        present(File::open(format!("/proc/{pid}/stat")).and_then(|stat| Self::parse(pid, stat)))
     }
 
-    fn signal(&self, signal: Signal) {
-        // The number means the same process only if /proc belongs to this process's namespace.
-        let by_number = || {
-            let same = own_number() == Some(std::process::id().cast_signed());
-            Pid::from_raw(self.pid).filter(|_| same).map(|pid| kill_process(pid, signal))
-        };
+    fn parse(pid: i32, stat: File) -> io::Result<Self> {
+        let mut text = Vec::new();
+        stat.take(STAT_BYTES_MAX).read_to_end(&mut text)?;
+        let text = String::from_utf8_lossy(&text);
+        Self::from_stat(pid, &text).ok_or_else(|| ErrorKind::InvalidData.into())
+    }
+
+    fn from_stat(pid: i32, text: &str) -> Option<Self> {
+        // The name before may contain anything.
+        let (_, text) = text.rsplit_once(") ")?;
+        let mut fields = text.split(' ');
+        let state = fields.next()?;
+        let parent = fields.next()?.parse().ok()?;
+        let threads: u64 = fields.nth(15)?.parse().ok()?;
+        let started = fields.nth(1)?.parse().ok()?;
+        // The state is that of the first thread, which may end before the others do.
+        let dead = state == "X" || state == "Z" && threads <= 1;
+        Some(Self { pid, parent, started, dead })
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        // Unlike a number, the directory never comes to mean another process.
+        let Some(dir) = present(File::open(format!("/proc/{}", self.pid)))? else { return Ok(()) };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let stat = openat(&dir, "stat", flags, Mode::empty()).map_err(io::Error::from);
+        let now = present(stat.and_then(|stat| Self::parse(self.pid, stat.into())))?;
+        if now.is_none_or(|now| now.started != self.started) {
+            return Ok(());
+        }
         // One that is gone needs no signal, and one that may not be signalled is reported by whoever
         // waits for its end.
-        let sent = pidfd_send_signal(&self.dir, signal);
-        if let Err(rustix::io::Errno::NOSYS | rustix::io::Errno::BADF) = sent {
-            by_number();
+        let sent = pidfd_send_signal(&dir, signal);
+        // The number means the same process only if /proc belongs to this process's namespace.
+        if let Err(Errno::NOSYS | Errno::BADF) = sent
+            && own_number()? == std::process::id().cast_signed()
+            && let Some(pid) = Pid::from_raw(self.pid)
+        {
+            let _ = kill_process(pid, signal);
         }
+        Ok(())
+    }
+}
+
+/// None if the process is gone: any other error says nothing about it.
+fn present<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::SRCH) => Ok(None),
+            _ => Err(error),
+        },
     }
 }
 
 /// This process's number in /proc.
-fn own_number() -> Option<i32> {
-    fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
+fn own_number() -> io::Result<i32> {
+    let link = fs::read_link("/proc/self")?;
+    let number = link.to_str().and_then(|number| number.parse().ok());
+    number.ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
 /// The processes directly below this one, by their numbers in /proc.
-pub(super) fn children() -> HashSet<i32> {
-    let Some(own) = own_number() else { return HashSet::new() };
-    all().filter(|process| process.parent == own).map(|process| process.pid).collect()
+pub(super) fn children() -> io::Result<HashSet<i32>> {
+    let own = own_number()?;
+    let (processes, unread) = all();
+    match unread {
+        // Where /proc hides the processes of other users.
+        Some(error) if error.kind() != ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(processes.iter().filter(|it| it.parent == own).map(|it| it.pid).collect()),
+    }
 }
 
-fn all() -> impl Iterator<Item = Process> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter_map(Process::read)
+/// Every process that can be read, and why another one could not.
+fn all() -> (Vec<Process>, Option<io::Error>) {
+    let mut unread = None;
+    let mut pids: Vec<i32> = Vec::new();
+    match fs::read_dir("/proc") {
+        Ok(entries) => {
+            for entry in entries {
+                match entry {
+                    Ok(entry) => {
+                        pids.extend(
+                            entry.file_name().to_str().and_then(|it| it.parse::<i32>().ok()),
+                        );
+                    }
+                    Err(error) => unread = Some(error),
+                }
+            }
+        }
+        Err(error) => unread = Some(error),
+    }
+    let mut found = Vec::new();
+    for pid in pids {
+        match Process::read(pid) {
+            Ok(process) => found.extend(process),
+            // Another error than this one weighs more.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                unread.get_or_insert(error);
+            }
+            Err(error) => unread = Some(error),
+        }
+    }
+    (found, unread)
 }
 
 /// Who is left alone.
@@ -80,11 +149,26 @@ pub(super) enum Spare<'a> {
     Trees(&'a HashSet<i32>),
 }
 
-/// The living processes below this one, the deepest first.
-fn below(spare: &Spare<'_>) -> Vec<Process> {
-    let Some(own) = own_number() else { return Vec::new() };
+/// What runs below this process.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Numbers in /proc.
+    pub(super) pids: Vec<i32>,
+    /// Why there may be more of them. None if these are all.
+    pub(super) unread: Option<io::Error>,
+}
+
+impl Found {
+    /// Whether it is certain that nothing runs.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.pids.is_empty() && self.unread.is_none()
+    }
+}
+
+/// The living processes of these below `own`, the deepest first.
+fn below(own: i32, processes: Vec<Process>, spare: &Spare<'_>) -> Vec<Process> {
     let mut by_parent: HashMap<i32, Vec<Process>> = HashMap::new();
-    for process in all() {
+    for process in processes {
         by_parent.entry(process.parent).or_default().push(process);
     }
     let mut found = by_parent.remove(&own).unwrap_or_default();
@@ -97,17 +181,25 @@ fn below(spare: &Spare<'_>) -> Vec<Process> {
         at += 1;
     }
     let spare_children = matches!(spare, Spare::Children);
-    found.retain(|process| !(process.zombie || spare_children && process.parent == own));
+    found.retain(|process| !(process.dead || spare_children && process.parent == own));
     found.reverse();
     found
 }
 
-/// Signals every living process below this one; returns their numbers. What they start meanwhile
-/// is found by the next call.
-pub(super) fn signal_all(signal: Signal, spare: &Spare<'_>) -> Vec<i32> {
-    let found = below(spare);
-    found.iter().for_each(|process| process.signal(signal));
-    found.iter().map(|process| process.pid).collect()
+/// Signals every living process below this one; returns them. What they start meanwhile is found by
+/// the next call.
+pub(super) fn signal_all(signal: Signal, spare: &Spare<'_>) -> Found {
+    let own = match own_number() {
+        Ok(own) => own,
+        Err(error) => return Found { pids: Vec::new(), unread: Some(error) },
+    };
+    let (processes, unread) = all();
+    let found = below(own, processes, spare);
+    for process in &found {
+        // One that is still there is found again.
+        let _ = process.signal(signal);
+    }
+    Found { pids: found.iter().map(|process| process.pid).collect(), unread }
 }
 
 /// What became of this process's children.
@@ -126,8 +218,27 @@ pub(super) fn next_change() -> Children {
         match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
             Ok(Some((pid, status))) => return Children::Changed(pid, status),
             Ok(None) => return Children::Running,
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(_) => return Children::Gone,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_dead_when_its_last_thread_is() {
+        let stat = |state: &str, threads: u32| {
+            format!("7 (a) b) {state} 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 99 0 0")
+        };
+        let read = |state, threads| Process::from_stat(7, &stat(state, threads));
+        let process = |dead| Some(Process { pid: 7, parent: 3, started: 99, dead });
+        assert!(read("S", 1) == process(false));
+        assert!(read("Z", 2) == process(false));
+        assert!(read("Z", 1) == process(true));
+        assert!(read("X", 0) == process(true));
+        assert!(Process::from_stat(7, "").is_none());
     }
 }

@@ -32,6 +32,7 @@ use crate::wanted::Wanted;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
 use wrapper::Ran;
 
 /// A shorter lease would end whenever the machine is busy for a moment.
@@ -87,20 +88,34 @@ fn parse_ttl(text: &str) -> Result<Duration, String> {
     Ok(ttl)
 }
 
+fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(1).enable_all().build()
+}
+
 impl Lock {
     pub(crate) fn run(self) -> Result<Exit, Problem> {
+        wait::block_file_size_signal()?;
+        // It outlives the runs, so that no signal is missed between two of them.
+        let listening = runtime()?;
+        let mut signals = listening.block_on(async { Signals::listen() })?;
+        let ended = self.run_until_done(&mut signals);
+        listening.shutdown_background();
+        ended
+    }
+
+    fn run_until_done(&self, signals: &mut Signals) -> Result<Exit, Problem> {
         loop {
             // One for each run: what was lost is renewed no more.
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(1)
-                .enable_all()
-                .build()?;
-            let ran = runtime.block_on(wrapper::run(&self));
+            let runtime = runtime()?;
+            let ran = runtime.block_on(wrapper::run(self, signals));
             runtime.shutdown_background();
             match ran? {
                 Ran::Done(exit) => return Ok(exit),
-                Ran::Lost if self.elect => {}
-                Ran::Lost => return Ok(Exit::Lost),
+                Ran::Lost { told_to_end: None } if self.elect => {}
+                Ran::Lost { told_to_end: Some(signal) } if self.elect => {
+                    return Ok(Exit::of_signal(signal));
+                }
+                Ran::Lost { .. } => return Ok(Exit::Lost),
             }
         }
     }

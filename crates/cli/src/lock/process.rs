@@ -1,9 +1,9 @@
 //! The guard processes and the command below them, seen from the wrapper.
 
 use super::deadline::{Deadlines, SharedDeadlines};
-use super::descendants::{Children, Spare, children, next_change, signal_all};
+use super::descendants::{Children, Found, Spare, children, next_change, signal_all};
 use super::handoff;
-use super::wait::{KILL_AGAIN, KILL_TIMEOUT};
+use super::wait::{KILL_AGAIN, KILL_TIMEOUT, with_signals_blocked};
 use super::words::{LINE_BYTES_MAX, ToGuard, ToWrapper};
 use crate::exit::Problem;
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
@@ -58,12 +58,15 @@ impl Process {
         let signals = signal(SignalKind::child())?;
         // What guards that die leave behind comes to this process, and is ended here.
         set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
-        let others = children();
-        let deadlines = SharedDeadlines::new(deadlines)?;
+        let others = children().map_err(|error| format!("can't read /proc: {error}"))?;
+        let deadlines = SharedDeadlines::new(deadlines)
+            .map_err(|error| format!("can't write to shared memory: {error}; see `ulimit -f`"))?;
         let (ours, theirs) = StdUnixStream::pair()?;
         let stdin = io::stdin();
         let fds = [stdin.as_fd(), deadlines.as_fd(), theirs.as_fd()];
-        let (guard, guard_lives) = handoff::start(&["guard-child"], command, variables, &fds)
+        let start = || handoff::start(&["guard-child"], command, variables, &fds);
+        let (guard, guard_lives) = with_signals_blocked(start)
+            .flatten()
             .map_err(|error| format!("can't start the guard process: {error}"))?;
         for socket in [&ours, &guard_lives] {
             socket.set_nonblocking(true)?;
@@ -104,9 +107,14 @@ impl Process {
         }
     }
 
-    /// Waits for the children that have ended. Never blocks.
-    pub(super) fn reap(&mut self) {
-        while let Children::Changed(pid, status) = next_change() {
+    /// Waits for the children that have ended; says whether there are none left. Never blocks.
+    pub(super) fn reap(&mut self) -> bool {
+        loop {
+            let (pid, status) = match next_change() {
+                Children::Changed(pid, status) => (pid, status),
+                Children::Running => return false,
+                Children::Gone => return true,
+            };
             let ended = status.exited() || status.signaled();
             let id = pid.as_raw_pid().unsigned_abs();
             if ended {
@@ -134,13 +142,19 @@ impl Process {
         self.deadlines.write(deadlines)
     }
 
-    /// Ends the command and its guards, whatever state they are in. Returns what can't be ended.
-    pub(super) async fn end_all(&mut self) -> Vec<i32> {
+    /// Ends the command and its guards, whatever state they are in. Returns what can't be ended, or
+    /// may not have been.
+    pub(super) async fn end_all(&mut self) -> Found {
         let began = Instant::now();
         loop {
             let left = signal_all(Signal::KILL, &Spare::Trees(&self.others));
-            self.reap();
-            if left.is_empty() || began.elapsed() > KILL_TIMEOUT {
+            if self.reap() {
+                return Found::default();
+            }
+            // Without other children, only their absence counts: what changes its parent while
+            // /proc is read may be missed there.
+            let nothing = !self.others.is_empty() && left.is_nothing();
+            if nothing || began.elapsed() > KILL_TIMEOUT {
                 return left;
             }
             sleep(KILL_AGAIN).await;

@@ -45,11 +45,21 @@ impl Signals {
     pub(crate) async fn end(&mut self) -> i32 {
         loop {
             let signal = self.next().await;
-            if !FOR_THE_COMMAND.contains(&signal) {
+            if is_end(signal) {
                 return signal;
             }
         }
     }
+
+    /// The same, if it has come already.
+    pub(super) fn try_end(&mut self) -> Option<i32> {
+        std::iter::from_fn(|| self.came.try_recv().ok()).find(|signal| is_end(*signal))
+    }
+}
+
+/// Whether it ends a program that does not handle it.
+pub(super) fn is_end(signal: i32) -> bool {
+    !FOR_THE_COMMAND.contains(&signal)
 }
 
 /// A bit for each signal that this process ignores.

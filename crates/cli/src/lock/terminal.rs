@@ -35,7 +35,7 @@ impl Terminal {
         quietly(|| {
             let _ = tcsetpgrp(stdin(), getpgrp());
             if let (true, Some(before)) = (tidy, &self.before) {
-                let _ = tcsetattr(stdin(), OptionalActions::Drain, before);
+                let _ = tcsetattr(stdin(), OptionalActions::Now, before);
             }
         });
     }

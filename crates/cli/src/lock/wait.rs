@@ -3,7 +3,7 @@
 use super::deadline::now;
 use super::descendants::{Spare, signal_all};
 use crate::exit::Problem;
-use nix::sys::signal::{SigSet, Signal as Blocked};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal as Blocked};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getpid, set_child_subreaper};
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 /// What is sent to all processes of a service when it is stopped reaches the wrapper too, which
 /// passes it on; a guard that died of it would take the command with it. The others would stop a
-/// guard for touching the terminal.
-const BLOCKED: [Blocked; 10] = [
+/// guard for touching the terminal, or end it for writing more to a file than `ulimit -f` allows.
+const BLOCKED: [Blocked; 11] = [
     Blocked::SIGCHLD,
     Blocked::SIGHUP,
     Blocked::SIGINT,
@@ -30,6 +30,7 @@ const BLOCKED: [Blocked; 10] = [
     Blocked::SIGTSTP,
     Blocked::SIGTTIN,
     Blocked::SIGTTOU,
+    Blocked::SIGXFSZ,
 ];
 
 /// How long between two attempts to end what is left.
@@ -44,6 +45,21 @@ pub(super) const GRACE: Duration = Duration::from_secs(1);
 
 fn blocked() -> SigSet {
     BLOCKED.into_iter().collect()
+}
+
+/// Runs `start` with all of these blocked, for a guard process that is started by it: otherwise one
+/// of them might end it before it has blocked them itself.
+pub(super) fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> io::Result<T> {
+    let before = blocked().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let started = start();
+    before.thread_set_mask()?;
+    Ok(started)
+}
+
+/// A limit on the size of files (`ulimit -f`) is an error from now on, and does not end this process.
+/// For this thread and those that it starts.
+pub(super) fn block_file_size_signal() -> io::Result<()> {
+    SigSet::from_iter([Blocked::SIGXFSZ]).thread_block().map_err(io::Error::from)
 }
 
 /// For a process that was started by a guard and has all of these blocked too: those that came

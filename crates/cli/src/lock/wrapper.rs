@@ -2,13 +2,15 @@
 
 use super::Lock;
 use super::deadline::{Deadlines, now};
+use super::descendants::Found;
 use super::env;
 use super::process::{Event, Process};
-use super::signals::{CONTINUE, Signals};
+use super::signals::{CONTINUE, Signals, is_end};
 use super::terminal::Terminal;
 use super::words::{EndedBy, How, ToGuard, ToWrapper};
 use crate::exit::{Exit, Problem};
 use crate::server_flags::{own_label, problem};
+use crate::stderr::tell;
 use crate::wanted::Acquired;
 use holdfast_client::{Client, Error, Guard};
 use rustix::process::{Signal, getpgrp, kill_current_process_group};
@@ -30,31 +32,33 @@ pub(super) enum Ran {
     /// This is what the program ends with.
     Done(Exit),
     /// The lock was lost, and the command with it.
-    Lost,
+    Lost {
+        /// The signal that told this program to end meanwhile.
+        told_to_end: Option<i32>,
+    },
 }
 
 /// A deadline that moved by less is the same.
 const SAME: Duration = Duration::from_millis(1);
 
 /// Takes the lock and runs the command once.
-pub(super) async fn run(lock: &Lock) -> Result<Ran, Problem> {
-    let mut signals = Signals::listen()?;
+pub(super) async fn run(lock: &Lock, signals: &mut Signals) -> Result<Ran, Problem> {
     let outside = env::kept_outside(&lock.server)?;
     let label = own_label();
     let client = tokio::select! {
         client = lock.server.client(lock.ttl, &label) => client?,
         signal = signals.end() => return Ok(Ran::Done(Exit::of_signal(signal))),
     };
-    let held = match acquire(lock, &client, &outside, &mut signals).await {
+    let held = match acquire(lock, &client, &outside, signals).await {
         Acquired::Answered(Ok(held)) => held,
         Acquired::Answered(Err(error)) => {
-            close(client, &mut signals).await;
+            close(client, signals).await;
             return Err(not_acquired(lock, error));
         }
         Acquired::Interrupted(signal, held) => {
             match held {
                 Some(held) => release(held, client).await,
-                None => close(client, &mut signals).await,
+                None => drop(close(client, signals).await),
             }
             return Ok(Ran::Done(Exit::of_signal(signal)));
         }
@@ -69,37 +73,47 @@ pub(super) async fn run(lock: &Lock) -> Result<Ran, Problem> {
             return Err(problem);
         }
     };
-    let keeper = Keeper { lock, held: &held, process, deadlines, terminal: Terminal::own() };
-    match keeper.keep(&mut signals).await {
+    let terminal = Terminal::own();
+    let keeper = Keeper { lock, held: &held, process, deadlines, terminal, told_to_end: None };
+    match keeper.keep(signals).await {
         Kept::Ended(exit) => {
             release(held, client).await;
             Ok(Ran::Done(exit))
         }
-        Kept::Lost { why, left } => {
-            eprintln!("holdfast: lost {}: {why}; the command was ended", lock.shown());
+        Kept::Lost { why, left, told_to_end } => {
             // What was cut short is no release: the lease runs out, and the next one hears so. The
             // session must not renew it any longer, or nobody would ever be next.
-            close(client, &mut signals).await;
             std::mem::forget(held);
-            if left.is_empty() {
-                return Ok(Ran::Lost);
+            let cut_short = close(client, signals).await;
+            let lost = format!("lost {}: {why}", lock.shown());
+            tell!("holdfast: {lost}; {}", what_is_left(&left));
+            if left.is_nothing() {
+                let told_to_end = told_to_end.or(cut_short).or_else(|| signals.try_end());
+                return Ok(Ran::Lost { told_to_end });
             }
-            let left: Vec<String> = left.iter().map(i32::to_string).collect();
-            eprintln!(
-                "holdfast: these processes of the command could not be ended: {}",
-                left.join(", ")
-            );
             // Beside them the command must not run again.
             Ok(Ran::Done(Exit::Lost))
         }
     }
 }
 
-/// Closes the session, and with it gives up what is under way; a second signal ends the wait.
-async fn close(client: Client, signals: &mut Signals) {
+fn what_is_left(left: &Found) -> String {
+    let pids: Vec<String> = left.pids.iter().map(i32::to_string).collect();
+    match &left.unread {
+        _ if !pids.is_empty() => {
+            format!("these processes of the command could not be ended: {}", pids.join(", "))
+        }
+        Some(error) => format!("the command may still run: can't read all of /proc: {error}"),
+        None => "the command was ended".to_owned(),
+    }
+}
+
+/// Closes the session, and with it gives up what is under way. A signal ends the wait, and is
+/// returned.
+async fn close(client: Client, signals: &mut Signals) -> Option<i32> {
     tokio::select! {
-        _ = timeout(CLOSE_PATIENCE, client.close()) => {}
-        _ = signals.end() => {}
+        _ = timeout(CLOSE_PATIENCE, client.close()) => None,
+        signal = signals.end() => Some(signal),
     }
 }
 
@@ -133,10 +147,7 @@ fn tell_ending(held: &Guard) {
         let how = ending.how;
         let note = ending.note.as_deref().map(String::from_utf8_lossy);
         let note = note.map_or_else(String::new, |note| format!(", its note: {note}"));
-        eprintln!(
-            "holdfast: the holder of {name} before ended: {how}, token {}{note}",
-            ending.token
-        );
+        tell!("holdfast: the holder of {name} before ended: {how}, token {}{note}", ending.token);
     }
 }
 
@@ -146,8 +157,8 @@ async fn release(held: Guard, client: Client) {
         Ok(Ok(())) => {
             let _ = timeout(CLOSE_PATIENCE, client.close()).await;
         }
-        Ok(Err(error)) => eprintln!("holdfast: not released: {error}"),
-        Err(_) => eprintln!(
+        Ok(Err(error)) => tell!("holdfast: not released: {error}"),
+        Err(_) => tell!(
             "holdfast: no server answers: the lock ends by itself, {} s from now or a little later",
             left.as_secs()
         ),
@@ -158,8 +169,10 @@ enum Kept {
     Ended(Exit),
     Lost {
         why: String,
-        /// The processes of the command that could not be ended.
-        left: Vec<i32>,
+        /// What of the command could not be ended.
+        left: Found,
+        /// The signal that told this program to end before.
+        told_to_end: Option<i32>,
     },
 }
 
@@ -171,6 +184,8 @@ struct Keeper<'a> {
     /// What the guard processes know.
     deadlines: Deadlines,
     terminal: Option<Terminal>,
+    /// A signal after which the command must not run again if the lock is lost.
+    told_to_end: Option<i32>,
 }
 
 impl Keeper<'_> {
@@ -195,11 +210,11 @@ impl Keeper<'_> {
                             return end;
                         }
                     }
-                    Event::ChildEnded => self.process.reap(),
+                    Event::ChildEnded => drop(self.process.reap()),
                 },
                 asked = &mut asked, if !was_asked => {
                     was_asked = true;
-                    eprintln!(
+                    tell!(
                         "holdfast: {} asks to let go of {} within {} s: {}",
                         String::from_utf8_lossy(&asked.by),
                         self.lock.shown(),
@@ -221,7 +236,7 @@ impl Keeper<'_> {
                 None
             }
             Some(ToWrapper::NotStarted(code, why)) => {
-                eprintln!("holdfast: {why}");
+                tell!("holdfast: {why}");
                 Some(Kept::Ended(Exit::Child(code)))
             }
             Some(ToWrapper::Stopped(signal)) => {
@@ -248,7 +263,7 @@ impl Keeper<'_> {
     async fn lose(&mut self, why: String) -> Kept {
         let left = self.process.end_all().await;
         self.take_terminal_back(true);
-        Kept::Lost { why, left }
+        Kept::Lost { why, left, told_to_end: self.told_to_end }
     }
 
     /// The command was stopped: by the keyboard, or because it wants a terminal that it has not.
@@ -285,6 +300,11 @@ impl Keeper<'_> {
             if tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp()) {
                 self.give_terminal();
             }
+        }
+        // A service may live on after some of them, as after a SIGHUP, but not while it is being
+        // ended.
+        if signal == Signal::TERM.as_raw() || is_end(signal) && now() >= self.deadlines.ask_at {
+            self.told_to_end = Some(signal);
         }
         self.process.tell(ToGuard::Signal(signal)).await;
     }

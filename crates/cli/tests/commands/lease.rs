@@ -320,3 +320,77 @@ fn a_loss_spares_what_ran_before_the_wrapper() {
     assert!(lives(other), "it was ended with the command");
     kill(other, Signal::KILL);
 }
+
+/// The wrapper and its guards kept the directory of every process in /proc open while they looked
+/// for the command's. On a machine with more processes than `ulimit -n`, the newest could not be
+/// opened any more and were taken for ended: a child of the command in a session of its own wrote on
+/// while the next holder had the lock.
+#[test]
+fn a_lost_command_is_ended_among_more_processes_than_files_may_be_open() {
+    const FILES: u32 = 64;
+    let shell = Shell::with_nodes(1);
+    let crowd = format!("for i in $(seq {FILES}); do sleep 60 & done; echo > crowd; wait");
+    let crowd = shell.script(&["sh"], &crowd);
+    shell.read("crowd");
+    let job = "setsid sh -c \"echo \\$\\$ > job; exec sleep 600\" & echo $PPID > guard; sleep 600";
+    let wrapped = format!("ulimit -n {FILES}; exec holdfast lock a --ttl 3s -- sh -c '{job}'");
+    let wrapper = shell.script(&["sh"], &wrapped);
+    let job = shell.read_pid("job");
+    kill(parent(shell.read_pid("guard")), Signal::KILL);
+    let said = wrapper.ended();
+    let outlived = try_kill(job, Signal::KILL);
+    for pid in descendants(crowd.id()) {
+        try_kill(pid, Signal::KILL);
+    }
+    assert!(!outlived, "the job outlived the lock: {said:?}");
+    assert_eq!(said.code, Some(76), "{said:?}");
+    assert!(said.err.contains("the command was ended"), "{said:?}");
+}
+
+/// A process whose first thread has ended is shown as a zombie while its other threads work on. It
+/// was taken for dead, and neither killed nor waited for.
+#[test]
+fn a_process_whose_first_thread_has_ended_is_ended_with_the_command() {
+    let shell = Shell::with_nodes(1);
+    let program = "\
+import ctypes, os, sys, threading, time
+os.setsid()
+def work():
+    with open('job', 'w') as file:
+        file.write(f'{os.getpid()}\\n')
+    while True:
+        time.sleep(0.01)
+threading.Thread(target=work).start()
+ctypes.CDLL(None).syscall(ctypes.c_long(EXIT), ctypes.c_long(0))
+";
+    let number = if cfg!(target_arch = "x86_64") { "60" } else { "93" };
+    fs::write(shell.file("job.py"), program.replace("EXIT", number)).expect("a file is written");
+    let wrapper = shell.lock("a --ttl 3s", "python3 job.py & sleep 600");
+    let job = shell.read_pid("job");
+    eventually("the first thread has ended", || (state(job) == 'Z').then_some(()));
+    shell.run(["break", "a", "--reason", "test"]);
+    let said = wrapper.ended();
+    let outlived = fs::read_dir(format!("/proc/{job}/task")).is_ok_and(|tasks| tasks.count() > 1);
+    try_kill(job, Signal::KILL);
+    assert_eq!(said.code, Some(76), "{said:?}");
+    assert!(!outlived, "the job outlived the lock: {said:?}");
+}
+
+/// A service that is told to end while its lease runs out must not be started again: `--elect` passed
+/// the signal on to a command that was being ended anyway, and forgot it.
+#[test]
+fn an_elected_service_that_is_told_to_end_is_not_started_again() {
+    let shell = Shell::with_nodes(1);
+    let script = "trap 'echo >> asked; sleep 0.3; exit 0' TERM; echo >> runs; \
+                  while :; do sleep 0.02; done";
+    let elected = shell.lock("job --ttl 3s --elect", script);
+    shell.read("runs");
+    let server = shell.cluster.nodes[0].pid();
+    kill(server, Signal::STOP);
+    shell.read("asked");
+    elected.signal(Signal::TERM);
+    eventually("the first run is over", || descendants(elected.id()).is_empty().then_some(()));
+    kill(server, Signal::CONT);
+    assert_eq!(elected.ended().code, Some(128 + 15));
+    assert_eq!(shell.read("runs"), "\n", "it was started again");
+}

@@ -17,4 +17,5 @@ mod lease;
 mod look;
 mod nested;
 mod operate;
+mod stderr;
 mod wrapper;

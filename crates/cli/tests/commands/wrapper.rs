@@ -1,6 +1,6 @@
 //! `holdfast lock`: what its command sees, and what comes back from it.
 
-use crate::cli::{Shell, descendants, kill, lives, parent, state, with_usual_signals};
+use crate::cli::{Shell, descendants, kill, lives, parent, state, try_kill, with_usual_signals};
 use crate::support::{HOLDFAST, eventually};
 use rustix::process::Signal;
 use std::fs;
@@ -291,4 +291,25 @@ fn a_stopped_command_goes_on_with_fg() {
     terminal.press("fg; echo \"code $?\"; exit\n");
     terminal.press_until("hello\n", &shell.file("got"));
     terminal.must_show(&["got hello", "code 0"]);
+}
+
+/// The outer guard blocks the signals that end a service, but one that came between its start and
+/// that moment killed it: the lock was lost instead of released.
+#[test]
+fn a_signal_to_all_processes_that_have_just_started_loses_no_lock() {
+    let shell = Shell::with_nodes(1);
+    for at in 0..30_u64 {
+        let name = format!("early-{at}");
+        let wrapper = shell.lock(&format!("{name} --ttl 10m"), "sleep 600");
+        // As soon as there is a guard, or a moment later.
+        while descendants(wrapper.id()).is_empty() && !wrapper.has_ended() {}
+        std::thread::sleep(Duration::from_micros(at * 300));
+        for pid in descendants(wrapper.id()).into_iter().chain([wrapper.id()]) {
+            try_kill(pid, Signal::TERM);
+        }
+        let said = wrapper.ended();
+        assert_eq!(said.code, Some(128 + 15), "{at}: {said:?}");
+        let next = shell.run(["lock", &name, "--try", "--", "true"]);
+        assert_eq!(next.code, Some(0), "{at}: {next:?}");
+    }
 }
