@@ -161,7 +161,10 @@ pub(crate) fn run(
     // One call may have gone on for longer than the script had: what it wrote is too late.
     if running.stopped.get() || Instant::now() > running.until {
         overlay.back_to(before);
-        return Ok(Reply::Error(failed(script, &too_long(), at.get())));
+        let has_failed = !running.stopped.get() && matches!(reply, Ok(Reply::Error(_)));
+        if !has_failed {
+            return Ok(Reply::Error(failed(script, &too_long(), at.get())));
+        }
     }
     Ok(reply.unwrap_or_else(|error| {
         Reply::Error(failed(script, &understood(&Value::Error(Box::new(error))), 1))
