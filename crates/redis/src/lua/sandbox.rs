@@ -11,8 +11,8 @@ use crate::resp::{Protocol, Reply};
 use crate::run::{Overlay, Stop};
 use bytes::Bytes;
 use mlua::{
-    ChunkMode, Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value,
-    VmState,
+    ChunkMode, DebugEvent, Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib,
+    Table, Value, VmState,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -74,6 +74,19 @@ const PROTECTED_CALLS: &str = "
     return safe_pcall, safe_xpcall
 ";
 
+/// Lua's own `sort` compares by itself without a step of the script, and in the worst case each
+/// with each: it is given a function to compare with, whose steps are counted.
+const COUNTED_SORT: &str = "
+    local sort0, type0 = ...
+    local function less(a, b) return a < b end
+    return function(list, before)
+        if type0(list) ~= 'table' then return sort0(list) end
+        if before == nil then return sort0(list, less) end
+        if type0(before) ~= 'function' then return sort0(list, before) end
+        return sort0(list, function(a, b) return (before(a, b)) end)
+    end
+";
+
 /// Whether a text is Lua.
 pub(crate) fn check(script: &Script) -> std::result::Result<(), Error> {
     machine().and_then(|lua| compiled(&lua, script.lua()).map(|_| ())).map_err(|e| not_lua(&e))
@@ -113,17 +126,19 @@ pub(crate) fn run(
         stopped: Rc::new(Cell::new(false)),
         protocol: Rc::new(Cell::new(Protocol::Resp2)),
         read_only: read_only || script.read_only,
-        until: Instant::now() + TIME_MAX,
+        // Scripts in one MULTI have that time together.
+        until: *overlay.scripts_until.get_or_insert_with(|| Instant::now() + TIME_MAX),
     };
     let database = overlay.database;
+    let before = overlay.mark();
     let random = Rc::new(Cell::new(overlay.random));
     let shared = RefCell::new(&mut *overlay);
+    let at = Rc::new(Cell::new(1));
     let reply = lua.scope(|scope| {
         let redis = library::install(&lua, scope, &shared, &running)?;
         let globals = furnish(&lua, redis, keys, arguments, &running, &random)?;
         function.set_environment(globals)?;
         count_instructions(&lua, &running)?;
-        let at = Rc::new(Cell::new(1));
         let seen = at.clone();
         let handler = lua.create_function(move |lua, value: Value| {
             seen.set(line(lua));
@@ -136,14 +151,20 @@ pub(crate) fn run(
         Ok(if fine {
             to_reply(&value, running.protocol.get(), MEMORY_BYTES_MAX)
         } else {
-            let raised = understood(&value);
-            let raised = if running.stopped.get() { too_long() } else { raised };
-            Reply::Error(failed(script, &raised, at.get()))
+            Reply::Error(failed(script, &understood(&value), at.get()))
         })
     });
     (overlay.database, overlay.random) = (database, random.get());
     if overlay.missing().is_some() {
         return Err(Stop::Missing);
+    }
+    // One call may have gone on for longer than the script had: what it wrote is too late.
+    if running.stopped.get() || Instant::now() > running.until {
+        overlay.back_to(before);
+        let has_failed = !running.stopped.get() && matches!(reply, Ok(Reply::Error(_)));
+        if !has_failed {
+            return Ok(Reply::Error(failed(script, &too_long(), at.get())));
+        }
     }
     Ok(reply.unwrap_or_else(|error| {
         Reply::Error(failed(script, &understood(&Value::Error(Box::new(error))), 1))
@@ -166,9 +187,13 @@ fn too_long() -> errors::Raised {
 fn count_instructions(lua: &Lua, running: &Running) -> Result<()> {
     let (taken, stopped) = (Cell::new(0_u32), running.stopped.clone());
     let until = running.until;
-    let every = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_COUNTED);
-    lua.set_hook(every, move |_, _| {
-        taken.set(taken.get().saturating_add(INSTRUCTIONS_COUNTED));
+    // A function of the library may take its time without a step of the script: the clock is also
+    // looked at before each call.
+    let every = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_COUNTED).on_calls();
+    lua.set_hook(every, move |_, frame| {
+        if frame.event() == DebugEvent::Count {
+            taken.set(taken.get().saturating_add(INSTRUCTIONS_COUNTED));
+        }
         if taken.get() > INSTRUCTIONS_MAX || Instant::now() > until || stopped.get() {
             stopped.set(true);
             return raise(too_long());
@@ -199,6 +224,7 @@ fn furnish(
     json::missing(lua, "cmsgpack")?;
     json::missing(lua, "struct")?;
     loaders(lua)?;
+    counted_sort(lua)?;
     protected_calls(lua, running)?;
     globals.raw_set("redis", redis)?;
     for (name, texts) in [("KEYS", keys), ("ARGV", arguments)] {
@@ -213,6 +239,14 @@ fn furnish(
     let environment = read_only.globals()?;
     lua.set_named_registry_value(ENVIRONMENT, environment.clone())?;
     Ok(environment)
+}
+
+fn counted_sort(lua: &Lua) -> Result<()> {
+    let globals = lua.globals();
+    let table: Table = globals.raw_get("table")?;
+    let (sort, kind): (Function, Function) = (table.raw_get("sort")?, globals.raw_get("type")?);
+    let made = lua.load(COUNTED_SORT).set_name("=sort").into_function()?;
+    table.raw_set("sort", made.call::<Function>((sort, kind))?)
 }
 
 fn protected_calls(lua: &Lua, running: &Running) -> Result<()> {

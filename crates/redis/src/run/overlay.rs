@@ -21,6 +21,7 @@ use holdfast_core::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Why a command could not go on.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,6 +106,8 @@ pub(crate) struct Overlay<'a> {
     pub(crate) may_run_lua: bool,
     /// Where `math.random` of the job's scripts goes on.
     pub(crate) random: u64,
+    /// When the job's scripts must have ended: set by the first one.
+    pub(crate) scripts_until: Option<Instant>,
     written: BTreeMap<LockName, Written>,
     /// Bytes of memory for all that was written and published.
     written_bytes: usize,
@@ -130,6 +133,7 @@ impl<'a> Overlay<'a> {
             may_block: false,
             may_run_lua: true,
             random,
+            scripts_until: None,
             written: BTreeMap::new(),
             written_bytes: 0,
             used: BTreeSet::new(),

@@ -49,7 +49,7 @@ pub(super) async fn run(door: &Arc<Door>, job: Job) -> Outcome {
     // One after the other, so that they do not undo each other's work again and again.
     let first: Option<LockName> = wanted.names.first().cloned();
     let Ok(_turn) = timeout_at(aside.until, door.turn_for(first.as_ref())).await else {
-        return Err(Reply::Error(words::CONTENDED));
+        return Err(Reply::Error(words::SCRIPTS_BUSY));
     };
     for _ in 0..TRIES_MAX {
         if let Some(outcome) = aside.once(wanted.clone()).await {
@@ -81,6 +81,9 @@ impl Aside {
                 Err(error) => return Some(Err(Reply::Error(error))),
             };
             if let Some(transaction) = done.transaction.take() {
+                if Instant::now() > self.until {
+                    return Some(Err(Reply::Error(words::SCRIPTS_BUSY)));
+                }
                 match self.propose(Command::Transact(transaction)).await {
                     Ok(Ok(())) => {}
                     Ok(Err(refusal)) => match done.refused(&refusal) {
@@ -159,7 +162,7 @@ impl Aside {
         let stopped = |_| words::trouble(Trouble::Stopped);
         let room = self.door.room_for_scripts.clone().acquire_owned();
         let Ok(permit) = timeout_at(self.until, room).await else {
-            return Err(words::CONTENDED);
+            return Err(words::SCRIPTS_BUSY);
         };
         let permit = permit.map_err(|_| words::trouble(Trouble::Stopped))?;
         let (job, door) = (self.job.clone(), self.door.clone());

@@ -39,6 +39,8 @@ pub(super) struct Connection {
     joined: Option<Job>,
     /// Replies in the order of their requests, from the first one that is joined on.
     slots: Vec<Slot>,
+    /// Bytes of the replies in them that are known already.
+    said_bytes: usize,
     /// Goes to the loop's thread and comes back.
     work: Option<Box<Work>>,
     line: mpsc::Receiver<Box<Work>>,
@@ -74,6 +76,7 @@ impl Connection {
             decoder: Decoder::default(),
             joined: None,
             slots: Vec::new(),
+            said_bytes: 0,
             work: Some(work),
             line,
             listens: (0, 0),
@@ -94,6 +97,7 @@ impl Connection {
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::BrokenPipe => return,
             io::ErrorKind::OutOfMemory => Some(words::NO_MEMORY),
+            io::ErrorKind::InvalidData => Some(words::TOO_MUCH_BEHIND_WAIT),
             io::ErrorKind::TimedOut if self.is_within_request() => Some(words::TOO_SLOW),
             _ => None,
         };
@@ -157,7 +161,15 @@ impl Connection {
                         break Goes::Away;
                     }
                 }
-                Ok(None) => break Goes::On,
+                Ok(None) => {
+                    let rest = self.wire.buffer.len();
+                    self.finish().await?;
+                    // More may have been read meanwhile.
+                    if self.wire.buffer.len() == rest {
+                        break Goes::On;
+                    }
+                    self.wire.flush().await?;
+                }
                 Err(error) => {
                     let error = holdfast_redis::Error::new(error.to_string());
                     self.say(&[Reply::Error(error)]);
@@ -176,8 +188,10 @@ impl Connection {
             Plan::Reply(replies) => {
                 self.say(&replies);
                 self.changed();
-                if self.joined.is_none() && self.wire.out.len() >= OUT_BYTES {
-                    self.wire.flush().await?;
+                if self.joined.is_none() {
+                    self.flush_much().await?;
+                } else if self.said_bytes >= OUT_BYTES {
+                    self.finish().await?;
                 }
             }
             Plan::Close(reply) => {
@@ -222,6 +236,7 @@ impl Connection {
             encode(reply, self.client.protocol, out);
         }
         if joined {
+            self.said_bytes = self.said_bytes.saturating_add(said.len());
             self.slots.push(Slot::Said(said));
         }
     }
@@ -260,50 +275,79 @@ impl Connection {
     /// Does what was joined, and replies.
     async fn finish(&mut self) -> io::Result<()> {
         let Some(job) = self.joined.take() else { return Ok(()) };
-        let mut replies = self.perform(job).await?.into_iter();
-        for slot in self.slots.drain(..) {
-            match slot {
-                Slot::Said(said) => self.wire.out.extend_from_slice(&said),
-                Slot::Job(protocol) => {
-                    let reply = replies.next().unwrap_or(Reply::Null);
-                    encode(&reply, protocol, &mut self.wire.out);
+        let mut slots = std::mem::take(&mut self.slots);
+        self.said_bytes = 0;
+        let mut open = slots.drain(..);
+        match self.run(job).await? {
+            Ok(replies) => self.fill(&mut open, replies).await?,
+            // They can't be done together. Each may reply as much as all may: one reply is sent
+            // before the next command begins.
+            Err(job) => {
+                for one in job.split() {
+                    let replies = match self.run(one).await? {
+                        Ok(replies) => replies,
+                        Err(one) => self.run_aside(one).await?,
+                    };
+                    self.fill(&mut open, replies).await?;
                 }
             }
         }
-        if self.slots.capacity() > SLOTS_KEPT {
-            self.slots = Vec::new();
+        // What is said behind the last reply.
+        for slot in open {
+            match slot {
+                Slot::Said(said) => self.wire.out.extend_from_slice(&said),
+                Slot::Job(protocol) => encode(&Reply::Null, protocol, &mut self.wire.out),
+            }
         }
+        if slots.capacity() <= SLOTS_KEPT {
+            self.slots = slots;
+        }
+        self.flush_much().await
+    }
+
+    /// Puts replies into the next places, and writes them if they are many.
+    async fn fill(
+        &mut self,
+        slots: &mut impl Iterator<Item = Slot>,
+        replies: Vec<Reply>,
+    ) -> io::Result<()> {
+        for reply in replies {
+            for slot in slots.by_ref() {
+                match slot {
+                    Slot::Said(said) => self.wire.out.extend_from_slice(&said),
+                    Slot::Job(protocol) => {
+                        encode(&reply, protocol, &mut self.wire.out);
+                        break;
+                    }
+                }
+            }
+            drop(reply);
+            self.flush_much().await?;
+        }
+        Ok(())
+    }
+
+    async fn flush_much(&mut self) -> io::Result<()> {
         if self.wire.out.len() >= OUT_BYTES { self.wire.flush().await } else { Ok(()) }
     }
 
-    /// Does joined jobs together, or one after the other if that is not possible.
-    async fn perform(&mut self, job: Job) -> io::Result<Vec<Reply>> {
-        let job = match self.run(job).await? {
-            Ok(replies) => return Ok(replies),
-            Err(job) => job,
+    async fn run_aside(&mut self, job: Job) -> io::Result<Vec<Reply>> {
+        let outcome = tokio::select! {
+            biased;
+            // What was asked for and not sent yet is withdrawn.
+            error = self.wire.hangs_up() => return Err(error),
+            outcome = aside::run(&self.door, job) => outcome,
         };
-        let mut all = Vec::new();
-        for one in job.split() {
-            let replies = match self.run(one).await? {
-                Ok(replies) => replies,
-                Err(one) => self.run_aside(one).await,
-            };
-            all.extend(replies);
-        }
-        Ok(all)
-    }
-
-    async fn run_aside(&mut self, job: Job) -> Vec<Reply> {
-        match aside::run(&self.door, job).await {
+        Ok(match outcome {
             Ok(done) => self.client.ran(done),
             Err(reply) => vec![reply],
-        }
+        })
     }
 
     /// Does a job on the loop's thread; gives it back if it can't be done there.
     async fn run(&mut self, job: Job) -> io::Result<Result<Vec<Reply>, Job>> {
         if !job.is_light() {
-            return Ok(Ok(self.run_aside(job).await));
+            return Ok(Ok(self.run_aside(job).await?));
         }
         let (count, blocks, alone) = (job.replies(), job.blocks(), job.replies() == 1);
         let work = self.work.take();
@@ -316,7 +360,12 @@ impl Connection {
             return Ok(Ok(vec![Reply::Error(words::trouble(trouble)); count]));
         }
         let back = match blocks {
-            None => timeout(TIMEOUT_OF_THE_LOOP, self.line.recv()).await.ok(),
+            None => tokio::select! {
+                biased;
+                // The line goes with the connection; by that the loop knows that nobody waits.
+                error = self.wire.hangs_up() => return Err(error),
+                back = timeout(TIMEOUT_OF_THE_LOOP, self.line.recv()) => back.ok(),
+            },
             Some(wait) => self.block(wait, &fate).await?,
         };
         let Some(back) = back else {
@@ -336,7 +385,7 @@ impl Connection {
             Outcome::Done(done) => Ok(self.client.ran(done)),
             Outcome::Replies(replies) => Ok(replies),
             Outcome::Trouble(trouble) => Ok(vec![Reply::Error(words::trouble(trouble)); count]),
-            Outcome::Otherwise(job) if alone => Ok(self.run_aside(job).await),
+            Outcome::Otherwise(job) if alone => Ok(self.run_aside(job).await?),
             Outcome::Otherwise(job) => Err(job),
         })
     }

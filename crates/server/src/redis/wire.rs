@@ -8,6 +8,7 @@ use holdfast_redis::resp::{Reply, encode};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -19,8 +20,11 @@ const READ_BYTES_MAX: usize = 64 << 10;
 /// Replies are written when so much has gathered, whatever else is to come.
 pub(super) const OUT_BYTES: usize = 64 << 10;
 
-/// What a client may send while it waits in a blocking command.
+/// Bytes that are read ahead while a command runs.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes that a client may send behind a command that waits: as much as one request may have.
+const BEHIND_WAIT_BYTES_MAX: usize = 1 << 20;
 
 /// How long a client may leave what is written to it unread.
 const WRITE_PATIENCE: Duration = Duration::from_secs(60);
@@ -173,12 +177,39 @@ impl Wire {
         self.flush().await
     }
 
-    /// Keeps the connection while something else is waited for; returns when it has ended.
-    pub(super) async fn attend(&mut self, client: &Client) -> io::Error {
+    /// Reads ahead while a command runs; returns when the other side has hung up. Messages wait
+    /// until the command is done.
+    pub(super) async fn hangs_up(&mut self) -> io::Error {
         loop {
             if self.buffer.len() > AHEAD_BYTES_MAX {
-                // It is read on when the wait is over.
-                std::future::pending::<()>().await;
+                // The rest is read when there is room. Nobody sends urgent data: what this returns
+                // for is the end of the stream, or an error of the socket.
+                return match self.stream.ready(Interest::PRIORITY | Interest::ERROR).await {
+                    Ok(_) => io::ErrorKind::UnexpectedEof.into(),
+                    Err(error) => error,
+                };
+            }
+            let read = match self.stream.readable().await {
+                Ok(()) => self.read(),
+                Err(error) => return error,
+            };
+            match read {
+                Ok(Some(Event::Closed)) => return io::ErrorKind::UnexpectedEof.into(),
+                Ok(_) => {}
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Keeps the connection while a command waits; returns when it has ended, or must end: the end
+    /// of a stream is only seen by whoever reads up to it, so everything is read.
+    pub(super) async fn attend(&mut self, client: &Client) -> io::Error {
+        loop {
+            if self.buffer.len() > BEHIND_WAIT_BYTES_MAX {
+                return io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "it sent too much behind a command that waits",
+                );
             }
             match self.next().await {
                 Ok(Event::Bytes) => {}

@@ -18,9 +18,21 @@ pub(super) const NO_MEMORY: Error = Error::fixed(
 pub(super) const TOO_SLOW: Error =
     Error::fixed("ERR Protocol error: the rest of the request did not arrive in time");
 
+/// Requests that nobody can take while the one before them waits.
+pub(super) const TOO_MUCH_BEHIND_WAIT: Error = Error::fixed(
+    "ERR more than 1 MiB was sent behind a command that waits: send it when the reply has come, or \
+     over another connection",
+);
+
 /// What was read has changed again and again.
 pub(super) const CONTENDED: Error = Error::fixed(
     "TRYAGAIN others changed the same keys again and again: nothing was done; try again",
+);
+
+/// Other scripts have taken the time of this one.
+pub(super) const SCRIPTS_BUSY: Error = Error::fixed(
+    "TRYAGAIN other scripts and long commands kept this node busy: nothing was done; try again, or \
+     ask another node",
 );
 
 /// More names are waited for than there may be.

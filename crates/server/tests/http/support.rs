@@ -247,7 +247,7 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
 }
 
 /// A port whose neighbours for peers and Redis clients are free as well.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     loop {
         let http = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = http.local_addr().unwrap().port();

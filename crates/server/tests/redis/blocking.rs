@@ -63,3 +63,49 @@ fn requests_behind_a_wait_keep_their_place() {
     assert_eq!(ana.hear(), "2");
     assert_eq!(ana.hear(), "nil");
 }
+
+/// A client sent 84 KB of other requests behind a wait and then hung up. Nothing was read after
+/// the first 64 KiB, so nobody saw the end of the connection: the lock was granted to a client that
+/// was gone, items were popped for it, and the connection was kept for ever.
+#[test]
+fn a_wait_ends_with_its_connection_whatever_was_sent_behind_it() {
+    let node = Node::start();
+    let (mut push, mut holder) = (client(&node), client(&node));
+    let behind = b"*1\r\n$4\r\nPING\r\n".repeat(6_000);
+    let mut gone = client(&node);
+    gone.send(&["BLPOP jobs 0"]);
+    gone.raw(&behind);
+    blocked(&node, 1);
+    drop(gone);
+    blocked(&node, 0);
+    assert_eq!(push.ask("RPUSH jobs a"), "1");
+    assert_eq!(push.ask("LPOP jobs"), "a");
+
+    let owner = holder.ask("HOLDFAST.OWNERID");
+    let held = holder.ask(&format!("HOLDFAST.ACQUIRE lock {owner} TTL 60000"));
+    let token = held.trim_start_matches('[').split([' ', ']']).next().unwrap().to_owned();
+    let mut gone = client(&node);
+    let other = gone.ask("HOLDFAST.OWNERID");
+    gone.send(&[&format!("HOLDFAST.ACQUIRE lock {other} TTL 60000 WAIT 600000")]);
+    gone.raw(&behind);
+    drop(gone);
+    let clients = |redis: &mut crate::resp::Redis| redis.ask("CLIENT LIST").lines().count();
+    eventually("the connection is gone", || (clients(&mut push) == 2).then_some(()));
+    assert_eq!(holder.ask(&format!("HOLDFAST.RELEASE lock {owner} {token}")), "1");
+    let owner = push.ask("HOLDFAST.OWNERID");
+    let granted = push.ask(&format!("HOLDFAST.ACQUIRE lock {owner} TTL 1000 WAIT 5000"));
+    assert!(granted.starts_with('['), "{granted}");
+}
+
+/// Whoever sends more than can be kept behind a wait is told so: if it were not read on, nobody
+/// would see it hang up.
+#[test]
+fn too_much_behind_a_wait_closes_the_connection() {
+    let node = Node::start();
+    let mut redis = client(&node);
+    redis.send(&["BLPOP jobs 0"]);
+    blocked(&node, 1);
+    // The socket may be closed before all is sent.
+    let _ = redis.try_raw(&b"*1\r\n$4\r\nPING\r\n".repeat(80_000));
+    blocked(&node, 0);
+}

@@ -164,3 +164,28 @@ fn what_a_script_writes_has_a_bound_while_it_runs() {
     let refused: usize = redis.ask_words(&words).parse().unwrap();
     assert!(refused > 100, "{refused}");
 }
+
+/// The replies of all scripts of a pipeline were gathered before the first one was written: 4 KB of
+/// requests took gigabytes. Now the next script waits until the reply before it is written.
+#[test]
+fn the_replies_of_scripts_in_a_pipeline_are_written_one_by_one() {
+    let node = Node::start();
+    let (mut greedy, mut other) = (client(&node), client(&node));
+    let script = "redis.call('incr', KEYS[1]) \
+                  local s = string.rep('x', 4000000) return {s, s, s, s}";
+    for _ in 0..20 {
+        greedy.send_words(&["EVAL", script, "1", "ran"]);
+    }
+    // It does not read: what is written to it stops at the second reply, if not at the first.
+    let ran = |redis: &mut Redis| redis.ask("GET ran").parse::<u32>().unwrap_or(0);
+    crate::support::eventually("the first runs", || (ran(&mut other) > 0).then_some(()));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let count = ran(&mut other);
+    assert!(count <= 3, "{count} scripts ran");
+    // When it reads, the others run.
+    for _ in 0..20 {
+        let said = greedy.hear();
+        assert!(said.len() > 16_000_000, "{said}");
+    }
+    assert_eq!(ran(&mut other), 20);
+}

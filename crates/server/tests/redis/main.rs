@@ -11,6 +11,7 @@ mod support;
 mod blocking;
 mod bounds;
 mod frames;
+mod hangups;
 mod keys;
 mod lines;
 mod messages;

@@ -75,3 +75,119 @@ fn scripts_draw_other_random_numbers_each_time() {
     let ask = |redis: &mut Redis| redis.ask_words(&["EVAL", &seeded, "0"]);
     assert_eq!(ask(&mut redis), ask(&mut redis));
 }
+
+/// A list that Lua's quicksort takes the longest for: the numbers are decided while it is sorted,
+/// always so that the pivot turns out to be one of the smallest (McIlroy, "A Killer Adversary for
+/// Quicksort").
+struct Adversary {
+    places: Vec<usize>,
+    numbers: Vec<usize>,
+    undecided: usize,
+    decided: usize,
+    candidate: usize,
+}
+
+impl Adversary {
+    fn less(&mut self, a: usize, b: usize) -> bool {
+        let (a, b) = (self.places[a], self.places[b]);
+        if self.numbers[a] == self.undecided && self.numbers[b] == self.undecided {
+            self.numbers[if a == self.candidate { a } else { b }] = self.decided;
+            self.decided += 1;
+        }
+        if self.numbers[a] == self.undecided {
+            self.candidate = a;
+        } else if self.numbers[b] == self.undecided {
+            self.candidate = b;
+        }
+        self.numbers[a] < self.numbers[b]
+    }
+
+    /// As `auxsort` in Lua 5.1, which goes on with the smaller part first.
+    fn sort(&mut self, mut low: usize, mut high: usize) {
+        while low < high {
+            if self.less(high, low) {
+                self.places.swap(low, high);
+            }
+            let middle = (low + high) / 2;
+            if high - low > 1 {
+                if self.less(middle, low) {
+                    self.places.swap(middle, low);
+                } else if self.less(high, middle) {
+                    self.places.swap(middle, high);
+                }
+            }
+            if high - low <= 2 {
+                return;
+            }
+            let pivot = high - 1;
+            self.places.swap(middle, pivot);
+            let (mut left, mut right) = (low + 1, high - 2);
+            loop {
+                while self.less(left, pivot) {
+                    left += 1;
+                }
+                while self.less(pivot, right) {
+                    right -= 1;
+                }
+                if right < left {
+                    break;
+                }
+                self.places.swap(left, right);
+                (left, right) = (left + 1, right - 1);
+            }
+            self.places.swap(pivot, left);
+            if left - low < high - left {
+                self.sort(low, left - 1);
+                low = left + 1;
+            } else {
+                self.sort(left + 1, high);
+                high = left - 1;
+            }
+        }
+    }
+}
+
+fn worst_list(len: usize) -> Vec<usize> {
+    let undecided = len + 1;
+    let (places, numbers) = ((0..=len).collect(), vec![undecided; len + 1]);
+    let mut adversary = Adversary { places, numbers, undecided, decided: 0, candidate: 0 };
+    adversary.sort(1, len);
+    adversary.numbers.split_off(1)
+}
+
+/// The steps and the time of a script were only looked at between steps: `table.sort` of a list
+/// that is the worst for it took a minute, in which the script's lock could be taken long after
+/// its time, other scripts had no room, and the node did not stop.
+#[test]
+fn a_script_that_sorts_the_worst_list_ends_in_time_and_writes_nothing() {
+    let node = Node::start();
+    let mut redis = client(&node);
+    let script = "redis.call('set', KEYS[1], 'x') \
+                  local list = cjson.decode(ARGV[1]) table.sort(list) return #list";
+    let list = format!("{:?}", worst_list(12_000));
+    let said = redis.ask_words(&["EVAL", script, "1", "late", &list]);
+    assert!(said.starts_with("-ERR the script took more than"), "{said}");
+    assert_eq!(redis.ask("EXISTS late"), "0");
+    // What is not the worst is sorted as ever.
+    let script = "local list = {3, 1, 2} table.sort(list) \
+                  local other = {3, 1, 2} table.sort(other, function(a, b) return a > b end) \
+                  return table.concat(list) .. table.concat(other)";
+    assert_eq!(redis.ask_words(&["EVAL", script, "0"]), "123321");
+    let script = "table.sort({1, 'a'})";
+    let said = redis.ask_words(&["EVAL", script, "0"]);
+    assert!(said.contains("attempt to compare"), "{said}");
+}
+
+/// Each script of a `MULTI` had a second: 1,024 of them took a thread for many minutes.
+#[test]
+fn scripts_of_one_transaction_have_their_time_together() {
+    let node = Node::start();
+    let mut redis = client(&node);
+    let slow = "local s = string.rep('x', 2000000) while true do string.find(s, 'y', 1, true) end";
+    assert_eq!(redis.ask("MULTI"), "OK");
+    for _ in 0..100 {
+        assert_eq!(redis.ask_words(&["EVAL", slow, "0"]), "QUEUED");
+    }
+    // It would time out otherwise.
+    assert!(redis.ask("EXEC").starts_with("[-ERR the script took more than"));
+}
