@@ -3,16 +3,15 @@
 use crate::serve::runtime;
 use crate::settings::Address;
 use crate::stderr::tell;
+use crate::table::say;
 use clap::Args;
 use holdfast_node::NodeId;
 use holdfast_server::{ClusterKey, First, Place, Source, restore};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-#[allow(clippy::print_stdout, reason = "the key is what was asked for")]
 pub(crate) fn new_key() -> Result<(), String> {
-    print!("{}", ClusterKey::draw().to_line());
-    Ok(())
+    say(&ClusterKey::draw().to_line()).map_err(|error| error.to_string())
 }
 
 /// The new cluster has a new id and key, and one node; others join it. No token of the old cluster

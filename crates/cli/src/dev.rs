@@ -107,7 +107,6 @@ impl Dev {
         text
     }
 
-    #[allow(clippy::print_stdout, reason = "where everything is was asked for")]
     fn run_one(&self, folder: &Path, welcome: &str) -> Result<(), String> {
         let config = Config {
             data_dir: folder.join("node-1"),
@@ -122,12 +121,11 @@ impl Dev {
         };
         node_runtime()?.block_on(async {
             let server = Server::start(&config).await?;
-            print!("{welcome}");
+            greet(welcome);
             server.run(told_to_stop(false)).await
         })
     }
 
-    #[allow(clippy::print_stdout, reason = "where everything is was asked for")]
     fn run_several(&self, folder: &Path, welcome: &str) -> Result<(), String> {
         // Said once here: each node would say it again and again.
         let ports = (1..=self.nodes).map(|node| self.http_port(node));
@@ -139,7 +137,7 @@ impl Dev {
         if !key.exists() {
             ClusterKey::draw().write_new(&key)?;
         }
-        print!("{welcome}");
+        greet(welcome);
         runtime()?.block_on(async {
             let (stop, stopping) = watch::channel(false);
             let mut nodes = JoinSet::new();
@@ -183,6 +181,12 @@ impl Dev {
 
 async fn all_ended(nodes: &mut JoinSet<()>) {
     while nodes.join_next().await.is_some() {}
+}
+
+/// Whoever does not read it can be served all the same.
+fn greet(welcome: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(welcome.as_bytes()).and_then(|()| out.flush());
 }
 
 /// Runs a node until it is time to stop; one that dies is reported, and started again.

@@ -1,5 +1,7 @@
 //! The `holdfast` binary.
 
+#![warn(clippy::print_stderr, reason = "it panics if nobody reads: see stderr.rs")]
+
 mod bench;
 mod cluster;
 mod commands;

@@ -1,6 +1,7 @@
 //! `holdfast serve`: one node of a cluster.
 
 use crate::settings::Settings;
+use crate::table::say;
 use clap::Args;
 use holdfast_node::NodeId;
 use holdfast_server::{First, Server};
@@ -45,13 +46,11 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    #[allow(clippy::print_stdout, reason = "the settings were asked for")]
     pub(crate) fn run(self) -> Result<(), String> {
         let file = self.config.as_deref().map(Settings::read).transpose()?;
         let settings = self.settings.or(file.unwrap_or_default());
         if self.print_config {
-            print!("{}", settings.to_toml()?);
-            return Ok(());
+            return say(&settings.to_toml()?).map_err(|error| error.to_string());
         }
         log_to_stderr();
         let Settings { data_dir, address, cluster_key, node, members, join } = settings;
@@ -124,6 +123,8 @@ pub(crate) fn log_to_stderr() {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
+        // It would say so on standard error too, and panic if that can't be written.
+        .log_internal_errors(false)
         .init();
 }
 

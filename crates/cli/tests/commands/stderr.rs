@@ -1,13 +1,13 @@
 //! `holdfast` when nobody can read what it says.
 
 use crate::cli::{Shell, kill, lives};
-use crate::support::eventually;
+use crate::support::{HOLDFAST, eventually};
 use rustix::process::Signal;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 fn full_disk() -> Stdio {
     File::options().write(true).open("/dev/full").expect("/dev/full can be opened").into()
@@ -122,4 +122,26 @@ fn a_wrapper_that_may_write_no_file_releases_the_lock() {
     let wrapped = "ulimit -f 0; exec holdfast lock a --ttl 1h -- true";
     assert_eq!(shell.script(&["sh"], wrapped).ended().code, Some(1));
     assert_eq!(shell.run(["lock", "a", "--try", "--", "true"]).code, Some(0));
+}
+
+/// A node panicked and ended when its log could not be written, as on a full disk.
+#[test]
+fn a_node_serves_though_its_log_can_not_be_written() {
+    let mut shell = Shell::with_nodes(1);
+    let node = &mut shell.cluster.nodes[0];
+    node.stop();
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$0\" serve \"$@\" 2> /dev/full", HOLDFAST]).args(node.args());
+    node.start_as(command);
+    shell.cluster.all_ready();
+    assert_eq!(shell.run(["lock", "a", "--", "true"]).code, Some(0));
+    assert!(shell.cluster.nodes[0].is_running());
+}
+
+/// `new-key > FILE` on a full disk panicked.
+#[test]
+fn a_key_that_can_not_be_printed_is_an_error() {
+    let shell = Shell::with_nodes(1);
+    let new_key = shell.command(["new-key"]).stdout(full_disk()).stderr(full_disk()).status();
+    assert_eq!(new_key.expect("holdfast runs").code(), Some(1));
 }
