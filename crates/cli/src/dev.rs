@@ -1,6 +1,6 @@
 //! `holdfast dev`: everything at once, for trying it out.
 
-use crate::serve::{log_to_stderr, node_runtime, runtime, told_to_stop};
+use crate::serve::{log_to_stderr, run_node, runtime, told_to_stop};
 use crate::stderr::tell;
 use clap::Args;
 use holdfast_server::{
@@ -119,7 +119,7 @@ impl Dev {
             first: First::Alone,
             password: None,
         };
-        node_runtime()?.block_on(async {
+        run_node(async {
             let server = Server::start(&config).await?;
             greet(welcome);
             server.run(told_to_stop(false)).await

@@ -58,7 +58,7 @@ impl Serve {
         let mut config = address.config(data_dir, first(node, &members, join)?)?;
         config.key = cluster_key;
         let stdin_counts = self.stop_with_stdin;
-        node_runtime()?.block_on(async {
+        run_node(async {
             let contact = config.contact()?;
             let server = Server::start(&config).await?;
             let redis = config.redis()?.map(|address| format!(", Redis clients at {address}"));
@@ -108,11 +108,20 @@ pub(crate) fn runtime() -> Result<Runtime, String> {
 
 /// For a node: its loop and its disk have threads of their own, so the connections get half of the
 /// cores. With as many threads as cores they would spend their time on waking each other.
-pub(crate) fn node_runtime() -> Result<Runtime, String> {
+fn node_runtime() -> Result<Runtime, String> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(cores.div_ceil(2)).enable_all().build();
     runtime.map_err(|error| format!("can't start: {error}"))
+}
+
+/// Runs a node until it ends. A script may still be running on a thread of its own: it is not
+/// waited for.
+pub(crate) fn run_node(node: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let runtime = node_runtime()?;
+    let ended = runtime.block_on(node);
+    runtime.shutdown_background();
+    ended
 }
 
 /// What happens goes to standard error; HOLDFAST_LOG says how much of it.

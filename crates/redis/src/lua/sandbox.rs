@@ -11,8 +11,8 @@ use crate::resp::{Protocol, Reply};
 use crate::run::{Overlay, Stop};
 use bytes::Bytes;
 use mlua::{
-    ChunkMode, DebugEvent, Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib,
-    Table, Value, VmState,
+    ChunkMode, Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value,
+    VmState,
 };
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,8 +25,9 @@ const MEMORY_BYTES_MAX: usize = 16 << 20;
 /// Steps that a script may take: about a tenth of a second. Lock scripts take some dozens.
 const INSTRUCTIONS_MAX: u32 = 10_000_000;
 
-/// After how many steps they are counted. One step may copy all of the memory, so they are few.
-const INSTRUCTIONS_COUNTED: u32 = 200;
+/// After how many steps they are counted, and the clock is looked at. One step may call a function
+/// that goes through all of the memory, so they are few.
+const INSTRUCTIONS_COUNTED: u32 = 20;
 
 /// How long a script may run, whatever its steps do. The only clock in this crate: it decides
 /// nothing but that a script ends.
@@ -187,13 +188,9 @@ fn too_long() -> errors::Raised {
 fn count_instructions(lua: &Lua, running: &Running) -> Result<()> {
     let (taken, stopped) = (Cell::new(0_u32), running.stopped.clone());
     let until = running.until;
-    // A function of the library may take its time without a step of the script: the clock is also
-    // looked at before each call.
-    let every = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_COUNTED).on_calls();
-    lua.set_hook(every, move |_, frame| {
-        if frame.event() == DebugEvent::Count {
-            taken.set(taken.get().saturating_add(INSTRUCTIONS_COUNTED));
-        }
+    let every = HookTriggers::new().every_nth_instruction(INSTRUCTIONS_COUNTED);
+    lua.set_hook(every, move |_, _| {
+        taken.set(taken.get().saturating_add(INSTRUCTIONS_COUNTED));
         if taken.get() > INSTRUCTIONS_MAX || Instant::now() > until || stopped.get() {
             stopped.set(true);
             return raise(too_long());
