@@ -252,7 +252,7 @@ impl Handle {
         }
     }
 
-    /// Looks at the current state, within [`TIMEOUT`]: everything that was acknowledged before is in
+    /// Looks at the current state, within 10 seconds: everything that was acknowledged before is in
     /// it.
     pub async fn read<T: Send + 'static>(
         &self,
