@@ -70,7 +70,7 @@ fn allowed(command: &str) -> &'static [i32] {
     match command {
         "dev" | "top" => &[124],
         "watch" => &[0, 124],
-        "serve" | "rejoin" => &[0, 1, 124],
+        "serve" | "rejoin" | "accept-move" => &[0, 1, 124],
         "members" => &[0, 75],
         _ => &[0],
     }

@@ -8,10 +8,7 @@ use std::time::Duration;
 /// get its vote, or if a removed one went on.
 #[test]
 fn one_becomes_three_becomes_five_becomes_three() {
-    let mut cluster = Cluster::empty();
-    cluster.add([]);
-    cluster.nodes[0].start();
-    cluster.all_ready();
+    let mut cluster = Cluster::start(1);
     let load = Load::start(4, cluster.ports());
     load.goes_on(20);
     for voters in 2..=5 {
