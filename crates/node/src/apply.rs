@@ -112,12 +112,13 @@ impl Node {
     }
 
     /// Tells the others what they do not know of this node yet.
-    fn introduce(&mut self) {
+    pub(crate) fn introduce(&mut self) {
+        self.own.introduced_ms = self.seen_ms;
         let Some(member) = self.cluster.members.get(&self.id) else { return };
         if member.level != LEVEL {
             self.own.add_loose(Item::Level { node: self.id, level: LEVEL });
         }
-        if member.birth == 0 {
+        if member.birth == 0 && self.birth != 0 {
             self.own.add_loose(Item::Birth { node: self.id, birth: self.birth });
         }
     }
@@ -168,8 +169,6 @@ impl Node {
         }
         let report = Report { node: self.id, index, digest: self.cluster.digest };
         self.own.add_loose(Item::Report(report));
-        // What was told before may have been lost.
-        self.introduce();
     }
 
     /// A node that computed something else than a majority is not to be trusted.

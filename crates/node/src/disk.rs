@@ -1,7 +1,7 @@
 //! What a node keeps on disk: who it is, the last snapshot, and the log behind it. The same code
 //! runs on real and simulated disks.
 
-use crate::cluster::{Cluster, LEVEL};
+use crate::cluster::{Change, Cluster, LEVEL};
 use crate::io::{Boot, Config, Input, Loaded, Moment, Output, Persist, SnapshotTask};
 use crate::node::{Node, too_old};
 use crate::types::{EntryKind, HardState, LogEntry, NodeId, Position};
@@ -224,8 +224,9 @@ pub fn read_backup<D: Disk>(disk: &D, name: &str) -> Result<Loaded, Fault> {
 }
 
 /// What can be read of a damaged folder of a cluster of one, with everything that its log still
-/// tells applied; and what could not be read.
-pub fn salvage<D: Disk>(disk: &D) -> Result<(Loaded, Option<Fault>), String> {
+/// tells applied; and what could not be read. An error if the newest configuration that can be read
+/// has other voters: then this log alone does not say what was acknowledged.
+pub fn salvage<D: Disk>(disk: &D) -> Result<Salvage, String> {
     let snapshot = storage::open_latest(disk).map_err(|fault| fault.to_string())?;
     let snapshot = snapshot.ok_or("there is no snapshot: nothing can be saved without one")?;
     let loaded = load(&snapshot, Limits::DEFAULT, 0).map_err(|fault| fault.to_string())?;
@@ -235,26 +236,56 @@ pub fn salvage<D: Disk>(disk: &D) -> Result<(Loaded, Option<Fault>), String> {
     // Between the snapshot and the first entry that is left, some may be missing.
     let joined = entries.first().is_none_or(|first| first.at.index == loaded.at.index + 1);
     let entries = if joined { entries } else { Vec::new() };
-    let last = entries.last().map_or(loaded.at.index, |last| last.at.index);
-    let hard_state = HardState {
-        term: log.hard_state.term,
-        vote: log.hard_state.vote,
-        commit: log.hard_state.commit.clamp(loaded.at.index, last),
-    };
-    let loaded = replay(Boot { loaded, hard_state, entries })?;
-    Ok((loaded, log.damage))
+    let node = only_voter(&loaded.cluster, &entries)?;
+    // What the only voter has on disk is committed, whether or not its commit index was written
+    // since.
+    let commit = entries.last().map_or(loaded.at.index, |last| last.at.index);
+    let (term, vote) = (log.hard_state.term, log.hard_state.vote);
+    let hard_state = HardState { term, vote, commit };
+    let loaded = replay(node, Boot { loaded, hard_state, entries })?;
+    Ok(Salvage { node, loaded, damage: log.damage })
+}
+
+/// What was left of a damaged folder.
+#[derive(Debug)]
+pub struct Salvage {
+    /// The only voter of its cluster.
+    pub node: NodeId,
+    /// Everything that could be read.
+    pub loaded: Loaded,
+    /// What could not.
+    pub damage: Option<Fault>,
+}
+
+/// The only voter of the newest configuration in a log.
+fn only_voter(cluster: &Cluster, entries: &[LogEntry]) -> Result<NodeId, String> {
+    let mut newest = cluster.clone();
+    for entry in entries.iter().filter(|entry| entry.kind == EntryKind::Membership) {
+        if let Ok(change) = postcard::from_bytes::<Change>(&entry.data)
+            && newest.check(&change).is_ok()
+        {
+            newest.apply(&change);
+        }
+    }
+    let voters: Vec<NodeId> = newest.voters().collect();
+    match voters.as_slice() {
+        [only] => Ok(*only),
+        voters => {
+            let voters: Vec<String> = voters.iter().map(NodeId::to_string).collect();
+            Err(format!(
+                "this was no cluster of one: its voters are nodes {}. Let the damaged node rejoin \
+                 the others; if no majority of them is left, restore a backup",
+                voters.join(", ")
+            ))
+        }
+    }
 }
 
 /// Lets a node of its own apply all entries: the same code that applied them before.
-fn replay(boot: Boot) -> Result<Loaded, String> {
+fn replay(id: NodeId, boot: Boot) -> Result<Loaded, String> {
     let last = boot.entries.last().map_or(boot.loaded.at.index, |last| last.at.index);
-    let voters: Vec<NodeId> =
-        boot.loaded.cluster.members.iter().filter(|(_, m)| m.votes).map(|(id, _)| *id).collect();
-    let [id] = voters.as_slice() else {
-        return Err("this was not the only voter of its cluster: let it rejoin instead".into());
-    };
     let config = Config {
-        id: *id,
+        id,
         birth: 0,
         rng_key: 0,
         secret: Secret([0; 16]),
@@ -262,10 +293,11 @@ fn replay(boot: Boot) -> Result<Loaded, String> {
         snapshot_every_bytes: usize::MAX,
     };
     let mut node = Node::new(config, boot)?;
-    let mut inputs = vec![Input::Campaign];
+    let mut inputs = Vec::new();
     let mut out = Vec::new();
     let now = Moment { mono_ms: 0, wall_ms: 0 };
-    while node.applied().index <= last {
+    while node.applied().index < last {
+        let before = node.applied().index;
         node.turn(now, inputs.drain(..), &mut out);
         for output in out.drain(..) {
             match output {
@@ -274,8 +306,8 @@ fn replay(boot: Boot) -> Result<Loaded, String> {
                 _ => {}
             }
         }
-        if inputs.is_empty() {
-            break;
+        if node.applied().index == before && inputs.is_empty() {
+            return Err(format!("entry {} can't be applied", before + 1));
         }
     }
     let at = node.applied();

@@ -240,6 +240,9 @@ pub enum NotChanged {
     Refused(&'static str),
     /// No majority of the voters would answer afterwards; these voters do not.
     NoMajority(Vec<NodeId>),
+    /// No majority of the present voters answers, and they must commit the change; these voters do
+    /// not answer.
+    NotCommittable(Vec<NodeId>),
 }
 
 /// Why something was not taken.

@@ -212,7 +212,7 @@ impl Node {
             Err(NotChanged::NotNow)
         } else {
             let sensible = self.cluster.check(&change).map_err(NotChanged::Refused);
-            sensible.and_then(|()| if force { Ok(()) } else { self.keeps_majority(&change) })
+            sensible.and_then(|()| self.keeps_majority(&change, force))
         };
         let proposed = refused.and_then(|()| {
             let data = postcard::to_allocvec(&change).unwrap_or_default();
@@ -232,31 +232,38 @@ impl Node {
         }
     }
 
-    /// Whether a majority of the voters that a change leaves answers. Only the leader knows: every
-    /// member answers its heartbeats.
-    fn keeps_majority(&self, change: &Change) -> Result<(), NotChanged> {
-        let voters: BTreeSet<NodeId> = match change {
-            Change::AddLearner { .. } => return Ok(()),
-            Change::Promote(node) => self.cluster.voters().chain([*node]).collect(),
-            Change::Remove(node) if self.cluster.voters().all(|voter| voter != *node) => {
-                return Ok(());
-            }
-            Change::Remove(node) => self.cluster.voters().filter(|id| id != node).collect(),
+    /// Whether enough voters answer for a change. The voters of now must commit it: without a
+    /// majority of them it would wait in the log, and take effect whenever they come back, so that
+    /// is refused even by force. A majority of the voters that it leaves must answer too, or the
+    /// cluster would stop serving. Only the leader knows: every member answers its heartbeats.
+    fn keeps_majority(&self, change: &Change, force: bool) -> Result<(), NotChanged> {
+        let before: BTreeSet<NodeId> = self.cluster.voters().collect();
+        let after: BTreeSet<NodeId> = match change {
+            Change::AddLearner { .. } => before.clone(),
+            Change::Promote(node) => before.iter().copied().chain([*node]).collect(),
+            Change::Remove(node) => before.iter().copied().filter(|id| id != node).collect(),
         };
-        let answers = |id: &NodeId| {
-            let heard_ms = self.heard_ms.get(id);
-            *id == self.id || heard_ms.is_some_and(|ms| self.seen_ms - ms <= ANSWERS_MS)
+        let silent_of = |voters: &BTreeSet<NodeId>| -> Vec<NodeId> {
+            voters.iter().copied().filter(|id| !self.answers(*id)).collect()
         };
-        let silent: Vec<NodeId> = voters.iter().copied().filter(|id| !answers(id)).collect();
-        let leads_ms = self.leading.as_ref().map_or(0, |leading| self.seen_ms - leading.since_ms);
-        if silent.len() * 2 < voters.len() {
-            Ok(())
-        } else if leads_ms < 2 * ANSWERS_MS {
-            // They may not have had the time to answer yet.
-            Err(NotChanged::NotNow)
+        let (silent, left_silent) = (silent_of(&before), silent_of(&after));
+        let refused = if silent.len() * 2 >= before.len() {
+            NotChanged::NotCommittable(silent)
+        } else if !force && left_silent.len() * 2 >= after.len() {
+            NotChanged::NoMajority(left_silent)
         } else {
-            Err(NotChanged::NoMajority(silent))
-        }
+            return Ok(());
+        };
+        let leads_ms = self.leading.as_ref().map_or(0, |leading| self.seen_ms - leading.since_ms);
+        // At first they may not have had the time to answer yet.
+        Err(if leads_ms < 2 * ANSWERS_MS { NotChanged::NotNow } else { refused })
+    }
+
+    /// Whether a member was heard of lately, as a leader knows: every member answers its
+    /// heartbeats.
+    pub fn answers(&self, id: NodeId) -> bool {
+        let heard_ms = self.heard_ms.get(&id);
+        id == self.id || heard_ms.is_some_and(|ms| self.seen_ms - ms <= ANSWERS_MS)
     }
 }
 

@@ -34,7 +34,8 @@ mod types;
 
 pub use cluster::{Change, Cluster, LEVEL, Member};
 pub use disk::{
-    NodeDisk, backup, load, read_backup, read_snapshot, salvage, verify_backup, write_snapshot,
+    NodeDisk, Salvage, backup, load, read_backup, read_snapshot, salvage, verify_backup,
+    write_snapshot,
 };
 pub use io::{
     Ask, Boot, Busy, Config, Input, Loaded, Moment, NotChanged, Output, Persist, Reply,

@@ -55,6 +55,8 @@ pub(crate) struct Own {
     /// When one was last seen applied, or the first one was numbered.
     progress_ms: u64,
     in_flight_bytes: usize,
+    /// When the others were last told what they do not know of this node.
+    pub(crate) introduced_ms: u64,
 }
 
 /// Something to be proposed.
@@ -107,6 +109,7 @@ impl Own {
             sent_ms: 0,
             progress_ms: 0,
             in_flight_bytes: 0,
+            introduced_ms: 0,
         }
     }
 
@@ -318,6 +321,12 @@ impl Node {
     pub(crate) fn send_own(&mut self, out: &mut Vec<Output>) {
         let Some(leader) = self.consensus.leader() else { return };
         let term = self.consensus.term();
+        // What was said before may have been lost with a leader.
+        if self.own.session.is_some()
+            && self.seen_ms.saturating_sub(self.own.introduced_ms) >= RESEND_MS
+        {
+            self.introduce();
+        }
         let items = self.own.take_unsent((leader, term), self.seen_ms);
         if items.is_empty() {
             return;

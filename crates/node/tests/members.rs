@@ -48,6 +48,24 @@ fn a_removal_that_takes_away_the_majority_is_refused() {
     assert_eq!(cluster.replies.get(&ask), None);
 }
 
+/// The leader looked only at the voters that a change leaves, but those of before must commit it: of
+/// two voters the dead one was removed, in an entry that took effect when it came back.
+#[test]
+fn a_change_that_can_not_be_committed_is_refused_even_by_force() {
+    let mut cluster = Cluster3::new(2);
+    let leader = cluster.until_leader();
+    let other = cluster.others(leader)[0];
+    cluster.pass(2_000);
+    cluster.cut.push(other);
+    cluster.input(leader, Input::HungUp(other));
+    let refused = Reply::Changed(Err(NotChanged::NotCommittable(vec![other])));
+    for force in [false, true] {
+        assert_eq!(change(&mut cluster, leader, Change::Remove(other), force), refused);
+    }
+    let add = Change::AddLearner { node: NodeId(3), address: "node-3".to_owned() };
+    assert_eq!(change(&mut cluster, leader, add, false), refused);
+}
+
 /// The other way to the same end: a learner that had caught up and then died got its vote.
 #[test]
 fn a_learner_that_does_not_answer_gets_no_vote_that_is_needed() {

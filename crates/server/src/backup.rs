@@ -1,9 +1,12 @@
 //! Backups: a consistent copy of everything as one file, and a new cluster made of one.
 
-use crate::data::Place;
+use crate::data::{Place, claim, load_lost};
+use crate::restoring;
 use axum::body::Bytes;
-use holdfast_node::{Loaded, Node, SnapshotTask, backup, read_backup, salvage, verify_backup};
-use holdfast_storage::RealDisk;
+use holdfast_node::{
+    Loaded, Node, Salvage, SnapshotTask, backup, read_backup, salvage, verify_backup,
+};
+use holdfast_storage::{Identity, RealDisk};
 use std::io;
 use std::path::Path;
 use tokio::sync::mpsc::channel;
@@ -82,22 +85,58 @@ pub enum Source<'a> {
 }
 
 /// Begins a new cluster of one in an empty folder, with a new key, from a backup or from what is
-/// left of a damaged folder.
+/// left of a damaged folder. If it is interrupted, the folder does not start, and the same call
+/// starts over.
 pub fn restore(source: &Source<'_>, place: &Place, unix_s: u64) -> Result<Restoration, String> {
-    let (loaded, lost) = match source {
-        Source::Backup(file) => (read(file)?, None),
+    match source {
+        Source::Backup(file) => {
+            // First: a mistyped name must leave nothing behind.
+            open(file)?;
+            let disk = restoring::begin(&place.folder)?;
+            begin(place, &disk, (read(file)?, None), unix_s)
+        }
         Source::Damaged(folder) => {
             if !folder.is_dir() {
                 return Err(format!("there is no folder {}", folder.display()));
             }
-            let disk = RealDisk::open(folder).map_err(|error| error.to_string())?;
-            let (loaded, damage) = salvage(&disk)?;
-            (loaded, damage.map(|fault| fault.to_string()))
+            // Locked until everything is copied: it must neither run nor be started.
+            let damaged = claim(folder)?;
+            let disk = restoring::begin(&place.folder)?;
+            begin(place, &disk, read_damaged(folder, &damaged)?, unix_s)
         }
-    };
+    }
+}
+
+/// Begins the new cluster with what was read.
+fn begin(
+    place: &Place,
+    disk: &RealDisk,
+    (loaded, lost): (Loaded, Option<String>),
+    unix_s: u64,
+) -> Result<Restoration, String> {
     let taken_at = loaded.at.index;
-    let restored = place.begin_restored(loaded, unix_s)?;
+    let restored = place.begin_restored(disk, loaded, unix_s)?;
     Ok(Restoration { taken_at, restored, lost })
+}
+
+/// What is left of the damaged folder of a cluster of one, and what is not.
+fn read_damaged(folder: &Path, disk: &RealDisk) -> Result<(Loaded, Option<String>), String> {
+    let shown = folder.display();
+    // One that was removed, or is a copy: what counts is elsewhere.
+    if let Ok(Some((why, false))) = load_lost(disk) {
+        return Err(format!("{shown} must not be used any more: {why}"));
+    }
+    let Salvage { node, loaded, damage } = salvage(disk)?;
+    // It may be what is damaged.
+    let identity = Identity::load(disk).ok().flatten();
+    if let Some(other) = identity.filter(|identity| identity.node != node.0) {
+        return Err(format!(
+            "{shown} is the folder of node {}, and the only voter is node {node}: use the folder of \
+             node {node}, or restore a backup",
+            other.node
+        ));
+    }
+    Ok((loaded, damage.map(|fault| fault.to_string())))
 }
 
 /// What a restore did.

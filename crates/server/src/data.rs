@@ -4,22 +4,24 @@
 //! to anybody, and begins anew. From then on everything must be there.
 
 use crate::key::ClusterKey;
-use crate::peers::{Contact, Question, Run, join};
+use crate::peers::{Contact, KnownPeers, Question, Run, join};
 use crate::random;
-use crate::site::{LastStart, Site};
+use crate::restoring;
+use crate::site::{LastStart, Site, Stamp};
 use holdfast_core::{Limits, Restored};
 use holdfast_node::{Boot, Cluster, Loaded, NodeDisk, NodeId};
-use holdfast_storage::{
-    self as storage, Disk, Fault, FileKind, Identity, Options, RealDisk, WriteError,
-};
+use holdfast_storage::{self as storage, Fault, FileKind, Identity, Options, RealDisk, WriteError};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The key's file in the data folder, unless another one is given.
-const KEY_FILE: &str = "cluster.key";
+pub(crate) const KEY_FILE: &str = "cluster.key";
 
 /// Held by the storage while a process works here.
-const LOCK_FILE: &str = "lock";
+pub(crate) const LOCK_FILE: &str = "lock";
+
+/// Who the node is; the storage writes it.
+pub(crate) const IDENTITY_FILE: &str = "identity";
 
 /// The process number, for people.
 pub(crate) const PID_FILE: &str = "pid";
@@ -76,6 +78,7 @@ pub(crate) struct Opened {
     pub(crate) run: Run,
     pub(crate) files: NodeDisk<RealDisk>,
     pub(crate) boot: Boot,
+    pub(crate) peers: KnownPeers,
 }
 
 impl Place {
@@ -112,18 +115,22 @@ impl Place {
         }
         let node = NodeId(identity.node);
         let last = LastStart::load(&disk).map_err(|fault| self.explain(&fault))?;
-        let last = last.unwrap_or_default();
+        let last_site = last.unwrap_or_default().site;
         let site = Site::of(&self.folder);
-        if let Some(how) = site.moved_from(&last.site) {
+        if let Some(how) = site.moved_from(&last_site) {
             return Err(self.explain_move(node, how));
         }
+        if let Some(how) = rolled_back(&disk, &last).map_err(|fault| self.explain(&fault))? {
+            return Err(format!("{}: {how}.\n{}", self.folder.display(), self.way_back()));
+        }
         let (files, boot) = self.open_files(&disk, true).map_err(|fault| self.explain(&fault))?;
-        let run = note_start(&disk, last.number, site.or(last.site))?;
-        Ok(Opened { disk, key, node, run, files, boot })
+        let peers = KnownPeers::load(&disk).map_err(|fault| self.explain(&fault))?;
+        let run = note_start(&disk, last.map_or(0, |last| last.number), site.or(last_site))?;
+        Ok(Opened { disk, key, node, run, files, boot, peers })
     }
 
     async fn begin(&self, disk: RealDisk) -> Result<Opened, String> {
-        self.must_be_new()?;
+        self.must_be_new(&disk)?;
         let text = |error: WriteError| error.to_string();
         let (key, node) = match &self.first {
             First::Alone => {
@@ -151,6 +158,8 @@ impl Place {
                 let key = ClusterKey::read(&self.key_path())?;
                 let cluster = Cluster::begin(members.iter().cloned());
                 NodeDisk::begin(&disk, &cluster).map_err(text)?;
+                let others = members.iter().map(|(id, _)| *id).filter(|id| id != node);
+                KnownPeers::begin(&disk, others).map_err(text)?;
                 (key, *node)
             }
             First::Join { addresses } => {
@@ -161,8 +170,9 @@ impl Place {
             }
         };
         let (files, boot) = self.become_node(&disk, &key, node)?;
+        let peers = KnownPeers::load(&disk).map_err(|fault| self.explain(&fault))?;
         let run = note_start(&disk, 0, Site::of(&self.folder))?;
-        Ok(Opened { disk, key, node, run, files, boot })
+        Ok(Opened { disk, key, node, run, files, boot, peers })
     }
 
     /// Makes the log, and says last who the node is: from then on everything must be there.
@@ -180,9 +190,16 @@ impl Place {
 
     /// A rejoin that was interrupted leaves a folder without an identity. What it was must not
     /// begin anew under the id or the key that it had; joining gives it another id.
-    fn must_be_new(&self) -> Result<(), String> {
+    fn must_be_new(&self, disk: &RealDisk) -> Result<(), String> {
         let aside = self.folder.join(format!("{SET_ASIDE}-1"));
-        if matches!(self.first, First::Join { .. }) || !aside.exists() {
+        if !aside.exists() {
+            // Written after the identity: a node ran here, and what it promised is not known.
+            let ran = LastStart::load(disk).map_or(true, |last| last.is_some());
+            let shown = self.folder.display();
+            let lost = || format!("a node ran in {shown}, and its file {IDENTITY_FILE} is missing");
+            return if ran { Err(format!("{}.\n{}", lost(), self.way_back())) } else { Ok(()) };
+        }
+        if matches!(self.first, First::Join { .. }) {
             return Ok(());
         }
         Err(format!(
@@ -218,21 +235,21 @@ impl Place {
         join(addresses, key, question).await
     }
 
-    /// Makes an empty folder the only node of a new cluster that begins with what was loaded.
-    pub(crate) fn begin_restored(&self, loaded: Loaded, unix_s: u64) -> Result<Restored, String> {
-        let disk = claim(&self.folder)?;
-        // What is left of another node, its log above all, must not mix with what is restored.
-        let names = disk.list().map_err(|error| error.to_string())?;
-        if names.iter().any(|name| name != LOCK_FILE) {
-            let shown = self.folder.display();
-            return Err(format!("{shown} is not empty: restore into a new folder"));
-        }
+    /// Makes a folder that [`restoring::begin`] has marked the only node of a new cluster that
+    /// begins with what was loaded.
+    pub(crate) fn begin_restored(
+        &self,
+        disk: &RealDisk,
+        loaded: Loaded,
+        unix_s: u64,
+    ) -> Result<Restored, String> {
         let key = ClusterKey::draw();
         key.write_new(&self.key_path())?;
         let node = NodeId(1);
         let first = (node, self.contact.peer.clone());
-        let restored = NodeDisk::begin_restored(&disk, loaded, first, unix_s)?;
-        self.become_node(&disk, &key, node)?;
+        let restored = NodeDisk::begin_restored(disk, loaded, first, unix_s)?;
+        self.become_node(disk, &key, node)?;
+        restoring::finish(disk)?;
         Ok(restored)
     }
 
@@ -245,13 +262,18 @@ impl Place {
         let disk = claim(folder)?;
         let identity = Identity::load(&disk).map_err(|fault| fault.to_string())?;
         let identity = identity.ok_or_else(|| format!("{shown} is no node's data folder"))?;
-        let last = LastStart::load(&disk).map_err(|fault| fault.to_string())?.unwrap_or_default();
+        let last = LastStart::load(&disk).map_err(|fault| fault.to_string())?;
         let site = Site::of(folder);
-        if site.moved_from(&last.site).is_none() {
-            return Err(format!("{shown} was not moved, as far as can be known: just start it"));
+        if site.moved_from(&last.unwrap_or_default().site).is_none() {
+            let how = rolled_back(&disk, &last).map_err(|fault| fault.to_string())?;
+            return Err(how.map_or_else(
+                || format!("{shown} was not moved, as far as can be known: just start it"),
+                |how| format!("{shown} was not moved: {how}. `holdfast serve` says what to do"),
+            ));
         }
-        let here = LastStart { number: last.number, site };
+        let here = LastStart { number: last.map_or(0, |last| last.number), site };
         here.store(&disk).map_err(|error| error.to_string())?;
+        Stamp::write(&disk, here.number)?;
         Ok(NodeId(identity.node))
     }
 
@@ -344,23 +366,32 @@ pub struct Rejoined {
 }
 
 /// Takes a folder for this process.
-fn claim(folder: &Path) -> Result<RealDisk, String> {
+pub(crate) fn claim(folder: &Path) -> Result<RealDisk, String> {
     let shown = folder.display();
     let disk = RealDisk::open(folder)
         .map_err(|error| format!("can't use the data folder {shown}: {error}"))?;
     storage::claim(&disk).map_err(|fault| fault.to_string())?;
+    restoring::must_be_over(folder)?;
     Ok(disk)
+}
+
+/// How it is known that an older copy was put over a folder.
+fn rolled_back(disk: &RealDisk, last: &Option<LastStart>) -> Result<Option<&'static str>, Fault> {
+    let stamp = Stamp::load(disk)?;
+    Ok(stamp.and_then(|stamp| stamp.replaced(disk, last.as_ref().map(|last| last.number))))
 }
 
 /// Counts a start, before anybody hears of it.
 fn note_start(disk: &RealDisk, number: u64, site: Site) -> Result<Run, String> {
     let start = LastStart { number: number.saturating_add(1), site };
     start.store(disk).map_err(|error| error.to_string())?;
+    // After it: a stamp is never newer than the start that it belongs to.
+    Stamp::write(disk, start.number)?;
     Ok(Run { number: start.number, nonce: random::number() })
 }
 
 /// Why the node of this folder must never run again under its id, and whether it may rejoin.
-fn load_lost(disk: &RealDisk) -> Result<Option<(String, bool)>, Fault> {
+pub(crate) fn load_lost(disk: &RealDisk) -> Result<Option<(String, bool)>, Fault> {
     let Some((_, content)) = storage::read_file(disk, LOST_FILE, LOST)? else { return Ok(None) };
     let (may_rejoin, why) = content.split_first().unwrap_or((&0, &[]));
     Ok(Some((String::from_utf8_lossy(why).into_owned(), *may_rejoin == 1)))

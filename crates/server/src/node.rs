@@ -6,6 +6,7 @@ use crate::metrics::Metrics;
 use crate::peers::{self, Me, Membership, Peers, Question, Shared};
 use crate::random;
 use crate::redis::Channels;
+use crate::site::Stamp;
 use holdfast_core::{Command, Secret};
 use holdfast_node::{Config, Input, Node, NodeId};
 use holdfast_storage::RealDisk;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
 /// After so many bytes of entries a snapshot is taken. So much at most is replayed at a start, and
@@ -35,12 +36,14 @@ pub struct Running {
     tasks: Vec<JoinHandle<()>>,
     /// Keeps the folder taken.
     disk: RealDisk,
+    /// Which start of the node this is.
+    start: u64,
 }
 
 impl Running {
     /// Opens the folder and starts the node; peers come in through `listener`.
     pub async fn start(place: &Place, listener: TcpListener) -> Result<Self, String> {
-        let Opened { disk, key, node: id, run, files, boot } = place.open().await?;
+        let Opened { disk, key, node: id, run, files, boot, peers: known } = place.open().await?;
         let config = Config {
             id,
             birth: files.birth(),
@@ -58,7 +61,9 @@ impl Running {
         let snapshots = Arc::new(Snapshots::new(disk.clone()));
         let me =
             Me { node: id, birth: files.birth(), contact: place.contact.clone(), run: Some(run) };
-        let shared = Arc::new(Shared::new(key, me, inbox.clone(), snapshots.clone()));
+        let shared = Arc::new(Shared::new(key, me, inbox.clone(), snapshots.clone(), known));
+        // Before anybody can come in.
+        shared.learn(node.cluster());
         let peers = Peers::new(shared.clone(), runtime::Handle::current());
         let metrics = Arc::new(Metrics::new());
         let handle = Handle::new(inbox.clone());
@@ -67,11 +72,16 @@ impl Running {
         let (said_on, counted) = (channels.clone(), metrics.clone());
         let ended = engine::start(node, files, snapshots, inbox, peers, said_on, counted)
             .map_err(|error| format!("can't start a thread: {error}"))?;
-        let mut tasks = vec![tokio::spawn(peers::listen(listener, shared, membership.clone()))];
+        let mut tasks = vec![
+            tokio::spawn(peers::found(shared.clone())),
+            tokio::spawn(peers::listen(listener, shared, membership.clone())),
+            tokio::spawn(keep_stamp(handle.clone(), disk.clone(), run.number)),
+        ];
         if let Some(joining) = Joining::load(&disk)? {
             tasks.push(tokio::spawn(settle_in(id, joining, membership.clone(), disk.clone())));
         }
-        Ok(Self { id, handle, membership, metrics, channels, ended, tasks, disk })
+        let start = run.number;
+        Ok(Self { id, handle, membership, metrics, channels, ended, tasks, disk, start })
     }
 
     /// Resolves when the node has ended, and says why.
@@ -108,6 +118,11 @@ impl Running {
             // Until it is gone it keeps the folder taken.
             let _ = task.await;
         }
+        if end == End::Asked
+            && let Err(why) = Stamp::write(&self.disk, self.start)
+        {
+            tracing::warn!("{why}");
+        }
         end
     }
 }
@@ -115,6 +130,27 @@ impl Running {
 fn is_only_voter(node: &Node) -> bool {
     let mut voters = node.cluster().members().iter().filter(|(_, member)| member.votes);
     voters.next().is_some_and(|(id, _)| *id == node.id()) && voters.next().is_none()
+}
+
+/// So often a node that works makes its stamp anew: a copy of its folder from before the last one is
+/// recognised if it is put back.
+const STAMP_EVERY: Duration = Duration::from_secs(5);
+
+async fn keep_stamp(handle: Handle, disk: RealDisk, start: u64) {
+    let mut stamped_at = None;
+    loop {
+        sleep(STAMP_EVERY).await;
+        let Ok(at) = handle.peek(|node| (node.term(), node.applied())).await else { return };
+        if stamped_at.replace(at) == Some(at) {
+            continue;
+        }
+        let disk = disk.clone();
+        let stamped = spawn_blocking(move || Stamp::write(&disk, start)).await;
+        if let Ok(Err(why)) = stamped {
+            // A disk that is full or fails; the log says so.
+            tracing::debug!("{why}");
+        }
+    }
 }
 
 /// How long a node that stops waits until its session has ended. If that fails, silence ends it.
@@ -138,11 +174,11 @@ async fn settle_in(id: NodeId, joining: Joining, membership: Membership, disk: R
 
 async fn settle_once(id: NodeId, joining: &Joining, membership: &Membership) -> Result<(), String> {
     if membership.votes(id).await? != Some(true) {
-        membership.ask(Question::Promote(id)).await?;
+        membership.ask(Question::Promote(id)).await.map_err(|not_done| not_done.why)?;
     }
     for old in &joining.replaces {
         if membership.votes(*old).await?.is_some() {
-            membership.ask(Question::Remove(*old)).await?;
+            membership.ask(Question::Remove(*old)).await.map_err(|not_done| not_done.why)?;
         }
     }
     Ok(())

@@ -5,19 +5,27 @@
 //! the file `identity` does: every copy of the file has another one, and no program can set it.
 //! Device and inode numbers do not on every file system. A machine id does, unless it belongs to a
 //! container or is drawn at each boot.
+//!
+//! An old copy that is put back over the folder (`cp -a old/. data/`) leaves `identity` the file that
+//! it was. So another file, the [`Stamp`], is made again and again, and says when it was made itself:
+//! one that was written over, or replaced, says something else.
 
+use crate::data::IDENTITY_FILE;
 use hmac::{Hmac, Mac};
-use holdfast_storage::{self as storage, FileKind, RealDisk};
+use holdfast_storage::{self as storage, Disk, FileKind, RealDisk};
 use sha2::Sha256;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
 
 const FILE: &str = "site";
 const KIND: FileKind = FileKind { magic: *b"HOLDFSIT", version: 1 };
 
-/// The file whose making is compared: written once, and never again.
-const MADE_ONCE: &str = "identity";
+/// Made again at each start and stop, and every few seconds of work.
+const STAMP_FILE: &str = "stamp";
+const STAMP_KIND: FileKind = FileKind { magic: *b"HOLDFSTM", version: 1 };
 
 /// Where a folder is. None is what can't be known here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -40,10 +48,8 @@ pub(crate) struct LastStart {
 impl Site {
     /// Where that folder is now.
     pub(crate) fn of(folder: &Path) -> Self {
-        let made = fs::metadata(folder.join(MADE_ONCE)).and_then(|about| about.created()).ok();
-        let made = made.and_then(|made| made.duration_since(UNIX_EPOCH).ok());
-        let made_ns = made.and_then(|made| u64::try_from(made.as_nanos()).ok());
-        Self { machine: machine(), made_ns: made_ns.filter(|ns| *ns > 0) }
+        // Written once, and never again.
+        Self { machine: machine(), made_ns: made_ns(&folder.join(IDENTITY_FILE)) }
     }
 
     /// How a folder came here from another place; none if it was here, as far as can be known.
@@ -68,9 +74,7 @@ impl LastStart {
     /// None if no program that knows this file has run here yet.
     pub(crate) fn load(disk: &RealDisk) -> Result<Option<Self>, storage::Fault> {
         let Some((_, content)) = storage::read_file(disk, FILE, KIND)? else { return Ok(None) };
-        let what = "its content makes no sense".to_owned();
-        let damaged = storage::Fault::Damaged { what, file: FILE.to_owned(), offset: None };
-        Self::parse(&content).map(Some).ok_or(damaged)
+        Self::parse(&content).map(Some).ok_or_else(|| makes_no_sense(FILE))
     }
 
     pub(crate) fn store(&self, disk: &RealDisk) -> Result<(), storage::WriteError> {
@@ -90,6 +94,69 @@ impl LastStart {
         };
         Some(Self { number: u64::from_le_bytes(*number), site })
     }
+}
+
+/// Tells a folder from an older copy of it that was put back in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    /// The start of the node that made it.
+    number: u64,
+    /// When the file system made this very file, in nanoseconds since 1970; none if it does not say.
+    made_ns: Option<u64>,
+}
+
+impl Stamp {
+    /// Makes a new one in the place of the last.
+    pub(crate) fn write(disk: &RealDisk, number: u64) -> Result<(), String> {
+        // Two at once would take each other's file for their own.
+        static WRITING: Mutex<()> = Mutex::new(());
+        let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+        // The file must be there before its content, which says when it was made. Writing it
+        // truncates the file, and makes no other one.
+        let beside = format!("{STAMP_FILE}.tmp");
+        let made = fs::remove_file(disk.path().join(&beside))
+            .or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) });
+        let made = made.and_then(|()| disk.create(&beside));
+        made.map_err(|error| format!("can't write {beside}: {error}"))?;
+        let made_ns = made_ns(&disk.path().join(&beside));
+        let content = [number.to_le_bytes(), made_ns.unwrap_or_default().to_le_bytes()].concat();
+        storage::write_file(disk, STAMP_FILE, STAMP_KIND, &content)
+            .map_err(|error| error.to_string())
+    }
+
+    /// None if no program that knows this file has run here yet.
+    pub(crate) fn load(disk: &RealDisk) -> Result<Option<Self>, storage::Fault> {
+        let file = storage::read_file(disk, STAMP_FILE, STAMP_KIND)?;
+        let Some((_, content)) = file else { return Ok(None) };
+        let (words, []) = content.as_chunks::<8>() else { return Err(makes_no_sense(STAMP_FILE)) };
+        let [number, made_ns] = words else { return Err(makes_no_sense(STAMP_FILE)) };
+        let made_ns = Some(u64::from_le_bytes(*made_ns)).filter(|ns| *ns > 0);
+        Ok(Some(Self { number: u64::from_le_bytes(*number), made_ns }))
+    }
+
+    /// How it is known that the folder holds what it held before; none if it is not. `last` is the
+    /// last start, as far as the folder says.
+    pub(crate) fn replaced(&self, disk: &RealDisk, last: Option<u64>) -> Option<&'static str> {
+        let now = made_ns(&disk.path().join(STAMP_FILE));
+        let other = now.zip(self.made_ns).is_some_and(|(now, then)| now != then);
+        let older = last.is_some_and(|last| last < self.number);
+        (other || older).then_some(
+            "an older copy was put back over this folder, so this node has forgotten what it \
+             promised since that copy was made",
+        )
+    }
+}
+
+/// When the file system made a file, in nanoseconds since 1970; none if it does not say.
+fn made_ns(file: &Path) -> Option<u64> {
+    let made = fs::metadata(file).and_then(|about| about.created()).ok()?;
+    let made = made.duration_since(UNIX_EPOCH).ok()?;
+    u64::try_from(made.as_nanos()).ok().filter(|ns| *ns > 0)
+}
+
+fn makes_no_sense(file: &str) -> storage::Fault {
+    let what = "its content makes no sense".to_owned();
+    storage::Fault::Damaged { what, file: file.to_owned(), offset: None }
 }
 
 /// This machine, if its id stays the same for as long as it is this machine.
@@ -151,6 +218,45 @@ mod tests {
         let id = "0123456789abcdef0123456789abcdef";
         assert!(hashed(id).is_some());
         assert_ne!(hashed(id), hashed("1123456789abcdef0123456789abcdef"));
+    }
+
+    /// A copy from before the last stamp was put back over the folder, which left `identity` alone.
+    #[test]
+    fn a_stamp_that_was_written_over_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = RealDisk::open(folder.path()).unwrap();
+        assert_eq!(Stamp::load(&disk).unwrap(), None);
+        let file = folder.path().join(STAMP_FILE);
+        Stamp::write(&disk, 1).unwrap();
+        let old = fs::read(&file).unwrap();
+        let replaced = |last| Stamp::load(&disk).unwrap().unwrap().replaced(&disk, last);
+        assert_eq!(replaced(Some(1)), None);
+        // The same content again is no loss.
+        fs::write(&file, &old).unwrap();
+        assert_eq!(replaced(Some(2)), None);
+        if made_ns(&file).is_none() {
+            // This file system does not say when a file was made.
+            return;
+        }
+        // Its clock has ticks.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        Stamp::write(&disk, 1).unwrap();
+        assert_eq!(replaced(Some(1)), None);
+        fs::write(&file, &old).unwrap();
+        assert!(replaced(Some(1)).is_some());
+    }
+
+    /// Where the file system does not say when a file was made, the number of starts does.
+    #[test]
+    fn a_stamp_from_a_later_start_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = RealDisk::open(folder.path()).unwrap();
+        Stamp::write(&disk, 5).unwrap();
+        let stamp = Stamp::load(&disk).unwrap().unwrap();
+        assert!(stamp.replaced(&disk, Some(4)).is_some());
+        assert_eq!(stamp.replaced(&disk, Some(5)), None);
+        // `site` is gone: an older program did not write it.
+        assert_eq!(stamp.replaced(&disk, None), None);
     }
 
     #[test]

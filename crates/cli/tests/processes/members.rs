@@ -1,6 +1,7 @@
 //! Members come and go while clients are served.
 
 use crate::support::{Cluster, Load, Node, eventually};
+use rustix::process::Signal;
 use serde_json::json;
 use std::time::Duration;
 
@@ -137,8 +138,68 @@ fn nodes_that_join_at_once_get_ids_of_their_own() {
     assert_eq!(ids, [1, 2, 3, 4, 5]);
 }
 
+/// A node that was stopped while it was removed never heard of it: the others had closed their
+/// connections to it, but left its own open, so it had no reason to connect again. It ran on, and
+/// asked for votes, for as long as nobody restarted it.
+#[test]
+fn a_node_that_was_stopped_while_it_was_removed_ends() {
+    let mut cluster = Cluster::start(5);
+    for _ in 0..2 {
+        let at = cluster.follower();
+        let leader = cluster.leader();
+        let (port, id) = (cluster.nodes[leader].port, cluster.nodes[at].id(&cluster.http));
+        cluster.nodes[at].signal(Signal::STOP);
+        cluster.http.post_ok(port, "/v1/members/remove", &json!({ "node": id }));
+        std::thread::sleep(Duration::from_secs(2));
+        cluster.nodes[at].signal(Signal::CONT);
+        must_end_as_removed(&mut cluster, at);
+    }
+}
+
+/// The leader looked only at the voters that a removal would leave. Of two voters one was dead, and
+/// its removal was appended although it can't be committed without it: the command hung, and the
+/// node was removed as soon as it came back.
+#[test]
+fn the_dead_one_of_two_voters_is_not_removed_when_it_comes_back() {
+    let mut cluster = Cluster::start(2);
+    for force in [false, true] {
+        let dead = cluster.follower();
+        let port = cluster.nodes[1 - dead].port;
+        cluster.nodes[dead].kill();
+        let remove = json!({ "node": dead + 1, "force": force });
+        let reply = cluster.http.post(port, "/v1/members/remove", &remove).expect("an answer");
+        assert_eq!(reply.code(), "not_changed", "{}", reply.body);
+        let said = reply.body.to_string();
+        assert!(said.contains("the members can't be changed"), "{said}");
+        assert!(said.contains("restore a backup"), "{said}");
+
+        cluster.nodes[dead].start();
+        cluster.all_ready();
+        cluster.http.grab(port, &format!("seat-{force}"));
+        assert_eq!(cluster.voters(port), [1, 2]);
+    }
+}
+
+/// A leader that was to be removed handed over to the voter that was furthest, though that one was
+/// dead, and then said that the last voter can't be removed.
+#[test]
+fn a_leader_is_removed_while_another_voter_is_dead() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader();
+    let dead = (0..3).rev().find(|at| *at != leader).expect("there are others");
+    let port = cluster.nodes[3 - leader - dead].port;
+    cluster.nodes[dead].kill();
+    // By force: of the two that are left, one is dead.
+    let remove = json!({ "node": leader + 1, "force": true });
+    cluster.http.post_ok(port, "/v1/members/remove", &remove);
+    must_end_as_removed(&mut cluster, leader);
+    cluster.nodes[dead].start();
+    cluster.all_ready();
+    assert_eq!(cluster.voters(port).len(), 2);
+}
+
 /// One more node, with its vote.
-fn join(cluster: &mut Cluster) -> usize {
+pub(crate) fn join(cluster: &mut Cluster) -> usize {
     let peers: Vec<String> = {
         let running = cluster.nodes.iter_mut().filter_map(|n| n.is_running().then(|| n.peer()));
         running.collect()

@@ -78,6 +78,26 @@ fn strangers_are_refused_and_the_cluster_serves_on() {
     load.finish(&cluster.http);
 }
 
+/// Every connection to the port for peers left a line in the log, or two: whoever reached the port
+/// could fill the disk.
+#[test]
+fn a_flood_of_strangers_leaves_few_lines_in_the_log() {
+    let mut cluster = Cluster::start(1);
+    let peer = cluster.nodes[0].peer();
+    for length in 0..2_000_u32 {
+        // Each says something else about how long it is.
+        hang_up(&peer, &(1_000_000 + length).to_le_bytes());
+    }
+    let lines = |said: String| said.lines().filter(|line| line.contains("WARN")).count();
+    let logged = lines(cluster.nodes[0].said());
+    assert!(logged > 0, "nothing was said about it");
+    // Some for every ten seconds, however slow this machine is.
+    assert!(logged < 500, "{logged} lines");
+    must_say(&cluster.nodes[0], "more messages like these");
+    cluster.http.grab(cluster.nodes[0].port, "seat");
+    assert!(cluster.nodes[0].stop().success());
+}
+
 /// Sends that, and waits until the node has hung up; what it said.
 fn hang_up(peer: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(peer).expect("the port is open");

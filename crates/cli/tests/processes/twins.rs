@@ -62,6 +62,62 @@ fn an_old_copy_is_not_let_in_while_its_original_is_down() {
     cluster.http.grab(cluster.nodes[1].port, "after");
 }
 
+/// The others remembered the starts of a node only until they were restarted themselves.
+#[test]
+fn an_old_copy_is_not_let_in_after_the_others_were_restarted() {
+    let mut cluster = Cluster::start(3);
+    let copy = copy_of(&mut cluster, 1);
+    cluster.http.grab(cluster.nodes[0].port, "since");
+    accept_move(&cluster.nodes[copy].folder);
+    cluster.nodes[1].kill();
+    for at in [0, 2] {
+        cluster.nodes[at].kill();
+        cluster.nodes[at].start();
+        cluster.all_ready();
+    }
+    cluster.nodes[copy].start();
+    assert!(!cluster.nodes[copy].ended().success());
+    let said = cluster.nodes[copy].said();
+    assert!(said.contains("a later start under this node's id has been seen"), "{said}");
+}
+
+/// A copy that is put back over the folder leaves the file `identity` the one that it was: only when
+/// that file was made was compared, so the node ran with an old log.
+#[test]
+fn an_old_copy_that_is_put_back_over_its_folder_does_not_start() {
+    let mut cluster = Cluster::start(1);
+    let folder = cluster.nodes[0].folder.clone();
+    let port = cluster.nodes[0].port;
+    let old = folder.with_file_name("old");
+
+    // Made while the node stood still, and put back after it went on.
+    cluster.nodes[0].signal(Signal::STOP);
+    copy(&folder, &old);
+    cluster.nodes[0].signal(Signal::CONT);
+    cluster.http.grab(port, "since");
+    assert!(cluster.nodes[0].stop().success());
+    let newest = folder.with_file_name("newest");
+    copy(&folder, &newest);
+    put_back(&old, &folder);
+    let said = must_not_start(&mut cluster.nodes[0]);
+    assert!(said.contains("an older copy was put back over this folder"), "{said}");
+    assert!(said.contains("holdfast rejoin"), "{said}");
+    let (accepted, said) = run_accept_move(&folder);
+    assert!(!accepted && said.contains("an older copy was put back"), "{said}");
+
+    // What was there before is no old copy.
+    put_back(&newest, &folder);
+    cluster.nodes[0].start();
+    cluster.all_ready();
+    assert_eq!(cluster.http.holders(port, "since").len(), 1);
+
+    // One that was made before the last start.
+    assert!(cluster.nodes[0].stop().success());
+    put_back(&newest, &folder);
+    let said = must_not_start(&mut cluster.nodes[0]);
+    assert!(said.contains("an older copy was put back over this folder"), "{said}");
+}
+
 /// A machine that has lost its power leaves connections behind that look alive. Whoever comes next
 /// under its id must get in, and then the one before must not, should it live after all.
 #[test]
@@ -146,6 +202,12 @@ fn copy(from: &Path, to: &Path) {
     assert!(copied.expect("cp runs").success());
     // What a process leaves for people.
     let _ = fs::remove_file(to.join("pid"));
+}
+
+/// Over what is there.
+fn put_back(copy: &Path, folder: &Path) {
+    let copied = Command::new("cp").arg("-a").arg(copy.join(".")).arg(folder).status();
+    assert!(copied.expect("cp runs").success());
 }
 
 fn accept_move(folder: &Path) {

@@ -341,6 +341,7 @@ impl Driver {
                 self.peers.know(self.node.cluster());
             }
             Output::LostTrack => {
+                self.peers.know(self.node.cluster());
                 self.turns.lose_track();
                 self.listeners.lose_track();
                 self.channels.lose_track();

@@ -7,7 +7,7 @@ use crate::backup;
 use crate::engine::Trouble;
 use crate::failure::Failure;
 use crate::metrics::Now;
-use crate::peers::{NO_MAJORITY, Question};
+use crate::peers::{NO_MAJORITY, NOT_COMMITTABLE, NotDone, Question};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -41,12 +41,13 @@ pub(crate) async fn status(State(api): State<Api>) -> Result<Json<Value>, Failur
                 (false, false) => "learner",
             };
             let known = progress.iter().find(|(who, _)| *who == id).map(|(_, index)| *index);
-            let http = api.membership.contact_of(id).map(|contact| contact.http);
+            let contact = api.membership.contact_of(id);
+            let http = contact.as_ref().map(|contact| contact.http.clone());
             json!({
                 "id": id,
                 "role": role,
                 "http": http.filter(|http| !http.is_empty()),
-                "peer": peer,
+                "peer": contact.map(|contact| contact.peer).filter(|at| !at.is_empty()).unwrap_or(peer),
                 "applied": if id == api.id { Some(applied) } else { known },
             })
         })
@@ -126,11 +127,14 @@ pub(crate) async fn transfer(
 async fn decide(api: &Api, question: Question) -> Result<Json<Value>, Failure> {
     match api.membership.ask(question).await {
         Ok(node) => Ok(Json(json!({ "node": node }))),
-        // The word that it was done may have been lost with the leader.
-        Err(_) if api.peek(Node::leader).await?.is_none() => Err(Trouble::Unknown.into()),
-        Err(why) => {
-            let hint = if why.contains(NO_MAJORITY) {
+        // It may have been proposed, or done with the answer lost.
+        Err(NotDone { certain: false, .. }) => Err(Trouble::Unknown.into()),
+        Err(NotDone { why, .. }) => {
+            let hint = if why.contains(NO_MAJORITY) && !why.contains(NOT_COMMITTABLE) {
                 "start the nodes that do not answer first; to remove one all the same, send force"
+            } else if why.contains(NOT_COMMITTABLE) {
+                "start the voters that do not answer; if a majority is lost for good, restore a \
+                 backup into a new cluster"
             } else {
                 "look at GET /v1/members"
             };

@@ -164,6 +164,7 @@ impl Keeper {
     async fn run(self) {
         let mut retry = RETRY_FIRST;
         let mut complaint = String::new();
+        self.shared.begun().await;
         while !self.line.state().closed {
             match self.shared.dial(self.to, Purpose::Messages).await {
                 Ok((stream, alive)) => {

@@ -2,10 +2,12 @@
 
 use super::Shared;
 use super::connection::{accept, answer, read_frame_into};
+use super::founding::waiting_for;
 use super::hello::{Hello, Purpose, Verdict};
 use super::members::{self, Membership};
 use super::parcel;
 use super::runs::{Alive, Impostor};
+use super::throttle::{SUMMARY_EVERY, Throttle};
 use crate::engine::Post;
 use crate::newcomers::{Newcomer, Newcomers, Notice};
 use crate::sockets;
@@ -14,11 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::sleep;
+use tokio::time::{interval, sleep};
 
 /// Connections that have not yet proved that they belong to the cluster: a flood of strangers costs
 /// no more.
 const STRANGERS_MAX: usize = 64;
+
+const TOO_MANY: &str = "too many connections without a name: the oldest is closed";
 
 /// Frames of this size and less are read through a buffer.
 const READ_BYTES: usize = 64 << 10;
@@ -26,27 +30,51 @@ const READ_BYTES: usize = 64 << 10;
 /// Takes connections until the task is dropped.
 pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membership: Membership) {
     let strangers = Arc::<Newcomers>::default();
+    let throttle = Arc::<Throttle>::default();
+    let mut summary = interval(SUMMARY_EVERY);
     loop {
-        let (stream, address) = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = summary.tick() => {
+                let more = throttle.sum_up();
+                if more > 0 {
+                    tracing::warn!(
+                        "{more} more messages like these about connections of peers in the last {} s",
+                        SUMMARY_EVERY.as_secs()
+                    );
+                }
+                continue;
+            }
+        };
+        let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, most likely: they come back.
-                tracing::warn!("can't take a connection of a peer: {error}");
+                let message = format!("can't take a connection of a peer: {error}");
+                if throttle.admits(&message) {
+                    tracing::warn!("{message}");
+                }
                 sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
         sockets::prepare(&stream);
-        if strangers.len() >= STRANGERS_MAX && strangers.evict_oldest() {
-            tracing::warn!("too many connections without a name: the oldest is closed");
+        if strangers.len() >= STRANGERS_MAX && strangers.evict_oldest() && throttle.admits(TOO_MANY)
+        {
+            tracing::warn!("{TOO_MANY}");
         }
         let (stranger, notice) = strangers.enter();
         let (shared, membership) = (shared.clone(), membership.clone());
+        let throttle = throttle.clone();
         tokio::spawn(async move {
             let mut stream = stream;
             match meet(&mut stream, &shared, &stranger, notice).await {
                 Ok((hello, alive)) => serve(stream, hello, alive, shared, membership).await,
-                Err(why) => tracing::warn!("refused a peer's connection from {address}: {why}"),
+                Err(why) => {
+                    if throttle.admits(&why) {
+                        tracing::warn!("refused a peer's connection from {address}: {why}");
+                    }
+                }
             }
         });
     }
@@ -71,29 +99,49 @@ async fn meet(
 
 async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
     let me = shared.me.node;
-    let verdict = match (&hello.from, hello.to) {
-        // First, whether this is whom the other one means: only then what it says is final.
-        (_, Some(to)) if to != me => Verdict::Refused(format!("this is node {me}, not {to}")),
-        (Some(from), _) if from.node == me => {
-            Verdict::Refused(format!("this is node {me} as well: each needs an id of its own"))
+    let refused = |why: String| (Verdict::Refused(why), None);
+    // First, whether this is whom the other one means: only then what it says is final.
+    if let Some(to) = hello.to.filter(|to| *to != me) {
+        return refused(format!("this is node {me}, not {to}"));
+    }
+    let asks = hello.purpose == Purpose::Members;
+    let Some(from) = &hello.from else {
+        if asks {
+            return (Verdict::Welcome(shared.me.clone()), None);
         }
-        (Some(from), _) if shared.was_removed(from.node) => Verdict::Removed,
-        (Some(from), _) if shared.was_reborn(from.node, from.birth) => Verdict::Reborn,
-        (None, _) if hello.purpose != Purpose::Members => {
-            Verdict::Refused("only a member may do that".to_owned())
-        }
-        (Some(from), _) if hello.purpose == Purpose::Members && shared.is_superseded(from) => {
-            Verdict::Superseded
-        }
-        (Some(from), _) if hello.purpose != Purpose::Members => {
-            match shared.recognise(from, None).await {
-                Ok(alive) => return (Verdict::Welcome(shared.me.clone()), Some(alive)),
-                Err(Impostor::AlreadyRuns(address)) => Verdict::AlreadyRuns(address),
-                Err(Impostor::Superseded) => Verdict::Superseded,
-                Err(Impostor::NotNow) => Verdict::Refused("try again".to_owned()),
-            }
-        }
-        _ => Verdict::Welcome(shared.me.clone()),
+        return refused("only a member may do that".to_owned());
+    };
+    if from.node == me {
+        return refused(format!("this is node {me} as well: each needs an id of its own"));
+    }
+    if shared.was_removed(from.node) {
+        return (Verdict::Removed, None);
+    }
+    if shared.was_reborn(from.node, from.birth) {
+        return (Verdict::Reborn, None);
+    }
+    // Before a welcome: whoever is welcomed by all first members may vote.
+    match shared.note_folder(from).await {
+        Ok(true) => {}
+        Ok(false) => return (Verdict::Reborn, None),
+        Err(why) => return refused(why),
+    }
+    if asks {
+        let known = shared.is_superseded(from);
+        let welcome = || Verdict::Welcome(shared.me.clone());
+        return (if known { Verdict::Superseded } else { welcome() }, None);
+    }
+    let awaited = shared.known.awaited();
+    if !awaited.is_empty() {
+        return refused(waiting_for(&awaited));
+    }
+    let verdict = match shared.recognise(from, None).await {
+        // It may have been removed just now: then nothing would end this connection any more.
+        Ok(_) if shared.was_removed(from.node) => Verdict::Removed,
+        Ok(alive) => return (Verdict::Welcome(shared.me.clone()), Some(alive)),
+        Err(Impostor::AlreadyRuns(address)) => Verdict::AlreadyRuns(address),
+        Err(Impostor::Superseded) => Verdict::Superseded,
+        Err(Impostor::NotNow) => Verdict::Refused("try again".to_owned()),
     };
     (verdict, None)
 }

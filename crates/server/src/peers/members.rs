@@ -21,8 +21,20 @@ const RETRY: Duration = Duration::from_millis(100);
 /// What a change would lead to that the leader refuses.
 pub(crate) const NO_MAJORITY: &str = "no majority of the voters";
 
+/// Why no change at all can be made.
+pub(crate) const NOT_COMMITTABLE: &str = "the members can't be changed";
+
 /// Voters that a change needs may be a little slow to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(1_500);
+
+/// How long a change may take that a majority was there for when it was proposed.
+const CHANGED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long another node may take to become the leader.
+const TRANSFERRED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Voters that are asked one after the other to take over.
+const SUCCESSORS_MAX: usize = 2;
 
 /// A learner is promoted when it lacks no more entries than this: the cluster would wait for it.
 const LAG_MAX: u64 = 1_000;
@@ -52,6 +64,36 @@ enum Word {
     /// Try again, perhaps there.
     NotHere(Option<Contact>),
     Refused(String),
+    /// It was proposed, and may take effect later.
+    Unknown(String),
+}
+
+/// Why the members were not changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotDone {
+    /// In words, with what to do.
+    pub why: String,
+    /// Whether it is certain that they never will be because of this question.
+    pub certain: bool,
+}
+
+impl NotDone {
+    fn certainly(why: String) -> Self {
+        Self { why, certain: true }
+    }
+
+    fn perhaps(why: String) -> Self {
+        Self { why, certain: false }
+    }
+}
+
+/// Whether another node leads now.
+enum HandOver {
+    Done,
+    /// This node is the only voter.
+    OnlyVoter,
+    /// None of these voters took over.
+    NobodyTook(Vec<NodeId>),
 }
 
 /// The members, to be asked from anywhere.
@@ -77,31 +119,37 @@ impl Membership {
         self.handle.peek(votes).await.map_err(stopped)
     }
 
-    /// Asks the leader, wherever it is; in words why not.
-    pub async fn ask(&self, question: Question) -> Result<NodeId, String> {
+    /// Asks the leader, wherever it is.
+    pub async fn ask(&self, question: Question) -> Result<NodeId, NotDone> {
         let until = Instant::now() + PATIENCE;
-        let mut why = "no leader answers: is a majority of the voters running?".to_owned();
+        let mut last = NotDone::certainly(format!(
+            "{NOT_COMMITTABLE}: there is no leader, because no majority of the voters answers"
+        ));
         while Instant::now() < until {
             match self.ask_once(&question).await {
                 Ok(Word::Done(node)) => return Ok(node),
-                Ok(Word::Refused(why)) => return Err(why),
+                Ok(Word::Refused(why)) => return Err(NotDone { why, ..last }),
+                Ok(Word::Unknown(why)) => return Err(NotDone::perhaps(why)),
                 Ok(Word::NotHere(_)) => {}
-                Err(error) => why = error,
+                Err(NotDone { why, certain }) => {
+                    last = NotDone { why, certain: last.certain && certain };
+                }
             }
             sleep(RETRY).await;
         }
-        Err(why)
+        Err(last)
     }
 
-    async fn ask_once(&self, question: &Question) -> Result<Word, String> {
-        let leader = self.handle.peek(|node| node.leader()).await.map_err(stopped)?;
+    async fn ask_once(&self, question: &Question) -> Result<Word, NotDone> {
+        let leader = self.handle.peek(|node| node.leader()).await;
+        let leader = leader.map_err(|trouble| NotDone::certainly(stopped(trouble)))?;
         let Some(leader) = leader else { return Ok(Word::NotHere(None)) };
         if leader == self.shared.me.node {
-            return self.decide(question).await;
+            return self.decide(question).await.map_err(NotDone::perhaps);
         }
         let dialed = self.shared.dial(leader, Purpose::Members).await;
-        let (stream, _) = dialed.map_err(|error| error.to_string())?;
-        put(stream, question).await
+        let (stream, _) = dialed.map_err(|error| NotDone::certainly(error.to_string()))?;
+        put(stream, question).await.map_err(NotDone::perhaps)
     }
 
     /// What a leader says.
@@ -137,13 +185,22 @@ impl Membership {
             Question::Remove(_) | Question::RemoveByForce(_) => Change::Remove(about),
             Question::Transfer(_) => return self.transfer(about).await,
         };
+        if let Some(word) = self.no_majority_answers().await? {
+            return Ok(word);
+        }
         let force = matches!(question, Question::RemoveByForce(_));
         let until = Instant::now() + ANSWERS_WITHIN;
-        let mut changed = self.handle.change(change.clone(), force).await.map_err(stopped)?;
-        while matches!(changed, Err(NotChanged::NoMajority(_))) && Instant::now() < until {
+        let changed = loop {
+            let changed = timeout(CHANGED_WITHIN, self.handle.change(change.clone(), force)).await;
+            let Ok(changed) = changed else { return Ok(Word::Unknown(unfinished(about))) };
+            let changed = changed.map_err(stopped)?;
+            let silent =
+                matches!(changed, Err(NotChanged::NoMajority(_) | NotChanged::NotCommittable(_)));
+            if !silent || Instant::now() >= until {
+                break changed;
+            }
             sleep(RETRY).await;
-            changed = self.handle.change(change.clone(), force).await.map_err(stopped)?;
-        }
+        };
         Ok(match changed {
             Ok(()) => Word::Done(about),
             // Somebody else was given that id meanwhile: there is another one.
@@ -152,10 +209,30 @@ impl Membership {
             }
             Err(NotChanged::Refused(why)) => Word::Refused(format!("node {about}: {why}")),
             Err(NotChanged::NoMajority(silent)) => Word::Refused(no_majority(about, &silent)),
+            Err(NotChanged::NotCommittable(silent)) => Word::Refused(not_committable(&silent)),
             Err(NotChanged::NotLeader | NotChanged::NotNow | NotChanged::Lost) => {
                 Word::NotHere(None)
             }
         })
+    }
+
+    /// Whether a majority of the voters answers right now: they must commit a change. Otherwise it
+    /// would wait in the log, and take effect whenever they are back.
+    async fn no_majority_answers(&self) -> Result<Option<Word>, String> {
+        if let Ok(Ok(())) = timeout(ANSWERS_WITHIN, self.handle.read(|_| ())).await {
+            return Ok(None);
+        }
+        let look = |node: &Node| {
+            let voters = node.cluster().members().iter().filter(|(_, member)| member.votes);
+            let voters: Vec<NodeId> = voters.map(|(id, _)| *id).collect();
+            let count = voters.len();
+            let silent: Vec<NodeId> = voters.into_iter().filter(|id| !node.answers(*id)).collect();
+            (node.is_leader() && silent.len() * 2 >= count).then_some(silent)
+        };
+        let silent = self.handle.peek(look).await.map_err(stopped)?;
+        // If they do answer, it was slow, or another node leads: the next try will tell.
+        let word = silent.map(|silent| Word::Refused(not_committable(&silent)));
+        Ok(Some(word.unwrap_or(Word::NotHere(None))))
     }
 
     /// Why a learner must not vote yet: with its vote, the majority may need it.
@@ -163,7 +240,10 @@ impl Membership {
         let entries = move |node: &Node| {
             let progress = node.progress();
             let of = |id| progress.iter().find(|(who, _)| *who == id).map(|(_, index)| *index);
-            of(node.id()).zip(of(learner))
+            let member = node.cluster().members().get(&learner);
+            // Without it, one that lost its folder could come back under its id and vote again.
+            let has_said_birth = member.is_none_or(|member| member.votes || member.birth != 0);
+            of(node.id()).zip(of(learner).map(|has| if has_said_birth { has } else { 0 }))
         };
         Ok(match self.handle.peek(entries).await.map_err(stopped)? {
             // A leader counts from 0 until it has heard of what a member has.
@@ -187,7 +267,7 @@ impl Membership {
             Some(true) => {}
         }
         self.handle.transfer(to);
-        let until = Instant::now() + Duration::from_secs(2);
+        let until = Instant::now() + TRANSFERRED_WITHIN;
         while Instant::now() < until {
             if self.handle.peek(|node| node.leader()).await.map_err(stopped)? == Some(to) {
                 return Ok(Word::Done(to));
@@ -199,26 +279,52 @@ impl Membership {
 
     /// A leader that is to be removed lets another one do it.
     async fn step_aside(&self) -> Result<Word, String> {
-        if self.hand_over().await {
-            return Ok(Word::NotHere(None));
-        }
-        Ok(Word::Refused("the last voter can't be removed".to_owned()))
+        let me = self.shared.me.node;
+        Ok(match self.try_hand_over().await? {
+            HandOver::Done => Word::NotHere(None),
+            HandOver::OnlyVoter => {
+                Word::Refused("the last voter can't be removed: add another node first".to_owned())
+            }
+            HandOver::NobodyTook(voters) => Word::Refused(format!(
+                "node {me} leads, and can't be removed before another voter leads: {} did not take \
+                 over within {} s. Start the voters that do not answer, then try again",
+                nodes(&voters),
+                TRANSFERRED_WITHIN.as_secs()
+            )),
+        })
     }
 
-    /// Hands leadership to the voter that is furthest, if this node has it. False if there is
-    /// nobody to take it.
-    pub async fn hand_over(&self) -> bool {
-        let furthest = |node: &Node| {
+    /// Hands leadership to another voter, if this node has it and one takes it.
+    pub(crate) async fn hand_over(&self) {
+        // A node that stops can't do more about it: the others elect a leader by themselves.
+        let _ = self.try_hand_over().await;
+    }
+
+    /// Tries the voters that answer, the one that is furthest first. A new leader may not have
+    /// heard of any yet: then it tries the furthest.
+    async fn try_hand_over(&self) -> Result<HandOver, String> {
+        let successors = |node: &Node| {
             let votes = |id: &NodeId| node.cluster().members().get(id).is_some_and(|m| m.votes);
             let others =
                 node.progress().into_iter().filter(|(id, _)| *id != node.id() && votes(id));
-            node.is_leader().then(|| others.max_by_key(|(_, index)| *index).map(|(id, _)| id))
+            let mut others: Vec<(bool, u64, NodeId)> =
+                others.map(|(id, index)| (node.answers(id), index, id)).collect();
+            others.sort_unstable_by(|a, b| b.cmp(a));
+            node.is_leader().then_some(others)
         };
-        match self.handle.peek(furthest).await {
-            Ok(Some(Some(to))) => matches!(self.transfer(to).await, Ok(Word::Done(_))),
-            Ok(Some(None)) => false,
-            Ok(None) | Err(_) => true,
+        let Some(others) = self.handle.peek(successors).await.map_err(stopped)? else {
+            return Ok(HandOver::Done);
+        };
+        if others.is_empty() {
+            return Ok(HandOver::OnlyVoter);
         }
+        let answering = others.iter().filter(|(answers, _, _)| *answers).count();
+        for (_, _, to) in others.iter().take(answering.clamp(1, SUCCESSORS_MAX)) {
+            if matches!(self.transfer(*to).await?, Word::Done(_)) {
+                return Ok(HandOver::Done);
+            }
+        }
+        Ok(HandOver::NobodyTook(others.into_iter().map(|(_, _, id)| id).collect()))
     }
 }
 
@@ -239,12 +345,31 @@ fn done_before(question: &Question, cluster: &Cluster) -> Option<NodeId> {
 }
 
 fn no_majority(about: NodeId, silent: &[NodeId]) -> String {
-    let (nodes, do_not) = if silent.len() == 1 { ("node", "does") } else { ("nodes", "do") };
-    let silent: Vec<String> = silent.iter().map(NodeId::to_string).collect();
-    let silent = silent.join(", ");
+    let do_not = if silent.len() == 1 { "does" } else { "do" };
+    let silent = nodes(silent);
+    format!("node {about}: there would be {NO_MAJORITY}, because {silent} {do_not} not answer")
+}
+
+fn not_committable(silent: &[NodeId]) -> String {
+    let do_not = if silent.len() == 1 { "does" } else { "do" };
+    let silent = nodes(silent);
     format!(
-        "node {about}: there would be {NO_MAJORITY}, because {nodes} {silent} {do_not} not answer"
+        "{NOT_COMMITTABLE}: a majority of the voters must agree, and {silent} {do_not} not answer"
     )
+}
+
+fn unfinished(about: NodeId) -> String {
+    format!(
+        "node {about}: the change was proposed, and no majority of the voters has confirmed it yet; \
+         it takes effect when one does"
+    )
+}
+
+/// As in `nodes 1, 2`.
+fn nodes(ids: &[NodeId]) -> String {
+    let word = if ids.len() == 1 { "node" } else { "nodes" };
+    let ids: Vec<String> = ids.iter().map(NodeId::to_string).collect();
+    format!("{word} {}", ids.join(", "))
 }
 
 fn stopped(trouble: Trouble) -> String {
@@ -298,6 +423,7 @@ pub(crate) async fn join(
                 Ok(Word::NotHere(Some(leader))) if !candidates.contains(&leader.peer) => {
                     candidates.push(leader.peer);
                 }
+                Ok(Word::Unknown(unknown)) => why = unknown,
                 Ok(Word::NotHere(_)) => why = format!("{address}: there is no leader now"),
                 Err(error) => why = error,
             }

@@ -2,18 +2,23 @@
 //! hears, and some for snapshots and questions about the members.
 
 mod connection;
+mod founding;
 mod hello;
+mod known;
 mod lines;
 mod listen;
 mod members;
 mod parcel;
 mod runs;
+mod throttle;
 
+pub(crate) use founding::found;
 pub use hello::Contact;
 pub(crate) use hello::{Me, Run};
+pub(crate) use known::KnownPeers;
 pub(crate) use listen::listen;
-pub use members::{Membership, Question};
-pub(crate) use members::{NO_MAJORITY, join};
+pub use members::{Membership, NotDone, Question};
+pub(crate) use members::{NO_MAJORITY, NOT_COMMITTABLE, join};
 
 use crate::engine::{Inbox, Post, Snapshots};
 use crate::key::ClusterKey;
@@ -22,7 +27,7 @@ use hello::Purpose;
 use holdfast_node::{Cluster, Input, Member, NodeId, PeerMessage, RaftMessage};
 use lines::Lines;
 use runs::{Alive, Runs};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpStream;
 use tokio::runtime;
@@ -33,6 +38,7 @@ pub(crate) struct Shared {
     pub(crate) me: Me,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) snapshots: Arc<Snapshots>,
+    known: KnownPeers,
     book: Mutex<Book>,
     runs: Runs,
 }
@@ -43,7 +49,17 @@ struct Book {
     contacts: BTreeMap<NodeId, Contact>,
     /// What tells the folder of each from any other, as far as they have said so.
     births: BTreeMap<NodeId, u64>,
+    voters: BTreeSet<NodeId>,
     removed: Vec<NodeId>,
+}
+
+impl Book {
+    /// As it was when this node last ran.
+    fn of(known: &KnownPeers) -> Self {
+        let contacts = known.all().into_iter().filter(|(_, peer)| !peer.contact.peer.is_empty());
+        let contacts = contacts.map(|(id, peer)| (id, peer.contact)).collect();
+        Self { contacts, ..Self::default() }
+    }
 }
 
 impl Shared {
@@ -52,8 +68,10 @@ impl Shared {
         me: Me,
         inbox: Arc<Inbox>,
         snapshots: Arc<Snapshots>,
+        known: KnownPeers,
     ) -> Self {
-        Self { key, me, inbox, snapshots, book: Mutex::default(), runs: Runs::default() }
+        let (book, runs) = (Book::of(&known), Runs::of(&known));
+        Self { key, me, inbox, snapshots, known, book: Mutex::new(book), runs }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
@@ -81,11 +99,26 @@ impl Shared {
     /// forgotten what it voted for and acknowledged.
     fn was_reborn(&self, node: NodeId, birth: u64) -> bool {
         self.book().births.get(&node).is_some_and(|known| *known != birth)
+            || self.known.had_another_folder(node, birth)
+    }
+
+    /// Notes the folder of a voter, durably; false if it had another one. One without a vote has
+    /// promised nothing yet, and may begin again.
+    async fn note_folder(&self, who: &Me) -> Result<bool, String> {
+        if !self.book().voters.contains(&who.node) {
+            return Ok(true);
+        }
+        self.known.note_birth(who.node, who.birth).await
+    }
+
+    /// Resolves when this node may take part: all first members know its folder.
+    async fn begun(&self) {
+        self.known.begun().await;
     }
 
     /// The replicated membership says where a node was when it joined. Where it says itself that it
     /// is counts more: its folder may have been moved.
-    fn learn(&self, cluster: &Cluster) {
+    pub(crate) fn learn(&self, cluster: &Cluster) {
         let mut book = self.book();
         for (id, member) in cluster.members() {
             let contact = book.contacts.entry(*id).or_default();
@@ -96,10 +129,17 @@ impl Shared {
                 book.births.insert(*id, member.birth);
             }
         }
-        let Book { contacts, removed, .. } = &mut *book;
+        let Book { contacts, voters, removed, .. } = &mut *book;
         contacts.retain(|id, _| !cluster.removed().contains(id));
+        let votes = cluster.members().iter().filter(|(_, member)| member.votes);
+        *voters = votes.map(|(id, _)| *id).collect();
         removed.clear();
         removed.extend_from_slice(cluster.removed());
+        drop(book);
+        self.known.forget(cluster.removed());
+        // Its connections end. A node that was stopped meanwhile would keep them, and never ask
+        // again whether it may still come.
+        self.runs.forget(cluster.removed());
     }
 
     /// A connection to another node, good until another process takes that node's place.
@@ -108,7 +148,7 @@ impl Shared {
         let contact = contact.ok_or_else(|| format!("nobody has said where node {to} is"))?;
         let (stream, there) =
             connection::dial(&contact.peer, &self.key, Some(&self.me), Some(to), purpose).await?;
-        if self.was_reborn(to, there.birth) {
+        if self.was_reborn(to, there.birth) || !self.note_folder(&there).await? {
             return Err(format!("node {to} at {} has lost its folder", contact.peer).into());
         }
         let alive = self.recognise(&there, Some(&contact.peer)).await;

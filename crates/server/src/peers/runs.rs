@@ -3,10 +3,12 @@
 //! A node that was started again must get in, though its old connections may look alive for long.
 //! So whoever comes under an id that has been seen with another run is let in only if nobody else
 //! answers where that node was last reached, and then the old run is never let in again. Nothing of
-//! this is replicated: a vote must not wait for the log.
+//! this is replicated: a vote must not wait for the log. But each node remembers it across its own
+//! restarts (`known.rs`).
 
 use super::connection;
 use super::hello::{Me, Purpose, Run};
+use super::known::KnownPeers;
 use super::{NodeId, Shared};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -70,6 +72,20 @@ impl fmt::Display for Impostor {
 }
 
 impl Runs {
+    /// As they were when this node last ran.
+    pub(super) fn of(known: &KnownPeers) -> Self {
+        let runs = known.all().into_iter().filter_map(|(id, peer)| {
+            let (run, address) = (peer.run?, peer.contact.peer);
+            Some((id, LastRun { run, address, alive: watch::Sender::new(()) }))
+        });
+        Self(Mutex::new(runs.collect()))
+    }
+
+    /// Ends the connections of nodes that were removed.
+    pub(super) fn forget(&self, removed: &[NodeId]) {
+        self.all().retain(|id, _| !removed.contains(id));
+    }
+
     fn all(&self) -> MutexGuard<'_, BTreeMap<NodeId, LastRun>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -134,7 +150,12 @@ impl Shared {
         {
             return Err(Impostor::NotNow);
         }
-        self.runs.enter(who, run, before)
+        let alive = self.runs.enter(who, run, before)?;
+        if let Err(why) = self.known.note_run(who).await {
+            // It is still known until this node is restarted.
+            tracing::warn!("{why}");
+        }
+        Ok(alive)
     }
 
     /// Which run of a node answers there, if the node does; an older program does not say which.

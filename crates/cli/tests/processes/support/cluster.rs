@@ -28,6 +28,14 @@ impl Cluster {
 
     /// So many nodes that begin a cluster together, and serve.
     pub(crate) fn start(count: u16) -> Self {
+        let mut cluster = Self::first_members(count);
+        cluster.nodes.iter_mut().for_each(Node::start);
+        cluster.all_ready();
+        cluster
+    }
+
+    /// The same, not yet started.
+    pub(crate) fn first_members(count: u16) -> Self {
         let mut cluster = Self::empty();
         let peer = |k| format!("{k}={}", super::ports::peer_address(cluster.ports.of(k)));
         let members: Vec<String> = (1..=count).map(peer).collect();
@@ -35,9 +43,12 @@ impl Cluster {
         for k in 1..=count {
             cluster.add(["--node", &k.to_string(), "--members", &members]);
         }
-        cluster.nodes.iter_mut().for_each(Node::start);
-        cluster.all_ready();
         cluster
+    }
+
+    /// A port for HTTP that no node has had.
+    pub(crate) fn new_port(&mut self) -> u16 {
+        self.next_place().0
     }
 
     /// One more node that is not yet started, with these arguments of `serve`; its place in

@@ -32,6 +32,13 @@ impl Node {
         Self { port, folder, args: all, log, starts: 0, child: None }
     }
 
+    /// From its next start on it has other ports.
+    pub(crate) fn move_to(&mut self, port: u16) {
+        let flag = self.args.iter().position(|arg| arg == "--port").expect("it has a port");
+        self.args[flag + 1] = port.to_string().into();
+        self.port = port;
+    }
+
     pub(crate) fn peer(&self) -> String {
         peer_address(self.port)
     }

@@ -1,0 +1,68 @@
+//! The mark of a restore that has not finished. It is the first file that a restore makes and the
+//! last that it removes: a folder that has it was never started, and must not be. Without it, a
+//! restore that was killed would leave a folder that begins an empty cluster, with tokens from 1 on.
+
+use crate::data::{IDENTITY_FILE, KEY_FILE, LOCK_FILE};
+use holdfast_storage::{Disk, RealDisk};
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+const FILE: &str = "restoring";
+
+/// What a restore writes, beside the log and the snapshot.
+const WRITTEN: [&str; 2] = [KEY_FILE, IDENTITY_FILE];
+const WRITTEN_PREFIXES: [&str; 2] = ["log-", "snapshot-"];
+
+/// Refuses a folder whose restore has not finished.
+pub(crate) fn must_be_over(folder: &Path) -> Result<(), String> {
+    // Its presence counts, whatever is in it.
+    if !folder.join(FILE).exists() {
+        return Ok(());
+    }
+    let shown = folder.display();
+    Err(format!(
+        "a restore into {shown} did not finish, so there is no cluster in it yet: run the same \
+         `holdfast restore` command again, which starts over. To start an empty cluster instead, \
+         delete {shown}"
+    ))
+}
+
+/// Locks a folder that is empty, or has an unfinished restore in it, and marks it.
+pub(crate) fn begin(folder: &Path) -> Result<RealDisk, String> {
+    let shown = folder.display();
+    let failed = |error: io::Error| format!("can't restore into {shown}: {error}");
+    let disk = RealDisk::open(folder).map_err(failed)?;
+    disk.lock().map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => format!("{error}: restore into another folder"),
+        _ => failed(error),
+    })?;
+    let unfinished = folder.join(FILE).exists();
+    let names = disk.list().map_err(failed)?;
+    for name in names.iter().filter(|name| *name != LOCK_FILE && *name != FILE) {
+        // What is left of another node, its log above all, must not mix with what is restored.
+        if !unfinished || !is_ours(name) {
+            return Err(format!(
+                "{shown} is not empty ({name} is in it): restore into a new folder"
+            ));
+        }
+    }
+    // In place, not beside and renamed: no moment of a restore is without it.
+    File::create(folder.join(FILE)).and_then(|file| file.sync_all()).map_err(failed)?;
+    for name in names.iter().filter(|name| is_ours(name)) {
+        disk.delete(name).map_err(failed)?;
+    }
+    disk.sync_dir().map_err(failed)?;
+    Ok(disk)
+}
+
+/// Everything is there and durable: the folder may be started.
+pub(crate) fn finish(disk: &RealDisk) -> Result<(), String> {
+    let removed = fs::remove_file(disk.path().join(FILE)).and_then(|()| disk.sync_dir());
+    removed.map_err(|error| format!("can't finish the restore: {error}; run it again"))
+}
+
+fn is_ours(name: &str) -> bool {
+    let name = name.strip_suffix(".tmp").unwrap_or(name);
+    WRITTEN.contains(&name) || WRITTEN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
