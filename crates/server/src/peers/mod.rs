@@ -2,6 +2,7 @@
 //! hears, and some for snapshots and questions about the members.
 
 mod connection;
+mod heard;
 mod hello;
 mod lines;
 mod listen;
@@ -18,6 +19,7 @@ pub(crate) use members::{NO_MAJORITY, join};
 use crate::engine::{Inbox, Post, Snapshots};
 use crate::key::ClusterKey;
 use connection::NoConnection;
+use heard::Heard;
 use hello::Purpose;
 use holdfast_node::{Cluster, Input, Member, NodeId, PeerMessage, RaftMessage};
 use lines::Lines;
@@ -35,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) snapshots: Arc<Snapshots>,
     book: Mutex<Book>,
     runs: Runs,
+    heard: Mutex<BTreeMap<NodeId, Arc<Heard>>>,
 }
 
 /// Who is where.
@@ -53,7 +56,8 @@ impl Shared {
         inbox: Arc<Inbox>,
         snapshots: Arc<Snapshots>,
     ) -> Self {
-        Self { key, me, inbox, snapshots, book: Mutex::default(), runs: Runs::default() }
+        let (book, runs, heard) = Default::default();
+        Self { key, me, inbox, snapshots, book, runs, heard }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
