@@ -215,6 +215,19 @@ pub enum SessionKind {
     /// A node's own, per start: numbers what the node proposes and owns the waits of clients
     /// that have no session.
     Node,
+    /// The same of the node with that id: opening it ends the node's earlier session, whose process
+    /// is gone.
+    NodeOf {
+        /// Which node.
+        node: u64,
+    },
+}
+
+impl SessionKind {
+    /// Whether it is a node's own.
+    pub fn is_node(self) -> bool {
+        !matches!(self, Self::Client)
+    }
 }
 
 /// A ticket to be drawn.
@@ -270,6 +283,14 @@ pub enum Lease {
     },
     /// Nothing: only a release or force ends it.
     Permanent,
+    /// A deadline once the holder is known to hear of its grant. A ticket that had to wait lives by
+    /// its session's heartbeat until its lease is set (`Renew`), and not longer than the deadline:
+    /// until then nobody has been told that it holds anything. One that is served at once has a
+    /// deadline at once.
+    Unconfirmed {
+        /// How long, counted from the grant and from each renewal.
+        ttl_ms: u64,
+    },
 }
 
 /// How long to stand in line.

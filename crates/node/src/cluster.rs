@@ -8,13 +8,17 @@ use std::collections::BTreeMap;
 
 /// The behaviour level of this program. Raised whenever the core would apply an old entry in a
 /// new way, or an entry may hold what older programs can't read.
-pub const LEVEL: u16 = 3;
+pub const LEVEL: u16 = 4;
 
 /// From this level on all members can read transactions.
 const TRANSACTIONS_LEVEL: u16 = 2;
 
 /// From this level on all members know forwarded proposals that are meant for one term.
 const FORWARD_IN_LEVEL: u16 = 3;
+
+/// From this level on all members know sessions of a certain node, and leases that wait for a
+/// confirmation.
+const CONFIRMED_LEVEL: u16 = 4;
 
 /// Written first wherever the members are kept.
 const VERSION: u8 = 1;
@@ -121,6 +125,11 @@ impl Cluster {
     /// Whether all members know proposals that are forwarded for one term only.
     pub(crate) fn all_know_forward_in(&self) -> bool {
         self.level >= FORWARD_IN_LEVEL
+    }
+
+    /// Whether all members know sessions of a certain node, and leases that wait for a confirmation.
+    pub(crate) fn all_know_unconfirmed(&self) -> bool {
+        self.level >= CONFIRMED_LEVEL
     }
 
     /// The members that vote.

@@ -35,11 +35,13 @@ pub enum NodeMistake {
     TrustAnySecret,
     /// Says that a request was withdrawn although it had been sent, and may take effect.
     WithdrawSent,
+    /// Lets the deadline of a wait without a session run although its node may be gone.
+    DeadlineAtOnce,
 }
 
 impl NodeMistake {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::ConfirmAlone,
         Self::ConfirmUnapplied,
         Self::ConfirmEnding,
@@ -55,6 +57,7 @@ impl NodeMistake {
         Self::PlainRounds,
         Self::TrustAnySecret,
         Self::WithdrawSent,
+        Self::DeadlineAtOnce,
     ];
 }
 

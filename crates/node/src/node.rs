@@ -92,7 +92,7 @@ impl Node {
             last_mono_ms: None,
             raft_debt_ms: 0,
             leading: None,
-            own: Own::new(config.secret),
+            own: Own::new(config.id, config.secret),
             beats: Beats::new(config.nonce),
             rounds: Rounds::new(config.id, config.nonce),
             unpersisted: VecDeque::new(),
@@ -210,6 +210,11 @@ impl Node {
         self.consensus.is_leader()
     }
 
+    /// Whether its disk is full: it can take nothing, and falls behind.
+    pub fn disk_is_full(&self) -> bool {
+        self.disk_full
+    }
+
     /// The term it is in.
     pub fn term(&self) -> u64 {
         self.consensus.term()
@@ -314,7 +319,10 @@ impl Node {
         withdrawn.extend(self.rounds.withdraw(&asks));
         withdrawn.extend(self.beats.withdraw(&asks));
         for ask in withdrawn {
-            out.push(Output::Reply { ask, reply: Reply::Withdrawn });
+            // Both say that it had no effect. A node that can't write what it hears does not get on,
+            // however well the others do.
+            let reply = if self.disk_full { Reply::Busy(Busy::DiskFull) } else { Reply::Withdrawn };
+            out.push(Output::Reply { ask, reply });
         }
     }
 

@@ -7,8 +7,8 @@ use crate::mistakes::NodeMistake;
 use crate::node::Node;
 use crate::types::NodeId;
 use holdfast_core::{
-    Command, Numbered, OpenSession, Proposal, Request, Secret, SessionId, SessionKind, SessionRef,
-    Term, Wait,
+    Acquire, Command, Lease, Numbered, OpenSession, Proposal, Request, Secret, SessionId,
+    SessionKind, SessionRef, Term, Wait,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -33,7 +33,10 @@ const IN_FLIGHT_BYTES_MAX: usize = 4 * BATCH_BYTES_MAX;
 
 #[derive(Debug)]
 pub(crate) struct Own {
+    node: NodeId,
     secret: Secret,
+    /// Whether all members know sessions of a certain node, and leases that wait for a confirmation.
+    all_know_unconfirmed: bool,
     sessions_asked: u64,
     pub(crate) session: Option<SessionRef>,
     /// The secret of the session being opened, and when it was last asked for.
@@ -93,9 +96,11 @@ struct Sent {
 }
 
 impl Own {
-    pub(crate) fn new(secret: Secret) -> Self {
+    pub(crate) fn new(node: NodeId, secret: Secret) -> Self {
         Self {
+            node,
             secret,
+            all_know_unconfirmed: false,
             sessions_asked: 0,
             session: None,
             opening: None,
@@ -182,7 +187,7 @@ impl Own {
                 over.push(sent.ask);
             } else if let Item::Propose(Proposal { request, mut command, .. }) = sent.item {
                 if let (true, Command::Acquire(acquire)) = (sent.adopted, &mut command) {
-                    acquire.session = None;
+                    disown(acquire);
                 }
                 let Sent { ask, bytes, .. } = sent;
                 self.waiting.push_front(Asked { ask, request, command, bytes });
@@ -223,10 +228,25 @@ impl Own {
         let Asked { ask, request, mut command, bytes } = asked;
         let number = self.next_number;
         self.next_number += 1;
-        let adopted = request.is_none() && adopt(&mut command, session);
+        let adopted = request.is_none() && self.adopt(&mut command, session);
         let from = Some(Numbered { session: session.id, number });
         let item = Item::Propose(Proposal { from, request, command });
         self.unapplied.push_back(Sent { number, ask, item, bytes, adopted, withdrawn: false });
+    }
+
+    /// A wait that nobody owns is this node's: it ends with this node, or when the node cancels it
+    /// because the connection that waits is gone. A deadline begins to count when the node confirms
+    /// that somebody is there to be told: a node that is gone must not hold anything.
+    fn adopt(&self, command: &mut Command, session: SessionRef) -> bool {
+        let Command::Acquire(acquire) = command else { return false };
+        if acquire.session.is_some() || acquire.wait == Wait::Try {
+            return false;
+        }
+        acquire.session = Some(session);
+        if let (true, Lease::Deadline { ttl_ms }) = (self.all_know_unconfirmed, acquire.lease) {
+            acquire.lease = Lease::Unconfirmed { ttl_ms };
+        }
+        true
     }
 
     /// What to send to the leader now.
@@ -273,8 +293,12 @@ impl Own {
         }
         let secret = self.opening.map_or_else(|| self.next_secret(), |(secret, _)| secret);
         self.opening = Some((secret, now_ms));
-        let open =
-            OpenSession { secret, ttl_ms: NODE_TTL_MS, label: None, kind: SessionKind::Node };
+        let kind = if self.all_know_unconfirmed {
+            SessionKind::NodeOf { node: self.node.0 }
+        } else {
+            SessionKind::Node
+        };
+        let open = OpenSession { secret, ttl_ms: NODE_TTL_MS, label: None, kind };
         let close = self.abandoned.take().map(Command::CloseSession);
         let commands = close.into_iter().chain([Command::OpenSession(open)]);
         commands.map(|command| Item::Propose(Proposal::from(command))).collect()
@@ -290,15 +314,11 @@ impl Own {
     }
 }
 
-/// A wait that nobody owns is this node's: it ends with this node, or when the node cancels it
-/// because the connection that waits is gone.
-fn adopt(command: &mut Command, session: SessionRef) -> bool {
-    match command {
-        Command::Acquire(acquire) if acquire.session.is_none() && acquire.wait != Wait::Try => {
-            acquire.session = Some(session);
-            true
-        }
-        _ => false,
+/// Makes an adopted wait nobody's again: it goes into another session.
+fn disown(acquire: &mut Acquire) {
+    acquire.session = None;
+    if let Lease::Unconfirmed { ttl_ms } = acquire.lease {
+        acquire.lease = Lease::Deadline { ttl_ms };
     }
 }
 
@@ -327,6 +347,8 @@ impl Node {
         {
             self.introduce();
         }
+        let at_once = self.mistakes.makes(NodeMistake::DeadlineAtOnce);
+        self.own.all_know_unconfirmed = self.cluster.all_know_unconfirmed() && !at_once;
         let items = self.own.take_unsent((leader, term), self.seen_ms);
         if items.is_empty() {
             return;

@@ -32,7 +32,11 @@ impl Pulse {
         Self { sessions, silent_at }
     }
 
+    /// A node that asks for its session twice is told of the same one: that is no heartbeat.
     pub(crate) fn open(&mut self, id: SessionId, ttl_ms: u64, now_ms: u64) {
+        if self.sessions.contains_key(&id) {
+            return;
+        }
         let silent_at_ms = now_ms.saturating_add(ttl_ms);
         self.sessions.insert(id, Beat { ttl_ms, silent_at_ms, ending: false });
         self.silent_at.insert((silent_at_ms, id));

@@ -14,6 +14,8 @@ pub(crate) enum Bug {
     Node(NodeMistake),
     /// In the driver: it says that something is on disk before it is.
     ReplyBeforeFsync,
+    /// In the driver: it tells a caller of its grant before that is confirmed.
+    TellUnconfirmed,
 }
 
 impl Bug {
@@ -34,7 +36,7 @@ impl Bug {
     pub(crate) fn all() -> Vec<Self> {
         let core = Self::IN_CORE.into_iter().map(Self::Core);
         let node = NodeMistake::ALL.into_iter().map(Self::Node);
-        core.chain(node).chain([Self::ReplyBeforeFsync]).collect()
+        core.chain(node).chain([Self::ReplyBeforeFsync, Self::TellUnconfirmed]).collect()
     }
 }
 
@@ -44,8 +46,12 @@ impl Plan {
         match self.bug {
             Some(Bug::Core(mistake)) => node.plant_in_core(mistake),
             Some(Bug::Node(mistake)) => node.plant(mistake),
-            Some(Bug::ReplyBeforeFsync) | None => {}
+            Some(Bug::ReplyBeforeFsync | Bug::TellUnconfirmed) | None => {}
         }
+    }
+
+    pub(crate) fn tells_unconfirmed(&self) -> bool {
+        self.bug == Some(Bug::TellUnconfirmed)
     }
 
     pub(crate) fn replies_before_fsync(&self) -> bool {

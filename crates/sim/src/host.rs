@@ -2,7 +2,8 @@
 
 use crate::client::Sent;
 use crate::rng::Rng;
-use holdfast_core::{Label, Limits, Secret, SessionRef};
+use crate::world::DoorWait;
+use holdfast_core::{Grant, Label, Limits, Secret, SessionRef, Token};
 use holdfast_node::{
     Ask, Boot, Change, Cluster, Config, Input, Member, Moment, Node, NodeDisk, NodeId, Output,
     Persist, RaftMessage, SnapshotTask, load, read_snapshot, write_snapshot,
@@ -45,6 +46,17 @@ pub(crate) enum Asker {
     /// Something that is asked once, and perhaps withdrawn. Its label is its own.
     Once(Label),
     Operator(Change),
+    /// A caller without a session.
+    Door {
+        wait: DoorWait,
+        sent_us: u64,
+    },
+    /// The driver, for a grant that such a caller waits for.
+    Confirm {
+        grant: Box<Grant>,
+        sent_us: u64,
+    },
+    Nobody,
 }
 
 pub(crate) struct Host {
@@ -62,6 +74,8 @@ pub(crate) struct Host {
     pub(crate) turn_at_us: Option<u64>,
     asks: BTreeMap<Ask, Asker>,
     next_ask: u64,
+    /// Callers without a session who wait here.
+    pub(crate) door_waits: BTreeMap<Token, DoorWait>,
     to_persist: VecDeque<Persist>,
     pub(crate) persisting: Option<u64>,
     /// The node was told that the disk is full, and it has not been told otherwise.
@@ -119,6 +133,7 @@ impl Host {
             turn_at_us: None,
             asks: BTreeMap::new(),
             next_ask: 0,
+            door_waits: BTreeMap::new(),
             to_persist: VecDeque::new(),
             persisting: None,
             full: false,
@@ -201,6 +216,7 @@ impl Host {
         self.files = None;
         self.inputs.clear();
         self.asks.clear();
+        self.door_waits.clear();
         self.to_persist.clear();
         self.persisting = None;
         self.full = false;
@@ -224,7 +240,9 @@ impl Host {
             Sent::Ask { request, command } => Input::Ask { ask, request, command },
             Sent::Beat(session) | Sent::WrongBeat(session) => Input::Beat { ask, session },
             Sent::Read | Sent::Look => Input::Read(ask),
-            Sent::Once { command, .. } => Input::Ask { ask, request: None, command: *command },
+            Sent::Once { command, .. } | Sent::Door { command, .. } => {
+                Input::Ask { ask, request: None, command: *command }
+            }
             // A pair is two asks; the world takes it apart.
             Sent::Pair { .. } => return ask,
         });

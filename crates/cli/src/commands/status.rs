@@ -56,6 +56,8 @@ pub(crate) struct Member {
     pub(crate) applied: Option<u64>,
     /// Whether it answers for itself.
     pub(crate) answers: bool,
+    /// Whether it says that its disk is full.
+    pub(crate) disk_full: bool,
 }
 
 /// The whole cluster, from everybody who answers.
@@ -101,6 +103,7 @@ impl Cluster {
                 peer: text(node, "peer").to_owned(),
                 applied: own.and_then(|own| number(own, "applied")).or(number(node, "applied")),
                 answers: own.is_some(),
+                disk_full: own.is_some_and(|own| own["disk_full"] == true),
             }
         });
         Ok(Self { leader: number(&best, "leader"), nodes: members.collect(), best })
@@ -128,6 +131,7 @@ impl Cluster {
         };
         let behind = match (node.applied, node.answers) {
             (_, false) => Cell::new("does not answer", Colour::Bad),
+            (_, true) if node.disk_full => Cell::new("disk full", Colour::Bad),
             (Some(applied), true) => (furthest - applied).into(),
             (None, true) => "".into(),
         };

@@ -114,6 +114,50 @@ fn a_full_disk_is_told_and_left_behind() {
     check(http, port, &held, &after);
 }
 
+/// A node whose disk was full fell behind the others, and said that the cluster had no leader: whoever
+/// looked for the fault looked at the wrong place.
+#[test]
+fn a_full_node_that_falls_behind_says_what_is_wrong() {
+    let mut cluster = Cluster::empty();
+    let disk = SmallDisk::mount(&cluster.path().join("small"));
+    fs::write(disk.seen("ballast"), vec![1; BALLAST_MIB << 20]).expect("the ballast fits");
+    let member = |(k, port): (usize, &u16)| format!("{k}=127.0.0.1:{port}");
+    let members: Vec<String> = (1..).zip(&cluster.peer_ports(3)).map(member).collect();
+    let members = members.join(",");
+    let key = cluster.key.display().to_string();
+    let small = cluster.add_alone_in(&disk.path.join("data"));
+    for id in ["2", "3"] {
+        cluster.add(["--node", id, "--members", &members]);
+    }
+    for (at, node) in cluster.nodes.iter_mut().enumerate() {
+        if at == small {
+            let mut command = disk.enter();
+            command.arg(HOLDFAST).arg("serve").args(node.args());
+            command.args(["--cluster-key", &key, "--node", "1", "--members", &members]);
+            node.start_as(command);
+        } else {
+            node.start();
+        }
+    }
+    cluster.all_ready();
+
+    let (full, elsewhere) = (cluster.nodes[small].port, cluster.nodes[2].port);
+    let http = &cluster.http;
+    fill_until(elsewhere, &|| {
+        http.get(full, "/v1/status").is_ok_and(|reply| reply.body["disk_full"] == true)
+    });
+    let ready = http.get(full, "/readyz").expect("a full node answers");
+    assert_eq!((ready.status, ready.code()), (503, "disk_full"), "{}", ready.body);
+    // It hears that the others are further, and can't follow.
+    let after = http.grab(elsewhere, "after");
+    let read = http.get(full, "/v1/lock?name=after").expect("a full node answers");
+    assert_eq!((read.status, read.code()), (503, "disk_full"), "{}", read.body);
+
+    fs::remove_file(disk.seen("ballast")).expect("the ballast can be removed");
+    cluster.nodes[small].ready(&cluster.http);
+    assert_eq!(cluster.http.holders(full, "after"), [after.token]);
+}
+
 fn check(http: &Http, port: u16, held: &[Held], after: &Held) {
     for held in held.iter().chain([after]) {
         assert_eq!(http.holders(port, &held.name), [held.token], "a lost grant: {}", held.name);
@@ -122,6 +166,11 @@ fn check(http: &Http, port: u16, held: &[Held], after: &Held) {
 
 /// Takes big locks until the disk is full; those that were granted.
 fn fill(port: u16) -> Vec<Held> {
+    fill_until(port, &|| false)
+}
+
+/// The same, or until something else is so.
+fn fill_until(port: u16, enough: &(dyn Fn() -> bool + Sync)) -> Vec<Held> {
     let (full, all) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let client = |number: usize| {
         let http = Http::new(Duration::from_secs(20));
@@ -143,6 +192,9 @@ fn fill(port: u16) -> Vec<Held> {
                     let held = Held::of(&names[0], &reply.body);
                     all.lock().expect("nobody panicked").push(held);
                     granted_at = Instant::now();
+                    if count % 8 == 0 && enough() {
+                        full.store(true, Ordering::Relaxed);
+                    }
                 }
                 Ok(reply) if reply.code() == "disk_full" => full.store(true, Ordering::Relaxed),
                 // It was on its way when the disk became full: nobody was told that it is held.

@@ -29,7 +29,8 @@ use transact::Seen;
 
 /// What can be typed.
 pub const HELP: &str = "\
-ACTOR: acquire NAME... [shared | permits=N] [ttl=5s | permanent] [wait=3s | try]
+ACTOR: acquire NAME... [shared | permits=N] [ttl=5s [unconfirmed] | permanent]
+               [wait=3s | try]
                [note=TEXT] [label=TEXT] [claims=TOKEN,TOKEN] [delay=5s]
                [request=ID [lowest=ID] | key=RANDOM-TEXT] [alone]
                [door=redis | door=zookeeper | door=cql]
@@ -38,8 +39,8 @@ ACTOR: note NAME TEXT        recovered NAME        upgrade NAME [wait=3s | try] 
        (the actor's last ticket on NAME; token=N means another, secret=wrong shows a wrong secret,
        by_label=TEXT proves by label, and means the only holder)
 ACTOR: outcome request=ID | key=RANDOM-TEXT
-ACTOR: open [ttl=10s] [label=TEXT] [node]          close
-       (a node may put number=N behind what it proposes)
+ACTOR: open [ttl=10s] [label=TEXT] [node | of=N]   close
+       (a node may put number=N behind what it proposes; of=N says which node it is)
 ACTOR: revoke NAME within=5s [force] [reason=TEXT] [token=N]
 ACTOR: force NAME [reason=TEXT] [token=N]
 ACTOR: put KEY VALUE token=N [shared]   raise KEY token=N [shared]   get KEY

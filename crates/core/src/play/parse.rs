@@ -109,7 +109,7 @@ impl Options {
 }
 
 /// Words that stand alone as options.
-const FLAGS: [&str; 6] = ["shared", "permanent", "try", "force", "node", "alone"];
+const FLAGS: [&str; 7] = ["shared", "permanent", "try", "force", "node", "alone", "unconfirmed"];
 
 fn is_flag(verb: &str, word: &str) -> bool {
     match verb {
@@ -225,7 +225,11 @@ fn read(
         "open" => Verb::Open {
             ttl_ms: options.duration("ttl")?.unwrap_or(10_000),
             label: options.label("label")?,
-            kind: if options.flag("node") { SessionKind::Node } else { SessionKind::Client },
+            kind: match (options.number("of")?, options.flag("node")) {
+                (Some(node), _) => SessionKind::NodeOf { node },
+                (None, true) => SessionKind::Node,
+                (None, false) => SessionKind::Client,
+            },
             number: options.number("number")?,
         },
         "watch" => Verb::Watch(scope(first()?)?),
@@ -425,7 +429,9 @@ fn acquire(
     options: &mut Options,
 ) -> Result<Acquire, Error> {
     let door = options.take("door").map_or(Ok(Door::Native), |text| door(&text))?;
+    let unconfirmed = options.flag("unconfirmed");
     let lease = match (options.duration("ttl")?, options.flag("permanent")) {
+        (Some(ttl_ms), _) if unconfirmed => Lease::Unconfirmed { ttl_ms },
         (Some(ttl_ms), _) => Lease::Deadline { ttl_ms },
         (None, true) => Lease::Permanent,
         (None, false) => Lease::Session,

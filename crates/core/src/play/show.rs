@@ -1,6 +1,6 @@
 //! How things look in a transcript.
 
-use crate::command::{Lease, Mode, SessionKind};
+use crate::command::{Lease, Mode};
 use crate::effect::{After, Answer, Effect, Ended, Ending, Fence, Grant, How, Standing};
 use crate::history::{Event, What};
 use crate::state::{
@@ -304,7 +304,7 @@ pub(super) fn sessions(sessions: &[SessionView]) -> Vec<String> {
         return vec!["no sessions".to_owned()];
     }
     let line = |session: &SessionView| {
-        let kind = if session.kind == SessionKind::Node { "node session" } else { "session" };
+        let kind = if session.kind.is_node() { "node session" } else { "session" };
         let (who, ttl) = (who(session.label.as_ref()), ms(session.ttl_ms));
         let tickets =
             if session.tickets.is_empty() { "none".to_owned() } else { join(&session.tickets) };

@@ -19,7 +19,7 @@ impl State {
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
         self.check_form(&acquire)?;
-        let Acquire { mut names, mode, session, lease, wait, label, note, .. } = acquire;
+        let Acquire { mut names, mode, session, mut lease, wait, label, note, .. } = acquire;
         names.sort_unstable();
         let session = session.map(|session| session.id);
         for name in &names {
@@ -38,6 +38,9 @@ impl State {
             self.check_lines_not_full(&names)?;
             self.check_owned(session, wait, request)?;
             self.check_no_circle(&names, mode, &acquire.claims, None)?;
+        } else if let Lease::Unconfirmed { ttl_ms } = lease {
+            // Its answer is the grant.
+            lease = Lease::Deadline { ttl_ms };
         }
         let rare = note.is_some()
             || !acquire.claims.is_empty()
@@ -77,11 +80,12 @@ impl State {
             Bad::SameNameTwice
         } else if *mode == (Mode::Permit { of: 0 }) {
             Bad::NoPermits
-        } else if *lease == (Lease::Deadline { ttl_ms: 0 }) {
+        } else if matches!(lease, Lease::Deadline { ttl_ms: 0 } | Lease::Unconfirmed { ttl_ms: 0 })
+        {
             Bad::NoTtl
         } else if claims.len() > self.limits.claims_per_ticket_max {
             Bad::TooManyClaims
-        } else if *lease == Lease::Session && session.is_none() {
+        } else if matches!(lease, Lease::Session | Lease::Unconfirmed { .. }) && session.is_none() {
             Bad::LeaseNeedsSession
         } else if acquire.lock_delay_ms > self.limits.lock_delay_ms_max {
             Bad::LockDelay

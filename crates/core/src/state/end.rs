@@ -11,7 +11,8 @@ use crate::text::Label;
 use std::sync::Arc;
 
 impl State {
-    /// Ends a ticket and serves those who waited for it.
+    /// Ends a ticket and serves those who waited for it. A holder that was never told that it holds
+    /// anything has done nothing: the next one hears of those before it.
     pub(super) fn end(
         &mut self,
         token: Token,
@@ -20,11 +21,18 @@ impl State {
         steps: &mut Steps,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(ticket) = self.take_out(token, how, forced, true, effects) else { return };
+        let Some(ticket) = self.take_out(token, how, forced, self.was_told(token), effects) else {
+            return;
+        };
         for slot in ticket.locks() {
             self.serve(slot, steps, effects);
             self.drop_lock_if_over(slot);
         }
+    }
+
+    /// Whether a holder may know that it is one.
+    pub(super) fn was_told(&self, token: Token) -> bool {
+        !self.ticket(token).is_some_and(Ticket::is_unconfirmed)
     }
 
     /// Ends the shared ticket of a reader that becomes the writer. It is no ending that anybody

@@ -152,13 +152,15 @@ impl State {
     /// Gives a held ticket another lease; returns when that ends.
     pub(super) fn change_lease(&mut self, slot: Slot, lease: Lease) -> Option<u64> {
         let due_ms = match lease {
-            Lease::Deadline { ttl_ms } => self.data.clock.now_ms.saturating_add(ttl_ms),
+            Lease::Deadline { ttl_ms } | Lease::Unconfirmed { ttl_ms } => {
+                self.data.clock.now_ms.saturating_add(ttl_ms)
+            }
             Lease::Session | Lease::Permanent => NEVER_MS,
         };
         let ticket = self.data.tickets.get_mut(slot)?;
-        self.index.sets.due.remove(&(ticket.due_ms, ticket.number));
+        self.index.sets.remove_ticket(ticket);
         (ticket.lease, ticket.due_ms) = (lease, due_ms);
-        self.index.sets.due.extend(ticket.due().map(|due_ms| (due_ms, ticket.number)));
+        self.index.sets.add_ticket(ticket);
         ticket.due()
     }
 

@@ -5,6 +5,7 @@ use super::Data;
 use super::lines::Lines;
 use super::objects::Stored;
 use super::records::{Alone, Lock, Register, Session, Ticket};
+use crate::command::SessionKind;
 use crate::history::HistoryIndex;
 use crate::ids::{SessionId, Token};
 use crate::store::{Index, NameOrder, Slot};
@@ -35,6 +36,8 @@ pub(crate) struct Sets {
     pub(crate) held_locks: usize,
     /// Session ids in order, for listing.
     pub(crate) session_ids: BTreeSet<SessionId>,
+    /// The living session of each node that has said which one it is.
+    pub(crate) node_sessions: BTreeMap<u64, SessionId>,
     /// Tickets that the end of their session ends.
     pub(crate) by_session: BTreeSet<(SessionId, Token)>,
     /// Tickets of a session that its end does not end: held, with a lease of their own.
@@ -96,6 +99,7 @@ impl Sets {
         let mut sets = Self {
             lines: in_lines.collect(),
             session_ids: sessions().map(|session| session.id).collect(),
+            node_sessions: sessions().filter_map(node_session).collect(),
             by_session: tickets().filter_map(|t| Some((t.bound_session()?, t.number))).collect(),
             outlive_session: tickets().filter_map(outlives_session).collect(),
             due: tickets().filter_map(|t| Some((t.due()?, t.number))).collect(),
@@ -173,6 +177,13 @@ impl Sets {
                 self.wide.remove(&(slot, number));
             }
         }
+    }
+}
+
+fn node_session(session: &Session) -> Option<(u64, SessionId)> {
+    match session.kind {
+        SessionKind::NodeOf { node } if session.dying.is_none() => Some((node, session.id)),
+        _ => None,
     }
 }
 

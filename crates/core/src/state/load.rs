@@ -51,7 +51,7 @@ fn read_head(bytes: &[u8]) -> Result<Head, BadSnapshot> {
     match u16::from_le_bytes(*version) {
         1 => postcard::from_bytes(rest).map(HeadV1::now).map(of_2).map_err(damaged),
         2 => postcard::from_bytes(rest).map(of_2).map_err(damaged),
-        3 => postcard::from_bytes(rest).map_err(damaged),
+        3 | 4 => postcard::from_bytes(rest).map_err(damaged),
         version => Err(BadSnapshot::UnknownVersion(version)),
     }
 }

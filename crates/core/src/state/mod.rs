@@ -66,6 +66,10 @@ use records::{Alone, Clock, Lock, Register, Session, Ticket, Weight};
 /// the history is bounded in bytes, and a release finds its ticket's end in all of it.
 const REQUESTS_LEVEL: u16 = 3;
 
+/// From this behaviour level on, sessions may say which node they are of, and leases may wait for a
+/// confirmation. Below it no member asks for either.
+const CONFIRMED_LEVEL: u16 = 4;
+
 /// All locks, sessions and tickets of a cluster, as of one log position.
 #[derive(Debug)]
 pub struct State {
@@ -110,7 +114,7 @@ impl State {
 
     fn of(data: Data, names: Index<Lock>, limits: Limits, hash_key: u64) -> Self {
         let index = Indexes::of(&data, names, hash_key);
-        Self { data, index, limits, level: REQUESTS_LEVEL, mistakes: Mistakes::default() }
+        Self { data, index, limits, level: CONFIRMED_LEVEL, mistakes: Mistakes::default() }
     }
 
     /// Does everything as programs of this behaviour level do. A new state does as this program
@@ -162,7 +166,7 @@ impl State {
     ) -> Result<Answer, Refusal> {
         match command {
             Command::Tick(tick) => Ok(self.tick(tick, effects)),
-            Command::OpenSession(open) => self.open_session(open),
+            Command::OpenSession(open) => self.open_session(open, effects),
             Command::CloseSession(session) => self.close_session(session, effects),
             Command::ExpireSession { session, decided_in } => {
                 self.expire_session(session, decided_in, effects)

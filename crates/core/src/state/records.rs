@@ -270,7 +270,13 @@ pub(crate) struct Revocation {
 impl Ticket {
     /// Whether the end of its session ends it.
     pub(crate) fn bound_session(&self) -> Option<SessionId> {
-        if self.held && self.lease != Lease::Session { None } else { self.session }
+        let bound = matches!(self.lease, Lease::Session | Lease::Unconfirmed { .. });
+        if self.held && !bound { None } else { self.session }
+    }
+
+    /// Whether it is served, and nobody has been told so yet.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        self.held && matches!(self.lease, Lease::Unconfirmed { .. })
     }
 
     pub(crate) fn locks(&self) -> impl Iterator<Item = Slot> + Clone + '_ {

@@ -105,7 +105,9 @@ impl State {
             ticket.held = true;
             ticket.since_ms = now_ms;
             ticket.due_ms = match ticket.lease {
-                Lease::Deadline { ttl_ms } => now_ms.saturating_add(ttl_ms),
+                Lease::Deadline { ttl_ms } | Lease::Unconfirmed { ttl_ms } => {
+                    now_ms.saturating_add(ttl_ms)
+                }
                 Lease::Session | Lease::Permanent => NEVER_MS,
             };
             if ticket.lease != Lease::Session && ticket.label.is_none() {

@@ -12,16 +12,33 @@ use crate::store::Slot;
 use std::num::NonZeroU64;
 
 impl State {
-    pub(super) fn open_session(&mut self, open: OpenSession) -> Result<Answer, Refusal> {
+    /// A node has one session at a time. Asked for the same one again, it is told which that is;
+    /// another one is a new process of the node, and ends the session of the one before.
+    pub(super) fn open_session(
+        &mut self,
+        open: OpenSession,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Answer, Refusal> {
         let OpenSession { secret, ttl_ms, label, kind } = open;
         let Limits { session_ttl_ms_min, session_ttl_ms_max, sessions_max, .. } = self.limits;
         if !(session_ttl_ms_min..=session_ttl_ms_max).contains(&ttl_ms) {
             return Err(Refusal::BadRequest(Bad::SessionTtl));
         }
+        let earlier = self.earlier_session(kind);
+        if let Some(session) = earlier.and_then(|slot| self.data.sessions.get(slot))
+            && session.secret == secret
+        {
+            return Ok(Answer::SessionOpened(session.id));
+        }
         if self.data.sessions.len() >= sessions_max {
             return Err(Refusal::Full(Bound::Sessions));
         }
         self.check_bytes(Weight::texts(label.as_ref().map_or(0, |label| label.as_bytes().len())))?;
+        if let Some(slot) = earlier
+            && let Some(id) = self.data.sessions.get(slot).map(|session| session.id)
+        {
+            self.end_session(slot, id, How::Closed, effects);
+        }
         self.data.sessions_drawn = self.data.sessions_drawn.saturating_add(1);
         let id = SessionId(NonZeroU64::new(self.data.sessions_drawn).unwrap_or(NonZeroU64::MIN));
         let session = Session {
@@ -41,7 +58,16 @@ impl State {
         let slot = self.data.sessions.insert(session);
         self.index.sessions.insert(&self.data.sessions, slot);
         self.index.sets.session_ids.insert(id);
+        if let SessionKind::NodeOf { node } = kind {
+            self.index.sets.node_sessions.insert(node, id);
+        }
         Ok(Answer::SessionOpened(id))
+    }
+
+    /// The living session of the node that a session is to be of.
+    fn earlier_session(&self, kind: SessionKind) -> Option<Slot> {
+        let SessionKind::NodeOf { node } = kind else { return None };
+        self.session_slot(*self.index.sets.node_sessions.get(&node)?)
     }
 
     /// The session, if it lives and the secret is its own.
@@ -93,6 +119,7 @@ impl State {
             session.memory_bytes = 0;
         });
         self.index.sets.dying.insert(number, id);
+        self.forget_node_session(slot);
         effects.push(Effect::SessionEnded { session: id, how });
         self.sweep(&mut Steps(self.limits.steps_max), effects);
         Answer::SessionEnded(id)
@@ -124,10 +151,22 @@ impl State {
 
     pub(super) fn forget_session(&mut self, id: SessionId) {
         let Some(slot) = self.session_slot(id) else { return };
+        self.forget_node_session(slot);
         self.index.sessions.remove(&self.data.sessions, slot);
         self.index.sets.session_ids.remove(&id);
         if let Some(session) = self.data.sessions.remove(slot) {
             self.weigh(session.weight(), Weight::NONE);
+        }
+    }
+
+    fn forget_node_session(&mut self, slot: Slot) {
+        let Some(Session { id, kind: SessionKind::NodeOf { node }, .. }) =
+            self.data.sessions.get(slot)
+        else {
+            return;
+        };
+        if self.index.sets.node_sessions.get(node) == Some(id) {
+            self.index.sets.node_sessions.remove(node);
         }
     }
 
@@ -136,7 +175,7 @@ impl State {
         let take_twice = self.mistakes.makes(Mistake::TakeNumberTwice);
         let slot = self.session_slot(from.session);
         let session = slot.and_then(|slot| self.data.sessions.get_mut(slot));
-        let lives = |s: &&mut Session| s.dying.is_none() && s.kind == SessionKind::Node;
+        let lives = |s: &&mut Session| s.dying.is_none() && s.kind.is_node();
         let Some(session) = session.filter(lives) else { return Some(Taken::NodeGone) };
         if from.number < session.next_number && !take_twice {
             return Some(Taken::Seen);

@@ -1,16 +1,17 @@
 //! A snapshot: taken in an instant, written piece by piece by somebody else.
 //!
 //! [`State::snapshot`] clones pointers only. The clone is encoded off the loop, in pieces of
-//! bounded size. Format, version 3: the first piece is `HOLDFAST`, the version (u16, little
+//! bounded size. Format, version 4: the first piece is `HOLDFAST`, the version (u16, little
 //! endian) and a postcard [`Head`]; each further piece is a postcard [`Piece`].
-//! Indexes are not written: they are rebuilt. Version 2 had no fingerprints of requests; it is
-//! still written below the level that brought them, for members that read no newer one. Version 1
-//! had a shorter head, and knew no objects.
+//! Indexes are not written: they are rebuilt. Version 3 knew no sessions of a certain node and no
+//! leases that wait for a confirmation; version 2 had no fingerprints of requests. Both are still
+//! written below the level that brought these, for members that read no newer one. Version 1 had a
+//! shorter head, and knew no objects.
 
 use super::fingerprint::Fingerprint;
 use super::objects::Stored;
 use super::records::{Alone, Clock, Past, Register, Revocation, Session, Ticket, Weight};
-use super::{Data, REQUESTS_LEVEL, State};
+use super::{CONFIRMED_LEVEL, Data, REQUESTS_LEVEL, State};
 use crate::command::{Door, Lease, Mode};
 use crate::effect::After;
 use crate::history::Event;
@@ -24,11 +25,12 @@ use std::sync::Arc;
 pub(super) const MAGIC: &[u8; 8] = b"HOLDFAST";
 
 /// The newest version. Every older one is still read.
-pub(super) const VERSION: u16 = 3;
+pub(super) const VERSION: u16 = 4;
 
 /// The versions that are written.
 const VERSION_2: u16 = 2;
 const FINGERPRINTS_VERSION: u16 = 3;
+const CONFIRMED_VERSION: u16 = 4;
 
 /// Records in a piece: usually it is some 20 KB.
 const PIECE_LEN: usize = 256;
@@ -245,7 +247,11 @@ impl Snapshot {
 
     /// What every member can read that may be in the cluster at this level.
     fn version(&self) -> u16 {
-        if self.level >= REQUESTS_LEVEL { FINGERPRINTS_VERSION } else { VERSION_2 }
+        match self.level {
+            CONFIRMED_LEVEL.. => CONFIRMED_VERSION,
+            REQUESTS_LEVEL.. => FINGERPRINTS_VERSION,
+            _ => VERSION_2,
+        }
     }
 
     fn relabelled(&self) -> impl Iterator<Item = (Token, u64)> + '_ {

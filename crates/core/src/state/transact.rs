@@ -175,7 +175,7 @@ impl State {
     fn make_way(&mut self, old: Option<Old>, effects: &mut Vec<Effect>) {
         let Some(Old { token, forced }) = old else { return };
         let how = if forced.is_some() { How::Forced } else { How::Released };
-        let ticket = self.take_out(token, how, forced, true, effects);
+        let ticket = self.take_out(token, how, forced, self.was_told(token), effects);
         for slot in ticket.iter().flat_map(Ticket::locks) {
             self.drop_lock_if_over(slot);
         }

@@ -123,9 +123,11 @@ impl Run {
     }
 
     fn play(&mut self, moves: &[Move]) -> Result<(), Wrong> {
-        for (number, kind) in
-            [(1, SessionKind::Client), (2, SessionKind::Client), (3, SessionKind::Node)]
-        {
+        for (number, kind) in [
+            (1, SessionKind::Client),
+            (2, SessionKind::Client),
+            (3, SessionKind::NodeOf { node: 1 }),
+        ] {
             let (secret, ttl_ms) = (Secret([200 + number; 16]), 1_000);
             self.step(Command::OpenSession(OpenSession { secret, ttl_ms, label: None, kind }))?;
         }

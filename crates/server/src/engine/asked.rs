@@ -261,6 +261,12 @@ impl Turns {
         receiver
     }
 
+    /// Whether somebody waits for a ticket.
+    pub(crate) fn is_awaited(&self, token: Token) -> bool {
+        let waiting = self.by_ticket.get(&token);
+        waiting.is_some_and(|waiting| waiting.iter().any(|sender| !sender.is_closed()))
+    }
+
     /// Tells those who wait for a ticket; false if nobody did.
     pub(crate) fn tell(&mut self, token: Token, turn: impl Fn() -> Turn) -> bool {
         if self.by_ticket.is_empty() {

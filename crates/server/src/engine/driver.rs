@@ -9,7 +9,9 @@ use super::undelivered::{Retries, TicketRef, Undelivered};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::redis::Channels;
-use holdfast_core::{Answer, Effect, KeyKind, LockName, Refusal, Standing};
+use holdfast_core::{
+    Answer, Command, Effect, Grant, KeyKind, Lease, LockName, Proof, Refusal, Standing, Target,
+};
 use holdfast_node::{Ask, Busy, Input, Moment, Node, Output, Reply, SnapshotTask};
 use slab::Slab;
 use std::sync::Arc;
@@ -45,6 +47,8 @@ pub(crate) struct Driver {
     sleepers: Sleepers,
     /// Abandoned tickets that are still to be given up, and when that is tried again.
     retries: Retries,
+    /// Grants that are still to be confirmed: the node could not take that yet.
+    unconfirmed: Vec<Box<Grant>>,
     retry_at: Instant,
     /// Requests that came just after this loop stood still, and until when they are held back.
     held_back: Vec<Post>,
@@ -75,6 +79,8 @@ enum Pending {
     Change(Asker),
     /// The end of a ticket that nobody knows of any more.
     Abandoned(TicketRef),
+    /// Of a grant that somebody here waits for: its deadline begins to count.
+    Confirmed(Box<Grant>),
     Look(Look, Instant),
     Errand {
         errand: Box<dyn Errand>,
@@ -99,7 +105,7 @@ impl Pending {
             Self::Errand { errand, since, withdrawn, .. } => {
                 !withdrawn && (errand.nobody_waits() || timed_out(since))
             }
-            Self::Change(_) | Self::Abandoned(_) => false,
+            Self::Change(_) | Self::Abandoned(_) | Self::Confirmed(_) => false,
         }
     }
 
@@ -117,7 +123,11 @@ impl Pending {
                 }
             }
             Self::Errand { withdrawn, .. } => *withdrawn = true,
-            Self::Beat(..) | Self::Change(_) | Self::Abandoned(_) | Self::Look(..) => {}
+            Self::Beat(..)
+            | Self::Change(_)
+            | Self::Abandoned(_)
+            | Self::Confirmed(_)
+            | Self::Look(..) => {}
         }
     }
 }
@@ -148,6 +158,7 @@ impl Driver {
             channels,
             sleepers: Sleepers::default(),
             retries: Retries::default(),
+            unconfirmed: Vec::new(),
             retry_at: Instant::now(),
             held_back: Vec::new(),
             held_back_until: None,
@@ -169,7 +180,8 @@ impl Driver {
         loop {
             let pause = Duration::from_millis(self.node.next_turn_in_ms()).max(PAUSE_MIN);
             let pause = if self.asked.is_empty() { pause } else { Duration::ZERO };
-            let pause = if self.retries.is_empty() { pause } else { pause.min(RETRY_AFTER) };
+            let retries = !self.retries.is_empty() || !self.unconfirmed.is_empty();
+            let pause = if retries { pause.min(RETRY_AFTER) } else { pause };
             let pause = if self.held_back_until.is_none() { pause } else { pause.min(HELD_BACK) };
             self.inbox.take(&mut posts, pause);
             let now = Instant::now();
@@ -182,9 +194,12 @@ impl Driver {
                 inputs.extend(self.open(post));
             }
             inputs.append(&mut self.asked);
-            if !self.retries.is_empty() && Instant::now() >= self.retry_at {
+            if retries && Instant::now() >= self.retry_at {
                 for ticket in self.retries.take() {
                     inputs.push(self.abandon(ticket));
+                }
+                for grant in std::mem::take(&mut self.unconfirmed) {
+                    inputs.extend(self.confirm(grant));
                 }
             }
             let begun = Instant::now();
@@ -370,6 +385,7 @@ impl Driver {
             }
             Some(Pending::Beat(asker, _) | Pending::Change(asker)) => self.answer(asker, reply),
             Some(Pending::Abandoned(ticket)) => self.abandoned(ticket, &reply),
+            Some(Pending::Confirmed(grant)) => self.confirmed(grant, &reply),
             Some(Pending::Errand { errand, woken, since, .. }) => {
                 if matches!(reply, Reply::Answer(_)) {
                     self.metrics.answers.observe(since.elapsed().as_secs_f64());
@@ -465,16 +481,55 @@ impl Driver {
         }
     }
 
+    /// Lets the deadline of a grant begin to count, if somebody here waits for it. Only then is that
+    /// somebody told: what was promised must not end with this process. A grant that is not confirmed
+    /// ends with the session of this node.
+    fn confirm(&mut self, grant: Box<Grant>) -> Option<Input> {
+        let Lease::Unconfirmed { ttl_ms } = grant.lease else { return None };
+        let session = self.node.own_session().filter(|own| Some(own.id) == grant.session)?;
+        if !self.turns.is_awaited(grant.token) {
+            return None;
+        }
+        let target =
+            Target { name: grant.names.as_slice().first()?.clone(), token: Some(grant.token) };
+        let command = Command::Renew { target, proof: Proof::Secret(session.secret), ttl_ms };
+        Some(Input::Ask { ask: self.wait(Pending::Confirmed(grant)), request: None, command })
+    }
+
+    /// Tells whoever waits for a grant, or tries again to confirm it.
+    fn confirmed(&mut self, mut grant: Box<Grant>, reply: &Reply) {
+        match (reply, grant.lease) {
+            (Reply::Answer(Ok(_)), Lease::Unconfirmed { ttl_ms }) => {
+                grant.lease = Lease::Deadline { ttl_ms };
+                self.turns.tell(grant.token, || Turn::Granted(grant.clone()));
+            }
+            // It has ended before, and whoever waits was told so with its end.
+            (Reply::Answer(_), _) => {}
+            // Nobody can tell, or nothing could be taken: the same has no second effect.
+            _ => {
+                self.unconfirmed.push(grant);
+                self.retry_at = Instant::now() + RETRY_AFTER;
+            }
+        }
+    }
+
     fn hear(&mut self, effect: Effect) {
         self.metrics.hear(&effect);
         match &effect {
+            Effect::Granted(grant) if matches!(grant.lease, Lease::Unconfirmed { .. }) => {
+                let confirm = self.confirm(Box::new(grant.clone()));
+                self.asked.extend(confirm);
+            }
             Effect::Granted(grant) => {
                 self.turns.tell(grant.token, || Turn::Granted(Box::new(grant.clone())));
             }
-            Effect::Ended(ended) if !ended.held => {
+            Effect::Ended(ended) => {
+                // Also the end of a grant that was never confirmed: nobody has been told of it.
                 self.turns.tell(ended.token, || Turn::Ended(Box::new(ended.clone())));
+                if ended.held {
+                    self.channels.ended(ended);
+                }
             }
-            Effect::Ended(ended) => self.channels.ended(ended),
             Effect::ObjectChanged { name, now: Some(KeyKind::List), .. } if self.sleepers.any() => {
                 self.stirred.push(name.clone());
             }

@@ -230,7 +230,7 @@ pub(super) fn grant(grant: &core::Grant, for_holder: bool) -> proto::Grant {
         label: grant.label.as_ref().map(|label| bytes(label.as_bytes())),
         waited_ms: grant.waited_ms,
         ttl_ms: match grant.lease {
-            Lease::Deadline { ttl_ms } => Some(ttl_ms),
+            Lease::Deadline { ttl_ms } | Lease::Unconfirmed { ttl_ms } => Some(ttl_ms),
             Lease::Session | Lease::Permanent => None,
         },
         after: after

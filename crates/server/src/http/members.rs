@@ -29,9 +29,10 @@ pub(crate) async fn status(State(api): State<Api>) -> Result<Json<Value>, Failur
         // Only a leader knows how far the others are.
         let progress = if node.is_leader() { node.progress() } else { Vec::new() };
         let applied = node.applied().index;
-        (node.leader(), node.term(), members, progress, applied, node.state().counts())
+        let leader = (node.leader(), node.term());
+        (leader, node.disk_is_full(), members, progress, applied, node.state().counts())
     };
-    let (leader, term, members, progress, applied, counts) = api.peek(look).await?;
+    let ((leader, term), disk_full, members, progress, applied, counts) = api.peek(look).await?;
     let nodes: Vec<Value> = members
         .into_iter()
         .map(|(id, votes, peer)| {
@@ -57,6 +58,7 @@ pub(crate) async fn status(State(api): State<Api>) -> Result<Json<Value>, Failur
         "leader": leader,
         "term": term,
         "applied": applied,
+        "disk_full": disk_full,
         "nodes": nodes,
         "locks": counts.locks,
         "holders": counts.holders,
@@ -167,8 +169,11 @@ pub(crate) async fn healthz(State(api): State<Api>) -> Result<Json<Value>, Failu
     Ok(Json(json!({ "alive": true })))
 }
 
-/// The node can serve: there is a leader, and a majority confirms it.
+/// The node can serve: there is a leader, a majority confirms it, and the disk has room.
 pub(crate) async fn readyz(State(api): State<Api>) -> Result<Json<Value>, Failure> {
+    if api.peek(Node::disk_is_full).await? {
+        return Err(Trouble::DiskFull.into());
+    }
     api.read(|_| ()).await?;
     Ok(Json(json!({ "ready": true })))
 }

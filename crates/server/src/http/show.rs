@@ -59,7 +59,7 @@ pub(crate) fn grant(grant: &Grant) -> Value {
 
 fn ttl_ms(lease: Lease) -> Option<u64> {
     match lease {
-        Lease::Deadline { ttl_ms } => Some(ttl_ms),
+        Lease::Deadline { ttl_ms } | Lease::Unconfirmed { ttl_ms } => Some(ttl_ms),
         Lease::Session | Lease::Permanent => None,
     }
 }
@@ -67,7 +67,7 @@ fn ttl_ms(lease: Lease) -> Option<u64> {
 fn lease(lease: Lease) -> &'static str {
     match lease {
         Lease::Session => "session",
-        Lease::Deadline { .. } => "deadline",
+        Lease::Deadline { .. } | Lease::Unconfirmed { .. } => "deadline",
         Lease::Permanent => "permanent",
     }
 }

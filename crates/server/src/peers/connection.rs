@@ -3,6 +3,7 @@
 use super::hello::{Challenge, HELLO_BYTES_MAX, Hello, Me, Purpose, Side, Verdict, prove, proves};
 use crate::key::ClusterKey;
 use crate::random;
+use crate::sockets;
 use holdfast_node::NodeId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,6 +15,13 @@ use tokio::time::timeout;
 
 /// Getting to know each other takes some round trips; who needs longer is not there.
 pub(crate) const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The system of a machine that can be reached takes a connection at once. While packets are lost it
+/// tries less and less often by itself, so each try of its own is short.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A node that runs answers a hello at once.
+const CHALLENGE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -122,10 +130,11 @@ pub(crate) async fn dial(
     let nonce = random::bytes();
     let hello = Hello { purpose, cluster: key.cluster, from: me.cloned(), to, nonce };
     let dialed = timeout(HANDSHAKE_PATIENCE, async {
-        let mut stream = TcpStream::connect(address)
-            .await
+        let connected = timeout(CONNECT_PATIENCE, TcpStream::connect(address)).await;
+        let mut stream = connected
+            .map_err(|_| format!("nobody answers at {address}"))?
             .map_err(|error| format!("nobody answers at {address}: {error}"))?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        sockets::prepare_for_peer(&stream);
         let there = introduce(&mut stream, key, &hello).await.map_err(|error| match error {
             NoConnection::Because(why) => NoConnection::Because(format!("{address}: {why}")),
             refused => refused,
@@ -142,7 +151,8 @@ async fn introduce(
 ) -> Result<Me, NoConnection> {
     let said = hello.encode();
     write_frame(stream, &said).await?;
-    let (nonce, proof) = match read(stream).await? {
+    let challenge = timeout(CHALLENGE_PATIENCE, read(stream)).await;
+    let (nonce, proof) = match challenge.map_err(|_| "it does not answer".to_owned())?? {
         Challenge::Prove { nonce, proof } => (nonce, proof),
         Challenge::Refused(why) => return Err(why.into()),
     };

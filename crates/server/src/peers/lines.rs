@@ -3,13 +3,14 @@
 
 use super::Shared;
 use super::connection::NoConnection;
+use super::heard::Heard;
 use super::hello::Purpose;
 use crate::engine::{End, Post};
 use holdfast_node::{FRAME_BYTES_MAX, Input, NodeId, PeerMessage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::runtime;
 use tokio::sync::Notify;
@@ -23,10 +24,18 @@ const KEPT_BYTES_MAX: usize = 1 << 20;
 
 /// How long until a node that could not be reached is tried again, at first and at most.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
-const RETRY_MAX: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_millis(250);
 
 /// A node that takes nothing for longer does not read: a new connection may help.
 const WRITE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A node that was told something and says nothing for so long may not be reached by this connection
+/// any more, although the system does not know it: a firewall may have forgotten it. A node that
+/// serves is heard ten times a second.
+const SILENCE_MAX: Duration = Duration::from_secs(2);
+
+/// How often the task looks for that.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 pub(super) struct Lines {
     shared: Arc<Shared>,
@@ -105,6 +114,8 @@ struct LineState {
     stream: Option<Arc<TcpStream>>,
     /// Frames in line; with a connection, the first of them may have been begun.
     unsent: Vec<u8>,
+    /// Since when something was said and nothing heard, as far as the task has looked.
+    unanswered: Option<Instant>,
     closed: bool,
 }
 
@@ -117,6 +128,9 @@ impl Line {
     /// Sends frames, or puts them in line; false if they are lost.
     fn say(&self, frames: &[u8]) -> bool {
         let mut state = self.state();
+        if !frames.is_empty() {
+            state.unanswered.get_or_insert_with(Instant::now);
+        }
         let mut rest = frames;
         if let (true, Some(stream)) = (state.unsent.is_empty(), &state.stream) {
             // A connection that has failed is the task's business.
@@ -132,6 +146,16 @@ impl Line {
             self.bell.notify_one();
         }
         true
+    }
+
+    /// Whether the other side has been silent for too long.
+    fn is_unanswered(&self, heard: &Heard) -> bool {
+        let mut state = self.state();
+        let Some(since) = state.unanswered else { return false };
+        if heard.since(since) {
+            state.unanswered = None;
+        }
+        state.unanswered.is_some_and(|since| since.elapsed() >= SILENCE_MAX)
     }
 
     /// Sends some of what is in line; false if that is all.
@@ -165,13 +189,20 @@ impl Keeper {
         let mut retry = RETRY_FIRST;
         let mut complaint = String::new();
         self.shared.begun().await;
+        // Kept until there is another one: that it ends would mean that this node has stopped.
+        let mut silent = None;
         while !self.line.state().closed {
-            match self.shared.dial(self.to, Purpose::Messages).await {
+            let dialed = self.shared.dial(self.to, Purpose::Messages).await;
+            drop(silent.take());
+            match dialed {
                 Ok((stream, alive)) => {
                     tracing::info!("connected to node {}", self.to);
                     (retry, complaint) = (RETRY_FIRST, String::new());
                     let stream = Arc::new(stream);
-                    self.line.state().stream = Some(stream.clone());
+                    {
+                        let mut state = self.line.state();
+                        (state.stream, state.unanswered) = (Some(stream.clone()), None);
+                    }
                     let ended = tokio::select! {
                         ended = self.talk(&stream) => ended,
                         () = alive.replaced() => Err("it was started again".to_owned()),
@@ -180,6 +211,7 @@ impl Keeper {
                         tracing::info!("lost the connection to node {}: {why}", self.to);
                     }
                     self.line.state().stream = None;
+                    silent = Some(stream);
                 }
                 Err(NoConnection::Because(why)) => {
                     if why != complaint {
@@ -205,6 +237,7 @@ impl Keeper {
 
     /// Sends what is in line whenever there is something, until the line or the connection ends.
     async fn talk(&self, stream: &TcpStream) -> Result<(), String> {
+        let heard = self.shared.heard(self.to);
         loop {
             while self.line.say_more(stream)? {
                 let writable = timeout(WRITE_PATIENCE, stream.writable()).await;
@@ -216,6 +249,10 @@ impl Keeper {
             tokio::select! {
                 () = self.line.bell.notified() => {}
                 () = hung_up(stream) => return Err("it hung up".to_owned()),
+                () = sleep(LOOK_EVERY) => {}
+            }
+            if self.line.is_unanswered(&heard) {
+                return Err("it says nothing".to_owned());
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::Shared;
 use super::connection::{accept, answer, read_frame_into};
 use super::founding::waiting_for;
+use super::heard::Heard;
 use super::hello::{Hello, Purpose, Verdict};
 use super::members::{self, Membership};
 use super::parcel;
@@ -69,7 +70,7 @@ pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membershi
         tokio::spawn(async move {
             let mut stream = stream;
             match meet(&mut stream, &shared, &stranger, notice).await {
-                Ok((hello, alive)) => serve(stream, hello, alive, shared, membership).await,
+                Ok(met) => serve(stream, met, shared, membership).await,
                 Err(why) => {
                     if throttle.admits(&why) {
                         tracing::warn!("refused a peer's connection from {address}: {why}");
@@ -87,14 +88,27 @@ async fn meet(
     shared: &Shared,
     stranger: &Newcomer,
     notice: Notice,
-) -> Result<(Hello, Option<Alive>), String> {
+) -> Result<Met, String> {
     let hello = tokio::select! {
         accepted = accept(stream, &shared.key) => accepted?,
         () = notice.given() => return Err("it did not say who it is, and others came".to_owned()),
     };
     stranger.arrived();
     let (verdict, alive) = judge(shared, &hello).await;
-    answer(stream, &verdict).await.map(|()| (hello, alive))
+    // Counted before the other side can close an earlier one.
+    let number = match (&hello.from, hello.purpose, &alive) {
+        (Some(from), Purpose::Messages, Some(_)) => shared.heard(from.node).connected(),
+        _ => 0,
+    };
+    answer(stream, &verdict).await.map(|()| Met { hello, alive, number })
+}
+
+/// Somebody who was let in.
+struct Met {
+    hello: Hello,
+    alive: Option<Alive>,
+    /// Of the connections of this node for messages.
+    number: u64,
 }
 
 async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
@@ -146,19 +160,16 @@ async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
     (verdict, None)
 }
 
-async fn serve(
-    stream: TcpStream,
-    hello: Hello,
-    alive: Option<Alive>,
-    shared: Arc<Shared>,
-    membership: Membership,
-) {
+async fn serve(stream: TcpStream, met: Met, shared: Arc<Shared>, membership: Membership) {
+    let Met { hello, alive, number } = met;
     let from = hello.from.map(|from| {
         shared.met(from.node, from.contact);
         from.node
     });
     let ended = match (hello.purpose, from, alive) {
-        (Purpose::Messages, Some(from), Some(alive)) => hear(stream, from, alive, &shared).await,
+        (Purpose::Messages, Some(from), Some(alive)) => {
+            hear(stream, from, number, alive, &shared).await
+        }
         (Purpose::Snapshot, Some(_), _) => parcel::receive(stream, shared).await,
         (Purpose::Members, _, _) => members::answer(stream, &membership).await,
         (_, _, _) => Ok(()),
@@ -171,22 +182,33 @@ async fn serve(
 async fn hear(
     stream: TcpStream,
     from: NodeId,
+    number: u64,
     alive: Alive,
     shared: &Shared,
 ) -> Result<(), String> {
-    let ended = tokio::select! {
-        ended = hear_all(stream, from, shared) => ended,
-        () = alive.replaced() => Err("the node was started again".to_owned()),
+    let heard = shared.heard(from);
+    let (ended, replaced) = tokio::select! {
+        ended = hear_all(stream, from, &heard, shared) => (ended, false),
+        () = alive.replaced() => (Err("the node was started again".to_owned()), true),
     };
-    shared.tell(Input::HungUp(from));
+    // One in whose place the same process has made another means nothing.
+    if replaced || heard.is_latest(number) {
+        shared.tell(Input::HungUp(from));
+    }
     ended
 }
 
-async fn hear_all(stream: TcpStream, from: NodeId, shared: &Shared) -> Result<(), String> {
+async fn hear_all(
+    stream: TcpStream,
+    from: NodeId,
+    heard: &Heard,
+    shared: &Shared,
+) -> Result<(), String> {
     let mut stream = BufReader::with_capacity(READ_BYTES, stream);
     let mut frame = Vec::new();
     loop {
         read_frame_into(&mut stream, FRAME_BYTES_MAX, &mut frame).await?;
+        heard.note();
         let Some(message) = PeerMessage::decode(&frame) else {
             return Err(format!("node {from} says what this version does not understand"));
         };

@@ -3,6 +3,7 @@
 
 mod connection;
 mod founding;
+mod heard;
 mod hello;
 mod known;
 mod lines;
@@ -23,6 +24,7 @@ pub(crate) use members::{NO_MAJORITY, NOT_COMMITTABLE, join};
 use crate::engine::{Inbox, Post, Snapshots};
 use crate::key::ClusterKey;
 use connection::NoConnection;
+use heard::Heard;
 use hello::Purpose;
 use holdfast_node::{Cluster, Input, Member, NodeId, PeerMessage, RaftMessage};
 use lines::Lines;
@@ -41,6 +43,7 @@ pub(crate) struct Shared {
     known: KnownPeers,
     book: Mutex<Book>,
     runs: Runs,
+    heard: Mutex<BTreeMap<NodeId, Arc<Heard>>>,
 }
 
 /// Who is where.
@@ -71,7 +74,8 @@ impl Shared {
         known: KnownPeers,
     ) -> Self {
         let (book, runs) = (Book::of(&known), Runs::of(&known));
-        Self { key, me, inbox, snapshots, known, book: Mutex::new(book), runs }
+        let (book, heard) = (Mutex::new(book), Mutex::default());
+        Self { key, me, inbox, snapshots, known, book, runs, heard }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {

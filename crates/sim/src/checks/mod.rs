@@ -5,6 +5,7 @@
 
 pub(crate) mod damage_is_found;
 mod first_come;
+mod heard;
 mod in_order;
 mod leases;
 mod linearizable;
@@ -19,6 +20,7 @@ mod time_stands_still;
 mod tokens_rise;
 mod withdrawn;
 
+pub(crate) use heard::DOOR;
 pub(crate) use leases::Belief;
 
 use holdfast_core::{Effect, Label, SessionId, State, Token};
@@ -32,6 +34,8 @@ pub(crate) struct Applied<'a> {
     pub(crate) digest: u64,
     pub(crate) effects: &'a [Effect],
     pub(crate) state: &'a State,
+    /// The sessions of the node processes that run.
+    pub(crate) living: &'a [SessionId],
     pub(crate) now_us: u64,
 }
 
@@ -47,6 +51,7 @@ pub(crate) struct Checks {
     linearizable: linearizable::Linearizable,
     in_order: in_order::InOrder,
     only_the_living: only_the_living::OnlyTheLiving,
+    heard: heard::Heard,
     withdrawn: withdrawn::Withdrawn,
 }
 
@@ -69,6 +74,7 @@ impl Checks {
         first_come::applied(applied)?;
         self.one_effect.applied(applied)?;
         self.only_the_living.applied(applied)?;
+        self.heard.applied(applied)?;
         self.withdrawn.applied(applied)?;
         self.leases.applied(applied, beliefs)
     }
@@ -76,6 +82,11 @@ impl Checks {
     /// A node said that the request with this label was withdrawn.
     pub(crate) fn withdrawn(&mut self, label: Label) -> Result<(), Violation> {
         self.withdrawn.withdrawn(label)
+    }
+
+    /// A caller without a session was told that it holds this.
+    pub(crate) fn heard(&mut self, token: Token) {
+        self.heard.heard(token);
     }
 
     /// A node leads a term; whether that is news.

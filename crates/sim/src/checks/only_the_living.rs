@@ -16,7 +16,9 @@ impl OnlyTheLiving {
                 Effect::SessionEnded { session, .. } => {
                     self.ended.insert(*session);
                 }
-                Effect::Granted(grant) if grant.lease == Lease::Session => {
+                Effect::Granted(grant)
+                    if matches!(grant.lease, Lease::Session | Lease::Unconfirmed { .. }) =>
+                {
                     let ended = grant.session.filter(|session| self.ended.contains(session));
                     if let Some(session) = ended {
                         return Err(format!(

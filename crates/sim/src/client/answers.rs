@@ -83,7 +83,7 @@ impl Client {
                         let waited_ms = grant.waited_ms * 99 / 100;
                         Some(self.clock_ms(self.first_sent_us) + waited_ms + ttl_ms * 9 / 10)
                     }
-                    Lease::Session | Lease::Permanent => None,
+                    Lease::Session | Lease::Permanent | Lease::Unconfirmed { .. } => None,
                 };
                 let release_at_us = now_us + rng.range(1_000, 3_000_000);
                 self.hold = Some(Hold { wish, token, believed_until_ms, release_at_us });

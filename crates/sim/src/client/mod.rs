@@ -5,6 +5,7 @@
 
 mod answers;
 
+use crate::checks::DOOR;
 use crate::rng::Rng;
 use holdfast_core::{
     Acquire, Command, Door, Label, Lease, LockName, Mode, OpenSession, Proof, Refusal, Request,
@@ -35,6 +36,12 @@ pub(crate) enum Sent {
     /// Without a request id; the caller may give up soon.
     Once {
         label: Label,
+        command: Box<Command>,
+    },
+    /// A wait without a session and without a request id, as over HTTP or Redis.
+    Door {
+        name: LockName,
+        secret: Secret,
         command: Box<Command>,
     },
     /// Two acquires on one connection, without request ids: they must be taken in order.
@@ -269,6 +276,7 @@ impl Client {
             self.next_pair_us = now_us + rng.range(500_000, 6_000_000);
             acts.extend(self.pair(session).map(|pair| Act::Send(self.home, pair)));
             acts.extend(self.once(session).map(|once| Act::Send(self.home, once)));
+            acts.extend(self.door().map(|door| Act::Send(self.home, door)));
         }
         acts
     }
@@ -305,6 +313,29 @@ impl Client {
         };
         let command = Box::new(self.acquire(&wish, session, Some(label.clone())));
         Some(Sent::Once { label, command })
+    }
+
+    /// A lock for which only its node's process knows that somebody waits.
+    fn door(&self) -> Option<Sent> {
+        let name = LockName::parse(format!("{DOOR}{}", self.number % 3)).ok()?;
+        let mut secret = [0xD0; 16];
+        secret[1] = self.number as u8;
+        secret[2..10].copy_from_slice(&self.onces.to_le_bytes());
+        let secret = Secret(secret);
+        let command = Command::Acquire(Acquire {
+            names: vec![name.clone()],
+            mode: Mode::Exclusive,
+            session: None,
+            lease: Lease::Deadline { ttl_ms: 30_000 },
+            wait: Wait::For { ms: 20_000 },
+            label: Label::parse(format!("c{}-s{}-d{}", self.number, self.opened, self.onces)).ok(),
+            note: None,
+            secret: Some(secret),
+            claims: Vec::new(),
+            lock_delay_ms: 0,
+            door: Door::Native,
+        });
+        Some(Sent::Door { name, secret, command: Box::new(command) })
     }
 
     fn acquire(&self, wish: &Wish, session: SessionRef, label: Option<Label>) -> Command {

@@ -1,6 +1,6 @@
 //! The words between clients and nodes.
 
-use super::{Event, ToClient, World};
+use super::{DoorWait, Event, ToClient, World};
 use crate::checks::nothing_lost;
 use crate::client::{Act, Sent};
 use crate::host::Asker;
@@ -43,6 +43,9 @@ impl World {
                     self.fail(violation);
                 }
             }
+            Asker::Door { wait, sent_us } => self.door_answered(id, wait, sent_us, &reply),
+            Asker::Confirm { grant, sent_us } => self.confirmed(id, grant, sent_us, &reply),
+            Asker::Nobody => {}
             Asker::Client { client, attempt, floor } => {
                 if reply == Reply::Current
                     && let Err(violation) = self.checks.read(id, counter, floor)
@@ -149,6 +152,10 @@ impl World {
                 };
                 self.schedule(in_us, Event::GiveUp { node, epoch, ask });
                 return self.wake(node);
+            }
+            Sent::Door { name, secret, .. } => {
+                let wait = DoorWait { client, name: name.clone(), secret: *secret };
+                Asker::Door { wait, sent_us }
             }
             Sent::Ask { .. } | Sent::Read => Asker::Client { client, attempt, floor },
             Sent::Pair { pair, first, second } => {

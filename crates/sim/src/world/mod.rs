@@ -1,13 +1,16 @@
 //! A whole cluster and its clients in one thread: virtual time, one queue of events, one seed.
 //!
 //! What happens stands here; what comes of it, in the files beside: `nodes.rs` does what a real
-//! driver would do for each node, `clients.rs` carries words between clients and nodes,
-//! `operator.rs` changes the membership, `trouble.rs` makes the faults.
+//! driver would do for each node, `doors.rs` for callers without a session, `clients.rs` carries
+//! words between clients and nodes, `operator.rs` changes the membership, `trouble.rs` makes the faults.
 
 mod clients;
+mod doors;
 mod nodes;
 mod operator;
 mod trouble;
+
+pub(crate) use doors::DoorWait;
 
 use crate::checks::{Checks, Violation, liveness};
 use crate::client::{Client, Sent};
@@ -16,7 +19,7 @@ use crate::host::{Host, Parcel};
 use crate::network::Network;
 use crate::rng::Rng;
 use crate::trace::Trace;
-use holdfast_core::{SessionId, SessionRef};
+use holdfast_core::{Grant, SessionId, SessionRef, Token};
 use holdfast_node::{Ask, Change, Cluster, Input, NodeId, Reply};
 use std::collections::BTreeMap;
 
@@ -89,6 +92,14 @@ enum Event {
         epoch: u64,
         ask: Ask,
     },
+    /// A grant that could not be confirmed yet.
+    ConfirmAgain {
+        node: NodeId,
+        epoch: u64,
+        grant: Box<Grant>,
+    },
+    /// A caller without a session lets go.
+    DoorReleases(Token),
     Operate,
     Quiet,
 }
@@ -112,6 +123,8 @@ pub(crate) struct World {
     clients: Vec<Client>,
     /// Whose session it is.
     sessions: BTreeMap<SessionId, usize>,
+    /// Callers without a session who were told that they hold something.
+    told: BTreeMap<Token, doors::Told>,
     checks: Checks,
     trace: Trace,
     faults: Tally,
@@ -180,6 +193,7 @@ impl World {
             held: Vec::new(),
             clients,
             sessions: BTreeMap::new(),
+            told: BTreeMap::new(),
             checks: Checks::default(),
             trace: Trace::new(plan.wordy),
             faults: Tally::default(),
@@ -255,6 +269,8 @@ impl World {
                     self.wake(node);
                 }
             }
+            Event::ConfirmAgain { node, epoch, grant } => self.confirm_again(node, epoch, grant),
+            Event::DoorReleases(token) => self.door_releases(token),
             Event::HungUp { from, to } => self.hear_hang_up(from, to),
             Event::Operate => self.operate(),
             Event::Quiet => {

@@ -5,7 +5,7 @@ use crate::checks::{Applied, Belief, damage_is_found};
 use crate::client::Client;
 use crate::host::{Parcel, Written};
 use crate::world::ToClient;
-use holdfast_core::Effect;
+use holdfast_core::{Effect, SessionId};
 use holdfast_node::{Input, NodeId, Output, PeerMessage, Position};
 use holdfast_storage::{Fault, WriteError};
 
@@ -141,7 +141,10 @@ impl World {
             Output::Reply { ask, reply } => self.reply(id, ask, reply),
             Output::Applied { at, effects, digest } => self.applied(id, at, &effects, digest),
             Output::LostTrack => {
-                self.trace.say(self.now_us, || format!("node {id} jumped by snapshot"))
+                self.trace.say(self.now_us, || format!("node {id} jumped by snapshot"));
+                if let Some(host) = self.hosts.get_mut(&id) {
+                    host.door_waits.clear();
+                }
             }
             Output::Stop(why) | Output::Lost(why) => self.stopped(id, &why),
         }
@@ -267,9 +270,11 @@ impl World {
     fn applied(&mut self, id: NodeId, at: Position, effects: &[Effect], digest: u64) {
         self.trace.mix(at.index ^ digest);
         let beliefs = self.beliefs();
+        let living: Vec<SessionId> = self.own_sessions().collect();
         let Some(node) = self.hosts.get(&id).and_then(|host| host.node.as_ref()) else { return };
         let state = node.state();
-        let applied = Applied { node: id, at, digest, effects, state, now_us: self.now_us };
+        let (living, now_us) = (living.as_slice(), self.now_us);
+        let applied = Applied { node: id, at, digest, effects, state, living, now_us };
         let checked = self.checks.applied(&applied, &beliefs);
         let sound = if at.index.is_multiple_of(64) { state.check() } else { Ok(()) };
         for effect in effects {
@@ -282,6 +287,7 @@ impl World {
                 let (client, in_us) = (*client, self.network.delay_us(&mut self.rng));
                 self.schedule(in_us, Event::ToClient { client, what: ToClient::Nudge });
             }
+            self.door_hears(id, effect);
         }
         if let Err(violation) = checked.and(sound) {
             self.fail(violation);
@@ -295,7 +301,13 @@ impl World {
             let (token, mode) = client.believes(self.now_us, &name)?;
             Some(Belief { client: client.number, name, token, mode })
         };
-        self.clients.iter().filter_map(belief).collect()
+        self.clients.iter().filter_map(belief).chain(self.door_beliefs()).collect()
+    }
+
+    /// The sessions of the node processes that run.
+    fn own_sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
+        let nodes = self.hosts.values().filter_map(|host| host.node.as_ref());
+        nodes.filter_map(|node| Some(node.own_session()?.id))
     }
 }
 

@@ -75,6 +75,11 @@ impl Cluster {
         self.nodes.len() - 1
     }
 
+    /// Where the first nodes that are added listen for their peers.
+    pub(crate) fn peer_ports(&self, count: u16) -> Vec<u16> {
+        (1..=count).map(|k| self.ports.of(k) + 10).collect()
+    }
+
     fn next_place(&mut self) -> (u16, PathBuf) {
         self.taken += 1;
         (self.ports.of(self.taken), self.path().join(format!("node-{}", self.taken)))

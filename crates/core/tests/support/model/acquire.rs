@@ -62,11 +62,12 @@ impl Model {
             Bad::SameNameTwice
         } else if *mode == (Mode::Permit { of: 0 }) {
             Bad::NoPermits
-        } else if *lease == (Lease::Deadline { ttl_ms: 0 }) {
+        } else if matches!(lease, Lease::Deadline { ttl_ms: 0 } | Lease::Unconfirmed { ttl_ms: 0 })
+        {
             Bad::NoTtl
         } else if claims.len() > self.limits.claims_per_ticket_max {
             Bad::TooManyClaims
-        } else if *lease == Lease::Session && session.is_none() {
+        } else if matches!(lease, Lease::Session | Lease::Unconfirmed { .. }) && session.is_none() {
             Bad::LeaseNeedsSession
         } else if acquire.lock_delay_ms > self.limits.lock_delay_ms_max {
             Bad::LockDelay
@@ -152,6 +153,11 @@ impl Model {
         self.check_claims(&ticket)?;
         if let Some(name) = ticket.names.iter().find(|name| !self.free_for(&ticket, name)) {
             self.check_wait(&ticket, name, wait, request)?;
+        } else if ticket.upgrades.is_none()
+            && let Lease::Unconfirmed { ttl_ms } = ticket.lease
+        {
+            // It is told at once.
+            ticket.lease = Lease::Deadline { ttl_ms };
         }
         check_same_session(ticket.session, request)?;
         if self.tickets.len() >= self.limits.tickets_max {

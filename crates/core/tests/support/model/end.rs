@@ -53,7 +53,7 @@ impl Model {
         if ticket.held {
             self.happened(&ticket, &forced.clone().map_or(What::Ended(how), What::Broken));
         }
-        if ticket.held && leaves_word {
+        if ticket.held && leaves_word && ticket.was_told() {
             self.leave_word(&ticket, how, forced);
         }
         self.forget_pasts();

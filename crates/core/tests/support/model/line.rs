@@ -87,7 +87,7 @@ impl Model {
         ticket.upgrades = None;
         ticket.after = (!after.is_empty()).then(|| after.into());
         ticket.due_ms = match ticket.lease {
-            Lease::Deadline { ttl_ms } => later(now_ms, ttl_ms),
+            Lease::Deadline { ttl_ms } | Lease::Unconfirmed { ttl_ms } => later(now_ms, ttl_ms),
             Lease::Session | Lease::Permanent => None,
         };
         // It may outlive its session, and keeps the name that it was known by.

@@ -39,7 +39,12 @@ pub(crate) struct Ticket {
 impl Ticket {
     /// The session that it ends with: once it is held, only if nothing else keeps it alive.
     pub(crate) fn bound_to(&self) -> Option<SessionId> {
-        self.session.filter(|_| !self.held || self.lease == Lease::Session)
+        self.session.filter(|_| !self.held || self.lease == Lease::Session || !self.was_told())
+    }
+
+    /// Whether its owner may know that it holds anything.
+    pub(crate) fn was_told(&self) -> bool {
+        !(self.held && matches!(self.lease, Lease::Unconfirmed { .. }))
     }
 
     pub(crate) fn stands_in(&self, name: &LockName) -> bool {

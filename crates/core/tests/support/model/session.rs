@@ -26,9 +26,7 @@ impl Model {
     /// Takes a node's proposal once and in order; or says why not.
     pub(super) fn not_taken(&mut self, from: Numbered) -> Option<Taken> {
         let node = |session: &&mut Session| {
-            session.id == from.session
-                && session.kind == SessionKind::Node
-                && session.ended.is_none()
+            session.id == from.session && session.kind.is_node() && session.ended.is_none()
         };
         let Some(node) = self.sessions.iter_mut().find(node) else { return Some(Taken::NodeGone) };
         if from.number <= node.number {
@@ -46,8 +44,17 @@ impl Model {
         if !ttls.contains(&open.ttl_ms) {
             return Err(Refusal::BadRequest(Bad::SessionTtl));
         }
+        let of_a_node = matches!(open.kind, SessionKind::NodeOf { .. });
+        let earlier = self.sessions.iter().find(|session| of_a_node && session.kind == open.kind);
+        let earlier = earlier.map(|session| (session.id, session.secret));
+        if let Some((id, _)) = earlier.filter(|(_, secret)| *secret == open.secret) {
+            return Ok(Answer::SessionOpened(id));
+        }
         if self.sessions.len() >= self.limits.sessions_max {
             return Err(Refusal::Full(Bound::Sessions));
+        }
+        if let Some((id, _)) = earlier {
+            self.end_session(id, How::Closed);
         }
         self.sessions_drawn += 1;
         let id = SessionId(NonZeroU64::MIN.saturating_add(self.sessions_drawn - 1));

@@ -36,7 +36,10 @@ pub(crate) enum Verb {
         next_term: bool,
     },
     Open {
-        node: bool,
+        /// None for a client, 0 for a node that does not say which.
+        node: Option<u8>,
+        /// What the node's living session was opened with, once more.
+        again: bool,
         label: Option<u8>,
         ttl_ms: u64,
     },

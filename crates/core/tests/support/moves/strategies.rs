@@ -44,8 +44,8 @@ fn verb() -> impl Strategy<Value = Verb> {
         22 => transact().prop_map(Verb::Transact),
         4 => (pick(), weighted(0.7, any::<u8>()), fence(), mode())
             .prop_map(|(key, value, token, mode)| Verb::Fence { key, value, token, mode }),
-        3 => (prop::bool::weighted(0.3), weighted(0.5, 0..3_u8), session_ttl())
-            .prop_map(|(node, label, ttl_ms)| Verb::Open { node, label, ttl_ms }),
+        4 => (node(), weighted(0.5, 0..3_u8), session_ttl())
+            .prop_map(|((node, again), label, ttl_ms)| Verb::Open { node, again, label, ttl_ms }),
         2 => (pick(), prop::bool::weighted(0.85))
             .prop_map(|(session, right)| Verb::Close { session, right }),
         2 => (pick(), prop::bool::weighted(0.7))
@@ -70,6 +70,10 @@ fn elapsed() -> impl Strategy<Value = Elapsed> {
     ];
     // Now and then, the end of time.
     prop_oneof![400 => usual, 1 => Just(Elapsed::Ms(u64::MAX))]
+}
+
+fn node() -> impl Strategy<Value = (Option<u8>, bool)> {
+    (weighted(0.5, 0..3_u8), prop::bool::weighted(0.3))
 }
 
 fn session_ttl() -> impl Strategy<Value = u64> {
@@ -142,6 +146,7 @@ fn lease() -> impl Strategy<Value = Lease> {
     prop_oneof![
         8 => Just(Lease::Session),
         8 => (1..150_u64).prop_map(|ttl_ms| Lease::Deadline { ttl_ms }),
+        4 => (1..150_u64).prop_map(|ttl_ms| Lease::Unconfirmed { ttl_ms }),
         3 => Just(Lease::Permanent),
         1 => prop_oneof![Just(0), Just(u64::MAX)].prop_map(|ttl_ms| Lease::Deadline { ttl_ms }),
     ]

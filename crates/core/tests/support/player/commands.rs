@@ -32,7 +32,9 @@ impl Player {
                 };
                 Some(self.tick(elapsed_ms))
             }
-            Verb::Open { node, label, ttl_ms } => Some(self.open(*node, *label, *ttl_ms)),
+            Verb::Open { node, again, label, ttl_ms } => {
+                Some(self.open(*node, *again, *label, *ttl_ms))
+            }
             Verb::Close { session, right } => self.close(*session, *right),
             Verb::Expire { session, right_term } => self.expire(*session, *right_term),
             Verb::Acquire(acquire) => Some(self.acquire(acquire, state)),
@@ -74,13 +76,16 @@ impl Player {
         command.unwrap_or_else(|| self.tick(1))
     }
 
-    fn open(&mut self, node: bool, said: Option<u8>, ttl_ms: u64) -> Command {
-        Command::OpenSession(OpenSession {
-            secret: self.draw_secret(),
-            ttl_ms,
-            label: said.map(label),
-            kind: if node { SessionKind::Node } else { SessionKind::Client },
-        })
+    fn open(&mut self, node: Option<u8>, again: bool, said: Option<u8>, ttl_ms: u64) -> Command {
+        let kind = match node {
+            None => SessionKind::Client,
+            Some(0) => SessionKind::Node,
+            Some(node) => SessionKind::NodeOf { node: u64::from(node) },
+        };
+        let earlier = self.living().find(|known| again && known.kind == kind);
+        let secret = earlier.map(|known| known.owner.secret);
+        let secret = secret.unwrap_or_else(|| self.draw_secret());
+        Command::OpenSession(OpenSession { secret, ttl_ms, label: said.map(label), kind })
     }
 
     fn close(&self, session: Pick, right: bool) -> Option<Command> {
@@ -108,7 +113,7 @@ impl Player {
             Some(session) => match session.of(&self.living_sessions()) {
                 Some(owner) if acquire.wrong => Some(SessionRef { id: owner.id, secret: WRONG }),
                 Some(owner) => Some(*owner),
-                None => return self.open(false, acquire.label, 1_000),
+                None => return self.open(None, false, acquire.label, 1_000),
             },
         };
         let names = names_of(acquire);
@@ -121,7 +126,9 @@ impl Player {
             names,
             session: owner,
             lease: match lease {
-                Lease::Session if ownerless => Lease::Deadline { ttl_ms: 60 },
+                Lease::Session | Lease::Unconfirmed { .. } if ownerless => {
+                    Lease::Deadline { ttl_ms: 60 }
+                }
                 other => other,
             },
             wait: match wait {

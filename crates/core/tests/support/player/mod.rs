@@ -113,7 +113,9 @@ impl Player {
             node.number = number;
         }
         match (answer, &proposal.command) {
-            (Ok(Answer::SessionOpened(id)), Command::OpenSession(open)) => {
+            (Ok(Answer::SessionOpened(id)), Command::OpenSession(open))
+                if self.sessions.iter().all(|known| known.owner.id != *id) =>
+            {
                 let owner = SessionRef { id: *id, secret: open.secret };
                 let (kind, ended) = (open.kind, false);
                 self.sessions.push(KnownSession { owner, kind, ended, requested: 0, number: 0 });

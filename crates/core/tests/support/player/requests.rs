@@ -5,7 +5,7 @@ use super::commands::WRONG;
 use super::{KnownSession, Player};
 use holdfast_core::{
     Command, Label, Lease, Mode, Numbered, Proof, Proposal, Request, RequestId, RequestKey,
-    SessionId, SessionKind, SessionRef, State, Target, Wait,
+    SessionId, SessionRef, State, Target, Wait,
 };
 
 impl Player {
@@ -13,7 +13,7 @@ impl Player {
     pub(super) fn numbered(&self, pick: FromPick) -> Option<Numbered> {
         let of_node = |pick: Pick| {
             let nodes: Vec<&KnownSession> =
-                self.living().filter(|session| session.kind == SessionKind::Node).collect();
+                self.living().filter(|session| session.kind.is_node()).collect();
             pick.of(&nodes).map(|node| (node.owner.id, node.number))
         };
         let (session, number) = match pick {

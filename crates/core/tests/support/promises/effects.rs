@@ -3,8 +3,8 @@
 use super::{Mark, Promises, must};
 use crate::support::run::Wrong;
 use holdfast_core::{
-    Command, Effect, Ended, Grant, How, Lease, Limits, LockName, Mode, Proof, Proposal, SessionId,
-    Token,
+    Command, Effect, Ended, Grant, How, Lease, Limits, LockName, Mode, OpenSession, Proof,
+    Proposal, SessionId, SessionKind, Token,
 };
 
 impl Promises {
@@ -59,8 +59,18 @@ impl Promises {
         };
         let once = !seen.held;
         seen.held = true;
+        // Who is served at once needs no confirmation.
+        let confirmed = matches!(
+            (seen.lease, grant.lease),
+            (Lease::Unconfirmed { ttl_ms: asked }, Lease::Deadline { ttl_ms }) if asked == ttl_ms
+        );
+        if confirmed {
+            seen.lease = grant.lease;
+        }
         seen.not_before_ms = match seen.lease {
-            Lease::Deadline { ttl_ms } => self.now_ms.saturating_add(ttl_ms),
+            Lease::Deadline { ttl_ms } | Lease::Unconfirmed { ttl_ms } => {
+                self.now_ms.saturating_add(ttl_ms)
+            }
             Lease::Session | Lease::Permanent => u64::MAX,
         };
         let session = seen.session;
@@ -127,7 +137,8 @@ impl Promises {
             self.released.insert(token, (ended.names.as_slice().to_vec(), self.effects));
         }
         must(seen.held == held, "certain outcome", || format!("{token}: held is not {held}"))?;
-        let bound = seen.session.filter(|_| !seen.held || seen.lease == Lease::Session);
+        let told = !(held && matches!(seen.lease, Lease::Unconfirmed { .. }));
+        let bound = seen.session.filter(|_| !seen.held || seen.lease == Lease::Session || !told);
         let died_of = bound.and_then(|session| self.ended(session));
         let right = match how {
             How::Closed => died_of == Some(How::Closed),
@@ -156,10 +167,11 @@ impl Promises {
             let line = self.lines.entry(name.clone()).or_default();
             line.holders.retain(|(holder, _)| *holder != token);
             line.waiters.retain(|waiter| *waiter != token);
-            if held {
+            // Who was never told has left nothing behind.
+            if held && told {
                 line.died_last = how.died().then_some(token);
             }
-            if held && how.died() {
+            if held && told && how.died() {
                 self.mark(name, token);
             }
         }
@@ -196,6 +208,15 @@ impl Promises {
             }
             Command::ExpireSession { session: id, decided_in } => {
                 *id == session && how == How::Expired && *decided_in == self.term
+            }
+            // A new process of the same node.
+            Command::OpenSession(OpenSession {
+                secret,
+                kind: SessionKind::NodeOf { node },
+                ..
+            }) => {
+                let other = self.sessions.get(&session).is_some_and(|(known, _)| known != secret);
+                self.nodes.get(&session) == Some(node) && how == How::Closed && other
             }
             _ => false,
         };

@@ -8,8 +8,8 @@ mod transact;
 use super::run::Wrong;
 use holdfast_core::{
     Acquire, Answer, Command, Door, Effect, Fence, How, Lease, Limits, LockName, Mode, Numbered,
-    Proof, Proposal, Refusal, Request, RequestKey, Secret, SessionId, SessionRef, Standing, Taken,
-    Target, Term, Token, Wait,
+    Proof, Proposal, Refusal, Request, RequestKey, Secret, SessionId, SessionKind, SessionRef,
+    Standing, Taken, Target, Term, Token, Wait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use transact::SeenObject;
@@ -66,6 +66,8 @@ pub(crate) struct Promises {
     /// Those that no holder has taken away, the oldest first. Some may be forgotten by now.
     marks: Vec<Mark>,
     sessions: BTreeMap<SessionId, (Secret, Option<How>)>,
+    /// Sessions that said which node they are of.
+    nodes: BTreeMap<SessionId, u64>,
     numbers: BTreeMap<SessionId, u64>,
     /// Requests that were answered, with the ticket that they drew, and what they asked for.
     answered: Vec<(Request, Option<Token>, Command)>,
@@ -93,6 +95,7 @@ impl Promises {
             lines: BTreeMap::new(),
             marks: Vec::new(),
             sessions: BTreeMap::new(),
+            nodes: BTreeMap::new(),
             numbers: BTreeMap::new(),
             answered: Vec::new(),
             barred: BTreeMap::new(),
@@ -141,7 +144,16 @@ impl Promises {
             self.effects += 1;
             self.check_effect(proposal, effect)?;
         }
-        Ok(())
+        self.check_one_session_a_node()
+    }
+
+    /// A node has one living session at most.
+    fn check_one_session_a_node(&self) -> Result<(), Wrong> {
+        let living = self.nodes.iter().filter(|(session, _)| self.ended(**session).is_none());
+        let mut nodes: Vec<u64> = living.map(|(_, node)| *node).collect();
+        nodes.sort_unstable();
+        let twice = nodes.array_windows().find(|[one, other]| one == other);
+        must(twice.is_none(), "sessions", || format!("a node has two: {twice:?}"))
     }
 
     /// What was said never to take effect does not, as long as anybody could still mean it.
@@ -285,8 +297,18 @@ impl Promises {
         }
         match (answer, &proposal.command) {
             (Answer::SessionOpened(id), Command::OpenSession(open)) => {
+                let node = match open.kind {
+                    SessionKind::NodeOf { node } => Some(node),
+                    SessionKind::Client | SessionKind::Node => None,
+                };
                 let before = self.sessions.insert(*id, (open.secret, None));
-                must(before.is_none(), "sessions", || format!("session {id} was drawn twice"))
+                let same = before == Some((open.secret, None))
+                    && node.is_some()
+                    && self.nodes.get(id).copied() == node;
+                self.nodes.extend(node.map(|node| (*id, node)));
+                must(before.is_none() || same, "sessions", || {
+                    format!("session {id} was drawn twice")
+                })
             }
             (
                 Answer::Renewed { token, due_ms },
