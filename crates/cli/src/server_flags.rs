@@ -86,7 +86,7 @@ pub(crate) fn problem(error: Error) -> Problem {
     match error {
         Error::NotAcquired(why) => Problem::new(Exit::NotAcquired, why),
         Error::Refused { code, message, hint, .. } => {
-            Problem::new(Exit::NotAcquired, message).hint(http::hint(&code, &hint))
+            Problem::new(Exit::NotAcquired, message).hint(http::hint(code.as_str(), &hint))
         }
         Error::Unreachable(why) => {
             Problem::new(Exit::NoServer, format!("no server answers: {why}")).hint(http::NO_SERVER)

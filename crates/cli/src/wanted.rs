@@ -99,7 +99,6 @@ impl Wanted {
     fn lock(&self, lock: holdfast_client::Lock, left: Option<Duration>) -> holdfast_client::Lock {
         let mut lock = match left {
             None => lock,
-            Some(left) if left.is_zero() => lock.no_wait(),
             Some(left) => lock.wait(left),
         };
         if self.shared {

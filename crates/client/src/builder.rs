@@ -1,8 +1,10 @@
 //! How a client is set up.
 
 use crate::client::Client;
-use crate::error::Error;
+use crate::code::ErrorCode;
+use crate::error::{Error, check_size};
 use crate::link::Setup;
+use crate::servers::IntoServers;
 use bytes::Bytes;
 use std::fmt;
 use std::time::Duration;
@@ -14,6 +16,9 @@ const SESSION_TTL: Duration = Duration::from_secs(10);
 
 /// How long what has no other bound may take: several elections.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Longer than anything is waited for, and short enough to reckon with.
+const PATIENCE_MAX: Duration = Duration::from_hours(24 * 365);
 
 /// Locks that one client may hold or wait for. A client that comes back tells the server all of
 /// them in one message, which must not be longer than the server takes.
@@ -64,7 +69,8 @@ impl Builder {
         self
     }
 
-    /// What its tickets are called, for people who look at the locks.
+    /// What its tickets are called, for people who look at the locks. `host:pid` unless said
+    /// otherwise.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
@@ -83,7 +89,7 @@ impl Builder {
     /// goes on as long as its session lives.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+        self.patience = patience.min(PATIENCE_MAX);
         self
     }
 
@@ -95,21 +101,21 @@ impl Builder {
         self
     }
 
-    /// A client of these servers, once one of them has opened a session.
-    pub async fn connect<S: AsRef<str>>(
-        self,
-        servers: impl IntoIterator<Item = S>,
-    ) -> Result<Client, Error> {
-        let servers = servers.into_iter().map(|server| endpoint(server.as_ref()));
-        let servers: Vec<Endpoint> = servers.collect::<Result<_, Error>>()?;
+    /// A client of this server or these, once one of them has opened a session.
+    pub async fn connect(self, servers: impl IntoServers) -> Result<Client, Error> {
+        let servers = servers.into_servers();
+        let servers: Vec<Endpoint> =
+            servers.iter().map(|server| endpoint(server)).collect::<Result<_, Error>>()?;
         if servers.is_empty() {
             let why = "no server was named: give at least one, as in http://127.0.0.1:7400";
             return Err(Error::BadAddress(why.to_owned()));
         }
+        let label = self.label.unwrap_or_else(own_label);
+        check_size(label.len())?;
         let setup = Setup {
             servers,
             ttl: self.ttl,
-            label: self.label.map(Bytes::from),
+            label: Some(Bytes::from(label)),
             password: self.password.as_deref().map(bearer).transpose()?,
             patience: self.patience,
         };
@@ -148,10 +154,16 @@ fn endpoint(server: &str) -> Result<Endpoint, Error> {
         .keep_alive_while_idle(true))
 }
 
+/// Where this program runs.
+fn own_label() -> String {
+    let host = rustix::system::uname();
+    format!("{}:{}", host.nodename().to_string_lossy(), std::process::id())
+}
+
 fn bearer(password: &str) -> Result<MetadataValue<Ascii>, Error> {
     let mut value: MetadataValue<Ascii> = format!("Bearer {password}").parse().map_err(|_| {
         let message = "the password has characters that can't be sent";
-        Error::local("bad_request", message, "use letters, digits and signs of ASCII")
+        Error::local(ErrorCode::BadRequest, message, "use letters, digits and signs of ASCII")
     })?;
     value.set_sensitive(true);
     Ok(value)

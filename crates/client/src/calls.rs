@@ -2,6 +2,7 @@
 
 use crate::error::{self, Error};
 use crate::link::Setup;
+use holdfast_proto::Message;
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -40,11 +41,12 @@ impl Calls {
     }
 
     /// Asks one server after the other until one answers.
-    pub(crate) async fn call<M: Clone, R>(
+    pub(crate) async fn call<M: Message + Clone, R>(
         &self,
         message: M,
         call: impl AsyncFn(Server, Request<M>) -> Result<Response<R>, Status>,
     ) -> Result<R, Error> {
+        error::check_size(message.encoded_len())?;
         let until = Instant::now() + self.patience;
         loop {
             let mut trouble = String::new();

@@ -4,17 +4,18 @@ use crate::builder::Builder;
 use crate::calls::Calls;
 use crate::driver::{self, Home};
 use crate::election::Election;
-use crate::error::Error;
+use crate::error::{self, Error};
 use crate::hold::Handles;
 use crate::link::{self, Answer, Ask, Change, Order, Permit, Setup};
 use crate::lock::Lock;
 use crate::reentry::Reentries;
 use crate::register::Register;
+use crate::servers::IntoServers;
 use crate::watch::Watch;
 use bytes::Bytes;
 use holdfast_proto::v1::{request, watch_request};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc as sync_mpsc};
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -57,11 +58,10 @@ impl Client {
         Builder::new()
     }
 
-    /// A client of these servers, as in `http://127.0.0.1:7400`, once one of them has opened a
-    /// session. The others are there for when that one goes.
-    pub async fn connect<S: AsRef<str>>(
-        servers: impl IntoIterator<Item = S>,
-    ) -> Result<Self, Error> {
+    /// A client of this server or these, as in `http://127.0.0.1:7400`, once one of them has opened a
+    /// session. The others are there for when that one goes. See [`IntoServers`] for how to write
+    /// them.
+    pub async fn connect(servers: impl IntoServers) -> Result<Self, Error> {
         Self::builder().connect(servers).await
     }
 
@@ -95,13 +95,13 @@ impl Client {
     /// What happens to one lock, from now on.
     pub async fn watch(&self, name: impl AsRef<[u8]>) -> Result<Watch, Error> {
         let name = Bytes::copy_from_slice(name.as_ref());
-        Watch::begin(self, watch_request::Scope::Name(name)).await
+        Watch::begin(self.calls.clone(), watch_request::Scope::Name(name)).await
     }
 
     /// What happens to all locks whose names begin so, from now on.
     pub async fn watch_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Watch, Error> {
         let prefix = Bytes::copy_from_slice(prefix.as_ref());
-        Watch::begin(self, watch_request::Scope::Prefix(prefix)).await
+        Watch::begin(self.calls.clone(), watch_request::Scope::Prefix(prefix)).await
     }
 
     /// Ends the session, and with it everything that lives by it, and returns when that is done:
@@ -113,9 +113,17 @@ impl Client {
     /// that lease runs out: release it before. If the future is dropped, the session is closed in
     /// the background.
     pub async fn close(self) {
-        let (closed, wait) = oneshot::channel();
-        if self.orders.send(Order::Close(closed)).is_ok() {
+        let (closed, wait) = oneshot::channel::<()>();
+        if self.orders.send(Order::Close(Box::new(closed))).is_ok() {
             let _ = wait.await;
+        }
+    }
+
+    /// The same, without any help of a runtime: it may be called wherever a destructor runs.
+    pub(crate) fn close_blocking(self, at_most: Duration) {
+        let (closed, wait) = sync_mpsc::channel::<()>();
+        if self.orders.send(Order::Close(Box::new(closed))).is_ok() {
+            let _ = wait.recv_timeout(at_most);
         }
     }
 
@@ -130,7 +138,7 @@ impl Client {
         };
         let patience = setup.patience;
         let handles = Handles { orders: orders.downgrade(), home: home.clone() };
-        runtime.spawn(link::run(setup, handles, taken, running));
+        runtime.spawn(link::run(setup, handles, calls.clone(), taken, running));
         let client = Self {
             orders,
             calls,
@@ -188,6 +196,7 @@ impl Client {
         permit: Permit,
         change: Option<Change>,
     ) -> Result<Answer, Error> {
+        error::check_size(what.encoded_len())?;
         let (reply, wait) = oneshot::channel();
         let mut waits = Waits { wait, client: self, over: false };
         if self.orders.send(Order::Ask(Ask { what, reply, permit, change })).is_err() {

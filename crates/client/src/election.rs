@@ -3,6 +3,7 @@
 use crate::client::Client;
 use crate::error::Error;
 use crate::guard::Guard;
+use crate::token::Token;
 use crate::watch::{Event, Watch};
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, watch_request};
@@ -22,7 +23,7 @@ use std::ops::Deref;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leader {
     /// Its fencing token: the leader's term.
-    pub token: u64,
+    pub token: Token,
     /// What it stands for, as it said when it campaigned.
     pub value: Option<Bytes>,
 }
@@ -65,13 +66,13 @@ impl Election {
         let call = async |mut server: crate::calls::Server, request| server.show(request).await;
         let lock = self.client.calls().call(show, call).await?;
         let leader = lock.holders.into_iter().next();
-        Ok(leader.map(|holder| Leader { token: holder.token, value: holder.label }))
+        Ok(leader.map(|holder| Leader { token: Token::new(holder.token), value: holder.label }))
     }
 
     /// Who leads, from now on.
     pub async fn observe(&self) -> Result<Observer, Error> {
         let scope = watch_request::Scope::Name(self.name.clone());
-        let watch = Watch::begin(&self.client, scope).await?;
+        let watch = Watch::begin(self.client.calls().clone(), scope).await?;
         Ok(Observer { election: self.clone(), watch, told: None, look: true })
     }
 }

@@ -1,5 +1,7 @@
 //! Why something did not work, each with what it means for the caller.
 
+use crate::code::ErrorCode;
+use crate::token::Token;
 use holdfast_proto::v1 as proto;
 use std::fmt;
 use tonic::{Code, Status};
@@ -78,8 +80,8 @@ impl fmt::Display for How {
 /// # let _held = client.lock("seat-12A").acquire().await?;
 /// use holdfast_client::Error;
 ///
-/// match client.lock("seat-12A").no_wait().acquire().await {
-///     Err(Error::NotAcquired(why)) => println!("somebody else has it: {why}"),
+/// match client.lock("seat-12A").wait(Duration::from_millis(10)).acquire().await {
+///     Err(Error::NotAcquired(why)) => println!("its turn did not come: {why}"),
 ///     Err(error) => return Err(error),
 ///     Ok(_) => unreachable!("it is held"),
 /// }
@@ -93,13 +95,13 @@ pub enum Error {
     /// The server says no; nothing was done.
     Refused {
         /// For programs.
-        code: String,
+        code: ErrorCode,
         /// For people.
         message: String,
         /// What to do.
         hint: String,
-        /// For code `fenced`: the highest token that was seen.
-        highest: u64,
+        /// For [`ErrorCode::Fenced`]: the highest token that was seen.
+        highest: Option<Token>,
     },
     /// The session was lost before the answer came. What lived by it is over; a lock that had a
     /// lease of its own may be held until that runs out.
@@ -108,7 +110,7 @@ pub enum Error {
     Over(How),
     /// No server answered in time: what was asked may or may not have been done.
     Unreachable(String),
-    /// An address is none, or can't be used.
+    /// An address of a server is invalid.
     BadAddress(String),
     /// This client has more locks, waits or questions than it may have at once. Nothing was done.
     TooMany(String),
@@ -129,7 +131,7 @@ impl fmt::Display for Error {
             Self::Unreachable(why) => {
                 write!(f, "no server answered in time: {why} (it may or may not have been done)")
             }
-            Self::BadAddress(why) => write!(f, "not an address of a server: {why}"),
+            Self::BadAddress(why) => write!(f, "invalid server address: {why}"),
             Self::TooMany(what) => {
                 write!(f, "too many {what} at once: wait for some to end, or use another client")
             }
@@ -147,7 +149,12 @@ impl From<proto::Refused> for Error {
             "not_acquired" => Self::NotAcquired(message),
             "session_ended" => Self::SessionLost,
             "not_held" if how != 0 => Self::Over(How::of(how)),
-            _ => Self::Refused { code, message, hint, highest },
+            _ => Self::Refused {
+                code: code.as_str().into(),
+                message,
+                hint,
+                highest: Some(highest).filter(|highest| *highest > 0).map(Token::new),
+            },
         }
     }
 }
@@ -156,15 +163,35 @@ impl Error {
     /// For what only a holder can ask: if its ticket is not there, it is over.
     pub(crate) fn of_holder(self) -> Self {
         match self {
-            Self::Refused { code, .. } if code == "not_held" => Self::Over(How::Unknown),
+            Self::Refused { code: ErrorCode::NotHeld, .. } => Self::Over(How::Unknown),
             other => other,
         }
     }
 
-    pub(crate) fn local(code: &str, message: &str, hint: &str) -> Self {
-        let [code, message, hint] = [code, message, hint].map(str::to_owned);
-        Self::Refused { code, message, hint, highest: 0 }
+    /// Why a request was refused, for programs; none for other errors.
+    pub fn code(&self) -> Option<&ErrorCode> {
+        match self {
+            Self::Refused { code, .. } => Some(code),
+            _ => None,
+        }
     }
+
+    pub(crate) fn local(code: ErrorCode, message: &str, hint: &str) -> Self {
+        let [message, hint] = [message, hint].map(str::to_owned);
+        Self::Refused { code, message, hint, highest: None }
+    }
+}
+
+/// The longest message that a server takes, without what goes around a request.
+const MESSAGE_BYTES_MAX: usize = (512 << 10) - 64;
+
+/// A request that no server takes is refused here: sent, it would end the stream, again and again.
+pub(crate) fn check_size(bytes: usize) -> Result<(), Error> {
+    if bytes <= MESSAGE_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!("the request has {bytes} bytes, and a server takes {MESSAGE_BYTES_MAX}");
+    Err(Error::local(ErrorCode::TooLarge, &message, "use shorter names, labels, notes and values"))
 }
 
 /// Whether another server, or the same one later, may answer otherwise.
@@ -188,7 +215,7 @@ pub(crate) fn refused(status: &Status) -> Error {
     let (code, said) = said.split_once(": ").unwrap_or(("", said));
     let parts = said.strip_suffix(')').and_then(|said| said.rsplit_once(" ("));
     let (message, hint) = parts.unwrap_or((said, ""));
-    Error::local(code, message, hint)
+    Error::local(code.into(), message, hint)
 }
 
 #[cfg(test)]
@@ -199,9 +226,10 @@ mod tests {
     fn what_a_server_says_is_taken_apart() {
         let status = Status::invalid_argument("bad_request: no name (none at all) (name one)");
         let Error::Refused { code, message, hint, .. } = refused(&status) else { panic!() };
-        assert_eq!([code, message, hint], ["bad_request", "no name (none at all)", "name one"]);
+        assert_eq!(code, ErrorCode::BadRequest);
+        assert_eq!([message, hint], ["no name (none at all)", "name one"]);
         let status = Status::unimplemented("what is that?");
         let Error::Refused { code, message, .. } = refused(&status) else { panic!() };
-        assert_eq!([code, message], ["", "what is that?"]);
+        assert_eq!((code.as_str(), message.as_str()), ("", "what is that?"));
     }
 }

@@ -1,18 +1,20 @@
 //! A lock that is held.
 
 use crate::client::Client;
+use crate::code::ErrorCode;
 use crate::error::{Error, How};
 use crate::events::Events;
 use crate::fate::{Fate, Health, Revocation};
+use crate::gate::Gate;
 use crate::hold::{Ending, Hold};
 use crate::link::{Answer, Change};
 use crate::lock::{FOREVER, millis};
+use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
 /// A lock that is held, and kept alive until it is released or dropped.
@@ -24,7 +26,7 @@ use tokio::time::timeout;
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
 /// # fn main() { with_server(async |servers| {
 /// # let client = Client::connect(&servers).await?;
-/// # async fn write_to_the_ledger(_token: u64) {}
+/// # async fn write_to_the_ledger(_token: holdfast_client::Token) {}
 /// let guard = client.lock("ledger").acquire().await?;
 /// if guard.needs_recovery() {
 ///     // A holder died. What was it doing? See guard.ending() and what it noted.
@@ -52,8 +54,8 @@ impl Guard {
         Arc::downgrade(&self.hold)
     }
 
-    pub(crate) fn change(&self) -> Arc<tokio::sync::Mutex<()>> {
-        self.hold.change.clone()
+    pub(crate) fn gate(&self) -> Arc<Gate> {
+        self.hold.gate.clone()
     }
 
     /// What is held now.
@@ -66,8 +68,8 @@ impl Guard {
     }
 
     /// The fencing token: show it to whatever the lock protects.
-    pub fn token(&self) -> u64 {
-        self.hold().own.token
+    pub fn token(&self) -> Token {
+        Token::new(self.hold().own.token)
     }
 
     pub(crate) fn mode(&self) -> proto::Mode {
@@ -133,7 +135,8 @@ impl Guard {
 
     /// Resolves when somebody asks the holder to let go: finish, and release.
     ///
-    /// A lock with a lease of its own that has outlived its session is not asked any more.
+    /// A lock that has outlived its session hears what it is asked from then on, not what it was asked
+    /// before.
     pub async fn asked_to_let_go(&self) -> Revocation {
         let mut revocation = self.fate().revocation.subscribe();
         let asked = revocation.wait_for(Option::is_some).await;
@@ -172,14 +175,14 @@ impl Guard {
     /// Leaves another note on the lock; none takes it away.
     pub async fn note(&self, note: Option<&[u8]>) -> Result<(), Error> {
         let note = note.map(Bytes::copy_from_slice);
-        drop(self.settled().await?);
+        self.settled().await?;
         let own = Some(self.hold().own.clone());
         self.ask(request::What::Note(proto::NoteRequest { own, note })).await.map(drop)
     }
 
     /// Says that what dead holders left has been put right, on all names.
     pub async fn recovered(&self) -> Result<(), Error> {
-        drop(self.settled().await?);
+        self.settled().await?;
         for name in &self.hold().names {
             let own = proto::Own { name: name.clone(), ..self.hold().own.clone() };
             self.ask(request::What::Recovered(own)).await?;
@@ -189,7 +192,7 @@ impl Guard {
 
     /// From reader to writer, with a new token: waits until the other readers are gone.
     ///
-    /// It is refused if anybody waits (code `upgrade_blocked`): the reader then stays one.
+    /// It is refused if anybody waits ([`ErrorCode::UpgradeBlocked`]): the reader then stays one.
     ///
     /// If the future is dropped, the upgrade is withdrawn. If it was served before that reached the
     /// server, the guard is a writer's from then on: [`Guard::is_shared`] and [`Guard::token`] say
@@ -242,12 +245,8 @@ impl Guard {
 
     /// Waits until no earlier change of the mode is on its way: only then it is certain which
     /// ticket is held. An upgrade or downgrade whose future was dropped may still be.
-    async fn settled(&self) -> Result<OwnedMutexGuard<()>, Error> {
-        let change = &self.hold.change;
-        if let Ok(settled) = change.clone().try_lock_owned() {
-            return Ok(settled);
-        }
-        timeout(self.client.patience(), change.clone().lock_owned()).await.map_err(|_| {
+    async fn settled(&self) -> Result<(), Error> {
+        timeout(self.client.patience(), self.hold.gate.settled()).await.map_err(|_| {
             let why = "an earlier upgrade or downgrade of this lock is not settled yet";
             Error::Unreachable(why.to_owned())
         })
@@ -261,11 +260,18 @@ impl Guard {
     }
 
     async fn begin_change(&mut self) -> Result<Change, Error> {
-        let unsettled = self.settled().await?;
-        self.follow();
-        self.check_sole()?;
-        let (hold, before) = (Arc::downgrade(&self.hold), self.hold.mode());
-        Ok(Change { hold, before, reader_gone: false, _unsettled: unsettled })
+        loop {
+            self.settled().await?;
+            self.follow();
+            let Some(changing) = self.hold.gate.begin(|| self.check_sole())? else { continue };
+            return Ok(Change {
+                hold: Arc::downgrade(&self.hold),
+                before: self.hold.mode(),
+                has_own_lease: self.hold.has_own_lease,
+                reader_gone: false,
+                _changing: changing,
+            });
+        }
     }
 
     fn check_sole(&self) -> Result<(), Error> {
@@ -274,7 +280,7 @@ impl Guard {
         }
         let message =
             "this lock was taken again by this client, and other guards count on its mode";
-        Err(Error::local("reentered", message, "release the inner guards first"))
+        Err(Error::local(ErrorCode::Reentered, message, "release the inner guards first"))
     }
 
     async fn ask(&self, what: request::What) -> Result<Answer, Error> {
@@ -285,15 +291,18 @@ impl Guard {
     /// Lets go, with a certain answer: it was released, or it was over before ([`Error::Over`]) and
     /// how. Of several guards of a re-entrant lock, only the last one lets go.
     pub async fn release(mut self) -> Result<(), Error> {
-        // Kept until it is clear whether this is the last guard.
-        let settled = self.settled().await?;
+        self.settled().await?;
         self.follow();
         let Self { hold, client } = self;
         let Some(hold) = Arc::into_inner(hold) else { return Ok(()) };
-        drop(settled);
-        let release = request::What::Release(hold.own.clone());
+        let (own, over_as_writer) = (hold.own.clone(), hold.over_as_writer());
         let Some(permit) = hold.take_over() else { return Ok(()) };
-        client.ask(release, permit).await.map(drop).map_err(Error::of_holder)
+        let released = client.ask(request::What::Release(own), permit).await;
+        match (released, over_as_writer) {
+            // The server has ended the reader's ticket in favour of the writer's.
+            (Ok(_), Some(how)) => Err(Error::Over(how)),
+            (released, _) => released.map(drop).map_err(Error::of_holder),
+        }
     }
 }
 

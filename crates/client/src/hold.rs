@@ -3,13 +3,14 @@
 use crate::driver::Home;
 use crate::error::How;
 use crate::fate::{Fate, Health};
+use crate::gate::Gate;
 use crate::link::{Order, Permit};
+use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1 as proto;
 use std::fmt;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
-use tokio::sync::Mutex;
 use tokio::sync::mpsc::WeakUnboundedSender;
 
 /// How a holder before this one ended.
@@ -33,7 +34,7 @@ pub struct Ending {
     /// Released, expired, closed, forced or restored.
     pub how: How,
     /// Its token.
-    pub token: u64,
+    pub token: Token,
     /// What it called itself.
     pub label: Option<Bytes>,
     /// What it had left on the lock.
@@ -45,7 +46,7 @@ impl Ending {
         Self {
             name: name.clone(),
             how: How::of(ending.how),
-            token: ending.token,
+            token: Token::new(ending.token),
             label: ending.label.clone(),
             note: ending.note.clone(),
         }
@@ -69,10 +70,13 @@ pub(crate) struct Hold {
     pub(crate) has_own_lease: bool,
     /// What it surely is, not more: it is shared as soon as a downgrade is asked for.
     mode: AtomicI32,
-    /// Locked while a change of its mode is not settled. Successors have the same.
-    pub(crate) change: Arc<Mutex<()>>,
+    /// Closed while a change of its mode is not settled. Successors have the same.
+    pub(crate) gate: Arc<Gate>,
     /// The writer's ticket that an upgrade got in its place: this one is over then.
     successor: OnceLock<Arc<Hold>>,
+    /// An upgrade of this ticket was served, or may have been, and its writer's ticket is over or
+    /// was given up. The server would say of this one that it was released.
+    over_as_writer: OnceLock<How>,
     handles: Handles,
     /// None once somebody else sees to its end.
     permit: Option<Permit>,
@@ -91,7 +95,7 @@ impl Hold {
     fn with(
         grant: proto::Grant,
         fate: Arc<Fate>,
-        change: Arc<Mutex<()>>,
+        gate: Arc<Gate>,
         handles: Handles,
         permit: Permit,
     ) -> Self {
@@ -109,8 +113,9 @@ impl Hold {
             fate,
             has_own_lease,
             mode: AtomicI32::new(mode),
-            change,
+            gate,
             successor: OnceLock::new(),
+            over_as_writer: OnceLock::new(),
             handles,
             permit: Some(permit),
         }
@@ -143,8 +148,8 @@ impl Hold {
     /// token.
     pub(crate) fn succeeded_by(&self, grant: proto::Grant, permit: Permit) -> u64 {
         let token = grant.token;
-        let (fate, change) = (self.fate.clone(), self.change.clone());
-        let writer = Self::with(grant, fate, change, self.handles.clone(), permit);
+        let (fate, gate) = (self.fate.clone(), self.gate.clone());
+        let writer = Self::with(grant, fate, gate, self.handles.clone(), permit);
         // One change at a time, and this was none of those before.
         let _ = self.successor.set(Arc::new(writer));
         token
@@ -152,6 +157,16 @@ impl Hold {
 
     pub(crate) fn set_mode(&self, mode: proto::Mode) {
         self.mode.store(mode.into(), Ordering::Release);
+    }
+
+    /// The writer's ticket that it became is over.
+    pub(crate) fn set_over_as_writer(&self, how: How) {
+        // What was known first is true.
+        let _ = self.over_as_writer.set(how);
+    }
+
+    pub(crate) fn over_as_writer(&self) -> Option<How> {
+        self.over_as_writer.get().copied()
     }
 
     /// How long its own lease is; none if it lives by the session.

@@ -8,7 +8,7 @@
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
 //! # fn main() { with_server(async |servers| {
 //! // For instance ["http://10.0.0.1:7400", "http://10.0.0.2:7400"].
-//! let client = Client::connect(&servers).await?;
+//! let client = Client::connect(servers).await?;
 //! let guard = client.lock("seat-12A").wait(Duration::from_secs(30)).acquire().await?;
 //! println!("token {}", guard.token());
 //! guard.release().await?;
@@ -28,11 +28,13 @@ mod builder;
 mod calls;
 mod client;
 mod clock;
+mod code;
 mod driver;
 mod election;
 mod error;
 mod events;
 mod fate;
+mod gate;
 mod guard;
 mod hold;
 mod lease;
@@ -40,10 +42,13 @@ mod link;
 mod lock;
 mod reentry;
 mod register;
+mod servers;
+mod token;
 mod watch;
 
 pub use builder::Builder;
 pub use client::Client;
+pub use code::ErrorCode;
 pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{Error, How};
 pub use events::{Events, News};
@@ -52,4 +57,6 @@ pub use guard::Guard;
 pub use hold::Ending;
 pub use lock::Lock;
 pub use register::{Fence, Register};
+pub use servers::IntoServers;
+pub use token::Token;
 pub use watch::{Event, Watch};

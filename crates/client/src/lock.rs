@@ -4,7 +4,8 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::link::Answer;
-use crate::reentry::Until;
+use crate::reentry::{Entered, Until};
+use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(crate) const FOREVER: u64 = u64::MAX;
 ///     .note("half paid")
 ///     .acquire()
 ///     .await?;
-/// assert!(guard.token() > 0);
+/// assert!(guard.token().get() > 0);
 /// # Ok(()) }) }
 /// ```
 #[derive(Debug, Clone)]
@@ -50,15 +51,10 @@ impl Lock {
         self
     }
 
-    /// How long to stand in line; for ever unless said otherwise.
+    /// How long [`Lock::acquire`] stands in line; for ever unless said otherwise. With no time at
+    /// all it is a try, and the error says who holds the lock.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.acquire.wait_ms = Some(millis(wait));
-        self
-    }
-
-    /// Not at all: take it if nobody is in line.
-    pub fn no_wait(mut self) -> Self {
-        self.acquire.wait_ms = None;
         self
     }
 
@@ -78,13 +74,13 @@ impl Lock {
     /// Declares that the work keeps this other lock while it waits: a wait that would close a
     /// circle is refused.
     pub fn holding(mut self, other: &Guard) -> Self {
-        self.acquire.claims.push(other.token());
+        self.acquire.claims.push(other.token().get());
         self
     }
 
     /// The same for a lock that another process keeps, by its token.
-    pub fn holding_token(mut self, token: u64) -> Self {
-        self.acquire.claims.push(token);
+    pub fn holding_token(mut self, token: impl Into<Token>) -> Self {
+        self.acquire.claims.push(token.into().get());
         self
     }
 
@@ -117,7 +113,30 @@ impl Lock {
         self
     }
 
-    /// Takes it.
+    /// Takes it if that can be done at once; none if somebody else holds it or stands in line.
+    ///
+    /// If the future is dropped and the lock was taken meanwhile, it is let go.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+    /// # fn main() { with_server(async |servers| {
+    /// # let client = Client::connect(servers).await?;
+    /// if let Some(guard) = client.lock("seat-12A").try_acquire().await? {
+    ///     println!("token {}", guard.token());
+    ///     assert!(client.lock("seat-12A").try_acquire().await?.is_none());
+    /// }
+    /// # Ok(()) }) }
+    /// ```
+    pub async fn try_acquire(mut self) -> Result<Option<Guard>, Error> {
+        self.acquire.wait_ms = None;
+        match self.acquire().await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(Error::NotAcquired(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes it, when its turn comes.
     ///
     /// If the future is dropped, its ticket leaves the line; if its turn came meanwhile, the lock
     /// is let go.
@@ -126,13 +145,13 @@ impl Lock {
             return self.acquire_anew().await;
         }
         let until = Until::of(self.acquire.wait_ms);
-        let mut known = self.client.reentries().enter(&self.acquire, until).await?;
-        if let Some(hold) = known.still_held(&self.acquire, until).await? {
-            return Ok(Guard::new(self.client, hold));
-        }
+        let asking = match self.client.reentries().enter(&self.acquire, until).await? {
+            Entered::Held(hold) => return Ok(Guard::new(self.client, hold)),
+            Entered::Ask(asking) => asking,
+        };
         self.acquire.wait_ms = until.left_ms(self.acquire.wait_ms);
         let guard = self.acquire_anew().await?;
-        known.remember(&guard);
+        asking.remember(&guard);
         Ok(guard)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::fate::Health;
+use crate::gate::Gate;
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::lock::{FOREVER, millis};
@@ -10,7 +11,7 @@ use holdfast_proto::v1 as proto;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, watch};
 use tokio::time::{Instant, timeout_at};
 
 /// Entries that are kept before those of no use are swept out.
@@ -24,25 +25,68 @@ pub(crate) struct Reentries {
 
 #[derive(Debug, Default)]
 struct Slots {
-    by_key: HashMap<Key, Slot>,
+    by_key: HashMap<Key, Arc<Slot>>,
     sweep_at: usize,
-}
-
-/// One at a time asks the server; the next one finds what that one got.
-type Slot = Arc<AsyncMutex<Known>>;
-
-/// What this client holds, if it still does.
-#[derive(Debug, Default)]
-pub(crate) struct Known {
-    hold: Weak<Hold>,
-    /// The hold's own: see [`Hold::change`].
-    change: Arc<AsyncMutex<()>>,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
     names: Vec<Bytes>,
     mode: i32,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    known: Mutex<Known>,
+    /// One at a time asks the server; the next one finds what that one got.
+    asking: Arc<AsyncMutex<()>>,
+    /// How many ask, or will, that may have to stand in line.
+    patient: watch::Sender<usize>,
+}
+
+/// What this client holds, if it still does.
+#[derive(Debug, Default, Clone)]
+struct Known {
+    hold: Weak<Hold>,
+    /// The hold's own.
+    gate: Arc<Gate>,
+}
+
+/// What a re-entrant acquire finds.
+pub(crate) enum Entered {
+    /// This client holds it already.
+    Held(Arc<Hold>),
+    /// It does not, and nobody else of this client asks the server until this is dropped.
+    Ask(Asking),
+}
+
+/// The right to ask the server.
+pub(crate) struct Asking {
+    slot: Arc<Slot>,
+    _alone: OwnedMutexGuard<()>,
+    _patient: Option<Patient>,
+}
+
+impl Asking {
+    pub(crate) fn remember(&self, guard: &Guard) {
+        let (hold, gate) = (guard.downgrade_hold(), guard.gate());
+        *self.slot.known.lock().unwrap_or_else(PoisonError::into_inner) = Known { hold, gate };
+    }
+}
+
+struct Patient(Arc<Slot>);
+
+impl Patient {
+    fn new(slot: &Arc<Slot>) -> Self {
+        slot.patient.send_modify(|count| *count += 1);
+        Self(slot.clone())
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        self.0.patient.send_modify(|count| *count -= 1);
+    }
 }
 
 /// Until when an acquire may wait, here and in line together.
@@ -73,36 +117,46 @@ impl Until {
         }
     }
 
-    /// Locks it, if that can be done in time.
-    async fn lock<T>(self, what: Arc<AsyncMutex<T>>) -> Result<OwnedMutexGuard<T>, Error> {
-        let busy = || Error::NotAcquired("this client is waiting for it already".to_owned());
+    /// Waits for something, if it may wait at all, and no longer than that.
+    async fn wait_for<T>(self, what: impl Future<Output = T>) -> Result<T, Error> {
         match self {
-            Self::NoWait => what.try_lock_owned().map_err(|_| busy()),
-            Self::Forever => Ok(what.lock_owned().await),
-            Self::At(end) => timeout_at(end, what.lock_owned()).await.map_err(|_| busy()),
+            Self::NoWait => Err(busy()),
+            Self::Forever => Ok(what.await),
+            Self::At(end) => timeout_at(end, what).await.map_err(|_| busy()),
         }
     }
 }
 
+fn busy() -> Error {
+    Error::NotAcquired("this client is waiting for it already".to_owned())
+}
+
 impl Reentries {
-    /// Waits until nobody else of this client asks for the same.
+    /// Finds what this client holds; or else waits until nobody else of it asks for the same.
     pub(crate) async fn enter(
         &self,
         acquire: &proto::Acquire,
         until: Until,
-    ) -> Result<OwnedMutexGuard<Known>, Error> {
-        until.lock(self.slot(acquire)).await
+    ) -> Result<Entered, Error> {
+        let slot = self.slot(acquire);
+        if let Some(hold) = slot.held(acquire.mode(), until).await? {
+            return Ok(Entered::Held(hold));
+        }
+        let patient = (!matches!(until, Until::NoWait)).then(|| Patient::new(&slot));
+        let alone = slot.alone(until).await?;
+        match slot.held(acquire.mode(), until).await? {
+            Some(hold) => Ok(Entered::Held(hold)),
+            None => Ok(Entered::Ask(Asking { slot, _alone: alone, _patient: patient })),
+        }
     }
 
-    fn slot(&self, acquire: &proto::Acquire) -> Slot {
+    fn slot(&self, acquire: &proto::Acquire) -> Arc<Slot> {
         let mut names = acquire.names.clone();
         names.sort_unstable();
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.by_key.len() >= slots.sweep_at {
             slots.by_key.retain(|_, slot| {
-                let idle =
-                    |slot: &Slot| slot.try_lock().is_ok_and(|known| known.hold.strong_count() == 0);
-                Arc::strong_count(slot) > 1 || !idle(slot)
+                Arc::strong_count(slot) > 1 || slot.known().hold.strong_count() > 0
             });
             slots.sweep_at = (slots.by_key.len() * 2).max(SWEEP_AT_LEAST);
         }
@@ -110,25 +164,46 @@ impl Reentries {
     }
 }
 
-impl Known {
-    /// What is held already, if it still is and in that mode. If its mode is being changed, waits
-    /// to see what comes of it.
-    pub(crate) async fn still_held(
-        &self,
-        acquire: &proto::Acquire,
-        until: Until,
-    ) -> Result<Option<Arc<Hold>>, Error> {
-        if self.hold.strong_count() == 0 {
-            return Ok(None);
-        }
-        let _settled = until.lock(self.change.clone()).await?;
-        let Some(hold) = self.hold.upgrade() else { return Ok(None) };
-        let current = hold.current();
-        let good = !matches!(current.fate.health(), Health::Lost(_));
-        Ok((good && current.mode() == acquire.mode()).then_some(hold))
+impl Slot {
+    fn known(&self) -> Known {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn remember(&mut self, guard: &Guard) {
-        (self.hold, self.change) = (guard.downgrade_hold(), guard.change());
+    /// What is held already, if it still is and in that mode. If its mode is being changed, waits
+    /// to see what comes of it.
+    async fn held(&self, mode: proto::Mode, until: Until) -> Result<Option<Arc<Hold>>, Error> {
+        loop {
+            let Known { hold, gate } = self.known();
+            if hold.strong_count() == 0 {
+                return Ok(None);
+            }
+            // Once it has another guard, its mode does not change any more.
+            match gate.look(|| hold.upgrade()) {
+                Some(hold) => {
+                    let fits = |hold: &Arc<Hold>| {
+                        let current = hold.current();
+                        let good = !matches!(current.fate.health(), Health::Lost(_));
+                        good && current.mode() == mode
+                    };
+                    return Ok(hold.filter(fits));
+                }
+                None => until.wait_for(gate.settled()).await?,
+            }
+        }
+    }
+
+    /// Waits until nobody else asks the server. One that may not wait does so only for others that
+    /// may not: they have their answer in a moment.
+    async fn alone(&self, until: Until) -> Result<OwnedMutexGuard<()>, Error> {
+        let alone = self.asking.clone().lock_owned();
+        if !matches!(until, Until::NoWait) {
+            return until.wait_for(alone).await;
+        }
+        let mut patient = self.patient.subscribe();
+        tokio::select! {
+            biased;
+            alone = alone => Ok(alone),
+            _ = patient.wait_for(|count| *count > 0) => Err(busy()),
+        }
     }
 }

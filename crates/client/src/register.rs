@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::link::Answer;
+use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request, to_client};
 
@@ -22,9 +23,9 @@ use holdfast_proto::v1::{self as proto, request, to_client};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fence {
     /// The highest exclusive token seen.
-    pub highest_exclusive: u64,
+    pub highest_exclusive: Token,
     /// The highest token of any mode seen.
-    pub highest: u64,
+    pub highest: Token,
     /// What the last write left.
     pub value: Option<Bytes>,
 }
@@ -32,7 +33,11 @@ pub struct Fence {
 impl From<proto::Fence> for Fence {
     fn from(fence: proto::Fence) -> Self {
         let proto::Fence { highest_exclusive, highest, value } = fence;
-        Self { highest_exclusive, highest, value }
+        Self {
+            highest_exclusive: Token::new(highest_exclusive),
+            highest: Token::new(highest),
+            value,
+        }
     }
 }
 
@@ -62,12 +67,13 @@ impl Register {
         Self { client, key }
     }
 
-    /// Writes, unless a later holder has been here: then the error has code `fenced`.
+    /// Writes, unless a later holder has been here: then the error has code
+    /// [`ErrorCode::Fenced`](crate::ErrorCode::Fenced).
     pub async fn put(&self, value: impl AsRef<[u8]>, holder: &Guard) -> Result<Fence, Error> {
         let put = proto::PutRequest {
             key: self.key.clone(),
             value: Bytes::copy_from_slice(value.as_ref()),
-            token: holder.token(),
+            token: holder.token().get(),
             mode: holder.mode().into(),
         };
         self.through(request::What::Put(put)).await
@@ -76,7 +82,7 @@ impl Register {
     /// Shows the token to the fence and reads: what a new holder does before it goes by what it
     /// reads. An earlier holder can't write any more then.
     pub async fn raise(&self, holder: &Guard) -> Result<Fence, Error> {
-        let (token, mode) = (holder.token(), holder.mode().into());
+        let (token, mode) = (holder.token().get(), holder.mode().into());
         let raise = proto::RaiseRequest { key: self.key.clone(), token, mode };
         self.through(request::What::Raise(raise)).await
     }

@@ -1,10 +1,10 @@
 //! What happens to locks, as it happens.
 
 use crate::calls::{Calls, Server};
-use crate::client::Client;
 use crate::error::{Error, How};
 use crate::fate::Revocation;
 use crate::hold::Ending;
+use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, watch_event, watch_request};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub enum Event {
         /// The names that it holds.
         names: Vec<Bytes>,
         /// Its fencing token.
-        token: u64,
+        token: Token,
         /// What the holder calls itself.
         label: Option<Bytes>,
         /// Whether it is held together with other readers.
@@ -46,7 +46,7 @@ pub enum Event {
         /// The names that it stood for.
         names: Vec<Bytes>,
         /// Its number.
-        token: u64,
+        token: Token,
         /// How it ended.
         how: How,
         /// Whether it had been served.
@@ -61,7 +61,7 @@ pub enum Event {
         /// On which names.
         names: Vec<Bytes>,
         /// The holder's token.
-        token: u64,
+        token: Token,
         /// The note; none if it was taken away.
         note: Option<Bytes>,
     },
@@ -70,7 +70,7 @@ pub enum Event {
         /// On which lock.
         name: Bytes,
         /// The holder's token.
-        token: u64,
+        token: Token,
         /// Who asks, and why.
         asked: Revocation,
     },
@@ -79,7 +79,7 @@ pub enum Event {
         /// On which lock.
         name: Bytes,
         /// The holder's token.
-        token: u64,
+        token: Token,
         /// The death that is put right.
         death: Option<Ending>,
     },
@@ -88,7 +88,7 @@ pub enum Event {
         /// On which names.
         names: Vec<Bytes>,
         /// Its token.
-        token: u64,
+        token: Token,
     },
     /// A holder died, and nobody is served for a while.
     Delayed {
@@ -133,8 +133,10 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub(crate) async fn begin(client: &Client, scope: watch_request::Scope) -> Result<Self, Error> {
-        let calls = client.calls().clone();
+    pub(crate) async fn begin(
+        calls: Arc<Calls>,
+        scope: watch_request::Scope,
+    ) -> Result<Self, Error> {
         let events = Some(stand(&calls, &scope).await?);
         Ok(Self { calls, scope, events })
     }
@@ -177,23 +179,23 @@ impl Event {
                 shared: grant.mode() == proto::Mode::Shared,
                 waited: Duration::from_millis(grant.waited_ms),
                 names: grant.names,
-                token: grant.token,
+                token: Token::new(grant.token),
                 label: grant.label,
             },
             watch_event::What::Ended(ended) => Self::Ended {
                 names: ended.names,
-                token: ended.token,
+                token: Token::new(ended.token),
                 how: How::of(ended.how),
                 held: ended.held,
                 label: ended.label,
                 note: ended.note,
             },
             watch_event::What::Noted(noted) => {
-                Self::Noted { names: noted.names, token: noted.token, note: noted.note }
+                Self::Noted { names: noted.names, token: Token::new(noted.token), note: noted.note }
             }
             watch_event::What::Revocation(asked) => Self::RevocationAsked {
                 name: asked.name,
-                token: asked.token,
+                token: Token::new(asked.token),
                 asked: Revocation {
                     by: asked.by,
                     reason: asked.reason,
@@ -204,10 +206,10 @@ impl Event {
             watch_event::What::Recovered(recovery) => Self::Recovered {
                 death: recovery.death.map(|death| Ending::of(&recovery.name, &death)),
                 name: recovery.name,
-                token: recovery.token,
+                token: Token::new(recovery.token),
             },
             watch_event::What::Downgraded(down) => {
-                Self::Downgraded { names: down.names, token: down.token }
+                Self::Downgraded { names: down.names, token: Token::new(down.token) }
             }
             watch_event::What::Delayed(delayed) => Self::Delayed {
                 after: delayed.after.map(|death| Ending::of(&delayed.name, &death)),

@@ -18,7 +18,8 @@ impl Holdfast {
 
 /// A session on a connection of its own, to the first of these ports that answers.
 pub(crate) async fn session(ports: &[u16]) -> Result<holdfast_client::Client, String> {
-    let servers = ports.iter().map(|port| format!("http://127.0.0.1:{port}"));
+    let servers: Vec<String> =
+        ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect();
     let session = holdfast_client::Client::builder().session_ttl(SESSION_TTL).connect(servers);
     session.await.map_err(|error| format!("can't connect: {error}"))
 }

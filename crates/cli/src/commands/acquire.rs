@@ -162,13 +162,13 @@ impl Acquire {
         let ending = |ending: &holdfast_client::Ending| {
             json!({
                 "how": ending.how.to_string(),
-                "token": ending.token,
+                "token": ending.token.get(),
                 "label": ending.label.as_deref().map(shown),
                 "note": ending.note.as_deref().map(shown),
             })
         };
         json!({
-            "fencing_token": guard.token(),
+            "fencing_token": guard.token().get(),
             "secret": guard.secret().iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
             "names": guard.names().iter().map(|name| shown(name)).collect::<Vec<_>>(),
             "mode": self.mode(),

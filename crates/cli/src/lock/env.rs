@@ -30,7 +30,8 @@ pub(super) fn variables(
     outside: &[u64],
     server: &ServerFlags,
 ) -> Vec<(&'static str, OsString)> {
-    let tokens: Vec<String> = outside.iter().chain([&guard.token()]).map(u64::to_string).collect();
+    let tokens = outside.iter().copied().chain([guard.token().get()]);
+    let tokens: Vec<String> = tokens.map(|token| token.to_string()).collect();
     let secret: String = guard.secret().iter().map(|byte| format!("{byte:02x}")).collect();
     let mut variables = vec![
         ("HOLDFAST_TOKEN", guard.token().to_string().into()),

@@ -30,7 +30,7 @@ async fn a_guard_stays_good_when_the_leader_is_killed() {
     assert_eq!(guard.health(), Health::Good);
     let alive = cluster.follower();
     let port = cluster.nodes[alive].port;
-    assert_eq!(cluster.http.holders(port, "through-it-all"), [guard.token()]);
+    assert_eq!(cluster.http.holders(port, "through-it-all"), [guard.token().get()]);
     guard.release().await.expect("it was held all the time");
     load.finish(&cluster.http, port, &servers).await;
 }
@@ -53,7 +53,7 @@ async fn a_guard_stays_good_when_the_leader_stands_still() {
     load.goes_on(100);
     assert_eq!(guard.health(), Health::Good);
     let port = cluster.nodes[leader].port;
-    assert_eq!(cluster.http.holders(port, "through-it-all"), [guard.token()]);
+    assert_eq!(cluster.http.holders(port, "through-it-all"), [guard.token().get()]);
     guard.release().await.expect("it was held all the time");
     load.finish(&cluster.http, port, &servers).await;
 }

@@ -71,7 +71,7 @@ impl NativeLoad {
         for guard in kept {
             let name = String::from_utf8_lossy(guard.name()).into_owned();
             assert_eq!(guard.health(), Health::Good, "{name} was kept and is not held any more");
-            assert_eq!(http.holders(port, &name), [guard.token()], "{name}");
+            assert_eq!(http.holders(port, &name), [guard.token().get()], "{name}");
             self.desk.book().holding.remove(&name);
             assert_eq!(guard.release().await, Ok(()), "{name}");
         }
@@ -128,7 +128,7 @@ async fn turn(
     counts: bool,
 ) -> Result<Option<Guard>, Error> {
     let guard = client.lock(name).acquire().await?;
-    desk.book().grant(name, name, guard.token());
+    desk.book().grant(name, name, guard.token().get());
     if counts {
         let register = client.register(name);
         let fence = register.raise(&guard).await?;

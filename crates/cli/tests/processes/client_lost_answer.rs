@@ -21,13 +21,13 @@ async fn a_client_asks_again_and_gets_the_same_ticket() {
     proxy.set(Way::NoAnswers);
     let asks = tokio::spawn({
         let client = client.clone();
-        async move { client.lock("seat").no_wait().acquire().await }
+        async move { client.lock("seat").wait(Duration::ZERO).acquire().await }
     });
     let holders = || cluster.http.holders(ports[1], "seat");
     let drawn = eventually("the request has had its effect", || holders().first().copied());
     proxy.set(Way::Cut);
     let guard = asks.await.expect("the task ends").expect("the lock is had");
-    assert_eq!(guard.token(), drawn);
+    assert_eq!(guard.token().get(), drawn);
     assert_eq!(holders(), [drawn]);
     assert_eq!((guard.health(), before.health()), (Health::Good, Health::Good));
 
@@ -35,7 +35,7 @@ async fn a_client_asks_again_and_gets_the_same_ticket() {
     proxy.set(Way::Open);
     guard.release().await.expect("it was held");
     let after = client.lock("seat").acquire().await.expect("a lock");
-    assert_eq!(after.token(), drawn + 1, "a second ticket was drawn in between");
+    assert_eq!(after.token().get(), drawn + 1, "a second ticket was drawn in between");
 }
 
 /// Would fail if `outcome` forgot a request, or if a retry under the same id drew another ticket.

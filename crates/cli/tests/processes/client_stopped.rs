@@ -29,14 +29,14 @@ fn now_ms() -> u64 {
 #[ignore = "run by another test, as a process of its own"]
 async fn the_holder() {
     let Ok(servers) = std::env::var(SERVERS) else { return };
-    let client = Client::builder().session_ttl(TTL).connect(servers.split(',')).await;
+    let client = Client::builder().session_ttl(TTL).connect(servers).await;
     let client = client.expect("a client");
     let guard = client.lock("seat").label("the holder").acquire().await.expect("the lock");
     let say = |what: &str, at_ms: u64| {
         let mut out = std::io::stdout();
         writeln!(out, "holder: {what} {at_ms}").and_then(|()| out.flush()).expect("it is heard");
     };
-    say("held", guard.token());
+    say("held", guard.token().get());
     loop {
         // The clock first: what is done after this look counts as done at that time.
         let at_ms = now_ms();
@@ -121,7 +121,7 @@ async fn a_process_that_was_stopped_past_its_lease_does_no_more_work() {
     let stopped_ms = now_ms();
     let client = Client::connect(&servers).await.expect("a client");
     let next = client.lock("seat").acquire().await.expect("the next one is served");
-    assert!(next.token() > token);
+    assert!(next.token().get() > token);
     assert_eq!(next.ending().map(|ending| ending.how), Some(How::Expired));
 
     holder.signal(Signal::CONT);

@@ -194,7 +194,7 @@ fn native_client(contest: &Contest, port: u16) {
         while contest.goes_on() {
             let wait = Duration::from_millis(200);
             let Ok(guard) = client.lock("seat").wait(wait).acquire().await else { continue };
-            contest.took(2, guard.token());
+            contest.took(2, guard.token().get());
             contest.lets_go();
             guard.release().await.expect("it is released");
             tokio::time::sleep(Duration::from_millis(20)).await;

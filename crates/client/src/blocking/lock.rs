@@ -2,6 +2,7 @@
 
 use super::{Guard, Thread};
 use crate::error::Error;
+use crate::token::Token;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,11 +44,6 @@ impl Lock {
         self.so(|lock| lock.wait(wait))
     }
 
-    /// Not at all: [`crate::Lock::no_wait`].
-    pub fn no_wait(self) -> Self {
-        self.so(crate::Lock::no_wait)
-    }
-
     /// Together with other readers: [`crate::Lock::shared`].
     pub fn shared(self) -> Self {
         self.so(crate::Lock::shared)
@@ -61,6 +57,11 @@ impl Lock {
     /// The work keeps this other lock: [`crate::Lock::holding`].
     pub fn holding(self, other: &Guard) -> Self {
         self.so(|lock| lock.holding(other))
+    }
+
+    /// The same by its token: [`crate::Lock::holding_token`].
+    pub fn holding_token(self, token: impl Into<Token>) -> Self {
+        self.so(|lock| lock.holding_token(token))
     }
 
     /// What the holder is called: [`crate::Lock::label`].
@@ -83,7 +84,14 @@ impl Lock {
         self.so(crate::Lock::reentrant)
     }
 
-    /// Takes it.
+    /// Takes it if that can be done at once: [`crate::Lock::try_acquire`].
+    pub fn try_acquire(self) -> Result<Option<Guard>, Error> {
+        let Self { lock, thread } = self;
+        let guard = thread.wait_for(lock.try_acquire())?;
+        Ok(guard.map(|guard| Guard { guard, thread }))
+    }
+
+    /// Takes it, when its turn comes.
     pub fn acquire(self) -> Result<Guard, Error> {
         let Self { lock, thread } = self;
         let guard = thread.wait_for(lock.acquire())?;

@@ -15,7 +15,8 @@
 //! # Ok(()) }) }
 //! ```
 //!
-//! None of this may be called from asynchronous code: there is [`crate::Client`] for it.
+//! None of this may be called from asynchronous code: there is [`crate::Client`] for it. It may be
+//! called within `spawn_blocking`.
 
 mod guard;
 mod lock;
@@ -27,10 +28,10 @@ pub use others::{Election, Leadership, Observer, Register, Watch};
 
 use crate::driver::{self, FLUSH_TIMEOUT};
 use crate::error::Error;
+use crate::servers::IntoServers;
 use std::fmt;
 use std::sync::Arc;
-use tokio::runtime::{Handle, Runtime};
-use tokio::time::timeout;
+use tokio::runtime::Runtime;
 
 /// A session with a Holdfast cluster, kept alive by a thread of its own. A clone is another handle
 /// of the same session.
@@ -73,10 +74,10 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        let Some(client) = self.client.take() else { return };
-        // Within a runtime nothing can be waited for: the session is closed in the background.
-        if Handle::try_current().is_err() {
-            let _ = self.runtime.block_on(async { timeout(FLUSH_TIMEOUT, client.close()).await });
+        // The runtime can't wait here: this may be the end of a thread, whose locals are gone, or
+        // a thread of another runtime.
+        if let Some(client) = self.client.take() {
+            client.close_blocking(FLUSH_TIMEOUT);
         }
     }
 }
@@ -88,8 +89,8 @@ impl fmt::Debug for Thread {
 }
 
 impl Client {
-    /// A client of these servers, as in `http://127.0.0.1:7400`.
-    pub fn connect<S: AsRef<str>>(servers: impl IntoIterator<Item = S>) -> Result<Self, Error> {
+    /// A client of this server or these, as in `http://127.0.0.1:7400`: [`crate::IntoServers`].
+    pub fn connect(servers: impl IntoServers) -> Result<Self, Error> {
         Self::with(crate::Client::builder(), servers)
     }
 
@@ -104,10 +105,7 @@ impl Client {
     /// let client = blocking::Client::with(setup, &servers)?;
     /// # Ok(()) }) }
     /// ```
-    pub fn with<S: AsRef<str>>(
-        builder: crate::Builder,
-        servers: impl IntoIterator<Item = S>,
-    ) -> Result<Self, Error> {
+    pub fn with(builder: crate::Builder, servers: impl IntoServers) -> Result<Self, Error> {
         let runtime = driver::runtime()?;
         let client = Some(runtime.block_on(builder.connect(servers))?);
         Ok(Self { thread: Arc::new(Thread { runtime, client }) })

@@ -2,13 +2,14 @@
 
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::gate::Changing;
 use crate::hold::Hold;
 use crate::lock::FOREVER;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request, to_client};
 use std::sync::{Weak, mpsc as sync_mpsc};
 use std::time::Duration;
-use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 /// Room for one ticket or one question: so nothing here grows without a bound.
 pub(crate) type Permit = OwnedSemaphorePermit;
@@ -26,7 +27,8 @@ pub(crate) enum Order {
     },
     /// Somebody does not wait for its answer any more.
     Abandoned,
-    Close(oneshot::Sender<()>),
+    /// Closes the session. What comes with it is dropped when that is done.
+    Close(Box<dyn Send>),
     /// Tells when everything that was dropped before is let go.
     Flush(sync_mpsc::Sender<()>),
 }
@@ -46,12 +48,14 @@ pub(crate) struct Change {
     pub(crate) hold: Weak<Hold>,
     /// What the ticket was held in before.
     pub(crate) before: proto::Mode,
+    /// Whether the ticket may outlive its session.
+    pub(crate) has_own_lease: bool,
     /// For an upgrade: the shared ticket is over. If the upgrade was not served in that step,
     /// nothing is held any more.
     pub(crate) reader_gone: bool,
     /// Other requests about the ticket wait for this: until the change is settled, nobody knows
     /// which ticket they would be about.
-    pub(crate) _unsettled: OwnedMutexGuard<()>,
+    pub(crate) _changing: Changing,
 }
 
 /// What came of it.
@@ -92,7 +96,20 @@ pub(super) struct Asked {
     pub(super) change: Option<Change>,
     pub(super) first_sent: Moment,
     pub(super) give_up: Moment,
+    /// For what stands in line: when its time there is over, by this client's clock.
+    pub(super) wait_ends: Option<Moment>,
     pub(super) retry: Retry,
+}
+
+/// When the time in line of a request is over; none if it does not stand in line, or has no end.
+pub(super) fn wait_ends(what: &request::What) -> Option<Moment> {
+    let wait_ms = match what {
+        request::What::Acquire(acquire) => acquire.wait_ms,
+        request::What::Upgrade(upgrade) => upgrade.wait_ms,
+        _ => None,
+    };
+    let wait_ms = wait_ms.filter(|ms| (1..FOREVER).contains(ms))?;
+    Some(Moment::now().plus(Duration::from_millis(wait_ms)))
 }
 
 impl Asked {

@@ -1,7 +1,10 @@
 //! The books: what was asked, who waits, which tickets are held.
 
-use super::asked::{Ask, Asked, Change, Order, Permit, Retry};
+use super::asked::{Ask, Asked, Change, Order, Permit, Retry, wait_ends};
 use super::held::Held;
+use super::orphans::Orphan;
+use super::watched::Watched;
+use crate::calls::Calls;
 use crate::clock::Moment;
 use crate::error::{Error, How};
 use crate::hold::{Handles, Hold};
@@ -11,7 +14,7 @@ use holdfast_proto::v1::{self as proto, request};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, mpsc as sync_mpsc};
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Endpoint;
@@ -42,17 +45,25 @@ pub(super) struct Waiting {
     pub(super) own: proto::Own,
     /// Nobody waits for it any more, and the server is asked to take it out of the line.
     pub(super) cancelled: bool,
+    /// The server has said that it was served before that; its grant is on its way.
+    pub(super) served: bool,
 }
 
 pub(super) struct Closing {
-    told: Vec<oneshot::Sender<()>>,
+    /// Dropped when it is done.
+    told: Vec<Box<dyn Send>>,
     until: Moment,
 }
 
 pub(super) struct Desk {
     pub(super) setup: Setup,
     pub(super) handles: Handles,
+    pub(super) calls: Arc<Calls>,
+    pub(super) news: mpsc::Sender<Watched>,
     pub(super) session: Option<Session>,
+    /// A session that was lost, and must surely be over before another one begins: an upgrade might
+    /// still be served in it.
+    pub(super) lost: Option<proto::Attach>,
     /// Who wants to know that there is a session, and until when.
     pub(super) opening: Vec<(oneshot::Sender<Result<(), Error>>, Moment)>,
     /// Not yet sent in this session.
@@ -62,6 +73,12 @@ pub(super) struct Desk {
     pub(super) pending: BTreeMap<u64, Asked>,
     pub(super) waiting: HashMap<u64, Waiting>,
     pub(super) held: Held,
+    pub(super) orphans: Vec<Orphan>,
+    pub(super) orphans_seen: u64,
+    /// When a grant that is on its way must have come.
+    pub(super) grant_due: Option<Moment>,
+    /// How tickets stand, as long as more of that is to come.
+    pub(super) standings: Vec<proto::Standing>,
     closing: Option<Closing>,
     /// Who wants to know that everything dropped is let go.
     flushes: Vec<sync_mpsc::Sender<()>>,
@@ -80,17 +97,29 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(setup: Setup, handles: Handles) -> Self {
+    pub(super) fn new(
+        setup: Setup,
+        handles: Handles,
+        calls: Arc<Calls>,
+        news: mpsc::Sender<Watched>,
+    ) -> Self {
         Self {
             setup,
             handles,
+            calls,
+            news,
             session: None,
+            lost: None,
             opening: Vec::new(),
             queue: VecDeque::new(),
             next_request: 1,
             pending: BTreeMap::new(),
             waiting: HashMap::new(),
             held: Held::default(),
+            orphans: Vec::new(),
+            orphans_seen: 0,
+            grant_due: None,
+            standings: Vec::new(),
             closing: None,
             flushes: Vec::new(),
             beats: VecDeque::new(),
@@ -118,6 +147,7 @@ impl Desk {
         self.session.is_some()
             || !self.queue.is_empty()
             || !self.opening.is_empty()
+            || !self.orphans.is_empty()
             || (self.closing.is_none() && renews())
     }
 
@@ -188,7 +218,8 @@ impl Desk {
         retry: Retry,
     ) {
         let (first_sent, give_up) = (Moment::now(), self.give_up());
-        let asked = Asked { what, reply, permit, change, first_sent, give_up, retry };
+        let wait_ends = wait_ends(&what);
+        let asked = Asked { what, reply, permit, change, first_sent, give_up, wait_ends, retry };
         self.queue.push_back(asked);
     }
 
@@ -238,7 +269,7 @@ impl Desk {
         }
         let mut asked = self.queue.iter().chain(self.pending.values());
         let waits = || self.waiting.values().any(|waiting| waiting.cancelled);
-        if !asked.any(Asked::is_unsettled) && !waits() {
+        if !asked.any(Asked::is_unsettled) && !waits() && self.orphans.is_empty() {
             // Dropping them tells.
             self.flushes.clear();
         }
@@ -250,7 +281,7 @@ impl Desk {
 
     /// Closes the session once everything asked before is settled. What is not served by now
     /// won't be: a lock with a lease of its own would stay behind, with nobody to release it.
-    pub(super) fn close(&mut self, told: Option<oneshot::Sender<()>>) {
+    pub(super) fn close(&mut self, told: Option<Box<dyn Send>>) {
         if let Some(closing) = &mut self.closing {
             closing.told.extend(told);
             return;
@@ -271,44 +302,67 @@ impl Desk {
         self.closing.is_some() && self.queue.is_empty() && self.pending.is_empty()
     }
 
+    /// Until when it may take to close the session.
+    pub(super) fn closes_by(&self) -> Option<Moment> {
+        self.closing.as_ref().map(|closing| closing.until)
+    }
+
     pub(super) fn is_done(&self) -> bool {
         let Some(closing) = &self.closing else { return false };
-        let settled = self.session.is_none() && self.queue.is_empty() && self.pending.is_empty();
-        settled || Moment::now() >= closing.until
+        let asked = !self.queue.is_empty() || !self.pending.is_empty() || !self.orphans.is_empty();
+        (self.session.is_none() && !asked) || Moment::now() >= closing.until
     }
 
     pub(super) fn finish(mut self) {
         self.end_session(&Error::Closed);
-        self.refuse_all(&Error::Closed);
-        for told in self.closing.into_iter().flat_map(|closing| closing.told) {
-            let _ = told.send(());
+        for (told, _) in std::mem::take(&mut self.opening) {
+            let _ = told.send(Err(Error::Closed));
+        }
+        for mut asked in std::mem::take(&mut self.queue) {
+            asked.tell(Err(Error::Closed));
         }
     }
 
-    /// What is wanted can't be had.
-    pub(super) fn refuse_all(&mut self, error: &Error) {
+    /// No session can be had. What was to be done in it is refused; but what ends or changes a ticket
+    /// that is there is kept, for as long as its kind is: it may have been sent before, and a server
+    /// may take it later.
+    pub(super) fn refuse_session(&mut self, error: &Error) {
         for (told, _) in std::mem::take(&mut self.opening) {
             let _ = told.send(Err(error.clone()));
         }
-        for mut asked in std::mem::take(&mut self.queue) {
-            asked.tell(Err(error.clone()));
-        }
+        self.queue.retain_mut(|asked| {
+            let keep = asked.retry != Retry::InSession;
+            if !keep {
+                asked.tell(Err(error.clone()));
+            }
+            keep
+        });
     }
 
     /// The session is over: everybody who lived by it hears so. What may outlive it is asked again
     /// in the next one.
     pub(super) fn end_session(&mut self, error: &Error) {
-        self.session = None;
+        let lost = self.session.take();
         self.next_request = 1;
+        self.standings.clear();
         let closed = *error == Error::Closed;
+        let mut unsettled_upgrade = false;
         for (_, mut asked) in std::mem::take(&mut self.pending) {
-            if asked.retry != Retry::InSession {
+            if asked.upgrades().is_some() && !closed {
+                unsettled_upgrade = true;
+                self.lose_upgrade(asked, None, error);
+            } else if asked.retry != Retry::InSession {
                 self.queue.push_back(asked);
             } else {
                 asked.tell(Err(error.clone()));
             }
         }
-        for (_, Waiting { mut asked, own, cancelled }) in std::mem::take(&mut self.waiting) {
+        for (_, Waiting { mut asked, own, cancelled, .. }) in std::mem::take(&mut self.waiting) {
+            if asked.upgrades().is_some() && !closed {
+                unsettled_upgrade = true;
+                self.lose_upgrade(asked, Some(own.token), error);
+                continue;
+            }
             asked.tell(Err(error.clone()));
             // It may have been served before the session ended.
             if asked.has_own_lease() && !cancelled {
@@ -318,6 +372,9 @@ impl Desk {
         for (mut asked, hold) in self.held.take_not_handed_out() {
             asked.tell(Err(error.clone()));
             self.let_go(hold);
+        }
+        if let Some(Session { id, secret, .. }) = lost.filter(|_| unsettled_upgrade) {
+            self.lost = Some(proto::Attach { session: id, secret, tickets: Vec::new() });
         }
         let how = if closed { How::Closed } else { How::Expired };
         self.held.retain(|followed| {

@@ -2,6 +2,7 @@
 //! of their own are looked at again and again, so they are known apart.
 
 use super::asked::Asked;
+use super::watched::Watcher;
 use crate::fate::Fate;
 use crate::hold::Hold;
 use holdfast_proto::v1 as proto;
@@ -13,10 +14,30 @@ pub(super) struct Followed {
     pub(super) fate: Arc<Fate>,
     /// For one with a lease of its own: what it takes to renew it.
     pub(super) own_lease: Option<proto::Own>,
+    /// The session that it was taken in: the server tells only that one what happens to it.
+    pub(super) session: u64,
+    /// For one that has outlived its session.
+    pub(super) watcher: Option<Watcher>,
+    /// It may be over: it is to be renewed before that is due.
+    pub(super) renew_now: bool,
     /// A renewal is on its way.
     pub(super) renewing: bool,
     /// Its lease may be past already: it is renewed before it is handed out.
     pub(super) hand_out: Option<(Asked, Hold)>,
+}
+
+impl Followed {
+    pub(super) fn new(fate: Arc<Fate>, own_lease: Option<proto::Own>, session: u64) -> Self {
+        Self {
+            fate,
+            own_lease,
+            session,
+            watcher: None,
+            renew_now: false,
+            renewing: false,
+            hand_out: None,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -44,6 +65,10 @@ impl Held {
 
     pub(super) fn get_mut(&mut self, token: u64) -> Option<&mut Followed> {
         self.all.get_mut(&token)
+    }
+
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Followed> {
+        self.all.values_mut()
     }
 
     /// Those whose asker still waits for its guard.

@@ -1,7 +1,7 @@
 //! The clock: heartbeats and renewals are sent in time, and whoever lives by a lease hears when it
 //! is in danger or over.
 
-use super::asked::Retry;
+use super::asked::{Asked, Retry};
 use super::desk::Desk;
 use super::stream::Stream;
 use crate::clock::Moment;
@@ -24,6 +24,11 @@ const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
 /// Leases of that kind are mostly shorter; longer ones then run out by themselves.
 const LET_GO_TIMEOUT: Duration = Duration::from_mins(10);
 
+/// How long after the end of a wait the server may take to say so; then its caller is told here, and
+/// the ticket is given up. And how long if the server has not even answered.
+const WAIT_GRACE: Duration = Duration::from_secs(1);
+const ANSWER_GRACE: Duration = Duration::from_secs(3);
+
 impl Desk {
     pub(super) fn next_look(&self) -> Instant {
         self.next_look
@@ -41,6 +46,11 @@ impl Desk {
         self.look_at_session(now, stream);
         self.look_at_own_leases(now, stream.is_some());
         self.give_up_what_takes_too_long(now);
+        self.end_waits(now);
+        if self.grant_due.take_if(|due| now >= *due).is_some() {
+            // It was lost on the way: whoever attaches is told what was granted.
+            self.leave |= self.waiting.values().any(|waiting| waiting.served);
+        }
         let own = self.held.with_own_lease();
         let shortest = own.map(|(_, followed)| followed.fate.lease.ttl()).min();
         let shortest = shortest.map_or(self.setup.ttl, |own| own.min(self.setup.ttl));
@@ -107,7 +117,7 @@ impl Desk {
                 }
                 Standing::Jeopardy | Standing::Over => {}
             }
-            if connected && !followed.renewing && now >= lease.due() {
+            if connected && !followed.renewing && (followed.renew_now || now >= lease.due()) {
                 due.push((token, lease.ttl()));
             }
         }
@@ -116,12 +126,35 @@ impl Desk {
         }
         for (token, ttl) in due {
             let Some(followed) = self.held.get_mut(token) else { continue };
-            followed.renewing = true;
+            (followed.renewing, followed.renew_now) = (true, false);
             let own = followed.own_lease.clone();
             let ttl_ms = Some(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
             let renew = proto::RenewRequest { own, ttl_ms };
             self.put(request::What::Renew(renew), None, false);
         }
+    }
+
+    /// Tells those whose time in line is over, if the server has not; what they may have got
+    /// nevertheless is given up.
+    fn end_waits(&mut self, now: Moment) {
+        let over = |asked: &Asked, grace| {
+            asked.wait_ends.is_some_and(|ends| now >= ends.plus(grace)) && !asked.is_abandoned()
+        };
+        let unreachable = Error::Unreachable(self.trouble.clone());
+        let grace = self.setup.patience.min(ANSWER_GRACE);
+        for asked in self.queue.iter_mut().chain(self.pending.values_mut()) {
+            if over(asked, grace) {
+                asked.tell(Err(unreachable.clone()));
+                self.abandoned = true;
+            }
+        }
+        let in_line = self.waiting.values_mut();
+        for waiting in in_line.filter(|waiting| over(&waiting.asked, WAIT_GRACE)) {
+            let why = "its time in line was over, and no server answers";
+            waiting.asked.tell(Err(Error::NotAcquired(why.to_owned())));
+            self.abandoned = true;
+        }
+        self.cancel_abandoned();
     }
 
     fn give_up_what_takes_too_long(&mut self, now: Moment) {
@@ -143,6 +176,7 @@ impl Desk {
                 asked.tell(Err(error.clone()));
             }
         }
+        self.give_up_orphans(|orphan| now >= orphan.asked.give_up.plus(LET_GO_TIMEOUT));
         for (told, _) in self.opening.extract_if(.., |(_, give_up)| now >= *give_up) {
             let _ = told.send(Err(error.clone()));
         }

@@ -3,29 +3,35 @@
 //!
 //! `desk.rs` keeps the books: what was asked, who waits, which tickets are held (`held.rs`).
 //! `send.rs` says it to the server, `words.rs` hears what that one says, `leases.rs` looks at the
-//! clock, `stream.rs` opens streams. This file decides when to talk to whom.
+//! clock, `stream.rs` opens streams, `orphans.rs` finds upgrades that were lost with a session, and
+//! `watched.rs` follows the tickets that outlived theirs. This file decides when to talk to whom.
 
 mod asked;
 mod desk;
 mod held;
 mod leases;
+mod orphans;
 mod send;
 mod stream;
+mod watched;
 mod words;
 
 pub(crate) use asked::{Answer, Ask, Change, Order, Permit};
 pub(crate) use desk::Setup;
 
+use crate::calls::Calls;
 use crate::clock::Moment;
 use crate::driver::Running;
 use crate::error::{self, Error};
 use crate::hold::Handles;
 use desk::Desk;
+use std::sync::Arc;
 use std::time::Duration;
-use stream::Stream;
+use stream::{Opened, Opening, Stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tonic::{Code, Status};
+use tonic::Status;
+use watched::{NEWS_MAX, Watched};
 
 /// How long one server may take to answer before the next one is asked, whatever the session's TTL.
 const CONNECT_PATIENCE_MIN: Duration = Duration::from_secs(1);
@@ -42,12 +48,14 @@ const ORDERS_AT_ONCE: usize = 256;
 pub(crate) async fn run(
     setup: Setup,
     handles: Handles,
+    calls: Arc<Calls>,
     orders: mpsc::UnboundedReceiver<Order>,
     _running: Running,
 ) {
-    let desk = Desk::new(setup, handles);
+    let (news, watched) = mpsc::channel(NEWS_MAX);
+    let desk = Desk::new(setup, handles, calls, news);
     let orders = Orders { orders, batch: Vec::new(), open: true };
-    let mut link = Link { desk, orders, next_server: 0 };
+    let mut link = Link { desk, orders, watched, next_server: 0 };
     let mut retry = RETRY_FIRST;
     while !link.desk.is_done() {
         // Without anything to keep alive, wait until something is wanted.
@@ -72,6 +80,8 @@ pub(crate) async fn run(
 struct Link {
     desk: Desk,
     orders: Orders,
+    /// What happens to tickets that have outlived their session.
+    watched: mpsc::Receiver<Watched>,
     next_server: usize,
 }
 
@@ -119,17 +129,25 @@ impl Link {
         let attaches = self.desk.has_session();
         let patience =
             (self.desk.setup().ttl / 3).clamp(CONNECT_PATIENCE_MIN, CONNECT_PATIENCE_MAX);
-        let opening = stream::open(server.clone(), first, self.desk.setup().password.clone());
-        let opening = timeout(patience, opening);
+        let opening = Opening {
+            server: server.clone(),
+            password: self.desk.setup().password.clone(),
+            close: self.desk.lost.clone().filter(|_| !attaches),
+            first,
+            searches: self.desk.searches(),
+        };
+        let opening = timeout(patience, opening.open());
         tokio::pin!(opening);
         let opened = loop {
             let (open, look_at) = (self.orders.open, self.desk.next_look());
             tokio::select! {
                 opened = &mut opening => break opened,
                 batch = self.orders.next(), if open => self.take(batch),
+                Some(watched) = self.watched.recv() => self.desk.hear_watched(watched),
                 () = sleep_until(look_at) => self.look(None),
             }
-            if self.desk.has_session() != attaches || !self.desk.wants_stream() {
+            let wanted = self.desk.wants_stream() && !self.desk.is_done();
+            if self.desk.has_session() != attaches || !wanted {
                 return None;
             }
         };
@@ -139,8 +157,9 @@ impl Link {
             return None;
         }
         match opened {
-            Ok(Ok((opened, stream))) => {
-                self.desk.attached(opened, sent);
+            Ok(Ok(Opened { opened, found, stream })) => {
+                self.desk.attached(opened, found, sent);
+                self.desk.tell_flushed();
                 Some(stream)
             }
             Ok(Err(status)) => {
@@ -155,14 +174,14 @@ impl Link {
     }
 
     fn not_connected(&mut self, status: &Status) {
-        let gone = matches!(status.code(), Code::FailedPrecondition | Code::PermissionDenied);
         if self.desk.has_session() {
-            if gone {
+            if stream::is_over(status) {
                 // Everything that lived by it is over.
                 self.desk.end_session(&Error::SessionLost);
+                self.desk.lost = None;
             }
         } else if !error::may_work_elsewhere(status) {
-            self.desk.refuse_all(&error::refused(status));
+            self.desk.refuse_session(&error::refused(status));
         }
         self.desk.note_trouble(status.message().to_owned());
     }
@@ -189,6 +208,7 @@ impl Link {
                     Err(status) => return self.desk.note_trouble(status.message().to_owned()),
                 },
                 batch = self.orders.next(), if open => self.take(batch),
+                Some(watched) = self.watched.recv() => self.desk.hear_watched(watched),
                 () = sleep_until(look_at) => self.look(Some(&stream)),
             }
         }
@@ -198,7 +218,8 @@ impl Link {
     /// dropped at once might take the last words with it.
     async fn say_goodbye(&mut self, mut stream: Stream) {
         self.desk.send_close(&stream);
-        let until = Instant::now() + CONNECT_PATIENCE_MAX;
+        let left = self.desk.closes_by().map(|by| Moment::now().until(by));
+        let until = Instant::now() + left.unwrap_or_default().min(CONNECT_PATIENCE_MAX);
         while self.desk.has_session() && Instant::now() < until {
             match tokio::time::timeout_at(until, stream.incoming.message()).await {
                 Ok(Ok(Some(word))) => self.desk.hear(word),
@@ -217,6 +238,7 @@ impl Link {
             tokio::select! {
                 () = &mut pause => return,
                 batch = self.orders.next(), if open => self.take(batch),
+                Some(watched) = self.watched.recv() => self.desk.hear_watched(watched),
                 () = sleep_until(look_at) => self.look(None),
             }
             if self.desk.is_done() {

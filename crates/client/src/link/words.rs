@@ -3,31 +3,53 @@
 use super::asked::{Answer, Asked, Permit, Retry};
 use super::desk::{Desk, Session, Waiting};
 use super::held::Followed;
+use super::orphans::Found;
 use crate::clock::Moment;
 use crate::error::{Error, How};
 use crate::fate::{Fate, Health, Revocation};
 use crate::hold::Hold;
 use crate::lease::{Lease, Standing};
 use holdfast_proto::v1::{self as proto, request, standing, to_client};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+/// How soon after the word that a ticket was served its grant must come, over the same stream.
+const GRANT_WITHIN: Duration = Duration::from_secs(1);
 
 impl Desk {
     /// The session is open, or attached to another stream.
-    pub(super) fn attached(&mut self, opened: proto::Opened, sent: Moment) {
+    pub(super) fn attached(&mut self, opened: proto::Opened, found: Vec<Found>, sent: Moment) {
+        let mut is_new = false;
         match &self.session {
             Some(session) => session.lease.confirm(sent),
             None => {
                 let lease = Arc::new(Lease::confirmed(self.setup.ttl, sent));
                 let (id, secret) = (opened.session, opened.secret);
                 self.session = Some(Session { id, secret, lease, in_jeopardy: false });
+                self.lost = None;
+                is_new = true;
             }
         }
         self.next_beat = Moment::now().plus(self.setup.ttl / 4);
         for (told, _) in std::mem::take(&mut self.opening) {
             let _ = told.send(Ok(()));
         }
-        for ticket in opened.tickets {
+        self.standings.clear();
+        self.stood(opened.tickets, opened.more);
+        self.found(found);
+        if is_new {
+            self.follow_survivors();
+        }
+        self.look_soon();
+    }
+
+    /// How the tickets of the session stand, or some of them, if more of that is to come.
+    fn stood(&mut self, tickets: Vec<proto::Standing>, more: bool) {
+        self.standings.extend(tickets);
+        if more {
+            return;
+        }
+        for ticket in std::mem::take(&mut self.standings) {
             match ticket.what {
                 Some(standing::What::Held(grant)) => self.granted(grant),
                 Some(standing::What::Over(over)) => self.gone(over.token),
@@ -38,9 +60,24 @@ impl Desk {
         let waiting = self.waiting.values().filter(|waiting| waiting.asked.reader_gone());
         let readers: Vec<u64> = waiting.filter_map(|waiting| waiting.asked.upgrades()).collect();
         for reader in readers {
-            self.end_ticket(reader, How::Unknown);
+            self.end_reader(reader, How::Unknown);
         }
-        self.look_soon();
+    }
+
+    /// A reader's ticket is over because its upgrade was served, and what the upgrade got is over
+    /// too.
+    fn end_reader(&mut self, reader: u64, how: How) {
+        let change = self.upgrade_of(reader).and_then(|upgrade| upgrade.change.as_ref());
+        let hold = change.map(|change| change.hold.clone());
+        self.mark_over_as_writer(hold, how);
+        self.end_ticket(reader, how);
+    }
+
+    pub(super) fn mark_over_as_writer(&mut self, hold: Option<Weak<Hold>>, how: How) {
+        if let Some(hold) = hold.and_then(|hold| hold.upgrade()) {
+            hold.set_over_as_writer(how);
+            self.give_back(hold);
+        }
     }
 
     pub(super) fn hear(&mut self, word: proto::ToClient) {
@@ -53,11 +90,13 @@ impl Desk {
             to_client::What::SessionEnded(_) => {
                 let error = if self.is_closing() { Error::Closed } else { Error::SessionLost };
                 self.end_session(&error);
+                // It is over, and nothing is served in it any more.
+                self.lost = None;
             }
             to_client::What::Granted(grant) => self.granted(grant),
             to_client::What::Ended(ended) => self.ended(ended.token, How::of(ended.how)),
             to_client::What::Revocation(asked) => self.asked_to_let_go(asked),
-            to_client::What::Opened(_) => {}
+            to_client::What::Opened(opened) => self.stood(opened.tickets, opened.more),
             // It stays pending: another server may take it.
             to_client::What::TryAgain(again) => {
                 self.note_trouble(again.why);
@@ -117,24 +156,16 @@ impl Desk {
     fn cancelled(&mut self, own: proto::Own, already_served: bool, own_lease: bool) {
         let waited = self.waiting.remove(&own.token).map(|waiting| waiting.asked);
         match waited {
+            // What it was granted comes in a moment: the server answers before it tells.
+            Some(asked) if already_served && asked.upgrades().is_some() => {
+                self.grant_due = Some(Moment::now().plus(GRANT_WITHIN));
+                let token = own.token;
+                self.waiting.insert(token, Waiting { asked, own, cancelled: true, served: true });
+            }
             Some(asked) if !already_served => {
                 self.not_upgraded(&asked);
             }
             None if !already_served => {}
-            // The server has not said what it granted, but it can only be this.
-            Some(asked) if asked.upgrades().is_some() => {
-                let reader = asked.change.as_ref().and_then(|change| change.hold.upgrade());
-                let grant = proto::Grant {
-                    token: own.token,
-                    names: reader.as_ref().map_or_else(Vec::new, |reader| reader.names.clone()),
-                    mode: proto::Mode::Exclusive.into(),
-                    secret: own.secret,
-                    ttl_ms: reader.as_ref().and_then(|reader| reader.own_ttl_ms()),
-                    ..proto::Grant::default()
-                };
-                reader.into_iter().for_each(|reader| self.give_back(reader));
-                self.serve(asked, grant);
-            }
             Some(asked) => self.put(request::What::Release(own), asked.permit, own_lease),
             // It stood in line in an earlier session.
             None if own_lease => self.put(request::What::Release(own), None, true),
@@ -156,7 +187,8 @@ impl Desk {
                     let own_lease = asked.has_own_lease();
                     self.put(request::What::Cancel(own.clone()), None, own_lease);
                 }
-                self.waiting.insert(own.token, Waiting { asked, own, cancelled });
+                let token = own.token;
+                self.waiting.insert(token, Waiting { asked, own, cancelled, served: false });
             }
             Some(standing::What::Held(grant)) => self.serve(asked, grant),
             Some(standing::What::Over(over)) => {
@@ -164,6 +196,8 @@ impl Desk {
                 // An upgrade that was served and is over took its shared ticket with it.
                 let left_the_line = matches!(how, How::TimedOut | How::Cancelled);
                 if let Some(reader) = asked.upgrades().filter(|_| !left_the_line) {
+                    let hold = asked.change.as_ref().map(|change| change.hold.clone());
+                    self.mark_over_as_writer(hold, how);
                     self.end_ticket(reader, how);
                 }
                 self.not_upgraded(&asked);
@@ -174,9 +208,11 @@ impl Desk {
     }
 
     /// An upgrade was not served. If its shared ticket is over nevertheless, nothing is held.
-    fn not_upgraded(&mut self, asked: &Asked) -> bool {
+    pub(super) fn not_upgraded(&mut self, asked: &Asked) -> bool {
         let reader = asked.upgrades().filter(|_| asked.reader_gone());
         if let Some(reader) = reader {
+            let hold = asked.change.as_ref().map(|change| change.hold.clone());
+            self.mark_over_as_writer(hold, How::Unknown);
             self.end_ticket(reader, How::Unknown);
         }
         reader.is_some()
@@ -208,7 +244,7 @@ impl Desk {
         let fate = Arc::new(Fate::new(lease));
         let hold = Hold::new(grant, fate.clone(), self.handles.clone(), permit);
         let own_lease = has_own.then(|| hold.own.clone());
-        let mut followed = Followed { fate, own_lease, renewing: false, hand_out: None };
+        let mut followed = Followed::new(fate, own_lease, session.id);
         if has_own && !good && !asked.is_abandoned() {
             followed.hand_out = Some((asked, hold));
         } else if let Some(unwanted) = asked.hand_out(hold) {
@@ -222,11 +258,17 @@ impl Desk {
 
     /// A reader has become the writer: its guard has the new ticket from now on, whether or not
     /// somebody waits for that. If the guard is gone, the ticket is let go.
-    fn upgraded(&mut self, shared: u64, mut asked: Asked, grant: proto::Grant, permit: Permit) {
-        self.held.remove(shared);
+    pub(super) fn upgraded(
+        &mut self,
+        shared: u64,
+        mut asked: Asked,
+        grant: proto::Grant,
+        permit: Permit,
+    ) {
+        let session = self.held.remove(shared).map_or(0, |reader| reader.session);
         let own =
             proto::Own { name: asked.name(), token: grant.token, secret: grant.secret.clone() };
-        let has_own = grant.ttl_ms.is_some();
+        let has_own = asked.change.as_ref().is_some_and(|change| change.has_own_lease);
         let reader = asked.change.as_ref().and_then(|change| change.hold.upgrade());
         let Some(reader) = reader else {
             return self.put(request::What::Release(own), Some(permit), has_own);
@@ -242,13 +284,13 @@ impl Desk {
             if how != How::Expired {
                 self.put(request::What::Release(own), Some(permit), has_own);
             }
+            reader.set_over_as_writer(how);
             asked.tell(Err(Error::Over(how)));
             return self.give_back(reader);
         }
         let writer = reader.succeeded_by(grant, permit);
         let own_lease = has_own.then_some(own);
-        let followed = Followed { fate, own_lease, renewing: false, hand_out: None };
-        self.held.insert(writer, followed);
+        self.held.insert(writer, Followed::new(fate, own_lease, session));
         asked.tell(Ok(Answer::Upgraded));
         self.give_back(reader);
         if has_own {
@@ -258,7 +300,7 @@ impl Desk {
 
     /// Done with what a guard has. If the guard went meanwhile, it is let go here: there may be
     /// nobody left who could order it.
-    fn give_back(&mut self, hold: Arc<Hold>) {
+    pub(super) fn give_back(&mut self, hold: Arc<Hold>) {
         if let Some(hold) = Arc::into_inner(hold) {
             self.let_go(hold);
         }
@@ -315,7 +357,8 @@ impl Desk {
     /// The upgrade of this shared ticket, if one was sent and is not settled.
     fn upgrade_of(&mut self, shared: u64) -> Option<&mut Asked> {
         let waiting = self.waiting.values_mut().map(|waiting| &mut waiting.asked);
-        let mut asked = self.pending.values_mut().chain(waiting);
+        let orphans = self.orphans.iter_mut().map(|orphan| &mut orphan.asked);
+        let mut asked = self.pending.values_mut().chain(waiting).chain(orphans);
         asked.find(|asked| asked.upgrades() == Some(shared))
     }
 

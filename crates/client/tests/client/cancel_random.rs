@@ -122,7 +122,7 @@ impl World {
             lock = lock.reentrant();
         }
         lock = match wait {
-            0 => lock.no_wait(),
+            0 => lock.wait(Duration::ZERO),
             1 => lock.wait(Duration::from_millis(3)),
             _ => lock,
         };
@@ -138,7 +138,7 @@ impl World {
         self.did(&format!("{seat} campaigns"));
         let election = self.seats[seat].client.election(NAMES[2]);
         if let Some(Ok(leadership)) = self.a_few_polls(election.campaign("me")).await {
-            assert!(leadership.token() > 0);
+            assert!(leadership.token().get() > 0);
             let _ = self.a_few_polls(leadership.resign()).await;
         }
     }
@@ -223,7 +223,7 @@ impl World {
     /// What was claimed before the look at the server and is still claimed after it must be so.
     async fn check_claims(&mut self) {
         for (_, guard) in &self.guards {
-            let claim = || (guard.token(), guard.is_shared(), guard.health());
+            let claim = || (guard.token().get(), guard.is_shared(), guard.health());
             let before = claim();
             let name = std::str::from_utf8(guard.name()).unwrap();
             let lock = show(&mut self.operator, name).await;
@@ -257,7 +257,7 @@ impl World {
         for (_, guard) in &self.guards {
             let name = std::str::from_utf8(guard.name()).unwrap();
             let holders = show(&mut self.operator, name).await.holders;
-            let holder = holders.iter().find(|holder| holder.token == guard.token()).unwrap();
+            let holder = holders.iter().find(|holder| holder.token == guard.token().get()).unwrap();
             // One whose downgrade was not answered may be more than it says, never less.
             assert!(guard.is_shared() || holder.mode() == Exclusive);
         }

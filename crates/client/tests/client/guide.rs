@@ -1,7 +1,7 @@
 //! The code of docs/client.md, run against a server; and a check that it is the same code.
 
 use crate::server::Node;
-use holdfast_client::{Client, Error, Event, Guard, Health, News};
+use holdfast_client::{Client, Error, ErrorCode, Event, Guard, Health, News, Token};
 use std::time::Duration;
 
 type Outcome = Result<(), Error>;
@@ -50,7 +50,7 @@ async fn everything_in_the_guide_works() {
 }
 
 async fn connect(servers: &[String]) -> Result<Client, Error> {
-    // For instance ["http://10.0.0.1:7400", "http://10.0.0.2:7400", "http://10.0.0.3:7400"].
+    // For instance "http://10.0.0.1:7400", or ["10.0.0.1:7400", "10.0.0.2:7400", "10.0.0.3:7400"].
     let client = Client::connect(servers).await?;
     Ok(client)
 }
@@ -79,16 +79,15 @@ async fn wait_or_not(client: &Client) -> Outcome {
     let guard = client.lock("seat-12A").wait(Duration::from_secs(30)).acquire().await?;
 
     // Or not at all.
-    match client.lock("seat-12A").no_wait().acquire().await {
-        Ok(_) => unreachable!("it is held"),
-        Err(Error::NotAcquired(why)) => println!("{why}"),
-        Err(error) => return Err(error),
+    match client.lock("seat-12A").try_acquire().await? {
+        Some(_) => unreachable!("it is held"),
+        None => println!("somebody else has it"),
     }
     drop(guard);
     Ok(())
 }
 
-async fn book_the_seat(_token: u64) {}
+async fn book_the_seat(_token: Token) {}
 
 async fn stop_in_time(client: &Client) -> Outcome {
     let guard = client.lock("seat-12A").acquire().await?;
@@ -209,7 +208,7 @@ async fn fence(client: &Client) -> Outcome {
     println!("it was {:?}", before.value);
     match register.put("balance 40", &guard).await {
         Ok(_) => println!("written"),
-        Err(Error::Refused { code, .. }) if code == "fenced" => println!("I am not the holder"),
+        Err(Error::Refused { code: ErrorCode::Fenced, .. }) => println!("I am not the holder"),
         Err(error) => return Err(error),
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use crate::LONG;
 use crate::server::Node;
-use holdfast_client::{Client, Error, Health, How};
+use holdfast_client::{Client, Error, ErrorCode, Health, How};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -27,7 +27,9 @@ async fn a_try_is_refused_and_a_wait_is_served_in_order() {
     let node = Node::start().await;
     let (ana, bo, cy) = (node.client().await, node.client().await, node.client().await);
     let held = ana.lock("seat").acquire().await.unwrap();
-    assert!(matches!(bo.lock("seat").no_wait().acquire().await, Err(Error::NotAcquired(_))));
+    assert!(bo.lock("seat").try_acquire().await.unwrap().is_none());
+    let at_once = bo.lock("seat").wait(Duration::ZERO).acquire().await;
+    assert!(matches!(at_once, Err(Error::NotAcquired(_))), "{at_once:?}");
     let brief = bo.lock("seat").wait(Duration::from_millis(50)).acquire().await;
     assert!(matches!(brief, Err(Error::NotAcquired(_))), "{brief:?}");
 
@@ -91,7 +93,7 @@ async fn a_lease_of_its_own_is_renewed_in_the_background() {
     sleep(ttl * 3).await;
     assert!(!matches!(guard.health(), Health::Lost(_)), "{:?}", guard.health());
     let other = node.client().await;
-    assert!(other.lock("seat").no_wait().acquire().await.is_err());
+    assert!(other.lock("seat").try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
     node.end().await;
 }
@@ -101,13 +103,13 @@ async fn readers_share_and_permits_are_counted() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let first = ana.lock("page").shared().acquire().await.unwrap();
-    let second = bo.lock("page").shared().no_wait().acquire().await.unwrap();
-    assert!(bo.lock("page").no_wait().acquire().await.is_err());
+    let second = bo.lock("page").shared().try_acquire().await.unwrap().unwrap();
+    assert!(bo.lock("page").try_acquire().await.unwrap().is_none());
     drop((first, second));
 
     let one = ana.lock("pool").permit_of(2).acquire().await.unwrap();
-    let two = bo.lock("pool").permit_of(2).no_wait().acquire().await.unwrap();
-    assert!(ana.lock("pool").permit_of(2).no_wait().acquire().await.is_err());
+    let two = bo.lock("pool").permit_of(2).try_acquire().await.unwrap().unwrap();
+    assert!(ana.lock("pool").permit_of(2).try_acquire().await.unwrap().is_none());
     drop((one, two));
     node.end().await;
 }
@@ -128,7 +130,7 @@ async fn a_declared_deadlock_is_refused() {
         Err(Error::Refused { code, .. }) => code,
         other => panic!("{other:?}"),
     };
-    assert_eq!(code, "would_deadlock");
+    assert_eq!(code, ErrorCode::WouldDeadlock);
     right.release().await.unwrap();
     let (got, left) = timeout(LONG, waiting).await.unwrap().unwrap();
     drop((got.unwrap(), left));
@@ -150,4 +152,31 @@ async fn a_guard_is_told_that_it_is_lost_before_the_next_one_is_served() {
     let (how, guard) = timeout(LONG, lost).await.unwrap().unwrap();
     assert_eq!(how, How::Expired);
     assert_eq!(guard.health(), Health::Lost(How::Expired));
+}
+
+/// Would fail if a lock did not say whose it is unless its holder took the trouble.
+#[tokio::test]
+async fn a_holder_is_called_by_its_host_and_process_unless_it_says_otherwise() {
+    let node = Node::start().await;
+    let client = node.client().await;
+    let label = async |guard: &holdfast_client::Guard| {
+        let holder = client.election(guard.name()).leader().await.unwrap().unwrap();
+        String::from_utf8(holder.value.unwrap().to_vec()).unwrap()
+    };
+    // One keeps the label of its session, one must have its own when that is over.
+    let guards = [
+        client.lock("session").acquire().await.unwrap(),
+        client.lock("own").ttl(LONG).acquire().await.unwrap(),
+    ];
+    for guard in &guards {
+        let label = label(guard).await;
+        let (host, pid) = label.rsplit_once(':').unwrap();
+        assert!(!host.is_empty());
+        assert_eq!(pid, std::process::id().to_string());
+    }
+    let named = Client::builder().label("till 3").connect(&node.url).await.unwrap();
+    assert_eq!(label(&named.lock("named").acquire().await.unwrap()).await, "till 3");
+    let guard = named.lock("other").label("till 4").acquire().await.unwrap();
+    assert_eq!(label(&guard).await, "till 4");
+    node.end().await;
 }

@@ -68,7 +68,7 @@ async fn a_waiter_that_is_thrown_out_hears_so() {
     let mut operator = operator(&node).await;
     let force = ForceRequest {
         name: "seat".into(),
-        token: Some(guard.token() + 1),
+        token: Some(guard.token().get() + 1),
         by: "operator".into(),
         reason: "no".into(),
     };
@@ -138,7 +138,7 @@ async fn a_holder_that_is_forced_out_as_it_is_granted_hears_so() {
         let (guard, forced) = tokio::join!(ana.lock(&name).acquire(), operator.force(force));
         let guard = guard.unwrap();
         if forced.is_ok_and(|forced| forced.into_inner().count == 1) {
-            let next = bo.lock(&name).no_wait().acquire().await.unwrap();
+            let next = bo.lock(&name).try_acquire().await.unwrap().unwrap();
             assert_eq!(soon(guard.lost()).await, How::Forced, "round {round}");
             assert!(next.token() > guard.token());
             lost += 1;

@@ -2,7 +2,7 @@
 
 use crate::server::Node;
 use crate::{operator, soon};
-use holdfast_client::{Error, Event, How};
+use holdfast_client::{Error, ErrorCode, Event, How};
 use std::time::Duration;
 
 #[tokio::test]
@@ -30,7 +30,7 @@ async fn an_older_holder_is_fenced_off_once_a_newer_one_was_there() {
 
     match register_a.put("ana again", &old).await {
         Err(Error::Refused { code, highest, .. }) => {
-            assert_eq!((code.as_str(), highest), ("fenced", new.token()));
+            assert_eq!((code, highest), (ErrorCode::Fenced, Some(new.token())));
         }
         other => panic!("{other:?}"),
     }

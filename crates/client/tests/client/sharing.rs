@@ -2,10 +2,10 @@
 
 use crate::server::Node;
 use crate::{eventually, soon};
-use holdfast_client::{Error, Health};
+use holdfast_client::{Error, ErrorCode, Health};
 use std::time::Duration;
 
-fn code(error: Result<impl Sized, Error>) -> String {
+fn code(error: Result<impl Sized, Error>) -> ErrorCode {
     match error.map(|_| ()) {
         Err(Error::Refused { code, .. }) => code,
         other => panic!("not refused: {other:?}"),
@@ -17,15 +17,15 @@ async fn a_semaphore_has_so_many_permits() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let one = ana.semaphore("pool", 2).acquire().await.unwrap();
-    let _two = bo.semaphore("pool", 2).no_wait().acquire().await.unwrap();
-    let third = ana.semaphore("pool", 2).no_wait().acquire().await;
-    assert!(matches!(third, Err(Error::NotAcquired(_))), "{third:?}");
-    assert_eq!(code(ana.semaphore("pool", 3).no_wait().acquire().await), "other_kind");
-    assert_eq!(code(ana.semaphore("pool", 0).acquire().await), "bad_request");
+    let _two = bo.semaphore("pool", 2).try_acquire().await.unwrap().unwrap();
+    let third = ana.semaphore("pool", 2).try_acquire().await;
+    assert!(matches!(third, Ok(None)), "{third:?}");
+    assert_eq!(code(ana.semaphore("pool", 3).try_acquire().await), ErrorCode::OtherKind);
+    assert_eq!(code(ana.semaphore("pool", 0).acquire().await), ErrorCode::BadRequest);
     one.release().await.unwrap();
-    let third = ana.semaphore("pool", 2).no_wait().acquire().await.unwrap();
+    let third = ana.semaphore("pool", 2).try_acquire().await.unwrap().unwrap();
     let fenced = ana.register("pool").put("x", &third).await;
-    assert_eq!(code(fenced), "bad_request", "permits can't be fenced");
+    assert_eq!(code(fenced), ErrorCode::BadRequest, "permits can't be fenced");
     node.end().await;
 }
 
@@ -40,15 +40,15 @@ async fn several_names_are_taken_in_one_step() {
     });
     // Bo stands in both lines: left is free and yet not to be had.
     eventually("bo stands in line", async || {
-        matches!(ana.lock("left").no_wait().acquire().await, Err(Error::NotAcquired(_)))
+        ana.lock("left").try_acquire().await.unwrap().is_none()
     })
     .await;
     right.release().await.unwrap();
     let both = soon(waits).await.unwrap();
     assert_eq!(both.names(), ["left", "right"]);
-    assert_eq!(code(bo.locks(["left", "middle"]).acquire().await), "already_held");
+    assert_eq!(code(bo.locks(["left", "middle"]).acquire().await), ErrorCode::AlreadyHeld);
     both.release().await.unwrap();
-    ana.locks(["left", "right"]).no_wait().acquire().await.unwrap();
+    ana.locks(["left", "right"]).try_acquire().await.unwrap().unwrap();
     node.end().await;
 }
 
@@ -71,24 +71,24 @@ async fn a_reader_becomes_the_writer_and_a_reader_again() {
         first
     });
     eventually("the upgrade waits", async || {
-        bo.lock("page").shared().no_wait().acquire().await.is_err()
+        bo.lock("page").shared().try_acquire().await.unwrap().is_none()
     })
     .await;
     // The second upgrade is refused: the two would wait for each other.
-    assert_eq!(code(second.upgrade(None).await), "upgrade_blocked");
+    assert_eq!(code(second.upgrade(None).await), ErrorCode::UpgradeBlocked);
     second.release().await.unwrap();
     let mut first = soon(upgrading).await.unwrap();
     assert!(!first.is_shared() && first.token() > read_with);
     assert_eq!(first.health(), Health::Good);
-    assert!(bo.lock("page").shared().no_wait().acquire().await.is_err());
+    assert!(bo.lock("page").shared().try_acquire().await.unwrap().is_none());
 
     let token = first.token();
     first.downgrade().await.unwrap();
     assert!(first.is_shared() && first.token() == token);
-    let beside = bo.lock("page").shared().no_wait().acquire().await.unwrap();
+    let beside = bo.lock("page").shared().try_acquire().await.unwrap().unwrap();
     drop(beside);
     first.release().await.unwrap();
-    ana.lock("page").no_wait().acquire().await.unwrap();
+    ana.lock("page").try_acquire().await.unwrap().unwrap();
     node.end().await;
 }
 
@@ -97,12 +97,12 @@ async fn a_reentrant_lock_is_taken_again_and_let_go_with_the_last_guard() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let outer = ana.lock("seat").reentrant().acquire().await.unwrap();
-    let inner = ana.lock("seat").reentrant().no_wait().acquire().await.unwrap();
+    let inner = ana.lock("seat").reentrant().try_acquire().await.unwrap().unwrap();
     let innermost = ana.clone().lock("seat").reentrant().acquire().await.unwrap();
     assert_eq!((inner.token(), innermost.token()), (outer.token(), outer.token()));
-    let busy = async || bo.lock("seat").no_wait().acquire().await.is_err();
+    let busy = async || bo.lock("seat").try_acquire().await.unwrap().is_none();
     assert!(busy().await, "another client does not get in");
-    assert!(ana.lock("seat").no_wait().acquire().await.is_err(), "it must be asked for");
+    assert!(ana.lock("seat").try_acquire().await.unwrap().is_none(), "it must be asked for");
 
     outer.release().await.unwrap();
     assert!(busy().await);
@@ -110,7 +110,7 @@ async fn a_reentrant_lock_is_taken_again_and_let_go_with_the_last_guard() {
     assert!(busy().await);
     assert_eq!(innermost.health(), Health::Good);
     innermost.release().await.unwrap();
-    let guard = bo.lock("seat").no_wait().acquire().await.unwrap();
+    let guard = bo.lock("seat").try_acquire().await.unwrap().unwrap();
     guard.release().await.unwrap();
 
     let again = ana.lock("seat").reentrant().acquire().await.unwrap();
@@ -141,11 +141,41 @@ async fn a_lock_that_others_count_on_does_not_change_its_mode() {
     let ana = node.client().await;
     let mut outer = ana.lock("page").reentrant().acquire().await.unwrap();
     let inner = ana.lock("page").reentrant().acquire().await.unwrap();
-    assert_eq!(code(outer.downgrade().await), "reentered");
+    assert_eq!(code(outer.downgrade().await), ErrorCode::Reentered);
     inner.release().await.unwrap();
     outer.downgrade().await.unwrap();
     // What is held is not what is asked for: it stands in line behind itself.
-    let other_mode = ana.lock("page").reentrant().no_wait().acquire().await;
-    assert!(matches!(other_mode, Err(Error::NotAcquired(_))), "{other_mode:?}");
+    let other_mode = ana.lock("page").reentrant().try_acquire().await;
+    assert!(matches!(other_mode, Ok(None)), "{other_mode:?}");
+    node.end().await;
+}
+
+/// A re-entrant try was refused for microseconds at a time although its client held the lock: while
+/// another task was just looking at it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_reentrant_try_is_not_refused_while_its_client_holds_the_lock() {
+    let node = Node::start().await;
+    let ana = node.client().await;
+    let outer = ana.lock("seat").reentrant().acquire().await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..4 {
+        let ana = ana.clone();
+        tasks.spawn(async move {
+            for round in 0..5_000 {
+                let lock = ana.lock("seat").reentrant();
+                let again = match task {
+                    0 => lock.acquire().await.map(Some),
+                    _ => lock.try_acquire().await,
+                };
+                assert!(matches!(again, Ok(Some(_))), "task {task}, round {round}: {again:?}");
+            }
+        });
+    }
+    for _ in 0..200 {
+        soon(outer.note(None)).await.unwrap();
+    }
+    while let Some(done) = soon(tasks.join_next()).await {
+        done.unwrap();
+    }
     node.end().await;
 }

@@ -4,6 +4,7 @@ use crate::server::Node;
 use crate::{LONG, operator};
 use holdfast_client::{Client, blocking};
 use holdfast_proto::v1::{Lock, ShowRequest};
+use std::cell::RefCell;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
@@ -159,7 +160,9 @@ fn the_end_of_a_runtime_does_not_wait_for_a_server_that_is_gone() {
 #[test]
 fn what_is_dropped_at_the_end_of_main_is_released() {
     let world = World::new();
-    for program in ["async", "task", "acquire", "panic", "blocking"] {
+    let programs =
+        ["async", "task", "acquire", "panic", "blocking", "spawn_blocking", "thread_local"];
+    for program in programs {
         for round in 0..3 {
             let child = Command::new(std::env::current_exe().unwrap())
                 .args(["--exact", "shutdown::a_program", "--nocapture"])
@@ -181,6 +184,29 @@ fn a_program() {
         "blocking" => {
             let client = blocking::Client::connect([server]).unwrap();
             let _guard = client.lock("seat").ttl(OWN_TTL).acquire().unwrap();
+        }
+        // The last handle did not wait here: it took this for asynchronous code.
+        "spawn_blocking" => Runtime::new().unwrap().block_on(async move {
+            let blocks = tokio::task::spawn_blocking(move || {
+                let client = blocking::Client::connect([server]).unwrap();
+                let _guard = client.lock("seat").ttl(OWN_TTL).acquire().unwrap();
+            });
+            blocks.await.unwrap();
+        }),
+        // As the thread ended, tokio's own thread locals were gone, and the process aborted.
+        "thread_local" => {
+            thread_local! {
+                static KEPT: RefCell<Vec<(blocking::Guard, blocking::Client)>> =
+                    const { RefCell::new(Vec::new()) };
+            }
+            let thread = std::thread::spawn(move || {
+                // Made first, so destroyed last.
+                KEPT.with_borrow(Vec::is_empty);
+                let client = blocking::Client::connect([server]).unwrap();
+                let guard = client.lock("seat").ttl(OWN_TTL).acquire().unwrap();
+                KEPT.with_borrow_mut(|kept| kept.push((guard, client)));
+            });
+            thread.join().unwrap();
         }
         "panic" => {
             let main = || Runtime::new().unwrap().block_on(main(&server, "panic"));

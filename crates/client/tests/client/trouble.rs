@@ -1,10 +1,12 @@
 //! What can't be done, and what nobody waits for any more.
 
+use crate::cancel::show;
+use crate::proxy::{Proxy, Way};
 use crate::server::{Node, free_port};
 use crate::{eventually, operator, soon};
-use holdfast_client::{Client, Error};
+use holdfast_client::{Client, Error, ErrorCode};
 use holdfast_proto::v1::{Acquire, AcquireAlone, RevokeRequest};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
@@ -32,7 +34,7 @@ async fn a_server_that_is_not_there_is_unreachable_after_a_while() {
 
 #[tokio::test]
 async fn what_is_no_address_is_refused_with_a_hint() {
-    for bad in ["", "https://127.0.0.1:7400", "http://127.0.0.1", "a b:1", "ftp://x:1"] {
+    for bad in ["https://127.0.0.1:7400", "http://127.0.0.1", "a b:1", "ftp://x:1"] {
         match Client::connect([bad]).await {
             Err(Error::BadAddress(why)) => assert!(why.contains(bad), "{why}"),
             other => panic!("{bad}: {other:?}"),
@@ -40,9 +42,14 @@ async fn what_is_no_address_is_refused_with_a_hint() {
     }
     let none: [&str; 0] = [];
     assert!(matches!(Client::connect(none).await, Err(Error::BadAddress(_))));
+    assert!(matches!(Client::connect(" , ").await, Err(Error::BadAddress(_))));
     let node = Node::start().await;
     let without_scheme = node.url.strip_prefix("http://").unwrap();
     Client::connect([without_scheme]).await.unwrap();
+    Client::connect(without_scheme).await.unwrap();
+    Client::connect(node.url.clone()).await.unwrap();
+    let nobody = free_port();
+    Client::connect(format!("127.0.0.1:{nobody}, {without_scheme}")).await.unwrap();
     node.end().await;
 }
 
@@ -53,7 +60,7 @@ async fn a_wrong_password_is_refused() {
         let setup = wrong.iter().fold(Client::builder(), |setup, wrong| setup.password(*wrong));
         match soon(setup.connect([&node.url])).await {
             Err(Error::Refused { code, message, hint, .. }) => {
-                assert_eq!(code, "unauthenticated");
+                assert_eq!(code, ErrorCode::Unauthenticated);
                 assert!(message.contains("password") && !hint.is_empty(), "{message} {hint}");
             }
             other => panic!("{other:?}"),
@@ -73,7 +80,7 @@ async fn a_session_ttl_that_can_not_be_is_refused() {
     let node = Node::start().await;
     let setup = Client::builder().session_ttl(Duration::from_millis(1));
     match soon(setup.connect([&node.url])).await {
-        Err(Error::Refused { code, .. }) => assert_eq!(code, "bad_request"),
+        Err(Error::Refused { code, .. }) => assert_eq!(code, ErrorCode::BadRequest),
         other => panic!("{other:?}"),
     }
     node.end().await;
@@ -88,7 +95,7 @@ async fn times_that_can_not_be_meant_are_refused() {
     let (day, year) = (Duration::from_hours(24), Duration::from_hours(24 * 365));
     match client.lock("seat").ttl(year * 2).acquire().await {
         Err(Error::Refused { code, message, .. }) => {
-            assert_eq!(code, "bad_request");
+            assert_eq!(code, ErrorCode::BadRequest);
             assert!(message.contains("a year"), "{message}");
         }
         other => panic!("{other:?}"),
@@ -134,15 +141,15 @@ async fn too_many_locks_at_once_are_refused_here() {
     let held = client.lock("a").acquire().await.unwrap();
     let mut waits = Box::pin(client.lock("a").acquire());
     assert!(timeout(BRIEF, &mut waits).await.is_err());
-    let third = client.lock("b").no_wait().acquire().await;
+    let third = client.lock("b").try_acquire().await;
     assert!(matches!(third, Err(Error::TooMany(_))), "{third:?}");
     held.note(Some(b"questions have room of their own")).await.unwrap();
     held.release().await.unwrap();
     let next = soon(waits).await.unwrap();
-    let other = client.lock("b").no_wait().acquire().await.unwrap();
+    let other = client.lock("b").try_acquire().await.unwrap().unwrap();
     drop((next, other));
     eventually("what is let go makes room", async || {
-        client.lock("a").no_wait().acquire().await.is_ok()
+        matches!(client.lock("a").try_acquire().await, Ok(Some(_)))
     })
     .await;
     node.end().await;
@@ -210,7 +217,7 @@ async fn what_was_given_up_is_undone_when_the_server_comes_back() {
     node.pause().await;
     // The first may still be sent, the second comes when the client knows that nobody hears it.
     for _ in 0..2 {
-        let tried = soon(client.lock("seat").no_wait().acquire()).await;
+        let tried = soon(client.lock("seat").try_acquire()).await;
         assert!(matches!(tried, Err(Error::Unreachable(_) | Error::SessionLost)), "{tried:?}");
     }
     let noted = soon(client.register("seat").get()).await;
@@ -219,5 +226,72 @@ async fn what_was_given_up_is_undone_when_the_server_comes_back() {
     let other = node.client().await;
     soon(other.lock("seat").acquire()).await.unwrap();
     soon(client.lock("seat").acquire()).await.unwrap();
+    node.end().await;
+}
+
+/// A wait of one second took as long as the session lived if the connection was cut: 27 seconds.
+#[tokio::test]
+async fn a_wait_ends_in_time_while_no_server_answers() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let setup = Client::builder().session_ttl(Duration::from_secs(120));
+    let (ana, bo) = (setup.connect([&proxy.url]).await.unwrap(), node.client().await);
+    let mut operator = operator(&node).await;
+    let held = bo.lock("seat").acquire().await.unwrap();
+    let wait = Duration::from_secs(1);
+    // One is in line when the connection is cut, one asks after it, one only upgrades.
+    let in_line = tokio::spawn({
+        let ana = ana.clone();
+        async move { ana.lock("seat").wait(wait).acquire().await.map(drop) }
+    });
+    let mut reader = ana.lock("page").shared().acquire().await.unwrap();
+    let _other = bo.lock("page").shared().acquire().await.unwrap();
+    eventually("it waits", async || show(&mut operator, "seat").await.waiting == 1).await;
+    proxy.set(Way::Cut);
+    let asked_later = soon(ana.lock("free").wait(wait).acquire()).await;
+    assert!(matches!(asked_later, Err(Error::Unreachable(_))), "{asked_later:?}");
+    let in_line = soon(in_line).await.unwrap();
+    assert!(matches!(in_line, Err(Error::NotAcquired(_))), "{in_line:?}");
+    let upgraded = soon(reader.upgrade(Some(wait))).await;
+    assert!(matches!(upgraded, Err(Error::Unreachable(_))), "{upgraded:?}");
+    proxy.set(Way::Open);
+    held.release().await.unwrap();
+    for name in ["seat", "free"] {
+        soon(bo.lock(name).acquire()).await.unwrap();
+    }
+    node.end().await;
+}
+
+/// `close` took three seconds if its server did not answer, however short the patience.
+#[tokio::test]
+async fn a_close_takes_no_longer_than_the_patience() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let client = Client::builder().patience(BRIEF).connect([&proxy.url]).await.unwrap();
+    proxy.set(Way::AnswersWait);
+    let begun = Instant::now();
+    soon(client.close()).await;
+    assert!(begun.elapsed() < BRIEF * 8, "{:?}", begun.elapsed());
+    node.end().await;
+}
+
+/// Durations without end panicked.
+#[tokio::test]
+async fn durations_without_end_are_taken() {
+    let node = Node::start().await;
+    let setup = Client::builder().patience(Duration::MAX);
+    let client = setup.connect([&node.url]).await.unwrap();
+    let guard = client.lock("seat").wait(Duration::MAX).acquire().await.unwrap();
+    client.register("seat").get().await.unwrap();
+    client.lock("other").reentrant().wait(Duration::MAX).acquire().await.unwrap();
+    guard.release().await.unwrap();
+    for refused in [
+        Client::builder().session_ttl(Duration::MAX).connect([&node.url]).await.map(drop),
+        client.lock("seat").ttl(Duration::MAX).acquire().await.map(drop),
+        client.lock("seat").lock_delay(Duration::MAX).acquire().await.map(drop),
+    ] {
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+    }
+    client.close().await;
     node.end().await;
 }

@@ -16,7 +16,7 @@ pub(crate) struct Node {
     pub(crate) url: String,
     config: Config,
     process: Option<Process>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 /// What would be a process of its own: it takes its connections with it.
@@ -85,13 +85,19 @@ impl Node {
             // Somebody else may have taken the port meanwhile.
             let Ok(process) = Process::start(config.clone()).await else { continue };
             let url = format!("http://127.0.0.1:{port}");
-            return Self { url, config, process: Some(process), _folder: folder };
+            return Self { url, config, process: Some(process), folder };
         }
         panic!("no free port was found");
     }
 
     pub(crate) async fn client(&self) -> Client {
         Client::connect([&self.url]).await.unwrap()
+    }
+
+    /// For when it is started again.
+    pub(crate) fn set_password(&mut self, password: Option<&str>) {
+        let folder = self.folder.path();
+        self.config.password = password.map(|password| write_password(folder, password));
     }
 
     /// Ends the server; it can be started again.

@@ -11,6 +11,7 @@ use holdfast_core::{
     Answer, Command, OpenSession, Refusal, Secret, SessionId, SessionKind, SessionRef, Token,
 };
 use holdfast_node::{Node, Reply};
+use holdfast_proto::Message;
 use holdfast_proto::v1::{self as proto, ToClient, ToServer, to_client, to_server};
 use std::num::NonZeroU64;
 use std::pin::Pin;
@@ -30,6 +31,10 @@ const TICKETS_MAX: usize = 100_000;
 
 /// Words that wait for a slow reader: all answers, and news of many tickets at once.
 const WORDS_MAX: usize = 16_384;
+
+/// About how long each message is that says how the tickets of a client stand. One ticket takes
+/// 300 KiB at most: 16 names, and how two holders of each ended.
+const OPENED_BYTES: usize = 4 << 20;
 
 pub(super) type Outgoing = Pin<Box<dyn Stream<Item = Result<ToClient, Status>> + Send>>;
 
@@ -111,12 +116,34 @@ async fn begin(
         session: session.id.0.get(),
         secret: Bytes::copy_from_slice(&session.secret.0),
         node: api.id.0,
-        tickets: standings,
+        tickets: Vec::new(),
+        more: false,
     };
     let said = |number, what| ToClient { number, what: Some(what) };
-    let mut words = vec![said(first.number, to_client::What::Opened(opened))];
+    let opened = in_parts(opened, standings).into_iter();
+    let mut words: Vec<ToClient> =
+        opened.map(|part| said(first.number, to_client::What::Opened(part))).collect();
     words.extend(asked_to_let_go.into_iter().map(|what| said(0, what)));
     Ok((listening, words))
+}
+
+/// How all tickets of a client stand may be more than fits into one message.
+fn in_parts(opened: proto::Opened, standings: Vec<proto::Standing>) -> Vec<proto::Opened> {
+    let (mut parts, mut bytes) = (vec![opened.clone()], 0);
+    for standing in standings {
+        let length = standing.encoded_len();
+        bytes += length;
+        if bytes > OPENED_BYTES {
+            bytes = length;
+            parts.push(opened.clone());
+        }
+        if let Some(part) = parts.last_mut() {
+            part.tickets.push(standing);
+        }
+    }
+    let last = parts.len() - 1;
+    parts.iter_mut().take(last).for_each(|part| part.more = true);
+    parts
 }
 
 async fn open_session(api: &Api, open: proto::Open) -> Result<SessionRef, Failure> {

@@ -1,0 +1,112 @@
+//! Why a server says no, for programs.
+
+use std::fmt;
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])+ $code:ident = $text:literal,)+) => {
+        /// Why a request was refused, for programs.
+        ///
+        /// ```
+        /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+        /// # fn main() { with_server(async |servers| {
+        /// # let client = Client::connect(servers).await?;
+        /// # let old = client.lock("ledger").acquire().await?;
+        /// # let ledger = client.register("ledger");
+        /// use holdfast_client::{Error, ErrorCode};
+        ///
+        /// match ledger.put("balance 40", &old).await {
+        ///     Ok(_) => println!("written"),
+        ///     Err(Error::Refused { code: ErrorCode::Fenced, .. }) => println!("stop"),
+        ///     Err(error) => return Err(error),
+        /// }
+        /// # Ok(()) }) }
+        /// ```
+        #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum ErrorCode {
+            $($(#[doc = $doc])+ $code,)+
+            /// A code that this version of the client does not know: a later server has it.
+            Other(String),
+        }
+
+        impl ErrorCode {
+            /// As the server writes it, for instance `fenced`.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$code => $text,)+
+                    Self::Other(code) => code,
+                }
+            }
+        }
+
+        impl From<&str> for ErrorCode {
+            fn from(code: &str) -> Self {
+                match code {
+                    $($text => Self::$code,)+
+                    other => Self::Other(other.to_owned()),
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// A later holder has shown its token to the fence: stop.
+    Fenced = "fenced",
+    /// The wait would close a circle of waits; the circle is in the message.
+    WouldDeadlock = "would_deadlock",
+    /// Somebody waits, so a reader can't become the writer: release it and acquire again.
+    UpgradeBlocked = "upgrade_blocked",
+    /// The lock is exclusive/shared and a permit was asked for, or the other way round; or it has
+    /// another number of permits.
+    OtherKind = "other_kind",
+    /// One of several names is held by this client already.
+    AlreadyHeld = "already_held",
+    /// This client has taken the lock again, so its mode can't be changed.
+    Reentered = "reentered",
+    /// The password is missing or wrong.
+    Unauthenticated = "unauthenticated",
+    /// A field is outside its bounds; the message says which.
+    BadRequest = "bad_request",
+    /// The request is larger than a server takes.
+    TooLarge = "too_large",
+    /// A bound of the cluster is reached.
+    Full = "full",
+    /// The secret is not the ticket's.
+    NotOwner = "not_owner",
+    /// No such ticket is held, or a token that was claimed is not.
+    NotHeld = "not_held",
+    /// The ticket is still waiting.
+    NotYetServed = "not_yet_served",
+    /// The ticket is held, so it can't leave the line.
+    AlreadyServed = "already_served",
+    /// The lock is not held in a way that allows this.
+    WrongMode = "wrong_mode",
+    /// No ticket of that number was ever drawn.
+    NeverDrawn = "never_drawn",
+    /// The name is in use as something that is not a lock.
+    InUse = "in_use",
+    /// The ticket was taken through another protocol.
+    Held = "held",
+    /// There is no such thing.
+    NotFound = "not_found",
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ErrorCode;
+
+    #[test]
+    fn a_code_that_is_not_known_is_kept() {
+        assert_eq!(ErrorCode::from("fenced"), ErrorCode::Fenced);
+        let newer = ErrorCode::from("out_of_paper");
+        assert_eq!(newer, ErrorCode::Other("out_of_paper".to_owned()));
+        assert_eq!(newer.to_string(), "out_of_paper");
+    }
+}

@@ -1,0 +1,62 @@
+//! Whether the mode of a held ticket is being changed. Until an upgrade or a downgrade is settled,
+//! nobody knows which ticket a request would be about; so requests wait, and re-entrant acquires too.
+//!
+//! Looking does not lock anybody out: only a change does.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Shared by a ticket and those that succeed it.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    changing: Mutex<bool>,
+    settled: Notify,
+}
+
+impl Gate {
+    fn changing(&self) -> MutexGuard<'_, bool> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a change if `check` agrees; none if another one is not settled yet.
+    pub(crate) fn begin<E>(
+        self: &Arc<Self>,
+        check: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Option<Changing>, E> {
+        let mut changing = self.changing();
+        if *changing {
+            return Ok(None);
+        }
+        check()?;
+        *changing = true;
+        Ok(Some(Changing(self.clone())))
+    }
+
+    /// Looks while no change can begin; none if one is not settled yet.
+    pub(crate) fn look<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
+        let changing = self.changing();
+        (!*changing).then(look)
+    }
+
+    /// Waits until no change is under way.
+    pub(crate) async fn settled(&self) {
+        loop {
+            let settled = self.settled.notified();
+            if !*self.changing() {
+                return;
+            }
+            settled.await;
+        }
+    }
+}
+
+/// A change that is not settled. Dropping it settles it.
+#[derive(Debug)]
+pub(crate) struct Changing(Arc<Gate>);
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        *self.0.changing() = false;
+        self.0.settled.notify_waiters();
+    }
+}

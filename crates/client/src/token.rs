@@ -1,0 +1,48 @@
+//! Fencing tokens.
+
+use std::fmt;
+
+/// A fencing token: the number of a ticket. Each holder of a lock has a greater one than all
+/// conflicting holders before it. Send it along with every write, and let the resource refuse one
+/// that is lower than the highest it has seen.
+///
+/// ```
+/// use holdfast_client::Token;
+///
+/// let (earlier, later) = (Token::new(7), Token::new(8));
+/// assert!(later > earlier);
+/// assert_eq!(later.get(), 8);
+/// assert_eq!(later.to_string(), "8");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Token(u64);
+
+impl Token {
+    /// A token that came some other way, for instance from an environment variable.
+    pub const fn new(token: u64) -> Self {
+        Self(token)
+    }
+
+    /// Its number: below 2^53, so exact in JSON.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<Token> for u64 {
+    fn from(token: Token) -> Self {
+        token.0
+    }
+}
+
+impl From<u64> for Token {
+    fn from(token: u64) -> Self {
+        Self(token)
+    }
+}

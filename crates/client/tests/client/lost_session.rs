@@ -1,0 +1,221 @@
+//! What a client owes after its session was lost: definite answers, and word of what happens to
+//! the locks that outlived it.
+
+use crate::cancel::show;
+use crate::proxy::{Proxy, Way};
+use crate::server::Node;
+use crate::{eventually, operator, soon};
+use holdfast_client::{Client, Error, ErrorCode, Guard, Health, How};
+use holdfast_proto::v1::{ForceRequest, Mode::Exclusive, RevokeRequest};
+use std::time::Duration;
+
+const SESSION_TTL: Duration = Duration::from_secs(1);
+
+/// So long that a test fails before even a quarter of it is over.
+const OWN_TTL: Duration = Duration::from_mins(10);
+
+async fn connect(proxy: &Proxy) -> Client {
+    Client::builder().session_ttl(SESSION_TTL).connect([&proxy.url]).await.unwrap()
+}
+
+fn leases() -> [(&'static str, Option<Duration>); 2] {
+    [("session", None), ("own", Some(OWN_TTL))]
+}
+
+async fn reader(client: &Client, name: &str, ttl: Option<Duration>) -> Guard {
+    let lock = client.lock(name).shared();
+    let lock = ttl.into_iter().fold(lock, |lock, ttl| lock.ttl(ttl));
+    soon(lock.acquire()).await.unwrap()
+}
+
+/// An upgrade was served, and its answer lost with the session. `release()` then released the
+/// reader's ticket, which the server had ended with the upgrade: it said Ok, and the writer's ticket
+/// stayed held by nobody until its lease ran out.
+#[tokio::test]
+async fn a_release_is_certain_if_the_answer_to_an_upgrade_was_lost_with_the_session() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let mut operator = operator(&node).await;
+    for (name, ttl) in leases() {
+        let ana = connect(&proxy).await;
+        let mut guard = reader(&ana, name, ttl).await;
+        proxy.set(Way::AnswersWait);
+        assert_eq!(soon(guard.upgrade(None)).await, Err(Error::SessionLost));
+        assert_eq!(show(&mut operator, name).await.holders[0].mode(), Exclusive);
+        proxy.set(Way::Open);
+        let released = soon(guard.release()).await;
+        assert_eq!(show(&mut operator, name).await.holding, 0, "{name}: {released:?}");
+        let expected = if ttl.is_some() { Ok(()) } else { Err(Error::Over(How::Expired)) };
+        assert_eq!(released, expected, "{name}");
+    }
+    node.end().await;
+}
+
+/// The same for an upgrade that stood in line as its session was lost, and was served after that.
+#[tokio::test]
+async fn a_release_is_certain_if_an_upgrade_was_served_as_its_session_was_lost() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let bo = node.client().await;
+    let mut operator = operator(&node).await;
+    for (name, ttl) in leases() {
+        let ana = connect(&proxy).await;
+        let mut guard = reader(&ana, name, ttl).await;
+        let other = reader(&bo, name, None).await;
+        let upgrade = tokio::spawn(async move {
+            let upgraded = guard.upgrade(None).await;
+            (guard, upgraded)
+        });
+        let waits = async || show(&mut operator, name).await.waiting == 1;
+        eventually("the upgrade waits", waits).await;
+        proxy.set(Way::Cut);
+        other.release().await.unwrap();
+        assert_eq!(show(&mut operator, name).await.holders[0].mode(), Exclusive);
+        let (guard, upgraded) = soon(upgrade).await.unwrap();
+        assert_eq!(upgraded, Err(Error::SessionLost), "{name}");
+        proxy.set(Way::Open);
+        let released = soon(guard.release()).await;
+        assert_eq!(show(&mut operator, name).await.holding, 0, "{name}: {released:?}");
+        let expected = if ttl.is_some() { Ok(()) } else { Err(Error::Over(How::Expired)) };
+        assert_eq!(released, expected, "{name}");
+    }
+    node.end().await;
+}
+
+/// The same if the guard is not released but kept: it is the writer's, and its lease is renewed.
+/// It was lost, while its ticket stayed held.
+#[tokio::test]
+async fn a_guard_whose_upgrade_was_lost_with_its_session_is_the_writers() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let (ana, bo) = (connect(&proxy).await, node.client().await);
+    let mut operator = operator(&node).await;
+    // A holder that died before: the guard must go on to say so.
+    bo.clone().lock("page").note("half paid").acquire().await.map(std::mem::forget).unwrap();
+    bo.close().await;
+    let mut guard = reader(&ana, "page", Some(OWN_TTL)).await;
+    let read_with = guard.token();
+    assert!(guard.needs_recovery());
+    proxy.set(Way::AnswersWait);
+    assert_eq!(soon(guard.upgrade(None)).await, Err(Error::SessionLost));
+    proxy.set(Way::Open);
+    soon(guard.note(Some(b"still here"))).await.unwrap();
+    assert!(!guard.is_shared() && guard.token() > read_with);
+    assert_eq!(guard.health(), Health::Good);
+    assert!(guard.needs_recovery());
+    assert_eq!(guard.deaths()[0].note.as_deref(), Some(&b"half paid"[..]));
+    let holders = show(&mut operator, "page").await.holders;
+    assert_eq!(holders.len(), 1);
+    assert_eq!(holders[0].note.as_deref(), Some(&b"still here"[..]));
+    // Dropped, it is released.
+    drop(guard);
+    let free = async || show(&mut operator, "page").await.holding == 0;
+    eventually("it is released", free).await;
+    node.end().await;
+}
+
+fn force(name: &'static str) -> ForceRequest {
+    let (by, reason) = ("operator".into(), "maintenance".into());
+    ForceRequest { name: name.into(), token: None, by, reason }
+}
+
+/// Loses the session of a client, and returns when it has another one.
+async fn lose_session(client: &Client, proxy: &Proxy, meanwhile: impl AsyncFnOnce()) {
+    let canary = soon(client.lock("canary").acquire()).await.unwrap();
+    proxy.set(Way::Cut);
+    soon(canary.lost()).await;
+    meanwhile().await;
+    proxy.set(Way::Open);
+    soon(client.lock("canary").acquire()).await.unwrap();
+}
+
+/// A guard with a lease of its own that had outlived its session said that it was good for up to a
+/// quarter of its TTL after it was forced out: the server told only the session that it was taken
+/// in, which was over.
+#[tokio::test]
+async fn a_guard_that_outlived_its_session_hears_that_it_was_forced_out() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let mut operator = operator(&node).await;
+    let ana = connect(&proxy).await;
+    let early = ana.lock("early").ttl(OWN_TTL).acquire().await.unwrap();
+    let late = ana.lock("late").ttl(OWN_TTL).acquire().await.unwrap();
+    let (mut before, mut after) = (operator.clone(), operator.clone());
+    lose_session(&ana, &proxy, async || {
+        before.force(force("early")).await.unwrap();
+    })
+    .await;
+    assert_eq!(soon(early.lost()).await, How::Forced);
+    assert_eq!(late.health(), Health::Good);
+    after.force(force("late")).await.unwrap();
+    assert_eq!(soon(late.lost()).await, How::Forced);
+    operator.force(force("late")).await.unwrap_err();
+    node.end().await;
+}
+
+/// A holder that had outlived its session was never told that somebody asked for its lock.
+#[tokio::test]
+async fn a_guard_that_outlived_its_session_is_asked_to_let_go() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let mut operator = operator(&node).await;
+    let ana = connect(&proxy).await;
+    let guard = ana.lock("seat").ttl(OWN_TTL).acquire().await.unwrap();
+    lose_session(&ana, &proxy, async || {}).await;
+    let ask = RevokeRequest {
+        name: "seat".into(),
+        by: "operator".into(),
+        reason: "maintenance".into(),
+        within_ms: 60_000,
+        ..RevokeRequest::default()
+    };
+    // Asked until it is heard: the client may not be watching yet.
+    let asks = async {
+        loop {
+            operator.revoke(ask.clone()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let asked = tokio::select! {
+        asked = soon(guard.asked_to_let_go()) => asked,
+        () = asks => unreachable!("it goes on asking"),
+    };
+    assert_eq!(asked.reason, "maintenance");
+    node.end().await;
+}
+
+/// Releases that were still to be sent were forgotten when a server refused to open a session, as
+/// one does whose password has changed; the locks stayed held until their leases ran out.
+#[tokio::test]
+async fn a_release_is_not_forgotten_by_a_server_that_refuses_a_session() {
+    let mut node = Node::start().await;
+    let brief = Duration::from_millis(500);
+    let setup = Client::builder().session_ttl(brief * 2).patience(brief);
+    let ana = setup.connect([&node.url]).await.unwrap();
+    let canary = ana.lock("canary").acquire().await.unwrap();
+    let dropped = ana.lock("dropped").ttl(OWN_TTL).acquire().await.unwrap();
+    let released = ana.lock("released").ttl(OWN_TTL).acquire().await.unwrap();
+    node.pause().await;
+    drop(dropped);
+    let released = tokio::spawn(released.release());
+    soon(canary.lost()).await;
+    node.set_password(Some("open sesame"));
+    node.go_on().await;
+    // Refused: the client has been told so.
+    eventually("the server refuses it", async || {
+        let refused = soon(ana.lock("other").acquire()).await;
+        matches!(refused, Err(Error::Refused { code: ErrorCode::Unauthenticated, .. }))
+    })
+    .await;
+    let released = soon(released).await.unwrap();
+    assert!(matches!(released, Err(Error::Unreachable(_))), "nobody knows: {released:?}");
+    node.pause().await;
+    node.set_password(None);
+    node.go_on().await;
+    let mut operator = operator(&node).await;
+    for name in ["dropped", "released"] {
+        let free = async || show(&mut operator, name).await.holding == 0;
+        eventually("it is released", free).await;
+    }
+    node.end().await;
+}
