@@ -1,0 +1,314 @@
+//! A lock that is held, and a lease that was handed over.
+
+use crate::clock::{Moment, unix_ms};
+use crate::driver::{Hold, Validity};
+use crate::error::Error;
+use crate::keeper::{Keeper, release_until_definite};
+use crate::locks::Locks;
+use crate::runtime;
+use crate::token::Token;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+/// How the previous holder of a lock ended, as far as the engine can know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Ending {
+    /// Whether it died (expired, crashed, was forced out) instead of releasing.
+    pub died: bool,
+    /// Its token, if the engine has tokens.
+    pub token: Option<Token>,
+    /// Its label.
+    pub label: Option<String>,
+    /// The note it left.
+    pub note: Option<String>,
+}
+
+impl Ending {
+    pub(crate) fn of_death(
+        token: Option<Token>,
+        label: Option<String>,
+        note: Option<String>,
+    ) -> Self {
+        Self { died: true, token, label, note }
+    }
+
+    pub(crate) fn of_release(token: Option<Token>, label: Option<String>) -> Self {
+        Self { died: false, token, label, note: None }
+    }
+}
+
+/// Why a lock was lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    pub(crate) why: String,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+/// A held lock. It is renewed in the background until it is released, detached or dropped; a lease
+/// taken with [`fixed`](crate::Lock::fixed) is not renewed.
+///
+/// A dropped guard is released in the background, and nobody learns whether that worked: prefer
+/// [`Guard::release`].
+pub struct Guard {
+    keeper: Arc<Keeper>,
+    locks: Locks,
+    token: Option<Token>,
+    ending: Option<Ending>,
+    /// False once it was released or detached.
+    held: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(
+        locks: Locks,
+        keeper: Arc<Keeper>,
+        token: Option<Token>,
+        ending: Option<Ending>,
+    ) -> Self {
+        Self { keeper, locks, token, ending, held: true }
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &str {
+        self.keeper.name()
+    }
+
+    /// The fencing token; `None` if the engine has none (see [`crate::Promises::token`]).
+    pub fn token(&self) -> Option<Token> {
+        self.token
+    }
+
+    /// How the previous holder ended; `None` if the engine can't know, or there was none.
+    pub fn ending(&self) -> Option<&Ending> {
+        self.ending.as_ref()
+    }
+
+    /// How long the lease is certainly good if no further renewal succeeds. Zero once it is lost.
+    /// Uses a clock that runs while the machine sleeps, so a process that was stopped sees the truth
+    /// at its first look.
+    pub fn remaining(&self) -> Duration {
+        self.keeper.remaining()
+    }
+
+    /// Whether the lease is over, or may be.
+    pub fn is_lost(&self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    /// Resolves when the lease is over, or may be: stop the work it protects.
+    pub async fn lost(&self) -> Lost {
+        self.watch_lost().await
+    }
+
+    pub(crate) fn watch_lost(&self) -> impl Future<Output = Lost> + Send + 'static {
+        let keeper = self.keeper.clone();
+        async move { keeper.lost().await }
+    }
+
+    /// Keeps the lease for another `ttl` from now, for a lease taken with
+    /// [`fixed`](crate::Lock::fixed).
+    pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        self.start_extend(ttl).await
+    }
+
+    pub(crate) fn start_extend(
+        &self,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        let keeper = self.keeper.clone();
+        runtime::run(async move { keeper.extend(ttl).await })
+    }
+
+    /// Releases the lock. `Ok` means that this call released it; [`Error::NotHeld`] that the lease
+    /// was over before; [`Error::Unsure`] that the engine did not answer in time, and until when the
+    /// lock may stay held at the most.
+    ///
+    /// If the future is dropped, the release goes on in the background.
+    pub async fn release(mut self) -> Result<(), Error> {
+        self.held = false;
+        let (keeper, timeout) = (self.keeper.clone(), self.locks.timeout());
+        keeper.stop();
+        let background = self.locks.releases().clone();
+        runtime::run(async move {
+            let result = release_until_definite(&keeper, Some(timeout)).await;
+            if matches!(result, Err(Error::Unsure { .. })) {
+                background.start(async move { drop(release_until_definite(&keeper, None).await) });
+            }
+            result
+        })
+        .await
+    }
+
+    /// Stops renewing and hands the lease over: the returned value can be stored or sent, and used
+    /// by [`Locks::attach`] in another process until its deadline.
+    ///
+    /// Fails, and gives the guard back, if the engine's leases can't outlive this process's
+    /// connection (see [`crate::Promises::detachable`]).
+    pub fn detach(mut self) -> Result<LeaseRef, (Self, Error)> {
+        let Some(proof) = self.keeper.hold().proof() else {
+            let why = self.locks.promises().detachable.because;
+            return Err((self, Error::Unsupported(format!("this lease can't be detached: {why}"))));
+        };
+        self.held = false;
+        self.keeper.stop();
+        let Validity { valid_until, over_by } = self.keeper.validity();
+        Ok(LeaseRef {
+            name: self.name().to_owned(),
+            token: self.token,
+            proof,
+            deadline_unix_ms: unix_ms(valid_until.wall_clock()),
+            over_by_unix_ms: unix_ms(over_by.wall_clock()),
+        })
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.held {
+            return;
+        }
+        self.keeper.stop();
+        let keeper = self.keeper.clone();
+        self.locks
+            .releases()
+            .start(async move { drop(release_until_definite(&keeper, None).await) });
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", &self.name())
+            .field("token", &self.token)
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lease that was detached from its guard: plain data, for another process. Whoever has it can
+/// release the lock, so treat it like a password.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseRef {
+    pub(crate) name: String,
+    pub(crate) token: Option<Token>,
+    pub(crate) proof: String,
+    pub(crate) deadline_unix_ms: u64,
+    /// When the engine has certainly ended it if nobody extends it.
+    pub(crate) over_by_unix_ms: u64,
+}
+
+impl LeaseRef {
+    /// The name of the lock.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The fencing token, if the engine has tokens.
+    pub fn token(&self) -> Option<Token> {
+        self.token
+    }
+
+    /// Until when the lease was certainly good when it was detached, by the wall clock of the
+    /// process that held it.
+    pub fn deadline(&self) -> SystemTime {
+        std::time::UNIX_EPOCH + Duration::from_millis(self.deadline_unix_ms)
+    }
+}
+
+impl fmt::Debug for LeaseRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseRef")
+            .field("name", &self.name)
+            .field("token", &self.token)
+            .field("deadline", &self.deadline())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A lease attached by [`Locks::attach`]. Nothing happens in the background: it is neither renewed
+/// nor, when dropped, released.
+pub struct Lease {
+    hold: Arc<dyn Hold>,
+    locks: Locks,
+    name: String,
+    token: Option<Token>,
+    validity: Arc<Mutex<Validity>>,
+}
+
+impl Lease {
+    pub(crate) fn new(locks: Locks, lease: LeaseRef, hold: Arc<dyn Hold>) -> Self {
+        let valid_until = Moment::at_unix_ms(lease.deadline_unix_ms);
+        let over_by = Moment::at_unix_ms(lease.over_by_unix_ms);
+        let validity = Arc::new(Mutex::new(Validity { valid_until, over_by }));
+        Self { hold, locks, name: lease.name, token: lease.token, validity }
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The fencing token, if the engine has tokens.
+    pub fn token(&self) -> Option<Token> {
+        self.token
+    }
+
+    /// Asks the engine whether the lease still lives, and for how long if nobody extends it.
+    /// [`Error::NotHeld`] if it is over.
+    pub async fn check(&self) -> Result<Duration, Error> {
+        self.start_check().await
+    }
+
+    pub(crate) fn start_check(
+        &self,
+    ) -> impl Future<Output = Result<Duration, Error>> + Send + 'static {
+        let hold = self.hold.clone();
+        runtime::run(async move { hold.check().await })
+    }
+
+    /// Keeps the lease for another `ttl` from now.
+    pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        self.start_extend(ttl).await
+    }
+
+    pub(crate) fn start_extend(
+        &self,
+        ttl: Duration,
+    ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        let (hold, validity) = (self.hold.clone(), self.validity.clone());
+        runtime::run(async move {
+            let lock = || validity.lock().unwrap_or_else(PoisonError::into_inner);
+            // Until the answer is there, the extension may or may not have taken effect.
+            let over_by = lock().over_by.max(Validity::unsure(ttl));
+            lock().over_by = over_by;
+            let extended = hold.extend(ttl).await?;
+            *lock() = extended;
+            Ok(())
+        })
+    }
+
+    /// Releases the lock, with the same answers as [`Guard::release`].
+    pub async fn release(self) -> Result<(), Error> {
+        let validity = *self.validity.lock().unwrap_or_else(PoisonError::into_inner);
+        let keeper = Keeper::new(self.name, self.hold, validity);
+        let timeout = self.locks.timeout();
+        runtime::run(async move { release_until_definite(&keeper, Some(timeout)).await }).await
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", &self.name)
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}

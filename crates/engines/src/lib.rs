@@ -1,0 +1,43 @@
+//! One lock API over the engines people already run.
+//!
+//! ```
+//! # #[tokio::main] async fn main() -> Result<(), holdfast_locks::Error> {
+//! use holdfast_locks::Locks;
+//! use std::time::Duration;
+//!
+//! // Or "redis://127.0.0.1:6379", "etcd://127.0.0.1:2379", "postgres://ana@db/app", ...
+//! let locks = Locks::connect("memory:").await?;
+//! let guard = locks.lock("seat-12A").wait(Duration::from_secs(30)).acquire().await?;
+//! if let Some(token) = guard.token() {
+//!     println!("send token {token} with every write");
+//! }
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! The URL chooses the engine, and moving to another one changes nothing else. What differs is what
+//! an engine can promise: [`Locks::promises`] says it as data, `docs/engines.md` as a table.
+//!
+//! The story of one acquire: [`Lock::acquire`] checks what it was given and hands a request to a task
+//! on the library's own threads (`runtime.rs`), so that dropping the future can't leave anything
+//! half done. The engine's driver (`drivers/`) takes the lock or waits for it. A keeper (`keeper.rs`)
+//! then renews the lease, counts until when it is certainly good, and ends it.
+
+pub mod blocking;
+mod clock;
+mod driver;
+mod drivers;
+mod error;
+mod guard;
+mod keeper;
+mod locks;
+mod promises;
+mod runtime;
+mod token;
+mod url;
+
+pub use error::Error;
+pub use guard::{Ending, Guard, Lease, LeaseRef, Lost};
+pub use locks::{Builder, Inspection, Lock, Locks};
+pub use promises::{Promise, Promises};
+pub use token::Token;

@@ -1,0 +1,289 @@
+//! The entry point: connect to an engine by URL, then take locks.
+
+use crate::clock::Moment;
+use crate::driver::{Acquired, Driver, Held, Request};
+use crate::drivers;
+use crate::error::Error;
+use crate::guard::{Guard, Lease, LeaseRef};
+use crate::keeper::Keeper;
+use crate::promises::Promises;
+use crate::runtime::{self, Releases};
+use crate::token::Token;
+use crate::url::EngineUrl;
+use serde::Serialize;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+/// Default TTL of a lease.
+const TTL: Duration = Duration::from_secs(15);
+
+/// Shorter leases would be lost to an ordinary hiccup.
+const TTL_MIN: Duration = Duration::from_millis(100);
+
+/// A year, as everywhere in Holdfast.
+const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+/// Default limit for a connect, and for a release or other call that nobody answers.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// As long as a Holdfast name may be, so that every lock can move to Holdfast.
+const NAME_BYTES_MAX: usize = 512;
+
+/// Labels and notes are stored beside the lock on most engines.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// A connection to a lock engine. Cheap to clone; all clones share it.
+#[derive(Clone)]
+pub struct Locks {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    driver: Arc<dyn Driver>,
+    releases: Arc<Releases>,
+    timeout: Duration,
+    label: String,
+}
+
+/// Settings of a connection: see [`Locks::builder`].
+#[derive(Debug, Clone)]
+#[must_use = "nothing is connected until connect is called"]
+pub struct Builder {
+    timeout: Duration,
+    label: Option<String>,
+}
+
+impl Builder {
+    /// How long to wait for an engine that does not answer. Default: 10s.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// What holders are called unless they say otherwise. Default: `host:pid`.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Connects to the engine that the URL names.
+    pub async fn connect(self, url: &str) -> Result<Locks, Error> {
+        let parsed = EngineUrl::parse(url)?;
+        let releases = Releases::of_current_runtime();
+        let timeout = self.timeout;
+        let driver = runtime::run(async move { drivers::connect(&parsed, timeout).await }).await?;
+        let label = self.label.unwrap_or_else(default_label);
+        Ok(Locks { inner: Arc::new(Inner { driver, releases, timeout, label }) })
+    }
+}
+
+impl Locks {
+    /// Connects to the engine that the URL names, for example `etcd://127.0.0.1:2379`. The error
+    /// comes within ten seconds if no engine answers there.
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        Self::builder().connect(url).await
+    }
+
+    /// A connection with other settings than the defaults.
+    pub fn builder() -> Builder {
+        Builder { timeout: TIMEOUT, label: None }
+    }
+
+    /// A lock by its name: say how, then [`Lock::acquire`] or [`Lock::try_acquire`].
+    pub fn lock(&self, name: impl Into<String>) -> Lock {
+        let (locks, label) = (self.clone(), self.inner.label.clone());
+        Lock { locks, name: name.into(), ttl: TTL, wait: None, label, note: None, fixed: false }
+    }
+
+    /// What this engine and recipe hold and don't.
+    pub fn promises(&self) -> &'static Promises {
+        self.inner.driver.promises()
+    }
+
+    /// The lock as the engine shows it; `None` if nobody holds it or waits for it.
+    pub async fn inspect(&self, name: &str) -> Result<Option<Inspection>, Error> {
+        check_name(name)?;
+        let (driver, name) = (self.inner.driver.clone(), name.to_owned());
+        runtime::run(async move { driver.inspect(&name).await }).await
+    }
+
+    /// A lease that [`Guard::detach`] handed over, perhaps in another process. Asks the engine
+    /// nothing: [`Lease::check`] does.
+    pub async fn attach(&self, lease: LeaseRef) -> Result<Lease, Error> {
+        check_name(&lease.name)?;
+        let (driver, locks) = (self.inner.driver.clone(), self.clone());
+        runtime::run(async move {
+            let hold = driver.attach(&lease.name, &lease.proof).await?;
+            Ok(Lease::new(locks, lease, hold))
+        })
+        .await
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.inner.timeout
+    }
+
+    pub(crate) fn releases(&self) -> &Arc<Releases> {
+        &self.inner.releases
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Promises { engine, recipe, .. } = self.promises();
+        f.debug_struct("Locks").field("engine", engine).field("recipe", recipe).finish()
+    }
+}
+
+/// A lock to be taken.
+#[derive(Debug, Clone)]
+#[must_use = "nothing is taken until acquire is called"]
+pub struct Lock {
+    locks: Locks,
+    name: String,
+    ttl: Duration,
+    wait: Option<Duration>,
+    label: String,
+    note: Option<String>,
+    fixed: bool,
+}
+
+impl Lock {
+    /// How long the engine keeps the lock if this process dies. Default: 15s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long [`Lock::acquire`] waits. Default: until the lock is free.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// What the holder is called, for people who look at the lock. Default: `host:pid`.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
+        self
+    }
+
+    /// A few words left with the lock: the next holder gets them if this one dies, where the engine
+    /// can do that.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
+    }
+
+    /// A lease that is not renewed: it ends after its TTL, unless [`Guard::extend`] is called.
+    pub fn fixed(mut self) -> Self {
+        self.fixed = true;
+        self
+    }
+
+    /// Takes the lock, and waits for it as long as [`Lock::wait`] says. [`Error::TimedOut`] if it is
+    /// not free by then.
+    ///
+    /// If the future is dropped, the wait ends; if the lock was taken meanwhile, it is released.
+    pub async fn acquire(self) -> Result<Guard, Error> {
+        let deadline = self.wait.map(|wait| Moment::now().plus(wait));
+        self.take(deadline).await?.map_err(|holder| Error::TimedOut { holder })
+    }
+
+    /// Takes the lock if it is free; `None` if it is not.
+    pub async fn try_acquire(self) -> Result<Option<Guard>, Error> {
+        Ok(self.take(Some(Moment::now())).await?.ok())
+    }
+
+    /// The guard, or the label of the holder if the wait was over first.
+    async fn take(self, deadline: Option<Moment>) -> Result<Result<Guard, Option<String>>, Error> {
+        let Self { locks, name, ttl, label, note, fixed, .. } = self;
+        check_name(&name)?;
+        check_text("label", &label)?;
+        check_text("note", note.as_deref().unwrap_or_default())?;
+        check_ttl(ttl)?;
+        let nonce = nonce()?;
+        // Dropped together with this future, which tells the driver to give up.
+        let (_waiting, caller) = watch::channel(());
+        let request = Request { name, ttl, label, note, nonce, deadline, caller };
+        locks.inner.driver.check(&request)?;
+
+        let (reply, answer) = oneshot::channel();
+        runtime::handle()?.spawn(async move {
+            let acquired = locks.inner.driver.acquire(&request).await;
+            let guard = acquired.map(|acquired| match acquired {
+                Acquired::Held(held) => Ok(start(locks, request.name, held, ttl, fixed)),
+                Acquired::Busy { holder } => Err(holder),
+            });
+            // If the caller is gone, the guard is dropped here, and with it released.
+            drop(reply.send(guard));
+        });
+        answer.await.map_err(|_| Error::Unreachable("internal error: the task died".to_owned()))?
+    }
+}
+
+/// A guard, and the task that keeps its lease.
+fn start(locks: Locks, name: String, held: Held, ttl: Duration, fixed: bool) -> Guard {
+    let Held { hold, token, ending, validity } = held;
+    let keeper = Keeper::new(name, hold, validity);
+    if fixed {
+        tokio::spawn(keeper.clone().watch());
+    } else {
+        tokio::spawn(keeper.clone().run(ttl));
+    }
+    Guard::new(locks, keeper, token, ending)
+}
+
+/// A lock as its engine shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// The label of the holder, if the engine knows it.
+    pub holder: Option<String>,
+    /// The token of the holder, if the engine has tokens.
+    pub token: Option<Token>,
+    /// The labels of those who wait, first come first; `None` if the engine can't know.
+    pub line: Option<Vec<String>>,
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        let length = name.len();
+        return Err(Error::Unsupported(format!(
+            "a lock's name has 1 to {NAME_BYTES_MAX} bytes, this one has {length}"
+        )));
+    }
+    if name.contains('\0') {
+        return Err(Error::Unsupported("a lock's name can't contain a zero byte".to_owned()));
+    }
+    Ok(())
+}
+
+fn check_text(what: &str, text: &str) -> Result<(), Error> {
+    if text.len() > TEXT_BYTES_MAX || text.contains('\0') {
+        return Err(Error::Unsupported(format!(
+            "a {what} has at most {TEXT_BYTES_MAX} bytes and no zero byte"
+        )));
+    }
+    Ok(())
+}
+
+fn check_ttl(ttl: Duration) -> Result<(), Error> {
+    if (TTL_MIN..=TTL_MAX).contains(&ttl) {
+        return Ok(());
+    }
+    Err(Error::Unsupported(format!("a TTL is between 100ms and a year, this one is {ttl:?}")))
+}
+
+fn nonce() -> Result<String, Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Error::Unreachable(format!("no random numbers: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn default_label() -> String {
+    let host = rustix::system::uname();
+    format!("{}:{}", host.nodename().to_string_lossy(), std::process::id())
+}

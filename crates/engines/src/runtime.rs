@@ -1,0 +1,115 @@
+//! The threads that the library runs on. They are its own, so leases are renewed while the
+//! program's runtime is blocked, and a guard dropped while that runtime shuts down is still
+//! released.
+
+use crate::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// How long the end of a program's runtime waits for locks that were dropped to be released.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The runtime that everything of this library runs on. It is never shut down.
+pub(crate) fn handle() -> Result<&'static Handle, Error> {
+    static RUNTIME: Mutex<Option<&'static Runtime>> = Mutex::new(None);
+    let mut started = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(runtime) = *started {
+        return Ok(runtime.handle());
+    }
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("holdfast-locks")
+        .enable_all()
+        .build()
+        .map_err(|error| Error::Unreachable(format!("cannot start a thread: {error}")))?;
+    Ok(started.insert(Box::leak(Box::new(runtime))).handle())
+}
+
+/// Runs a future on the library's threads. If the caller is dropped, it runs on.
+pub(crate) async fn run<T: Send + 'static>(
+    future: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    let task = handle()?.spawn(future);
+    task.await.unwrap_or_else(|error| Err(Error::Unreachable(format!("internal error: {error}"))))
+}
+
+/// Releases of dropped guards that are still under way, for one `Locks` and its clones.
+#[derive(Debug, Default)]
+pub(crate) struct Releases {
+    pending: Mutex<usize>,
+    changed: Condvar,
+    /// The runtime that `connect` was called from is shutting down, and the process may follow.
+    home_gone: AtomicBool,
+}
+
+impl Releases {
+    /// Ties the releases to the runtime that this is called from: its shutdown waits for them.
+    pub(crate) fn of_current_runtime() -> Arc<Self> {
+        let releases = Arc::new(Self::default());
+        match Handle::try_current() {
+            Ok(home) => {
+                let anchor = Anchor(releases.clone());
+                home.spawn(async move {
+                    let _anchor = anchor;
+                    std::future::pending::<()>().await;
+                });
+            }
+            Err(_) => releases.home_gone.store(true, Ordering::Release),
+        }
+        releases
+    }
+
+    /// Runs the release of a dropped guard in the background. Outside a runtime, or once the home
+    /// runtime is gone, it waits for the release for a bounded time.
+    pub(crate) fn start(self: &Arc<Self>, release: impl Future<Output = ()> + Send + 'static) {
+        let Ok(handle) = handle() else { return };
+        *self.pending() += 1;
+        let releases = self.clone();
+        handle.spawn(async move {
+            let _ended = Ended(releases);
+            release.await;
+        });
+        let inside_own_thread = Handle::try_current().is_ok_and(|own| own.id() == handle.id());
+        if self.home_gone.load(Ordering::Acquire) && !inside_own_thread {
+            self.wait();
+        }
+    }
+
+    fn wait(&self) {
+        let deadline = Instant::now() + FLUSH_TIMEOUT;
+        let mut pending = self.pending();
+        while *pending > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(pending, left);
+            pending = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn pending(&self) -> std::sync::MutexGuard<'_, usize> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Ended(Arc<Releases>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        *self.0.pending() -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// Lives in the home runtime and is dropped when that shuts down.
+struct Anchor(Arc<Releases>);
+
+impl Drop for Anchor {
+    fn drop(&mut self) {
+        self.0.home_gone.store(true, Ordering::Release);
+        self.0.wait();
+    }
+}

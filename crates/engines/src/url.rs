@@ -1,0 +1,206 @@
+//! URLs that name an engine: `scheme://[user[:password]@]host[:port][,host[:port]...][/path][?key=value&...]`.
+//!
+//! The WHATWG rules have no list of hosts, so this parses its own.
+
+use crate::error::Error;
+use std::fmt;
+
+/// A parsed URL. Its `Debug` form hides the password.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct EngineUrl {
+    pub(crate) scheme: String,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    /// At least one, unless the scheme has none (`memory:`).
+    pub(crate) hosts: Vec<Host>,
+    /// Without its leading slash, percent-decoded; empty if absent.
+    pub(crate) path: String,
+    pub(crate) options: Vec<(String, String)>,
+}
+
+/// One host of the list. IPv6 addresses are kept without their brackets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) port: Option<u16>,
+}
+
+impl Host {
+    /// `host:port`, with brackets around an IPv6 address.
+    pub(crate) fn authority(&self, default_port: u16) -> String {
+        let port = self.port.unwrap_or(default_port);
+        if self.name.contains(':') {
+            format!("[{}]:{port}", self.name)
+        } else {
+            format!("{}:{port}", self.name)
+        }
+    }
+}
+
+impl EngineUrl {
+    pub(crate) fn parse(url: &str) -> Result<Self, Error> {
+        let bad = |why: &str| Error::BadUrl(format!("`{}`: {why}", without_password(url)));
+        let (scheme, rest) = url
+            .split_once(':')
+            .ok_or_else(|| bad("it needs a scheme, for example `redis://127.0.0.1:6379`"))?;
+        let scheme = scheme.to_ascii_lowercase();
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let options = parse_options(query).map_err(|why| bad(&why))?;
+        let Some(rest) = rest.strip_prefix("//") else {
+            if !rest.is_empty() {
+                return Err(bad("write `//` after the scheme"));
+            }
+            let (user, password, hosts, path) = (None, None, Vec::new(), String::new());
+            return Ok(Self { scheme, user, password, hosts, path, options });
+        };
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (credentials, hosts) = match authority.rsplit_once('@') {
+            Some((credentials, hosts)) => (Some(credentials), hosts),
+            None => (None, authority),
+        };
+        let (user, password) = match credentials {
+            None => (None, None),
+            Some(credentials) => match credentials.split_once(':') {
+                Some((user, password)) => (Some(user), Some(password)),
+                None => (Some(credentials), None),
+            },
+        };
+        let decode_some = |text: Option<&str>| text.map(decode).transpose();
+        let user = decode_some(user).map_err(|why| bad(&why))?.filter(|user| !user.is_empty());
+        let password = decode_some(password).map_err(|why| bad(&why))?;
+        let hosts = hosts
+            .split(',')
+            .map(parse_host)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|why| bad(&why))?;
+        let path = decode(path).map_err(|why| bad(&why))?;
+        Ok(Self { scheme, user, password, hosts, path, options })
+    }
+
+    /// The value of an option, and that it was asked for: see [`EngineUrl::check_options`].
+    pub(crate) fn option(&self, key: &str) -> Option<&str> {
+        self.options.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Refuses options that the driver does not have: a typo must not silently change a recipe.
+    pub(crate) fn check_options(&self, known: &[&str]) -> Result<(), Error> {
+        let unknown = self.options.iter().find(|(key, _)| !known.contains(&key.as_str()));
+        let Some((key, _)) = unknown else { return Ok(()) };
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Err(Error::BadUrl(format!(
+            "unknown option `{key}` for {}:// (known options: {known})",
+            self.scheme
+        )))
+    }
+}
+
+impl fmt::Debug for EngineUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EngineUrl")
+            .field("scheme", &self.scheme)
+            .field("user", &self.user)
+            .field("hosts", &self.hosts)
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The URL with its password replaced, for errors.
+pub(crate) fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, tail) = rest.split_at(end);
+    let Some((credentials, hosts)) = authority.rsplit_once('@') else { return url.to_owned() };
+    let user = credentials.split_once(':').map_or(credentials, |(user, _)| user);
+    format!("{scheme}://{user}:***@{hosts}{tail}")
+}
+
+fn parse_options(query: &str) -> Result<Vec<(String, String)>, String> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((decode(key)?, decode(value)?))
+        })
+        .collect()
+}
+
+fn parse_host(text: &str) -> Result<Host, String> {
+    let (name, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (name, rest) = rest.split_once(']').ok_or("an IPv6 address needs a closing `]`")?;
+            (name, rest.strip_prefix(':'))
+        }
+        None => match text.split_once(':') {
+            Some((_, port)) if port.contains(':') => {
+                return Err(format!("write the IPv6 address `{text}` in brackets"));
+            }
+            Some((name, port)) => (name, Some(port)),
+            None => (text, None),
+        },
+    };
+    if name.is_empty() {
+        return Err("the host is missing".to_owned());
+    }
+    let port = port
+        .map(|port| port.parse().map_err(|_| format!("`{port}` is not a port number")))
+        .transpose()?;
+    Ok(Host { name: name.to_owned(), port })
+}
+
+fn decode(text: &str) -> Result<String, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digit = |byte: Option<u8>| byte.and_then(|byte| char::from(byte).to_digit(16));
+        let pair = digit(rest.next()).zip(digit(rest.next()));
+        let (high, low) =
+            pair.ok_or_else(|| format!("`{text}` has a `%` without two hex digits after it"))?;
+        bytes.push(u8::try_from(high * 16 + low).unwrap_or(b'?'));
+    }
+    String::from_utf8(bytes).map_err(|_| format!("`{text}` is not UTF-8 once decoded"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        let url = "redis://ana:p%40ss@a:1,[::1]:2,b/0?recipe=x&plain=1";
+        let url = EngineUrl::parse(url).unwrap();
+        assert_eq!((url.user.as_deref(), url.password.as_deref()), (Some("ana"), Some("p@ss")));
+        let hosts: Vec<_> = url.hosts.iter().map(|host| host.authority(6379)).collect();
+        assert_eq!(hosts, ["a:1", "[::1]:2", "b:6379"]);
+        assert_eq!((url.path.as_str(), url.option("plain")), ("0", Some("1")));
+    }
+
+    #[test]
+    fn a_bad_url_says_what_is_wrong() {
+        let cases = [
+            ("nothing", "needs a scheme"),
+            ("redis:127.0.0.1", "write `//`"),
+            ("redis://", "host is missing"),
+            ("redis://a,", "host is missing"),
+            ("redis://a:port", "`port` is not a port number"),
+            ("redis://::1", "brackets"),
+            ("redis://a/%zz", "hex digits"),
+        ];
+        for (url, expected) in cases {
+            let error = EngineUrl::parse(url).unwrap_err().to_string();
+            assert!(error.contains(expected), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let error = EngineUrl::parse("redis://ana:hunter2@a:port").unwrap_err().to_string();
+        assert!(!error.contains("hunter2"), "{error}");
+        let url = EngineUrl::parse("redis://ana:hunter2@a").unwrap();
+        assert!(!format!("{url:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,100 @@
+//! How a lease ends.
+
+use crate::child::Helper;
+use crate::engine::{Engine, unique};
+use holdfast_locks::Error;
+use rustix::process::Signal;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// A lease is renewed for as long as its guard lives, far beyond its TTL.
+pub(crate) async fn renewal(engine: &Engine) {
+    let (locks, name) = (engine.connect().await, unique("renewal"));
+    let others = engine.connect().await;
+    let guard = locks.lock(&name).ttl(engine.ttl).acquire().await.unwrap();
+    let refused = others.lock(&name).wait(engine.ttl * 3).acquire().await;
+    assert!(matches!(refused, Err(Error::TimedOut { .. })), "{refused:?}");
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+}
+
+/// A lease that nobody renews ends: the holder knows, the next one gets the lock, and the old
+/// guard's release is refused.
+pub(crate) async fn fixed_lease(engine: &Engine) {
+    let (locks, name) = (engine.connect().await, unique("fixed"));
+    let guard = locks.lock(&name).ttl(engine.ttl).fixed().acquire().await.unwrap();
+    guard.extend(engine.ttl).await.unwrap();
+    let next = engine.take(&locks, &name).await.unwrap();
+    assert!(guard.is_lost(), "the next holder is served while the first believes");
+    guard.lost().await;
+    let released = guard.release().await;
+    assert!(matches!(released, Err(Error::NotHeld(_))), "{released:?}");
+    assert!(!next.is_lost());
+    next.release().await.unwrap();
+}
+
+fn hold_in_child(engine: &Engine, name: &str, ttl: Duration) -> Helper {
+    let ttl_ms = ttl.as_millis().to_string();
+    let settings = [("URL", engine.url()), ("NAME", name.to_owned()), ("TTL_MS", ttl_ms)];
+    let settings = settings.each_ref().map(|(key, value)| (*key, value.as_str()));
+    let mut child = Helper::start("hold", &settings);
+    let held = child.hear();
+    assert!(held.starts_with("held "), "{held}");
+    child
+}
+
+/// A holder that is killed loses its lock within the TTL, and the next one learns that it died,
+/// where the engine can know.
+pub(crate) async fn killed_holder(engine: &Engine) {
+    if !engine.shared {
+        return;
+    }
+    let (locks, name) = (engine.connect().await, unique("killed"));
+    let mut child = hold_in_child(engine, &name, engine.ttl);
+    assert!(locks.lock(&name).try_acquire().await.unwrap().is_none());
+    child.kill();
+    let guard = engine.take(&locks, &name).await.unwrap();
+    let ending = guard.ending().cloned();
+    if locks.promises().hears_of_death.holds {
+        let ending = ending.expect("the death is known");
+        assert!(ending.died);
+        assert_eq!(ending.label.as_deref(), Some("child"));
+        assert_eq!(ending.note.as_deref(), Some("half done"));
+    } else {
+        assert_eq!(ending, None);
+    }
+    guard.release().await.unwrap();
+    // A holder that finished is not taken for one that died.
+    let guard = engine.take(&locks, &name).await.unwrap();
+    assert!(guard.ending().is_none_or(|ending| !ending.died));
+    guard.release().await.unwrap();
+}
+
+/// A holder that was stopped past its lease sees at its first look that the lock is lost.
+pub(crate) async fn stopped_holder(engine: &Engine) {
+    if !engine.shared {
+        return;
+    }
+    let (locks, name) = (engine.connect().await, unique("stopped"));
+    let mut child = hold_in_child(engine, &name, engine.ttl);
+    child.signal(Signal::STOP);
+    let guard = engine.take(&locks, &name).await;
+    if guard.is_err() && !locks.promises().lost_in_time.holds {
+        // The lock lives by a connection, which a stopped process keeps open.
+        child.signal(Signal::CONT);
+        child.tell("release");
+        assert_eq!(child.hear(), "Ok(())");
+        return child.finish();
+    }
+    let guard = guard.unwrap();
+    child.signal(Signal::CONT);
+    child.tell("look");
+    assert_eq!(child.hear(), "lost");
+    child.tell("release");
+    let released = child.hear();
+    assert!(released.contains("NotHeld"), "{released}");
+    sleep(engine.ttl).await;
+    assert!(!guard.is_lost(), "a late release of the old holder ended the new one's lease");
+    guard.release().await.unwrap();
+    child.finish();
+}

@@ -1,0 +1,11 @@
+//! The cases: what a lock must do on every engine.
+
+mod contention;
+mod endings;
+mod faults;
+mod handover;
+
+pub(crate) use contention::*;
+pub(crate) use endings::*;
+pub(crate) use faults::*;
+pub(crate) use handover::*;

@@ -1,0 +1,38 @@
+//! One behaviour suite for all engines: each case runs against each of them.
+//!
+//! What an engine can't do is not skipped: the case asserts that [`holdfast_locks::Promises`] says
+//! so, and that it is so. The engines that need a server of their own are marked `ignore`:
+//! `./test engines` runs them.
+
+mod cases;
+mod child;
+mod engine;
+mod proxy;
+mod servers;
+
+/// One test per case for an engine: a function that returns an [`engine::Engine`].
+macro_rules! suite {
+    ($module:ident, $engine:path $(, $ignore:meta)?) => {
+        mod $module {
+            suite!(@cases $engine, [$($ignore)?],
+                exclusion, waiting, renewal, killed_holder, wrong_releaser, dropped_future, tokens,
+                order, inspection, stopped_holder, fixed_lease, handover, lost_answers, restart,
+                lost_before_next, many_names, dropped_guard
+            );
+        }
+    };
+    (@cases $engine:path, $ignore:tt, $($case:ident),+) => {
+        $(suite!(@case $engine, $ignore, $case);)+
+    };
+    (@case $engine:path, [$($ignore:meta)?], $case:ident) => {
+        $(#[$ignore])?
+        #[test]
+        fn $case() {
+            $crate::engine::run($engine, stringify!($case), async |engine| {
+                $crate::cases::$case(engine).await
+            });
+        }
+    };
+}
+
+suite!(memory, crate::servers::memory);

@@ -1,0 +1,25 @@
+//! The engines: started on free ports in temporary folders, shared by all cases of a run, and ended
+//! with it.
+
+use crate::engine::{Engine, unique};
+use std::time::Duration;
+
+/// A running engine that a case may kill and restart.
+pub(crate) trait Server: Send + Sync {
+    /// Kills it, as a power failure would.
+    fn kill(&self);
+    /// Starts it again with what it has on disk, and returns when it serves.
+    fn restart(&self);
+}
+
+pub(crate) fn memory() -> Engine {
+    Engine {
+        url: format!("memory://{}", unique("space")),
+        hosts: Vec::new(),
+        tasks: 32,
+        ttl: Duration::from_millis(500),
+        late: Duration::from_millis(500),
+        shared: false,
+        server: None,
+    }
+}
