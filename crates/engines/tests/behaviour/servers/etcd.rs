@@ -1,0 +1,61 @@
+//! One etcd from Debian's package.
+
+use super::process::{Process, ask, free_port, program};
+use crate::engine::{Engine, needs_own_server};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+pub(crate) struct Etcd {
+    pub(crate) port: u16,
+    pub(crate) process: Process,
+}
+
+impl Etcd {
+    pub(crate) fn start() -> Self {
+        let (port, peers) = (free_port(), free_port());
+        let program = program("etcd", "etcd-server");
+        let command = |folder: &std::path::Path| {
+            let client = format!("http://127.0.0.1:{port}");
+            let peer = format!("http://127.0.0.1:{peers}");
+            let data = folder.join("data").to_str().unwrap().to_owned();
+            let options = [
+                ("--name", "one".to_owned()),
+                ("--data-dir", data),
+                ("--listen-client-urls", client.clone()),
+                ("--advertise-client-urls", client),
+                ("--listen-peer-urls", peer.clone()),
+                ("--initial-advertise-peer-urls", peer.clone()),
+                ("--initial-cluster", format!("one={peer}")),
+            ];
+            let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+            std::iter::once(program).chain(options).collect()
+        };
+        let request = "GET /health HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n";
+        let process = Process::start(command, move || ask(port, request).contains("\"true\""));
+        Self { port, process }
+    }
+
+    pub(crate) fn shared() -> &'static Self {
+        static SHARED: OnceLock<Etcd> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+}
+
+pub(crate) fn etcd() -> Engine {
+    let (port, server) = if needs_own_server() {
+        let Etcd { port, process } = Etcd::start();
+        (port, Some(Arc::new(process) as Arc<dyn super::Server>))
+    } else {
+        (Etcd::shared().port, None)
+    };
+    Engine {
+        url: "etcd://{hosts}".to_owned(),
+        hosts: vec![format!("127.0.0.1:{port}")],
+        tasks: 32,
+        // etcd grants no less: one and a half election timeouts, rounded up.
+        ttl: Duration::from_secs(2),
+        late: Duration::from_secs(3),
+        shared: true,
+        server,
+    }
+}
