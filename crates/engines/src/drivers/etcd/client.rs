@@ -289,6 +289,9 @@ fn describe(status: &Status) -> String {
         Some(cause) if cause.contains("refused") => {
             format!("{cause}; is etcd running there?")
         }
+        Some(cause) if cause.contains("certificate") => {
+            format!("{cause}; name the authority that signed it: etcds://...?cacert=FILE")
+        }
         Some(cause) if said.contains("http2") || cause.contains("frame") => {
             format!(
                 "{said} ({cause}); is this etcd's client port, and does it need etcds:// (TLS)?"

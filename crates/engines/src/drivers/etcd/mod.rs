@@ -25,7 +25,7 @@ use client::{Client, Credentials};
 use hold::EtcdHold;
 use std::sync::Arc;
 use std::time::Duration;
-use tonic::transport::Endpoint;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 static PROMISES: Promises = Promises {
     engine: "etcd",
@@ -45,7 +45,8 @@ const PORT: u16 = 2379;
 
 /// Connects to the first member that answers.
 pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dyn Driver>, Error> {
-    url.check_options(&[])?;
+    let secure = url.scheme == "etcds";
+    url.check_options(if secure { &["cacert", "cert", "key"] } else { &[] })?;
     if !url.path.is_empty() {
         return Err(Error::BadUrl(
             "an etcd:// URL has no path; put a prefix in front of the locks' names instead"
@@ -59,11 +60,17 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
         (None, None) => None,
         _ => return Err(Error::BadUrl("write etcd://USER:PASSWORD@HOST".to_owned())),
     };
+    let tls = secure.then(|| tls(url)).transpose()?;
     let mut endpoints = Vec::new();
     for host in &url.hosts {
         let address = host.authority(PORT);
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|error| Error::BadUrl(format!("`{address}`: {error}")))?;
+        let bad = |error: tonic::transport::Error| Error::BadUrl(format!("`{address}`: {error}"));
+        let endpoint = match &tls {
+            None => Endpoint::from_shared(format!("http://{address}")).map_err(bad)?,
+            Some(tls) => Endpoint::from_shared(format!("https://{address}"))
+                .and_then(|endpoint| endpoint.tls_config(tls.clone()))
+                .map_err(bad)?,
+        };
         endpoints.push((address, endpoint));
     }
     if endpoints.is_empty() {
@@ -77,6 +84,24 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
     })
     .await?;
     Ok(Arc::new(Etcd { client: Arc::new(client) }))
+}
+
+/// What `etcds://` trusts and shows. The options are called as in etcdctl.
+fn tls(url: &EngineUrl) -> Result<ClientTlsConfig, Error> {
+    let file = |option: &str| {
+        let Some(path) = url.option(option) else { return Ok(None) };
+        let bad = |error| Error::BadUrl(format!("{option}={path}: {error}"));
+        std::fs::read(path).map(Some).map_err(bad)
+    };
+    let tls = match file("cacert")? {
+        Some(pem) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)),
+        None => ClientTlsConfig::new().with_native_roots(),
+    };
+    match (file("cert")?, file("key")?) {
+        (Some(cert), Some(key)) => Ok(tls.identity(Identity::from_pem(cert, key))),
+        (None, None) => Ok(tls),
+        _ => Err(Error::BadUrl("`cert` and `key` go together: the client's certificate".into())),
+    }
 }
 
 struct Etcd {

@@ -2,6 +2,8 @@
 
 use super::process::{Process, ask, free_port, program};
 use crate::engine::{Engine, needs_own_server};
+use std::net::TcpStream;
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,10 +14,24 @@ pub(crate) struct Etcd {
 
 impl Etcd {
     pub(crate) fn start() -> Self {
+        let request = "GET /health HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n";
+        Self::start_with("http", &[], move |port| ask(port, request).contains("\"true\""))
+    }
+
+    /// One that speaks TLS with these files.
+    pub(crate) fn start_secure(options: &[&str]) -> Self {
+        Self::start_with("https", options, |port| TcpStream::connect(("127.0.0.1", port)).is_ok())
+    }
+
+    fn start_with(
+        scheme: &str,
+        more: &[&str],
+        serves: impl Fn(u16) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let (port, peers) = (free_port(), free_port());
         let program = program("etcd", "etcd-server");
         let command = |folder: &std::path::Path| {
-            let client = format!("http://127.0.0.1:{port}");
+            let client = format!("{scheme}://127.0.0.1:{port}");
             let peer = format!("http://127.0.0.1:{peers}");
             let data = folder.join("data").to_str().unwrap().to_owned();
             let options = [
@@ -28,10 +44,10 @@ impl Etcd {
                 ("--initial-cluster", format!("one={peer}")),
             ];
             let options = options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-            std::iter::once(program).chain(options).collect()
+            let more = more.iter().map(|option| option.to_string());
+            std::iter::once(program).chain(options).chain(more).collect()
         };
-        let request = "GET /health HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n";
-        let process = Process::start(command, move || ask(port, request).contains("\"true\""));
+        let process = Process::start(command, move || serves(port));
         Self { port, process }
     }
 
@@ -39,6 +55,13 @@ impl Etcd {
         static SHARED: OnceLock<Etcd> = OnceLock::new();
         SHARED.get_or_init(Self::start)
     }
+}
+
+/// etcd's own client, with these arguments.
+pub(crate) fn etcdctl(port: u16, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program("etcdctl", "etcd-client"));
+    command.env("ETCDCTL_API", "3").arg(format!("--endpoints=127.0.0.1:{port}")).args(arguments);
+    command
 }
 
 pub(crate) fn etcd() -> Engine {

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 const JARS: &str = "/usr/share/java";
 
+/// Long enough to outlive a restart, short enough for a test to exceed.
+pub(crate) const SESSION_TIMEOUT_MAX: Duration = Duration::from_secs(12);
+
 pub(crate) struct ZooKeeper {
     pub(crate) port: u16,
     pub(crate) process: Process,
@@ -22,12 +25,12 @@ impl ZooKeeper {
         let command = |folder: &Path| {
             let data = folder.join("data");
             std::fs::create_dir(&data).unwrap();
-            // Sessions between two and eighty ticks: short ones, and ones that outlive a restart.
             let settings = format!(
                 "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=500\n\
-                 maxSessionTimeout=40000\nmaxClientCnxns=0\nadmin.enableServer=false\n\
+                 maxSessionTimeout={}\nmaxClientCnxns=0\nadmin.enableServer=false\n\
                  4lw.commands.whitelist=srvr\n",
-                data.display()
+                data.display(),
+                SESSION_TIMEOUT_MAX.as_millis()
             );
             let file = folder.join("zoo.cfg");
             std::fs::write(&file, settings).unwrap();
