@@ -1,6 +1,6 @@
 //! Taking a lock: a lease, a key in line, and a watch on the key in front of it.
 
-use super::calls::LockKeys;
+use super::calls::{LockKeys, PAGE};
 use super::client::{Client, Failure};
 use super::hold::EtcdHold;
 use super::inspect::label;
@@ -151,7 +151,7 @@ impl<'a> Place<'a> {
             }
             // The label of the holder is wanted only by those who give up.
             if self.request.is_given_up() {
-                let line = self.client.line(&self.keys, 0).await?;
+                let line = self.client.line(&self.keys, PAGE).await?;
                 holder = line.first().filter(|first| first.key != self.key).map(label);
             }
         }
@@ -208,7 +208,7 @@ impl<'a> Place<'a> {
         let over_by = Validity::unsure(self.request.ttl.max(Duration::from_secs(1)) + EXPIRY_SLACK);
         let mut leaving = tokio::spawn(async move {
             let mut result = client.revoke(lease).await;
-            while result.is_err() && !over_by.has_passed() {
+            while matches!(result, Err(Failure::Lost(_))) && !over_by.has_passed() {
                 sleep(LEAVE_PAUSE.min(over_by.remaining())).await;
                 result = client.revoke(lease).await;
             }

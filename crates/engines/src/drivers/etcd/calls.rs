@@ -16,9 +16,9 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tonic::{Code, Request, Status};
 
-/// Keys read at a time while looking for one's predecessor. More than one is needed only if other
+/// Keys read at a time while looking for the holder or a predecessor. More than one is needed only if other
 /// locks have names below this one (`a/b` below `a`).
-const PAGE: i64 = 8;
+pub(super) const PAGE: i64 = 8;
 
 /// The keys of one lock, exactly as etcd's own `concurrency.Mutex` and lock service lay them out:
 /// `NAME/LEASE`, with the lease in hex. The one with the lowest create revision holds the lock.

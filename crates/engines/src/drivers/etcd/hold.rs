@@ -7,16 +7,16 @@ use crate::clock::Moment;
 use crate::driver::{Hold, Step, Validity};
 use crate::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
+use tokio::sync::Mutex;
 
 pub(super) struct EtcdHold {
     client: Arc<Client>,
     key: Vec<u8>,
     /// The key's first lease in hex: unique to the acquisition.
     proof: String,
-    /// The key's current lease; zero if another process may have changed it.
-    lease: AtomicI64,
+    /// The key's current lease; zero if it is not known. Locked while that changes.
+    lease: Mutex<i64>,
 }
 
 fn over() -> Error {
@@ -25,11 +25,11 @@ fn over() -> Error {
 
 impl EtcdHold {
     pub(super) fn held(client: Arc<Client>, key: Vec<u8>, proof: String, lease: i64) -> Self {
-        Self { client, key, proof, lease: AtomicI64::new(lease) }
+        Self { client, key, proof, lease: Mutex::new(lease) }
     }
 
     pub(super) fn attached(client: Arc<Client>, key: Vec<u8>, proof: String) -> Self {
-        Self { client, key, proof, lease: AtomicI64::new(0) }
+        Self { client, key, proof, lease: Mutex::new(0) }
     }
 
     /// A lease's TTL can't be changed, so the key moves to a lease with the new one. Whatever is
@@ -40,9 +40,12 @@ impl EtcdHold {
         from: i64,
         ttl: Duration,
     ) -> Result<i64, Error> {
+        let mut known = self.lease.lock().await;
         let lease = new_lease_id()?;
         let granted = self.client.grant(lease, whole_seconds(ttl)).await?;
         let put = PutRequest { key: self.key.clone(), value, lease };
+        // Until the answer is there, the key may have either.
+        let was_known = std::mem::take(&mut *known) != 0;
         let moved = self.client.move_key(put, from).await?;
         if moved != Some(lease) {
             // Best effort: it holds no key.
@@ -50,8 +53,8 @@ impl EtcdHold {
             let elsewhere = || Error::Unreachable("the lease was moved meanwhile".to_owned());
             return Err(moved.map_or_else(over, |_| elsewhere()));
         }
-        if self.lease.load(Ordering::Relaxed) != 0 {
-            self.lease.store(lease, Ordering::Relaxed);
+        if was_known {
+            *known = lease;
         }
         drop(self.client.revoke(from).await);
         Ok(granted)
@@ -76,7 +79,8 @@ impl Hold for EtcdHold {
 
     fn release(&self) -> Step<'_, ()> {
         Box::pin(async move {
-            let lease = match self.lease.load(Ordering::Relaxed) {
+            let known = self.lease.lock().await;
+            let lease = match *known {
                 0 => self.client.get(&self.key).await?.ok_or_else(over)?.lease,
                 lease => lease,
             };

@@ -3,7 +3,7 @@
 use super::hold::ZooKeeperHold;
 use super::inspect::label;
 use super::line::{Front, Place};
-use super::session::{Meaning, Session, Sessions, limited, meaning, refused, retry};
+use super::session::{Meaning, Session, Sessions, meaning, refused, retry};
 use crate::clock::Moment;
 use crate::driver::{Acquired, Held, Request};
 use crate::error::Error;
@@ -20,9 +20,8 @@ pub(super) async fn acquire(
 ) -> Result<Acquired, Error> {
     loop {
         let session = sessions.for_ttl(request.ttl).await?;
-        let limit = sessions.timeout();
         let sent = Moment::now();
-        let place = match take_place(&session, folder.clone(), request, limit).await? {
+        let place = match take_place(&session, folder.clone(), request).await? {
             Ok(place) => place,
             // With the session went the place in line; a new session gets a new one.
             Err(error) if meaning(&error) == Meaning::SessionOver && !request.is_given_up() => {
@@ -30,22 +29,22 @@ pub(super) async fn acquire(
             }
             Err(error) => return Err(final_error(&error)),
         };
-        let error = match wait(&place, request, sent, limit).await {
+        let error = match wait(&place, request, sent).await {
             Ok(Turn::Held { sent }) => {
                 let validity = session.validity(sent, request.ttl);
                 return Ok(Acquired::Held(Held {
                     token: Some(Token::new(u64::try_from(place.czxid).unwrap_or(0))),
                     ending: None,
                     validity,
-                    hold: Arc::new(ZooKeeperHold::new(place, request.ttl, limit)),
+                    hold: Arc::new(ZooKeeperHold::new(place, request.ttl)),
                 }));
             }
             Ok(Turn::Busy { holder }) => {
-                leave(place, request.ttl, limit).await?;
+                leave(place, request.ttl).await?;
                 return Ok(Acquired::Busy { holder });
             }
             Ok(Turn::Lost) => {
-                leave(place, request.ttl, limit).await?;
+                leave(place, request.ttl).await?;
                 if request.is_given_up() {
                     return Ok(Acquired::Busy { holder: None });
                 }
@@ -53,7 +52,7 @@ pub(super) async fn acquire(
             }
             Err(error) => error,
         };
-        leave(place, request.ttl, limit).await?;
+        leave(place, request.ttl).await?;
         return Err(error);
     }
 }
@@ -71,17 +70,13 @@ enum Turn {
     Lost,
 }
 
-async fn wait(
-    place: &Place,
-    request: &Request,
-    entered: Moment,
-    limit: Duration,
-) -> Result<Turn, Error> {
-    let client = &place.session.client;
-    // The create went through the leader; after a wait only a sync shows that the session lives.
-    let (mut sent, mut sync) = (entered, false);
+async fn wait(place: &Place, request: &Request, entered: Moment) -> Result<Turn, Error> {
+    let (session, client) = (&place.session, &place.session.client);
+    // The create went through the leader; later only a sync shows that the session lives.
+    let (mut sent, mut sync) =
+        if place.repeated { (Moment::now(), true) } else { (entered, false) };
     loop {
-        let (predecessor, holder) = match limited(limit, place.front(sync)).await? {
+        let (predecessor, holder) = match session.limited(place.front(sync)).await? {
             Ok(Front::Nobody) => return Ok(Turn::Held { sent }),
             Ok(Front::Somebody { predecessor, holder }) => (predecessor, holder),
             Ok(Front::Gone) => return Ok(Turn::Lost),
@@ -90,11 +85,11 @@ async fn wait(
         };
         if request.is_given_up() {
             let path = format!("{}/{holder}", place.folder);
-            let data = limited(limit, retry(|| client.get_data(&path))).await?;
+            let data = session.limited(retry(|| client.get_data(&path))).await?;
             return Ok(Turn::Busy { holder: data.ok().and_then(|(data, _)| label(&data)) });
         }
         let path = format!("{}/{predecessor}", place.folder);
-        let watched = limited(limit, retry(|| client.get_and_watch_data(&path))).await?;
+        let watched = session.limited(retry(|| client.get_and_watch_data(&path))).await?;
         match watched {
             Ok((_, _, gone)) => {
                 tokio::select! {
@@ -116,11 +111,10 @@ async fn take_place(
     session: &Arc<Session>,
     folder: String,
     request: &Request,
-    limit: Duration,
 ) -> Result<Result<Place, ZkError>, Error> {
     let (nonce, text) = (request.nonce.clone(), request.label.clone());
     let mut taking = tokio::spawn(Place::take(session.clone(), folder, nonce, text));
-    if let Ok(taken) = timeout(limit, &mut taking).await {
+    if let Ok(taken) = timeout(session.limit, &mut taking).await {
         return taken.map_err(|error| Error::Unreachable(format!("internal error: {error}")));
     }
     tokio::spawn(async move {
@@ -132,10 +126,10 @@ async fn take_place(
 }
 
 /// Leaves the line; goes on in the background if ZooKeeper does not answer.
-async fn leave(place: Place, ttl: Duration, limit: Duration) -> Result<(), Error> {
+async fn leave(place: Place, ttl: Duration) -> Result<(), Error> {
     let session = place.session.clone();
     let leaving = tokio::spawn(async move { place.leave().await });
-    let left = timeout(limit, leaving).await;
+    let left = timeout(session.limit, leaving).await;
     left.map(drop).map_err(|_| unsure(&session, ttl))
 }
 

@@ -1,7 +1,7 @@
 //! A lock that is held: a node that is the first in its line.
 
 use super::line::Place;
-use super::session::{Meaning, limited, meaning, refused, retry};
+use super::session::{Meaning, meaning, refused, retry};
 use crate::clock::Moment;
 use crate::driver::{Hold, Step, Validity, reached};
 use crate::error::Error;
@@ -17,7 +17,6 @@ use zookeeper_client::Error as ZkError;
 pub(super) struct ZooKeeperHold {
     place: Place,
     lease: Arc<watch::Sender<Lease>>,
-    limit: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -36,11 +35,11 @@ enum Phase {
 }
 
 impl ZooKeeperHold {
-    pub(super) fn new(place: Place, ttl: Duration, limit: Duration) -> Self {
+    pub(super) fn new(place: Place, ttl: Duration) -> Self {
         let ends = Moment::now().plus(place.session.lease(ttl));
         let lease = Arc::new(watch::Sender::new(Lease { ends, phase: Phase::Held }));
         tokio::spawn(watch_over(place.clone(), lease.clone()));
-        Self { place, lease, limit }
+        Self { place, lease }
     }
 
     /// Ends the phase `Held`.
@@ -64,7 +63,7 @@ impl ZooKeeperHold {
                 stat.await
             }
         });
-        match limited(self.limit, stat).await? {
+        match self.place.session.limited(stat).await? {
             Ok(Some(_)) => Ok(()),
             Ok(None) => Err(Error::NotHeld("somebody deleted its node".to_owned())),
             Err(error) => Err(not_held(&error)),
@@ -143,8 +142,8 @@ impl Hold for ZooKeeperHold {
                 return Err(ran_out());
             }
             let path = self.place.path();
-            let deleted =
-                limited(self.limit, self.place.session.client.delete(&path, None)).await?;
+            let session = &self.place.session;
+            let deleted = session.limited(session.client.delete(&path, None)).await?;
             let released = deleted.map_err(|error| not_held(&error));
             if matches!(released, Ok(()) | Err(Error::NotHeld(_))) {
                 // What a repeated create may have left is removed in the background.

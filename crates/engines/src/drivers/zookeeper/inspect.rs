@@ -1,7 +1,7 @@
 //! Who holds a lock, and who waits.
 
 use super::line::sorted;
-use super::session::{Sessions, limited, refused, retry};
+use super::session::{Sessions, refused, retry};
 use crate::error::Error;
 use crate::locks::Inspection;
 use crate::token::Token;
@@ -15,7 +15,7 @@ pub(super) async fn inspect(
     folder: String,
 ) -> Result<Option<Inspection>, Error> {
     let session = sessions.any().await?;
-    let seen = limited(sessions.timeout(), look(&session.client, &folder)).await?;
+    let seen = session.limited(look(&session.client, &folder)).await?;
     seen.map_err(|error| refused(&error))
 }
 

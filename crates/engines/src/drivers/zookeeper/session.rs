@@ -52,11 +52,6 @@ impl Sessions {
         Self { hosts, digest, timeout, open: Mutex::new(BTreeMap::new()) }
     }
 
-    /// How long a call may take.
-    pub(super) fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
     /// Opens the first session.
     pub(super) async fn connect(&self) -> Result<(), Error> {
         self.open(TIMEOUT, Attempts::One).await.map(drop)
@@ -87,7 +82,12 @@ impl Sessions {
             loop {
                 match self.start(session_timeout).await {
                     Ok(client) => {
-                        let session = Arc::new(Session::new(client, self.acls()));
+                        let session = Arc::new(Session {
+                            client,
+                            acls: self.acls(),
+                            hosts: self.hosts.join(","),
+                            limit: self.timeout,
+                        });
                         return Ok(slot.insert(session).clone());
                     }
                     Err(ZkError::AuthFailed) => return Err(refused(&ZkError::AuthFailed)),
@@ -156,11 +156,19 @@ impl Sessions {
 pub(super) struct Session {
     pub(super) client: Client,
     pub(super) acls: Acls<'static>,
+    hosts: String,
+    /// How long a call may take.
+    pub(super) limit: Duration,
 }
 
 impl Session {
-    fn new(client: Client, acls: Acls<'static>) -> Self {
-        Self { client, acls }
+    /// Gives a request a time limit.
+    pub(super) async fn limited<T>(
+        &self,
+        request: impl Future<Output = Result<T, ZkError>>,
+    ) -> Result<Result<T, ZkError>, Error> {
+        let what = format!("ZooKeeper at {}", self.hosts);
+        within(self.limit, &what, async { Ok(request.await) }).await
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -260,12 +268,4 @@ where
             result => return result,
         }
     }
-}
-
-/// Gives a request to ZooKeeper a time limit.
-pub(super) async fn limited<T>(
-    limit: Duration,
-    request: impl Future<Output = Result<T, ZkError>>,
-) -> Result<Result<T, ZkError>, Error> {
-    within(limit, "ZooKeeper", async { Ok(request.await) }).await
 }

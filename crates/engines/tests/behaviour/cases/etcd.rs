@@ -2,9 +2,11 @@
 
 use crate::engine::unique;
 use crate::proxy::{Mode, Proxy};
+use crate::servers::Server;
 use crate::servers::etcd::{Etcd, etcdctl};
 use crate::servers::process::free_port;
 use holdfast_locks::{Error, Locks};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -153,6 +155,69 @@ async fn calls_fail_over_to_the_next_member() {
     // Its watch was on the silent member.
     let served = tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap();
     served.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The leader of three members dies under a held lock, and with it the member that the holder talks
+/// to: the lock stays held, can be extended and released, and tokens rise on.
+#[tokio::test]
+#[ignore = "needs etcd: ./test engines"]
+async fn the_leader_dies_under_a_held_lock() {
+    let cluster = tokio::task::spawn_blocking(|| Etcd::cluster(3)).await.unwrap();
+    let leads = |member: &&Etcd| {
+        let status = etcdctl(member.port, &["endpoint", "status"]).output().unwrap();
+        // Endpoint, id, version, size, whether it leads, ...
+        String::from_utf8(status.stdout).unwrap().split(", ").nth(4) == Some("true")
+    };
+    let leader = cluster.iter().find(leads).expect("one leads");
+    let others = cluster.iter().filter(|member| member.port != leader.port);
+    let hosts: Vec<_> = std::iter::once(leader).chain(others).collect();
+    let hosts: Vec<_> = hosts.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
+    let builder = Locks::builder().timeout(Duration::from_secs(30));
+    let locks = builder.connect(&format!("etcd://{}", hosts.join(","))).await.unwrap();
+    let ttl = Duration::from_secs(60);
+    let guard = locks.lock("seat").ttl(ttl).acquire().await.unwrap();
+    let waiting = tokio::spawn(locks.lock("seat").ttl(ttl).acquire());
+    in_line(&locks, "seat", 1).await;
+    leader.process.kill();
+    guard.extend(ttl).await.unwrap();
+    assert!(!waiting.is_finished(), "the lock was lost with the leader");
+    assert_eq!(locks.inspect("seat").await.unwrap().unwrap().token, guard.token());
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = tokio::time::timeout(Duration::from_secs(90), waiting).await.unwrap();
+    let next = next.unwrap().unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+/// The answer to the request for a lease is lost: it is not repeated under another id, and the lock
+/// is held all the same.
+#[tokio::test]
+#[ignore = "needs etcd: ./test engines"]
+async fn a_lease_whose_answer_was_lost_is_used() {
+    let port = Etcd::shared().port;
+    let proxy = Proxy::start(format!("127.0.0.1:{port}")).await;
+    let locks = Locks::connect(&format!("etcd://{}", proxy.address)).await.unwrap();
+    let leases = || {
+        let output = etcdctl(port, &["lease", "list"]).output().unwrap();
+        let leases = String::from_utf8(output.stdout).unwrap();
+        leases.lines().skip(1).map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let before = leases();
+    proxy.set(Mode::LoseAnswers);
+    let name = unique("lost-lease");
+    let taking = tokio::spawn(locks.lock(&name).ttl(Duration::from_secs(60)).acquire());
+    // Other tests take leases too: wait for more than one look.
+    while leases().is_subset(&before) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    proxy.cut();
+    proxy.set(Mode::Open);
+    let guard = taking.await.unwrap().unwrap();
+    let seen = Locks::connect(&url()).await.unwrap().inspect(&name).await.unwrap().unwrap();
+    assert_eq!((seen.token, seen.line), (guard.token(), Some(Vec::new())));
+    guard.release().await.unwrap();
 }
 
 /// Each mistake gets an error that says what and what to try, in time.

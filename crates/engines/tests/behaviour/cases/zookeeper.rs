@@ -1,8 +1,10 @@
 //! What only ZooKeeper can get wrong.
 
 use crate::engine::unique;
+use crate::proxy::{Mode, Proxy};
+use crate::servers::Server;
 use crate::servers::process::free_port;
-use crate::servers::zookeeper::{SESSION_TIMEOUT_MAX, ZooKeeper};
+use crate::servers::zookeeper::{SESSION_TIMEOUT_MAX, ZooKeeper, mode};
 use holdfast_locks::{Error, Locks};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -83,6 +85,67 @@ async fn a_lock_taken_away_by_hand_is_lost() {
     assert!(lost.to_string().contains("deleted"), "{lost}");
     let released = guard.release().await;
     assert!(matches!(released, Err(Error::NotHeld(_))), "{released:?}");
+}
+
+/// The leader of three servers dies under a held lock: the session goes on at another server, the
+/// lock stays held, can be extended and released, and tokens rise on.
+#[tokio::test]
+#[ignore = "needs ZooKeeper: ./test engines"]
+async fn the_leader_dies_under_a_held_lock() {
+    let ensemble = tokio::task::spawn_blocking(|| ZooKeeper::ensemble(3)).await.unwrap();
+    let leads = |server: &&ZooKeeper| mode(server.port).as_deref() == Some("leader");
+    let leader = ensemble.iter().find(leads).expect("one leads");
+    let hosts: Vec<_> =
+        ensemble.iter().map(|server| format!("127.0.0.1:{}", server.port)).collect();
+    let builder = Locks::builder().timeout(Duration::from_secs(30));
+    let locks = builder.connect(&format!("zookeeper://{}", hosts.join(","))).await.unwrap();
+    let ttl = SESSION_TIMEOUT_MAX;
+    let guard = locks.lock("seat").ttl(ttl).acquire().await.unwrap();
+    let waiting = tokio::spawn(locks.lock("seat").ttl(ttl).label("ana").acquire());
+    while locks.inspect("seat").await.unwrap().unwrap().line != Some(vec!["ana".to_owned()]) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    leader.process.kill();
+    // On a busy machine the election may outlast the session: then the holder knows.
+    let extended = guard.extend(ttl).await;
+    assert!(extended.is_ok() || guard.is_lost(), "{extended:?}");
+    assert!(!waiting.is_finished() || guard.is_lost(), "the lock was lost with the leader");
+    let token = guard.token();
+    let released = guard.release().await;
+    assert!(matches!(released, Ok(()) | Err(Error::NotHeld(_))), "{released:?}");
+    let next = tokio::time::timeout(Duration::from_secs(90), waiting).await.unwrap();
+    let next = next.unwrap().unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+/// The answer to the create of a node is lost: the node is found again by its name, and no second
+/// one is made.
+#[tokio::test]
+#[ignore = "needs ZooKeeper: ./test engines"]
+async fn a_node_whose_answer_was_lost_is_found() {
+    let proxy = Proxy::start(host()).await;
+    let locks = Locks::connect(&format!("zookeeper://{}", proxy.address)).await.unwrap();
+    let (name, direct) = (unique("lost-node"), Client::connect(&host()).await.unwrap());
+    let folder = format!("/{name}");
+    // The session and the folder are there already.
+    locks.lock(&name).acquire().await.unwrap().release().await.unwrap();
+    proxy.set(Mode::LoseAnswers);
+    let taking = tokio::spawn(locks.lock(&name).acquire());
+    let node = loop {
+        if let [node] = direct.list_children(&folder).await.unwrap().as_slice() {
+            break node.clone();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    proxy.cut();
+    proxy.set(Mode::Open);
+    let guard = taking.await.unwrap().unwrap();
+    assert_eq!(direct.list_children(&folder).await.unwrap(), [node.clone()]);
+    let stat = direct.check_stat(&format!("{folder}/{node}")).await.unwrap().unwrap();
+    assert_eq!(guard.token().map(u64::from), u64::try_from(stat.czxid).ok());
+    guard.release().await.unwrap();
+    assert!(direct.list_children(&folder).await.unwrap().is_empty());
 }
 
 /// Nodes made with a user and password belong to them: others are refused.

@@ -90,6 +90,15 @@ impl Drop for Process {
     }
 }
 
+/// Waits until something is so.
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < START_TIMEOUT, "not so: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// A loopback port that was free just now.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
