@@ -120,10 +120,16 @@ impl Keeper {
         extended.map(drop)
     }
 
+    /// How long until the next renewal. Some engines grant less than the TTL that was asked for, and
+    /// one renewal must be able to fail even so.
+    fn renewal_pause(&self, ttl: Duration) -> Duration {
+        (ttl / RENEWALS_PER_TTL).min(self.validity().valid_until.remaining() / 2)
+    }
+
     /// Renews the lease until it is stopped or lost. Runs in the background.
     pub(crate) async fn run(self: Arc<Self>, ttl: Duration) {
         let mut state = self.state.subscribe();
-        let mut pause = ttl / RENEWALS_PER_TTL;
+        let mut pause = self.renewal_pause(ttl);
         while *state.borrow_and_update() == State::Held {
             tokio::select! {
                 _ = state.changed() => continue,
@@ -131,7 +137,7 @@ impl Keeper {
                 () = sleep(pause) => {}
             }
             pause = match self.extend(ttl).await {
-                Ok(()) => ttl / RENEWALS_PER_TTL,
+                Ok(()) => self.renewal_pause(ttl),
                 Err(_) => RETRY_PAUSE.min(ttl / RENEWALS_PER_TTL),
             };
         }
@@ -283,5 +289,24 @@ mod tests {
         let keeper = keeper(LONG, [Err(not_held())]);
         assert!(keeper.extend(LONG).await.is_err());
         assert_eq!(keeper.lost().await.to_string(), "no such lease");
+    }
+
+    /// ZooKeeper limits session timeouts, to 40s by default. A lock with a longer TTL was renewed
+    /// after a third of that TTL, and so was lost long before.
+    #[tokio::test]
+    async fn a_lease_shorter_than_its_ttl_is_renewed_in_time() {
+        let hold = Arc::new(Scripted(Mutex::new([Ok(())].into())));
+        let granted = Validity::of_ttl(Moment::now(), SHORT);
+        let keeper = Keeper::new("seat".to_owned(), hold.clone(), granted);
+        let renewing = tokio::spawn(keeper.clone().run(LONG));
+        let renewed = async {
+            while !hold.0.lock().unwrap().is_empty() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let renewed = tokio::time::timeout(LONG / 4, renewed).await;
+        keeper.stop();
+        assert!(renewed.is_ok(), "it was not renewed");
+        renewing.await.unwrap();
     }
 }

@@ -36,3 +36,9 @@ macro_rules! suite {
 }
 
 suite!(memory, crate::servers::memory);
+
+#[cfg(feature = "etcd")]
+suite!(etcd, crate::servers::etcd::etcd, ignore = "needs etcd: ./test engines");
+
+#[cfg(feature = "zookeeper")]
+suite!(zookeeper, crate::servers::zookeeper::zookeeper, ignore = "needs ZooKeeper: ./test engines");

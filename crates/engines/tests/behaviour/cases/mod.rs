@@ -2,8 +2,12 @@
 
 mod contention;
 mod endings;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod faults;
 mod handover;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 pub(crate) use contention::*;
 pub(crate) use endings::*;

@@ -1,6 +1,12 @@
 //! The engines: started on free ports in temporary folders, shared by all cases of a run, and ended
 //! with it.
 
+#[cfg(feature = "etcd")]
+pub(crate) mod etcd;
+pub(crate) mod process;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;
+
 use crate::engine::{Engine, unique};
 use std::time::Duration;
 

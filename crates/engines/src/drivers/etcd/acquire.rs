@@ -1,0 +1,229 @@
+//! Taking a lock: a lease, a key in line, and a watch on the key in front of it.
+
+use super::calls::{LockKeys, PAGE};
+use super::client::{Client, Failure};
+use super::hold::EtcdHold;
+use super::inspect::label;
+use super::proto::{KeyValue, PutRequest};
+use crate::clock::Moment;
+use crate::driver::{Acquired, Held, Request, Validity};
+use crate::error::Error;
+use crate::token::Token;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+use tonic::Code;
+
+/// A waiter keeps its own lease alive, and does so this many times per TTL.
+const RENEWALS_PER_TTL: u32 = 3;
+
+/// A waiter looks again after this long, whatever the watch says.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// The pause between attempts to take back what a waiter that has left had in line.
+const LEAVE_PAUSE: Duration = Duration::from_secs(1);
+
+/// etcd checks for expired leases twice a second and revokes them through its log.
+const EXPIRY_SLACK: Duration = Duration::from_secs(2);
+
+/// etcd counts in whole seconds. Rounded up: a lease never ends earlier than asked for.
+pub(super) fn whole_seconds(ttl: Duration) -> i64 {
+    i64::try_from(ttl.as_millis().div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
+/// Of a lease that was granted or renewed by a request sent at `sent`. `granted` seconds may be
+/// longer than the `ttl` that was asked for; the holder counts on no more than that.
+pub(super) fn validity(sent: Moment, ttl: Duration, granted: i64) -> Validity {
+    let granted = Duration::from_secs(u64::try_from(granted).unwrap_or(0)).max(ttl);
+    let Validity { valid_until, .. } = Validity::of_ttl(sent, ttl);
+    Validity { valid_until, over_by: Moment::now().plus(granted + granted / 10 + EXPIRY_SLACK) }
+}
+
+/// A lease id of our own choice, so that a grant whose answer was lost can be repeated and revoked.
+pub(super) fn new_lease_id() -> Result<i64, Error> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Error::Unreachable(format!("no random numbers: {error}")))?;
+    // Zero would mean that etcd chooses, and negative ids are not portable.
+    Ok((i64::from_be_bytes(bytes) & i64::MAX).max(1))
+}
+
+/// What a place in line came to.
+enum Turn {
+    Held {
+        granted: i64,
+        sent: Moment,
+        create_revision: i64,
+    },
+    Busy {
+        holder: Option<String>,
+    },
+    /// The lease ran out while waiting: this process was suspended, or etcd was not there.
+    Expired,
+}
+
+pub(super) async fn acquire(client: &Arc<Client>, request: &Request) -> Result<Acquired, Error> {
+    loop {
+        let place = Place::new(client, request)?;
+        let error = match place.wait().await {
+            Ok(Turn::Held { granted, sent, create_revision }) => {
+                let hold = EtcdHold::held(client.clone(), place.key, place.suffix, place.lease);
+                return Ok(Acquired::Held(Held {
+                    hold: Arc::new(hold),
+                    token: Some(Token::new(u64::try_from(create_revision).unwrap_or(0))),
+                    ending: None,
+                    validity: validity(sent, request.ttl, granted),
+                }));
+            }
+            Ok(Turn::Busy { holder }) => {
+                place.leave().await?;
+                return Ok(Acquired::Busy { holder });
+            }
+            Ok(Turn::Expired) => {
+                place.leave().await?;
+                if request.is_given_up() {
+                    return Ok(Acquired::Busy { holder: None });
+                }
+                continue;
+            }
+            Err(failure) => failure,
+        };
+        place.leave_after(&error).await?;
+        return Err(error.into());
+    }
+}
+
+/// A place in line: a lease, and a key that lives by it.
+struct Place<'a> {
+    client: &'a Arc<Client>,
+    request: &'a Request,
+    keys: LockKeys,
+    lease: i64,
+    suffix: String,
+    key: Vec<u8>,
+    /// Whether the key may be in line.
+    in_line: AtomicBool,
+}
+
+impl<'a> Place<'a> {
+    fn new(client: &'a Arc<Client>, request: &'a Request) -> Result<Self, Error> {
+        let (keys, lease) = (LockKeys::of(&request.name), new_lease_id()?);
+        let suffix = format!("{lease:x}");
+        let key = keys.key(&suffix);
+        let in_line = AtomicBool::new(false);
+        Ok(Self { client, request, keys, lease, suffix, key, in_line })
+    }
+
+    async fn wait(&self) -> Result<Turn, Failure> {
+        let sent = Moment::now();
+        let granted = self.client.grant(self.lease, whole_seconds(self.request.ttl)).await?;
+        let put = PutRequest {
+            key: self.key.clone(),
+            value: self.request.label.clone().into_bytes(),
+            lease: self.lease,
+        };
+        self.in_line.store(true, Ordering::Relaxed);
+        let entered = match self.client.enter(&self.keys, put).await {
+            Ok(entered) => entered,
+            Err(failure) if is_gone(&failure) => return Ok(Turn::Expired),
+            Err(failure) => return Err(failure),
+        };
+        let create_revision = entered.create_revision;
+        let first = entered.line.first().filter(|_| entered.complete);
+        if first.is_some_and(|first| first.key == self.key) {
+            return Ok(Turn::Held { granted, sent, create_revision });
+        }
+        let mut holder = first.map(label);
+        loop {
+            let found = self.client.predecessor(&self.keys, create_revision).await?;
+            let Some((predecessor, revision)) = found else {
+                // The lease may be old by now, or over.
+                let sent = Moment::now();
+                let Some(granted) = self.renew().await? else { return Ok(Turn::Expired) };
+                return Ok(Turn::Held { granted, sent, create_revision });
+            };
+            if self.request.is_given_up() {
+                return Ok(Turn::Busy { holder: holder.or_else(|| Some(label(&predecessor))) });
+            }
+            if !self.wait_for(&predecessor, revision).await? {
+                return Ok(Turn::Expired);
+            }
+            // The label of the holder is wanted only by those who give up.
+            if self.request.is_given_up() {
+                let line = self.client.line(&self.keys, PAGE).await?;
+                holder = line.first().filter(|first| first.key != self.key).map(label);
+            }
+        }
+    }
+
+    /// Waits until the key in front is gone, the wait is over, or it is time to look again. False if
+    /// the own lease is over.
+    async fn wait_for(&self, predecessor: &KeyValue, revision: i64) -> Result<bool, Failure> {
+        let member = self.client.current();
+        let look_again = Moment::now().plus(LOOK_EVERY);
+        let deleted = self.client.deleted(&predecessor.key, revision);
+        tokio::pin!(deleted);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.request.given_up() => return Ok(true),
+                () = &mut deleted => return Ok(true),
+                () = sleep(self.request.ttl / RENEWALS_PER_TTL) => {}
+            }
+            if self.renew().await?.is_none() {
+                return Ok(false);
+            }
+            // A member that failed takes its watches with it.
+            if self.client.current() != member || look_again.has_passed() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Keeps the lease alive; the seconds granted, or `None` if the lease or its key is gone.
+    async fn renew(&self) -> Result<Option<i64>, Failure> {
+        let granted = self.client.keep_alive(self.lease).await?;
+        let key = self.client.get(&self.key).await?;
+        Ok(key.filter(|_| granted > 0).map(|_| granted))
+    }
+
+    /// Leaves the line: with the lease goes its key, and a put that is still on its way finds no
+    /// lease. Goes on in the background if etcd does not answer.
+    async fn leave(&self) -> Result<(), Error> {
+        self.leave_within(self.client.timeout()).await
+    }
+
+    /// Leaves the line after an error.
+    async fn leave_after(&self, failure: &Failure) -> Result<(), Error> {
+        let lost = matches!(failure, Failure::Lost(_));
+        // After a timeout there is little hope for an answer now.
+        let limit = if lost { LEAVE_PAUSE } else { self.client.timeout() };
+        let left = self.leave_within(limit).await;
+        if self.in_line.load(Ordering::Relaxed) { left } else { Ok(()) }
+    }
+
+    async fn leave_within(&self, limit: Duration) -> Result<(), Error> {
+        let (client, lease) = (self.client.clone(), self.lease);
+        let over_by = Validity::unsure(self.request.ttl.max(Duration::from_secs(1)) + EXPIRY_SLACK);
+        let mut leaving = tokio::spawn(async move {
+            let mut result = client.revoke(lease).await;
+            while matches!(result, Err(Failure::Lost(_))) && !over_by.has_passed() {
+                sleep(LEAVE_PAUSE.min(over_by.remaining())).await;
+                result = client.revoke(lease).await;
+            }
+        });
+        match timeout(limit, &mut leaving).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::Unsure {
+                until: over_by.wall_clock(),
+                cause: "etcd does not answer".to_owned(),
+            }),
+        }
+    }
+}
+
+/// Whether etcd says that the lease is not there.
+fn is_gone(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused { status, .. } if status.code() == Code::NotFound)
+}

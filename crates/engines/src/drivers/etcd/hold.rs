@@ -1,0 +1,102 @@
+//! A lock that is held: a key, and the lease that it lives by.
+
+use super::acquire::{new_lease_id, validity, whole_seconds};
+use super::client::Client;
+use super::proto::PutRequest;
+use crate::clock::Moment;
+use crate::driver::{Hold, Step, Validity};
+use crate::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+pub(super) struct EtcdHold {
+    client: Arc<Client>,
+    key: Vec<u8>,
+    /// The key's first lease in hex: unique to the acquisition.
+    proof: String,
+    /// The key's current lease; zero if it is not known. Locked while that changes.
+    lease: Mutex<i64>,
+}
+
+fn over() -> Error {
+    Error::NotHeld("the lease has run out or was revoked".to_owned())
+}
+
+impl EtcdHold {
+    pub(super) fn held(client: Arc<Client>, key: Vec<u8>, proof: String, lease: i64) -> Self {
+        Self { client, key, proof, lease: Mutex::new(lease) }
+    }
+
+    pub(super) fn attached(client: Arc<Client>, key: Vec<u8>, proof: String) -> Self {
+        Self { client, key, proof, lease: Mutex::new(0) }
+    }
+
+    /// A lease's TTL can't be changed, so the key moves to a lease with the new one. Whatever is
+    /// left over of a move that was interrupted has no key, and ends by itself.
+    async fn move_to_longer_lease(
+        &self,
+        value: Vec<u8>,
+        from: i64,
+        ttl: Duration,
+    ) -> Result<i64, Error> {
+        let mut known = self.lease.lock().await;
+        let lease = new_lease_id()?;
+        let granted = self.client.grant(lease, whole_seconds(ttl)).await?;
+        let put = PutRequest { key: self.key.clone(), value, lease };
+        // Until the answer is there, the key may have either.
+        let was_known = std::mem::take(&mut *known) != 0;
+        let moved = self.client.move_key(put, from).await?;
+        if moved != Some(lease) {
+            // Best effort: it holds no key.
+            drop(self.client.revoke(lease).await);
+            let elsewhere = || Error::Unreachable("the lease was moved meanwhile".to_owned());
+            return Err(moved.map_or_else(over, |_| elsewhere()));
+        }
+        if was_known {
+            *known = lease;
+        }
+        drop(self.client.revoke(from).await);
+        Ok(granted)
+    }
+}
+
+impl Hold for EtcdHold {
+    fn extend(&self, ttl: Duration) -> Step<'_, Validity> {
+        Box::pin(async move {
+            let sent = Moment::now();
+            let key = self.client.get(&self.key).await?.ok_or_else(over)?;
+            let mut granted = self.client.keep_alive(key.lease).await?;
+            if granted <= 0 {
+                return Err(over());
+            }
+            if granted < whole_seconds(ttl) {
+                granted = self.move_to_longer_lease(key.value, key.lease, ttl).await?;
+            }
+            Ok(validity(sent, ttl, granted))
+        })
+    }
+
+    fn release(&self) -> Step<'_, ()> {
+        Box::pin(async move {
+            let known = self.lease.lock().await;
+            let lease = match *known {
+                0 => self.client.get(&self.key).await?.ok_or_else(over)?.lease,
+                lease => lease,
+            };
+            if self.client.revoke(lease).await? { Ok(()) } else { Err(over()) }
+        })
+    }
+
+    fn check(&self) -> Step<'_, Duration> {
+        Box::pin(async move {
+            let key = self.client.get(&self.key).await?.ok_or_else(over)?;
+            let left = self.client.time_to_live(key.lease).await?.ok_or_else(over)?;
+            Ok(Duration::from_secs(left))
+        })
+    }
+
+    fn proof(&self) -> Option<String> {
+        Some(self.proof.clone())
+    }
+}

@@ -1,0 +1,146 @@
+//! Taking a lock: take a place in line, and wait until nobody is in front.
+
+use super::hold::ZooKeeperHold;
+use super::inspect::label;
+use super::line::{Front, Place};
+use super::session::{Meaning, Session, Sessions, meaning, refused, retry};
+use crate::clock::Moment;
+use crate::driver::{Acquired, Held, Request};
+use crate::error::Error;
+use crate::token::Token;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+use zookeeper_client::Error as ZkError;
+
+pub(super) async fn acquire(
+    sessions: &Sessions,
+    folder: String,
+    request: &Request,
+) -> Result<Acquired, Error> {
+    loop {
+        let session = sessions.for_ttl(request.ttl).await?;
+        let sent = Moment::now();
+        let place = match take_place(&session, folder.clone(), request).await? {
+            Ok(place) => place,
+            // With the session went the place in line; a new session gets a new one.
+            Err(error) if meaning(&error) == Meaning::SessionOver && !request.is_given_up() => {
+                continue;
+            }
+            Err(error) => return Err(final_error(&error)),
+        };
+        let error = match wait(&place, request, sent).await {
+            Ok(Turn::Held { sent }) => {
+                let validity = session.validity(sent, request.ttl);
+                return Ok(Acquired::Held(Held {
+                    token: Some(Token::new(u64::try_from(place.czxid).unwrap_or(0))),
+                    ending: None,
+                    validity,
+                    hold: Arc::new(ZooKeeperHold::new(place, request.ttl)),
+                }));
+            }
+            Ok(Turn::Busy { holder }) => {
+                leave(place, request.ttl).await?;
+                return Ok(Acquired::Busy { holder });
+            }
+            Ok(Turn::Lost) => {
+                leave(place, request.ttl).await?;
+                if request.is_given_up() {
+                    return Ok(Acquired::Busy { holder: None });
+                }
+                continue;
+            }
+            Err(error) => error,
+        };
+        leave(place, request.ttl).await?;
+        return Err(error);
+    }
+}
+
+/// What a place in line came to.
+enum Turn {
+    Held {
+        /// When the request that confirmed it was sent.
+        sent: Moment,
+    },
+    Busy {
+        holder: Option<String>,
+    },
+    /// The node is gone, or its session.
+    Lost,
+}
+
+async fn wait(place: &Place, request: &Request, entered: Moment) -> Result<Turn, Error> {
+    let (session, client) = (&place.session, &place.session.client);
+    // The create went through the leader; later only a sync shows that the session lives.
+    let (mut sent, mut sync) =
+        if place.repeated { (Moment::now(), true) } else { (entered, false) };
+    loop {
+        let (predecessor, holder) = match session.limited(place.front(sync)).await? {
+            Ok(Front::Nobody) => return Ok(Turn::Held { sent }),
+            Ok(Front::Somebody { predecessor, holder }) => (predecessor, holder),
+            Ok(Front::Gone) => return Ok(Turn::Lost),
+            Err(error) if meaning(&error) == Meaning::SessionOver => return Ok(Turn::Lost),
+            Err(error) => return Err(final_error(&error)),
+        };
+        if request.is_given_up() {
+            let path = format!("{}/{holder}", place.folder);
+            let data = session.limited(retry(|| client.get_data(&path))).await?;
+            return Ok(Turn::Busy { holder: data.ok().and_then(|(data, _)| label(&data)) });
+        }
+        let path = format!("{}/{predecessor}", place.folder);
+        let watched = session.limited(retry(|| client.get_and_watch_data(&path))).await?;
+        match watched {
+            Ok((_, _, gone)) => {
+                tokio::select! {
+                    biased;
+                    () = request.given_up() => {}
+                    _ = gone.changed() => {}
+                }
+            }
+            Err(ZkError::NoNode) => {}
+            Err(error) if meaning(&error) == Meaning::SessionOver => return Ok(Turn::Lost),
+            Err(error) => return Err(final_error(&error)),
+        }
+        (sent, sync) = (Moment::now(), true);
+    }
+}
+
+/// Takes a place in line. If that takes too long, whatever comes of it is removed in the background.
+async fn take_place(
+    session: &Arc<Session>,
+    folder: String,
+    request: &Request,
+) -> Result<Result<Place, ZkError>, Error> {
+    let (nonce, text) = (request.nonce.clone(), request.label.clone());
+    let mut taking = tokio::spawn(Place::take(session.clone(), folder, nonce, text));
+    if let Ok(taken) = timeout(session.limit, &mut taking).await {
+        return taken.map_err(|error| Error::Unreachable(format!("internal error: {error}")));
+    }
+    tokio::spawn(async move {
+        if let Ok(Ok(place)) = taking.await {
+            place.leave().await;
+        }
+    });
+    Err(unsure(session, request.ttl))
+}
+
+/// Leaves the line; goes on in the background if ZooKeeper does not answer.
+async fn leave(place: Place, ttl: Duration) -> Result<(), Error> {
+    let session = place.session.clone();
+    let leaving = tokio::spawn(async move { place.leave().await });
+    let left = timeout(session.limit, leaving).await;
+    left.map(drop).map_err(|_| unsure(&session, ttl))
+}
+
+fn unsure(session: &Session, ttl: Duration) -> Error {
+    let until = session.over_by(ttl).wall_clock();
+    Error::Unsure { until, cause: "ZooKeeper does not answer".to_owned() }
+}
+
+fn final_error(error: &ZkError) -> Error {
+    match meaning(error) {
+        Meaning::Definite => refused(error),
+        _ => Error::Unreachable(format!("ZooKeeper: {error}")),
+    }
+}

@@ -1,0 +1,175 @@
+//! A lock that is held: a node that is the first in its line.
+
+use super::line::Place;
+use super::session::{Meaning, meaning, refused, retry};
+use crate::clock::Moment;
+use crate::driver::{Hold, Step, Validity, reached};
+use crate::error::Error;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use zookeeper_client::Error as ZkError;
+
+/// The session is kept alive for all its locks at once, so the end of each lease is watched over
+/// here: a task deletes the node if nobody extends the lease in time, or if a release did not get
+/// through.
+pub(super) struct ZooKeeperHold {
+    place: Place,
+    lease: Arc<watch::Sender<Lease>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Lease {
+    ends: Moment,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Held,
+    /// The node is known to be gone.
+    Gone,
+    /// The node must go: the lease ran out, or its hold was dropped.
+    Over,
+}
+
+impl ZooKeeperHold {
+    pub(super) fn new(place: Place, ttl: Duration) -> Self {
+        let ends = Moment::now().plus(place.session.lease(ttl));
+        let lease = Arc::new(watch::Sender::new(Lease { ends, phase: Phase::Held }));
+        tokio::spawn(watch_over(place.clone(), lease.clone()));
+        Self { place, lease }
+    }
+
+    /// Ends the phase `Held`.
+    fn end(&self, phase: Phase) {
+        self.lease.send_if_modified(|lease| {
+            let held = lease.phase == Phase::Held;
+            if held {
+                lease.phase = phase;
+            }
+            held
+        });
+    }
+
+    /// Confirms with the leader that the node is there.
+    async fn confirm(&self) -> Result<(), Error> {
+        let (client, path) = (&self.place.session.client, self.place.path());
+        let stat = retry(|| {
+            let (synced, stat) = (client.sync(&path), client.check_stat(&path));
+            async move {
+                synced.await?;
+                stat.await
+            }
+        });
+        match self.place.session.limited(stat).await? {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => Err(Error::NotHeld("somebody deleted its node".to_owned())),
+            Err(error) => Err(not_held(&error)),
+        }
+    }
+}
+
+/// What an error means for a lock that was held.
+fn not_held(error: &ZkError) -> Error {
+    match (error, meaning(error)) {
+        (ZkError::NoNode, _) => Error::NotHeld("its node is gone".to_owned()),
+        (_, Meaning::SessionOver) => Error::NotHeld(format!("ZooKeeper: {error}")),
+        (_, Meaning::Definite) => refused(error),
+        (_, Meaning::Unknown) => Error::Unreachable(format!("ZooKeeper: {error}")),
+    }
+}
+
+fn ran_out() -> Error {
+    Error::NotHeld("the lease has run out".to_owned())
+}
+
+async fn watch_over(place: Place, lease: Arc<watch::Sender<Lease>>) {
+    let mut changes = lease.subscribe();
+    loop {
+        let Lease { ends, phase } = *changes.borrow_and_update();
+        match phase {
+            Phase::Held => {}
+            Phase::Gone => return,
+            Phase::Over => return place.leave().await,
+        }
+        tokio::select! {
+            // It can't fail: the sender is here.
+            _ = changes.changed() => {}
+            () = reached(Some(ends)) => {
+                lease.send_if_modified(|lease| {
+                    let over = lease.phase == Phase::Held && lease.ends.has_passed();
+                    if over {
+                        lease.phase = Phase::Over;
+                    }
+                    over
+                });
+            }
+            () = place.session.over() => return,
+        }
+    }
+}
+
+impl Drop for ZooKeeperHold {
+    fn drop(&mut self) {
+        self.end(Phase::Over);
+    }
+}
+
+impl Hold for ZooKeeperHold {
+    fn extend(&self, ttl: Duration) -> Step<'_, Validity> {
+        Box::pin(async move {
+            let sent = Moment::now();
+            self.confirm().await?;
+            let validity = self.place.session.validity(sent, ttl);
+            let ends = Moment::now().plus(self.place.session.lease(ttl));
+            let mut extended = false;
+            self.lease.send_if_modified(|lease| {
+                extended = lease.phase == Phase::Held;
+                if extended {
+                    lease.ends = ends;
+                }
+                extended
+            });
+            if extended { Ok(validity) } else { Err(ran_out()) }
+        })
+    }
+
+    fn release(&self) -> Step<'_, ()> {
+        Box::pin(async move {
+            if self.lease.borrow().phase == Phase::Over {
+                return Err(ran_out());
+            }
+            let path = self.place.path();
+            let session = &self.place.session;
+            let deleted = session.limited(session.client.delete(&path, None)).await?;
+            let released = deleted.map_err(|error| not_held(&error));
+            if matches!(released, Ok(()) | Err(Error::NotHeld(_))) {
+                // What a repeated create may have left is removed in the background.
+                self.end(if self.place.repeated { Phase::Over } else { Phase::Gone });
+            }
+            released
+        })
+    }
+
+    fn check(&self) -> Step<'_, Duration> {
+        Box::pin(async move {
+            self.confirm().await?;
+            let Lease { ends, phase } = *self.lease.borrow();
+            if phase == Phase::Held { Ok(ends.remaining()) } else { Err(ran_out()) }
+        })
+    }
+
+    /// The node dies with this process's session.
+    fn proof(&self) -> Option<String> {
+        None
+    }
+
+    fn lost(&self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
+        Box::pin(async move {
+            self.place.session.over().await;
+            "the ZooKeeper session has expired".to_owned()
+        })
+    }
+}
