@@ -2,6 +2,8 @@
 //! (take and wait), `hold.rs` (extend, release, check), `inspect.rs`.
 
 mod memory;
+#[cfg(feature = "postgres")]
+mod postgres;
 
 use crate::driver::Driver;
 use crate::error::Error;
@@ -14,6 +16,10 @@ pub(crate) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
     let _ = timeout;
     match url.scheme.as_str() {
         "memory" => memory::connect(url),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => postgres::connect(url, timeout).await,
+        #[cfg(not(feature = "postgres"))]
+        scheme @ ("postgres" | "postgresql") => Err(not_built_in(scheme, "postgres")),
         scheme => {
             Err(Error::BadUrl(format!("unknown scheme `{scheme}` (known: {})", SCHEMES.join(", "))))
         }
@@ -21,4 +27,12 @@ pub(crate) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
 }
 
 /// All schemes, for the error.
-const SCHEMES: &[&str] = &["memory:"];
+const SCHEMES: &[&str] = &["memory:", "postgres://"];
+
+/// The scheme's driver was left out of this build.
+#[allow(dead_code, reason = "used where a driver's feature is off")]
+fn not_built_in(scheme: &str, feature: &str) -> Error {
+    Error::BadUrl(format!(
+        "{scheme}:// is not in this build: enable the cargo feature `{feature}` of holdfast-locks"
+    ))
+}

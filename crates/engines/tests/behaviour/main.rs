@@ -36,3 +36,11 @@ macro_rules! suite {
 }
 
 suite!(memory, crate::servers::memory);
+#[cfg(feature = "postgres")]
+suite!(postgres, crate::servers::postgres::lease, ignore = "needs PostgreSQL: ./test engines");
+#[cfg(feature = "postgres")]
+suite!(
+    postgres_advisory,
+    crate::servers::postgres::advisory,
+    ignore = "needs PostgreSQL: ./test engines"
+);

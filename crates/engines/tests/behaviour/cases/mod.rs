@@ -4,6 +4,8 @@ mod contention;
 mod endings;
 mod faults;
 mod handover;
+#[cfg(feature = "postgres")]
+mod postgres;
 
 pub(crate) use contention::*;
 pub(crate) use endings::*;

@@ -1,6 +1,10 @@
 //! The engines: started on free ports in temporary folders, shared by all cases of a run, and ended
 //! with it.
 
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+pub(crate) mod process;
+
 use crate::engine::{Engine, unique};
 use std::time::Duration;
 
