@@ -1,6 +1,12 @@
 //! One folder per engine, all with the same parts: `mod.rs` (connect, promises, names), `acquire.rs`
 //! (take and wait), `hold.rs` (extend, release, check), `inspect.rs`.
 
+#[cfg(feature = "cassandra")]
+mod cassandra;
+#[cfg(any(feature = "cassandra", feature = "postgres"))]
+mod failure;
+#[cfg(any(feature = "cassandra", feature = "postgres"))]
+mod line;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -16,6 +22,10 @@ pub(crate) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
     let _ = timeout;
     match url.scheme.as_str() {
         "memory" => memory::connect(url),
+        #[cfg(feature = "cassandra")]
+        "cassandra" => cassandra::connect(url, timeout).await,
+        #[cfg(not(feature = "cassandra"))]
+        scheme @ "cassandra" => Err(not_built_in(scheme, "cassandra")),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => postgres::connect(url, timeout).await,
         #[cfg(not(feature = "postgres"))]
@@ -27,7 +37,7 @@ pub(crate) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
 }
 
 /// All schemes, for the error.
-const SCHEMES: &[&str] = &["memory:", "postgres://"];
+const SCHEMES: &[&str] = &["cassandra://", "memory:", "postgres://"];
 
 /// The scheme's driver was left out of this build.
 #[allow(dead_code, reason = "used where a driver's feature is off")]

@@ -44,3 +44,17 @@ suite!(
     crate::servers::postgres::advisory,
     ignore = "needs PostgreSQL: ./test engines"
 );
+#[cfg(feature = "cassandra")]
+suite!(cassandra, crate::servers::cassandra::lwt, ignore = "needs Cassandra: ./test engines");
+#[cfg(feature = "cassandra")]
+suite!(
+    cassandra_plain,
+    crate::servers::cassandra::plain,
+    ignore = "needs Cassandra: ./test engines"
+);
+#[cfg(feature = "cassandra")]
+suite!(
+    cassandra_bakery,
+    crate::servers::cassandra::bakery,
+    ignore = "needs Cassandra: ./test engines"
+);

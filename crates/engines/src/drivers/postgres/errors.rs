@@ -1,27 +1,11 @@
 //! What PostgreSQL's errors mean for a lock.
 
 use crate::driver::seconds;
+use crate::drivers::failure::Failure;
 use crate::error::Error;
 use std::error::Error as _;
 use std::time::Duration;
 use tokio_postgres::error::{DbError, SqlState};
-
-/// A statement that did not succeed.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// It certainly has no effect.
-    Definite(Error),
-    /// It may have taken effect, or may still do so.
-    Ambiguous(Error),
-}
-
-impl Failure {
-    pub(super) fn into_error(self) -> Error {
-        match self {
-            Self::Definite(error) | Self::Ambiguous(error) => error,
-        }
-    }
-}
 
 pub(super) fn no_answer(server: &str, limit: Duration) -> Error {
     Error::Unreachable(format!(

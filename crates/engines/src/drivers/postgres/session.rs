@@ -1,7 +1,8 @@
 //! One session: a connection with a backend process of its own on the server.
 
-use super::errors::{Failure, no_answer, statement_error};
+use super::errors::{no_answer, statement_error};
 use super::server::Server;
+use crate::drivers::failure::Failure;
 use crate::error::Error;
 use std::time::Duration;
 use tokio::sync::watch;

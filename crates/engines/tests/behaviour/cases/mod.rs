@@ -1,5 +1,7 @@
 //! The cases: what a lock must do on every engine.
 
+#[cfg(feature = "cassandra")]
+mod cassandra;
 mod contention;
 mod endings;
 mod faults;

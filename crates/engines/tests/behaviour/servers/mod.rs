@@ -1,6 +1,8 @@
 //! The engines: started on free ports in temporary folders, shared by all cases of a run, and ended
 //! with it.
 
+#[cfg(feature = "cassandra")]
+pub(crate) mod cassandra;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 pub(crate) mod process;

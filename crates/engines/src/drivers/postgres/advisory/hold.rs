@@ -3,7 +3,7 @@
 use super::Sessions;
 use crate::clock::{Moment, safe_part};
 use crate::driver::{Hold, Step, Validity, reached};
-use crate::drivers::postgres::errors::Failure;
+use crate::drivers::failure::Failure;
 use crate::drivers::postgres::session::Session;
 use crate::error::Error;
 use std::pin::Pin;

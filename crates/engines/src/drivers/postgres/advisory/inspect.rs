@@ -2,7 +2,7 @@
 //! `application_name`: 63 bytes of them, in ASCII.
 
 use super::Sessions;
-use crate::drivers::postgres::errors::Failure;
+use crate::drivers::failure::Failure;
 use crate::error::Error;
 use crate::locks::Inspection;
 

@@ -12,10 +12,10 @@ mod acquire;
 mod hold;
 mod inspect;
 
-use super::errors::Failure;
 use super::server::Server;
 use super::session::{Backend, Session};
 use crate::driver::{Acquired, Driver, Hold, Request, Step};
+use crate::drivers::failure::Failure;
 use crate::error::Error;
 use crate::locks::Inspection;
 use crate::promises::{Promise, Promises};

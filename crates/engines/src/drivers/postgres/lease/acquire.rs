@@ -1,11 +1,11 @@
 //! Taking a lock, and waiting for it.
 
 use super::hold::LeaseHold;
-use super::line::Lines;
 use super::table::{Sql, Table, left, ttl_ms};
 use crate::clock::Moment;
 use crate::driver::{Acquired, Held, Hold, Request, Validity, label_of};
-use crate::drivers::postgres::errors::Failure;
+use crate::drivers::failure::Failure;
+use crate::drivers::line::Lines;
 use crate::drivers::postgres::session::Backend;
 use crate::error::Error;
 use crate::guard::Ending;
@@ -38,11 +38,7 @@ pub(super) async fn acquire(
     request: &Request,
 ) -> Result<Acquired, Error> {
     let place = lines.enter(&request.name);
-    let turn = tokio::select! {
-        biased;
-        turn = place.line.turn.lock() => Some(turn),
-        () = request.given_up() => None,
-    };
+    let turn = place.turn(request).await;
     let mut unreachable_since = None;
     loop {
         let attempt = take(table, request).await;
@@ -68,7 +64,7 @@ pub(super) async fn acquire(
             Err(error) => return Err(error),
         };
         // At the end of the wait it looks once more, for the holder's label.
-        request.pause(pause, place.line.changed.notified()).await;
+        request.pause(pause, place.changed()).await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! The connection that hears of releases.
 
-use super::line::Lines;
+use crate::drivers::line::Lines;
 use crate::drivers::postgres::server::Server;
 use std::future::{pending, poll_fn};
 use std::sync::Arc;

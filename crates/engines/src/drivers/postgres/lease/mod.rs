@@ -3,22 +3,21 @@
 //! Take, extend and release are one statement each, and the database's clock counts. A row whose
 //! time ran out without a release is a death, and the next holder learns of it. A waiter sleeps
 //! until a release is notified (`listener.rs`) or the holder's lease ends, and of the waiters of one
-//! process only the first looks (`line.rs`).
+//! process only the first looks (`drivers/line.rs`).
 
 mod acquire;
 mod hold;
 mod inspect;
-mod line;
 mod listener;
 mod table;
 
 use super::server::Server;
 use crate::driver::{Acquired, Driver, Hold, Request, Step};
+use crate::drivers::line::Lines;
 use crate::error::Error;
 use crate::locks::Inspection;
 use crate::promises::{Promise, Promises};
 use hold::LeaseHold;
-use line::Lines;
 use listener::Listener;
 use std::sync::Arc;
 use table::Table;

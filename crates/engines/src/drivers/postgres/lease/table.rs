@@ -1,6 +1,6 @@
 //! The table, its statements, and the session they run in.
 
-use crate::drivers::postgres::errors::Failure;
+use crate::drivers::failure::Failure;
 use crate::drivers::postgres::server::Server;
 use crate::drivers::postgres::session::{Backend, Session};
 use crate::error::Error;

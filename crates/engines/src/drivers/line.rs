@@ -1,8 +1,10 @@
-//! The waiters of this process, by lock: one after the other they become the one that looks.
+//! The waiters of this process, by lock, for engines that keep no line: one after the other they
+//! become the one that looks.
 
+use crate::driver::Request;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Notify;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{MutexGuard, Notify};
 
 #[derive(Default)]
 pub(super) struct Lines {
@@ -11,22 +13,22 @@ pub(super) struct Lines {
 }
 
 #[derive(Default)]
-pub(super) struct Line {
+struct Line {
     /// Held by the waiter that looks; fair.
-    pub(super) turn: tokio::sync::Mutex<()>,
+    turn: tokio::sync::Mutex<()>,
     /// Tells the one that looks to look again.
-    pub(super) changed: Notify,
+    changed: Notify,
 }
 
 /// A place in a line; the line goes with its last place.
 pub(super) struct Place<'a> {
     lines: &'a Lines,
     name: &'a str,
-    pub(super) line: Arc<Line>,
+    line: Arc<Line>,
 }
 
 impl Lines {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (usize, Arc<Line>)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (usize, Arc<Line>)>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -43,9 +45,26 @@ impl Lines {
         }
     }
 
+    #[cfg(feature = "postgres")]
     /// After a time in which notifications may have been missed.
     pub(super) fn wake_all(&self) {
         self.lock().values().for_each(|(_, line)| line.changed.notify_one());
+    }
+}
+
+impl Place<'_> {
+    /// Waits for a turn to look; `None` if the wait is over first.
+    pub(super) async fn turn(&self, request: &Request) -> Option<MutexGuard<'_, ()>> {
+        tokio::select! {
+            biased;
+            turn = self.line.turn.lock() => Some(turn),
+            () = request.given_up() => None,
+        }
+    }
+
+    /// Resolves when the one whose turn it is should look again.
+    pub(super) async fn changed(&self) {
+        self.line.changed.notified().await;
     }
 }
 
