@@ -1,9 +1,17 @@
 //! One folder per engine, all with the same parts: `mod.rs` (connect, promises, names), `acquire.rs`
 //! (take and wait), `hold.rs` (extend, release, check), `inspect.rs`.
 
+#[cfg(feature = "cassandra")]
+mod cassandra;
 #[cfg(feature = "etcd")]
 mod etcd;
+#[cfg(any(feature = "cassandra", feature = "postgres"))]
+mod failure;
+#[cfg(any(feature = "cassandra", feature = "postgres"))]
+mod line;
 mod memory;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -26,6 +34,14 @@ pub(crate) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
         scheme @ ("etcd" | "etcds") => Err(not_built_in(scheme, "etcd")),
         #[cfg(not(feature = "zookeeper"))]
         scheme @ "zookeeper" => Err(not_built_in(scheme, "zookeeper")),
+        #[cfg(feature = "cassandra")]
+        "cassandra" => cassandra::connect(url, timeout).await,
+        #[cfg(not(feature = "cassandra"))]
+        scheme @ "cassandra" => Err(not_built_in(scheme, "cassandra")),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => postgres::connect(url, timeout).await,
+        #[cfg(not(feature = "postgres"))]
+        scheme @ ("postgres" | "postgresql") => Err(not_built_in(scheme, "postgres")),
         scheme => {
             Err(Error::BadUrl(format!("unknown scheme `{scheme}` (known: {})", SCHEMES.join(", "))))
         }
@@ -33,7 +49,8 @@ pub(crate) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
 }
 
 /// All schemes, for the error.
-const SCHEMES: &[&str] = &["etcd://", "etcds://", "memory:", "zookeeper://"];
+const SCHEMES: &[&str] =
+    &["cassandra://", "etcd://", "etcds://", "memory:", "postgres://", "zookeeper://"];
 
 /// The scheme's driver was left out of this build.
 #[allow(dead_code, reason = "used where a driver's feature is off")]

@@ -42,3 +42,25 @@ suite!(etcd, crate::servers::etcd::etcd, ignore = "needs etcd: ./test engines");
 
 #[cfg(feature = "zookeeper")]
 suite!(zookeeper, crate::servers::zookeeper::zookeeper, ignore = "needs ZooKeeper: ./test engines");
+#[cfg(feature = "postgres")]
+suite!(postgres, crate::servers::postgres::lease, ignore = "needs PostgreSQL: ./test engines");
+#[cfg(feature = "postgres")]
+suite!(
+    postgres_advisory,
+    crate::servers::postgres::advisory,
+    ignore = "needs PostgreSQL: ./test engines"
+);
+#[cfg(feature = "cassandra")]
+suite!(cassandra, crate::servers::cassandra::lwt, ignore = "needs Cassandra: ./test engines");
+#[cfg(feature = "cassandra")]
+suite!(
+    cassandra_plain,
+    crate::servers::cassandra::plain,
+    ignore = "needs Cassandra: ./test engines"
+);
+#[cfg(feature = "cassandra")]
+suite!(
+    cassandra_bakery,
+    crate::servers::cassandra::bakery,
+    ignore = "needs Cassandra: ./test engines"
+);

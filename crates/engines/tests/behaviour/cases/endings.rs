@@ -80,10 +80,12 @@ pub(crate) async fn stopped_holder(engine: &Engine) {
     child.signal(Signal::STOP);
     let guard = engine.take(&locks, &name).await;
     if guard.is_err() && !locks.promises().lost_in_time.holds {
-        // The lock lives by a connection, which a stopped process keeps open.
+        // The lock lives by a connection, which a stopped process keeps open. Once it goes on, it
+        // releases the lock or has already closed the connection.
         child.signal(Signal::CONT);
         child.tell("release");
-        assert_eq!(child.hear(), "Ok(())");
+        let released = child.hear();
+        assert!(released == "Ok(())" || released.contains("NotHeld"), "{released}");
         return child.finish();
     }
     let guard = guard.unwrap();

@@ -1,11 +1,15 @@
 //! The cases: what a lock must do on every engine.
 
+#[cfg(feature = "cassandra")]
+mod cassandra;
 mod contention;
 mod endings;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod faults;
 mod handover;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 

@@ -1,8 +1,12 @@
 //! The engines: started on free ports in temporary folders, shared by all cases of a run, and ended
 //! with it.
 
+#[cfg(feature = "cassandra")]
+pub(crate) mod cassandra;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 pub(crate) mod process;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;

@@ -1,0 +1,18 @@
+//! Who holds a lock. Who waits, only the waiters' processes know.
+
+use super::tables::{Tables, token};
+use crate::driver::label_of;
+use crate::error::Error;
+use crate::locks::Inspection;
+
+pub(super) async fn inspect(tables: &Tables, name: &str) -> Result<Option<Inspection>, Error> {
+    let Some((holder, _)) = tables.read(name).await? else { return Ok(None) };
+    let mark = match &tables.tokens {
+        Some(tokens) => tables.mark(tokens, name).await?,
+        None => None,
+    };
+    // A person in cqlsh has the lock without a token.
+    let own = mark.filter(|mark| mark.holder.as_deref() == Some(holder.as_str()));
+    let token = own.map(|mark| token(mark.token));
+    Ok(Some(Inspection { holder: Some(label_of(&holder)), token, line: None }))
+}

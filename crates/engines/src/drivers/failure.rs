@@ -1,0 +1,20 @@
+//! A request that failed, and whether that is certain.
+
+use crate::error::Error;
+
+/// A request that did not succeed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It certainly has no effect.
+    Definite(Error),
+    /// It may have taken effect, or may still do so.
+    Ambiguous(Error),
+}
+
+impl Failure {
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Definite(error) | Self::Ambiguous(error) => error,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The waiters of this process, by lock, for engines that keep no line: one after the other they
+//! become the one that looks.
+
+use crate::driver::Request;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{MutexGuard, Notify};
+
+#[derive(Default)]
+pub(super) struct Lines {
+    /// With the number of places in each line.
+    by_name: Mutex<HashMap<String, (usize, Arc<Line>)>>,
+}
+
+#[derive(Default)]
+struct Line {
+    /// Held by the waiter that looks; fair.
+    turn: tokio::sync::Mutex<()>,
+    /// Tells the one that looks to look again.
+    changed: Notify,
+}
+
+/// A place in a line; the line goes with its last place.
+pub(super) struct Place<'a> {
+    lines: &'a Lines,
+    name: &'a str,
+    line: Arc<Line>,
+}
+
+impl Lines {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (usize, Arc<Line>)>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn enter<'a>(&'a self, name: &'a str) -> Place<'a> {
+        let mut lines = self.lock();
+        let (places, line) = lines.entry(name.to_owned()).or_default();
+        *places += 1;
+        Place { lines: self, name, line: line.clone() }
+    }
+
+    pub(super) fn wake(&self, name: &str) {
+        if let Some((_, line)) = self.lock().get(name) {
+            line.changed.notify_one();
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    /// After a time in which notifications may have been missed.
+    pub(super) fn wake_all(&self) {
+        self.lock().values().for_each(|(_, line)| line.changed.notify_one());
+    }
+}
+
+impl Place<'_> {
+    /// Waits for a turn to look; `None` if the wait is over first.
+    pub(super) async fn turn(&self, request: &Request) -> Option<MutexGuard<'_, ()>> {
+        tokio::select! {
+            biased;
+            turn = self.line.turn.lock() => Some(turn),
+            () = request.given_up() => None,
+        }
+    }
+
+    /// Resolves when the one whose turn it is should look again.
+    pub(super) async fn changed(&self) {
+        self.line.changed.notified().await;
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut lines = self.lines.lock();
+        let Some((places, _)) = lines.get_mut(self.name) else { return };
+        *places -= 1;
+        if *places == 0 {
+            lines.remove(self.name);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A lease that is held.
+
+use super::table::{Sql, Table, left, ttl_ms};
+use crate::clock::Moment;
+use crate::driver::{Hold, Step, Validity};
+use crate::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+
+pub(super) struct LeaseHold {
+    table: Arc<Table>,
+    name: String,
+    /// Unique to the acquisition, so it is the proof as well.
+    owner: String,
+}
+
+impl LeaseHold {
+    pub(super) fn new(table: Arc<Table>, name: String, owner: String) -> Self {
+        Self { table, name, owner }
+    }
+
+    /// Each statement changes only a lease of this owner, so it may be repeated, or arrive late.
+    async fn run(&self, sql: Sql, values: &[&(dyn ToSql + Sync)]) -> Result<Row, Error> {
+        let rows = self.table.run(sql, values).await;
+        let rows = rows.map_err(|(failure, _)| failure.into_error())?;
+        let over = || Error::NotHeld("the lease has run out or was released".to_owned());
+        rows.into_iter().next().ok_or_else(over)
+    }
+}
+
+impl Hold for LeaseHold {
+    fn extend(&self, ttl: Duration) -> Step<'_, Validity> {
+        Box::pin(async move {
+            let (sent, ms, channel) = (Moment::now(), ttl_ms(ttl), self.table.channel());
+            self.run(Sql::Extend, &[&self.name, &self.owner, &ms, &channel]).await?;
+            Ok(Validity::of_ttl(sent, ttl))
+        })
+    }
+
+    fn release(&self) -> Step<'_, ()> {
+        Box::pin(async move {
+            let channel = self.table.channel();
+            self.run(Sql::Release, &[&self.name, &self.owner, &channel]).await.map(drop)
+        })
+    }
+
+    fn check(&self) -> Step<'_, Duration> {
+        Box::pin(async move {
+            let row = self.run(Sql::Check, &[&self.name, &self.owner]).await?;
+            Ok(left(row.get(0)))
+        })
+    }
+
+    fn proof(&self) -> Option<String> {
+        Some(self.owner.clone())
+    }
+}

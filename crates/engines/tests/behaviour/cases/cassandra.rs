@@ -1,0 +1,132 @@
+//! What only Cassandra can get wrong.
+
+use crate::engine::unique;
+use crate::servers::cassandra::Cassandra;
+use crate::servers::process::free_port;
+use holdfast_locks::{Error, Locks};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::sleep;
+
+fn url(rest: &str) -> String {
+    format!("cassandra://127.0.0.1:{}/{rest}", Cassandra::shared().port)
+}
+
+async fn refusal(url: &str) -> Error {
+    let builder = Locks::builder().timeout(Duration::from_secs(10));
+    builder.connect(url).await.expect_err("it must be refused")
+}
+
+fn assert_says(error: &Error, words: &[&str]) {
+    let text = error.to_string();
+    for word in words {
+        assert!(text.contains(word), "`{word}` is missing: {text}");
+    }
+}
+
+/// Each mistake in a URL gets an error that says what and what to try.
+#[tokio::test]
+#[ignore = "needs Cassandra: ./test engines"]
+async fn mistakes_are_named() {
+    assert_says(&refusal(&url("")).await, &["not a keyspace", "cassandra://host:9042/keyspace"]);
+    assert_says(&refusal(&url("a-b")).await, &["`a-b`", "letters, digits"]);
+    let missing = refusal(&url("nowhere")).await;
+    assert!(matches!(missing, Error::Refused(_)), "{missing:?}");
+    assert_says(&missing, &["nowhere", "CREATE KEYSPACE", "?replication_factor=3"]);
+    assert_says(&refusal(&url("examples?replication_factor=0")).await, &["replication_factor=0"]);
+    assert_says(&refusal(&url("examples?recipe=x")).await, &["recipe=x", "bakery"]);
+    assert_says(&refusal(&url("examples?plain=yes")).await, &["plain=yes"]);
+    assert_says(&refusal(&url("examples?recipe=bakery&plain=1")).await, &["recipe=lwt"]);
+    assert_says(&refusal(&url("examples?tabel=x")).await, &["`tabel`", "replication_factor"]);
+    // A keyspace whose table of that name is Cassandra's own.
+    let tables = refusal(&url("system_schema")).await;
+    assert!(matches!(tables, Error::Refused(_)), "{tables:?}");
+}
+
+/// An engine that is down, another protocol on the port, and a server that says nothing.
+#[tokio::test]
+async fn other_servers_are_named() {
+    let port = free_port();
+    let error = refusal(&format!("cassandra://127.0.0.1:{port}/x")).await;
+    assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
+    assert_says(&error, &[&port.to_string(), "is it running"]);
+
+    for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", ""] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let _ = client.write_all(answer.as_bytes()).await;
+                    let mut ignored = Vec::new();
+                    let _ = client.read_to_end(&mut ignored).await;
+                });
+            }
+        });
+        let builder = Locks::builder().timeout(Duration::from_secs(1));
+        let connected = builder.connect(&format!("cassandra://127.0.0.1:{port}/x")).await;
+        let error = connected.expect_err("it is no Cassandra");
+        assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
+        assert_says(&error, &[&port.to_string(), "Cassandra"]);
+    }
+}
+
+/// A wrong or missing password is refused as such, not as a server that can't be reached.
+#[tokio::test]
+#[ignore = "needs Cassandra: ./test engines"]
+async fn passwords_are_checked() {
+    let server = tokio::task::spawn_blocking(Cassandra::with_passwords).await.unwrap();
+    let url = |user: &str| format!("cassandra://{user}127.0.0.1:{}/examples", server.port);
+    // The first role is created some time after the start.
+    let right = format!("{}?replication_factor=1", url("cassandra:cassandra@"));
+    let mut connected = Locks::connect(&right).await;
+    for _ in 0..60 {
+        if connected.is_ok() {
+            break;
+        }
+        sleep(Duration::from_secs(1)).await;
+        connected = Locks::connect(&right).await;
+    }
+    connected.expect("the right password is taken");
+    for user in ["cassandra:wrong@", "nobody:wrong@", ""] {
+        let error = refusal(&url(user)).await;
+        assert!(matches!(error, Error::Refused(_)), "{user}: {error:?}");
+        assert_says(&error, &["check user and password"]);
+    }
+}
+
+/// `plain=1` is what a person with the well-known table does: it and the full recipe exclude each
+/// other, and a holder without a token is shown as such.
+#[tokio::test]
+#[ignore = "needs Cassandra: ./test engines"]
+async fn plain_and_full_locks_exclude_each_other() {
+    let name = unique("table");
+    let full = Locks::connect(&url("examples?replication_factor=1")).await.unwrap();
+    let plain = Locks::connect(&url("examples?plain=1")).await.unwrap();
+    let guard = full.lock(&name).acquire().await.unwrap();
+    assert!(plain.lock(&name).try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let guard = plain.lock(&name).label("person").acquire().await.unwrap();
+    assert!(full.lock(&name).try_acquire().await.unwrap().is_none());
+    let seen = full.inspect(&name).await.unwrap().expect("it is held");
+    assert_eq!((seen.holder.as_deref(), seen.token), (Some("person"), None));
+    guard.release().await.unwrap();
+}
+
+/// A lease that was extended to less than it had ends when it says: the row must not outlive its
+/// owner, as a row made by INSERT would, held by nobody and takeable by nobody.
+#[tokio::test]
+#[ignore = "needs Cassandra: ./test engines"]
+async fn a_shortened_lease_leaves_no_ghost() {
+    for recipe in ["lwt", "bakery"] {
+        let name = unique("shortened");
+        let url = url(&format!("examples?replication_factor=1&recipe={recipe}"));
+        let locks = Locks::connect(&url).await.unwrap();
+        let long = Duration::from_secs(3600);
+        let guard = locks.lock(&name).ttl(long).fixed().acquire().await.unwrap();
+        guard.extend(Duration::from_secs(10)).await.unwrap();
+        let next = locks.lock(&name).wait(Duration::from_secs(60)).acquire().await.unwrap();
+        assert!(guard.is_lost());
+        next.release().await.unwrap();
+    }
+}

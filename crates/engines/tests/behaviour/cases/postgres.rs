@@ -1,0 +1,152 @@
+//! What only PostgreSQL can get wrong.
+
+use crate::engine::unique;
+use crate::servers::postgres::{PASSWORD, Postgres};
+use holdfast_locks::{Error, Locks};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+fn url(rest: &str) -> String {
+    format!("postgres://ana:{PASSWORD}@127.0.0.1:{}/{rest}", Postgres::shared().port)
+}
+
+async fn refusal(url: &str) -> Error {
+    let builder = Locks::builder().timeout(Duration::from_secs(5));
+    builder.connect(url).await.expect_err("it must be refused")
+}
+
+fn assert_says(error: &Error, words: &[&str]) {
+    let text = error.to_string();
+    for word in words {
+        assert!(text.contains(word), "`{word}` is missing: {text}");
+    }
+}
+
+/// Each mistake in a URL gets an error that says what and what to try.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: ./test engines"]
+async fn mistakes_are_named() {
+    let port = Postgres::shared().port;
+    for recipe in ["lease", "advisory"] {
+        let wrong = format!("postgres://ana:wrong@127.0.0.1:{port}/template1?recipe={recipe}");
+        let error = refusal(&wrong).await;
+        assert!(matches!(error, Error::Refused(_)), "{error:?}");
+        assert_says(&error, &["127.0.0.1", "password", "pg_hba.conf"]);
+
+        let missing = format!("postgres://ana@127.0.0.1:{port}/template1?recipe={recipe}");
+        assert_says(&refusal(&missing).await, &["password"]);
+
+        let database = url(&format!("nowhere?recipe={recipe}"));
+        assert_says(&refusal(&database).await, &["nowhere", "create the database"]);
+    }
+    assert_says(&refusal(&url("template1?recipe=x")).await, &["`x`", "lease, advisory"]);
+    assert_says(&refusal(&url("template1?sslmode=on")).await, &["sslmode=on", "verify-full"]);
+    assert_says(&refusal(&url("template1?tabel=x")).await, &["`tabel`", "table"]);
+    assert_says(&refusal(&url("template1?table=a.b.c")).await, &["schema.name"]);
+    assert_says(&refusal(&url("template1?table=nowhere.x")).await, &["nowhere", "CREATE TABLE"]);
+    let table = refusal(&url("template1?table=pg_catalog.pg_class")).await;
+    assert_says(&table, &["not made for locks", "?table="]);
+}
+
+/// An engine that is down, another protocol on the port, and a server that says nothing.
+#[tokio::test]
+async fn other_servers_are_named() {
+    let port = crate::servers::process::free_port();
+    let error = refusal(&format!("postgres://ana@127.0.0.1:{port}/x")).await;
+    assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
+    assert_says(&error, &[&port.to_string(), "is it running?"]);
+
+    for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", ""] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let _ = client.write_all(answer.as_bytes()).await;
+                    let mut ignored = Vec::new();
+                    let _ = client.read_to_end(&mut ignored).await;
+                });
+            }
+        });
+        let url = format!("postgres://ana:x@127.0.0.1:{port}/x?recipe=advisory");
+        let builder = Locks::builder().timeout(Duration::from_secs(1));
+        let error = builder.connect(&url).await.expect_err("it is no PostgreSQL");
+        assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
+        assert_says(&error, &[&port.to_string(), "PostgreSQL"]);
+    }
+}
+
+/// Each `sslmode` does what libpq's does: only `verify-full` looks at the certificate.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: ./test engines"]
+async fn sslmode_is_obeyed() {
+    let server = Postgres::shared();
+    for mode in ["disable", "prefer", "require"] {
+        Locks::connect(&url(&format!("template1?sslmode={mode}"))).await.unwrap();
+    }
+    assert_says(&refusal(&url("template1?sslmode=verify-full")).await, &["sslrootcert"]);
+    let certificate = server.certificate();
+    let certificate = certificate.to_str().unwrap();
+    let verified = |host: &str| {
+        let port = server.port;
+        let mode = format!("sslmode=verify-full&sslrootcert={certificate}");
+        format!("postgresql://ana:{PASSWORD}@{host}:{port}/template1?{mode}")
+    };
+    Locks::connect(&verified("localhost")).await.unwrap();
+    // The certificate is for `localhost` alone.
+    assert_says(&refusal(&verified("127.0.0.1")).await, &["sslmode"]);
+}
+
+/// A table in a schema of its own is a space of names of its own.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: ./test engines"]
+async fn tables_are_separate() {
+    let name = unique("table");
+    let one = Locks::connect(&url("template1")).await.unwrap();
+    let same = Locks::connect(&url("template1?table=public.holdfast_locks")).await.unwrap();
+    let other = Locks::connect(&url("template1?table=Other%20locks")).await.unwrap();
+    let guard = one.lock(&name).acquire().await.unwrap();
+    assert!(same.lock(&name).try_acquire().await.unwrap().is_none());
+    other.lock(&name).try_acquire().await.unwrap().expect("another table").release().await.unwrap();
+    // A release is heard of through either name of the table, long before the lease would end.
+    let waiting = same.lock(&name).wait(Duration::from_secs(60)).acquire();
+    let waiting = tokio::spawn(waiting);
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A waiter that knows a late deadline is served when the holder shortens its lease.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: ./test engines"]
+async fn a_shortened_lease_is_noticed() {
+    let name = unique("shortened");
+    let locks = Locks::connect(&url("template1")).await.unwrap();
+    let guard = locks.lock(&name).ttl(Duration::from_secs(3600)).fixed().acquire().await.unwrap();
+    let waiting = locks.lock(&name).wait(Duration::from_secs(60)).acquire();
+    let waiting = tokio::spawn(waiting);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    guard.extend(Duration::from_secs(1)).await.unwrap();
+    let next = waiting.await.unwrap().unwrap();
+    assert!(next.ending().is_some_and(|ending| ending.died && ending.token == guard.token()));
+    next.release().await.unwrap();
+}
+
+/// A person in psql and an advisory lock exclude each other, and a holder whose session the server
+/// ends hears of it at once, not when its TTL is over.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: ./test engines"]
+async fn an_advisory_lock_ends_with_its_session() {
+    let name = unique("session");
+    let locks = Locks::connect(&url("template1?recipe=advisory")).await.unwrap();
+    let lock = locks.lock(&name).label(&name).ttl(Duration::from_secs(3600));
+    let guard = lock.acquire().await.unwrap();
+    let by_hand = format!("SELECT pg_try_advisory_lock(hashtextextended('{name}', 0))");
+    assert_eq!(Postgres::shared().psql("template1", &by_hand), "f");
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name =";
+    assert_eq!(Postgres::shared().psql("template1", &format!("{end} '{name}'")), "t");
+    let lost = tokio::time::timeout(Duration::from_secs(60), guard.lost()).await;
+    lost.expect("the holder hears that its session has ended");
+    assert!(guard.is_lost());
+    assert!(matches!(guard.release().await, Err(Error::NotHeld(_))));
+    assert_eq!(Postgres::shared().psql("template1", &by_hand), "t");
+}

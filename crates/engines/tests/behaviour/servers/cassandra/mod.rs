@@ -1,0 +1,166 @@
+//! A real Cassandra of one node, from Maven's jars.
+
+use super::Server;
+use super::process::{Process, free_port, program};
+use crate::engine::{Engine, needs_own_server};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+const POM: &str = include_str!("pom.xml");
+const VERSION: &str = "5.0.9";
+
+pub(crate) struct Cassandra {
+    process: Process,
+    pub(crate) port: u16,
+}
+
+impl Cassandra {
+    /// The one that the cases share.
+    pub(crate) fn shared() -> &'static Self {
+        static SHARED: OnceLock<Cassandra> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start(false, ""))
+    }
+
+    /// One that asks for passwords.
+    pub(crate) fn with_passwords() -> Self {
+        Self::start(false, "authenticator: PasswordAuthenticator\n")
+    }
+
+    /// A server that keeps its schema across a restart takes longer to start.
+    fn start(durable: bool, settings: &str) -> Self {
+        let (port, storage) = (free_port(), free_port());
+        let command = |folder: &Path| {
+            std::fs::write(folder.join("cassandra.yaml"), config(port, storage, settings)).unwrap();
+            command(folder, durable)
+        };
+        let process = Process::start(command, move || serves(port));
+        Self { process, port }
+    }
+}
+
+impl Server for Cassandra {
+    fn kill(&self) {
+        self.process.kill();
+    }
+
+    fn restart(&self) {
+        self.process.restart();
+    }
+}
+
+fn config(port: u16, storage: u16, settings: &str) -> String {
+    // `batch`: a write is on disk before it is acknowledged.
+    format!(
+        "partitioner: org.apache.cassandra.dht.Murmur3Partitioner
+seed_provider:
+  - class_name: org.apache.cassandra.locator.SimpleSeedProvider
+    parameters: [{{seeds: '127.0.0.1:{storage}'}}]
+endpoint_snitch: SimpleSnitch
+commitlog_sync: batch
+commitlog_segment_size: 8MiB
+listen_address: 127.0.0.1
+rpc_address: 127.0.0.1
+storage_port: {storage}
+native_transport_port: {port}
+num_tokens: 1
+initial_token: '0'
+auto_bootstrap: false
+memtable_heap_space: 32MiB
+key_cache_size: 0MiB
+{settings}"
+    )
+}
+
+fn command(folder: &Path, durable: bool) -> Vec<String> {
+    let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let mut command = vec![program("java", "default-jdk-headless")];
+    for module in ["sun.nio.ch", "jdk.internal.ref", "java.io"] {
+        command.push(format!("--add-opens=java.base/{module}=ALL-UNNAMED"));
+    }
+    for option in
+        ["-Xms256m", "-Xmx256m", "-Xss256k", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    {
+        command.push(option.to_owned());
+    }
+    for (name, value) in [
+        ("cassandra.config", format!("file://{}", path("cassandra.yaml"))),
+        ("cassandra.storagedir", path("data")),
+        ("cassandra-foreground", "yes".to_owned()),
+        ("cassandra.skip_wait_for_gossip_to_settle", "0".to_owned()),
+        ("cassandra.ring_delay_ms", "0".to_owned()),
+        ("cassandra.shutdown_announce_in_ms", "0".to_owned()),
+        ("cassandra.superuser_setup_delay_ms", "0".to_owned()),
+    ] {
+        command.push(format!("-D{name}={value}"));
+    }
+    if !durable {
+        command.push("-Dcassandra.unsafesystem=true".to_owned());
+        command.push("-Dcassandra.test.flush_local_schema_changes=false".to_owned());
+    }
+    command.extend(["-cp".to_owned(), format!("{}/*", jars().to_str().unwrap())]);
+    command.push("org.apache.cassandra.service.CassandraDaemon".to_owned());
+    command
+}
+
+/// The folder with Cassandra's jars, which Maven fills once.
+fn jars() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || PathBuf::from(std::env::var_os("HOME").expect("HOME is set")).join(".cache");
+    let cache = cache.unwrap_or_else(home).join("holdfast").join(format!("cassandra-{VERSION}"));
+    let jars = cache.join("jars");
+    if !jars.is_dir() {
+        std::fs::create_dir_all(&cache).unwrap();
+        std::fs::write(cache.join("pom.xml"), POM).unwrap();
+        let status = Command::new(program("mvn", "maven"))
+            .args(["-B", "-q", "dependency:copy-dependencies", "-DoutputDirectory=jars.new"])
+            .current_dir(&cache)
+            .status()
+            .unwrap();
+        assert!(status.success(), "Maven could not bring Cassandra's jars to {}", cache.display());
+        std::fs::rename(cache.join("jars.new"), &jars).unwrap();
+    }
+    jars
+}
+
+/// Whether it answers in its protocol: OPTIONS (5) of version 4 gets SUPPORTED (6).
+fn serves(port: u16) -> bool {
+    const OPTIONS: [u8; 9] = [4, 0, 0, 0, 5, 0, 0, 0, 0];
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+    let mut answer = [0; 9];
+    stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    stream.write_all(&OPTIONS).is_ok() && stream.read_exact(&mut answer).is_ok() && answer[4] == 6
+}
+
+fn engine(options: &str) -> Engine {
+    let (port, server) = if needs_own_server() {
+        let own = Cassandra::start(true, "");
+        (own.port, Some(Arc::new(own) as Arc<dyn Server>))
+    } else {
+        (Cassandra::shared().port, None)
+    };
+    Engine {
+        url: format!("cassandra://{{hosts}}/examples?replication_factor=1&{options}"),
+        hosts: vec![format!("127.0.0.1:{port}")],
+        tasks: 8,
+        ttl: Duration::from_secs(10),
+        late: Duration::from_secs(5),
+        shared: true,
+        server,
+    }
+}
+
+pub(crate) fn lwt() -> Engine {
+    engine("recipe=lwt")
+}
+
+pub(crate) fn plain() -> Engine {
+    engine("plain=1")
+}
+
+pub(crate) fn bakery() -> Engine {
+    engine("recipe=bakery")
+}
