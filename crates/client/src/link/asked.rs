@@ -24,6 +24,8 @@ pub(crate) enum Order {
         lost: bool,
         permit: Permit,
     },
+    /// A ticket with a lease of its own that is somebody else's to renew and release from now on.
+    Detach(u64),
     /// Somebody does not wait for its answer any more.
     Abandoned,
     Close(oneshot::Sender<()>),
