@@ -1,7 +1,11 @@
 //! One folder per engine, all with the same parts: `mod.rs` (connect, promises, names), `acquire.rs`
 //! (take and wait), `hold.rs` (extend, release, check), `inspect.rs`.
 
+#[cfg(feature = "holdfast")]
+mod holdfast;
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 
 use crate::driver::Driver;
 use crate::error::Error;
@@ -14,6 +18,14 @@ pub(crate) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
     let _ = timeout;
     match url.scheme.as_str() {
         "memory" => memory::connect(url),
+        #[cfg(feature = "holdfast")]
+        "holdfast" => holdfast::connect(url, timeout).await,
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => redis::connect(url, timeout).await,
+        #[cfg(not(feature = "holdfast"))]
+        scheme @ "holdfast" => Err(not_built_in(scheme, "holdfast")),
+        #[cfg(not(feature = "redis"))]
+        scheme @ ("redis" | "rediss") => Err(not_built_in(scheme, "redis")),
         scheme => {
             Err(Error::BadUrl(format!("unknown scheme `{scheme}` (known: {})", SCHEMES.join(", "))))
         }
@@ -21,4 +33,12 @@ pub(crate) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
 }
 
 /// All schemes, for the error.
-const SCHEMES: &[&str] = &["memory:"];
+const SCHEMES: &[&str] = &["holdfast://", "memory:", "redis://", "rediss://"];
+
+/// The scheme's driver was left out of this build.
+#[allow(dead_code, reason = "used where a driver's feature is off")]
+fn not_built_in(scheme: &str, feature: &str) -> Error {
+    Error::BadUrl(format!(
+        "{scheme}:// is not in this build: enable the cargo feature `{feature}` of holdfast-locks"
+    ))
+}

@@ -2,6 +2,7 @@
 
 use crate::servers::Server;
 use holdfast_locks::{Error, Guard, Locks};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +47,15 @@ impl Engine {
     }
 }
 
+thread_local! {
+    static OWN_SERVER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the case at hand kills its server, which therefore can't be the one that all cases share.
+pub(crate) fn needs_own_server() -> bool {
+    OWN_SERVER.get()
+}
+
 /// Runs one case against an engine. Names get the case's name and a random part, so cases share a
 /// server without meeting.
 pub(crate) fn run(
@@ -54,6 +64,7 @@ pub(crate) fn run(
     work: impl AsyncFnOnce(&Engine) -> (),
 ) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
+    OWN_SERVER.set(case == "restart");
     let engine = engine();
     let finished =
         runtime.block_on(async { tokio::time::timeout(CASE_TIMEOUT, work(&engine)).await });

@@ -4,6 +4,8 @@ mod contention;
 mod endings;
 mod faults;
 mod handover;
+#[cfg(feature = "redis")]
+mod redis;
 
 pub(crate) use contention::*;
 pub(crate) use endings::*;

@@ -1,6 +1,13 @@
 //! The engines: started on free ports in temporary folders, shared by all cases of a run, and ended
 //! with it.
 
+#[cfg(any(feature = "holdfast", feature = "redis"))]
+pub(crate) mod holdfast;
+#[allow(dead_code, reason = "used where a driver with a server of its own is built in")]
+pub(crate) mod process;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+
 use crate::engine::{Engine, unique};
 use std::time::Duration;
 
