@@ -177,6 +177,12 @@ impl Client {
         permit.map_err(|_| Error::TooMany("questions without an answer".to_owned()))
     }
 
+    /// No longer renews a ticket with a lease of its own.
+    pub(crate) fn detach(&self, token: u64) {
+        // If the task has ended, nothing is renewed.
+        let _ = self.orders.send(Order::Detach(token));
+    }
+
     pub(crate) async fn ask(&self, what: request::What, permit: Permit) -> Result<Answer, Error> {
         self.order(what, permit, None).await
     }

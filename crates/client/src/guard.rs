@@ -304,6 +304,38 @@ impl Guard {
             (released, _) => released.map(drop).map_err(Error::of_holder),
         }
     }
+
+    /// Gives up the guard of a lock with a lease of its own ([`Lock::ttl`](crate::Lock::ttl))
+    /// without releasing the lock: it is no longer renewed and ends with its lease, unless somebody
+    /// renews or releases it by its name, [`Guard::token`] and [`Guard::secret`], for example in
+    /// another process. The guard comes back if the lock lives by the session or has other guards.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+    /// # fn main() { with_server(async |servers| {
+    /// # let client = Client::connect(&servers).await?;
+    /// let guard = client.lock("seat-12A").ttl(Duration::from_secs(60)).acquire().await?;
+    /// let handed_over = (guard.token(), guard.secret().to_vec());
+    /// assert!(guard.detach().is_ok());
+    /// let again = client.lock("seat-12A").no_wait().acquire().await;
+    /// assert!(again.is_err(), "still held by whoever has {handed_over:?}");
+    /// # Ok(()) }) }
+    /// ```
+    pub fn detach(mut self) -> Result<(), Self> {
+        self.follow();
+        let Self { hold, client } = self;
+        if !hold.has_own_lease {
+            return Err(Self { hold, client });
+        }
+        match Arc::try_unwrap(hold) {
+            Ok(hold) => {
+                client.detach(hold.own.token);
+                drop(hold.take_over());
+                Ok(())
+            }
+            Err(hold) => Err(Self { hold, client }),
+        }
+    }
 }
 
 impl fmt::Debug for Guard {

@@ -25,6 +25,8 @@ pub(crate) enum Order {
         lost: bool,
         permit: Permit,
     },
+    /// A ticket with a lease of its own that is somebody else's to renew and release from now on.
+    Detach(u64),
     /// Somebody does not wait for its answer any more.
     Abandoned,
     /// Closes the session. What comes with it is dropped when that is done.

@@ -178,6 +178,9 @@ impl Desk {
                     self.put(request::What::Release(own), Some(permit), own_lease);
                 }
             }
+            Order::Detach(token) => {
+                self.unfollow(token);
+            }
             Order::Abandoned => self.abandoned = true,
             Order::Close(told) => self.close(Some(told)),
             Order::Flush(told) => self.flushes.push(told),

@@ -7,11 +7,15 @@ mod cassandra;
 mod etcd;
 #[cfg(any(feature = "cassandra", feature = "postgres"))]
 mod failure;
+#[cfg(feature = "holdfast")]
+mod holdfast;
 #[cfg(any(feature = "cassandra", feature = "postgres"))]
 mod line;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -42,6 +46,14 @@ pub(crate) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
         "postgres" | "postgresql" => postgres::connect(url, timeout).await,
         #[cfg(not(feature = "postgres"))]
         scheme @ ("postgres" | "postgresql") => Err(not_built_in(scheme, "postgres")),
+        #[cfg(feature = "holdfast")]
+        "holdfast" => holdfast::connect(url, timeout).await,
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => redis::connect(url, timeout).await,
+        #[cfg(not(feature = "holdfast"))]
+        scheme @ "holdfast" => Err(not_built_in(scheme, "holdfast")),
+        #[cfg(not(feature = "redis"))]
+        scheme @ ("redis" | "rediss") => Err(not_built_in(scheme, "redis")),
         scheme => {
             Err(Error::BadUrl(format!("unknown scheme `{scheme}` (known: {})", SCHEMES.join(", "))))
         }
@@ -49,8 +61,17 @@ pub(crate) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
 }
 
 /// All schemes, for the error.
-const SCHEMES: &[&str] =
-    &["cassandra://", "etcd://", "etcds://", "memory:", "postgres://", "zookeeper://"];
+const SCHEMES: &[&str] = &[
+    "cassandra://",
+    "etcd://",
+    "etcds://",
+    "holdfast://",
+    "memory:",
+    "postgres://",
+    "redis://",
+    "rediss://",
+    "zookeeper://",
+];
 
 /// The scheme's driver was left out of this build.
 #[allow(dead_code, reason = "used where a driver's feature is off")]

@@ -64,3 +64,12 @@ suite!(
     crate::servers::cassandra::bakery,
     ignore = "needs Cassandra: ./test engines"
 );
+#[cfg(feature = "holdfast")]
+suite!(holdfast, crate::servers::holdfast::holdfast);
+
+#[cfg(feature = "redis")]
+suite!(redis_door, crate::servers::holdfast::redis_door);
+#[cfg(feature = "redis")]
+suite!(redis, crate::servers::redis::single, ignore = "needs Redis: ./test engines");
+#[cfg(feature = "redis")]
+suite!(redlock, crate::servers::redis::redlock, ignore = "needs Redis: ./test engines");

@@ -10,6 +10,8 @@ mod faults;
 mod handover;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 

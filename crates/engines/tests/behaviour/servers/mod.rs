@@ -5,9 +5,14 @@
 pub(crate) mod cassandra;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
+#[cfg(any(feature = "holdfast", feature = "redis"))]
+pub(crate) mod holdfast;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+#[allow(dead_code, reason = "used where a driver with a server of its own is built in")]
 pub(crate) mod process;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 

@@ -1,0 +1,133 @@
+//! Taking a lock, with `holdfast-client`: this is the only file that knows it.
+
+use super::Holdfast;
+use super::hold::HoldfastHold;
+use super::inspect::inspect;
+use crate::clock::Moment;
+use crate::driver::{Acquired, Held, Request, Validity, reached};
+use crate::error::Error;
+use crate::guard::Ending;
+use crate::token::Token;
+use holdfast_client::{Client, Error as ClientError, Guard};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// The pause before the line is entered again.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long an answer may take after the end of the wait, beyond the timeout.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// A session, once a server has opened it.
+pub(super) async fn connect(
+    servers: &[String],
+    password: Option<String>,
+    timeout: Duration,
+) -> Result<Client, Error> {
+    let builder = Client::builder().patience(timeout.mul_f32(0.9));
+    let builder = match password {
+        Some(password) => builder.password(password),
+        None => builder,
+    };
+    builder.connect(servers).await.map_err(|error| match error {
+        ClientError::BadAddress(why) => Error::BadUrl(why),
+        ClientError::Unreachable(why) => {
+            let why = format!("{why}: is Holdfast running there?");
+            Error::Unreachable(format!("{}: {why}", servers.join(", ")))
+        }
+        ClientError::Refused { message, .. } => {
+            let hint = "check the password in the URL, as in `holdfast://:PASSWORD@host:7400`";
+            Error::Refused(format!("{}: {message}: {hint}", servers.join(", ")))
+        }
+        other => Error::Unreachable(format!("{}: {other}", servers.join(", "))),
+    })
+}
+
+pub(super) async fn acquire(engine: &Holdfast, request: &Request) -> Result<Acquired, Error> {
+    let waits = !request.is_given_up();
+    // An answer should have come long before that.
+    let latest = |deadline: Moment| deadline.max(Moment::now()).plus(engine.timeout + GRACE);
+    let latest = request.deadline.map(latest);
+    // The last failure after which the lock may be held until its lease is over.
+    let mut unsure: Option<String> = None;
+    loop {
+        let acquired = tokio::select! {
+            acquired = attempt(engine, request) => acquired,
+            // The client takes the ticket out of the line, or releases what it got.
+            () = abandoned(request) => return Ok(Acquired::Busy { holder: None }),
+            () = reached(latest) => return Err(not_sure(request, "no server answers")),
+        };
+        match acquired {
+            Ok(guard) => return held(engine, request, guard),
+            Err(ClientError::NotAcquired(_)) => {
+                if let Some(cause) = unsure {
+                    return Err(not_sure(request, &cause));
+                }
+                let holder = if waits { holder(engine, request).await } else { None };
+                return Ok(Acquired::Busy { holder });
+            }
+            // Its ticket is over, or the session that it stood in line with.
+            Err(error @ (ClientError::SessionLost | ClientError::Over(_))) => {
+                unsure = Some(error.to_string());
+                sleep(RETRY_PAUSE).await;
+            }
+            Err(ClientError::Unreachable(why)) => return Err(not_sure(request, &why)),
+            Err(ClientError::Refused { message, hint, .. }) => {
+                return Err(Error::Refused(format!("{message} ({hint})")));
+            }
+            Err(other) => return Err(Error::Refused(other.to_string())),
+        }
+    }
+}
+
+/// Stands in line once, until the end of the wait.
+async fn attempt(engine: &Holdfast, request: &Request) -> Result<Guard, ClientError> {
+    let lock = engine.client.lock(&request.name).ttl(request.ttl).label(request.label.as_str());
+    let lock = match &request.note {
+        Some(note) => lock.note(note),
+        None => lock,
+    };
+    let lock = match request.deadline.map(Moment::remaining) {
+        None => lock,
+        Some(Duration::ZERO) => lock.no_wait(),
+        Some(left) => lock.wait(left),
+    };
+    lock.acquire().await
+}
+
+/// Resolves when nobody wants the lock any more.
+async fn abandoned(request: &Request) {
+    let mut caller = request.caller.clone();
+    while caller.changed().await.is_ok() {}
+}
+
+/// From now on the lease is renewed and released by token and secret.
+fn held(engine: &Holdfast, request: &Request, guard: Guard) -> Result<Acquired, Error> {
+    let token = Token::new(guard.token());
+    let hold = HoldfastHold::new(&engine.calls, &request.name, token, guard.secret());
+    let ending = guard.ending().map(|ending| {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (token, label) = (Some(Token::new(ending.token)), ending.label.as_deref().map(text));
+        if ending.how.died() {
+            Ending::of_death(token, label, ending.note.as_deref().map(text))
+        } else {
+            Ending::of_release(token, label)
+        }
+    });
+    let valid_until = Moment::now().plus(guard.remaining());
+    let validity = Validity { valid_until, over_by: Validity::unsure(request.ttl) };
+    if guard.detach().is_err() {
+        return Err(Error::Refused("the server granted no lease of its own".to_owned()));
+    }
+    Ok(Acquired::Held(Held { hold: Arc::new(hold), token: Some(token), ending, validity }))
+}
+
+/// Who holds the lock, for the error; whether that can be found out or not.
+async fn holder(engine: &Holdfast, request: &Request) -> Option<String> {
+    inspect(&engine.calls, &request.name).await.ok()??.holder
+}
+
+fn not_sure(request: &Request, cause: &str) -> Error {
+    Error::Unsure { until: Validity::unsure(request.ttl).wall_clock(), cause: cause.to_owned() }
+}

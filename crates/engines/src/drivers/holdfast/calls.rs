@@ -1,0 +1,132 @@
+//! Calls that need no session: any server takes them, and a lease is known by its name, token and
+//! secret. They may be repeated.
+
+use crate::driver::within;
+use crate::error::Error;
+use bytes::Bytes;
+use holdfast_proto::v1 as proto;
+use holdfast_proto::v1::holdfast_client::HoldfastClient;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Response, Status};
+
+/// How long one server may take before the next one is asked, at most.
+const ATTEMPT: Duration = Duration::from_secs(3);
+
+pub(super) struct Calls {
+    servers: Vec<(String, Channel)>,
+    password: Option<MetadataValue<Ascii>>,
+    timeout: Duration,
+    /// Which one answered last.
+    best: AtomicUsize,
+}
+
+impl Calls {
+    /// Connects when it is first needed.
+    pub(super) fn new(
+        servers: &[String],
+        password: Option<&str>,
+        timeout: Duration,
+    ) -> Result<Self, Error> {
+        let connect = |server: &String| {
+            let endpoint = Endpoint::from_shared(server.clone())
+                .map_err(|error| Error::BadUrl(format!("{server}: {error}")))?;
+            let endpoint = endpoint.tcp_nodelay(true).connect_timeout(ATTEMPT.min(timeout));
+            Ok((server.clone(), endpoint.connect_lazy()))
+        };
+        let bearer = |password: &str| {
+            let why = "the password has control characters, which can't be sent";
+            let bearer: Result<MetadataValue<Ascii>, _> = format!("Bearer {password}").parse();
+            bearer.map_err(|_| Error::BadUrl(why.to_owned()))
+        };
+        Ok(Self {
+            servers: servers.iter().map(connect).collect::<Result<_, Error>>()?,
+            password: password.map(bearer).transpose()?,
+            timeout,
+            best: AtomicUsize::new(0),
+        })
+    }
+
+    pub(super) async fn renew(&self, own: &proto::Own, ttl: Duration) -> Result<(), Error> {
+        let ttl_ms = Some(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        let renew = proto::RenewRequest { own: Some(own.clone()), ttl_ms };
+        let limit = self.timeout.min(ttl / 3);
+        let renewing = |mut server: HoldfastClient<Channel>, request| async move {
+            server.renew(request).await
+        };
+        self.call(limit, renew, renewing).await.map(drop)
+    }
+
+    pub(super) async fn release(&self, own: &proto::Own) -> Result<(), Error> {
+        let releasing = |mut server: HoldfastClient<Channel>, request| async move {
+            server.release(request).await
+        };
+        self.call(self.timeout / 2, own.clone(), releasing).await.map(drop)
+    }
+
+    pub(super) async fn show(&self, name: &Bytes) -> Result<proto::Lock, Error> {
+        let show = proto::ShowRequest { name: name.clone(), stale: false };
+        let showing = |mut server: HoldfastClient<Channel>, request| async move {
+            server.show(request).await
+        };
+        self.call(self.timeout, show, showing).await
+    }
+
+    /// Asks one server after the other, each once.
+    async fn call<M: Clone, R, F>(
+        &self,
+        limit: Duration,
+        message: M,
+        call: impl Fn(HoldfastClient<Channel>, Request<M>) -> F,
+    ) -> Result<R, Error>
+    where
+        F: Future<Output = Result<Response<R>, Status>>,
+    {
+        let until = Instant::now() + limit;
+        let mut trouble = String::new();
+        for _ in 0..self.servers.len() {
+            let best = self.best.load(Ordering::Relaxed);
+            let Some((name, channel)) = self.servers.get(best % self.servers.len()) else { break };
+            let mut request = Request::new(message.clone());
+            if let Some(password) = &self.password {
+                request.metadata_mut().insert("authorization", password.clone());
+            }
+            let limit = until.saturating_duration_since(Instant::now()).min(ATTEMPT);
+            let call = call(HoldfastClient::new(channel.clone()), request);
+            let answer =
+                async { Ok(call.await.map_err(|status| meaning(name, &status))?.into_inner()) };
+            match within(limit, name, answer).await {
+                Err(Error::Unreachable(why)) => trouble = why,
+                definite => return definite,
+            }
+            self.best.store(best.wrapping_add(1), Ordering::Relaxed);
+        }
+        Err(Error::Unreachable(trouble))
+    }
+}
+
+/// A server writes `code: message (hint)`.
+fn meaning(server: &str, status: &Status) -> Error {
+    let said = status.message().to_owned();
+    match (status.code(), said.split_once(": ")) {
+        (
+            Code::FailedPrecondition | Code::PermissionDenied,
+            Some(("not_held" | "not_owner", why)),
+        ) => Error::NotHeld(why.to_owned()),
+        (
+            Code::InvalidArgument
+            | Code::NotFound
+            | Code::Unauthenticated
+            | Code::PermissionDenied
+            | Code::FailedPrecondition
+            | Code::Unimplemented
+            | Code::ResourceExhausted
+            | Code::OutOfRange,
+            _,
+        ) => Error::Refused(format!("{server}: {said}")),
+        _ => Error::Unreachable(format!("{server}: {said}")),
+    }
+}

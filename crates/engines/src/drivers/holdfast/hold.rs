@@ -1,0 +1,103 @@
+//! A lock that is held, known by its token and secret.
+
+use super::calls::Calls;
+use crate::clock::Moment;
+use crate::driver::{Hold, Step, Validity};
+use crate::error::Error;
+use crate::token::Token;
+use bytes::Bytes;
+use holdfast_proto::v1 as proto;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The lease of a ticket that somebody has made permanent.
+const ENDLESS: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+pub(super) struct HoldfastHold {
+    calls: Arc<Calls>,
+    own: proto::Own,
+    /// Others may have the proof as well, and may have released it.
+    handed_over: bool,
+}
+
+impl HoldfastHold {
+    pub(super) fn new(calls: &Arc<Calls>, name: &str, token: Token, secret: &[u8]) -> Self {
+        let (name, secret) =
+            (Bytes::copy_from_slice(name.as_bytes()), Bytes::copy_from_slice(secret));
+        let own = proto::Own { name, token: token.get(), secret };
+        Self { calls: calls.clone(), own, handed_over: false }
+    }
+
+    /// A proof is `TOKEN:SECRET`, the secret in hex.
+    pub(super) fn of_proof(calls: &Arc<Calls>, name: &str, proof: &str) -> Result<Self, Error> {
+        let parsed = proof
+            .split_once(':')
+            .and_then(|(token, secret)| Some((token.parse().ok()?, from_hex(secret)?)));
+        let Some((token, secret)) = parsed else {
+            let why =
+                "the proof is not one of a Holdfast lease: was it detached from another engine?";
+            return Err(Error::Unsupported(why.to_owned()));
+        };
+        let hold = Self::new(calls, name, Token::new(token), &secret);
+        Ok(Self { handed_over: true, ..hold })
+    }
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> = text
+        .chars()
+        .map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect();
+    let digits = digits.filter(|digits| !digits.is_empty() && digits.len() % 2 == 0)?;
+    Some(
+        digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte * 16 + digit)).collect(),
+    )
+}
+
+impl Hold for HoldfastHold {
+    fn extend(&self, ttl: Duration) -> Step<'_, Validity> {
+        Box::pin(async move {
+            let sent = Moment::now();
+            self.calls.renew(&self.own, ttl).await?;
+            Ok(Validity::of_ttl(sent, ttl))
+        })
+    }
+
+    fn release(&self) -> Step<'_, ()> {
+        Box::pin(async move {
+            // The server says yes to whoever had it and releases it again.
+            if self.handed_over {
+                self.check().await?;
+            }
+            self.calls.release(&self.own).await
+        })
+    }
+
+    fn check(&self) -> Step<'_, Duration> {
+        Box::pin(async move {
+            let lock = self.calls.show(&self.own.name).await?;
+            let ours = lock.holders.iter().find(|holder| holder.token == self.own.token);
+            let over = || Error::NotHeld("the lease has run out or was released".to_owned());
+            let ends_in = ours.ok_or_else(over)?.ends_in_ms;
+            Ok(ends_in.map_or(ENDLESS, Duration::from_millis))
+        })
+    }
+
+    fn proof(&self) -> Option<String> {
+        let secret: String = self.own.secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(format!("{}:{secret}", self.own.token))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_survives_the_trip_through_hex() {
+        assert_eq!(from_hex("00ff10").as_deref(), Some(&[0, 255, 16][..]));
+        for bad in ["", "0", "0g", "äö"] {
+            assert_eq!(from_hex(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Holdfast itself: fair locks with tokens and endings. Waits stand in line in a session of
+//! `holdfast-client`, so a process that dies leaves the line; what is held has a lease of its own,
+//! which any process can renew and release by token and secret (`calls.rs`).
+
+mod acquire;
+mod calls;
+mod hold;
+mod inspect;
+
+use crate::driver::{Acquired, Driver, Hold, Request, Step};
+use crate::error::Error;
+use crate::locks::Inspection;
+use crate::promises::{Promise, Promises};
+use crate::url::EngineUrl;
+use calls::Calls;
+use hold::HoldfastHold;
+use holdfast_client::Client;
+use std::sync::Arc;
+use std::time::Duration;
+
+const PORT: u16 = 7400;
+
+/// Another way to give the password than `holdfast://:PASSWORD@host`.
+const PASSWORD_OPTION: &str = "password";
+
+static PROMISES: Promises = Promises {
+    engine: "holdfast",
+    recipe: "lease",
+    fair: Promise::yes("one line per lock, replicated with it"),
+    token: Promise::yes("one counter for all locks, replicated"),
+    survives_failover: Promise::yes("a lock is on the disks of a majority before it is granted"),
+    hears_of_death: Promise::yes("the ending of the last holder is kept with the lock"),
+    detachable: Promise::yes("token and secret are the proof"),
+    lost_in_time: Promise::yes(
+        "counted from before the request was sent, with a tenth kept back for clocks of other rates",
+    ),
+    clock: "the cluster's own clock, which counts elapsed time and is never set",
+    after_crash: "the lock, until its lease is over; a waiter leaves the line after 10s",
+    after_disconnect: "the lock, until its lease is over; any node renews it",
+};
+
+pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dyn Driver>, Error> {
+    url.check_options(&[PASSWORD_OPTION])?;
+    if url.hosts.is_empty() {
+        return Err(Error::BadUrl(format!(
+            "the host is missing: write `holdfast://127.0.0.1:{PORT}`"
+        )));
+    }
+    if !url.path.is_empty() {
+        return Err(Error::BadUrl(format!("`/{}`: a Holdfast URL has no path", url.path)));
+    }
+    let servers: Vec<String> =
+        url.hosts.iter().map(|host| format!("http://{}", host.authority(PORT))).collect();
+    // `holdfast://PASSWORD@host` has no user that could be meant.
+    let password = url.password.clone().or_else(|| url.user.clone());
+    let password = url.option(PASSWORD_OPTION).map(str::to_owned).or(password);
+    let calls = Calls::new(&servers, password.as_deref(), timeout)?;
+    let client = acquire::connect(&servers, password, timeout).await?;
+    Ok(Arc::new(Holdfast { client, calls: Arc::new(calls), timeout }))
+}
+
+struct Holdfast {
+    /// Stands in line.
+    client: Client,
+    calls: Arc<Calls>,
+    timeout: Duration,
+}
+
+impl Driver for Holdfast {
+    fn promises(&self) -> &'static Promises {
+        &PROMISES
+    }
+
+    fn check(&self, _request: &Request) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn acquire<'a>(&'a self, request: &'a Request) -> Step<'a, Acquired> {
+        Box::pin(acquire::acquire(self, request))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a str) -> Step<'a, Option<Inspection>> {
+        Box::pin(inspect::inspect(&self.calls, name))
+    }
+
+    fn attach<'a>(&'a self, name: &'a str, proof: &'a str) -> Step<'a, Arc<dyn Hold>> {
+        Box::pin(async move {
+            let hold = HoldfastHold::of_proof(&self.calls, name, proof)?;
+            Ok(Arc::new(hold) as Arc<dyn Hold>)
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! What a Redis server's replies and failures mean.
+
+use crate::error::Error;
+use redis::{ErrorKind, RedisError, ServerError, Value};
+
+/// A call without a usable reply.
+#[derive(Debug, Clone)]
+pub(super) struct Fault {
+    pub(super) error: Error,
+    /// Whether the server may have done what it was asked to.
+    pub(super) may_have_happened: bool,
+}
+
+impl Fault {
+    fn nothing_happened(error: Error) -> Self {
+        Self { error, may_have_happened: false }
+    }
+}
+
+/// The call failed as a whole; `sent` if the request may have left.
+pub(super) fn failed(address: &str, error: &RedisError, sent: bool) -> Fault {
+    match error.kind() {
+        ErrorKind::Server(_) | ErrorKind::Extension => {
+            let (code, detail) = (error.code().unwrap_or("ERR"), error.detail().unwrap_or(""));
+            Fault::nothing_happened(meaning(address, code, detail))
+        }
+        ErrorKind::AuthenticationFailed => {
+            let why = "check the user and password in the URL";
+            Fault::nothing_happened(Error::Refused(format!("{address}: {error}: {why}")))
+        }
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
+            Fault { may_have_happened: sent, ..strange(address) }
+        }
+        _ => {
+            let error = Error::Unreachable(format!("{address}: {}", io_cause(error)));
+            Fault { error, may_have_happened: sent }
+        }
+    }
+}
+
+fn io_cause(error: &RedisError) -> String {
+    if error.is_connection_refusal() {
+        return "connection refused: is Redis running there?".to_owned();
+    }
+    error.to_string()
+}
+
+/// A reply that no Redis server gives.
+pub(super) fn strange(address: &str) -> Fault {
+    let why = format!("{address}: what answers there does not speak the Redis protocol");
+    Fault { error: Error::Unreachable(why), may_have_happened: true }
+}
+
+/// The server said no, and did nothing.
+pub(super) fn refused(address: &str, error: &ServerError) -> Fault {
+    Fault::nothing_happened(meaning(address, error.code(), error.details().unwrap_or("")))
+}
+
+fn meaning(address: &str, code: &str, detail: &str) -> Error {
+    let said = format!("{address}: {code} {detail}");
+    let said = said.trim_end();
+    match code {
+        "NOAUTH" => Error::Refused(format!(
+            "{said}: put the password into the URL, as in `redis://:PASSWORD@{address}`"
+        )),
+        "WRONGPASS" => Error::Refused(format!("{said}: check the user and password in the URL")),
+        "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" => Error::Refused(format!(
+            "{said}: this is a node of a Redis Cluster; name independent servers instead"
+        )),
+        "READONLY" => Error::Refused(format!("{said}: this is a replica; name the primary")),
+        "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" => Error::Unreachable(said.to_owned()),
+        _ => Error::Refused(said.to_owned()),
+    }
+}
+
+/// A string reply.
+pub(super) fn text(value: Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
