@@ -81,6 +81,11 @@ impl Guard {
         self.mode() == proto::Mode::Shared
     }
 
+    /// Whether it is one of several permits. Those can't be fenced: several are held at once.
+    pub fn is_permit(&self) -> bool {
+        self.mode() == proto::Mode::Permit
+    }
+
     /// The name; of a lock of several names, the first in byte order.
     pub fn name(&self) -> &[u8] {
         &self.hold().own.name

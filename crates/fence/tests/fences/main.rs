@@ -1,0 +1,24 @@
+//! Every fence against the story it is for: a holder that is stopped past its lease, wakes up, and
+//! writes.
+//!
+//! What needs PostgreSQL, and what takes longer, is ignored here and run by `./test fences`.
+
+#[path = "../../../client/tests/support/server.rs"]
+mod server;
+mod support {
+    pub(crate) mod gate;
+    pub(crate) mod holder;
+    pub(crate) mod postgres;
+    pub(crate) mod s3;
+    pub(crate) mod service;
+    pub(crate) mod store;
+}
+
+mod bad_input;
+mod guide;
+mod http;
+mod objects;
+mod postgres;
+mod random;
+mod rules;
+mod stopped;

@@ -1,0 +1,196 @@
+//! What is particular to object stores: answers that are lost, writers that are stopped between
+//! reading and creating, stores that can't compare.
+
+use crate::rules::exclusive;
+use crate::support::gate::{Gate, Gated};
+use crate::support::s3::{self, Fault, S3};
+use holdfast_fence::object::{Layout, ObjectFence};
+use holdfast_fence::{Error, Fence};
+use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use std::sync::Arc;
+
+/// The client of S3 sends a put again when the answer is a 500. If the first one was done, the second
+/// finds the object changed, by itself: the writer was told that somebody else had written, and
+/// decided again upon its own write.
+#[tokio::test]
+async fn a_put_whose_answer_is_lost_recognises_its_own_write() {
+    let s3 = S3::start().await;
+    let fence = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
+    for token in 1..=5 {
+        s3.fails(Fault::LoseAnswers(1));
+        let found = fence.raise("ledger", exclusive(token)).await.unwrap();
+        assert_eq!(found.highest.exclusive, token);
+        s3.fails(Fault::LoseAnswers(1));
+        fence.write("ledger", exclusive(token), token.to_string().into()).await.unwrap();
+        assert_eq!(fence.read("ledger").await.unwrap().value, Some(token.to_string().into()));
+    }
+    // However often the answer is lost: what was done is found.
+    s3.fails(Fault::LoseAnswers(1_000));
+    fence.write("ledger", exclusive(6), "6".into()).await.unwrap();
+    assert_eq!(fence.read("ledger").await.unwrap().value, Some("6".into()));
+}
+
+/// An ETag may be a hash of the body alone. An object that was changed and changed back would have
+/// its old ETag again, and a writer that had read it before would replace it.
+#[tokio::test]
+async fn a_value_that_is_written_back_is_another_object() {
+    let s3 = S3::start().await;
+    let fence = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
+    let raw = s3::client(&s3.url);
+    let e_tag = async || raw.get(&Path::from("ledger")).await.unwrap().meta.e_tag.unwrap();
+    fence.write("ledger", exclusive(34), "100".into()).await.unwrap();
+    let before = e_tag().await;
+    fence.write("ledger", exclusive(34), "70".into()).await.unwrap();
+    fence.write("ledger", exclusive(34), "100".into()).await.unwrap();
+    assert_ne!(e_tag().await, before);
+}
+
+#[tokio::test]
+async fn a_bucket_without_conditional_writes_is_refused() {
+    for fault in [Fault::IgnoreConditions, Fault::NoConditions] {
+        let s3 = S3::start().await;
+        s3.fails(fault);
+        let error = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{fault:?}: {error}");
+        assert!(error.to_string().contains("can't be a fence, nothing was written"), "{error}");
+        assert_eq!(s3.keys(), [""; 0], "{fault:?}");
+    }
+    // And one whose user has switched them off.
+    let s3 = S3::start().await;
+    let off = AmazonS3Builder::new()
+        .with_endpoint(&s3.url)
+        .with_bucket_name("shop")
+        .with_region("us-east-1")
+        .with_access_key_id("tests")
+        .with_secret_access_key("tests")
+        .with_allow_http(true)
+        .with_disable_bulk_delete(true)
+        .with_conditional_put(S3ConditionalPut::Disabled)
+        .build()
+        .unwrap();
+    let error = ObjectFence::open(Arc::new(off)).await.unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_down_says_so_and_nothing_is_half_written() {
+    let s3 = S3::start().await;
+    let fence = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
+    fence.write("ledger", exclusive(34), "100".into()).await.unwrap();
+    s3.fails(Fault::Down);
+    let error = fence.write("ledger", exclusive(35), "70".into()).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    let error = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    s3.fails(Fault::None);
+    let there = fence.read("ledger").await.unwrap();
+    assert_eq!((there.highest.any, there.value), (34, Some("100".into())));
+}
+
+#[tokio::test]
+async fn an_object_that_no_fence_wrote_is_left_as_it_is() {
+    let store = Arc::new(InMemory::new());
+    let fence = ObjectFence::open(store.clone()).await.unwrap();
+    for body in ["tea,3\n", "", "holdfast-fence/1 exclusive=1\n", "holdfast-fence/2 \n"] {
+        store.put(&Path::from("prices.csv"), body.into()).await.unwrap();
+        let error = fence.write("prices.csv", exclusive(35), "tea,4".into()).await.unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{body:?}: {error}");
+        let there = store.get(&Path::from("prices.csv")).await.unwrap().bytes().await.unwrap();
+        assert_eq!(there, body);
+    }
+}
+
+#[tokio::test]
+async fn names_that_no_store_can_keep_are_refused() {
+    let memory = ObjectFence::open(Arc::new(InMemory::new())).await.unwrap();
+    for name in ["", "a//b", "../b", "a\0b", &"x".repeat(513)] {
+        let error = memory.write(name, exclusive(35), "x".into()).await.unwrap_err();
+        assert!(matches!(error, Error::InvalidResource { .. }), "{name:?}: {error}");
+    }
+}
+
+/// A folder of versions, and two fences in it: one goes through a gate at each put.
+struct Gatehouse {
+    _folder: tempfile::TempDir,
+    direct: ObjectFence,
+    gated: ObjectFence,
+    gate: Arc<Gate>,
+    folder_of_ledger: std::path::PathBuf,
+}
+
+async fn gatehouse() -> Gatehouse {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn ObjectStore> =
+        Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap());
+    let gate = Arc::<Gate>::default();
+    let direct = ObjectFence::open(store.clone()).await.unwrap();
+    let gated = Gated { store, gate: gate.clone() };
+    let opening = tokio::spawn(async move { ObjectFence::open(Arc::new(gated)).await });
+    // The probe's three puts.
+    for _ in 0..3 {
+        gate.reached.notified().await;
+        gate.opened.notify_one();
+    }
+    let gated = opening.await.unwrap().unwrap();
+    assert_eq!(gated.layout(), Layout::Versioned);
+    let folder_of_ledger = folder.path().join("ledger");
+    Gatehouse { _folder: folder, direct, gated, gate, folder_of_ledger }
+}
+
+/// A writer read version 1, and was stopped before it created version 2. Others created version 2,
+/// and so many after it that version 2 was removed. The writer woke up, created version 2 once more,
+/// and took that for its success, though nobody would ever read it.
+#[tokio::test]
+async fn a_number_that_was_removed_is_not_created_twice() {
+    let Gatehouse { direct, gated, gate, folder_of_ledger, .. } = &gatehouse().await;
+    direct.write("ledger", exclusive(34), "100".into()).await.unwrap();
+    let gated = gated.clone();
+    let stopped =
+        tokio::spawn(async move { gated.write("ledger", exclusive(34), "50".into()).await });
+    gate.reached.notified().await;
+    for balance in 0..40 {
+        let balance = balance.to_string().into();
+        direct.write("ledger", exclusive(34), balance).await.unwrap();
+    }
+    let second = folder_of_ledger.join("00000000000000000002");
+    assert!(!second.exists(), "old versions are removed");
+    gate.opened.notify_one();
+    // It looks again, and writes above all others.
+    gate.reached.notified().await;
+    gate.opened.notify_one();
+    stopped.await.unwrap().unwrap();
+    assert_eq!(direct.read("ledger").await.unwrap().value, Some("50".into()));
+    assert!(!second.exists(), "and what it had created is removed too");
+}
+
+/// The same, with a later holder in between: then it is refused.
+#[tokio::test]
+async fn a_stopped_writer_whose_number_was_removed_is_refused() {
+    let Gatehouse { direct, gated, gate, .. } = &gatehouse().await;
+    direct.write("ledger", exclusive(34), "100".into()).await.unwrap();
+    let gated = gated.clone();
+    let stopped =
+        tokio::spawn(async move { gated.write("ledger", exclusive(34), "50".into()).await });
+    gate.reached.notified().await;
+    for balance in 0..40 {
+        direct.write("ledger", exclusive(35), balance.to_string().into()).await.unwrap();
+    }
+    gate.opened.notify_one();
+    let error = stopped.await.unwrap().unwrap_err();
+    assert_eq!(error.refused().expect("refused").later(), 35);
+    assert_eq!(direct.read("ledger").await.unwrap().value, Some("39".into()));
+}
+
+#[tokio::test]
+async fn old_versions_are_removed() {
+    let Gatehouse { direct, folder_of_ledger, .. } = &gatehouse().await;
+    for balance in 0..100 {
+        direct.write("ledger", exclusive(34), balance.to_string().into()).await.unwrap();
+    }
+    let versions = std::fs::read_dir(folder_of_ledger).unwrap().count();
+    assert!(versions < 12, "{versions} versions are kept");
+}

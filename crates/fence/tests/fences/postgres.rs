@@ -1,0 +1,96 @@
+//! What is particular to PostgreSQL, against a real one: `./test fences`.
+
+use crate::rules::{behaves, exclusive, many_at_once};
+use crate::support::postgres::Server;
+use holdfast_fence::postgres::{self, Postgres};
+use holdfast_fence::{Error, Fence};
+use std::sync::Arc;
+use tokio_postgres::{Client, NoTls};
+
+async fn connect(server: &Server) -> Client {
+    let (client, connection) = tokio_postgres::connect(&server.config(), NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: ./test fences"]
+async fn postgresql_behaves() {
+    let mut server = Server::start().await;
+    let fence = Arc::new(Postgres::connect(&server.config()).await.unwrap());
+    behaves(&*fence, "ledger").await;
+    many_at_once(fence.clone(), "crowded").await;
+
+    // What it has acknowledged outlives a crash, and the fence connects again by itself.
+    fence.write("ledger", exclusive(50), "kept".into()).await.unwrap();
+    server.crash();
+    let error = fence.write("ledger", exclusive(51), "lost".into()).await.unwrap_err();
+    assert!(matches!(error, Error::Unknown { .. } | Error::Unavailable { .. }), "{error}");
+    let error = fence.raise("ledger", exclusive(51)).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("is unavailable, nothing was written"), "{error}");
+    server.start_again().await;
+    let there = fence.read("ledger").await.unwrap();
+    assert_eq!((there.highest.any, there.value), (50, Some("kept".into())));
+    let error = fence.write("ledger", exclusive(49), "late".into()).await.unwrap_err();
+    assert_eq!(error.refused().expect("refused").later(), 50);
+}
+
+/// 34's transaction has passed the fence, and is not committed. 35 gets in only after it, so it sees
+/// what 34 wrote; and 34 gets in no more.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: ./test fences"]
+async fn an_applications_own_update_is_guarded_by_its_own_transaction() {
+    let server = Server::start().await;
+    let (mut old, mut new) = (connect(&server).await, connect(&server).await);
+    postgres::create_table(&old).await.unwrap();
+    let accounts = "CREATE TABLE accounts (id BIGINT PRIMARY KEY, balance BIGINT);
+        INSERT INTO accounts VALUES (7, 100)";
+    old.batch_execute(accounts).await.unwrap();
+    let balance = "SELECT balance FROM accounts WHERE id = 7";
+
+    let first = old.transaction().await.unwrap();
+    postgres::check(&first, "accounts/7", exclusive(34)).await.unwrap();
+    let waits = tokio::spawn(async move {
+        let second = new.transaction().await.unwrap();
+        postgres::check(&second, "accounts/7", exclusive(35)).await.unwrap();
+        let balance: i64 = second.query_one(balance, &[]).await.unwrap().get(0);
+        let update = "UPDATE accounts SET balance = $1 WHERE id = 7";
+        second.execute(update, &[&(balance - 30)]).await.unwrap();
+        second.commit().await.unwrap();
+    });
+    first.execute("UPDATE accounts SET balance = 50 WHERE id = 7", &[]).await.unwrap();
+    first.commit().await.unwrap();
+    waits.await.unwrap();
+
+    let late = old.transaction().await.unwrap();
+    let error = postgres::check(&late, "accounts/7", exclusive(34)).await.unwrap_err();
+    assert_eq!(error.refused().expect("refused").later(), 35);
+    late.rollback().await.unwrap();
+    assert_eq!(old.query_one(balance, &[]).await.unwrap().get::<_, i64>(0), 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: ./test fences"]
+async fn a_database_that_is_full_or_not_there_says_so() {
+    let server = Server::start().await;
+    let fence = Postgres::connect(&server.config()).await.unwrap();
+    fence.write("ledger", exclusive(34), "100".into()).await.unwrap();
+    // What the server says when its disk is full.
+    let full = "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
+        CREATE TRIGGER full_disk BEFORE UPDATE ON holdfast_fences
+            FOR EACH ROW EXECUTE FUNCTION full_disk()";
+    let admin = connect(&server).await;
+    admin.batch_execute(full).await.unwrap();
+    let error = fence.write("ledger", exclusive(35), "70".into()).await.unwrap_err();
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    assert!(error.to_string().contains("could not extend file"), "{error}");
+    let there = fence.read("ledger").await.unwrap();
+    assert_eq!((there.highest.any, there.value), (34, Some("100".into())));
+
+    for config in ["", "host=127.0.0.1 port=1 user=x", "host=127.0.0.1 port=none"] {
+        let error = Postgres::connect(config).await.unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{config:?}: {error}");
+    }
+}

@@ -1,0 +1,160 @@
+//! A small S3 API in this process: objects in memory, puts on a condition, and faults on demand.
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use object_store::aws::{AmazonS3, AmazonS3Builder, S3ConditionalPut};
+use object_store::{BackoffConfig, RetryConfig};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What the server does wrong.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Fault {
+    #[default]
+    None,
+    /// So many of the next puts are done, but answered with 500.
+    LoseAnswers(u32),
+    /// Nothing is done, and answered with 500.
+    Down,
+    /// Puts are done whatever their condition says.
+    IgnoreConditions,
+    /// Puts with a condition are answered with 501.
+    NoConditions,
+}
+
+#[derive(Default)]
+struct Bucket {
+    objects: HashMap<String, Bytes>,
+    fault: Fault,
+}
+
+/// The server; it ends when this is dropped.
+pub(crate) struct S3 {
+    pub(crate) url: String,
+    bucket: Arc<Mutex<Bucket>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl S3 {
+    pub(crate) async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let bucket = Arc::<Mutex<Bucket>>::default();
+        let router = Router::new().fallback(answer).with_state(bucket.clone());
+        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { url, bucket, task }
+    }
+
+    pub(crate) fn fails(&self, fault: Fault) {
+        self.bucket.lock().unwrap().fault = fault;
+    }
+
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.bucket.lock().unwrap().objects.keys().cloned().collect()
+    }
+}
+
+/// The client brings TLS with it, even if it speaks plain HTTP, and must be told which.
+pub(crate) fn choose_tls() {
+    // Some other test may have done so.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// A client of the server at this address.
+pub(crate) fn client(url: &str) -> AmazonS3 {
+    choose_tls();
+    let backoff = BackoffConfig {
+        init_backoff: Duration::from_millis(1),
+        max_backoff: Duration::from_millis(10),
+        base: 2.0,
+    };
+    AmazonS3Builder::new()
+        .with_endpoint(url)
+        .with_bucket_name("shop")
+        .with_region("us-east-1")
+        .with_access_key_id("tests")
+        .with_secret_access_key("tests")
+        .with_allow_http(true)
+        .with_conditional_put(S3ConditionalPut::ETagMatch)
+        .with_disable_bulk_delete(true)
+        .with_retry(RetryConfig { backoff, max_retries: 3, retry_timeout: Duration::from_secs(60) })
+        .build()
+        .unwrap()
+}
+
+async fn answer(
+    State(bucket): State<Arc<Mutex<Bucket>>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let mut bucket = bucket.lock().unwrap();
+    let key = uri.path().to_owned();
+    if bucket.fault == Fault::Down {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+    }
+    match method {
+        Method::GET => match bucket.objects.get(&key) {
+            Some(object) => found(object),
+            None => StatusCode::NOT_FOUND.into_response(),
+        },
+        Method::PUT => bucket.put(key, &headers, body),
+        Method::DELETE => {
+            bucket.objects.remove(&key);
+            StatusCode::NO_CONTENT.into_response()
+        }
+        _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
+    }
+}
+
+impl Bucket {
+    /// The lock of the bucket is held, so that comparing and writing are one step.
+    fn put(&mut self, key: String, headers: &HeaderMap, body: Bytes) -> Response {
+        let condition = |name| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
+        let (matches, none) = (condition(header::IF_MATCH), condition(header::IF_NONE_MATCH));
+        if self.fault == Fault::NoConditions && (matches.is_some() || none.is_some()) {
+            let code = "<Error><Code>NotImplemented</Code></Error>";
+            return (StatusCode::NOT_IMPLEMENTED, code).into_response();
+        }
+        let there = self.objects.get(&key).map(e_tag);
+        let holds = match (&matches, &none) {
+            (Some(wanted), _) => there.as_ref() == Some(wanted),
+            (None, Some(_)) => there.is_none(),
+            (None, None) => true,
+        };
+        if !holds && self.fault != Fault::IgnoreConditions {
+            return StatusCode::PRECONDITION_FAILED.into_response();
+        }
+        let e_tag = e_tag(&body);
+        self.objects.insert(key, body);
+        if let Fault::LoseAnswers(left @ 1..) = self.fault {
+            self.fault = Fault::LoseAnswers(left - 1);
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        }
+        [(header::ETAG, e_tag)].into_response()
+    }
+}
+
+/// As S3's, a hash of the body and of nothing else.
+fn e_tag(body: &Bytes) -> String {
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    format!("\"{:016x}\"", hasher.finish())
+}
+
+fn found(object: &Bytes) -> Response {
+    let modified = (header::LAST_MODIFIED, "Wed, 21 Oct 2015 07:28:00 GMT".to_owned());
+    ([(header::ETAG, e_tag(object)), modified], object.clone()).into_response()
+}

@@ -1,0 +1,21 @@
+//! A short run of the program, as a reader starts it.
+
+use std::process::Command;
+
+#[test]
+fn no_file_is_corrupted() {
+    let run = Command::new(env!("CARGO_BIN_EXE_shared-files"))
+        .args(["--edits", "40", "--workers", "3", "--files", "2"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
+    let row = |what: &str| {
+        let row =
+            said.lines().find(|line| line.starts_with(what)).unwrap_or_else(|| panic!("{said}"));
+        row[what.len()..].split_whitespace().map(|n| n.parse::<u64>().unwrap()).collect::<Vec<_>>()
+    };
+    assert!(row("edits acknowledged")[0] >= 40, "{said}");
+    assert_eq!(row("edits lost")[0], 0, "{said}");
+    assert_eq!(row("files corrupted")[0], 0, "{said}");
+}
