@@ -20,6 +20,7 @@ mod docs_http;
 mod five_nodes;
 mod given_up;
 mod graceful;
+mod late_grants;
 mod leader_kills;
 mod members;
 mod operations;

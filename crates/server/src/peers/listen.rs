@@ -6,8 +6,8 @@ use super::hello::{Hello, Purpose, Verdict};
 use super::members::{self, Membership};
 use super::parcel;
 use super::runs::{Alive, Impostor};
+use crate::activity::{Activity, IdleSet};
 use crate::engine::Post;
-use crate::newcomers::{Newcomer, Newcomers, Notice};
 use crate::sockets;
 use holdfast_node::{FRAME_BYTES_MAX, Input, NodeId, PeerMessage};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const READ_BYTES: usize = 64 << 10;
 
 /// Takes connections until the task is dropped.
 pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membership: Membership) {
-    let strangers = Arc::<Newcomers>::default();
+    let strangers = Arc::<IdleSet>::default();
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -40,11 +40,11 @@ pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membershi
         if strangers.len() >= STRANGERS_MAX && strangers.evict_oldest() {
             tracing::warn!("too many connections without a name: the oldest is closed");
         }
-        let (stranger, notice) = strangers.enter();
+        let stranger = strangers.enter();
         let (shared, membership) = (shared.clone(), membership.clone());
         tokio::spawn(async move {
             let mut stream = stream;
-            match meet(&mut stream, &shared, &stranger, notice).await {
+            match meet(&mut stream, &shared, &stranger).await {
                 Ok((hello, alive)) => serve(stream, hello, alive, shared, membership).await,
                 Err(why) => tracing::warn!("refused a peer's connection from {address}: {why}"),
             }
@@ -57,14 +57,13 @@ pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membershi
 async fn meet(
     stream: &mut TcpStream,
     shared: &Shared,
-    stranger: &Newcomer,
-    notice: Notice,
+    stranger: &Arc<Activity>,
 ) -> Result<(Hello, Option<Alive>), String> {
     let hello = tokio::select! {
         accepted = accept(stream, &shared.key) => accepted?,
-        () = notice.given() => return Err("it did not say who it is, and others came".to_owned()),
+        () = stranger.evicted() => return Err("it did not say who it is, and others came".to_owned()),
     };
-    stranger.arrived();
+    stranger.keep();
     let (verdict, alive) = judge(shared, &hello).await;
     answer(stream, &verdict).await.map(|()| (hello, alive))
 }

@@ -109,6 +109,26 @@ fn a_wait_goes_with_its_connection_unless_it_can_be_found_again() {
     });
 }
 
+/// A client pipelined another request behind its wait, or sent any other bytes, and was killed. The
+/// server had bytes to read and so did not look for the end of the connection: the wait stayed in
+/// line, was served, and held the lock for its whole TTL.
+#[test]
+fn a_wait_with_more_bytes_behind_it_goes_with_its_connection() {
+    let node = Node::start();
+    let first = node.grab("seat");
+    let pipelined = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1_000);
+    for more in [pipelined.as_slice(), b"\0garbage", b"\r\n"] {
+        let mut lost = begin_wait(&node, &wait_for("seat", None));
+        eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
+        lost.write_all(more).unwrap();
+        drop(lost);
+        eventually("it is given up", || (node.waiting("seat") == 0).then_some(()));
+    }
+    node.post("/v1/release_lock", &Node::own(&first)).ok();
+    let lock = node.get("/v1/lock?name=seat").ok();
+    assert_eq!(lock["holders"], json!([]), "{lock}");
+}
+
 #[test]
 fn a_wait_is_cancelled_by_its_owner() {
     let node = Node::start();
