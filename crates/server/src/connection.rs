@@ -4,6 +4,7 @@
 use crate::activity::{Activity, Busy};
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use rustix::io::ioctl_fionread;
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::Arc;
@@ -15,6 +16,13 @@ use tokio::time::sleep;
 
 /// A client that has missed events is told so, and has so long to read it.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// So much may be sent behind a request that is still being answered. The system keeps little more
+/// for a connection: beyond it, the end of the connection would not be seen any more.
+const BEHIND_BYTES_MAX: u64 = 32 << 10;
+
+/// For so long.
+const BEHIND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection. None if its door takes care of all this itself, by dropping the handler.
 #[derive(Clone, Default)]
@@ -83,8 +91,23 @@ impl Watched {
         tokio::select! {
             () = cut => {}
             () = watching => {}
+            () = stuffed(stream) => {}
         }
     }
+}
+
+/// Resolves when the other side has sent a lot that nobody reads.
+async fn stuffed(stream: &TcpStream) {
+    // An error means that the runtime stops.
+    while stream.readable().await.is_ok() {
+        let before = ioctl_fionread(stream).unwrap_or_default();
+        sleep(BEHIND_TIMEOUT).await;
+        let now = ioctl_fionread(stream).unwrap_or_default();
+        if now == before && now >= BEHIND_BYTES_MAX {
+            return;
+        }
+    }
+    pending().await
 }
 
 /// Resolves when the other side has closed the connection or its sending half, even if there is

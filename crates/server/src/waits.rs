@@ -61,12 +61,15 @@ async fn take_turn(
     let (answered, undelivered) = api.ask_undelivered(request, taking.command()).await?;
     let settled = match settle(answered).await? {
         Ok((Standing::Held(grant), Came::AtOnce)) if may_be_older => {
-            let lasts = api.peek(lasts_of(grant.token)).await?.1;
-            Ok(confirm(api, grant, since, lasts).await?)
+            match api.peek(lasts_of(grant.token)).await? {
+                (Standing::Held(_), lasts) => Ok(confirm(api, grant, since, lasts).await?),
+                (over, _) => Ok(over),
+            }
         }
         Ok((Standing::Held(grant), _)) => {
             let lasts = match grant.lease {
                 Lease::Deadline { ttl_ms } => Duration::from_millis(ttl_ms),
+                // Nobody here knows how long its session may be silent.
                 Lease::Session => Duration::ZERO,
                 Lease::Permanent => Duration::MAX,
             };
@@ -126,8 +129,9 @@ fn lasts_of(token: Token) -> impl FnOnce(&Node) -> (Standing, Duration) {
         let due_ms = state.ticket_view(token).map(|ticket| ticket.due_ms);
         let lasts = match due_ms {
             Some(Some(due_ms)) => Duration::from_millis(due_ms.saturating_sub(state.now_ms())),
-            // Its session may end at any time; or it is permanent.
-            Some(None) | None => Duration::ZERO,
+            // It was held when this was asked, and what ends it is no deadline.
+            Some(None) => CONFIRM_AFTER,
+            None => Duration::ZERO,
         };
         (state.standing(token), lasts)
     }
