@@ -10,6 +10,7 @@ mod duration;
 mod exit;
 mod http;
 mod lock;
+mod open_files;
 mod play;
 mod serve;
 mod server_flags;
@@ -122,6 +123,10 @@ enum Command {
 }
 
 impl Command {
+    fn is_guard(&self) -> bool {
+        matches!(self, Self::GuardChild(_) | Self::GuardRunner(_) | Self::GuardShim(_))
+    }
+
     fn run(self) -> Result<Exit, Problem> {
         let done = match self {
             Self::Dev(dev) => dev.run(),
@@ -186,7 +191,9 @@ fn main() -> ExitCode {
             return Exit::Usage.into();
         }
     };
-    let exit = cli.command.run().unwrap_or_else(|problem| {
+    // The guards of `lock` are started by one that has looked, and must not fail for less.
+    let looked = if cli.command.is_guard() { Ok(()) } else { open_files::check() };
+    let exit = looked.and_then(|()| cli.command.run()).unwrap_or_else(|problem| {
         stderr::tell!("holdfast: {problem}");
         problem.exit
     });

@@ -13,10 +13,11 @@ use crate::resp::Reply;
 use bytes::Bytes;
 use holdfast_core::{
     Acquire, Command, Door, Ending, Grant, Label, Lease, LockName, Mode, Note, Proof, Reason,
-    Refusal, SessionRef, State, Target, TicketView, Token, Wait,
+    Refusal, SessionRef, State, Target, Token, Wait,
 };
 
-/// How far a line is looked through for a ticket that is asked for again.
+/// How far a line is looked through for an earlier ticket of the same owner, unless the client says
+/// that it has asked before: every acquire looks, and a line may be long.
 const LOOKED_THROUGH_MAX: usize = 1_024;
 
 /// Who owns a ticket: a random text that a server has drawn, for one acquire and its retries. It
@@ -113,13 +114,10 @@ impl Acquiring {
 
     /// All tickets of this owner, in the order of the line.
     fn tickets(&self, state: &State) -> Vec<Earlier> {
-        let Some(view) = state.lock_view(&self.name, LOOKED_THROUGH_MAX) else { return Vec::new() };
-        let ours = |ticket: &&TicketView| {
-            ticket.door == Door::Redis && ticket.label.as_ref() == Some(&self.owner.0)
-        };
-        let earlier = |held| move |ticket: &TicketView| Earlier { token: ticket.token, held };
-        let held = view.holders.iter().filter(ours).map(earlier(true));
-        held.chain(view.waiters.iter().filter(ours).map(earlier(false))).collect()
+        // Whoever asks again must find its ticket wherever it stands.
+        let max = if self.retry { usize::MAX } else { LOOKED_THROUGH_MAX };
+        let found = state.labelled(&self.name, Door::Redis, &self.owner.0, max);
+        found.into_iter().map(|(token, held)| Earlier { token, held }).collect()
     }
 
     /// What ends the earlier ticket, so that this request can draw one of its own; or why it stays.

@@ -4,7 +4,7 @@ use crate::engine::{Answered, Handle, TIMEOUT, TIMEOUT_OF_THE_LOOP, Trouble, Und
 use crate::failure::Failure;
 use crate::metrics::Metrics;
 use crate::peers::Membership;
-use holdfast_core::{Command, Request};
+use holdfast_core::{Command, Refusal, Request, SessionRef};
 use holdfast_node::{Node, NodeId};
 use std::sync::Arc;
 use std::time::Instant;
@@ -59,6 +59,16 @@ impl Api {
         look: impl FnOnce(&Node) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         within(self.handle.peek(look)).await
+    }
+
+    /// Why a session is not alive, as its heartbeat was told: whoever shows another secret is not
+    /// its owner, and learns nothing else about it.
+    pub(crate) async fn not_alive(&self, session: SessionRef) -> Result<Failure, Failure> {
+        let owner = self.read(move |node| node.state().session_owner(&session)).await?;
+        Ok(match owner {
+            Some(false) => Refusal::NotOwner.into(),
+            Some(true) | None => Refusal::NoSession(session.id).into(),
+        })
     }
 
     /// One or the other.

@@ -13,6 +13,8 @@ pub(crate) enum Kind {
     TooLarge,
     /// It did not arrive in time.
     TooSlow,
+    /// There is more than the client takes.
+    TooMuch,
     /// There is no such thing.
     NotFound,
     /// It is asked in another way.

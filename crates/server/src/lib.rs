@@ -5,8 +5,10 @@
 //! decide, hands entries to the disk thread (`engine/disk.rs`) and to the other nodes (`peers/`),
 //! and when the entry is applied it tells whoever waits.
 
+mod activity;
 mod api;
 mod backup;
+mod connection;
 mod data;
 mod engine;
 mod failure;
@@ -14,7 +16,6 @@ mod grpc;
 mod http;
 mod key;
 mod metrics;
-mod newcomers;
 mod node;
 mod password;
 mod peers;
@@ -25,6 +26,7 @@ mod serve;
 mod site;
 mod sockets;
 mod times;
+mod uptime;
 mod waits;
 
 pub use backup::{Restoration, Source, restore, verify as verify_backup};

@@ -1,7 +1,7 @@
 //! Connections of clients, whatever is said on them: how many there may be, and whether the other
 //! side lives.
 
-use crate::newcomers::{Newcomer, Newcomers};
+use crate::activity::{Activity, IdleSet};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use rustix::net::sockopt;
@@ -20,6 +20,9 @@ const CONNECTIONS_MAX: usize = 10_000;
 
 /// Connections beyond the bound that are told so at the same time; others are just closed.
 const REFUSED_MAX: usize = 64;
+
+/// How long it may take to tell one.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Doors with connections of their own: HTTP with gRPC, Redis.
 const DOORS: u64 = 2;
@@ -58,22 +61,59 @@ pub(crate) struct Crowd {
     pub(crate) open: Gauge,
     /// How many were refused.
     pub(crate) refused: Counter,
-    /// What those hear.
-    pub(crate) no_room: Vec<u8>,
 }
 
-/// Talks with everybody who comes, until the task is dropped, and every connection with it. One that
-/// has asked for something is told to have [`Newcomer::arrived`]: until then it must make room for
-/// others.
-pub(crate) async fn serve<T: Future<Output = ()> + Send + 'static>(
+/// Room for so many connections, of which idle ones are closed when others come.
+struct Places {
+    room: Arc<Semaphore>,
+    idle: Arc<IdleSet>,
+}
+
+/// A connection's place, which may still have to be left by another one.
+struct Admission {
+    permit: Option<OwnedSemaphorePermit>,
+    room: Arc<Semaphore>,
+    activity: Arc<Activity>,
+}
+
+impl Places {
+    fn new(max: usize) -> Self {
+        Self { room: Arc::new(Semaphore::new(max)), idle: Arc::default() }
+    }
+
+    fn admit(&self) -> Option<Admission> {
+        let permit = self.room.clone().try_acquire_owned().ok();
+        let has_place = permit.is_some() || self.idle.evict_oldest();
+        let (room, idle) = (self.room.clone(), &self.idle);
+        has_place.then(|| Admission { permit, room, activity: idle.enter() })
+    }
+}
+
+impl Admission {
+    async fn place(self) -> Option<OwnedSemaphorePermit> {
+        match self.permit {
+            Some(permit) => Some(permit),
+            None => timeout(PLACE_PATIENCE, self.room.acquire_owned()).await.ok()?.ok(),
+        }
+    }
+}
+
+/// Serves all connections, until the task is dropped, and every connection with it.
+///
+/// `talk` gets those that there is room for. When there is none, the one that has been idle longest
+/// makes room: `talk` says through [`Activity`] when a connection is not idle, and ends when it is
+/// evicted. If none is idle, `refuse` gets the connection, and a moment to say why.
+pub(crate) async fn serve<T, R>(
     listener: TcpListener,
     crowd: Crowd,
-    talk: impl Fn(TcpStream, Arc<Newcomer>) -> T,
-) -> io::Result<()> {
-    let room = Arc::new(Semaphore::new(crowd.connections_max));
-    let refusals = Arc::new(Semaphore::new(REFUSED_MAX));
-    let newcomers = Arc::<Newcomers>::default();
-    let no_room: Arc<[u8]> = crowd.no_room.into();
+    talk: impl Fn(TcpStream, Arc<Activity>) -> T,
+    refuse: impl Fn(TcpStream, Arc<Activity>) -> R,
+) -> io::Result<()>
+where
+    T: Future<Output = ()> + Send + 'static,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let (places, refusals) = (Places::new(crowd.connections_max), Places::new(REFUSED_MAX));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -87,32 +127,23 @@ pub(crate) async fn serve<T: Future<Output = ()> + Send + 'static>(
                 continue;
             }
         };
-        let place = room.clone().try_acquire_owned().ok();
-        if place.is_some() || newcomers.evict_oldest() {
+        if let Some(admission) = places.admit() {
             prepare(&stream);
-            let (newcomer, notice) = newcomers.enter();
-            let (room, open) = (room.clone(), crowd.open.clone());
-            let talking = talk(stream, newcomer);
+            let open = crowd.open.clone();
+            let talking = talk(stream, admission.activity.clone());
             connections.spawn(async move {
-                let place = match place {
-                    Some(place) => Some(place),
-                    None => timeout(PLACE_PATIENCE, room.acquire_owned()).await.ok()?.ok(),
-                };
-                let _counted = Counted::new(open, place?);
-                tokio::select! {
-                    () = talking => {}
-                    () = notice.given() => {}
-                }
-                Some(())
+                let Some(place) = admission.place().await else { return };
+                let _counted = Counted::new(open, place);
+                talking.await;
             });
             continue;
         }
         crowd.refused.inc();
-        if let Ok(permit) = refusals.clone().try_acquire_owned() {
-            let refused = refuse(stream, no_room.clone(), permit);
+        if let Some(admission) = refusals.admit() {
+            let refusing = refuse(stream, admission.activity.clone());
             connections.spawn(async move {
-                refused.await;
-                None
+                let Some(_place) = admission.place().await else { return };
+                let _ = timeout(REFUSAL_TIMEOUT, refusing).await;
             });
         }
     }
@@ -137,17 +168,18 @@ impl Drop for Counted {
     }
 }
 
-/// Says that there are too many connections.
-async fn refuse(mut stream: TcpStream, no_room: Arc<[u8]>, _permit: OwnedSemaphorePermit) {
+/// Says why there is no connection, and closes it.
+pub(crate) async fn turn_away(mut stream: TcpStream, why: &'static [u8]) {
     let tell = async {
-        stream.write_all(&no_room).await?;
+        stream.write_all(why).await?;
         stream.shutdown().await?;
         // What the peer still sends must not make the system throw the answer away.
         let mut rest = [0; 1_024];
         while stream.read(&mut rest).await? > 0 {}
         io::Result::Ok(())
     };
-    let _ = timeout(Duration::from_secs(1), tell).await;
+    // One that hangs up does not want to know.
+    let _ = tell.await;
 }
 
 /// A peer that hung up is its own affair; anything else may pass.

@@ -97,7 +97,7 @@ fn own_number() -> io::Result<i32> {
 }
 
 /// The processes directly below this one, by their numbers in /proc.
-pub(super) fn children() -> io::Result<HashSet<i32>> {
+fn children() -> io::Result<HashSet<i32>> {
     let own = own_number()?;
     let (processes, unread) = all();
     match unread {
@@ -145,8 +145,49 @@ pub(super) enum Spare<'a> {
     Nobody,
     /// This process's own children, but not what is below them.
     Children,
-    /// These children with all that is below them, by their numbers in /proc.
-    Trees(&'a HashSet<i32>),
+    /// What ran before the command did.
+    Others(&'a Others),
+}
+
+/// Processes that ran before the command did, with all that is below them: the children of a program
+/// that the wrapper replaced, and what they leave to it when they end.
+pub(super) struct Others {
+    /// Children, by their numbers in /proc.
+    children: HashSet<i32>,
+    /// Whatever was started before this is none of the command's. None: nobody knows.
+    before: Option<u64>,
+    /// Whether there were any at first: what they leave may be there when they are gone.
+    may_exist: bool,
+}
+
+impl Others {
+    /// The processes directly below this one: it must not have started the command yet.
+    pub(super) fn find() -> io::Result<Self> {
+        let children = children()?;
+        Ok(Self { may_exist: !children.is_empty(), children, before: None })
+    }
+
+    /// This child is the first process of the command's.
+    pub(super) fn command_begins_with(&mut self, child: u32) {
+        // The number is the one in /proc only if that belongs to this process's namespace.
+        let same = own_number().is_ok_and(|own| own == std::process::id().cast_signed());
+        let first = same.then(|| Process::read(child.cast_signed()).ok().flatten()).flatten();
+        self.before = first.map(|first| first.started);
+    }
+
+    /// A child has ended: its number may come to mean a process of the command.
+    pub(super) fn ended(&mut self, pid: Pid) {
+        self.children.remove(&pid.as_raw_pid());
+    }
+
+    /// Whether this process may have children that are not the command's.
+    pub(super) fn may_exist(&self) -> bool {
+        self.may_exist
+    }
+
+    fn include(&self, child: &Process) -> bool {
+        self.children.contains(&child.pid) || self.before.is_some_and(|it| child.started < it)
+    }
 }
 
 /// What runs below this process.
@@ -172,8 +213,8 @@ fn below(own: i32, processes: Vec<Process>, spare: &Spare<'_>) -> Vec<Process> {
         by_parent.entry(process.parent).or_default().push(process);
     }
     let mut found = by_parent.remove(&own).unwrap_or_default();
-    if let Spare::Trees(roots) = spare {
-        found.retain(|process| !roots.contains(&process.pid));
+    if let Spare::Others(others) = spare {
+        found.retain(|process| !others.include(process));
     }
     let mut at = 0;
     while let Some(process) = found.get(at) {

@@ -1,13 +1,12 @@
 //! The guard processes and the command below them, seen from the wrapper.
 
 use super::deadline::{Deadlines, SharedDeadlines};
-use super::descendants::{Children, Found, Spare, children, next_change, signal_all};
+use super::descendants::{Children, Found, Others, Spare, next_change, signal_all};
 use super::handoff;
 use super::wait::{KILL_AGAIN, KILL_TIMEOUT, with_signals_blocked};
 use super::words::{LINE_BYTES_MAX, ToGuard, ToWrapper};
 use crate::exit::Problem;
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -33,8 +32,8 @@ pub(super) struct Process {
     deadlines: SharedDeadlines,
     /// The command's process group, once it runs.
     group: Option<Pid>,
-    /// Children that this process had before, from a program that it replaced: not the command's.
-    others: HashSet<i32>,
+    /// What this process had below it before: not the command's.
+    others: Others,
     /// Says when a child ends.
     children: Signals,
 }
@@ -58,7 +57,7 @@ impl Process {
         let signals = signal(SignalKind::child())?;
         // What guards that die leave behind comes to this process, and is ended here.
         set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
-        let others = children().map_err(|error| format!("can't read /proc: {error}"))?;
+        let mut others = Others::find().map_err(|error| format!("can't read /proc: {error}"))?;
         let deadlines = SharedDeadlines::new(deadlines)
             .map_err(|error| format!("can't write to shared memory: {error}; see `ulimit -f`"))?;
         let (ours, theirs) = StdUnixStream::pair()?;
@@ -68,6 +67,7 @@ impl Process {
         let (guard, guard_lives) = with_signals_blocked(start)
             .flatten()
             .map_err(|error| format!("can't start the guard process: {error}"))?;
+        others.command_begins_with(guard.id());
         for socket in [&ours, &guard_lives] {
             socket.set_nonblocking(true)?;
         }
@@ -118,8 +118,7 @@ impl Process {
             let ended = status.exited() || status.signaled();
             let id = pid.as_raw_pid().unsigned_abs();
             if ended {
-                // Its number may come to mean a process of the command.
-                self.others.remove(&pid.as_raw_pid());
+                self.others.ended(pid);
             }
             if ended && self.guard.as_ref().is_some_and(|guard| guard.id() == id) {
                 self.guard = None;
@@ -147,13 +146,13 @@ impl Process {
     pub(super) async fn end_all(&mut self) -> Found {
         let began = Instant::now();
         loop {
-            let left = signal_all(Signal::KILL, &Spare::Trees(&self.others));
+            let left = signal_all(Signal::KILL, &Spare::Others(&self.others));
             if self.reap() {
                 return Found::default();
             }
             // Without other children, only their absence counts: what changes its parent while
             // /proc is read may be missed there.
-            let nothing = !self.others.is_empty() && left.is_nothing();
+            let nothing = self.others.may_exist() && left.is_nothing();
             if nothing || began.elapsed() > KILL_TIMEOUT {
                 return left;
             }

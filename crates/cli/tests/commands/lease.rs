@@ -321,6 +321,43 @@ fn a_loss_spares_what_ran_before_the_wrapper() {
     kill(other, Signal::KILL);
 }
 
+/// A shell's job had started another process before the shell became the wrapper. When the job ended,
+/// that process came to the wrapper, which took it for the command's and killed it with it.
+#[test]
+fn a_loss_spares_what_the_children_of_its_shell_left_behind() {
+    let shell = Shell::with_nodes(1);
+    let script = format!(
+        "(sleep 300 & echo $! > other; until test -e work; do sleep 0.01; done) &
+         echo $! > job; sleep 0.1; exec holdfast lock job -- sh -c '{WORK}'"
+    );
+    let wrapper = shell.script(&["sh"], &script);
+    let (job, work) = (shell.read_pid("job"), shell.read_pid("work"));
+    let other = shell.read_pid("other");
+    eventually("the wrapper has adopted it", || {
+        (!lives(job) && parent(other) == wrapper.id()).then_some(())
+    });
+    assert_eq!(shell.run(["break", "job", "--reason", "test"]).code, Some(0));
+    let said = wrapper.ended();
+    let spared = lives(other);
+    try_kill(other, Signal::KILL);
+    assert_eq!(said.code, Some(76), "{said:?}");
+    assert!(!lives(work));
+    assert!(spared, "it was ended with the command");
+}
+
+/// With too few files the wrapper panicked.
+#[test]
+fn a_wrapper_that_may_not_open_enough_files_says_so() {
+    let shell = Shell::with_nodes(1);
+    for files in [6, 7, 10, 16] {
+        let wrapped = format!("ulimit -n {files}; exec holdfast lock a -- true");
+        let said = shell.script(&["sh"], &wrapped).ended();
+        assert_eq!(said.code, Some(1), "{said:?}");
+        assert!(said.err.contains("ulimit -n") && !said.err.contains("panicked"), "{said:?}");
+    }
+    assert_eq!(shell.run(["lock", "a", "--", "true"]).code, Some(0));
+}
+
 /// The wrapper and its guards kept the directory of every process in /proc open while they looked
 /// for the command's. On a machine with more processes than `ulimit -n`, the newest could not be
 /// opened any more and were taken for ended: a child of the command in a session of its own wrote on

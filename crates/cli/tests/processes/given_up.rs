@@ -1,9 +1,15 @@
 //! Requests whose callers have given up.
 
-use crate::support::{Cluster, Http, eventually};
+use crate::support::{Cluster, Http, PATIENCE, eventually};
+use holdfast_proto::v1::holdfast_client::HoldfastClient;
+use holdfast_proto::v1::{self as proto, request, to_client, to_server};
 use rustix::process::Signal;
 use serde_json::json;
 use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
 
 /// A `force` was given to a node that had no leader. Its caller was told that it may or may not take
 /// effect; when the other nodes came back, it did, and broke the lock of somebody who had nothing to
@@ -97,4 +103,56 @@ fn what_was_given_up_while_its_node_stood_still_is_not_done() {
         assert_eq!(cluster.http.holders(port, "seat"), [innocent.token], "round {round}");
         cluster.http.let_go(port, &innocent);
     }
+}
+
+/// A request on a session's stream was kept without end by a node that had no leader, and took effect
+/// whenever one came back, however long ago its client had given up on it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_leader_took_on_a_sessions_stream_is_withdrawn() {
+    let mut cluster = Cluster::start(3);
+    let at = cluster.follower();
+    let port = cluster.nodes[at].port;
+    let server = Endpoint::from_shared(format!("http://127.0.0.1:{port}")).expect("an address");
+    let mut client = HoldfastClient::new(server.connect().await.expect("a connection"));
+    let (send, messages) = mpsc::channel(4);
+    let say = async |number, what| {
+        let message = proto::ToServer { number, what: Some(what) };
+        send.send(message).await.expect("the stream is open");
+    };
+    let open = proto::Open { ttl_ms: 600_000, label: None };
+    say(1, to_server::What::Open(open)).await;
+    let stream = client.session(ReceiverStream::new(messages)).await;
+    let mut stream = stream.expect("a stream").into_inner();
+    stream.message().await.expect("an answer").expect("it is open");
+    let others: Vec<usize> = (0..3).filter(|other| *other != at).collect();
+    for other in &others {
+        cluster.nodes[*other].kill();
+    }
+    eventually("it knows no leader", || {
+        cluster.http.get_ok(port, "/v1/status")["leader"].is_null().then_some(())
+    });
+
+    let acquire = proto::Acquire { names: vec!["seat".into()], ..Default::default() };
+    let what = Some(request::What::Acquire(acquire));
+    let request = proto::Request { id: 1, lowest: 1, what };
+    say(2, to_server::What::Request(request)).await;
+    say(3, to_server::What::Beat(proto::Beat {})).await;
+    for _ in 0..2 {
+        let told = timeout(PATIENCE, stream.message()).await.expect("an answer in time");
+        let told = told.expect("the stream goes on").expect("the stream goes on");
+        match told.what {
+            Some(to_client::What::TryAgain(again)) => {
+                assert!(again.why.contains("nothing was done"), "{}", again.why);
+            }
+            other => panic!("{}: {other:?}", told.number),
+        }
+    }
+
+    for other in &others {
+        cluster.nodes[*other].start();
+    }
+    cluster.all_ready();
+    // Whatever this node still had to send came before this.
+    cluster.http.grab(port, "another");
+    assert!(cluster.http.holders(port, "seat").is_empty());
 }

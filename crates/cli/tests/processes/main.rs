@@ -23,6 +23,7 @@ mod forgetful_network;
 mod given_up;
 mod graceful;
 mod killed_node;
+mod late_grants;
 mod leader_kills;
 mod members;
 mod moved_ports;

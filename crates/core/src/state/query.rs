@@ -168,6 +168,27 @@ impl State {
         })
     }
 
+    /// The tickets that came through a door with this label among the first `looked_through_max` of a
+    /// lock's line, in its order; and whether each is held.
+    pub fn labelled(
+        &self,
+        name: &LockName,
+        door: Door,
+        label: &Label,
+        looked_through_max: usize,
+    ) -> Vec<(Token, bool)> {
+        let Some(slot) = self.lock_slot(name) else { return Vec::new() };
+        let Some(lock) = self.data.locks.get(slot) else { return Vec::new() };
+        let lines = &self.index.sets.lines;
+        let line = lines.holders(slot, lock).chain(lines.waiters(slot, lock));
+        let found = line.take(looked_through_max).filter_map(|token| {
+            let ticket = self.ticket(token)?;
+            let is_it = ticket.door == door && ticket.label.as_ref() == Some(label);
+            is_it.then_some((token, ticket.held))
+        });
+        found.collect()
+    }
+
     /// What a holder was asked that may not have heard it: to let go.
     pub fn revocation_asked(&self, token: Token) -> Option<Effect> {
         let ticket = self.ticket(token)?;

@@ -1,7 +1,7 @@
 //! Who waits for an answer of the loop, and what reaches them.
 
 use super::undelivered::{TicketRef, Undelivered};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use holdfast_core::{
     Answer, Effect, Ended, Grant, How, Scope, SessionId, Standing, Token, Watches,
 };
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Watches of one node. A slow watcher keeps some 30 KB of pointers, and what they point to: all of
 /// them together stay near 300 MB.
@@ -89,6 +89,32 @@ pub(crate) struct Line {
     words: mpsc::Sender<Word>,
     /// The connection did not keep up: something was left out, so it must end.
     overflowed: AtomicBool,
+    on_overflow: Notify,
+}
+
+/// Why a line has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missed {
+    /// Its client did not read fast enough.
+    TooSlow,
+    /// This node jumped over what happened.
+    LostTrack,
+}
+
+impl From<Missed> for Failure {
+    fn from(missed: Missed) -> Self {
+        let hint = "begin again, and look how things are now";
+        match missed {
+            Missed::TooSlow => {
+                let message = "events were not read fast enough: some were missed";
+                Self::new(Kind::TooMuch, "lagged", message, hint)
+            }
+            Missed::LostTrack => {
+                let message = "this node was behind and has caught up: events were missed";
+                Self::new(Kind::Unavailable, "missed", message, hint)
+            }
+        }
+    }
 }
 
 /// What comes over a line.
@@ -108,12 +134,21 @@ pub(crate) enum Word {
 impl Line {
     pub(crate) fn new(words_max: usize) -> (Arc<Self>, mpsc::Receiver<Word>) {
         let (words, receiver) = mpsc::channel(words_max);
-        (Arc::new(Self { words, overflowed: AtomicBool::new(false) }), receiver)
+        let (overflowed, on_overflow) = (AtomicBool::new(false), Notify::new());
+        (Arc::new(Self { words, overflowed, on_overflow }), receiver)
     }
 
     pub(crate) fn say(&self, word: Word) {
         if self.words.try_send(word).is_err() {
             self.overflowed.store(true, Ordering::Relaxed);
+            self.on_overflow.notify_one();
+        }
+    }
+
+    /// Resolves when something was left out. Only one task may wait for it.
+    pub(crate) async fn broken(&self) {
+        while !self.is_broken() {
+            self.on_overflow.notified().await;
         }
     }
 

@@ -1,7 +1,7 @@
 //! The loop's thread: takes what happened, lets the node decide, does what comes out.
 
 use super::TIMEOUT;
-use super::asked::{Asker, Listeners, Told, Trouble, Turn, Turns};
+use super::asked::{Asker, Listeners, Told, Trouble, Turn, Turns, Word};
 use super::disk::Job;
 use super::errand::{Errand, Next, Now, Sleepers};
 use super::inbox::{End, Inbox, Look, Post};
@@ -98,9 +98,7 @@ impl Pending {
             Self::Ask { asker, until, .. } => {
                 asker.hung_up() || until.is_some_and(|until| until <= now)
             }
-            Self::Beat(asker, since) => {
-                asker.hung_up() || matches!(asker, Asker::One { .. }) && timed_out(since)
-            }
+            Self::Beat(asker, since) => asker.hung_up() || timed_out(since),
             Self::Look(_, since) => timed_out(since),
             Self::Errand { errand, since, withdrawn, .. } => {
                 !withdrawn && (errand.nobody_waits() || timed_out(since))
@@ -116,10 +114,17 @@ impl Pending {
             Self::Ask { asker, until, .. } => {
                 *until = None;
                 let left = std::mem::replace(asker, Asker::Nobody { draws: None });
-                if let Asker::One { told, draws } = left {
-                    *asker = Asker::Nobody { draws };
-                    let _ =
-                        told.send(Told { reply: Reply::Unknown, turn: None, undelivered: None });
+                match left {
+                    Asker::One { told, draws } => {
+                        *asker = Asker::Nobody { draws };
+                        let reply = Reply::Unknown;
+                        let _ = told.send(Told { reply, turn: None, undelivered: None });
+                    }
+                    // Its client asks again under the same number.
+                    Asker::Line { line, number } => {
+                        line.say(Word::Reply { number, reply: Reply::Unknown });
+                    }
+                    Asker::Nobody { .. } => {}
                 }
             }
             Self::Errand { withdrawn, .. } => *withdrawn = true,

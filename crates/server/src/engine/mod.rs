@@ -8,7 +8,7 @@ mod inbox;
 mod snapshots;
 mod undelivered;
 
-pub(crate) use asked::{Line, Word};
+pub(crate) use asked::{Line, Missed, Word};
 pub use asked::{Trouble, Turn};
 pub(crate) use driver::trouble;
 pub(crate) use errand::{Errand, Next, Now};
@@ -99,19 +99,26 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// What happens next, and the logical time then; none if something was missed: watch anew.
+    /// What happens next, and the logical time then; or why something was missed: watch anew.
     pub(crate) fn poll_next(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Option<(Arc<Effect>, u64)>> {
+    ) -> Poll<Result<(Arc<Effect>, u64), Missed>> {
         if self.line.is_broken() {
-            return Poll::Ready(None);
+            return Poll::Ready(Err(Missed::TooSlow));
         }
         match self.words.poll_recv(context) {
-            Poll::Ready(Some(Word::News { effect, now_ms })) => Poll::Ready(Some((effect, now_ms))),
-            Poll::Ready(_) => Poll::Ready(None),
+            Poll::Ready(Some(Word::News { effect, now_ms })) => Poll::Ready(Ok((effect, now_ms))),
+            Poll::Ready(_) => Poll::Ready(Err(Missed::LostTrack)),
             Poll::Pending => Poll::Pending,
         }
+    }
+
+    /// Resolves when the watcher has missed something because it did not read. Only one task may
+    /// wait for it.
+    pub(crate) fn too_slow(&self) -> impl Future<Output = ()> + Send + 'static {
+        let line = self.line.clone();
+        async move { line.broken().await }
     }
 }
 
@@ -196,7 +203,8 @@ impl Handle {
         }
     }
 
-    /// Puts a command through the log; its answer comes over the line under that number.
+    /// Puts a command through the log; its answer comes over the line under that number, within
+    /// 10 seconds.
     pub(crate) fn ask_on(
         &self,
         line: &Arc<Line>,
@@ -205,7 +213,8 @@ impl Handle {
         command: Command,
     ) -> Result<(), Trouble> {
         let asker = Asker::Line { line: line.clone(), number };
-        self.inbox.post(Post::Ask { request, command, asker, until: None })
+        let until = Some(Instant::now() + TIMEOUT);
+        self.inbox.post(Post::Ask { request, command, asker, until })
     }
 
     /// Tells that a session lives; the answer comes over the line under that number.

@@ -6,6 +6,8 @@ mod unary;
 
 use crate::api::Api;
 use crate::failure::{Failure, Kind};
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
 use holdfast_proto::v1::holdfast_server::{HoldfastServer, SERVICE_NAME};
 use tonic::{Code, Status};
 
@@ -24,11 +26,24 @@ pub(crate) fn router(api: Api) -> axum::Router {
     axum::Router::new().route_service(&format!("/{SERVICE_NAME}/{{*call}}"), door)
 }
 
+/// Whether a request speaks gRPC.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let content = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
+    content.is_some_and(|content| content.starts_with(b"application/grpc"))
+}
+
+/// Whether a path is that of a session's stream, which is open for as long as its client likes.
+pub(crate) fn is_session(path: &str) -> bool {
+    let call = path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE_NAME));
+    call == Some("/Session")
+}
+
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
         let code = match failure.kind {
             Kind::Bad | Kind::TooLarge | Kind::WrongMethod => Code::InvalidArgument,
             Kind::TooSlow => Code::DeadlineExceeded,
+            Kind::TooMuch => Code::ResourceExhausted,
             Kind::NotFound => Code::NotFound,
             Kind::Unauthenticated => Code::Unauthenticated,
             Kind::Denied => Code::PermissionDenied,

@@ -2,9 +2,12 @@
 
 use super::Door;
 use super::translate;
+use crate::activity::Busy;
 use crate::api::{Api, within};
-use crate::engine::{Handle, Line, Trouble, Word, trouble};
+use crate::connection::{Connection, CutUnlessRead};
+use crate::engine::{Handle, Line, Missed, Trouble, Word, trouble};
 use crate::failure::{Failure, Kind};
+use crate::http::Room;
 use crate::random;
 use bytes::Bytes;
 use holdfast_core::{
@@ -43,13 +46,19 @@ pub(super) async fn serve(
     request: Request<Streaming<ToServer>>,
 ) -> Result<Response<Outgoing>, Status> {
     let api = door.api.clone();
+    let connection = request.extensions().get::<Connection>().cloned().unwrap_or_default();
+    let room = request.extensions().get::<Arc<Room>>().cloned().unwrap_or_default();
     let mut incoming = request.into_inner();
-    let first = incoming.message().await?.ok_or_else(nothing_said)?;
+    let first = room.first(incoming.message()).await??.ok_or_else(nothing_said)?;
+    let _permit = room.enter()?;
+    let busy = connection.begin();
     let (line, words) = Line::new(WORDS_MAX);
-    let (listening, first) = begin(&api, first, line).await?;
+    let (listening, first) = begin(&api, first, line.clone()).await?;
     let shared = Arc::new(Shared { listening, room: Semaphore::new(IN_FLIGHT_MAX) });
     let reading = tokio::spawn(read(shared.clone(), incoming));
-    let outgoing = Talk { shared, words, first: first.into_iter(), reading, over: false };
+    let cut = connection.cut_unless_read(async move { line.broken().await });
+    let first = first.into_iter();
+    let outgoing = Talk { shared, words, first, reading, over: false, _busy: busy, _cut: cut };
     Ok(Response::new(Box::pin(outgoing)))
 }
 
@@ -163,7 +172,7 @@ async fn attach_session(api: &Api, attach: &proto::Attach) -> Result<SessionRef,
     if within(api.handle.beat(session)).await? {
         Ok(session)
     } else {
-        Err(Refusal::NoSession(id).into())
+        Err(api.not_alive(session).await?)
     }
 }
 
@@ -240,6 +249,9 @@ struct Talk {
     first: vec::IntoIter<ToClient>,
     reading: JoinHandle<()>,
     over: bool,
+    /// Its connection is not idle.
+    _busy: Option<Busy>,
+    _cut: CutUnlessRead,
 }
 
 impl Stream for Talk {
@@ -250,8 +262,12 @@ impl Stream for Talk {
             return Poll::Ready(Some(Ok(first)));
         }
         loop {
-            if self.over || self.shared.listening.line.is_broken() {
+            if self.over {
                 return Poll::Ready(None);
+            }
+            if self.shared.listening.line.is_broken() {
+                self.over = true;
+                return Poll::Ready(Some(Err(Failure::from(Missed::TooSlow).into())));
             }
             let word = match self.words.poll_recv(context) {
                 Poll::Ready(Some(word)) => word,

@@ -3,6 +3,7 @@
 use super::translate;
 use super::{Door, session};
 use crate::api::{PAGE_MAX, TICKETS_SHOWN};
+use crate::connection::{Connection, CutUnlessRead};
 use crate::engine::Watch;
 use crate::failure::Failure;
 use crate::times;
@@ -12,7 +13,7 @@ use holdfast_node::Node;
 use holdfast_proto::v1::holdfast_server::Holdfast;
 use holdfast_proto::v1::{self as proto, outcome_reply, watch_event, watch_request};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -66,11 +67,13 @@ impl Holdfast for Door {
     }
 
     async fn acquire(&self, request: Request<proto::AcquireAlone>) -> Answering<proto::Standing> {
+        let connection = connection(&request);
         let sent = request.into_inner();
         let key = sent.request_id.as_ref().map(translate::request_key).transpose()?;
         let acquire = translate::acquire(sent.acquire.unwrap_or_default(), None)?;
         let request = key.map(CoreRequest::Alone);
-        let standing = waits::take(&self.api, request, Taking::Acquire(acquire)).await?;
+        let standing =
+            waits::take(&self.api, &connection, request, Taking::Acquire(acquire)).await?;
         Ok(Response::new(translate::standing(&standing)))
     }
 
@@ -199,6 +202,7 @@ impl Holdfast for Door {
     }
 
     async fn watch(&self, request: Request<proto::WatchRequest>) -> Answering<Self::WatchStream> {
+        let connection = connection(&request);
         let scope = match request.into_inner().scope {
             Some(watch_request::Scope::Name(name)) => Scope::Name(translate::name(&name)?),
             Some(watch_request::Scope::Prefix(prefix)) if !prefix.is_empty() => {
@@ -207,7 +211,8 @@ impl Holdfast for Door {
             _ => Scope::Prefix(None),
         };
         let watch = self.api.handle.watch(scope, EVENTS_MAX).await.map_err(Failure::from)?;
-        Ok(Response::new(Box::pin(Watching { watch, begun: false })))
+        let cut = connection.cut_unless_read(watch.too_slow());
+        Ok(Response::new(Box::pin(Watching { watch, state: Progress::New, _cut: cut })))
     }
 
     async fn status(&self, _: Request<proto::StatusRequest>) -> Answering<proto::StatusReply> {
@@ -239,26 +244,45 @@ fn by(bytes: bytes::Bytes) -> Result<Label, Failure> {
     label.ok_or_else(|| Failure::bad("by is missing", "say who asks"))
 }
 
+/// The connection that a request came over.
+fn connection<T>(request: &Request<T>) -> Connection {
+    request.extensions().get().cloned().unwrap_or_default()
+}
+
 /// What a watcher hears.
 struct Watching {
     watch: Watch,
-    begun: bool,
+    state: Progress,
+    _cut: CutUnlessRead,
+}
+
+/// How far a stream of events has come.
+enum Progress {
+    New,
+    Begun,
+    Over,
 }
 
 impl Stream for Watching {
     type Item = Result<proto::WatchEvent, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if !self.begun {
-            self.begun = true;
-            let what = Some(watch_event::What::Watching(proto::Watching {}));
-            return Poll::Ready(Some(Ok(proto::WatchEvent { what })));
+        match self.state {
+            Progress::New => {
+                self.state = Progress::Begun;
+                let what = Some(watch_event::What::Watching(proto::Watching {}));
+                return Poll::Ready(Some(Ok(proto::WatchEvent { what })));
+            }
+            Progress::Begun => {}
+            Progress::Over => return Poll::Ready(None),
         }
         loop {
-            let (effect, now_ms) = match self.watch.poll_next(context) {
-                Poll::Ready(Some(news)) => news,
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => return Poll::Pending,
+            let (effect, now_ms) = match ready!(self.watch.poll_next(context)) {
+                Ok(news) => news,
+                Err(missed) => {
+                    self.state = Progress::Over;
+                    return Poll::Ready(Some(Err(Failure::from(missed).into())));
+                }
             };
             if let Some(what) = translate::watched(&effect, now_ms) {
                 return Poll::Ready(Some(Ok(proto::WatchEvent { what: Some(what) })));

@@ -1,8 +1,9 @@
-//! Bodies: read with a bound in size and time, parsed once, errors in our own shape.
+//! Bodies: read with a bound in size, parsed once, errors in our own shape.
 
 use crate::failure::Failure;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -15,9 +16,6 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// everything.
 const HEARD_BYTES_MAX: usize = 16 << 20;
 
-/// A body comes with its request or soon after.
-const BODY_PATIENCE: Duration = Duration::from_secs(10);
-
 /// The body of a request that is refused anyway is not waited for.
 const DISCARD_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -28,8 +26,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
-        let bytes = timeout(BODY_PATIENCE, collect(request.into_body()));
-        let bytes = bytes.await.map_err(|_| Failure::too_slow())??;
+        // All of it is here already: see `crowd.rs`.
+        let bytes = collect(request.into_body(), |_| {}).await?;
         serde_json::from_slice(&bytes).map(Self).map_err(|error| {
             Failure::bad(
                 format!("the body is not the JSON that is wanted here: {error}"),
@@ -56,7 +54,8 @@ pub(super) async fn discard(body: Body) -> bool {
     timeout(DISCARD_PATIENCE, read).await.unwrap_or(false)
 }
 
-async fn collect(body: Body) -> Result<Vec<u8>, Failure> {
+/// All of a body. `kept` is told of each piece that takes memory.
+pub(super) async fn collect(body: Body, mut kept: impl FnMut(usize)) -> Result<Bytes, Failure> {
     let (mut bytes, mut len) = (Vec::new(), 0);
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
@@ -69,11 +68,12 @@ async fn collect(body: Body) -> Result<Vec<u8>, Failure> {
         }
         if len <= BODY_BYTES_MAX {
             bytes.extend_from_slice(&piece);
+            kept(piece.len());
         }
     }
     if len > BODY_BYTES_MAX {
         let message = format!("the body is longer than {BODY_BYTES_MAX} bytes");
         return Err(Failure::too_large(message, "send less in one request"));
     }
-    Ok(bytes)
+    Ok(bytes.into())
 }

@@ -7,6 +7,7 @@ use super::query::Asked;
 use super::show;
 use super::watch::{self, EVENTS_MAX, Events};
 use crate::api::Api;
+use crate::connection::{Connection, CutUnlessRead};
 use crate::engine::Watch;
 use crate::failure::Failure;
 use axum::Json;
@@ -18,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use tokio_stream::Stream;
 
 #[derive(Debug, Deserialize)]
@@ -37,6 +38,7 @@ pub(crate) struct Campaign {
 /// Stands for election; answers when elected.
 pub(crate) async fn campaign(
     State(api): State<Api>,
+    connection: Connection,
     Sent(sent): Sent<Campaign>,
 ) -> Result<Json<Value>, Failure> {
     let grab = Grab {
@@ -50,7 +52,7 @@ pub(crate) async fn campaign(
         ..Grab::default()
     };
     let wanted = fields::label(grab.label.as_deref())?;
-    let grant = grab.acquire(&api).await?;
+    let grant = grab.acquire(&api, &connection).await?;
     // A label may differ in a retry; what a leader stands for may not.
     if grant.session.is_none() && grant.label != wanted {
         return Err(Refusal::OtherRequest.into());
@@ -110,6 +112,7 @@ pub(crate) struct Name {
 /// Who leads: first as it is now, then at each change.
 pub(crate) async fn observe(
     State(api): State<Api>,
+    connection: Connection,
     Asked(asked): Asked<Name>,
 ) -> Result<Events<Observing>, Failure> {
     let name = fields::name(&asked.name)?;
@@ -124,7 +127,10 @@ pub(crate) async fn observe(
     let (leader, last) = api.read(look).await?;
     let told = leader.as_ref().map(|leader| leader.token);
     let first = Some(leads(&name, leader.as_ref()));
-    Ok(watch::events(Observing { watch, name, first, seen: last.max(told), told }))
+    let cut = connection.cut_unless_read(watch.too_slow());
+    let seen = last.max(told);
+    let observing = Observing { watch, name, first, seen, told, over: false, _cut: cut };
+    Ok(watch::events(observing))
 }
 
 pub(crate) struct Observing {
@@ -136,6 +142,8 @@ pub(crate) struct Observing {
     seen: Option<Token>,
     /// Who leads, as was told.
     told: Option<Token>,
+    over: bool,
+    _cut: CutUnlessRead,
 }
 
 impl Observing {
@@ -160,12 +168,17 @@ impl Stream for Observing {
     type Item = Result<Event, Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
         let mut told = self.first.take();
         while told.is_none() {
-            told = match self.watch.poll_next(context) {
-                Poll::Ready(Some((effect, _))) => self.change(&effect),
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => return Poll::Pending,
+            told = match ready!(self.watch.poll_next(context)) {
+                Ok((effect, _)) => self.change(&effect),
+                Err(missed) => {
+                    self.over = true;
+                    return Poll::Ready(Some(Ok(watch::last_event(missed))));
+                }
             };
         }
         Poll::Ready(told.map(|told| Ok(Event::default().event("leader").data(told.to_string()))))

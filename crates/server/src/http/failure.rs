@@ -2,10 +2,11 @@
 
 use super::body;
 use crate::failure::{Failure, Kind};
+use crate::grpc;
 use axum::Json;
 use axum::extract::Request;
 use axum::http::StatusCode;
-use axum::http::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{CONNECTION, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tonic::Status;
@@ -16,6 +17,7 @@ impl IntoResponse for Failure {
             Kind::Bad => StatusCode::BAD_REQUEST,
             Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Kind::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Kind::TooMuch => StatusCode::TOO_MANY_REQUESTS,
             Kind::NotFound => StatusCode::NOT_FOUND,
             Kind::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
             Kind::Unauthenticated => StatusCode::UNAUTHORIZED,
@@ -47,10 +49,14 @@ pub(super) fn shown(failure: &Failure) -> Value {
     shown
 }
 
+/// Says what went wrong, in the form that the request's protocol has.
+pub(super) fn respond(to_grpc: bool, failure: Failure) -> Response {
+    if to_grpc { Status::from(failure).into_http() } else { failure.into_response() }
+}
+
 /// Refuses a request whose body nobody has read, in the form that its protocol has.
 pub(super) async fn refuse(request: Request, failure: Failure) -> Response {
-    let content = request.headers().get(CONTENT_TYPE).map(|value| value.as_bytes());
-    if content.is_some_and(|content| content.starts_with(b"application/grpc")) {
+    if grpc::is_grpc(request.headers()) {
         return Status::from(failure).into_http();
     }
     let whole = body::discard(request.into_body()).await;

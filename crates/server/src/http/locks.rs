@@ -4,6 +4,7 @@ use super::body::Sent;
 use super::fields::{self, ModeField, SessionField, Whole};
 use super::show;
 use crate::api::Api;
+use crate::connection::Connection;
 use crate::engine::Trouble;
 use crate::failure::Failure;
 use crate::random;
@@ -82,9 +83,13 @@ impl Grab {
     }
 
     /// Returns when the lock is held.
-    pub(super) async fn acquire(self, api: &Api) -> Result<Grant, Failure> {
+    pub(super) async fn acquire(
+        self,
+        api: &Api,
+        connection: &Connection,
+    ) -> Result<Grant, Failure> {
         let (request, acquire) = self.parse()?;
-        held(waits::take(api, request, Taking::Acquire(acquire)).await?)
+        held(waits::take(api, connection, request, Taking::Acquire(acquire)).await?)
     }
 }
 
@@ -115,9 +120,10 @@ fn over(token: Token, how: How) -> Failure {
 
 pub(crate) async fn grab(
     State(api): State<Api>,
+    connection: Connection,
     Sent(grab): Sent<Grab>,
 ) -> Result<Json<Value>, Failure> {
-    Ok(Json(show::grant(&grab.acquire(&api).await?)))
+    Ok(Json(show::grant(&grab.acquire(&api, &connection).await?)))
 }
 
 #[derive(Debug, Deserialize)]
@@ -134,13 +140,14 @@ pub(crate) struct UpgradeField {
 /// A reader becomes the writer, with a new token, once the other readers are gone.
 pub(crate) async fn upgrade(
     State(api): State<Api>,
+    connection: Connection,
     Sent(sent): Sent<UpgradeField>,
 ) -> Result<Json<Value>, Failure> {
     let (target, proof) = fields::own(&sent.name, sent.fencing_token, &sent.secret)?;
     let request = alone(sent.request_id.as_deref())?;
     let wait = times::wait(sent.wait_ms)?;
     let taking = Taking::Upgrade { target, proof, wait, claims: claims(sent.holding)? };
-    let grant = held(waits::take(&api, request, taking).await?)?;
+    let grant = held(waits::take(&api, &connection, request, taking).await?)?;
     Ok(Json(show::grant(&grant)))
 }
 

@@ -1,7 +1,6 @@
 //! HTTP with JSON: for curl and every language.
 
 mod auth;
-mod begins;
 mod body;
 mod crowd;
 mod election;
@@ -17,6 +16,7 @@ mod register;
 mod root;
 mod sessions;
 mod show;
+mod socket;
 mod text;
 mod views;
 mod watch;
@@ -27,12 +27,12 @@ use crate::password::Password;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
+pub(crate) use crowd::Room;
 use listen::Bounds;
 use origin::Hosts;
 use std::io;
 use std::sync::Arc;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 /// Serves until the task is dropped. Without a password, only requests for these hosts and for IP
 /// addresses are taken.
@@ -44,12 +44,13 @@ pub(crate) async fn serve(
 ) -> io::Result<()> {
     let metrics = api.metrics.clone();
     let hosts = if password.is_some() { Hosts::Any } else { Hosts::these(hosts) };
-    let room = Arc::new(Semaphore::new(crowd::REQUESTS_MAX));
+    let when_full = crowd::when_full(get(members::healthz).with_state(api.clone()))
+        .layer(from_fn_with_state(hosts.clone(), origin::check));
     let router = router(api)
-        .layer(from_fn_with_state(room, crowd::check))
+        .layer(from_fn_with_state(Arc::<Room>::default(), crowd::check))
         .layer(from_fn_with_state(password, auth::check))
         .layer(from_fn_with_state(hosts, origin::check));
-    listen::serve(listener, router, Bounds::of_process(), metrics).await
+    listen::serve(listener, router, when_full, Bounds::of_process(), metrics).await
 }
 
 fn router(api: Api) -> Router {

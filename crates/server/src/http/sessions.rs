@@ -49,8 +49,7 @@ pub(crate) async fn heartbeat(
     if within(api.handle.beat(session)).await? {
         Ok(Json(json!({ "alive": true })))
     } else {
-        let message = format!("session {} has ended or never was", session.id);
-        Err(Failure::conflict("session_ended", message, "open a new session"))
+        Err(api.not_alive(session).await?)
     }
 }
 

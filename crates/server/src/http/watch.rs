@@ -1,10 +1,12 @@
 //! What happens to locks, as it happens: server-sent events.
 
+use super::failure;
 use super::fields;
 use super::query::Asked;
 use super::show;
 use crate::api::Api;
-use crate::engine::Watch;
+use crate::connection::{Connection, CutUnlessRead};
+use crate::engine::{Missed, Watch};
 use crate::failure::Failure;
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, KeepAliveStream, Sse};
@@ -13,11 +15,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio_stream::Stream;
 
-/// Events that wait for a slow watcher; beyond it the stream ends, and the watcher looks anew.
+/// Events that wait for a slow watcher. Beyond it the stream ends and says so; if that is not read
+/// either, the connection is closed.
 pub(super) const EVENTS_MAX: usize = 1_024;
 
 /// A quiet stream says something so often, so that a dead connection is noticed.
@@ -42,6 +45,7 @@ pub(crate) struct What {
 
 pub(crate) async fn watch(
     State(api): State<Api>,
+    connection: Connection,
     Asked(asked): Asked<What>,
 ) -> Result<Events<Watching>, Failure> {
     let scope = match (asked.name, asked.prefix) {
@@ -53,31 +57,48 @@ pub(crate) async fn watch(
         }
     };
     let watch = api.handle.watch(scope, EVENTS_MAX).await?;
-    Ok(events(Watching { watch, begun: false }))
+    let cut = connection.cut_unless_read(watch.too_slow());
+    Ok(events(Watching { watch, begun: false, over: false, _cut: cut }))
 }
 
 pub(crate) struct Watching {
     watch: Watch,
     begun: bool,
+    over: bool,
+    _cut: CutUnlessRead,
 }
 
 impl Stream for Watching {
     type Item = Result<Event, Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let (kind, data) = if self.begun {
-            match self.watch.poll_next(context) {
-                Poll::Ready(Some((effect, now_ms))) => told(&effect, now_ms),
-                Poll::Ready(None) => return Poll::Ready(None),
-                Poll::Pending => return Poll::Pending,
+        if self.over {
+            return Poll::Ready(None);
+        }
+        let event = if self.begun {
+            match ready!(self.watch.poll_next(context)) {
+                Ok((effect, now_ms)) => event(told(&effect, now_ms)),
+                Err(missed) => {
+                    self.over = true;
+                    last_event(missed)
+                }
             }
         } else {
             // Whoever hears this misses nothing from now on.
             self.begun = true;
-            ("watching", json!({}))
+            event(("watching", json!({})))
         };
-        Poll::Ready(Some(Ok(Event::default().event(kind).data(data.to_string()))))
+        Poll::Ready(Some(Ok(event)))
     }
+}
+
+fn event((kind, data): (&str, Value)) -> Event {
+    Event::default().event(kind).data(data.to_string())
+}
+
+/// The last event of a stream: that something was missed, and why.
+pub(super) fn last_event(missed: Missed) -> Event {
+    event(("missed", failure::shown(&missed.into())))
 }
 
 /// An event for everybody: no secrets.

@@ -9,8 +9,8 @@ use super::members::{self, Membership};
 use super::parcel;
 use super::runs::{Alive, Impostor};
 use super::throttle::{SUMMARY_EVERY, Throttle};
+use crate::activity::{Activity, IdleSet};
 use crate::engine::Post;
-use crate::newcomers::{Newcomer, Newcomers, Notice};
 use crate::sockets;
 use holdfast_node::{FRAME_BYTES_MAX, Input, NodeId, PeerMessage};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const READ_BYTES: usize = 64 << 10;
 
 /// Takes connections until the task is dropped.
 pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membership: Membership) {
-    let strangers = Arc::<Newcomers>::default();
+    let strangers = Arc::<IdleSet>::default();
     let throttle = Arc::<Throttle>::default();
     let mut summary = interval(SUMMARY_EVERY);
     loop {
@@ -64,12 +64,12 @@ pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membershi
         {
             tracing::warn!("{TOO_MANY}");
         }
-        let (stranger, notice) = strangers.enter();
+        let stranger = strangers.enter();
         let (shared, membership) = (shared.clone(), membership.clone());
         let throttle = throttle.clone();
         tokio::spawn(async move {
             let mut stream = stream;
-            match meet(&mut stream, &shared, &stranger, notice).await {
+            match meet(&mut stream, &shared, &stranger).await {
                 Ok(met) => serve(stream, met, shared, membership).await,
                 Err(why) => {
                     if throttle.admits(&why) {
@@ -86,14 +86,13 @@ pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membershi
 async fn meet(
     stream: &mut TcpStream,
     shared: &Shared,
-    stranger: &Newcomer,
-    notice: Notice,
+    stranger: &Arc<Activity>,
 ) -> Result<Met, String> {
     let hello = tokio::select! {
         accepted = accept(stream, &shared.key) => accepted?,
-        () = notice.given() => return Err("it did not say who it is, and others came".to_owned()),
+        () = stranger.evicted() => return Err("it did not say who it is, and others came".to_owned()),
     };
-    stranger.arrived();
+    stranger.keep();
     let (verdict, alive) = judge(shared, &hello).await;
     // Counted before the other side can close an earlier one.
     let number = match (&hello.from, hello.purpose, &alive) {

@@ -7,8 +7,8 @@ use super::waiting;
 use super::wire::{Event, OUT_BYTES, Wire};
 use super::words;
 use super::work::{Fate, Outcome, Work};
+use crate::activity::Activity;
 use crate::engine::TIMEOUT_OF_THE_LOOP;
-use crate::newcomers::Newcomer;
 use bytes::Bytes;
 use holdfast_core::{Command, LockName};
 use holdfast_redis::acquiring::Acquiring;
@@ -47,7 +47,7 @@ pub(super) struct Connection {
     /// How many channels and patterns its messages come from.
     listens: (usize, usize),
     /// Until it has asked for something, it must make room for others.
-    newcomer: Arc<Newcomer>,
+    activity: Arc<Activity>,
     /// What gives a lock back whose grant has not been written to the socket.
     unsent: Option<Command>,
 }
@@ -68,7 +68,7 @@ enum Goes {
 }
 
 impl Connection {
-    pub(super) fn new(door: Arc<Door>, stream: TcpStream, newcomer: Arc<Newcomer>) -> Self {
+    pub(super) fn new(door: Arc<Door>, stream: TcpStream, activity: Arc<Activity>) -> Self {
         let client = door.welcome();
         let (work, line) = new_line(&door, client.id);
         Self {
@@ -80,7 +80,7 @@ impl Connection {
             work: Some(work),
             line,
             listens: (0, 0),
-            newcomer,
+            activity,
             unsent: None,
             client,
             door,
@@ -155,7 +155,7 @@ impl Connection {
                 Ok(Some(request)) => {
                     commands += 1;
                     if self.client.may_ask() {
-                        self.newcomer.arrived();
+                        self.activity.keep();
                     }
                     if self.take(&request).await? == Goes::Away {
                         break Goes::Away;

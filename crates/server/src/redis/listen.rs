@@ -3,6 +3,7 @@
 use super::connection::Connection;
 use super::door::Door;
 use super::words;
+use crate::activity::Activity;
 use crate::sockets::{self, Crowd};
 use std::io;
 use std::sync::Arc;
@@ -41,10 +42,18 @@ pub(super) async fn serve(
         connections_max: bounds.connections_max,
         open: door.api.metrics.redis_connections.clone(),
         refused: door.api.metrics.redis_connections_refused.clone(),
-        no_room: words::TOO_MANY.to_vec(),
     };
-    let talk = |stream, newcomer| Connection::new(door.clone(), stream, newcomer).talk(bounds);
-    sockets::serve(listener, crowd, talk).await
+    let talk = |stream, activity: Arc<Activity>| {
+        let connection = Connection::new(door.clone(), stream, activity.clone());
+        async move {
+            tokio::select! {
+                () = connection.talk(bounds) => {}
+                () = activity.evicted() => {}
+            }
+        }
+    };
+    let refuse = |stream, _| sockets::turn_away(stream, words::TOO_MANY);
+    sockets::serve(listener, crowd, talk, refuse).await
 }
 
 #[cfg(test)]

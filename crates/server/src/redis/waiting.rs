@@ -3,6 +3,7 @@
 
 use super::door::Door;
 use super::words;
+use crate::connection::Connection;
 use crate::waits::{self, Taking};
 use holdfast_core::{Grant, How, Standing};
 use holdfast_redis::acquiring::Acquiring;
@@ -51,8 +52,10 @@ pub(super) async fn acquire(
 
 async fn draw(door: &Door, acquiring: &Acquiring) -> Result<Grant, NotServed> {
     let taking = Taking::Acquire(acquiring.acquire(None));
+    // When this connection goes, this is dropped.
+    let connection = Connection::default();
     let taken = tokio::select! {
-        taken = waits::take(&door.api, None, taking) => taken,
+        taken = waits::take(&door.api, &connection, None, taking) => taken,
         never = end_others(door, acquiring) => match never {},
     };
     match taken {

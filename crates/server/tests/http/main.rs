@@ -16,4 +16,5 @@ mod passwords;
 mod requests;
 mod secrets;
 mod slow;
+mod streams;
 mod waits;

@@ -99,3 +99,24 @@ fn a_watcher_hears_no_secret() {
     assert_eq!(told.get("secret"), None);
     assert!(!told.to_string().contains(grant["secret"].as_str().unwrap()));
 }
+
+/// The heartbeat of a living session with a wrong secret was answered `session_ended`: its client
+/// opened a new one, and lost its locks for a typing mistake.
+#[test]
+fn a_wrong_secret_is_told_apart_from_a_session_that_has_ended() {
+    let node = Node::start();
+    let opened = node.post("/v1/sessions/open", &json!({ "ttl_ms": 60_000 })).ok();
+    let session = &opened["session"];
+    let wrong = json!({ "id": session["id"], "secret": "00112233445566778899aabbccddeeff" });
+    let beat = |session: &serde_json::Value| {
+        node.post("/v1/sessions/heartbeat", &json!({ "session": session }))
+    };
+    beat(&wrong).fails(403, "not_owner");
+    node.post("/v1/sessions/close", &json!({ "session": wrong })).fails(403, "not_owner");
+    beat(session).ok();
+    node.post("/v1/sessions/close", &json!({ "session": session })).ok();
+    // Whoever does not know the secret does not learn that it has ended either: nothing is left.
+    for gone in [session, &wrong] {
+        beat(gone).fails(409, "session_ended");
+    }
+}

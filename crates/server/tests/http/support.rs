@@ -218,6 +218,18 @@ pub(crate) struct Events {
 }
 
 impl Events {
+    /// Whether nothing more comes.
+    pub(crate) fn is_over(&mut self) -> bool {
+        let mut rest = String::new();
+        // The rest of the last chunk, and the empty one that ends the answer.
+        while !rest.ends_with("0\r\n") {
+            if self.lines.read_line(&mut rest).unwrap() == 0 {
+                return true;
+            }
+        }
+        !rest.contains("event: ")
+    }
+
     /// The next event: its name and its data.
     pub(crate) fn next(&mut self) -> (String, Value) {
         let mut kind = None;

@@ -1,10 +1,10 @@
 //! Waits: a long poll, found again by its request id, given up with its connection.
 
-use crate::support::{Node, eventually};
+use crate::support::{Node, PATIENCE, eventually};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ID: &str = "0123456789abcdef";
 
@@ -107,6 +107,41 @@ fn a_wait_goes_with_its_connection_unless_it_can_be_found_again() {
         let token = retry.join().unwrap()["fencing_token"].as_u64();
         assert_eq!(token, first["fencing_token"].as_u64().map(|first| first + 2));
     });
+}
+
+/// A client pipelined another request behind its wait, or sent any other bytes, and was killed. The
+/// server had bytes to read and so did not look for the end of the connection: the wait stayed in
+/// line, was served, and held the lock for its whole TTL.
+#[test]
+fn a_wait_with_more_bytes_behind_it_goes_with_its_connection() {
+    let node = Node::start();
+    let first = node.grab("seat");
+    let pipelined = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1_000);
+    for more in [pipelined.as_slice(), b"\0garbage", b"\r\n"] {
+        let mut lost = begin_wait(&node, &wait_for("seat", None));
+        eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
+        lost.write_all(more).unwrap();
+        drop(lost);
+        eventually("it is given up", || (node.waiting("seat") == 0).then_some(()));
+    }
+    node.post("/v1/release_lock", &Node::own(&first)).ok();
+    let lock = node.get("/v1/lock?name=seat").ok();
+    assert_eq!(lock["holders"], json!([]), "{lock}");
+}
+
+/// So much was sent behind a wait that the system took no more, and the end of the connection with it
+/// was never seen.
+#[test]
+fn a_wait_with_too_much_behind_it_is_given_up() {
+    let node = Node::start();
+    node.grab("seat");
+    let mut stuffed = begin_wait(&node, &wait_for("seat", None));
+    eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
+    let until = Instant::now() + PATIENCE;
+    while stuffed.write_all(&[b'x'; 65_536]).is_ok() {
+        assert!(Instant::now() < until, "all of it was taken");
+    }
+    eventually("it is given up", || (node.waiting("seat") == 0).then_some(()));
 }
 
 #[test]

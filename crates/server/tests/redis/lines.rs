@@ -164,6 +164,31 @@ fn the_end_of_an_older_connection_does_not_release_the_lock_of_the_newer() {
     }
 }
 
+/// A client that stood far back in a line lost its connection and asked again. Its earlier ticket was
+/// looked for among the first 1,024 only: it stayed, and both stood in line.
+#[test]
+fn a_retry_finds_its_ticket_far_back_in_the_line() {
+    const IN_FRONT: u64 = 1_100;
+    let node = Node::start();
+    let mut ana = client(&node);
+    assert_eq!(ana.ask("SET job ana NX PX 600000"), "OK");
+    let mut line = Vec::new();
+    for _ in 0..IN_FRONT {
+        let mut waiter = client(&node);
+        let mine = owner(&mut waiter);
+        waiter.send(&[&format!("HOLDFAST.ACQUIRE job {mine} TTL 60000 WAIT 600000")]);
+        line.push(waiter);
+    }
+    waits(&node, IN_FRONT);
+    let (mut older, mut newer) = (client(&node), client(&node));
+    let acquire = format!("HOLDFAST.ACQUIRE job {} TTL 60000 WAIT 600000", owner(&mut older));
+    older.send(&[&acquire]);
+    waits(&node, IN_FRONT + 1);
+    newer.send(&[&format!("{acquire} RETRY")]);
+    assert!(older.hear().starts_with("-TAKENOVER this wait for job is over: "));
+    waits(&node, IN_FRONT + 1);
+}
+
 /// Clients that lose their connections at any moment and ask again, at the same moment as others.
 /// Whoever has been told that it holds the lock holds it until it gives it back.
 #[test]

@@ -1,0 +1,21 @@
+//! A clock for leases: it also runs while the machine sleeps.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// A point in time on this machine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Uptime(Duration);
+
+impl Uptime {
+    pub(crate) fn now() -> Self {
+        let now = clock_gettime(ClockId::Boottime);
+        let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+        Self(Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0)))
+    }
+
+    /// How long ago it was.
+    pub(crate) fn elapsed(self) -> Duration {
+        Self::now().0.saturating_sub(self.0)
+    }
+}
