@@ -68,7 +68,9 @@ async fn take_turn(
         }
         Ok((Standing::Held(grant), _)) => {
             let lasts = match grant.lease {
-                Lease::Deadline { ttl_ms } => Duration::from_millis(ttl_ms),
+                Lease::Deadline { ttl_ms } | Lease::Unconfirmed { ttl_ms } => {
+                    Duration::from_millis(ttl_ms)
+                }
                 // Nobody here knows how long its session may be silent.
                 Lease::Session => Duration::ZERO,
                 Lease::Permanent => Duration::MAX,
