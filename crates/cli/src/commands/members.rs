@@ -133,7 +133,7 @@ fn remove(cluster: &Cluster, id: u64, force: bool, common: &Common) -> Result<Ex
     let sent = if force { json!({ "node": id, "force": true }) } else { json!({ "node": id }) };
     let http = common.server.http()?;
     let said = http.post("/v1/members/remove", &sent).map_err(|problem| {
-        if problem.message.contains("no majority") {
+        if problem.message.contains("would be no majority") {
             problem.hint("start those nodes first, or say --force if they come back soon")
         } else {
             problem

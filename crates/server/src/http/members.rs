@@ -42,13 +42,12 @@ pub(crate) async fn status(State(api): State<Api>) -> Result<Json<Value>, Failur
                 (false, false) => "learner",
             };
             let known = progress.iter().find(|(who, _)| *who == id).map(|(_, index)| *index);
-            let contact = api.membership.contact_of(id);
-            let http = contact.as_ref().map(|contact| contact.http.clone());
+            let http = api.membership.contact_of(id).map(|contact| contact.http);
             json!({
                 "id": id,
                 "role": role,
                 "http": http.filter(|http| !http.is_empty()),
-                "peer": contact.map(|contact| contact.peer).filter(|at| !at.is_empty()).unwrap_or(peer),
+                "peer": peer_address(&api, id, peer),
                 "applied": if id == api.id { Some(applied) } else { known },
             })
         })
@@ -70,11 +69,18 @@ pub(crate) async fn status(State(api): State<Api>) -> Result<Json<Value>, Failur
 pub(crate) async fn list(State(api): State<Api>) -> Result<Json<Value>, Failure> {
     let look = |node: &Node| {
         let members = node.cluster().members().iter();
-        members
-            .map(|(id, member)| json!({ "id": id, "address": member.address, "votes": member.votes }))
-            .collect::<Vec<_>>()
+        members.map(|(id, member)| (*id, member.address.clone(), member.votes)).collect::<Vec<_>>()
     };
-    Ok(Json(json!({ "members": api.read(look).await? })))
+    let members = api.read(look).await?.into_iter().map(|(id, joined_at, votes)| {
+        json!({ "id": id, "address": peer_address(&api, id, joined_at), "votes": votes })
+    });
+    Ok(Json(json!({ "members": members.collect::<Vec<_>>() })))
+}
+
+/// Where a node is reached by its peers: it may have moved since it joined.
+fn peer_address(api: &Api, id: NodeId, joined_at: String) -> String {
+    let known = api.membership.contact_of(id).map(|contact| contact.peer);
+    known.filter(|peer| !peer.is_empty()).unwrap_or(joined_at)
 }
 
 #[derive(Debug, Deserialize)]

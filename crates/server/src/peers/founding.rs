@@ -10,6 +10,7 @@ use super::connection::NoConnection;
 use super::hello::Purpose;
 use crate::engine::{End, Post};
 use holdfast_node::NodeId;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -20,11 +21,17 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Until every first member has noted this node's folder; at once if they have.
 pub(crate) async fn found(shared: Arc<Shared>) {
     let mut told = Vec::new();
+    let mut complaints = BTreeMap::new();
     loop {
         for node in shared.known.awaited() {
             match introduce(&shared, node).await {
                 Ok(()) => {}
-                Err(NoConnection::Because(why)) => tracing::debug!("node {node} not met: {why}"),
+                Err(NoConnection::Because(why)) => {
+                    if complaints.get(&node) != Some(&why) {
+                        tracing::warn!("no connection to node {node}: {why}");
+                        complaints.insert(node, why);
+                    }
+                }
                 Err(for_good) => {
                     let end = End::Lost { why: for_good.to_string(), may_rejoin: false };
                     shared.inbox.post_always(Post::Stop(end));
