@@ -116,8 +116,9 @@ pub enum Input {
     /// Somebody wants to read the current state.
     Read(Ask),
     /// Nobody waits any longer for the reply to something that was asked. What was not sent yet
-    /// never will be, and `Reply::Withdrawn` comes in this turn. Of what was sent no further copy
-    /// is; its reply comes when it is known whether it took effect.
+    /// never will be, and `Reply::Withdrawn` comes in this turn, or `Busy::DiskFull` if that is
+    /// why the node does not get on. Of what was sent no further copy is; its reply comes when it
+    /// is known whether it took effect.
     Withdraw(Ask),
     /// Somebody wants another membership; only the leader can do it.
     Change {

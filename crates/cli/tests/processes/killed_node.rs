@@ -1,6 +1,6 @@
 //! What a node leaves behind that is killed, or stands still for longer than its session lives.
 
-use crate::support::{Cluster, Http, PATIENCE, Reply, eventually};
+use crate::support::{Cluster, Http, PATIENCE, Reply, eventually, unique};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::thread::{self, JoinHandle};
@@ -107,7 +107,7 @@ fn a_wait_with_a_request_id_outlives_its_node() {
     let (elsewhere, port) = (cluster.nodes[leader].port, cluster.nodes[at].port);
     let held = cluster.http.grab(elsewhere, "seat");
     let body = json!({
-        "name": "seat", "ttl_ms": TTL_MS, "wait_ms": TTL_MS, "request_id": "the same one",
+        "name": "seat", "ttl_ms": TTL_MS, "wait_ms": TTL_MS, "request_id": unique(),
     });
     let (http, first) = (Http::new(3 * PATIENCE), body.clone());
     let lost = thread::spawn(move || http.post(port, "/v1/grab_lock", &first));

@@ -5,6 +5,7 @@ use holdfast_node::NodeId;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
+use tokio::sync::Notify;
 
 /// What is known of one node's connections to this one.
 #[derive(Debug)]
@@ -14,12 +15,14 @@ pub(super) struct Heard {
     last_ms: AtomicU64,
     /// Connections so far: the number of the latest.
     connections: AtomicU64,
+    /// It has dialed once more.
+    anew: Notify,
 }
 
 impl Heard {
     fn new() -> Self {
-        let (last_ms, connections) = Default::default();
-        Self { begun: Instant::now(), last_ms, connections }
+        let (last_ms, connections, anew) = Default::default();
+        Self { begun: Instant::now(), last_ms, connections, anew }
     }
 
     fn ms(&self, at: Instant) -> u64 {
@@ -39,7 +42,17 @@ impl Heard {
 
     /// A new connection; its number.
     pub(super) fn connected(&self) -> u64 {
-        self.connections.fetch_add(1, Ordering::Relaxed) + 1
+        let before = self.connections.fetch_add(1, Ordering::Relaxed);
+        if before > 0 {
+            self.anew.notify_one();
+        }
+        before + 1
+    }
+
+    /// Waits until the node dials once more: the way back may be as dead as the one that it gave up,
+    /// though everything that it says is heard.
+    pub(super) async fn dials_anew(&self) {
+        self.anew.notified().await;
     }
 
     /// Whether no other connection has come since.

@@ -238,6 +238,7 @@ impl Keeper {
     /// Sends what is in line whenever there is something, until the line or the connection ends.
     async fn talk(&self, stream: &TcpStream) -> Result<(), String> {
         let heard = self.shared.heard(self.to);
+        let since = Instant::now();
         loop {
             while self.line.say_more(stream)? {
                 let writable = timeout(WRITE_PATIENCE, stream.writable()).await;
@@ -249,6 +250,12 @@ impl Keeper {
             tokio::select! {
                 () = self.line.bell.notified() => {}
                 () = hung_up(stream) => return Err("it hung up".to_owned()),
+                // A connection that is new itself was made for the same reason.
+                () = heard.dials_anew() => {
+                    if since.elapsed() >= SILENCE_MAX {
+                        return Err("it has dialed anew".to_owned());
+                    }
+                }
                 () = sleep(LOOK_EVERY) => {}
             }
             if self.line.is_unanswered(&heard) {

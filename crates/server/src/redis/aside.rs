@@ -118,6 +118,10 @@ impl Aside {
     fn trouble(&self, trouble: Trouble) -> Error {
         match trouble {
             Trouble::Withdrawn => words::no_leader(self.wrote),
+            // That nothing was done is true of the last step only.
+            Trouble::DiskFull | Trouble::QueueFull if self.wrote => {
+                words::trouble(Trouble::Unknown)
+            }
             trouble => words::trouble(trouble),
         }
     }
