@@ -302,7 +302,9 @@ impl Desk {
 
     /// Everything that was asked before the close is settled.
     pub(super) fn may_say_goodbye(&self) -> bool {
-        self.closing.is_some() && self.queue.is_empty() && self.pending.is_empty()
+        // What was granted must be known before it can be let go.
+        let served = || self.waiting.values().any(|waiting| waiting.served);
+        self.closing.is_some() && self.queue.is_empty() && self.pending.is_empty() && !served()
     }
 
     /// Until when it may take to close the session.

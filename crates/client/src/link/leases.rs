@@ -7,7 +7,7 @@ use super::stream::Stream;
 use crate::clock::Moment;
 use crate::error::{Error, How};
 use crate::fate::Health;
-use crate::lease::Standing;
+use crate::lease::{Lease, Standing};
 use holdfast_proto::v1::{self as proto, request, to_server};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -59,10 +59,16 @@ impl Desk {
     }
 
     pub(super) fn end_session_if_over(&mut self) {
-        let over = |lease: &crate::lease::Lease| lease.standing(Moment::now()) == Standing::Over;
+        let over = |lease: &Lease| lease.standing(Moment::now()) == Standing::Over;
         if self.session.as_ref().is_some_and(|session| over(&session.lease)) {
             self.end_session(&Error::SessionLost);
         }
+    }
+
+    /// Whether a session that was asked for at that moment may be over by now, or before a heartbeat
+    /// could confirm it.
+    pub(super) fn came_too_late(&self, sent: Moment) -> bool {
+        Lease::confirmed(self.setup.ttl, sent).standing(Moment::now()) != Standing::Good
     }
 
     fn look_at_session(&mut self, now: Moment, stream: Option<&Stream>) {
@@ -150,8 +156,8 @@ impl Desk {
         }
         let in_line = self.waiting.values_mut();
         for waiting in in_line.filter(|waiting| over(&waiting.asked, WAIT_GRACE)) {
-            let why = "its time in line was over, and no server answers";
-            waiting.asked.tell(Err(Error::NotAcquired(why.to_owned())));
+            let why = "its time in line was over".to_owned();
+            waiting.asked.tell(Err(Error::NotAcquired(why)));
             self.abandoned = true;
         }
         self.cancel_abandoned();

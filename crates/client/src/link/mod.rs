@@ -157,6 +157,11 @@ impl Link {
             return None;
         }
         match opened {
+            // A session that may be over as soon as it is open is of no use.
+            Ok(Ok(_)) if !attaches && self.desk.came_too_late(sent) => {
+                self.desk.note_trouble("the server took too long to open a session".to_owned());
+                None
+            }
             Ok(Ok(Opened { opened, found, stream })) => {
                 self.desk.attached(opened, found, sent);
                 self.desk.tell_flushed();

@@ -30,7 +30,7 @@ impl Desk {
                 is_new = true;
             }
         }
-        self.next_beat = Moment::now().plus(self.setup.ttl / 4);
+        self.next_beat = sent.plus(self.setup.ttl / 4);
         for (told, _) in std::mem::take(&mut self.opening) {
             let _ = told.send(Ok(()));
         }

@@ -1,5 +1,6 @@
 //! What becomes of locks when servers go and come back, and when sessions end.
 
+use crate::proxy::{Proxy, Way};
 use crate::server::Node;
 use crate::{eventually, soon};
 use holdfast_client::{Client, Error, Health, How};
@@ -118,6 +119,25 @@ async fn when_the_last_handle_goes_everything_is_let_go() {
         drop(guard);
         let next = soon(other.lock("seat").acquire()).await.unwrap();
         assert!(!next.needs_recovery(), "it was let go in order: {:?}", next.ending());
+    }
+    node.end().await;
+}
+
+/// A session that took nearly as long to open as it lives was used all the same, and lost at once with
+/// what was asked in it.
+#[tokio::test]
+async fn a_session_that_took_too_long_to_open_is_not_used() {
+    let node = Node::start().await;
+    for delay_ms in [750, 850, 930] {
+        let proxy = Proxy::to(&node.url);
+        proxy.set(Way::AnswersWait);
+        let setup = Client::builder().session_ttl(SHORT);
+        let (opens, ()) = tokio::join!(setup.connect(&proxy.url), async {
+            sleep(Duration::from_millis(delay_ms)).await;
+            proxy.set(Way::Open);
+        });
+        let guard = soon(opens.unwrap().lock("seat").acquire()).await.unwrap();
+        guard.release().await.unwrap();
     }
     node.end().await;
 }
