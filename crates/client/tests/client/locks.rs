@@ -151,3 +151,22 @@ async fn a_guard_is_told_that_it_is_lost_before_the_next_one_is_served() {
     assert_eq!(how, How::Expired);
     assert_eq!(guard.health(), Health::Lost(How::Expired));
 }
+
+/// A guard could only be released or dropped, so a lock could not be handed over to another process.
+#[tokio::test]
+async fn a_detached_lock_is_neither_released_nor_renewed() {
+    let node = Node::start().await;
+    let (ana, bo) = (node.client().await, node.client().await);
+    let by_session = ana.lock("seat").acquire().await.unwrap();
+    let by_session = by_session.detach().expect_err("it ends with its session");
+    by_session.release().await.unwrap();
+
+    let guard = ana.lock("seat").ttl(Duration::from_secs(1)).acquire().await.unwrap();
+    let token = guard.token();
+    guard.detach().unwrap();
+    let next = timeout(LONG, bo.lock("seat").acquire()).await.unwrap().unwrap();
+    let ending = next.ending().expect("somebody held it before");
+    assert_eq!((ending.token, ending.how), (token, How::Expired));
+    next.release().await.unwrap();
+    node.end().await;
+}
