@@ -15,6 +15,13 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Far beyond it, for a busy machine: only what hangs takes so long.
 const HANGS: Duration = Duration::from_secs(40);
 
+/// What the error of each scheme asks for when something else is there.
+const ENGINES: [(&str, &str); 3] = [
+    ("redis", "is a Redis server running on this port?"),
+    ("rediss", "is a Redis server with TLS running on this port"),
+    ("holdfast", "no Holdfast server answers there"),
+];
+
 const PASSWORD: &str = "correct horse";
 
 async fn connect(url: &str) -> Result<Locks, Error> {
@@ -66,11 +73,11 @@ async fn a_bad_url_says_what_to_write() {
 #[tokio::test]
 async fn an_engine_that_is_down_is_named() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for scheme in ["redis", "rediss", "holdfast"] {
+    for (scheme, engine) in ENGINES {
         let url = format!("{scheme}://{closed}");
         let error = connect_error(&url).await;
         assert!(matches!(error, Error::Unreachable(_)), "{url}: {error:?}");
-        assert_says(&url, &error, &[&closed.to_string(), "running there?"]);
+        assert_says(&url, &error, &[&closed.to_string(), engine]);
     }
     // Of three Redis servers a majority must answer.
     let url = format!("redis://{closed},127.0.0.2:1,127.0.0.3:1");
@@ -90,11 +97,11 @@ async fn a_port_with_another_protocol_is_named() {
     ];
     for (what, answer) in answers {
         let address = stranger(answer).await;
-        for scheme in ["redis", "rediss", "holdfast"] {
+        for (scheme, engine) in ENGINES {
             let url = format!("{scheme}://{address}");
             let error = connect_error(&url).await;
             assert!(matches!(error, Error::Unreachable(_)), "{what}, {url}: {error:?}");
-            assert_says(&url, &error, &[&address.to_string()]);
+            assert_says(&url, &error, &[&address.to_string(), engine]);
         }
     }
 }

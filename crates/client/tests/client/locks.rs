@@ -180,3 +180,22 @@ async fn a_holder_is_called_by_its_host_and_process_unless_it_says_otherwise() {
     assert_eq!(label(&guard).await, "till 4");
     node.end().await;
 }
+
+/// A guard could only be released or dropped, so a lock could not be handed over to another process.
+#[tokio::test]
+async fn a_detached_lock_is_neither_released_nor_renewed() {
+    let node = Node::start().await;
+    let (ana, bo) = (node.client().await, node.client().await);
+    let by_session = ana.lock("seat").acquire().await.unwrap();
+    let by_session = by_session.detach().expect_err("it ends with its session");
+    by_session.release().await.unwrap();
+
+    let guard = ana.lock("seat").ttl(Duration::from_secs(1)).acquire().await.unwrap();
+    let token = guard.token();
+    guard.detach().unwrap();
+    let next = timeout(LONG, bo.lock("seat").acquire()).await.unwrap().unwrap();
+    let ending = next.ending().expect("somebody held it before");
+    assert_eq!((ending.token, ending.how), (token, How::Expired));
+    next.release().await.unwrap();
+    node.end().await;
+}

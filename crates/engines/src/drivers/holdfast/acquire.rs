@@ -30,17 +30,19 @@ pub(super) async fn connect(
         Some(password) => builder.password(password),
         None => builder,
     };
+    let named = servers.join(", ").replace("http://", "");
     builder.connect(servers).await.map_err(|error| match error {
         ClientError::BadAddress(why) => Error::BadUrl(why),
-        ClientError::Unreachable(why) => {
-            let why = format!("{why}: is Holdfast running there?");
-            Error::Unreachable(format!("{}: {why}", servers.join(", ")))
-        }
         ClientError::Refused { message, .. } => {
             let hint = "check the password in the URL, as in `holdfast://:PASSWORD@host:7400`";
-            Error::Refused(format!("{}: {message}: {hint}", servers.join(", ")))
+            Error::Refused(format!("{named}: {message}: {hint}"))
         }
-        other => Error::Unreachable(format!("{}: {other}", servers.join(", "))),
+        other => {
+            let hint = "is it running, and is this its HTTP port?";
+            Error::Unreachable(format!(
+                "{named}: no Holdfast server answers there ({other}): {hint}"
+            ))
+        }
     })
 }
 

@@ -32,7 +32,7 @@ static PROMISES: Promises = Promises {
     hears_of_death: Promise::yes("the ending of the last holder is kept with the lock"),
     detachable: Promise::yes("token and secret are the proof"),
     lost_in_time: Promise::yes(
-        "counted from before the request was sent, with a tenth kept back for clocks of other rates",
+        "counted from before the request was sent; an operator's force is noticed at the next renewal",
     ),
     clock: "the cluster's own clock, which counts elapsed time and is never set",
     after_crash: "the lock, until its lease is over; a waiter leaves the line after 10s",

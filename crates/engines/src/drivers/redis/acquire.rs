@@ -49,7 +49,8 @@ pub(super) async fn acquire(quorum: &Arc<Quorum>, request: &Request) -> Result<A
                 let refused = matches!(fault.error, Error::Refused(_));
                 let too_long = since.plus(quorum.patience()).has_passed();
                 if refused || too_long || request.caller.has_changed().is_err() {
-                    return Err(give_up(quorum, &hold, request, possible, fault.error).await);
+                    let unsure = left_behind(quorum, &hold, request, possible, &fault.error).await;
+                    return Err(unsure.unwrap_or(fault.error));
                 }
                 clean_up(quorum, &hold, &mut possible).await;
                 sleep(waits.next_pause(None)).await;
@@ -59,7 +60,12 @@ pub(super) async fn acquire(quorum: &Arc<Quorum>, request: &Request) -> Result<A
         silent_since = None;
         clean_up(quorum, &hold, &mut possible).await;
         if !waits.pause(request, &busy).await {
-            return Ok(Acquired::Busy { holder: busy.owner.as_deref().map(label_of) });
+            let holder = busy.owner.as_deref().map(label_of);
+            let late = Error::Unreachable("the answers came too late".to_owned());
+            return match left_behind(quorum, &hold, request, possible, &late).await {
+                Some(unsure) => Err(unsure),
+                None => Ok(Acquired::Busy { holder }),
+            };
         }
     }
 }
@@ -113,21 +119,19 @@ async fn clean_up(quorum: &Quorum, hold: &RedisHold, possible: &mut BTreeSet<usi
     }
 }
 
-/// The error to return, after an attempt to leave nothing behind.
-async fn give_up(
+/// Removes what attempts may have set. If too many servers may still have it, nobody can take the lock
+/// for a while, and the error says so.
+async fn left_behind(
     quorum: &Quorum,
     hold: &RedisHold,
     request: &Request,
     mut possible: BTreeSet<usize>,
-    error: Error,
-) -> Error {
+    cause: &Error,
+) -> Option<Error> {
     hold.remove_from(&mut possible).await;
-    // A minority is in nobody's way.
-    if possible.len() <= quorum.minority() {
-        return error;
-    }
     let until = Validity::unsure(request.ttl).wall_clock();
-    Error::Unsure { until, cause: error.to_string() }
+    let blocked = possible.len() > quorum.minority();
+    blocked.then(|| Error::Unsure { until, cause: cause.to_string() })
 }
 
 /// The pauses of one acquire.

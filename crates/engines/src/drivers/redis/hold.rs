@@ -46,18 +46,13 @@ impl RedisHold {
         let decided = |answers: &Answers<bool>| {
             places.iter().all(|place| answers.get(*place).is_some_and(Option::is_some))
         };
-        let answers = self.delete(decided).await;
-        places.retain(|place| !matches!(answers.get(*place), Some(Some(Ok(_)))));
-    }
-
-    /// True for each server that had the key.
-    async fn delete(&self, decided: impl Fn(&Answers<bool>) -> bool) -> Answers<bool> {
         let limit = self.quorum.limit();
         let call = |server: Arc<Server>| {
             let (name, owner) = self.key();
-            async move { server.release(&name, &owner, limit).await }
+            async move { server.remove(&name, &owner, limit).await }
         };
-        self.quorum.ask(call, decided).await
+        let answers = self.quorum.ask(call, decided).await;
+        places.retain(|place| !matches!(answers.get(*place), Some(Some(Ok(_)))));
     }
 
     async fn extend_majority(&self, ttl: Duration) -> Result<Validity, Error> {
@@ -84,8 +79,13 @@ impl RedisHold {
     }
 
     async fn release_majority(&self) -> Result<(), Error> {
-        let majority = self.quorum.majority();
-        let answers = self.delete(|answers| count(answers, |_| true) >= majority).await;
+        let (limit, majority) = (self.quorum.limit(), self.quorum.majority());
+        let call = |server: Arc<Server>| {
+            let (name, owner) = self.key();
+            async move { server.release(&name, &owner, limit).await }
+        };
+        let decided = |answers: &Answers<bool>| count(answers, |_| true) >= majority;
+        let answers = self.quorum.ask(call, decided).await;
         let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
         let deleted = |(place, answer): (usize, &Option<Result<bool, _>>)| {
             matches!(answer, Some(Ok(true))).then_some(place)

@@ -12,6 +12,14 @@ pub(super) struct Fault {
 }
 
 impl Fault {
+    /// Adds what to look at, if no Redis server answered.
+    pub(super) fn with_hint(mut self, hint: &str) -> Self {
+        if let Error::Unreachable(why) = &self.error {
+            self.error = Error::Unreachable(format!("{why}: {hint}"));
+        }
+        self
+    }
+
     fn nothing_happened(error: Error) -> Self {
         Self { error, may_have_happened: false }
     }
@@ -25,8 +33,8 @@ pub(super) fn failed(address: &str, error: &RedisError, sent: bool) -> Fault {
             Fault::nothing_happened(meaning(address, code, detail))
         }
         ErrorKind::AuthenticationFailed => {
-            let why = "check the user and password in the URL";
-            Fault::nothing_happened(Error::Refused(format!("{address}: {error}: {why}")))
+            let why = "wrong user or password: check those in the URL";
+            Fault::nothing_happened(Error::Refused(format!("{address}: {why}")))
         }
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
             Fault { may_have_happened: sent, ..strange(address) }
@@ -40,7 +48,7 @@ pub(super) fn failed(address: &str, error: &RedisError, sent: bool) -> Fault {
 
 fn io_cause(error: &RedisError) -> String {
     if error.is_connection_refusal() {
-        return "connection refused: is Redis running there?".to_owned();
+        return "connection refused".to_owned();
     }
     error.to_string()
 }
@@ -58,7 +66,7 @@ pub(super) fn refused(address: &str, error: &ServerError) -> Fault {
 
 fn meaning(address: &str, code: &str, detail: &str) -> Error {
     let said = format!("{address}: {code} {detail}");
-    let said = said.trim_end();
+    let said = said.trim_end_matches([' ', '.']);
     match code {
         "NOAUTH" => Error::Refused(format!(
             "{said}: put the password into the URL, as in `redis://:PASSWORD@{address}`"

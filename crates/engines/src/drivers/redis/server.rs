@@ -40,8 +40,14 @@ end"#;
 /// How to introduce oneself to every server of the list.
 pub(super) struct Login {
     info: RedisConnectionInfo,
-    /// With TLS: the authorities to trust, in PEM; `None` inside means those of the system.
-    tls: Option<Option<Vec<u8>>>,
+    tls: Tls,
+}
+
+enum Tls {
+    Off,
+    SystemAuthorities,
+    /// In PEM.
+    Authorities(Vec<u8>),
 }
 
 impl Login {
@@ -63,9 +69,9 @@ impl Login {
             info = info.set_db(i64::from(number));
         }
         let tls = match (url.scheme.as_str(), url.option(CA_OPTION)) {
-            ("rediss", Some(file)) => Some(Some(read_authorities(file)?)),
-            ("rediss", None) => Some(None),
-            _ => None,
+            ("rediss", Some(file)) => Tls::Authorities(read_authorities(file)?),
+            ("rediss", None) => Tls::SystemAuthorities,
+            _ => Tls::Off,
         };
         Ok(Self { info, tls })
     }
@@ -111,27 +117,24 @@ impl Server {
         let (name, port) = (host.name.clone(), host.port.unwrap_or(PORT));
         let address = host.authority(PORT);
         let bad = |error: redis::RedisError| Error::BadUrl(format!("{address}: {error}"));
-        let client = match &login.tls {
-            None => {
-                let info = ConnectionAddr::Tcp(name, port).into_connection_info().map_err(bad)?;
-                Client::open(info.set_redis_settings(login.info.clone())).map_err(bad)?
-            }
-            Some(authorities) => {
+        let server = match &login.tls {
+            Tls::Off => ConnectionAddr::Tcp(name, port),
+            Tls::SystemAuthorities | Tls::Authorities(_) => {
                 // A process has one provider; one that was chosen before is as good.
                 let _ = rustls::crypto::ring::default_provider().install_default();
-                let address =
-                    ConnectionAddr::TcpTls { host: name, port, insecure: false, tls_params: None };
-                let info = address.into_connection_info().map_err(bad)?;
-                let info = info.set_redis_settings(login.info.clone());
-                match authorities.clone() {
-                    None => Client::open(info).map_err(bad)?,
-                    root_cert => {
-                        let certificates = TlsCertificates { client_tls: None, root_cert };
-                        Client::build_with_tls(info, certificates).map_err(bad)?
-                    }
-                }
+                ConnectionAddr::TcpTls { host: name, port, insecure: false, tls_params: None }
             }
         };
+        let info = server.into_connection_info().map_err(bad)?;
+        let info = info.set_redis_settings(login.info.clone());
+        let client = match &login.tls {
+            Tls::Off | Tls::SystemAuthorities => Client::open(info),
+            Tls::Authorities(pem) => {
+                let root_cert = Some(pem.clone());
+                Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert })
+            }
+        };
+        let client = client.map_err(bad)?;
         let (connection, connecting) = (Mutex::default(), tokio::sync::Mutex::default());
         Ok(Self { address, client, connection, connecting })
     }
@@ -140,11 +143,18 @@ impl Server {
         &self.client
     }
 
+    /// Whether a Redis server is there that takes the login.
     pub(super) async fn ping(&self, limit: Duration) -> Result<(), Fault> {
-        match self.one(limit, pipe().cmd("PING")).await? {
+        let hint = match self.client.get_connection_info().addr() {
+            ConnectionAddr::TcpTls { .. } => {
+                "is a Redis server with TLS running on this port, with a certificate for this host?"
+            }
+            _ => "is a Redis server running on this port?",
+        };
+        match self.one(limit, pipe().cmd("PING")).await.map_err(|fault| fault.with_hint(hint))? {
             Value::SimpleString(pong) if pong == "PONG" => Ok(()),
             Value::ServerError(error) => Err(reply::refused(&self.address, &error)),
-            _ => Err(self.strange()),
+            _ => Err(self.strange().with_hint(hint)),
         }
     }
 
@@ -194,7 +204,19 @@ impl Server {
         Ok(self.number(limit, &call).await?.is_some_and(|extended| extended > 0))
     }
 
-    /// Whether the key was the owner's, and was deleted. Waiters that listen are told.
+    /// Whether the key was the owner's, and was deleted.
+    pub(super) async fn remove(
+        &self,
+        name: &str,
+        owner: &str,
+        limit: Duration,
+    ) -> Result<bool, Fault> {
+        let mut call = pipe();
+        call.cmd("EVAL").arg(RELEASE).arg(1).arg(name).arg(owner);
+        Ok(self.number(limit, &call).await?.is_some_and(|deleted| deleted > 0))
+    }
+
+    /// The same for a lock that was held: waiters that listen are told.
     pub(super) async fn release(
         &self,
         name: &str,
@@ -283,11 +305,7 @@ impl Server {
             replies.try_into().map_err(|_| self.strange())
         };
         let answer = timeout(limit, asking).await.unwrap_or_else(|_| {
-            let why = format!(
-                "{}: no answer within {}; is it a Redis server?",
-                self.address,
-                seconds(limit)
-            );
+            let why = format!("{}: no answer within {}", self.address, seconds(limit));
             Err(Fault { may_have_happened: used.is_some(), error: Error::Unreachable(why) })
         });
         if let (Err(Fault { error: Error::Unreachable(_), .. }), Some(used)) = (&answer, used) {

@@ -85,6 +85,13 @@ fn waiters_listen_for_releases() {
     run(single, "subscription", async |engine| subscription(engine).await);
 }
 
+/// What the server says about its calls of `PUBLISH` so far.
+fn published(address: &str) -> Option<String> {
+    let stats = command(address, "INFO commandstats");
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls="));
+    Some(calls?.split_once(',')?.0.to_owned())
+}
+
 fn on_own_servers<const N: usize>(work: impl AsyncFnOnce([Redis; N])) {
     let servers = Redis::start_several::<N>();
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -126,8 +133,11 @@ fn redlock_needs_a_majority() {
 
         // A majority has it: nobody gets it, and a refused attempt leaves nothing on the third.
         assert_eq!(command(&addresses[1], "SET seat 5f0c"), "+OK");
+        // Nor does it wake other waiters, whose attempts would wake the next, without end.
+        let told = published(&addresses[2]);
         assert!(locks.lock("seat").try_acquire().await.unwrap().is_none());
         assert_eq!(command(&addresses[2], "GET seat"), "$-1");
+        assert_eq!(published(&addresses[2]), told);
 
         servers[0].process.kill();
         let guard = locks.lock("table").ttl(ttl).acquire().await.unwrap();
