@@ -17,6 +17,10 @@ use crate::{Error, Fence, FenceFuture, Fenced, Highest, InvalidToken, Refused, T
 use bytes::Bytes;
 use holdfast_client::{Client, Error as ClientError, Fence as RegisterState, Guard};
 
+/// How often a call is repeated that its session took with it. A holder that slept through its session
+/// learns so by its first call; with the same token it can be repeated through the next session.
+const SESSIONS_MAX: u32 = 3;
+
 /// The register, bound to the guard whose token it is shown.
 #[derive(Debug)]
 pub struct Register<'a> {
@@ -61,7 +65,13 @@ impl Fence for Register<'_> {
     fn raise<'a>(&'a self, resource: &'a str, token: Token) -> FenceFuture<'a, Fenced> {
         Box::pin(async move {
             self.check(token)?;
-            match self.client.register(resource).raise(self.guard).await {
+            let register = self.client.register(resource);
+            let mut raised = register.raise(self.guard).await;
+            for _ in 0..SESSIONS_MAX {
+                let Err(ClientError::SessionLost) = raised else { break };
+                raised = register.raise(self.guard).await;
+            }
+            match raised {
                 Ok(state) => Ok(fenced(state)),
                 Err(error) => Err(self.failed(resource, error).await),
             }
@@ -71,7 +81,13 @@ impl Fence for Register<'_> {
     fn write<'a>(&'a self, resource: &'a str, token: Token, value: Bytes) -> FenceFuture<'a, ()> {
         Box::pin(async move {
             self.check(token)?;
-            match self.client.register(resource).put(&value, self.guard).await {
+            let register = self.client.register(resource);
+            let mut written = register.put(&value, self.guard).await;
+            for _ in 0..SESSIONS_MAX {
+                let Err(ClientError::SessionLost) = written else { break };
+                written = register.put(&value, self.guard).await;
+            }
+            match written {
                 Ok(_) => Ok(()),
                 Err(error) => Err(self.failed(resource, error).await),
             }

@@ -51,8 +51,10 @@ fn a_full_database_is_left_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let mut connection = rusqlite::Connection::open(folder.path().join("shop.db")).unwrap();
     sqlite::create_table(&connection).unwrap();
-    connection.execute_batch("CREATE TABLE accounts (id INTEGER PRIMARY KEY, note TEXT)").unwrap();
-    connection.execute("INSERT INTO accounts VALUES (7, 'before')", []).unwrap();
+    connection
+        .execute_batch("CREATE TABLE accounts (id INTEGER PRIMARY KEY, note INTEGER)")
+        .unwrap();
+    connection.execute("INSERT INTO accounts VALUES (7, 0)", []).unwrap();
     // Almost full: names of resources need pages.
     connection.execute_batch("PRAGMA max_page_count = 5").unwrap();
     let mut full = None;

@@ -85,8 +85,8 @@ fn sqlite_table() -> String {
 /// What the `sqlite3` shell prints.
 fn shell(connection: &rusqlite::Connection, sql: &str) -> String {
     let mut printed = Vec::new();
-    let mut batch = rusqlite::Batch::new(connection, sql);
-    while let Some(mut statement) = batch.next().unwrap() {
+    for sql in sql.split_inclusive(";\n") {
+        let mut statement = connection.prepare(sql).unwrap();
         let columns = statement.column_count();
         let mut rows = statement.query([]).unwrap();
         while let Some(row) = rows.next().unwrap() {

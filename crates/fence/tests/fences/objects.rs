@@ -68,7 +68,6 @@ async fn a_bucket_without_conditional_writes_is_refused() {
         .with_access_key_id("tests")
         .with_secret_access_key("tests")
         .with_allow_http(true)
-        .with_disable_bulk_delete(true)
         .with_conditional_put(S3ConditionalPut::Disabled)
         .build()
         .unwrap();

@@ -7,8 +7,8 @@ use crate::support::postgres::Server;
 use crate::support::s3::S3;
 use crate::support::service::Service;
 use crate::support::store::{self, LEDGER};
+use holdfast_fence::Token;
 use holdfast_fence::sqlite::Sqlite;
-use holdfast_fence::{Fence, Token};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -87,7 +87,6 @@ pub(crate) fn client(url: &str) -> AmazonS3 {
         .with_secret_access_key("tests")
         .with_allow_http(true)
         .with_conditional_put(S3ConditionalPut::ETagMatch)
-        .with_disable_bulk_delete(true)
         .with_retry(RetryConfig { backoff, max_retries: 3, retry_timeout: Duration::from_secs(60) })
         .build()
         .unwrap()
@@ -115,6 +114,7 @@ async fn answer(
             bucket.objects.remove(&key);
             StatusCode::NO_CONTENT.into_response()
         }
+        Method::POST if uri.query() == Some("delete") => bucket.delete(&key, &body),
         _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
     }
 }
@@ -144,6 +144,17 @@ impl Bucket {
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
         [(header::ETAG, e_tag)].into_response()
+    }
+}
+
+impl Bucket {
+    /// Several objects at once, which is how S3's client deletes even one.
+    fn delete(&mut self, bucket: &str, body: &Bytes) -> Response {
+        let body = String::from_utf8_lossy(body);
+        for key in body.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next()) {
+            self.objects.remove(&format!("{}/{key}", bucket.trim_end_matches('/')));
+        }
+        "<DeleteResult></DeleteResult>".into_response()
     }
 }
 
