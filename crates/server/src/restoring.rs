@@ -4,8 +4,9 @@
 
 use crate::data::{IDENTITY_FILE, KEY_FILE, LOCK_FILE};
 use holdfast_storage::{Disk, RealDisk};
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 const FILE: &str = "restoring";
@@ -32,6 +33,7 @@ pub(crate) fn must_be_over(folder: &Path) -> Result<(), String> {
 pub(crate) fn begin(folder: &Path) -> Result<RealDisk, String> {
     let shown = folder.display();
     let failed = |error: io::Error| format!("can't restore into {shown}: {error}");
+    make_marked(folder).map_err(failed)?;
     let disk = RealDisk::open(folder).map_err(failed)?;
     disk.lock().map_err(|error| match error.kind() {
         io::ErrorKind::ResourceBusy => format!("{error}: restore into another folder"),
@@ -54,6 +56,22 @@ pub(crate) fn begin(folder: &Path) -> Result<RealDisk, String> {
     }
     disk.sync_dir().map_err(failed)?;
     Ok(disk)
+}
+
+/// Makes a folder that is not there yet. It gets its name when the mark is in it, so a restore that is
+/// killed here leaves no folder that looks new.
+fn make_marked(folder: &Path) -> io::Result<()> {
+    let Some(name) = folder.file_name().filter(|_| !folder.exists()) else { return Ok(()) };
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    fs::create_dir_all(parent)?;
+    let mut beside = name.to_os_string();
+    beside.push(format!(".restoring-{}", std::process::id()));
+    let beside = parent.join(beside);
+    DirBuilder::new().mode(0o700).create(&beside)?;
+    File::create(beside.join(FILE))?;
+    fs::rename(&beside, folder)?;
+    File::open(parent)?.sync_all()
 }
 
 /// Everything is there and durable: the folder may be started.

@@ -25,8 +25,9 @@ fn a_restore_that_was_killed_does_not_start_and_can_be_repeated() {
     fs::write(&backup, bytes).expect("the backup can be written");
     assert!(cluster.nodes[first].stop().success());
 
-    // The system kills it when a file grows beyond so many KiB: in the snapshot, and in the log.
-    for kib in [1, 64] {
+    // The system kills it when a file grows beyond so many KiB: with the first byte that it writes,
+    // in the snapshot, and in the log.
+    for kib in [0, 1, 64] {
         let folder = cluster.path().join(format!("killed-{kib}"));
         let mut command = Command::new("bash");
         command.args(["-c", "ulimit -f \"$0\" && exec \"$@\"", &kib.to_string(), HOLDFAST]);
