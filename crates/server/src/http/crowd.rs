@@ -250,4 +250,29 @@ mod tests {
         assert!(first.await.unwrap().contains("served"));
         assert!(ask(address, "/").await.contains("served"));
     }
+
+    /// Requests whose bodies did not come took the places of others, as long as they liked.
+    #[tokio::test]
+    async fn a_request_that_has_not_arrived_takes_no_place() {
+        let handler = |body: String| async move { format!("served {body}") };
+        let room = Arc::new(Room::new(1));
+        let router = Router::new()
+            .route("/", get(|| async { "served" }).post(handler))
+            .layer(from_fn_with_state(room.clone(), check));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let mut half = TcpStream::connect(address).await.unwrap();
+        let head =
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nConnection: close\r\n\r\nha";
+        half.write_all(head).await.unwrap();
+        while room.arriving.len() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(ask(address, "/").await.contains("served"));
+        half.write_all(b"lf").await.unwrap();
+        let mut said = String::new();
+        half.read_to_string(&mut said).await.unwrap();
+        assert!(said.contains("served half"), "{said}");
+    }
 }

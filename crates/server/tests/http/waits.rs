@@ -137,6 +137,7 @@ fn a_wait_with_too_much_behind_it_is_given_up() {
     node.grab("seat");
     let mut stuffed = begin_wait(&node, &wait_for("seat", None));
     eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
+    stuffed.set_write_timeout(Some(PATIENCE)).unwrap();
     let until = Instant::now() + PATIENCE;
     while stuffed.write_all(&[b'x'; 65_536]).is_ok() {
         assert!(Instant::now() < until, "all of it was taken");
