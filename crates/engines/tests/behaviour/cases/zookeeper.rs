@@ -141,7 +141,8 @@ async fn a_node_whose_answer_was_lost_is_found() {
     proxy.cut();
     proxy.set(Mode::Open);
     let guard = taking.await.unwrap().unwrap();
-    assert_eq!(direct.list_children(&folder).await.unwrap(), [node.clone()]);
+    let children = direct.list_children(&folder).await.unwrap();
+    assert_eq!(children, std::slice::from_ref(&node));
     let stat = direct.check_stat(&format!("{folder}/{node}")).await.unwrap().unwrap();
     assert_eq!(guard.token().map(u64::from), u64::try_from(stat.czxid).ok());
     guard.release().await.unwrap();
