@@ -109,6 +109,8 @@ impl Validity {
 pub(crate) struct Request {
     pub(crate) name: String,
     pub(crate) ttl: Duration,
+    /// Nobody will renew it.
+    pub(crate) fixed: bool,
     pub(crate) label: String,
     pub(crate) note: Option<String>,
     /// Unique to this acquisition: 128 random bits in hex.

@@ -206,7 +206,7 @@ impl Lock {
         let nonce = nonce()?;
         // Dropped together with this future, which tells the driver to give up.
         let (_waiting, caller) = watch::channel(());
-        let request = Request { name, ttl, label, note, nonce, deadline, caller };
+        let request = Request { name, ttl, fixed, label, note, nonce, deadline, caller };
         locks.inner.driver.check(&request)?;
 
         let (reply, answer) = oneshot::channel();

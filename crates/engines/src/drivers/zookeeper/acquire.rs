@@ -20,6 +20,9 @@ pub(super) async fn acquire(
 ) -> Result<Acquired, Error> {
     loop {
         let session = sessions.for_ttl(request.ttl).await?;
+        if request.fixed {
+            session.check_unrenewed(request.ttl)?;
+        }
         let sent = Moment::now();
         let place = match take_place(&session, folder.clone(), request).await? {
             Ok(place) => place,

@@ -16,6 +16,8 @@ use zookeeper_client::Error as ZkError;
 /// through.
 pub(super) struct ZooKeeperHold {
     place: Place,
+    /// What the lock was taken with, and is renewed with.
+    ttl: Duration,
     lease: Arc<watch::Sender<Lease>>,
 }
 
@@ -39,7 +41,7 @@ impl ZooKeeperHold {
         let ends = Moment::now().plus(place.session.lease(ttl));
         let lease = Arc::new(watch::Sender::new(Lease { ends, phase: Phase::Held }));
         tokio::spawn(watch_over(place.clone(), lease.clone()));
-        Self { place, lease }
+        Self { place, ttl, lease }
     }
 
     /// Ends the phase `Held`.
@@ -120,6 +122,9 @@ impl Drop for ZooKeeperHold {
 impl Hold for ZooKeeperHold {
     fn extend(&self, ttl: Duration) -> Step<'_, Validity> {
         Box::pin(async move {
+            if ttl > self.ttl {
+                self.place.session.check_unrenewed(ttl)?;
+            }
             let sent = Moment::now();
             self.confirm().await?;
             let validity = self.place.session.validity(sent, ttl);

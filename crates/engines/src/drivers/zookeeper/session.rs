@@ -2,7 +2,7 @@
 //! session's timeout: there is one session for each TTL in use, shared by all locks that have it.
 
 use crate::clock::Moment;
-use crate::driver::{Validity, within};
+use crate::driver::{Validity, seconds, within};
 use crate::error::Error;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -188,6 +188,20 @@ impl Session {
     /// more.
     pub(super) fn lease(&self, ttl: Duration) -> Duration {
         ttl.min(self.client.session_timeout())
+    }
+
+    /// Refuses a lease that is longer than the session is certain to live without a renewal.
+    pub(super) fn check_unrenewed(&self, ttl: Duration) -> Result<(), Error> {
+        let session = self.client.session_timeout();
+        if ttl <= session {
+            return Ok(());
+        }
+        Err(Error::Unsupported(format!(
+            "a lease of {} that nobody renews: this ZooKeeper session has a timeout of {}; ask for \
+             less, or let the lock be renewed",
+            seconds(ttl),
+            seconds(session)
+        )))
     }
 
     /// Of a lease of `ttl` that was confirmed by a request sent at `sent`.

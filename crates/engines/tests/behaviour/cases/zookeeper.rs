@@ -71,6 +71,25 @@ async fn a_ttl_beyond_the_servers_limit_holds() {
     guard.release().await.unwrap();
 }
 
+/// A lease that nobody renews can't be longer than the session: it is refused, instead of ending
+/// early.
+#[tokio::test]
+#[ignore = "needs ZooKeeper: ./test engines"]
+async fn a_fixed_lease_beyond_the_servers_limit_is_refused() {
+    let locks = Locks::connect(&format!("zookeeper://{}", host())).await.unwrap();
+    let (name, long) = (unique("fixed"), SESSION_TIMEOUT_MAX * 2);
+    let refused = locks.lock(&name).ttl(long).fixed().acquire().await;
+    assert!(matches!(refused, Err(Error::Unsupported(_))), "{refused:?}");
+    assert_says(&refused.unwrap_err(), &["timeout of 12s", "ask for less"]);
+    assert_eq!(locks.inspect(&name).await.unwrap(), None);
+
+    let guard = locks.lock(&name).ttl(SESSION_TIMEOUT_MAX).fixed().acquire().await.unwrap();
+    let refused = guard.extend(long).await;
+    assert!(matches!(refused, Err(Error::Unsupported(_))), "{refused:?}");
+    guard.extend(SESSION_TIMEOUT_MAX).await.unwrap();
+    guard.release().await.unwrap();
+}
+
 /// A lock whose node was deleted by hand: the holder hears of it.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
@@ -141,7 +160,8 @@ async fn a_node_whose_answer_was_lost_is_found() {
     proxy.cut();
     proxy.set(Mode::Open);
     let guard = taking.await.unwrap().unwrap();
-    assert_eq!(direct.list_children(&folder).await.unwrap(), [node.clone()]);
+    let children = direct.list_children(&folder).await.unwrap();
+    assert_eq!(children, std::slice::from_ref(&node));
     let stat = direct.check_stat(&format!("{folder}/{node}")).await.unwrap().unwrap();
     assert_eq!(guard.token().map(u64::from), u64::try_from(stat.czxid).ok());
     guard.release().await.unwrap();
