@@ -8,7 +8,7 @@
 //! | `sslmode=...` | `disable`, `prefer` (the default), `require` or `verify-full` |
 //! | `sslrootcert=FILE` | the certificate authority for `verify-full`; default: the system's |
 //!
-//! Both recipes need sessions of their own: a pooler in transaction mode breaks them.
+//! Both recipes need sessions of their own: connect to the server itself, not to a pooler.
 
 mod advisory;
 mod errors;

@@ -53,7 +53,8 @@ pub(super) async fn acquire(tables: &Arc<Tables>, request: &Request) -> Result<A
         loop {
             let in_time = request.pause(jittered(POLL_EVERY), place.changed()).await;
             // Conditional writes of many waiters would get into the holder's way.
-            if !in_time || !matches!(tables.look(&request.name).await, Ok(Some(_))) {
+            let seen = tables.look(&request.name).await;
+            if !in_time || !matches!(seen, Ok(Some(holder)) if holder != request.owner()) {
                 break;
             }
         }
@@ -71,25 +72,32 @@ async fn take(
     in_flight_until: &mut Option<Moment>,
 ) -> Result<Attempt, Error> {
     let (name, owner, sent) = (request.name.as_str(), request.owner(), Moment::now());
+    let mut sent = Some(sent);
     let cause = match tables.take(name, &owner, request.ttl).await {
         Ok(Ok(())) => None,
-        // An earlier attempt did it after all.
-        Ok(Err(Some(holder))) if holder == owner => None,
+        // An earlier attempt did it after all, nobody knows when.
+        Ok(Err(Some(holder))) if holder == owner => {
+            sent = None;
+            None
+        }
         Ok(Err(holder)) => return Ok(Attempt::Busy(holder)),
         Err(Failure::Definite(error)) => return Err(error),
         Err(Failure::Ambiguous(cause)) => Some(cause),
     };
     let give_up = Moment::now().plus(tables.timeout());
-    let mut last_cause = cause;
+    let (mut last_cause, mut before) = (cause, None);
     if last_cause.is_some() {
+        sent = None;
         *in_flight_until = Some(Moment::now().plus(IN_FLIGHT));
     }
     loop {
         let settled = match &last_cause {
-            None => confirm(tables, request, sent).await,
+            None => confirm(tables, request, sent, &mut before).await,
             // A read at SERIAL finishes what was left half-way, or sees to it that it never happens.
             Some(_) => match tables.read(name).await {
-                Ok(Some((holder, _))) if holder == owner => confirm(tables, request, sent).await,
+                Ok(Some((holder, _))) if holder == owner => {
+                    confirm(tables, request, sent, &mut before).await
+                }
                 Ok(holder) => return Ok(Attempt::Busy(holder.map(|(holder, _)| holder))),
                 Err(error) => Err(error),
             },
@@ -110,18 +118,20 @@ async fn take(
 }
 
 /// Makes a row of ours a lock: gets its token, and looks whether the row is still ours afterwards.
-/// `None` if it is not.
+/// `None` if it is not. `sent` is when the row was asked for, if it is known which request made it;
+/// `before` is the mark of the holder before us, for when this is repeated.
 async fn confirm(
     tables: &Arc<Tables>,
     request: &Request,
-    sent: Moment,
+    sent: Option<Moment>,
+    before: &mut Option<Mark>,
 ) -> Result<Option<Held>, Error> {
     let (name, owner) = (request.name.as_str(), request.owner());
     let hold = LwtHold::new(tables.clone(), name.to_owned(), owner.clone());
-    let mut validity = validity(sent, request.ttl);
     let (mut number, mut ending) = (None, None);
     if let Some(tokens) = &tables.tokens {
-        let (mark, before) = raise(tables, tokens, request, &owner).await?;
+        let mark = raise(tables, tokens, request, &owner, before).await?;
+        let before = before.clone().unwrap_or_default();
         if !matches!(tables.read(name).await?, Some((holder, _)) if holder == owner) {
             // The row is gone, and with it the use of the token.
             let _ = tables.restore(tokens, name, &owner, &before).await;
@@ -129,35 +139,35 @@ async fn confirm(
         }
         (number, ending) = (Some(token(mark.token)), ending_of(before));
     }
-    if validity.valid_until.has_passed() {
-        match hold.extend(request.ttl).await {
-            Ok(extended) => validity = extended,
+    let known = sent.map(|sent| validity(sent, request.ttl));
+    let validity = match known.filter(|known| !known.valid_until.has_passed()) {
+        Some(known) => known,
+        None => match hold.extend(request.ttl).await {
+            Ok(extended) => extended,
             Err(Error::NotHeld(_)) => return Ok(None),
             Err(error) => return Err(error),
-        }
-    }
+        },
+    };
     Ok(Some(held(hold, number, ending, validity)))
 }
 
-/// Raises the token, and returns our mark and the one before.
+/// Raises the token and returns our mark.
 async fn raise(
     tables: &Tables,
     tokens: &Tokens,
     request: &Request,
     owner: &str,
-) -> Result<(Mark, Mark), Error> {
+    before: &mut Option<Mark>,
+) -> Result<Mark, Error> {
     /// Each attempt that fails means that somebody else raised it.
     const ATTEMPTS: u32 = 10;
     let name = request.name.as_str();
-    let mut before = None;
     for _ in 0..ATTEMPTS {
         let now = tables.mark(tokens, name).await?;
         match &now {
             // An attempt without an answer did it.
-            Some(mark) if mark.holder.as_deref() == Some(owner) => {
-                return Ok((mark.clone(), before.unwrap_or_default()));
-            }
-            now => before = Some(now.clone().unwrap_or_default()),
+            Some(mark) if mark.holder.as_deref() == Some(owner) => return Ok(mark.clone()),
+            now => *before = Some(now.clone().unwrap_or_default()),
         }
         let last = now.map(|mark| mark.token);
         let mark = Mark {
@@ -166,7 +176,7 @@ async fn raise(
             note: request.note.clone(),
         };
         match tables.raise(tokens, name, last, &mark).await {
-            Ok(true) => return Ok((mark, before.unwrap_or_default())),
+            Ok(true) => return Ok(mark),
             Ok(false) | Err(Failure::Ambiguous(_)) => {}
             Err(Failure::Definite(error)) => return Err(error),
         }

@@ -3,6 +3,7 @@
 use super::Server;
 use super::process::{Process, free_port, program};
 use crate::engine::{Engine, needs_own_server};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -13,8 +14,17 @@ use std::time::Duration;
 const POM: &str = include_str!("pom.xml");
 const VERSION: &str = "5.0.9";
 
+/// Without it, Cassandra logs everything at the level DEBUG, and takes twice as long to start.
+const LOGBACK: &str = r#"<configuration>
+  <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
+    <encoder><pattern>%date %level %logger{1} %message%n</pattern></encoder>
+  </appender>
+  <root level="WARN"><appender-ref ref="out"/></root>
+</configuration>"#;
+
 pub(crate) struct Cassandra {
     process: Process,
+    folder: PathBuf,
     pub(crate) port: u16,
 }
 
@@ -30,16 +40,60 @@ impl Cassandra {
         Self::start(false, "authenticator: PasswordAuthenticator\n")
     }
 
-    /// A server that keeps its schema across a restart takes longer to start.
-    fn start(durable: bool, settings: &str) -> Self {
+    /// Three nodes that form one cluster, on 127.0.0.1, 2 and 3.
+    pub(crate) fn trio() -> Vec<Self> {
+        const TOKENS: [i64; 3] =
+            [-9_223_372_036_854_775_808, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602];
         let (port, storage) = (free_port(), free_port());
+        let seeds: Vec<_> = (1..=3).map(|host| format!("127.0.0.{host}:{storage}")).collect();
+        let seeds = seeds.join(",");
+        let start = |(host, token): (usize, i64)| {
+            let address = format!("127.0.0.{host}");
+            let settings = Settings { address, port, storage, token, seeds: &seeds, more: "" };
+            Self::run(&settings, false)
+        };
+        std::thread::scope(|scope| {
+            let nodes: Vec<_> =
+                (1..).zip(TOKENS).map(|node| scope.spawn(move || start(node))).collect();
+            nodes.into_iter().map(|node| node.join().unwrap()).collect()
+        })
+    }
+
+    fn start(durable: bool, more: &str) -> Self {
+        let (address, port, storage) = ("127.0.0.1".to_owned(), free_port(), free_port());
+        let seeds = format!("127.0.0.1:{storage}");
+        Self::run(&Settings { address, port, storage, token: 0, seeds: &seeds, more }, durable)
+    }
+
+    /// A server that keeps its schema across a restart takes longer to start.
+    fn run(settings: &Settings<'_>, durable: bool) -> Self {
+        let mut own = PathBuf::new();
         let command = |folder: &Path| {
-            std::fs::write(folder.join("cassandra.yaml"), config(port, storage, settings)).unwrap();
+            own = folder.to_owned();
+            std::fs::write(folder.join("cassandra.yaml"), settings.yaml()).unwrap();
+            std::fs::write(folder.join("logback.xml"), LOGBACK).unwrap();
             command(folder, durable)
         };
-        let process = Process::start(command, move || serves(port));
-        Self { process, port }
+        let (address, port) = (settings.address.clone(), settings.port);
+        let process = Process::start(command, move || serves(&address, port));
+        Self { process, folder: own, port }
     }
+
+    /// Stops the process, or lets it go on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = std::fs::read_to_string(self.folder.join("pid")).unwrap();
+        let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+}
+
+struct Settings<'a> {
+    address: String,
+    port: u16,
+    storage: u16,
+    token: i64,
+    seeds: &'a str,
+    more: &'a str,
 }
 
 impl Server for Cassandra {
@@ -52,32 +106,37 @@ impl Server for Cassandra {
     }
 }
 
-fn config(port: u16, storage: u16, settings: &str) -> String {
-    // `batch`: a write is on disk before it is acknowledged.
-    format!(
-        "partitioner: org.apache.cassandra.dht.Murmur3Partitioner
+impl Settings<'_> {
+    fn yaml(&self) -> String {
+        let Self { address, port, storage, token, seeds, more } = self;
+        // `batch`: a write is on disk before it is acknowledged.
+        format!(
+            "partitioner: org.apache.cassandra.dht.Murmur3Partitioner
 seed_provider:
   - class_name: org.apache.cassandra.locator.SimpleSeedProvider
-    parameters: [{{seeds: '127.0.0.1:{storage}'}}]
+    parameters: [{{seeds: '{seeds}'}}]
 endpoint_snitch: SimpleSnitch
 commitlog_sync: batch
 commitlog_segment_size: 8MiB
-listen_address: 127.0.0.1
-rpc_address: 127.0.0.1
+listen_address: {address}
+rpc_address: {address}
 storage_port: {storage}
 native_transport_port: {port}
 num_tokens: 1
-initial_token: '0'
+initial_token: '{token}'
 auto_bootstrap: false
 memtable_heap_space: 32MiB
 key_cache_size: 0MiB
-{settings}"
-    )
+{more}"
+        )
+    }
 }
 
 fn command(folder: &Path, durable: bool) -> Vec<String> {
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
-    let mut command = vec![program("java", "default-jdk-headless")];
+    let write_pid = format!("echo $$ > '{}'; exec \"$@\"", path("pid"));
+    let mut command = ["sh", "-c", &write_pid, "sh"].map(str::to_owned).to_vec();
+    command.push(program("java", "default-jdk-headless"));
     for module in ["sun.nio.ch", "jdk.internal.ref", "java.io"] {
         command.push(format!("--add-opens=java.base/{module}=ALL-UNNAMED"));
     }
@@ -88,11 +147,13 @@ fn command(folder: &Path, durable: bool) -> Vec<String> {
     }
     for (name, value) in [
         ("cassandra.config", format!("file://{}", path("cassandra.yaml"))),
+        ("logback.configurationFile", path("logback.xml")),
         ("cassandra.storagedir", path("data")),
         ("cassandra-foreground", "yes".to_owned()),
         ("cassandra.skip_wait_for_gossip_to_settle", "0".to_owned()),
         ("cassandra.ring_delay_ms", "0".to_owned()),
         ("cassandra.shutdown_announce_in_ms", "0".to_owned()),
+        ("cassandra.consistent.rangemovement", "false".to_owned()),
         ("cassandra.superuser_setup_delay_ms", "0".to_owned()),
     ] {
         command.push(format!("-D{name}={value}"));
@@ -127,9 +188,9 @@ fn jars() -> PathBuf {
 }
 
 /// Whether it answers in its protocol: OPTIONS (5) of version 4 gets SUPPORTED (6).
-fn serves(port: u16) -> bool {
+fn serves(address: &str, port: u16) -> bool {
     const OPTIONS: [u8; 9] = [4, 0, 0, 0, 5, 0, 0, 0, 0];
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
+    let Ok(mut stream) = TcpStream::connect((address, port)) else { return false };
     let mut answer = [0; 9];
     stream.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
     stream.write_all(&OPTIONS).is_ok() && stream.read_exact(&mut answer).is_ok() && answer[4] == 6
