@@ -131,10 +131,12 @@ impl<'a> Place<'a> {
         };
         let create_revision = entered.create_revision;
         let first = entered.line.first().filter(|_| entered.complete);
-        if first.is_some_and(|first| first.key == self.key) {
+        // If it took long to get here, the lease is renewed first.
+        let is_fresh = !sent.plus(self.request.ttl / 2).has_passed();
+        if is_fresh && first.is_some_and(|first| first.key == self.key) {
             return Ok(Turn::Held { granted, sent, create_revision });
         }
-        let mut holder = first.map(label);
+        let mut holder = first.filter(|first| first.key != self.key).map(label);
         loop {
             let found = self.client.predecessor(&self.keys, create_revision).await?;
             let Some((predecessor, revision)) = found else {

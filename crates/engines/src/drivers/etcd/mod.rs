@@ -15,7 +15,7 @@ mod proto {
     tonic::include_proto!("etcdserverpb");
 }
 
-use crate::driver::{Acquired, Driver, Hold, Request, Step};
+use crate::driver::{Acquired, Driver, Hold, Request, Step, within};
 use crate::error::Error;
 use crate::locks::Inspection;
 use crate::promises::{Promise, Promises};
@@ -76,8 +76,10 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
     if endpoints.is_empty() {
         return Err(Error::BadUrl("the host is missing: etcd://127.0.0.1:2379".to_owned()));
     }
+    let addresses: Vec<_> = endpoints.iter().map(|(address, _)| address.as_str()).collect();
+    let what = format!("etcd at {}", addresses.join(","));
     let client = Client::new(endpoints, credentials, timeout);
-    crate::driver::within(timeout, "etcd", async {
+    within(timeout, &what, async {
         client.authenticate().await?;
         client.status().await?;
         Ok(client.probe().await?)

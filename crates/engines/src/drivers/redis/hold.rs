@@ -125,7 +125,7 @@ impl RedisHold {
         let left = answers.into_iter().filter_map(|answer| answer?.ok()?);
         let mut left: Vec<Duration> = left.collect();
         left.sort_unstable_by(|a, b| b.cmp(a));
-        // From when the shortest of the longest majority ends, it is a majority no more.
+        // The lease is over once fewer than a majority of the keys are left.
         Ok(left.get(majority - 1).copied().unwrap_or_default())
     }
 }

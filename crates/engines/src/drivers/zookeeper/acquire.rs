@@ -76,8 +76,8 @@ enum Turn {
 async fn wait(place: &Place, request: &Request, entered: Moment) -> Result<Turn, Error> {
     let (session, client) = (&place.session, &place.session.client);
     // The create went through the leader; later only a sync shows that the session lives.
-    let (mut sent, mut sync) =
-        if place.repeated { (Moment::now(), true) } else { (entered, false) };
+    let is_fresh = !place.repeated && !entered.plus(session.lease(request.ttl) / 3).has_passed();
+    let (mut sent, mut sync) = if is_fresh { (entered, false) } else { (Moment::now(), true) };
     loop {
         let (predecessor, holder) = match session.limited(place.front(sync)).await? {
             Ok(Front::Nobody) => return Ok(Turn::Held { sent }),

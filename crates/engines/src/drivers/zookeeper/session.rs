@@ -136,15 +136,20 @@ impl Sessions {
     /// Why no session could be opened: the client does not say.
     async fn why(&self, error: &ZkError) -> Error {
         const TIMEOUT: Duration = Duration::from_secs(1);
+        let probe = |host: &String| {
+            let host = host.clone();
+            tokio::spawn(async move { timeout(TIMEOUT, TcpStream::connect(host)).await })
+        };
+        let probes: Vec<_> = self.hosts.iter().map(probe).collect();
         let mut causes = Vec::new();
-        for host in &self.hosts {
-            let cause = match timeout(TIMEOUT, TcpStream::connect(host.as_str())).await {
-                Ok(Ok(_)) => format!(
+        for (host, probe) in self.hosts.iter().zip(probes) {
+            let cause = match probe.await {
+                Ok(Ok(Ok(_))) => format!(
                     "it accepts connections, but gives no ZooKeeper session ({error}); \
                      is this ZooKeeper's client port, and does the ensemble have a quorum?"
                 ),
-                Ok(Err(error)) => format!("{error}; is ZooKeeper running there?"),
-                Err(_) => "no connection".to_owned(),
+                Ok(Ok(Err(error))) => format!("{error}; is ZooKeeper running there?"),
+                _ => "no connection; is the address right?".to_owned(),
             };
             causes.push(format!("ZooKeeper at {host}: {cause}"));
         }

@@ -127,8 +127,8 @@ fn engine(url: &str, address: impl Fn(&Node) -> SocketAddr) -> Engine {
         url: url.to_owned(),
         hosts: vec![address.to_string()],
         tasks: 32,
-        ttl: Duration::from_secs(1),
-        late: Duration::from_secs(1),
+        ttl: Duration::from_secs(3),
+        late: Duration::from_secs(2),
         shared: true,
         server,
     }

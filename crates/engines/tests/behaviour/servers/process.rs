@@ -87,6 +87,8 @@ impl Server for Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.end("remove");
+        // If it was killed before, nobody else does.
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 

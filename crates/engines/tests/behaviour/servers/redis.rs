@@ -112,8 +112,8 @@ fn engine<const N: usize>(shared: &'static OnceLock<[Redis; N]>) -> Engine {
         url: "redis://{hosts}".to_owned(),
         hosts,
         tasks: 32,
-        ttl: Duration::from_secs(1),
-        late: Duration::from_secs(1),
+        ttl: Duration::from_secs(3),
+        late: Duration::from_secs(2),
         shared: true,
         server,
     }
