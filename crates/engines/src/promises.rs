@@ -31,6 +31,13 @@ pub struct Promises {
     pub after_disconnect: &'static str,
 }
 
+impl Promises {
+    /// Of every engine and recipe in this build.
+    pub fn all() -> Vec<&'static Self> {
+        crate::drivers::promises()
+    }
+}
+
 /// Whether a promise holds, and how or why not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]

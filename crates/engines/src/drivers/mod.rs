@@ -21,6 +21,7 @@ mod zookeeper;
 
 use crate::driver::Driver;
 use crate::error::Error;
+use crate::promises::Promises;
 use crate::url::EngineUrl;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,6 +59,33 @@ pub(crate) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
             Err(Error::BadUrl(format!("unknown scheme `{scheme}` (known: {})", SCHEMES.join(", "))))
         }
     }
+}
+
+/// What each engine and recipe of this build promises, Holdfast first.
+pub(crate) fn promises() -> Vec<&'static Promises> {
+    vec![
+        #[cfg(feature = "holdfast")]
+        &holdfast::PROMISES,
+        #[cfg(feature = "etcd")]
+        &etcd::PROMISES,
+        #[cfg(feature = "zookeeper")]
+        &zookeeper::PROMISES,
+        #[cfg(feature = "postgres")]
+        &postgres::lease::PROMISES,
+        #[cfg(feature = "postgres")]
+        &postgres::advisory::PROMISES,
+        #[cfg(feature = "cassandra")]
+        &cassandra::lwt::PROMISES,
+        #[cfg(feature = "cassandra")]
+        &cassandra::lwt::PLAIN,
+        #[cfg(feature = "cassandra")]
+        &cassandra::bakery::PROMISES,
+        #[cfg(feature = "redis")]
+        &redis::PROMISES,
+        #[cfg(feature = "redis")]
+        &redis::PROMISES_REDLOCK,
+        &memory::PROMISES,
+    ]
 }
 
 /// All schemes, for the error.

@@ -7,10 +7,10 @@
 //! | `recipe=bakery` | plain quorum reads and writes (`bakery/`) |
 //! | `replication_factor=N` | creates the keyspace if it does not exist |
 
-mod bakery;
+pub(super) mod bakery;
 mod cluster;
 mod errors;
-mod lwt;
+pub(super) mod lwt;
 
 use crate::clock::{Moment, safe_part};
 use crate::driver::{Driver, Validity};

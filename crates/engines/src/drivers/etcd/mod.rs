@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
-static PROMISES: Promises = Promises {
+pub(in crate::drivers) static PROMISES: Promises = Promises {
     engine: "etcd",
     recipe: "lease",
     fair: Promise::yes("waiters are served in the order of their create revisions"),

@@ -23,7 +23,7 @@ const PORT: u16 = 7400;
 /// Another way to give the password than `holdfast://:PASSWORD@host`.
 const PASSWORD_OPTION: &str = "password";
 
-static PROMISES: Promises = Promises {
+pub(in crate::drivers) static PROMISES: Promises = Promises {
     engine: "holdfast",
     recipe: "lease",
     fair: Promise::yes("one line per lock, replicated with it"),

@@ -15,7 +15,7 @@ use hold::MemoryHold;
 use space::Space;
 use std::sync::Arc;
 
-static PROMISES: Promises = Promises {
+pub(in crate::drivers) static PROMISES: Promises = Promises {
     engine: "memory",
     recipe: "line",
     fair: Promise::yes("waiters are served in the order of their tickets"),

@@ -10,9 +10,9 @@
 //!
 //! Both recipes need sessions of their own: connect to the server itself, not to a pooler.
 
-mod advisory;
+pub(super) mod advisory;
 mod errors;
-mod lease;
+pub(super) mod lease;
 mod server;
 mod session;
 mod tls;

@@ -30,7 +30,7 @@ pub(super) const PORT: u16 = 6379;
 /// The option that names a file of certificate authorities, as redis-py spells it.
 const CA_OPTION: &str = "ssl_ca_certs";
 
-static PROMISES: Promises = Promises {
+pub(in crate::drivers) static PROMISES: Promises = Promises {
     engine: "redis",
     recipe: "single server",
     fair: Promise::no("whoever asks first after a release gets it"),
@@ -51,7 +51,7 @@ static PROMISES: Promises = Promises {
     after_disconnect: "the key, until its TTL is over; the holder reconnects and renews",
 };
 
-static PROMISES_REDLOCK: Promises = Promises {
+pub(in crate::drivers) static PROMISES_REDLOCK: Promises = Promises {
     recipe: "Redlock",
     survives_failover: Promise::no(
         "only if each server that fails comes back with its keys (`appendfsync always`) or not \

@@ -18,7 +18,7 @@ use session::Sessions;
 use std::sync::Arc;
 use std::time::Duration;
 
-static PROMISES: Promises = Promises {
+pub(in crate::drivers) static PROMISES: Promises = Promises {
     engine: "zookeeper",
     recipe: "ephemeral",
     fair: Promise::yes("waiters are served in the order of their sequence numbers"),

@@ -26,7 +26,7 @@ use hold::BakeryHold;
 use std::sync::Arc;
 use tables::Tables;
 
-static PROMISES: Promises = Promises {
+pub(in crate::drivers) static PROMISES: Promises = Promises {
     engine: "cassandra",
     recipe: "bakery",
     fair: Promise::yes(

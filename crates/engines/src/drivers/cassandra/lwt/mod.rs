@@ -24,7 +24,7 @@ use hold::LwtHold;
 use std::sync::Arc;
 use tables::Tables;
 
-static PROMISES: Promises = Promises {
+pub(in crate::drivers) static PROMISES: Promises = Promises {
     engine: "cassandra",
     recipe: "lwt",
     fair: Promise::no("waiters of one process queue up, but processes poll for a free lock"),
@@ -40,7 +40,7 @@ static PROMISES: Promises = Promises {
     after_disconnect: "the lease: it is renewed over a new connection",
 };
 
-static PLAIN: Promises = Promises {
+pub(in crate::drivers) static PLAIN: Promises = Promises {
     recipe: "lwt, plain",
     token: Promise::no("the lock table has none"),
     hears_of_death: Promise::no("an expired row leaves nothing"),

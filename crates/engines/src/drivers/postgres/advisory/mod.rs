@@ -22,7 +22,7 @@ use crate::promises::{Promise, Promises};
 use std::sync::{Arc, PoisonError};
 use tokio::sync::Mutex;
 
-static PROMISES: Promises = Promises {
+pub(in crate::drivers) static PROMISES: Promises = Promises {
     engine: "postgres",
     recipe: "advisory",
     fair: Promise::yes("PostgreSQL's own queue"),

@@ -25,7 +25,7 @@ use table::Table;
 /// The default name of the table.
 pub(super) const TABLE: &str = "holdfast_locks";
 
-static PROMISES: Promises = Promises {
+pub(in crate::drivers) static PROMISES: Promises = Promises {
     engine: "postgres",
     recipe: "lease",
     fair: Promise::no("waiters of one process queue up, but processes race for a released lock"),
