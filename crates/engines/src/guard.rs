@@ -61,7 +61,8 @@ pub struct Guard {
     keeper: Arc<Keeper>,
     locks: Locks,
     token: Option<Token>,
-    ending: Option<Ending>,
+    /// Boxed: it is rare, and a guard that can't be detached is given back by value.
+    ending: Option<Box<Ending>>,
     /// False once it was released or detached.
     held: bool,
 }
@@ -73,7 +74,7 @@ impl Guard {
         token: Option<Token>,
         ending: Option<Ending>,
     ) -> Self {
-        Self { keeper, locks, token, ending, held: true }
+        Self { keeper, locks, token, ending: ending.map(Box::new), held: true }
     }
 
     /// The name of the lock.
@@ -88,7 +89,7 @@ impl Guard {
 
     /// How the previous holder ended; `None` if the engine can't know, or there was none.
     pub fn ending(&self) -> Option<&Ending> {
-        self.ending.as_ref()
+        self.ending.as_deref()
     }
 
     /// How long the lease is certainly good if no further renewal succeeds. Zero once it is lost.

@@ -76,8 +76,9 @@ fn setting(name: &str) -> String {
 }
 
 fn say(line: &str) {
-    println!("say {line}");
-    stdout().flush().unwrap();
+    let mut stdout = stdout();
+    writeln!(stdout, "say {line}").unwrap();
+    stdout.flush().unwrap();
 }
 
 fn read_line() -> String {
