@@ -87,6 +87,17 @@ impl Server for Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.end("remove");
+        // If it was killed before, nobody else does.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < START_TIMEOUT, "not so: {what}");
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
