@@ -19,9 +19,9 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 /// Workers edit the same files while they are stopped and killed.
 #[derive(Parser, Debug, Clone)]
 struct Args {
-    /// Edits to make, in all files together
-    #[arg(long, default_value_t = 400)]
-    edits: usize,
+    /// How often a worker is stopped or killed
+    #[arg(long, default_value_t = 20)]
+    stops: usize,
     /// Worker processes
     #[arg(long, default_value_t = 6)]
     workers: usize,
@@ -45,12 +45,12 @@ async fn main() -> Result<(), Error> {
     if let Some(Role::Worker(job)) = args.worker {
         return worker::work(job).await;
     }
-    if args.edits == 0 || args.workers == 0 || args.files == 0 {
-        return Err("--edits, --workers and --files must be at least 1".into());
+    if args.stops == 0 || args.workers == 0 || args.files == 0 {
+        return Err("--stops, --workers and --files must be at least 1".into());
     }
     println!(
-        "{} workers make {} edits in {} files; one of them is stopped or killed all the time",
-        args.workers, args.edits, args.files
+        "{} workers edit {} files; {} times, one of them is stopped past its lease or killed",
+        args.workers, args.files, args.stops
     );
     let fenced = run::run(&args, true).await?;
     let open = run::run(&args, false).await?;

@@ -65,21 +65,20 @@ pub(crate) async fn run(args: &Args, fenced: bool) -> Result<Summary, Error> {
         workers.push(crew.start()?);
     }
 
-    let bar = ProgressBar::new(args.edits as u64).with_message(match fenced {
+    let bar = ProgressBar::new(args.stops as u64).with_message(match fenced {
         true => "with fences   ",
         false => "without fences",
     });
-    bar.set_style(ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} edits, {elapsed}")?);
+    bar.set_style(ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} stops, {elapsed}")?);
     let mut summary = Summary::default();
     let mut edits: HashMap<String, Vec<String>> = HashMap::new();
     let mut trouble = Box::pin(tokio::time::sleep(LEASE));
     let mut asleep: Option<usize> = None;
-    while summary.acknowledged < args.edits {
+    while summary.stopped + summary.killed < args.stops || asleep.is_some() {
         tokio::select! {
             line = said.recv() => {
                 let line = line.ok_or("all workers have ended")?;
                 take(&line, &mut summary, &mut edits);
-                bar.set_position(summary.acknowledged as u64);
             }
             () = &mut trouble => {
                 if let Some(worker) = asleep.take() {
@@ -96,6 +95,7 @@ pub(crate) async fn run(args: &Args, fenced: bool) -> Result<Summary, Error> {
                         summary.stopped += 1;
                     }
                 }
+                bar.set_position((summary.stopped + summary.killed) as u64);
                 // A stopped one sleeps through its lease; then nobody is troubled for a moment.
                 let pause = if asleep.is_some() { LEASE * 3 } else { LEASE / 4 };
                 trouble.set(tokio::time::sleep(pause));
@@ -104,11 +104,8 @@ pub(crate) async fn run(args: &Args, fenced: bool) -> Result<Summary, Error> {
     }
     bar.finish();
 
-    // The late ones wake up as well. Then all come to their end.
-    if let Some(worker) = asleep {
-        signal(&workers[worker], Signal::SIGCONT)?;
-        tokio::time::sleep(LEASE).await;
-    }
+    // The last one that woke up has some time to do damage.
+    tokio::time::sleep(LEASE).await;
     for mut worker in workers {
         worker.kill().await?;
     }

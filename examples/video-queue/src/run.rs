@@ -11,7 +11,7 @@ use object_store::memory::InMemory;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::JoinSet;
 
 const WORKERS_PER_MACHINE: usize = 50;
@@ -27,7 +27,6 @@ pub(crate) struct Summary {
     pub(crate) uploaded: u64,
     pub(crate) granted: u64,
     pub(crate) denied: u64,
-    pub(crate) took: Duration,
 }
 
 impl Summary {
@@ -64,7 +63,6 @@ pub(crate) async fn run(args: &Args, locked: bool) -> Result<Summary, Error> {
     });
     bar.set_style(ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} chunks, {elapsed}")?);
 
-    let began = Instant::now();
     let mut workers = JoinSet::new();
     let mut machine = None;
     for number in 0..args.workers {
@@ -100,7 +98,6 @@ pub(crate) async fn run(args: &Args, locked: bool) -> Result<Summary, Error> {
         uploaded,
         granted: count(&shared.granted),
         denied: count(&shared.denied),
-        took: began.elapsed(),
     })
 }
 

@@ -56,7 +56,7 @@ fn its_statements_for_sqlite_answer_as_written() {
     for (block, expected) in &blocks {
         assert_eq!(shell(&connection, block), expected.clone().unwrap_or_default(), "{block}");
     }
-    // "With 34 instead of 35, the INSERT returns nothing."
+    // "With token 34, the `INSERT` returns no row."
     let late = blocks[1].0.replace("35", "34");
     let insert = late.split_inclusive(";\n").nth(1).unwrap();
     assert_eq!(shell(&connection, insert), "");

@@ -105,12 +105,30 @@ async fn tables_are_separate() {
     let one = Locks::connect(&url("template1")).await.unwrap();
     let same = Locks::connect(&url("template1?table=public.holdfast_locks")).await.unwrap();
     let other = Locks::connect(&url("template1?table=Other%20locks")).await.unwrap();
-    let guard = one.lock(&name).acquire().await.unwrap();
+    let guard = one.lock(&name).ttl(Duration::from_secs(3600)).acquire().await.unwrap();
     assert!(same.lock(&name).try_acquire().await.unwrap().is_none());
     other.lock(&name).try_acquire().await.unwrap().expect("another table").release().await.unwrap();
     // A release is heard of through either name of the table, long before the lease would end.
     let waiting = same.lock(&name).wait(Duration::from_secs(60)).acquire();
     let waiting = tokio::spawn(waiting);
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A release while the connection that listens is down is noticed once it is back, long before the
+/// lease would end.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: ./test engines"]
+async fn a_release_that_nobody_listened_to_is_noticed() {
+    let name = unique("listener");
+    let one = Locks::connect(&url("template1")).await.unwrap();
+    let other = Locks::connect(&url("template1")).await.unwrap();
+    let guard = one.lock(&name).ttl(Duration::from_secs(3600)).acquire().await.unwrap();
+    let waiting = tokio::spawn(other.lock(&name).wait(Duration::from_secs(60)).acquire());
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'template1'";
+    let ended = format!("{end} AND application_name = 'holdfast-locks listener'");
+    assert!(Postgres::shared().psql("template1", &ended).contains('t'));
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
 }
