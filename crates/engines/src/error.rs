@@ -22,8 +22,9 @@ pub enum Error {
     },
     /// The lease is over: it expired, or someone took the lock away.
     NotHeld(String),
-    /// The engine did not answer, so it is not known whether the lock was released. It is certainly
-    /// over at `until`; until then the library keeps trying to release it in the background.
+    /// The engine did not answer, so it is not known whether a lock was taken or released. If it is
+    /// held, its lease is certainly over at `until`; until then the library keeps trying to release
+    /// it in the background.
     Unsure {
         /// When the lease is over in any case, by this machine's clock.
         until: SystemTime,
@@ -53,10 +54,11 @@ impl fmt::Display for Error {
             Self::NotHeld(why) => write!(f, "the lock is no longer held: {why}"),
             Self::Unsure { until, cause } => {
                 let left = until.duration_since(SystemTime::now()).unwrap_or_default();
+                let seconds = left.as_secs_f32().ceil();
                 write!(
                     f,
-                    "not known whether the lock was released ({cause}): it is free in {}s at the latest",
-                    left.as_secs_f32().ceil()
+                    "not known whether the request took effect ({cause}); if the lock is held, it is \
+                     free in {seconds}s at the latest"
                 )
             }
         }
