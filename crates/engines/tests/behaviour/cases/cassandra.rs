@@ -184,3 +184,14 @@ async fn failed_writes_are_settled_when_the_nodes_are_back() {
     guard.release().await.unwrap();
     take(&locks, &second).await.release().await.unwrap();
 }
+
+#[test]
+#[ignore = "needs Cassandra: ./test engines"]
+fn lost_answers_are_settled() {
+    use crate::servers::cassandra::{bakery, lwt, plain};
+    for engine in [lwt, plain, bakery] {
+        crate::engine::run(engine, "settled_answers", async |engine| {
+            super::settled_answers(engine).await
+        });
+    }
+}

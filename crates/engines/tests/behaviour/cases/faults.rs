@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 /// The engine behind a proxy for each of its servers.
-async fn through_proxies(engine: &Engine) -> (Vec<Proxy>, Locks) {
+async fn through_proxies(engine: &Engine, timeout: Duration) -> (Vec<Proxy>, Locks) {
     let mut proxies = Vec::new();
     for host in &engine.hosts {
         proxies.push(Proxy::start(host.clone()).await);
     }
     let hosts: Vec<_> = proxies.iter().map(|proxy| proxy.address.clone()).collect();
     let url = engine.url.replace("{hosts}", &hosts.join(","));
-    let builder = Locks::builder().timeout(Duration::from_secs(3));
+    let builder = Locks::builder().timeout(timeout);
     let locks = builder.connect(&url).await.unwrap_or_else(|error| panic!("{url}: {error}"));
     (proxies, locks)
 }
@@ -25,7 +25,7 @@ pub(crate) async fn lost_answers(engine: &Engine) {
     if engine.hosts.is_empty() {
         return;
     }
-    let (proxies, locks) = through_proxies(engine).await;
+    let (proxies, locks) = through_proxies(engine, Duration::from_secs(3)).await;
     let (direct, name) = (engine.connect().await, unique("answers"));
     for _ in 0..3 {
         // The answer to the acquire is lost.
@@ -90,7 +90,7 @@ pub(crate) async fn lost_before_next(engine: &Engine) {
     if engine.hosts.is_empty() {
         return;
     }
-    let (proxies, locks) = through_proxies(engine).await;
+    let (proxies, locks) = through_proxies(engine, Duration::from_secs(3)).await;
     let (direct, name) = (engine.connect().await, unique("before"));
     let guard = locks.lock(&name).ttl(engine.ttl).acquire().await.unwrap();
     let next = {
@@ -108,4 +108,33 @@ pub(crate) async fn lost_before_next(engine: &Engine) {
     let (next, served_at) = next.await.unwrap();
     assert!(lost_at <= served_at, "served {:?} before the loss", lost_at - served_at);
     next.unwrap().release().await.unwrap();
+}
+
+/// For engines that can settle it: an acquire whose answer is lost ends with the lock held, and a
+/// release whose answer is lost with the lock free, although the lease is far longer than the test.
+#[cfg(any(feature = "cassandra", feature = "postgres"))]
+pub(crate) async fn settled_answers(engine: &Engine) {
+    const LIMIT: Duration = Duration::from_secs(60);
+    let (proxies, locks) = through_proxies(engine, Duration::from_secs(10)).await;
+    let (direct, name) = (engine.connect().await, unique("settled"));
+    let lose_answers = async || {
+        sleep(Duration::from_millis(500)).await;
+        proxies.iter().for_each(Proxy::cut);
+        proxies.iter().for_each(|proxy| proxy.set(Mode::Open));
+    };
+    proxies.iter().for_each(|proxy| proxy.set(Mode::LoseAnswers));
+    let acquiring = tokio::spawn(locks.lock(&name).ttl(Duration::from_secs(3600)).acquire());
+    lose_answers().await;
+    let acquired = tokio::time::timeout(LIMIT, acquiring).await.expect("it is settled");
+    let guard = acquired.unwrap().unwrap();
+    assert!(!guard.is_lost());
+    assert!(direct.lock(&name).try_acquire().await.unwrap().is_none());
+
+    proxies.iter().for_each(|proxy| proxy.set(Mode::LoseAnswers));
+    let releasing = tokio::spawn(guard.release());
+    lose_answers().await;
+    let released = releasing.await.unwrap();
+    assert!(matches!(released, Ok(()) | Err(Error::Unsure { .. })), "{released:?}");
+    let next = tokio::time::timeout(LIMIT, direct.lock(&name).acquire()).await;
+    next.expect("the release is settled").unwrap().release().await.unwrap();
 }

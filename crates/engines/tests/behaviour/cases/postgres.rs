@@ -2,7 +2,7 @@
 
 use crate::engine::unique;
 use crate::servers::postgres::{PASSWORD, Postgres};
-use holdfast_locks::{Error, Locks};
+use holdfast_locks::{Error, Guard, Lock, Locks};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -20,6 +20,12 @@ fn assert_says(error: &Error, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "`{word}` is missing: {text}");
     }
+}
+
+/// Takes a lock without a limit to the wait, as at its end a waiter looks once more in any case.
+async fn served(lock: Lock) -> Guard {
+    let served = tokio::time::timeout(Duration::from_secs(60), lock.acquire()).await;
+    served.expect("the waiter is woken").unwrap()
 }
 
 /// Each mistake in a URL gets an error that says what and what to try.
@@ -109,10 +115,10 @@ async fn tables_are_separate() {
     assert!(same.lock(&name).try_acquire().await.unwrap().is_none());
     other.lock(&name).try_acquire().await.unwrap().expect("another table").release().await.unwrap();
     // A release is heard of through either name of the table, long before the lease would end.
-    let waiting = same.lock(&name).wait(Duration::from_secs(60)).acquire();
-    let waiting = tokio::spawn(waiting);
+    let waiting = tokio::spawn(served(same.lock(&name)));
+    tokio::time::sleep(Duration::from_millis(500)).await;
     guard.release().await.unwrap();
-    waiting.await.unwrap().unwrap().release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
 }
 
 /// A release while the connection that listens is down is noticed once it is back, long before the
@@ -124,13 +130,13 @@ async fn a_release_that_nobody_listened_to_is_noticed() {
     let one = Locks::connect(&url("template1")).await.unwrap();
     let other = Locks::connect(&url("template1")).await.unwrap();
     let guard = one.lock(&name).ttl(Duration::from_secs(3600)).acquire().await.unwrap();
-    let waiting = tokio::spawn(other.lock(&name).wait(Duration::from_secs(60)).acquire());
+    let waiting = tokio::spawn(served(other.lock(&name)));
     tokio::time::sleep(Duration::from_millis(500)).await;
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'template1'";
     let ended = format!("{end} AND application_name = 'holdfast-locks listener'");
     assert!(Postgres::shared().psql("template1", &ended).contains('t'));
     guard.release().await.unwrap();
-    waiting.await.unwrap().unwrap().release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
 }
 
 /// A waiter that knows a late deadline is served when the holder shortens its lease.
@@ -140,11 +146,10 @@ async fn a_shortened_lease_is_noticed() {
     let name = unique("shortened");
     let locks = Locks::connect(&url("template1")).await.unwrap();
     let guard = locks.lock(&name).ttl(Duration::from_secs(3600)).fixed().acquire().await.unwrap();
-    let waiting = locks.lock(&name).wait(Duration::from_secs(60)).acquire();
-    let waiting = tokio::spawn(waiting);
+    let waiting = tokio::spawn(served(locks.lock(&name)));
     tokio::time::sleep(Duration::from_millis(300)).await;
     guard.extend(Duration::from_secs(1)).await.unwrap();
-    let next = waiting.await.unwrap().unwrap();
+    let next = waiting.await.unwrap();
     assert!(next.ending().is_some_and(|ending| ending.died && ending.token == guard.token()));
     next.release().await.unwrap();
 }
@@ -167,4 +172,14 @@ async fn an_advisory_lock_ends_with_its_session() {
     assert!(guard.is_lost());
     assert!(matches!(guard.release().await, Err(Error::NotHeld(_))));
     assert_eq!(Postgres::shared().psql("template1", &by_hand), "t");
+}
+
+#[test]
+#[ignore = "needs PostgreSQL: ./test engines"]
+fn lost_answers_are_settled() {
+    for engine in [crate::servers::postgres::lease, crate::servers::postgres::advisory] {
+        crate::engine::run(engine, "settled_answers", async |engine| {
+            super::settled_answers(engine).await
+        });
+    }
 }
