@@ -33,9 +33,9 @@
 //! # Ok::<(), Error>(()) }).unwrap(); }
 //! ```
 //!
-//! The stores, each a feature of its name: [`sqlite`], [`postgres`], [`object`] (`object-store`: S3,
-//! GCS, Azure, local disk), [`http`] (a tower layer in front of a service, and the header), and
-//! [`register`] (`holdfast`: the register inside Holdfast). `docs/fencing.md` is the guide.
+//! The stores, each behind a feature: `sqlite`, `postgres`, `object` (feature `object-store`: S3, GCS,
+//! Azure, local disk), `http` (a tower layer in front of a service, and the header) and `register`
+//! (feature `holdfast`: the register inside Holdfast). `docs/fencing.md` is the guide.
 //!
 //! The decision is made by [`Highest::admit`], or by one SQL statement equivalent to it.
 

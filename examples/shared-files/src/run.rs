@@ -85,7 +85,7 @@ pub(crate) async fn run(args: &Args, fenced: bool) -> Result<Summary, Error> {
                     signal(&workers[worker], Signal::SIGCONT)?;
                 } else {
                     let worker = usize::try_from(random() % args.workers as u64)?;
-                    if random() % ONE_IN == 0 {
+                    if random().is_multiple_of(ONE_IN) {
                         workers[worker].kill().await?;
                         workers[worker] = crew.start()?;
                         summary.killed += 1;

@@ -67,7 +67,7 @@ pub(crate) async fn run(args: &Args, locked: bool) -> Result<Summary, Error> {
     let mut machine = None;
     for number in 0..args.workers {
         // A machine's workers share its session.
-        if number % WORKERS_PER_MACHINE == 0 {
+        if number.is_multiple_of(WORKERS_PER_MACHINE) {
             machine = Some(Client::connect([&holdfast.url]).await?);
         }
         let client = machine.clone().ok_or("there is no machine")?;

@@ -202,8 +202,9 @@ async fn its_code_for_s3_works() {
         .env("AWS_ACCESS_KEY_ID", "tests")
         .env("AWS_SECRET_ACCESS_KEY", "tests")
         .env("AWS_ALLOW_HTTP", "true")
-        .status();
-    assert!(child.await.unwrap().success());
+        .output();
+    let ran = child.await.unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     assert_eq!(s3.keys(), ["/shop/prices.csv"]);
 }
 

@@ -35,6 +35,7 @@ async fn many_stories(places: Vec<String>) {
 
 /// Holders add lines to the ledger while others of them are stopped past their lease, or killed. Each
 /// line that a holder was told is written is there in the end, exactly once.
+#[allow(clippy::print_stdout, reason = "./test shows what was measured")]
 async fn nothing_is_lost(place: &str) {
     let node = Node::start().await;
     let mut holders = Vec::new();
