@@ -262,3 +262,24 @@ fn is_full(error: &StoreError) -> bool {
     }
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind;
+
+    #[test]
+    fn a_full_disk_is_recognised_below_the_stores_own_error() {
+        let store: Arc<dyn ObjectStore> = Arc::new(object_store::memory::InMemory::new());
+        let failed = |kind: ErrorKind| {
+            let source = Box::new(StoreError::Generic {
+                store: "outer",
+                source: Box::new(std::io::Error::from(kind)),
+            });
+            unavailable(&store, StoreError::Generic { store: "disk", source })
+        };
+        assert!(matches!(failed(ErrorKind::StorageFull), Error::Full { .. }));
+        assert!(matches!(failed(ErrorKind::QuotaExceeded), Error::Full { .. }));
+        assert!(matches!(failed(ErrorKind::PermissionDenied), Error::Unavailable { .. }));
+    }
+}

@@ -148,7 +148,7 @@ async fn a_number_that_was_removed_is_not_created_twice() {
     let Gatehouse { direct, gated, gate, folder_of_ledger, .. } = &gatehouse().await;
     direct.write("ledger", exclusive(34), "100".into()).await.unwrap();
     let gated = gated.clone();
-    let stopped =
+    let mut stopped =
         tokio::spawn(async move { gated.write("ledger", exclusive(34), "50".into()).await });
     gate.reached.notified().await;
     for balance in 0..40 {
@@ -159,8 +159,10 @@ async fn a_number_that_was_removed_is_not_created_twice() {
     assert!(!second.exists(), "old versions are removed");
     gate.opened.notify_one();
     // It looks again, and writes above all others.
-    gate.reached.notified().await;
-    gate.opened.notify_one();
+    tokio::select! {
+        done = &mut stopped => panic!("it took version 2 for its own: {done:?}"),
+        () = gate.reached.notified() => gate.opened.notify_one(),
+    }
     stopped.await.unwrap().unwrap();
     assert_eq!(direct.read("ledger").await.unwrap().value, Some("50".into()));
     assert!(!second.exists(), "and what it had created is removed too");

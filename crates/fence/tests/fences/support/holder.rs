@@ -97,7 +97,12 @@ async fn holder_process() {
 
 /// Reads the ledger, waits for a word, and takes 50 off what it has read.
 async fn hold_once(client: &Client, store: &str, fenced: bool) {
-    let guard = client.lock(LOCK).acquire().await.unwrap();
+    // On a busy machine its short session may end before the grant comes.
+    let guard = loop {
+        if let Ok(guard) = client.lock(LOCK).acquire().await {
+            break guard;
+        }
+    };
     let token = Token::try_from(&guard).unwrap();
     let fence = store::open(store, client, &guard).await.unwrap();
     let balance: i64 = if fenced {
@@ -107,8 +112,7 @@ async fn hold_once(client: &Client, store: &str, fenced: bool) {
     }
     .parse()
     .unwrap();
-    // It has looked, and it is the holder. What comes now comes too late for it to look again.
-    assert!(!matches!(guard.health(), holdfast_client::Health::Lost(_)));
+    // From here on it does not look at its guard again, as if it had been stopped just after.
     say(&format!("read {balance} with token {token}"));
     wait_for_a_line().await;
     let value = (balance - 50).to_string().into();
