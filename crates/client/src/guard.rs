@@ -322,8 +322,8 @@ impl Guard {
     /// let guard = client.lock("seat-12A").ttl(Duration::from_secs(60)).acquire().await?;
     /// let handed_over = (guard.token(), guard.secret().to_vec());
     /// assert!(guard.detach().is_ok());
-    /// let again = client.lock("seat-12A").no_wait().acquire().await;
-    /// assert!(again.is_err(), "still held by whoever has {handed_over:?}");
+    /// let again = client.lock("seat-12A").try_acquire().await?;
+    /// assert!(again.is_none(), "still held by whoever has {handed_over:?}");
     /// # Ok(()) }) }
     /// ```
     pub fn detach(mut self) -> Result<(), Self> {

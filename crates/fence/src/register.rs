@@ -15,7 +15,7 @@
 
 use crate::{Error, Fence, FenceFuture, Fenced, Highest, InvalidToken, Refused, Token};
 use bytes::Bytes;
-use holdfast_client::{Client, Error as ClientError, Fence as RegisterState, Guard};
+use holdfast_client::{Client, Error as ClientError, ErrorCode, Fence as RegisterState, Guard};
 
 /// How often a call is repeated that its session took with it. A holder that slept through its session
 /// learns so by its first call; with the same token it can be repeated through the next session.
@@ -108,17 +108,19 @@ impl TryFrom<&Guard> for Token {
         if guard.is_permit() {
             return Err(InvalidToken::Permit);
         }
-        if guard.is_shared() { Self::shared(guard.token()) } else { Self::exclusive(guard.token()) }
+        let token = guard.token().get();
+        if guard.is_shared() { Self::shared(token) } else { Self::exclusive(token) }
     }
 }
 
 fn fenced(state: RegisterState) -> Fenced {
     let RegisterState { highest_exclusive, highest, value } = state;
-    Fenced { highest: Highest { exclusive: highest_exclusive, any: highest }, value }
+    let highest = Highest { exclusive: highest_exclusive.get(), any: highest.get() };
+    Fenced { highest, value }
 }
 
 fn is_fenced(error: &ClientError) -> bool {
-    matches!(error, ClientError::Refused { code, .. } if code == "fenced")
+    matches!(error, ClientError::Refused { code: ErrorCode::Fenced, .. })
 }
 
 fn failed(error: ClientError) -> Error {

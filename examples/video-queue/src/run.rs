@@ -3,7 +3,7 @@
 use crate::embedded::Holdfast;
 use crate::queue::Queue;
 use crate::{Args, Error};
-use holdfast_client::{Client, Error as ClientError};
+use holdfast_client::Client;
 use holdfast_fence::object::ObjectFence;
 use holdfast_fence::{Fence, Token};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -116,14 +116,10 @@ impl Shared {
                 self.queue.done(chunk);
                 continue;
             }
-            let guard = match client.lock(format!("chunk/{chunk}")).no_wait().acquire().await {
-                Ok(guard) => guard,
-                Err(ClientError::NotAcquired(_)) => {
-                    self.denied.fetch_add(1, Ordering::Relaxed);
-                    tokio::time::sleep(REST).await;
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
+            let Some(guard) = client.lock(format!("chunk/{chunk}")).try_acquire().await? else {
+                self.denied.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(REST).await;
+                continue;
             };
             self.granted.fetch_add(1, Ordering::Relaxed);
             let token = Token::try_from(&guard)?;

@@ -221,6 +221,7 @@ mod tests {
             peer: String::new(),
             applied: Some(100 - id),
             answers,
+            disk_full: false,
         };
         let best = json!({ "term": 7, "locks": 2, "holders": 2, "waiters": 3, "sessions": 4 });
         let nodes = vec![node(1, "leader", true), node(2, "follower", false)];

@@ -14,7 +14,7 @@ async fn a_permit_has_no_token_that_could_be_fenced() {
     assert_eq!(Token::try_from(&permit), Err(InvalidToken::Permit));
     assert!(matches!(Register::new(&client, &permit), Err(InvalidToken::Permit)));
     let reader = client.lock("prices").shared().acquire().await.unwrap();
-    assert_eq!(Token::try_from(&reader), Token::shared(reader.token()));
+    assert_eq!(Token::try_from(&reader), Token::shared(reader.token().get()));
     drop((permit, reader, client));
     node.end().await;
 }

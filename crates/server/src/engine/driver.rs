@@ -48,6 +48,7 @@ pub(crate) struct Driver {
     /// Abandoned tickets that are still to be given up, and when that is tried again.
     retries: Retries,
     /// Grants that are still to be confirmed: the node could not take that yet.
+    #[expect(clippy::vec_box, reason = "they come from `Pending` and go back to it, boxed")]
     unconfirmed: Vec<Box<Grant>>,
     retry_at: Instant,
     /// Requests that came just after this loop stood still, and until when they are held back.

@@ -92,7 +92,7 @@ async fn attempt(engine: &Holdfast, request: &Request) -> Result<Guard, ClientEr
     };
     let lock = match request.deadline.map(Moment::remaining) {
         None => lock,
-        Some(Duration::ZERO) => lock.no_wait(),
+        // Without any time left it is a try.
         Some(left) => lock.wait(left),
     };
     lock.acquire().await
@@ -106,11 +106,12 @@ async fn abandoned(request: &Request) {
 
 /// From now on the lease is renewed and released by token and secret.
 fn held(engine: &Holdfast, request: &Request, guard: Guard) -> Result<Acquired, Error> {
-    let token = Token::new(guard.token());
+    let token = Token::new(guard.token().get());
     let hold = HoldfastHold::new(&engine.calls, &request.name, token, guard.secret());
     let ending = guard.ending().map(|ending| {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let (token, label) = (Some(Token::new(ending.token)), ending.label.as_deref().map(text));
+        let (token, label) =
+            (Some(Token::new(ending.token.get())), ending.label.as_deref().map(text));
         if ending.how.died() {
             Ending::of_death(token, label, ending.note.as_deref().map(text))
         } else {
