@@ -7,7 +7,7 @@ use crate::key::ClusterKey;
 use crate::peers::{Contact, KnownPeers, Question, Run, join};
 use crate::random;
 use crate::restoring;
-use crate::site::{LastStart, Site, Stamp};
+use crate::site::{LastStart, Site, Stamp, shared_file};
 use holdfast_core::{Limits, Restored};
 use holdfast_node::{Boot, Cluster, Loaded, NodeDisk, NodeId};
 use holdfast_storage::{self as storage, Fault, FileKind, Identity, Options, RealDisk, WriteError};
@@ -114,6 +114,7 @@ impl Place {
             None => {}
         }
         let node = NodeId(identity.node);
+        must_not_share_files(&disk, node)?;
         let last = LastStart::load(&disk).map_err(|fault| self.explain(&fault))?;
         let last_site = last.unwrap_or_default().site;
         let site = Site::of(&self.folder);
@@ -262,6 +263,7 @@ impl Place {
         let disk = claim(folder)?;
         let identity = Identity::load(&disk).map_err(|fault| fault.to_string())?;
         let identity = identity.ok_or_else(|| format!("{shown} is no node's data folder"))?;
+        must_not_share_files(&disk, NodeId(identity.node))?;
         let last = LastStart::load(&disk).map_err(|fault| fault.to_string())?;
         let site = Site::of(folder);
         if site.moved_from(&last.unwrap_or_default().site).is_none() {
@@ -373,6 +375,24 @@ pub(crate) fn claim(folder: &Path) -> Result<RealDisk, String> {
     storage::claim(&disk).map_err(|fault| fault.to_string())?;
     restoring::must_be_over(folder)?;
     Ok(disk)
+}
+
+/// Refuses a folder that shares files with another one.
+fn must_not_share_files(disk: &RealDisk, node: NodeId) -> Result<(), String> {
+    let folder = disk.path().display();
+    let shared = shared_file(disk)
+        .map_err(|error| format!("can't look at the files in the data folder {folder}: {error}"))?;
+    let Some((name, links)) = shared else { return Ok(()) };
+    Err(format!(
+        "{folder} shares files with another folder: {name} has {links} names (hard links, as \
+         `cp -al` makes them). One of the folders is an old copy: a node that ran in it would have \
+         forgotten what node {node} promised since, and could grant a lock twice.\n\
+         - If node {node} last ran in this folder, delete the other one (find it with: find \
+         DIRECTORY -samefile {folder}/{name}), and start the node again.\n\
+         - If this is the copy, delete it, and start the node in the folder where it last ran. If \
+         that one is gone, this folder is of no use. Start a new node in an empty folder:\n    \
+         holdfast serve --data-dir NEW-FOLDER --join PEER-ADDRESS"
+    ))
 }
 
 /// How it is known that an older copy was put over a folder.

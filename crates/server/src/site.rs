@@ -9,6 +9,9 @@
 //! An old copy that is put back over the folder (`cp -a old/. data/`) leaves `identity` the file that
 //! it was. So another file, the [`Stamp`], is made again and again, and says when it was made itself:
 //! one that was written over, or replaced, says something else.
+//!
+//! A copy made of hard links (`cp -al`) shares its files with the folder, times included. While both
+//! are there, the files have more than one name ([`shared_file`]).
 
 use crate::data::IDENTITY_FILE;
 use hmac::{Hmac, Mac};
@@ -16,6 +19,7 @@ use holdfast_storage::{self as storage, Disk, FileKind, RealDisk};
 use sha2::Sha256;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
@@ -145,6 +149,23 @@ impl Stamp {
              promised since that copy was made",
         )
     }
+}
+
+/// A file of a folder that another folder has as well, and how many names it has: one of the two is
+/// a copy made of hard links, and nothing in the files says which.
+pub(crate) fn shared_file(disk: &RealDisk) -> std::io::Result<Option<(String, u64)>> {
+    for name in disk.list()? {
+        let is_ours = [IDENTITY_FILE, FILE, STAMP_FILE].contains(&name.as_str())
+            || ["log-", "snapshot-"].iter().any(|prefix| name.starts_with(prefix));
+        if !is_ours {
+            continue;
+        }
+        let links = fs::symlink_metadata(disk.path().join(&name))?.nlink();
+        if links > 1 {
+            return Ok(Some((name, links)));
+        }
+    }
+    Ok(None)
 }
 
 /// When the file system made a file, in nanoseconds since 1970; none if it does not say.
