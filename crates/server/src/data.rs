@@ -9,7 +9,7 @@ use crate::random;
 use crate::restoring;
 use crate::site::{LastStart, Site, Stamp, shared_file};
 use holdfast_core::{Limits, Restored};
-use holdfast_node::{Boot, Cluster, Loaded, NodeDisk, NodeId};
+use holdfast_node::{Boot, Cluster, Loaded, NodeDisk, NodeId, Position};
 use holdfast_storage::{self as storage, Fault, FileKind, Identity, Options, RealDisk, WriteError};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -125,8 +125,13 @@ impl Place {
             return Err(format!("{}: {how}.\n{}", self.folder.display(), self.way_back()));
         }
         let (files, boot) = self.open_files(&disk, true).map_err(|fault| self.explain(&fault))?;
+        let stamp = Stamp::load(&disk).map_err(|fault| self.explain(&fault))?;
+        if let Some(how) = stamp.and_then(|stamp| stamp.lacks(&boot)) {
+            return Err(format!("{}: {how}.\n{}", self.folder.display(), self.way_back()));
+        }
         let peers = KnownPeers::load(&disk).map_err(|fault| self.explain(&fault))?;
-        let run = note_start(&disk, last.map_or(0, |last| last.number), site.or(last_site))?;
+        let number = last.map_or(0, |last| last.number);
+        let run = note_start(&disk, number, site.or(last_site), boot.committed())?;
         Ok(Opened { disk, key, node, run, files, boot, peers })
     }
 
@@ -172,7 +177,7 @@ impl Place {
         };
         let (files, boot) = self.become_node(&disk, &key, node)?;
         let peers = KnownPeers::load(&disk).map_err(|fault| self.explain(&fault))?;
-        let run = note_start(&disk, 0, Site::of(&self.folder))?;
+        let run = note_start(&disk, 0, Site::of(&self.folder), boot.committed())?;
         Ok(Opened { disk, key, node, run, files, boot, peers })
     }
 
@@ -275,7 +280,7 @@ impl Place {
         }
         let here = LastStart { number: last.map_or(0, |last| last.number), site };
         here.store(&disk).map_err(|error| error.to_string())?;
-        Stamp::write(&disk, here.number)?;
+        Stamp::write(&disk, here.number, None)?;
         Ok(NodeId(identity.node))
     }
 
@@ -401,12 +406,12 @@ fn rolled_back(disk: &RealDisk, last: &Option<LastStart>) -> Result<Option<&'sta
     Ok(stamp.and_then(|stamp| stamp.replaced(disk, last.as_ref().map(|last| last.number))))
 }
 
-/// Counts a start, before anybody hears of it.
-fn note_start(disk: &RealDisk, number: u64, site: Site) -> Result<Run, String> {
+/// Counts a start, before anybody hears of it. `at` is the last entry that is known to be committed.
+fn note_start(disk: &RealDisk, number: u64, site: Site, at: Position) -> Result<Run, String> {
     let start = LastStart { number: number.saturating_add(1), site };
     start.store(disk).map_err(|error| error.to_string())?;
     // After it: a stamp is never newer than the start that it belongs to.
-    Stamp::write(disk, start.number)?;
+    Stamp::write(disk, start.number, Some(at))?;
     Ok(Run { number: start.number, nonce: random::number() })
 }
 
