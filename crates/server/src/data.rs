@@ -130,9 +130,34 @@ impl Place {
             return Err(format!("{}: {how}.\n{}", self.folder.display(), self.way_back()));
         }
         let peers = KnownPeers::load(&disk).map_err(|fault| self.explain(&fault))?;
+        self.warn_of_other_members(node, &boot.loaded.cluster, peers.has_begun());
         let number = last.map_or(0, |last| last.number);
         let run = note_start(&disk, number, site.or(last_site), boot.committed())?;
         Ok(Opened { disk, key, node, run, files, boot, peers })
+    }
+
+    /// A list of first members counts only when a node is started for the first time.
+    fn warn_of_other_members(&self, node: NodeId, cluster: &Cluster, begun: bool) {
+        let First::Member { node: given, members } = &self.first else { return };
+        let has = |id: &NodeId| cluster.members().contains_key(id);
+        let same =
+            members.len() == cluster.members().len() && members.iter().all(|(id, _)| has(id));
+        if same && *given == node {
+            return;
+        }
+        let folder = self.folder.display();
+        if begun {
+            tracing::warn!(
+                "--node and --members are ignored: {folder} is the folder of node {node}, and its \
+                 cluster has begun. `holdfast status` shows its members; a new node enters it with \
+                 --join, in an empty folder"
+            );
+        } else {
+            tracing::warn!(
+                "--node and --members are ignored: node {node} was first started in {folder} with \
+                 other ones. To begin with these, delete the folder"
+            );
+        }
     }
 
     async fn begin(&self, disk: RealDisk) -> Result<Opened, String> {

@@ -59,8 +59,8 @@ impl Running {
             inbox.post_always(Post::Input(Input::Campaign));
         }
         let snapshots = Arc::new(Snapshots::new(disk.clone()));
-        let me =
-            Me { node: id, birth: files.birth(), contact: place.contact.clone(), run: Some(run) };
+        let (birth, contact) = (files.birth(), place.contact.clone());
+        let me = Me { node: id, birth, contact, run: Some(run), founding: None };
         let shared = Arc::new(Shared::new(key, me, inbox.clone(), snapshots.clone(), known));
         // Before anybody can come in.
         shared.learn(node.cluster());
