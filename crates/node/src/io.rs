@@ -41,6 +41,25 @@ pub struct Boot {
     pub entries: Vec<LogEntry>,
 }
 
+impl Boot {
+    /// The last entry that is known to be committed.
+    pub fn committed(&self) -> Position {
+        let mut entries = self.entries.iter().rev();
+        let last = entries.find(|entry| entry.at.index <= self.hard_state.commit);
+        last.map_or(self.loaded.at, |entry| entry.at)
+    }
+
+    /// Whether the snapshot or the log has that entry.
+    pub fn has(&self, at: Position) -> bool {
+        at.index <= self.loaded.at.index || self.entries.iter().any(|entry| entry.at == at)
+    }
+
+    /// The index of the last entry.
+    pub fn last_index(&self) -> u64 {
+        self.entries.last().map_or(self.loaded.at.index, |last| last.at.index)
+    }
+}
+
 /// A snapshot that was read.
 #[derive(Debug)]
 pub struct Loaded {

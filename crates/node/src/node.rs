@@ -225,6 +225,12 @@ impl Node {
         self.applied
     }
 
+    /// The same, if it is durable here: this node's log never ends before it again. None while a
+    /// snapshot that was installed is on its way to the disk.
+    pub fn applied_durably(&self) -> Option<Position> {
+        (self.applied.index <= self.consensus.persisted_index()).then_some(self.applied)
+    }
+
     /// The last entry that this node knows a majority to have.
     pub fn committed(&self) -> u64 {
         self.consensus.committed()

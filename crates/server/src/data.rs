@@ -7,9 +7,9 @@ use crate::key::ClusterKey;
 use crate::peers::{Contact, KnownPeers, Question, Run, join};
 use crate::random;
 use crate::restoring;
-use crate::site::{LastStart, Site, Stamp};
+use crate::site::{LastStart, Site, Stamp, shared_file};
 use holdfast_core::{Limits, Restored};
-use holdfast_node::{Boot, Cluster, Loaded, NodeDisk, NodeId};
+use holdfast_node::{Boot, Cluster, Loaded, NodeDisk, NodeId, Position};
 use holdfast_storage::{self as storage, Fault, FileKind, Identity, Options, RealDisk, WriteError};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -114,6 +114,7 @@ impl Place {
             None => {}
         }
         let node = NodeId(identity.node);
+        must_not_share_files(&disk, node)?;
         let last = LastStart::load(&disk).map_err(|fault| self.explain(&fault))?;
         let last_site = last.unwrap_or_default().site;
         let site = Site::of(&self.folder);
@@ -124,9 +125,39 @@ impl Place {
             return Err(format!("{}: {how}.\n{}", self.folder.display(), self.way_back()));
         }
         let (files, boot) = self.open_files(&disk, true).map_err(|fault| self.explain(&fault))?;
+        let stamp = Stamp::load(&disk).map_err(|fault| self.explain(&fault))?;
+        if let Some(how) = stamp.and_then(|stamp| stamp.lacks(&boot)) {
+            return Err(format!("{}: {how}.\n{}", self.folder.display(), self.way_back()));
+        }
         let peers = KnownPeers::load(&disk).map_err(|fault| self.explain(&fault))?;
-        let run = note_start(&disk, last.map_or(0, |last| last.number), site.or(last_site))?;
+        self.warn_of_other_members(node, &boot.loaded.cluster, peers.has_begun());
+        let number = last.map_or(0, |last| last.number);
+        let run = note_start(&disk, number, site.or(last_site), boot.committed())?;
         Ok(Opened { disk, key, node, run, files, boot, peers })
+    }
+
+    /// A list of first members counts only when a node is started for the first time.
+    fn warn_of_other_members(&self, node: NodeId, cluster: &Cluster, begun: bool) {
+        let First::Member { node: given, members } = &self.first else { return };
+        let has = |id: &NodeId| cluster.members().contains_key(id);
+        let same =
+            members.len() == cluster.members().len() && members.iter().all(|(id, _)| has(id));
+        if same && *given == node {
+            return;
+        }
+        let folder = self.folder.display();
+        if begun {
+            tracing::warn!(
+                "--node and --members are ignored: {folder} is the folder of node {node}, and its \
+                 cluster has begun. `holdfast status` shows its members; a new node enters it with \
+                 --join, in an empty folder"
+            );
+        } else {
+            tracing::warn!(
+                "--node and --members are ignored: node {node} was first started in {folder} with \
+                 other ones. To begin with these, delete the folder"
+            );
+        }
     }
 
     async fn begin(&self, disk: RealDisk) -> Result<Opened, String> {
@@ -171,7 +202,7 @@ impl Place {
         };
         let (files, boot) = self.become_node(&disk, &key, node)?;
         let peers = KnownPeers::load(&disk).map_err(|fault| self.explain(&fault))?;
-        let run = note_start(&disk, 0, Site::of(&self.folder))?;
+        let run = note_start(&disk, 0, Site::of(&self.folder), boot.committed())?;
         Ok(Opened { disk, key, node, run, files, boot, peers })
     }
 
@@ -262,6 +293,7 @@ impl Place {
         let disk = claim(folder)?;
         let identity = Identity::load(&disk).map_err(|fault| fault.to_string())?;
         let identity = identity.ok_or_else(|| format!("{shown} is no node's data folder"))?;
+        must_not_share_files(&disk, NodeId(identity.node))?;
         let last = LastStart::load(&disk).map_err(|fault| fault.to_string())?;
         let site = Site::of(folder);
         if site.moved_from(&last.unwrap_or_default().site).is_none() {
@@ -273,7 +305,7 @@ impl Place {
         }
         let here = LastStart { number: last.map_or(0, |last| last.number), site };
         here.store(&disk).map_err(|error| error.to_string())?;
-        Stamp::write(&disk, here.number)?;
+        Stamp::write(&disk, here.number, None)?;
         Ok(NodeId(identity.node))
     }
 
@@ -375,18 +407,36 @@ pub(crate) fn claim(folder: &Path) -> Result<RealDisk, String> {
     Ok(disk)
 }
 
+/// Refuses a folder that shares files with another one.
+fn must_not_share_files(disk: &RealDisk, node: NodeId) -> Result<(), String> {
+    let folder = disk.path().display();
+    let shared = shared_file(disk)
+        .map_err(|error| format!("can't look at the files in the data folder {folder}: {error}"))?;
+    let Some((name, links)) = shared else { return Ok(()) };
+    Err(format!(
+        "{folder} shares files with another folder: {name} has {links} names (hard links, as \
+         `cp -al` makes them). One of the folders is an old copy: a node that ran in it would have \
+         forgotten what node {node} promised since, and could grant a lock twice.\n\
+         - If node {node} last ran in this folder, delete the other one (find it with: find \
+         DIRECTORY -samefile {folder}/{name}), and start the node again.\n\
+         - If this is the copy, delete it, and start the node in the folder where it last ran. If \
+         that one is gone, this folder is of no use. Start a new node in an empty folder:\n    \
+         holdfast serve --data-dir NEW-FOLDER --join PEER-ADDRESS"
+    ))
+}
+
 /// How it is known that an older copy was put over a folder.
 fn rolled_back(disk: &RealDisk, last: &Option<LastStart>) -> Result<Option<&'static str>, Fault> {
     let stamp = Stamp::load(disk)?;
     Ok(stamp.and_then(|stamp| stamp.replaced(disk, last.as_ref().map(|last| last.number))))
 }
 
-/// Counts a start, before anybody hears of it.
-fn note_start(disk: &RealDisk, number: u64, site: Site) -> Result<Run, String> {
+/// Counts a start, before anybody hears of it. `at` is the last entry that is known to be committed.
+fn note_start(disk: &RealDisk, number: u64, site: Site, at: Position) -> Result<Run, String> {
     let start = LastStart { number: number.saturating_add(1), site };
     start.store(disk).map_err(|error| error.to_string())?;
     // After it: a stamp is never newer than the start that it belongs to.
-    Stamp::write(disk, start.number)?;
+    Stamp::write(disk, start.number, Some(at))?;
     Ok(Run { number: start.number, nonce: random::number() })
 }
 

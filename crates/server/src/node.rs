@@ -59,8 +59,8 @@ impl Running {
             inbox.post_always(Post::Input(Input::Campaign));
         }
         let snapshots = Arc::new(Snapshots::new(disk.clone()));
-        let me =
-            Me { node: id, birth: files.birth(), contact: place.contact.clone(), run: Some(run) };
+        let (birth, contact) = (files.birth(), place.contact.clone());
+        let me = Me { node: id, birth, contact, run: Some(run), founding: None };
         let shared = Arc::new(Shared::new(key, me, inbox.clone(), snapshots.clone(), known));
         // Before anybody can come in.
         shared.learn(node.cluster());
@@ -111,6 +111,7 @@ impl Running {
     pub async fn stop(mut self) -> End {
         self.end_waits().await;
         self.membership.hand_over().await;
+        let at = self.handle.peek(Node::applied_durably).await.ok().flatten();
         self.handle.stop();
         let end = self.ended().await;
         for task in self.tasks {
@@ -119,7 +120,7 @@ impl Running {
             let _ = task.await;
         }
         if end == End::Asked
-            && let Err(why) = Stamp::write(&self.disk, self.start)
+            && let Err(why) = Stamp::write(&self.disk, self.start, at)
         {
             tracing::warn!("{why}");
         }
@@ -140,12 +141,13 @@ async fn keep_stamp(handle: Handle, disk: RealDisk, start: u64) {
     let mut stamped_at = None;
     loop {
         sleep(STAMP_EVERY).await;
-        let Ok(at) = handle.peek(|node| (node.term(), node.applied())).await else { return };
-        if stamped_at.replace(at) == Some(at) {
+        let peeked = handle.peek(|node| (node.term(), node.applied_durably())).await;
+        let Ok(now) = peeked else { return };
+        if stamped_at.replace(now) == Some(now) {
             continue;
         }
         let disk = disk.clone();
-        let stamped = spawn_blocking(move || Stamp::write(&disk, start)).await;
+        let stamped = spawn_blocking(move || Stamp::write(&disk, start, now.1)).await;
         if let Ok(Err(why)) = stamped {
             // A disk that is full or fails; the log says so.
             tracing::debug!("{why}");

@@ -8,14 +8,20 @@
 //!
 //! An old copy that is put back over the folder (`cp -a old/. data/`) leaves `identity` the file that
 //! it was. So another file, the [`Stamp`], is made again and again, and says when it was made itself:
-//! one that was written over, or replaced, says something else.
+//! one that was written over, or replaced, says something else. It also says up to where the log was
+//! committed and durable: a log that ends before that was put back without the rest of its copy.
+//!
+//! A copy made of hard links (`cp -al`) shares its files with the folder, times included. While both
+//! are there, the files have more than one name ([`shared_file`]).
 
 use crate::data::IDENTITY_FILE;
 use hmac::{Hmac, Mac};
+use holdfast_node::{Boot, Position};
 use holdfast_storage::{self as storage, Disk, FileKind, RealDisk};
 use sha2::Sha256;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
@@ -103,14 +109,21 @@ pub(crate) struct Stamp {
     number: u64,
     /// When the file system made this very file, in nanoseconds since 1970; none if it does not say.
     made_ns: Option<u64>,
+    /// An entry that was committed, and durable here, before this was written; none if an older
+    /// program wrote it.
+    at: Option<Position>,
 }
 
 impl Stamp {
-    /// Makes a new one in the place of the last.
-    pub(crate) fn write(disk: &RealDisk, number: u64) -> Result<(), String> {
+    /// Makes a new one in the place of the last. `at` is an entry that is committed and durable here:
+    /// no log of this node may end before it any more. Without one, what the last stamp says stays.
+    pub(crate) fn write(disk: &RealDisk, number: u64, at: Option<Position>) -> Result<(), String> {
         // Two at once would take each other's file for their own.
         static WRITING: Mutex<()> = Mutex::new(());
         let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that can't be read says nothing; what the folder holds was judged at the start.
+        let before = Self::load(disk).ok().flatten().and_then(|stamp| stamp.at);
+        let at = before.max(at).unwrap_or_default();
         // The file must be there before its content, which says when it was made. Writing it
         // truncates the file, and makes no other one.
         let beside = format!("{STAMP_FILE}.tmp");
@@ -119,7 +132,8 @@ impl Stamp {
         let made = made.and_then(|()| disk.create(&beside));
         made.map_err(|error| format!("can't write {beside}: {error}"))?;
         let made_ns = made_ns(&disk.path().join(&beside));
-        let content = [number.to_le_bytes(), made_ns.unwrap_or_default().to_le_bytes()].concat();
+        let words = [number, made_ns.unwrap_or_default(), at.index, at.term];
+        let content = words.map(u64::to_le_bytes).concat();
         storage::write_file(disk, STAMP_FILE, STAMP_KIND, &content)
             .map_err(|error| error.to_string())
     }
@@ -129,9 +143,27 @@ impl Stamp {
         let file = storage::read_file(disk, STAMP_FILE, STAMP_KIND)?;
         let Some((_, content)) = file else { return Ok(None) };
         let (words, []) = content.as_chunks::<8>() else { return Err(makes_no_sense(STAMP_FILE)) };
-        let [number, made_ns] = words else { return Err(makes_no_sense(STAMP_FILE)) };
-        let made_ns = Some(u64::from_le_bytes(*made_ns)).filter(|ns| *ns > 0);
-        Ok(Some(Self { number: u64::from_le_bytes(*number), made_ns }))
+        let words: Vec<u64> = words.iter().copied().map(u64::from_le_bytes).collect();
+        let (number, made_ns, at) = match *words {
+            // An older program did not write the position.
+            [number, made_ns] => (number, made_ns, None),
+            [number, made_ns, index, term] => (number, made_ns, Some(Position { index, term })),
+            _ => return Err(makes_no_sense(STAMP_FILE)),
+        };
+        let at = at.filter(|at| at.index > 0);
+        Ok(Some(Self { number, made_ns: Some(made_ns).filter(|ns| *ns > 0), at }))
+    }
+
+    /// How it is known that the log is older than the folder; none if it is not.
+    pub(crate) fn lacks(&self, boot: &Boot) -> Option<String> {
+        let at = self.at.filter(|at| !boot.has(*at))?;
+        Some(format!(
+            "entry {} of term {} was on its disk, and the log, which ends at entry {}, does not have \
+             it: older log files were put back, or the disk has lost what it had confirmed",
+            at.index,
+            at.term,
+            boot.last_index()
+        ))
     }
 
     /// How it is known that the folder holds what it held before; none if it is not. `last` is the
@@ -145,6 +177,23 @@ impl Stamp {
              promised since that copy was made",
         )
     }
+}
+
+/// A file of a folder that another folder has as well, and how many names it has: one of the two is
+/// a copy made of hard links, and nothing in the files says which.
+pub(crate) fn shared_file(disk: &RealDisk) -> std::io::Result<Option<(String, u64)>> {
+    for name in disk.list()? {
+        let is_ours = [IDENTITY_FILE, FILE, STAMP_FILE].contains(&name.as_str())
+            || ["log-", "snapshot-"].iter().any(|prefix| name.starts_with(prefix));
+        if !is_ours {
+            continue;
+        }
+        let links = fs::symlink_metadata(disk.path().join(&name))?.nlink();
+        if links > 1 {
+            return Ok(Some((name, links)));
+        }
+    }
+    Ok(None)
 }
 
 /// When the file system made a file, in nanoseconds since 1970; none if it does not say.
@@ -227,7 +276,7 @@ mod tests {
         let disk = RealDisk::open(folder.path()).unwrap();
         assert_eq!(Stamp::load(&disk).unwrap(), None);
         let file = folder.path().join(STAMP_FILE);
-        Stamp::write(&disk, 1).unwrap();
+        Stamp::write(&disk, 1, None).unwrap();
         let old = fs::read(&file).unwrap();
         let replaced = |last| Stamp::load(&disk).unwrap().unwrap().replaced(&disk, last);
         assert_eq!(replaced(Some(1)), None);
@@ -240,10 +289,28 @@ mod tests {
         }
         // Its clock has ticks.
         std::thread::sleep(std::time::Duration::from_millis(50));
-        Stamp::write(&disk, 1).unwrap();
+        Stamp::write(&disk, 1, None).unwrap();
         assert_eq!(replaced(Some(1)), None);
         fs::write(&file, &old).unwrap();
         assert!(replaced(Some(1)).is_some());
+    }
+
+    /// A stamp without a position was written by an older program. One that has a position keeps it
+    /// until there is a later one.
+    #[test]
+    fn a_position_is_kept_and_needs_not_be_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = RealDisk::open(folder.path()).unwrap();
+        let content = [3_u64, 0].map(u64::to_le_bytes).concat();
+        storage::write_file(&disk, STAMP_FILE, STAMP_KIND, &content).unwrap();
+        let position = || Stamp::load(&disk).unwrap().unwrap().at;
+        assert_eq!(position(), None);
+        let at = Position { index: 7, term: 2 };
+        Stamp::write(&disk, 4, Some(at)).unwrap();
+        for later in [None, Some(Position { index: 6, term: 2 })] {
+            Stamp::write(&disk, 4, later).unwrap();
+            assert_eq!(position(), Some(at));
+        }
     }
 
     /// Where the file system does not say when a file was made, the number of starts does.
@@ -251,7 +318,7 @@ mod tests {
     fn a_stamp_from_a_later_start_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let disk = RealDisk::open(folder.path()).unwrap();
-        Stamp::write(&disk, 5).unwrap();
+        Stamp::write(&disk, 5, None).unwrap();
         let stamp = Stamp::load(&disk).unwrap().unwrap();
         assert!(stamp.replaced(&disk, Some(4)).is_some());
         assert_eq!(stamp.replaced(&disk, Some(5)), None);

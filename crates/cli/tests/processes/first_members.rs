@@ -1,6 +1,6 @@
 //! The beginning of a cluster: no first member takes part before all others know its folder.
 
-use crate::support::{Cluster, eventually};
+use crate::support::{Cluster, Node, eventually};
 use std::fs;
 
 /// Two of three first members were started, and granted locks. One of them lost its folder, the other
@@ -37,6 +37,93 @@ fn one_that_lost_its_folder_is_not_taken_for_a_new_first_member() {
     assert!(said.contains("must not come back under its old id"), "{said}");
     cluster.all_ready();
     cluster.http.grab(cluster.nodes[2].port, "seat");
+}
+
+/// A cluster of one was restarted with a list of three, and nodes 2 and 3 were started with the same
+/// list. Node 1 ignored it without a word, but welcomed the other two: they began a second cluster
+/// under the same key, which granted every lock again.
+#[test]
+fn others_do_not_begin_a_second_cluster_beside_a_cluster_of_one() {
+    let mut cluster = Cluster::first_members(3);
+    let list = cluster.nodes[0].args().last().cloned().expect("a list of members");
+    let first = format!("1={}", cluster.nodes[0].peer());
+    cluster.nodes[0].replace_last_arg(&first);
+    cluster.nodes[0].start();
+    cluster.all_ready();
+    let port = cluster.nodes[0].port;
+    let held = cluster.http.grab(port, "seat");
+    assert!(cluster.nodes[0].stop().success());
+
+    cluster.nodes[0].replace_last_arg(&list);
+    cluster.nodes.iter_mut().for_each(Node::start);
+    cluster.nodes[0].ready(&cluster.http);
+    assert!(cluster.nodes[0].said().contains("--members are ignored"));
+    for (at, id) in [(1, 2), (2, 3)] {
+        let without = format!("the cluster of node 1 has begun without node {id}");
+        waits_for(&cluster, at, &without);
+        waits_for(&cluster, 0, &without);
+        waits_for(&cluster, at, "with --join 127.0.0.1:");
+        // Whatever else it waits for.
+        waits_for(&cluster, at, "waiting for node 1\n");
+        let ready = cluster.http.get(cluster.nodes[at].port, "/readyz");
+        assert!(ready.is_ok_and(|reply| reply.status != 200), "a second cluster serves");
+    }
+    assert_eq!(cluster.http.holders(port, "seat"), [held.token]);
+}
+
+/// First members with different lists did not notice: each list began a cluster of its own.
+#[test]
+fn first_members_with_different_lists_do_not_begin() {
+    let mut cluster = Cluster::first_members(3);
+    let two = format!("1={},2={}", cluster.nodes[0].peer(), cluster.nodes[1].peer());
+    cluster.nodes[0].replace_last_arg(&two);
+    for at in [0, 1] {
+        cluster.nodes[at].start();
+    }
+    let differ = "must be the same everywhere: node";
+    for (at, id) in [(0, 2), (1, 1)] {
+        waits_for(&cluster, at, differ);
+        waits_for(&cluster, at, "--members 1,2,3");
+        waits_for(&cluster, at, &format!("no connection to node {id}: "));
+    }
+    // As the message says.
+    assert!(cluster.nodes[0].stop().success());
+    fs::remove_dir_all(&cluster.nodes[0].folder).expect("the folder can be removed");
+    let third = format!("{two},3={}", cluster.nodes[2].peer());
+    cluster.nodes[0].replace_last_arg(&third);
+    for at in [0, 2] {
+        cluster.nodes[at].start();
+    }
+    cluster.all_ready();
+    cluster.http.grab(cluster.nodes[0].port, "seat");
+}
+
+/// A first member that lost its folder before the cluster began was told to join. There was nothing
+/// to join: the others waited for a node that could not come back.
+#[test]
+fn one_that_lost_its_folder_before_the_beginning_is_told_what_helps() {
+    let mut cluster = Cluster::first_members(3);
+    for at in [0, 1] {
+        cluster.nodes[at].start();
+    }
+    for at in [0, 1] {
+        waits_for(&cluster, at, "waiting for node 3\n");
+    }
+    cluster.nodes[1].kill();
+    fs::remove_dir_all(&cluster.nodes[1].folder).expect("the folder can be removed");
+    cluster.nodes[1].start();
+    assert!(!cluster.nodes[1].ended().success());
+    let said = cluster.nodes[1].said();
+    assert!(said.contains("must not come back under its old id"), "{said}");
+    assert!(said.contains("delete the data folders of all of them"), "{said}");
+
+    assert!(cluster.nodes[0].stop().success());
+    for node in &mut cluster.nodes {
+        let _ = fs::remove_dir_all(&node.folder);
+        node.start();
+    }
+    cluster.all_ready();
+    cluster.http.grab(cluster.nodes[1].port, "seat");
 }
 
 fn waits_for(cluster: &Cluster, at: usize, what: &str) {

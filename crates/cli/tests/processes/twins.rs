@@ -118,6 +118,74 @@ fn an_old_copy_that_is_put_back_over_its_folder_does_not_start() {
     assert!(said.contains("an older copy was put back over this folder"), "{said}");
 }
 
+/// Only the log of an old copy was put back, and `stamp` and `site` stayed as they were: the node ran
+/// without what it had granted since, and issued those tokens again.
+#[test]
+fn an_old_log_that_is_put_back_into_its_folder_does_not_start() {
+    let mut cluster = Cluster::start(1);
+    let folder = cluster.nodes[0].folder.clone();
+    let port = cluster.nodes[0].port;
+    cluster.http.grab(port, "before");
+    assert!(cluster.nodes[0].stop().success());
+    let old = folder.with_file_name("old");
+    copy(&folder, &old);
+    cluster.nodes[0].start();
+    cluster.all_ready();
+    cluster.http.grab(port, "since");
+    assert!(cluster.nodes[0].stop().success());
+    let newest = folder.with_file_name("newest");
+    copy(&folder, &newest);
+
+    put_log_back(&old, &folder);
+    let said = must_not_start(&mut cluster.nodes[0]);
+    assert!(said.contains("older log files were put back"), "{said}");
+    assert!(said.contains("holdfast rejoin"), "{said}");
+
+    // Its own log is as good as before.
+    put_log_back(&newest, &folder);
+    cluster.nodes[0].start();
+    cluster.all_ready();
+    assert_eq!(cluster.http.holders(port, "since").len(), 1);
+}
+
+/// A copy made of hard links has the very files of its folder, so neither the time of `identity` nor
+/// that of `stamp` told it from the folder. Started in the folder's place, it had lost what was granted
+/// since the next segment of the log began, and issued those tokens again.
+#[test]
+fn a_copy_made_of_hard_links_does_not_start() {
+    let mut cluster = Cluster::start(1);
+    let folder = cluster.nodes[0].folder.clone();
+    let port = cluster.nodes[0].port;
+    let old = folder.with_file_name("old");
+    let copied = Command::new("cp").arg("-al").arg(&folder).arg(&old).status();
+    assert!(copied.expect("cp runs").success());
+    cluster.http.grab(port, "since");
+    assert!(cluster.nodes[0].stop().success());
+
+    // In the place of its original.
+    let newest = folder.with_file_name("newest");
+    fs::rename(&folder, &newest).expect("the folder can be renamed");
+    fs::rename(&old, &folder).expect("and the copy");
+    let said = must_not_start(&mut cluster.nodes[0]);
+    assert!(said.contains("shares files with another folder: "), "{said}");
+    assert!(said.contains(" has 2 names"), "{said}");
+    assert!(said.contains("--join PEER-ADDRESS"), "{said}");
+    let (accepted, said) = run_accept_move(&folder);
+    assert!(!accepted && said.contains("shares files with another folder"), "{said}");
+
+    // Nor does the original, as long as nobody has said which is which.
+    fs::rename(&folder, &old).expect("the copy can be renamed");
+    fs::rename(&newest, &folder).expect("and the folder");
+    let said = must_not_start(&mut cluster.nodes[0]);
+    assert!(said.contains("shares files with another folder"), "{said}");
+
+    // Without the copy it is an ordinary folder again.
+    fs::remove_dir_all(&old).expect("the copy can be removed");
+    cluster.nodes[0].start();
+    cluster.all_ready();
+    assert_eq!(cluster.http.holders(port, "since").len(), 1);
+}
+
 /// A machine that has lost its power leaves connections behind that look alive. Whoever comes next
 /// under its id must get in, and then the one before must not, should it live after all.
 #[test]
@@ -208,6 +276,17 @@ fn copy(from: &Path, to: &Path) {
 fn put_back(copy: &Path, folder: &Path) {
     let copied = Command::new("cp").arg("-a").arg(copy.join(".")).arg(folder).status();
     assert!(copied.expect("cp runs").success());
+}
+
+/// The log and the snapshots only.
+fn put_log_back(copy: &Path, folder: &Path) {
+    for entry in fs::read_dir(copy).expect("the copy can be read") {
+        let name = entry.expect("the copy can be read").file_name();
+        let text = name.to_string_lossy();
+        if text.starts_with("log-") || text.starts_with("snapshot-") {
+            fs::copy(copy.join(&name), folder.join(&name)).expect("a file can be put back");
+        }
+    }
 }
 
 fn accept_move(folder: &Path) {

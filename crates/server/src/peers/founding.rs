@@ -4,13 +4,17 @@
 //! With fewer, a first member that was started late, or was down, could not tell a node that lost its
 //! folder from one that is new: the two would be a majority that knows nothing of what was
 //! acknowledged before.
+//!
+//! All of them must mean the same cluster. One whose cluster began without this node, or that was
+//! told of other first members, does not let it in: otherwise the rest would begin a second cluster
+//! under the same key.
 
 use super::Shared;
 use super::connection::NoConnection;
-use super::hello::Purpose;
+use super::hello::{Me, Purpose};
 use crate::engine::{End, Post};
 use holdfast_node::NodeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -33,7 +37,11 @@ pub(crate) async fn found(shared: Arc<Shared>) {
                     }
                 }
                 Err(for_good) => {
-                    let end = End::Lost { why: for_good.to_string(), may_rejoin: false };
+                    let why = match for_good {
+                        NoConnection::Reborn => lost_folder(shared.me.node, node),
+                        other => other.to_string(),
+                    };
+                    let end = End::Lost { why, may_rejoin: false };
                     shared.inbox.post_always(Post::Stop(end));
                     return;
                 }
@@ -59,6 +67,55 @@ pub(super) fn waiting_for(awaited: &[NodeId]) -> String {
          waiting for node {}",
         awaited.join(", ")
     )
+}
+
+/// What to do about a first member that has another folder than the others have noted. Whether the
+/// cluster has begun can't be told from here: two others may have begun it without a third.
+fn lost_folder(me: NodeId, noted_by: NodeId) -> String {
+    format!(
+        "node {noted_by} knows another folder than this one as that of node {me}: this one has \
+         forgotten what node {me} may have voted for, and must not come back under its old id.\n\
+         - If no first member has ever been ready, the cluster has not begun, and nothing was \
+         granted: stop all first members, delete the data folders of all of them, and start them \
+         again as the first time.\n\
+         - If others serve, or did, the cluster has begun: start this node in an empty folder with \
+         --join, then remove the old id"
+    )
+}
+
+/// Why a node that is about to begin a cluster must not count on this one; none if it may, or if its
+/// cluster has begun.
+pub(super) fn founding_clash(shared: &Shared, from: &Me) -> Option<String> {
+    let theirs = from.founding.as_ref()?;
+    let (me, them) = (shared.me.node, from.node);
+    if shared.known.has_begun() {
+        // One that began with the other has noted its folder before.
+        return (!shared.known.has_noted(them, from.birth)).then(|| {
+            format!(
+                "the cluster of node {me} has begun without node {them}, which was started with \
+                 --members {}: a second cluster must not begin under the same key. To add node \
+                 {them} to the running cluster, start it in an empty folder with --join {}",
+                listed(theirs),
+                shared.me.contact.peer
+            )
+        });
+    }
+    let ours = shared.book().voters.clone();
+    (ours != *theirs).then(|| {
+        format!(
+            "the first members must be the same everywhere: node {me} was started with --members \
+             {}, and node {them} with --members {}. Stop the one with the wrong list, delete its \
+             data folder, and start it with the right list; to enter a cluster that runs already, \
+             start it with --join instead",
+            listed(&ours),
+            listed(theirs)
+        )
+    })
+}
+
+fn listed(nodes: &BTreeSet<NodeId>) -> String {
+    let nodes: Vec<String> = nodes.iter().map(NodeId::to_string).collect();
+    nodes.join(",")
 }
 
 /// Lets another node note this one's folder.

@@ -14,6 +14,7 @@ use hmac::{Hmac, Mac};
 use holdfast_node::NodeId;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
+use std::collections::BTreeSet;
 
 /// The first bytes of every connection.
 const MAGIC: [u8; 8] = *b"HOLDFPEE";
@@ -57,6 +58,10 @@ pub(crate) struct Me {
     /// Sent behind everything else, where older programs don't look; none if such a one speaks.
     #[serde(skip)]
     pub(crate) run: Option<Run>,
+    /// With which first members it is about to begin a cluster; none if its cluster has begun. Sent
+    /// behind `run`.
+    #[serde(skip)]
+    pub(crate) founding: Option<BTreeSet<NodeId>>,
 }
 
 /// One start of a node: two processes under one id never have the same.
@@ -138,7 +143,11 @@ impl Hello {
         let run = self.from.as_ref().and_then(|from| from.run);
         // Writing to a growing buffer fails only for types that postcard can't write at all.
         let encoded = postcard::to_extend(self, bytes).unwrap_or_default();
-        with_run(encoded, run).unwrap_or_default()
+        let encoded = with_run(encoded, run).unwrap_or_default();
+        match self.from.as_ref().and_then(|from| from.founding.as_ref()) {
+            Some(founding) => postcard::to_extend(founding, encoded).unwrap_or_default(),
+            None => encoded,
+        }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
@@ -151,8 +160,11 @@ impl Hello {
             Ok(VERSION) => {
                 let decoded = postcard::take_from_bytes::<Self>(rest);
                 let (mut hello, rest) = decoded.map_err(|_| "the hello can't be read")?;
-                if let Some(from) = &mut hello.from {
-                    from.run = run_in(rest);
+                if let Some(from) = &mut hello.from
+                    && let Ok((run, rest)) = postcard::take_from_bytes(rest)
+                {
+                    from.run = Some(run);
+                    from.founding = postcard::from_bytes(rest).ok();
                 }
                 Ok(hello)
             }
@@ -211,6 +223,7 @@ mod tests {
                 birth: 9,
                 contact: Contact { peer: "127.0.0.1:7410".into(), http: "127.0.0.1:7400".into() },
                 run: Some(Run { number: 3, nonce: 1 << 60 }),
+                founding: None,
             }),
             to: Some(NodeId(2)),
             nonce: [3; 32],
@@ -220,6 +233,12 @@ mod tests {
     #[test]
     fn what_is_said_is_understood() {
         assert_eq!(Hello::decode(&hello().encode()), Ok(hello()));
+        let mut founding = hello();
+        if let Some(from) = &mut founding.from {
+            from.founding = Some([NodeId(1), NodeId(2)].into());
+        }
+        assert_eq!(Hello::decode(&founding.encode()), Ok(founding.clone()));
+        assert!(founding.encode().starts_with(&hello().encode()), "what is new comes last");
     }
 
     /// Nodes are upgraded one by one: an older program reads what a newer one says, and the other way.

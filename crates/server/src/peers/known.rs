@@ -105,6 +105,16 @@ impl KnownPeers {
         known.is_some_and(|known| known != birth)
     }
 
+    /// Whether this very folder of a node has been noted.
+    pub(super) fn has_noted(&self, node: NodeId, birth: u64) -> bool {
+        self.content().peers.get(&node).and_then(|peer| peer.birth) == Some(birth)
+    }
+
+    /// Whether every first member has noted this node's folder.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.content().awaited.is_empty()
+    }
+
     /// Notes the folder of a node, once and for all, and durably. False if it had another one.
     pub(super) async fn note_birth(&self, node: NodeId, birth: u64) -> Result<bool, String> {
         self.change(move |content| {
@@ -190,7 +200,7 @@ mod tests {
         assert!(peers.had_another_folder(NodeId(2), 8) && !peers.had_another_folder(NodeId(2), 7));
         let contact = Contact { peer: "127.0.0.1:1".into(), http: String::new() };
         let run = Some(Run { number: 4, nonce: 5 });
-        let who = Me { node: NodeId(3), birth: 9, contact: contact.clone(), run };
+        let who = Me { node: NodeId(3), birth: 9, contact: contact.clone(), run, founding: None };
         peers.note_run(&who).await.unwrap();
         peers.noted_by(NodeId(3)).await.unwrap();
         let peers = open(&folder);

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::connection::{accept, answer, read_frame_into};
-use super::founding::waiting_for;
+use super::founding::{founding_clash, waiting_for};
 use super::heard::Heard;
 use super::hello::{Hello, Purpose, Verdict};
 use super::members::{self, Membership};
@@ -132,6 +132,9 @@ async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
     }
     if shared.was_reborn(from.node, from.birth) {
         return (Verdict::Reborn, None);
+    }
+    if let Some(why) = founding_clash(shared, from) {
+        return refused(why);
     }
     // Before a welcome: whoever is welcomed by all first members may vote.
     match shared.note_folder(from).await {

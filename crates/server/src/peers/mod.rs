@@ -150,8 +150,11 @@ impl Shared {
     async fn dial(&self, to: NodeId, purpose: Purpose) -> Result<(TcpStream, Alive), NoConnection> {
         let contact = self.contact_of(to);
         let contact = contact.ok_or_else(|| format!("nobody has said where node {to} is"))?;
+        // Once its cluster has begun, nobody needs to compare the first members any more.
+        let founding = (!self.known.has_begun()).then(|| self.book().voters.clone());
+        let me = Me { founding, ..self.me.clone() };
         let (stream, there) =
-            connection::dial(&contact.peer, &self.key, Some(&self.me), Some(to), purpose).await?;
+            connection::dial(&contact.peer, &self.key, Some(&me), Some(to), purpose).await?;
         if self.was_reborn(to, there.birth) || !self.note_folder(&there).await? {
             return Err(format!("node {to} at {} has lost its folder", contact.peer).into());
         }

@@ -39,6 +39,11 @@ impl Node {
         self.port = port;
     }
 
+    /// From its next start on its last argument is another.
+    pub(crate) fn replace_last_arg(&mut self, arg: impl Into<OsString>) {
+        *self.args.last_mut().expect("it has arguments") = arg.into();
+    }
+
     pub(crate) fn peer(&self) -> String {
         peer_address(self.port)
     }
