@@ -196,7 +196,7 @@ pub(crate) async fn sessions(
                 json!({
                     "id": session.id.0,
                     "label": session.label.as_ref().map(|label| show::text(label.as_bytes())),
-                    "kind": format!("{:?}", session.kind).to_lowercase(),
+                    "kind": if session.kind.is_node() { "node" } else { "client" },
                     "ttl_ms": session.ttl_ms,
                     "open_for_ms": node.state().now_ms().saturating_sub(session.opened_ms),
                     "tickets": session.tickets.iter().map(|token| token.0).collect::<Vec<_>>(),
