@@ -21,8 +21,12 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// for a connection: beyond it, the end of the connection would not be seen any more.
 const BEHIND_BYTES_MAX: u64 = 32 << 10;
 
-/// For so long.
+/// For so long, or the connection is closed.
 const BEHIND_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A wait behind which so much stands unread for this long is given up: nobody could tell whether
+/// its client is still there.
+const BEHIND_WAIT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A connection. None if its door takes care of all this itself, by dropping the handler.
 #[derive(Clone, Default)]
@@ -54,7 +58,7 @@ impl Connection {
     }
 
     /// Resolves when the client has closed the connection, also if it had sent more before that
-    /// nobody has read.
+    /// nobody has read; and when it has sent so much that its end could not be seen.
     pub(crate) async fn closed(&self) {
         let Some(shared) = &self.0 else { return pending().await };
         // An error means that nobody serves the connection any more.
@@ -84,24 +88,27 @@ impl Watched {
     pub(crate) async fn cut(&self, stream: &TcpStream) {
         let cut = self.cut.notified();
         let watching = async {
-            closed_by_peer(stream).await;
+            tokio::select! {
+                () = closed_by_peer(stream) => {}
+                () = stuffed(stream, BEHIND_WAIT_TIMEOUT) => {}
+            }
             let _ = self.closed.send(true);
             pending().await
         };
         tokio::select! {
             () = cut => {}
             () = watching => {}
-            () = stuffed(stream) => {}
+            () = stuffed(stream, BEHIND_TIMEOUT) => {}
         }
     }
 }
 
-/// Resolves when the other side has sent a lot that nobody reads.
-async fn stuffed(stream: &TcpStream) {
+/// Resolves when the other side has sent a lot that nobody has read for this long.
+async fn stuffed(stream: &TcpStream, unread_for: Duration) {
     // An error means that the runtime stops.
     while stream.readable().await.is_ok() {
         let before = ioctl_fionread(stream).unwrap_or_default();
-        sleep(BEHIND_TIMEOUT).await;
+        sleep(unread_for).await;
         let now = ioctl_fionread(stream).unwrap_or_default();
         if now == before && now >= BEHIND_BYTES_MAX {
             return;

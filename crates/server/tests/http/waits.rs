@@ -145,6 +145,25 @@ fn a_wait_with_too_much_behind_it_is_given_up() {
     eventually("it is given up", || (node.waiting("seat") == 0).then_some(()));
 }
 
+/// A client sent 200 KB behind its wait and closed the connection. The end stood behind bytes that
+/// nobody read, and was found by a check every five seconds; until then the wait was served to
+/// nobody, and held the lock for its TTL.
+#[test]
+fn a_wait_whose_end_cannot_be_seen_is_given_up_at_once() {
+    let node = Node::start();
+    node.grab("seat");
+    let mut lost = begin_wait(&node, &wait_for("seat", None));
+    eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
+    lost.write_all(&[b'x'; 200_000]).unwrap();
+    drop(lost);
+    // Below the five seconds of the check.
+    let until = Instant::now() + Duration::from_secs(4);
+    while node.waiting("seat") > 0 {
+        assert!(Instant::now() < until, "it still stands in line");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn a_wait_is_cancelled_by_its_owner() {
     let node = Node::start();
