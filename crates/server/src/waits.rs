@@ -44,8 +44,8 @@ pub(crate) async fn take(
         biased;
         () = connection.closed() => Err(Failure::conflict(
             "connection_closed",
-            "the client closed its connection before the answer: nobody waits for it",
-            "keep the connection open until the answer is there",
+            "the client closed its connection, or sent too much behind its request",
+            "keep the connection open, and send nothing on it until the answer is there",
         )),
         taken = take_turn(api, request, taking) => taken,
     }
