@@ -1,7 +1,9 @@
 //! One behaviour suite for all engines: each case runs against each of them.
 //!
-//! What an engine can't do is not skipped: the case asserts that [`holdfast_locks::Promises`] says
-//! so, and that it is so. The engines that need a server of their own are marked `ignore`:
+//! Where an engine has no tokens, endings or detachable leases, the case asserts that
+//! [`holdfast_locks::Promises`] says so and that there are none. Cases that need a second process, a
+//! network or a server to restart pass at once on an engine without them, and so does `order` on one
+//! that is not fair: these prove nothing there. The engines that need a server of their own are marked `ignore`:
 //! `./test engines` runs them.
 
 mod cases;
