@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use holdfast_core::{BadText, Refusal};
+use holdfast_gateway::Code;
 use std::fmt;
 
 /// An error reply: a code in capitals, a space, and what is wrong.
@@ -90,12 +91,10 @@ impl Error {
 
     /// What the core refused.
     pub fn refused(refusal: &Refusal) -> Self {
-        match refusal {
-            Refusal::Held { .. } | Refusal::Busy { .. } | Refusal::OtherKind { .. } => {
-                Self(Bytes::from(format!("HELD {refusal}")))
-            }
-            Refusal::InUse { .. } => Self::WRONG_TYPE,
-            _ => Self::err(refusal),
+        match Code::of(refusal) {
+            Code::InUse => Self::WRONG_TYPE,
+            Code::NotAcquired => Self(Bytes::from(format!("HELD {refusal}"))),
+            code => Self(Bytes::from(format!("{} {refusal}", code.resp_word()))),
         }
     }
 

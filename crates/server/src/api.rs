@@ -1,10 +1,11 @@
 //! What HTTP and gRPC ask of the node behind them, within the time that a request may take.
 
-use crate::engine::{Answered, Handle, TIMEOUT, TIMEOUT_OF_THE_LOOP, Trouble, Undelivered};
-use crate::failure::Failure;
+use crate::engine::{Answered, Handle, TIMEOUT, TIMEOUT_OF_THE_LOOP, Undelivered};
 use crate::metrics::Metrics;
 use crate::peers::Membership;
 use holdfast_core::{Command, Refusal, Request, SessionRef};
+use holdfast_gateway::ApiError;
+use holdfast_gateway::SubmitError;
 use holdfast_node::{Node, NodeId};
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,9 +13,6 @@ use tokio::time::timeout;
 
 /// Tickets of one line or session that are shown.
 pub(crate) const TICKETS_SHOWN: usize = 100;
-
-/// Locks, sessions or events on a page.
-pub(crate) const PAGE_MAX: usize = 1_000;
 
 /// What every request needs.
 #[derive(Clone)]
@@ -31,7 +29,7 @@ impl Api {
         &self,
         request: Option<Request>,
         command: Command,
-    ) -> Result<Answered, Failure> {
+    ) -> Result<Answered, ApiError> {
         within(self.handle.ask_within_timeout(request, command)).await
     }
 
@@ -40,7 +38,7 @@ impl Api {
         &self,
         request: Option<Request>,
         command: Command,
-    ) -> Result<(Answered, Option<Undelivered>), Failure> {
+    ) -> Result<(Answered, Option<Undelivered>), ApiError> {
         let until = Some(Instant::now() + TIMEOUT);
         within(self.handle.ask_undelivered(request, command, until)).await
     }
@@ -49,7 +47,7 @@ impl Api {
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Node) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ApiError> {
         within(self.handle.read(look)).await
     }
 
@@ -57,13 +55,13 @@ impl Api {
     pub(crate) async fn peek<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Node) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ApiError> {
         within(self.handle.peek(look)).await
     }
 
     /// Why a session is not alive, as its heartbeat was told: whoever shows another secret is not
     /// its owner, and learns nothing else about it.
-    pub(crate) async fn not_alive(&self, session: SessionRef) -> Result<Failure, Failure> {
+    pub(crate) async fn not_alive(&self, session: SessionRef) -> Result<ApiError, ApiError> {
         let owner = self.read(move |node| node.state().session_owner(&session)).await?;
         Ok(match owner {
             Some(false) => Refusal::NotOwner.into(),
@@ -76,15 +74,15 @@ impl Api {
         &self,
         stale: bool,
         look: impl FnOnce(&Node) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ApiError> {
         if stale { self.peek(look).await } else { self.read(look).await }
     }
 }
 
 /// The loop answers in time by itself, and knows whether something was done; unless it hangs.
 pub(crate) async fn within<T>(
-    asked: impl Future<Output = Result<T, Trouble>>,
-) -> Result<T, Failure> {
+    asked: impl Future<Output = Result<T, SubmitError>>,
+) -> Result<T, ApiError> {
     let answered = timeout(TIMEOUT_OF_THE_LOOP, asked).await;
-    Ok(answered.unwrap_or(Err(Trouble::Unknown))?)
+    Ok(answered.unwrap_or(Err(SubmitError::Unknown))?)
 }

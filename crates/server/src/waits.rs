@@ -2,35 +2,16 @@
 
 use crate::api::Api;
 use crate::connection::Connection;
-use crate::engine::{Answered, Trouble, Turn};
-use crate::failure::Failure;
+use crate::engine::{Answered, Turn};
+
 use crate::uptime::Uptime;
-use holdfast_core::{
-    Acquire, Answer, Command, Grant, Lease, Proof, Request, Standing, Target, Token, Wait,
-};
+use holdfast_core::{Answer, Command, Grant, Lease, Request, Standing, Token};
+use holdfast_gateway::{ApiError, Code, SubmitError};
 use holdfast_node::Node;
 use std::time::Duration;
 
-/// What draws a ticket.
-pub(crate) enum Taking {
-    /// A new one.
-    Acquire(Acquire),
-    /// A writer's, for a reader.
-    Upgrade { target: Target, proof: Proof, wait: Wait, claims: Vec<Token> },
-}
-
-impl Taking {
-    fn command(self) -> Command {
-        match self {
-            Self::Acquire(acquire) => Command::Acquire(acquire),
-            Self::Upgrade { target, proof, wait, claims } => {
-                Command::Upgrade { target, proof, wait, claims }
-            }
-        }
-    }
-}
-
-/// Takes a lock, and returns when it is held, or when its wait or its earlier ticket is over.
+/// Takes a lock with a command that draws a ticket (an acquire or an upgrade), and returns when it is
+/// held, or when its wait or its earlier ticket is over.
 ///
 /// If this is dropped before it returns, or the client closes its connection, a ticket that only the
 /// caller can know of is given up.
@@ -38,27 +19,26 @@ pub(crate) async fn take(
     api: &Api,
     connection: &Connection,
     request: Option<Request>,
-    taking: Taking,
-) -> Result<Standing, Failure> {
+    command: Command,
+) -> Result<Standing, ApiError> {
     tokio::select! {
         biased;
-        () = connection.closed() => Err(Failure::conflict(
-            "connection_closed",
+        () = connection.closed() => Err(ApiError::new(Code::ConnectionClosed,
             "the client closed its connection, or sent too much behind its request",
             "keep the connection open, and send nothing on it until the answer is there",
         )),
-        taken = take_turn(api, request, taking) => taken,
+        taken = take_turn(api, request, command) => taken,
     }
 }
 
 async fn take_turn(
     api: &Api,
     request: Option<Request>,
-    taking: Taking,
-) -> Result<Standing, Failure> {
+    command: Command,
+) -> Result<Standing, ApiError> {
     let since = Uptime::now();
     let may_be_older = request.is_some();
-    let (answered, undelivered) = api.ask_undelivered(request, taking.command()).await?;
+    let (answered, undelivered) = api.ask_undelivered(request, command).await?;
     let settled = match settle(answered).await? {
         Ok((Standing::Held(grant), Came::AtOnce)) if may_be_older => {
             match api.peek(lasts_of(grant.token)).await? {
@@ -78,7 +58,7 @@ async fn take_turn(
             Ok(confirm(api, grant, since, lasts).await?)
         }
         Ok((standing, _)) => Ok(standing),
-        Err(failure) => Err(failure),
+        Err(error) => Err(error),
     };
     if let Some(undelivered) = undelivered {
         undelivered.delivered();
@@ -106,7 +86,7 @@ async fn confirm(
     grant: Grant,
     mut since: Uptime,
     mut lasts: Duration,
-) -> Result<Standing, Failure> {
+) -> Result<Standing, ApiError> {
     for _ in 0..LOOKS_MAX {
         // A lease never ends early, but the clocks of two machines differ by a little.
         let certain = (lasts - lasts / 10).min(CONFIRM_AFTER).max(FRESH);
@@ -115,13 +95,13 @@ async fn confirm(
         }
         since = Uptime::now();
         let (standing, lasts_now) =
-            api.read(lasts_of(grant.token)).await.map_err(|_| Trouble::Unknown)?;
+            api.read(lasts_of(grant.token)).await.map_err(|_| SubmitError::Unknown)?;
         if !matches!(standing, Standing::Held(_)) {
             return Ok(standing);
         }
         lasts = lasts_now;
     }
-    Err(Trouble::Unknown.into())
+    Err(SubmitError::Unknown.into())
 }
 
 /// How a ticket stands, and for how long it will be held at least if it is.
@@ -148,12 +128,12 @@ enum Came {
 /// Waits until the answer is final: what it is, or an error if this node can't tell.
 async fn settle(
     Answered { answer, turn }: Answered,
-) -> Result<Result<(Standing, Came), Failure>, Trouble> {
+) -> Result<Result<(Standing, Came), ApiError>, SubmitError> {
     let standing = match answer {
         Ok(Answer::Standing(standing)) => standing,
         Ok(_) => {
-            return Ok(Err(Failure::conflict(
-                "other_request",
+            return Ok(Err(ApiError::new(
+                Code::OtherRequest,
                 "this request_id was used for something else",
                 "use a new request_id for each request",
             )));
@@ -174,10 +154,10 @@ async fn settle(
             } else {
                 (format!("ticket {token} was not served: {how}"), "wait longer, or try later")
             };
-            let failure = Failure::conflict("not_acquired", message, hint);
-            Ok(Err(Failure { how: Some(ended.how), ..failure }))
+            let error = ApiError::new(Code::NotAcquired, message, hint);
+            Ok(Err(ApiError { how: Some(ended.how), ..error }))
         }
         // This node jumped over entries, or stops.
-        Err(_) => Err(Trouble::Unknown),
+        Err(_) => Err(SubmitError::Unknown),
     }
 }

@@ -1,10 +1,10 @@
 //! Who waits for an answer of the loop, and what reaches them.
 
 use super::undelivered::{TicketRef, Undelivered};
-use crate::failure::{Failure, Kind};
 use holdfast_core::{
     Answer, Effect, Ended, Grant, How, Scope, SessionId, Standing, Token, Watches,
 };
+use holdfast_gateway::{ApiError, Code};
 use holdfast_node::Reply;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,25 +24,6 @@ pub(crate) struct Told {
     pub(crate) turn: Option<oneshot::Receiver<Turn>>,
     /// Gives the ticket up unless the answer reaches the caller.
     pub(crate) undelivered: Option<Undelivered>,
-}
-
-/// Why something has no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
-    /// Too much is in line at this node. It had no effect.
-    QueueFull,
-    /// The disk of this node is full. It had no effect.
-    DiskFull,
-    /// A member runs an older program that could not read it. It had no effect.
-    OlderMember,
-    /// It is larger than one entry of the log may be. It had no effect.
-    TooLarge,
-    /// No leader took it in time, and it was withdrawn. It had no effect, and never will.
-    Withdrawn,
-    /// It may or may not have had an effect: ask for the outcome.
-    Unknown,
-    /// The node has stopped; the same holds.
-    Stopped,
 }
 
 /// How a wait ends.
@@ -101,17 +82,17 @@ pub(crate) enum Missed {
     LostTrack,
 }
 
-impl From<Missed> for Failure {
+impl From<Missed> for ApiError {
     fn from(missed: Missed) -> Self {
         let hint = "begin again, and look how things are now";
         match missed {
             Missed::TooSlow => {
                 let message = "events were not read fast enough: some were missed";
-                Self::new(Kind::TooMuch, "lagged", message, hint)
+                Self::new(Code::Lagged, message, hint)
             }
             Missed::LostTrack => {
                 let message = "this node was behind and has caught up: events were missed";
-                Self::new(Kind::Unavailable, "missed", message, hint)
+                Self::new(Code::Missed, message, hint)
             }
         }
     }
@@ -123,7 +104,7 @@ pub(crate) enum Word {
     /// The answer to what was asked under that number.
     Reply { number: u64, reply: Reply },
     /// It was not handed to the loop, and why.
-    Refused { number: u64, failure: Failure },
+    Refused { number: u64, error: ApiError },
     /// Something happened to the session, one of its tickets, or a lock that is watched; and the
     /// logical time then.
     News { effect: Arc<Effect>, now_ms: u64 },

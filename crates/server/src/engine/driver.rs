@@ -1,7 +1,7 @@
 //! The loop's thread: takes what happened, lets the node decide, does what comes out.
 
 use super::TIMEOUT;
-use super::asked::{Asker, Listeners, Told, Trouble, Turn, Turns, Word};
+use super::asked::{Asker, Listeners, Told, Turn, Turns, Word};
 use super::disk::Job;
 use super::errand::{Errand, Next, Now, Sleepers};
 use super::inbox::{End, Inbox, Look, Post};
@@ -12,6 +12,7 @@ use crate::redis::Channels;
 use holdfast_core::{
     Answer, Command, Effect, Grant, KeyKind, Lease, LockName, Proof, Refusal, Standing, Target,
 };
+use holdfast_gateway::SubmitError;
 use holdfast_node::{Ask, Busy, Input, Moment, Node, Output, Reply, SnapshotTask};
 use slab::Slab;
 use std::sync::Arc;
@@ -546,14 +547,14 @@ impl Driver {
     }
 }
 
-pub(crate) fn trouble(reply: &Reply) -> Trouble {
+pub(crate) fn trouble(reply: &Reply) -> SubmitError {
     match reply {
-        Reply::Busy(Busy::QueueFull) => Trouble::QueueFull,
-        Reply::Busy(Busy::DiskFull) => Trouble::DiskFull,
-        Reply::Busy(Busy::OlderMember) => Trouble::OlderMember,
-        Reply::Busy(Busy::TooLarge) => Trouble::TooLarge,
-        Reply::Withdrawn => Trouble::Withdrawn,
-        _ => Trouble::Unknown,
+        Reply::Busy(Busy::QueueFull) => SubmitError::QueueFull,
+        Reply::Busy(Busy::DiskFull) => SubmitError::DiskFull,
+        Reply::Busy(Busy::OlderMember) => SubmitError::OlderMember,
+        Reply::Busy(Busy::TooLarge) => SubmitError::TooLarge,
+        Reply::Withdrawn => SubmitError::Withdrawn,
+        _ => SubmitError::Unknown,
     }
 }
 

@@ -1,9 +1,10 @@
 //! What waits for the loop: everybody puts it here, the loop takes all of it at once.
 
-use super::asked::{Asker, Line, Trouble};
+use super::asked::{Asker, Line};
 use super::errand::Errand;
 use super::undelivered::TicketRef;
 use holdfast_core::{Command, Request, Scope, SessionId, SessionRef};
+use holdfast_gateway::SubmitError;
 use holdfast_node::{Change, Input, Node};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,7 +16,7 @@ use tokio::sync::oneshot;
 const POSTS_MAX: usize = 131_072;
 
 /// A look at the node, on the loop's own thread: short. Or why there is none.
-pub(crate) type Look = Box<dyn FnOnce(Result<&Node, Trouble>) + Send>;
+pub(crate) type Look = Box<dyn FnOnce(Result<&Node, SubmitError>) + Send>;
 
 /// Something for the loop.
 pub(crate) enum Post {
@@ -131,13 +132,13 @@ impl Inbox {
     }
 
     /// For what can be refused.
-    pub(crate) fn post(&self, post: Post) -> Result<(), Trouble> {
+    pub(crate) fn post(&self, post: Post) -> Result<(), SubmitError> {
         let posts = self.lock();
         if posts.closed {
-            return Err(Trouble::Stopped);
+            return Err(SubmitError::Stopped);
         }
         if posts.waiting.len() >= POSTS_MAX {
-            return Err(Trouble::QueueFull);
+            return Err(SubmitError::QueueFull);
         }
         self.push(posts, post);
         Ok(())

@@ -8,10 +8,11 @@ mod inbox;
 mod snapshots;
 mod undelivered;
 
+pub use asked::Turn;
 pub(crate) use asked::{Line, Missed, Word};
-pub use asked::{Trouble, Turn};
 pub(crate) use driver::trouble;
 pub(crate) use errand::{Errand, Next, Now};
+use holdfast_gateway::SubmitError;
 pub use inbox::End;
 pub(crate) use inbox::{Inbox, Post};
 pub(crate) use snapshots::{NotTaken, Piece, Snapshots};
@@ -138,10 +139,10 @@ impl Handle {
         &self,
         draws: Option<TicketRef>,
         post: impl FnOnce(Asker) -> Post,
-    ) -> Result<Told, Trouble> {
+    ) -> Result<Told, SubmitError> {
         let (told, wait) = oneshot::channel();
         self.inbox.post(post(Asker::One { told, draws }))?;
-        wait.await.map_err(|_| Trouble::Stopped)
+        wait.await.map_err(|_| SubmitError::Stopped)
     }
 
     /// Puts a command through the log. If the caller hangs up before the answer, the command is
@@ -151,16 +152,16 @@ impl Handle {
         &self,
         request: Option<Request>,
         command: Command,
-    ) -> Result<Answered, Trouble> {
+    ) -> Result<Answered, SubmitError> {
         self.ask_until(request, command, None).await
     }
 
-    /// The same, but answered within 10 seconds: `Trouble::Withdrawn` says that it had no effect.
+    /// The same, but answered within 10 seconds: `SubmitError::Withdrawn` says that it had no effect.
     pub async fn ask_within_timeout(
         &self,
         request: Option<Request>,
         command: Command,
-    ) -> Result<Answered, Trouble> {
+    ) -> Result<Answered, SubmitError> {
         self.ask_until(request, command, Some(Instant::now() + TIMEOUT)).await
     }
 
@@ -169,7 +170,7 @@ impl Handle {
         request: Option<Request>,
         command: Command,
         until: Option<Instant>,
-    ) -> Result<Answered, Trouble> {
+    ) -> Result<Answered, SubmitError> {
         let (answered, undelivered) = self.ask_undelivered(request, command, until).await?;
         if let Some(undelivered) = undelivered {
             undelivered.delivered();
@@ -183,7 +184,7 @@ impl Handle {
         request: Option<Request>,
         command: Command,
         until: Option<Instant>,
-    ) -> Result<(Answered, Option<Undelivered>), Trouble> {
+    ) -> Result<(Answered, Option<Undelivered>), SubmitError> {
         // With a request id a retry finds the ticket; without one only the caller knows of it.
         let draws = if request.is_none() { TicketRef::drawn_by(&command) } else { None };
         match self.put(draws, |asker| Post::Ask { request, command, asker, until }).await? {
@@ -196,7 +197,7 @@ impl Handle {
 
     /// Tells that a session lives; whether it still does, confirmed by a majority, within
     /// 10 seconds.
-    pub async fn beat(&self, session: SessionRef) -> Result<bool, Trouble> {
+    pub async fn beat(&self, session: SessionRef) -> Result<bool, SubmitError> {
         match self.put(None, |asker| Post::Beat { session, asker }).await?.reply {
             Reply::Beat(alive) => Ok(alive),
             reply => Err(trouble(&reply)),
@@ -211,7 +212,7 @@ impl Handle {
         number: u64,
         request: Option<Request>,
         command: Command,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SubmitError> {
         let asker = Asker::Line { line: line.clone(), number };
         let until = Some(Instant::now() + TIMEOUT);
         self.inbox.post(Post::Ask { request, command, asker, until })
@@ -223,7 +224,7 @@ impl Handle {
         line: &Arc<Line>,
         number: u64,
         session: SessionRef,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), SubmitError> {
         let asker = Asker::Line { line: line.clone(), number };
         self.inbox.post(Post::Beat { session, asker })
     }
@@ -239,7 +240,7 @@ impl Handle {
     }
 
     /// Sends an errand to the loop's thread. What comes of it, it says itself.
-    pub(crate) fn send(&self, errand: Box<dyn Errand>) -> Result<(), Trouble> {
+    pub(crate) fn send(&self, errand: Box<dyn Errand>) -> Result<(), SubmitError> {
         self.inbox.post(Post::Errand(errand))
     }
 
@@ -249,15 +250,15 @@ impl Handle {
     }
 
     /// Hears what happens to these locks, until the watch is dropped.
-    pub(crate) async fn watch(&self, scope: Scope, words_max: usize) -> Result<Watch, Trouble> {
+    pub(crate) async fn watch(&self, scope: Scope, words_max: usize) -> Result<Watch, SubmitError> {
         let (line, words) = Line::new(words_max);
         let watch = NEXT_WATCH.fetch_add(1, Ordering::Relaxed);
         let (stands, wait) = oneshot::channel();
         self.inbox.post(Post::Watch { watch, scope, line: line.clone(), stands })?;
         match wait.await {
             Ok(true) => Ok(Watch { handle: self.clone(), watch, line, words }),
-            Ok(false) => Err(Trouble::QueueFull),
-            Err(_) => Err(Trouble::Stopped),
+            Ok(false) => Err(SubmitError::QueueFull),
+            Err(_) => Err(SubmitError::Stopped),
         }
     }
 
@@ -266,7 +267,7 @@ impl Handle {
     pub async fn read<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Node) -> T + Send + 'static,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, SubmitError> {
         self.look(look, Post::Read).await
     }
 
@@ -274,7 +275,7 @@ impl Handle {
     pub async fn peek<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Node) -> T + Send + 'static,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, SubmitError> {
         self.look(look, Post::Peek).await
     }
 
@@ -282,14 +283,14 @@ impl Handle {
         &self,
         look: impl FnOnce(&Node) -> T + Send + 'static,
         post: impl FnOnce(inbox::Look) -> Post,
-    ) -> Result<T, Trouble> {
+    ) -> Result<T, SubmitError> {
         let (told, wait) = oneshot::channel();
         let look: inbox::Look = Box::new(move |node| {
             // Whoever hung up does not want to know.
             let _ = told.send(node.map(look));
         });
         self.inbox.post(post(look))?;
-        wait.await.unwrap_or(Err(Trouble::Stopped))
+        wait.await.unwrap_or(Err(SubmitError::Stopped))
     }
 
     /// Changes the membership; only the leader can.
@@ -297,7 +298,7 @@ impl Handle {
         &self,
         change: Change,
         force: bool,
-    ) -> Result<Result<(), NotChanged>, Trouble> {
+    ) -> Result<Result<(), NotChanged>, SubmitError> {
         match self.put(None, |asker| Post::Change { change, force, asker }).await?.reply {
             Reply::Changed(changed) => Ok(changed),
             reply => Err(trouble(&reply)),

@@ -5,11 +5,11 @@ mod translate;
 mod unary;
 
 use crate::api::Api;
-use crate::failure::{Failure, Kind};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
+use holdfast_gateway::ApiError;
 use holdfast_proto::v1::holdfast_server::{HoldfastServer, SERVICE_NAME};
-use tonic::{Code, Status};
+use tonic::Status;
 
 /// The longest message.
 const MESSAGE_BYTES_MAX: usize = 512 << 10;
@@ -38,18 +38,22 @@ pub(crate) fn is_session(path: &str) -> bool {
     call == Some("/Session")
 }
 
-impl From<Failure> for Status {
-    fn from(failure: Failure) -> Self {
-        let code = match failure.kind {
-            Kind::Bad | Kind::TooLarge | Kind::WrongMethod => Code::InvalidArgument,
-            Kind::TooSlow => Code::DeadlineExceeded,
-            Kind::TooMuch => Code::ResourceExhausted,
-            Kind::NotFound => Code::NotFound,
-            Kind::Unauthenticated => Code::Unauthenticated,
-            Kind::Denied => Code::PermissionDenied,
-            Kind::Conflict => Code::FailedPrecondition,
-            Kind::Unavailable => Code::Unavailable,
-        };
-        Status::new(code, format!("{}: {} ({})", failure.code, failure.message, failure.hint))
+/// An error as the status of a call.
+pub(crate) fn status(error: ApiError) -> Status {
+    let ApiError { code, message, hint, .. } = error;
+    Status::new(
+        tonic::Code::from(code.grpc_status() as i32),
+        format!("{}: {message} ({hint})", code.as_str()),
+    )
+}
+
+/// Turns errors into statuses of calls.
+trait OrStatus<T> {
+    fn or_status(self) -> Result<T, Status>;
+}
+
+impl<T, E: Into<ApiError>> OrStatus<T> for Result<T, E> {
+    fn or_status(self) -> Result<T, Status> {
+        self.map_err(|error| status(error.into()))
     }
 }

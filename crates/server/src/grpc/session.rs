@@ -1,22 +1,19 @@
 //! A session's stream: what comes in goes to the loop, what the loop says goes out.
 
-use super::Door;
 use super::translate;
+use super::{Door, OrStatus, status};
 use crate::activity::Busy;
 use crate::api::{Api, within};
 use crate::connection::{Connection, CutUnlessRead};
-use crate::engine::{Handle, Line, Missed, Trouble, Word, trouble};
-use crate::failure::{Failure, Kind};
+use crate::engine::{Handle, Line, Missed, Word, trouble};
 use crate::http::Room;
 use crate::random;
 use bytes::Bytes;
-use holdfast_core::{
-    Answer, Command, OpenSession, Refusal, Secret, SessionId, SessionKind, SessionRef, Token,
-};
+use holdfast_core::{Answer, Command, Refusal, Secret, SessionId, SessionRef, Token};
+use holdfast_gateway::{ApiError, SubmitError, request};
 use holdfast_node::{Node, Reply};
 use holdfast_proto::Message;
 use holdfast_proto::v1::{self as proto, ToClient, ToServer, to_client, to_server};
-use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -49,11 +46,11 @@ pub(super) async fn serve(
     let connection = request.extensions().get::<Connection>().cloned().unwrap_or_default();
     let room = request.extensions().get::<Arc<Room>>().cloned().unwrap_or_default();
     let mut incoming = request.into_inner();
-    let first = room.first(incoming.message()).await??.ok_or_else(nothing_said)?;
-    let _permit = room.enter()?;
+    let first = room.first(incoming.message()).await.or_status()??.ok_or_else(nothing_said)?;
+    let _permit = room.enter().or_status()?;
     let busy = connection.begin();
     let (line, words) = Line::new(WORDS_MAX);
-    let (listening, first) = begin(&api, first, line.clone()).await?;
+    let (listening, first) = begin(&api, first, line.clone()).await.or_status()?;
     let shared = Arc::new(Shared { listening, room: Semaphore::new(IN_FLIGHT_MAX) });
     let reading = tokio::spawn(read(shared.clone(), incoming));
     let cut = connection.cut_unless_read(async move { line.broken().await });
@@ -88,8 +85,8 @@ impl Drop for Listening {
 }
 
 fn nothing_said() -> Status {
-    Failure::bad("the stream said nothing", "open or attach a session with its first message")
-        .into()
+    let hint = "open or attach a session with its first message";
+    status(ApiError::bad("the stream said nothing", hint))
 }
 
 /// Opens or attaches the session, and what to say first. From then on the line hears its news,
@@ -98,7 +95,7 @@ async fn begin(
     api: &Api,
     first: ToServer,
     line: Arc<Line>,
-) -> Result<(Listening, Vec<ToClient>), Status> {
+) -> Result<(Listening, Vec<ToClient>), ApiError> {
     let (listening, Tickets { standings, asked_to_let_go }) = match first.what {
         Some(to_server::What::Open(open)) => {
             let session = open_session(api, open).await?;
@@ -109,7 +106,7 @@ async fn begin(
             if attach.tickets.len() > TICKETS_MAX {
                 let why = format!("at most {TICKETS_MAX} tickets can be asked about at once");
                 let hint = "attach without them, and ask for each";
-                return Err(Failure::bad(why, hint).into());
+                return Err(ApiError::bad(why, hint));
             }
             let session = attach_session(api, &attach).await?;
             let listening = Listening::begin(api, session, line);
@@ -117,7 +114,7 @@ async fn begin(
         }
         _ => {
             let why = "a stream begins with open or attach";
-            return Err(Failure::bad(why, "open a session, or attach one").into());
+            return Err(ApiError::bad(why, "open a session, or attach one"));
         }
     };
     let session = listening.session;
@@ -155,20 +152,18 @@ fn in_parts(opened: proto::Opened, standings: Vec<proto::Standing>) -> Vec<proto
     parts
 }
 
-async fn open_session(api: &Api, open: proto::Open) -> Result<SessionRef, Failure> {
+async fn open_session(api: &Api, open: proto::Open) -> Result<SessionRef, ApiError> {
     let secret = Secret(random::bytes());
-    let label = translate::label(open.label)?;
-    let command = OpenSession { secret, ttl_ms: open.ttl_ms, label, kind: SessionKind::Client };
-    match api.ask(None, Command::OpenSession(command)).await?.answer? {
+    let command = request::open_session(secret, open.ttl_ms, open.label.map(Vec::from))?;
+    match api.ask(None, command).await?.answer? {
         Answer::SessionOpened(id) => Ok(SessionRef { id, secret }),
-        _ => Err(Failure::from(Trouble::Unknown)),
+        _ => Err(ApiError::from(SubmitError::Unknown)),
     }
 }
 
-async fn attach_session(api: &Api, attach: &proto::Attach) -> Result<SessionRef, Failure> {
-    let id = NonZeroU64::new(attach.session).map(SessionId);
-    let id = id.ok_or_else(|| Failure::bad("a session's id is not 0", "send the id it has"))?;
-    let session = SessionRef { id, secret: translate::secret(&attach.secret)? };
+async fn attach_session(api: &Api, attach: &proto::Attach) -> Result<SessionRef, ApiError> {
+    let id = request::session_id(attach.session)?;
+    let session = SessionRef { id, secret: request::secret(&attach.secret)? };
     if within(api.handle.beat(session)).await? {
         Ok(session)
     } else {
@@ -186,7 +181,7 @@ struct Tickets {
 
 /// How the tickets of a session stand. The heartbeat before it was confirmed by the leader, which
 /// says nothing about how far this node has come: so the state must be current here.
-async fn look_at(api: &Api, session: SessionId, tickets: Vec<u64>) -> Result<Tickets, Failure> {
+async fn look_at(api: &Api, session: SessionId, tickets: Vec<u64>) -> Result<Tickets, ApiError> {
     if tickets.is_empty() {
         return Ok(Tickets::default());
     }
@@ -215,14 +210,14 @@ async fn read(shared: Arc<Shared>, mut incoming: Streaming<ToServer>) {
         // Given back when the answer goes out.
         permit.forget();
         let number = message.number;
-        if let Err(failure) = hand_over(&shared, message) {
-            shared.listening.line.say(Word::Refused { number, failure });
+        if let Err(error) = hand_over(&shared, message) {
+            shared.listening.line.say(Word::Refused { number, error });
         }
     }
     // The client has said all it wanted; it may still listen.
 }
 
-fn hand_over(shared: &Shared, message: ToServer) -> Result<(), Failure> {
+fn hand_over(shared: &Shared, message: ToServer) -> Result<(), ApiError> {
     let Listening { handle, line, session } = &shared.listening;
     let (number, session) = (message.number, *session);
     let posted = match message.what {
@@ -236,7 +231,7 @@ fn hand_over(shared: &Shared, message: ToServer) -> Result<(), Failure> {
         }
         _ => {
             let why = "a session is opened or attached once, at the beginning";
-            return Err(Failure::bad(why, "begin another stream for another session"));
+            return Err(ApiError::bad(why, "begin another stream for another session"));
         }
     };
     Ok(posted?)
@@ -267,7 +262,7 @@ impl Stream for Talk {
             }
             if self.shared.listening.line.is_broken() {
                 self.over = true;
-                return Poll::Ready(Some(Err(Failure::from(Missed::TooSlow).into())));
+                return Poll::Ready(Some(Err(status(Missed::TooSlow.into()))));
             }
             let word = match self.words.poll_recv(context) {
                 Poll::Ready(Some(word)) => word,
@@ -288,9 +283,9 @@ impl Talk {
                 self.shared.room.add_permits(1);
                 Some(ToClient { number, what: Some(self.reply(reply)) })
             }
-            Word::Refused { number, failure } => {
+            Word::Refused { number, error } => {
                 self.shared.room.add_permits(1);
-                Some(ToClient { number, what: Some(refused(failure)) })
+                Some(ToClient { number, what: Some(refused(error)) })
             }
             Word::News { effect, now_ms } => {
                 let what = translate::news(&effect, now_ms)?;
@@ -328,10 +323,11 @@ impl Talk {
 }
 
 /// What may work later is to be sent again; the rest is an answer.
-fn refused(failure: Failure) -> to_client::What {
-    match failure.kind {
-        Kind::Unavailable => to_client::What::TryAgain(proto::TryAgain { why: failure.message }),
-        _ => to_client::What::Refused(translate::refused(failure)),
+fn refused(error: ApiError) -> to_client::What {
+    if error.code.may_work_later() {
+        to_client::What::TryAgain(proto::TryAgain { why: error.message })
+    } else {
+        to_client::What::Refused(translate::refused(error))
     }
 }
 

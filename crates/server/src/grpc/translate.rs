@@ -1,175 +1,112 @@
-//! Between gRPC's messages and the core's commands, answers and effects. Pure.
+//! Between gRPC's messages and native requests, answers and effects. Pure but for the secrets that it
+//! draws.
 
-use crate::failure::Failure;
 use crate::random;
-use crate::times;
 use bytes::Bytes;
-use holdfast_core::{
-    self as core, Answer, BadText, Command, Door, Effect, Label, Lease, LockName, Note, Proof,
-    Reason, RequestId, RequestKey, Secret, SessionRef, Target, Token, Value, Wait,
-};
-use holdfast_proto::v1::{self as proto, request, standing, to_client, watch_event};
+use holdfast_core::{self as core, Answer, Command, Effect, Lease, Secret, SessionRef, Token};
+use holdfast_gateway::ApiError;
+use holdfast_gateway::request::{self, AcquireRequest, ModeKind, TicketRequest};
+use holdfast_proto::v1::request::What;
+use holdfast_proto::v1::{self as proto, standing, to_client, watch_event};
 
-/// A wait that ends only with its session.
-const FOREVER: u64 = u64::MAX;
-
-fn bad(error: BadText) -> Failure {
-    Failure::bad(error.to_string(), "correct the field and send again")
+fn missing(field: &'static str) -> ApiError {
+    ApiError::bad(format!("{field} is missing"), "fill in the field and send again")
 }
 
-fn missing(field: &'static str) -> Failure {
-    Failure::bad(format!("{field} is missing"), "fill in the field and send again")
-}
-
-pub(super) fn name(bytes: &Bytes) -> Result<LockName, Failure> {
-    LockName::parse(bytes).map_err(bad)
-}
-
-pub(super) fn label(bytes: Option<Bytes>) -> Result<Option<Label>, Failure> {
-    bytes.map(Label::parse).transpose().map_err(bad)
-}
-
-pub(super) fn reason(bytes: &Bytes) -> Result<Reason, Failure> {
-    Reason::parse(bytes).map_err(bad)
-}
-
-pub(super) fn secret(bytes: &Bytes) -> Result<Secret, Failure> {
-    let secret = <[u8; 16]>::try_from(bytes.as_ref());
-    secret
-        .map(Secret)
-        .map_err(|_| Failure::bad("a secret has 16 bytes", "send the secret as it was received"))
-}
-
-pub(super) fn request_key(bytes: &Bytes) -> Result<RequestKey, Failure> {
-    RequestKey::parse(bytes).map_err(bad)
-}
-
-pub(super) fn mode(mode: i32, permits: u32) -> Result<core::Mode, Failure> {
+pub(super) fn mode(mode: i32) -> Result<ModeKind, ApiError> {
     match proto::Mode::try_from(mode) {
-        Ok(proto::Mode::Exclusive) => Ok(core::Mode::Exclusive),
-        Ok(proto::Mode::Shared) => Ok(core::Mode::Shared),
-        Ok(proto::Mode::Permit) => Ok(core::Mode::Permit { of: permits }),
-        Err(_) => Err(Failure::bad(format!("there is no mode {mode}"), "use one of the three")),
+        Ok(proto::Mode::Exclusive) => Ok(ModeKind::Exclusive),
+        Ok(proto::Mode::Shared) => Ok(ModeKind::Shared),
+        Ok(proto::Mode::Permit) => Ok(ModeKind::Permit),
+        Err(_) => Err(ApiError::bad(format!("there is no mode {mode}"), "use one of the three")),
     }
 }
 
-/// A session owns its waits, so they may be as long as it likes.
-fn wait(wait_ms: Option<u64>, session: Option<SessionRef>) -> Result<Wait, Failure> {
-    match (wait_ms, session) {
-        (Some(FOREVER), _) => Ok(Wait::Forever),
-        (Some(ms @ 1..), Some(_)) => Ok(Wait::For { ms }),
-        (wait_ms, _) => times::wait(wait_ms),
-    }
+/// A number that stands for a field that was not sent if it is 0.
+pub(super) fn unless_zero<T: Default + PartialEq>(number: T) -> Option<T> {
+    Some(number).filter(|number| *number != T::default())
 }
 
 pub(super) fn acquire(
-    acquire: proto::Acquire,
+    sent: proto::Acquire,
+    request_id: Option<Bytes>,
     session: Option<SessionRef>,
-) -> Result<core::Acquire, Failure> {
-    let lease = match (acquire.ttl_ms, session) {
-        (Some(ttl_ms), _) => Lease::Deadline { ttl_ms: times::ttl_ms(ttl_ms)? },
-        (None, Some(_)) => Lease::Session,
-        (None, None) => return Err(missing("ttl_ms")),
-    };
-    Ok(core::Acquire {
-        names: acquire.names.iter().map(name).collect::<Result<_, _>>()?,
-        mode: mode(acquire.mode, acquire.permits)?,
+) -> Result<(Option<core::Request>, core::Acquire), ApiError> {
+    let request = AcquireRequest {
+        names: sent.names.iter().map(|name| name.to_vec()).collect(),
+        mode: Some(mode(sent.mode)?),
+        permits: unless_zero(sent.permits),
+        ttl_ms: sent.ttl_ms,
+        wait_ms: sent.wait_ms,
+        label: sent.label.map(Vec::from),
+        note: sent.note.map(Vec::from),
+        request_id: request_id.map(Vec::from),
         session,
-        lease,
-        wait: wait(acquire.wait_ms, session)?,
-        label: label(acquire.label)?,
-        note: acquire.note.map(Note::parse).transpose().map_err(bad)?,
-        secret: Some(Secret(random::bytes())),
-        claims: acquire.claims.into_iter().map(Token).collect(),
-        lock_delay_ms: acquire.lock_delay_ms,
-        door: Door::Native,
-    })
+        lock_delay_ms: sent.lock_delay_ms,
+        claims: sent.claims,
+    };
+    request.parse(Secret(random::bytes()))
 }
 
 /// Whose ticket it is: proved by its own secret, or by the stream's session.
-pub(super) fn own(
+pub(super) fn ticket(
     own: Option<proto::Own>,
     session: Option<SessionRef>,
-) -> Result<(Target, Proof), Failure> {
+) -> Result<TicketRequest, ApiError> {
     let own = own.ok_or_else(|| missing("own"))?;
-    let target = Target { name: name(&own.name)?, token: Some(Token(own.token)) };
-    let proof = match session {
+    let secret = match session {
         Some(session) if own.secret.is_empty() => session.secret,
-        _ => secret(&own.secret)?,
+        _ => request::secret(&own.secret)?,
     };
-    Ok((target, Proof::Secret(proof)))
+    Ok(TicketRequest { name: own.name.into(), token: own.token, secret })
 }
 
 pub(super) fn renew(
     renew: proto::RenewRequest,
     session: Option<SessionRef>,
-) -> Result<Command, Failure> {
-    let (target, proof) = own(renew.own, session)?;
-    Ok(match renew.ttl_ms {
-        Some(ttl_ms) => Command::Renew { target, proof, ttl_ms: times::ttl_ms(ttl_ms)? },
-        None => Command::Persist { target, proof },
-    })
+) -> Result<Command, ApiError> {
+    let ticket = ticket(renew.own, session)?;
+    match renew.ttl_ms {
+        Some(ttl_ms) => ticket.renew(ttl_ms),
+        None => ticket.persist(),
+    }
 }
 
 pub(super) fn note(
     note: proto::NoteRequest,
     session: Option<SessionRef>,
-) -> Result<Command, Failure> {
-    let (target, proof) = own(note.own, session)?;
-    let note = note.note.map(Note::parse).transpose().map_err(bad)?;
-    Ok(Command::Note { target, proof, note })
+) -> Result<Command, ApiError> {
+    ticket(note.own, session)?.note(note.note.map(Vec::from))
 }
 
-pub(super) fn put(put: &proto::PutRequest) -> Result<Command, Failure> {
-    Ok(Command::Put {
-        key: name(&put.key)?,
-        value: Value::parse(&put.value).map_err(bad)?,
-        token: Token(put.token),
-        mode: mode(put.mode, 1)?,
-    })
+pub(super) fn put(put: proto::PutRequest) -> Result<Command, ApiError> {
+    request::put(&put.key, put.value.into(), put.token, Some(mode(put.mode)?))
 }
 
-pub(super) fn raise(raise: &proto::RaiseRequest) -> Result<Command, Failure> {
-    let (key, mode) = (name(&raise.key)?, mode(raise.mode, 1)?);
-    Ok(Command::Raise { key, token: Token(raise.token), mode })
+pub(super) fn raise(raise: &proto::RaiseRequest) -> Result<Command, ApiError> {
+    request::raise(&raise.key, raise.token, Some(mode(raise.mode)?))
 }
 
 /// A request of a session's stream.
 pub(super) fn request(
-    request: proto::Request,
+    sent: proto::Request,
     session: SessionRef,
-) -> Result<(core::Request, Command), Failure> {
-    let number = |number, field| RequestId::new(number).ok_or_else(|| missing(field));
-    let id = core::Request::InSession {
-        session,
-        id: number(request.id, "id")?,
-        lowest: number(request.lowest, "lowest")?,
-    };
-    let owned = |sent| own(Some(sent), Some(session));
-    let command = match request.what.ok_or_else(|| missing("what"))? {
-        request::What::Acquire(sent) => Command::Acquire(acquire(sent, Some(session))?),
-        request::What::Release(sent) => {
-            owned(sent).map(|(target, proof)| Command::Release { target, proof })?
+) -> Result<(core::Request, Command), ApiError> {
+    let id = request::in_session(session, sent.id, sent.lowest)?;
+    let owned = |own| ticket(Some(own), Some(session));
+    let command = match sent.what.ok_or_else(|| missing("what"))? {
+        What::Acquire(sent) => Command::Acquire(acquire(sent, None, Some(session))?.1),
+        What::Release(own) => owned(own)?.release()?,
+        What::Cancel(own) => owned(own)?.cancel()?,
+        What::Recovered(own) => owned(own)?.recovered()?,
+        What::Downgrade(own) => owned(own)?.downgrade()?,
+        What::Upgrade(sent) => {
+            ticket(sent.own, Some(session))?.upgrade(sent.wait_ms, sent.claims, Some(session))?
         }
-        request::What::Cancel(sent) => {
-            owned(sent).map(|(target, proof)| Command::Cancel { target, proof })?
-        }
-        request::What::Recovered(sent) => {
-            owned(sent).map(|(target, proof)| Command::Recovered { target, proof })?
-        }
-        request::What::Downgrade(sent) => {
-            owned(sent).map(|(target, proof)| Command::Downgrade { target, proof })?
-        }
-        request::What::Upgrade(sent) => {
-            let (target, proof) = own(sent.own, Some(session))?;
-            let claims = sent.claims.into_iter().map(Token).collect();
-            let wait = wait(sent.wait_ms, Some(session))?;
-            Command::Upgrade { target, proof, wait, claims }
-        }
-        request::What::Renew(sent) => renew(sent, Some(session))?,
-        request::What::Note(sent) => note(sent, Some(session))?,
-        request::What::Put(sent) => put(&sent)?,
-        request::What::Raise(sent) => raise(&sent)?,
+        What::Renew(sent) => renew(sent, Some(session))?,
+        What::Note(sent) => note(sent, Some(session))?,
+        What::Put(sent) => put(sent)?,
+        What::Raise(sent) => raise(&sent)?,
     };
     Ok((id, command))
 }
@@ -279,13 +216,13 @@ pub(super) fn fence(fence: &core::Fence) -> proto::Fence {
     }
 }
 
-pub(super) fn refused(failure: Failure) -> proto::Refused {
+pub(super) fn refused(error: ApiError) -> proto::Refused {
     proto::Refused {
-        code: failure.code.to_owned(),
-        message: failure.message,
-        hint: failure.hint.to_owned(),
-        highest: failure.highest.unwrap_or(0),
-        how: failure.how.map_or_else(|| proto::How::Unknown.into(), how),
+        code: error.code.as_str().to_owned(),
+        message: error.message,
+        hint: error.hint.to_owned(),
+        highest: error.highest.unwrap_or(0),
+        how: error.how.map_or_else(|| proto::How::Unknown.into(), how),
     }
 }
 
@@ -376,7 +313,7 @@ pub(super) fn watched(effect: &Effect, now_ms: u64) -> Option<watch_event::What>
     })
 }
 
-fn ticket(view: &core::TicketView, now_ms: u64) -> proto::Ticket {
+fn ticket_view(view: &core::TicketView, now_ms: u64) -> proto::Ticket {
     proto::Ticket {
         token: view.token.0,
         label: view.label.as_ref().map(|label| bytes(label.as_bytes())),
@@ -393,9 +330,9 @@ pub(super) fn lock(view: &core::LockView, now_ms: u64) -> proto::Lock {
     proto::Lock {
         name: bytes(view.name.as_bytes()),
         permits: view.permits,
-        holders: view.holders.iter().map(|view| ticket(view, now_ms)).collect(),
+        holders: view.holders.iter().map(|view| ticket_view(view, now_ms)).collect(),
         holding: view.holding as u64,
-        waiters: view.waiters.iter().map(|view| ticket(view, now_ms)).collect(),
+        waiters: view.waiters.iter().map(|view| ticket_view(view, now_ms)).collect(),
         waiting: view.waiting as u64,
         last: view.last.as_deref().map(ending),
         needs_recovery: view.needs_recovery.as_deref().map(ending),

@@ -1,14 +1,14 @@
 //! The calls: each does one thing, without a session.
 
 use super::translate;
-use super::{Door, session};
-use crate::api::{PAGE_MAX, TICKETS_SHOWN};
+use super::{Door, OrStatus, session, status};
+use crate::api::TICKETS_SHOWN;
 use crate::connection::{Connection, CutUnlessRead};
 use crate::engine::Watch;
-use crate::failure::Failure;
-use crate::times;
-use crate::waits::{self, Taking};
-use holdfast_core::{Answer, Command, Label, Request as CoreRequest, Revoke, Scope, Token};
+use crate::waits;
+use holdfast_core::{Answer, Command, Request as CoreRequest, Scope};
+use holdfast_gateway::ApiError;
+use holdfast_gateway::request::{self, OperatorRequest};
 use holdfast_node::Node;
 use holdfast_proto::v1::holdfast_server::Holdfast;
 use holdfast_proto::v1::{self as proto, outcome_reply, watch_event, watch_request};
@@ -24,28 +24,28 @@ type Answering<T> = Result<Response<T>, Status>;
 
 impl Door {
     /// Puts a command through the log and takes its answer.
-    async fn put_through(&self, command: Command) -> Result<Answer, Failure> {
+    async fn put_through(&self, command: Command) -> Result<Answer, ApiError> {
         Ok(self.api.ask(None, command).await?.answer?)
     }
 
     async fn done(&self, command: Command, token: u64) -> Answering<proto::Done> {
-        self.put_through(command).await?;
+        self.put_through(command).await.or_status()?;
         Ok(Response::new(proto::Done { token }))
     }
 
     async fn through_fence(&self, command: Command) -> Answering<proto::Fence> {
-        match self.put_through(command).await? {
+        match self.put_through(command).await.or_status()? {
             Answer::Passed(fence) => Ok(Response::new(translate::fence(&fence))),
-            _ => Err(Failure::unexpected().into()),
+            _ => Err(status(ApiError::unexpected())),
         }
     }
 
     async fn count(&self, command: Command) -> Answering<proto::Count> {
-        match self.put_through(command).await? {
+        match self.put_through(command).await.or_status()? {
             Answer::RevocationAsked(count) | Answer::Forced(count) => {
                 Ok(Response::new(proto::Count { count: count as u64 }))
             }
-            _ => Err(Failure::unexpected().into()),
+            _ => Err(status(ApiError::unexpected())),
         }
     }
 }
@@ -69,48 +69,47 @@ impl Holdfast for Door {
     async fn acquire(&self, request: Request<proto::AcquireAlone>) -> Answering<proto::Standing> {
         let connection = connection(&request);
         let sent = request.into_inner();
-        let key = sent.request_id.as_ref().map(translate::request_key).transpose()?;
-        let acquire = translate::acquire(sent.acquire.unwrap_or_default(), None)?;
-        let request = key.map(CoreRequest::Alone);
-        let standing =
-            waits::take(&self.api, &connection, request, Taking::Acquire(acquire)).await?;
+        let acquire = sent.acquire.unwrap_or_default();
+        let (request, acquire) = translate::acquire(acquire, sent.request_id, None).or_status()?;
+        let command = Command::Acquire(acquire);
+        let standing = waits::take(&self.api, &connection, request, command).await.or_status()?;
         Ok(Response::new(translate::standing(&standing)))
     }
 
     async fn release(&self, request: Request<proto::Own>) -> Answering<proto::Done> {
         let own = request.into_inner();
         let token = own.token;
-        let (target, proof) = translate::own(Some(own), None)?;
-        self.done(Command::Release { target, proof }, token).await
+        let ticket = translate::ticket(Some(own), None).or_status()?;
+        self.done(ticket.release().or_status()?, token).await
     }
 
     async fn cancel(&self, request: Request<proto::Own>) -> Answering<proto::Done> {
         let own = request.into_inner();
         let token = own.token;
-        let (target, proof) = translate::own(Some(own), None)?;
-        self.done(Command::Cancel { target, proof }, token).await
+        let ticket = translate::ticket(Some(own), None).or_status()?;
+        self.done(ticket.cancel().or_status()?, token).await
     }
 
     async fn renew(&self, request: Request<proto::RenewRequest>) -> Answering<proto::Done> {
         let renew = request.into_inner();
         let token = token_of(&renew.own);
-        self.done(translate::renew(renew, None)?, token).await
+        self.done(translate::renew(renew, None).or_status()?, token).await
     }
 
     async fn note(&self, request: Request<proto::NoteRequest>) -> Answering<proto::Done> {
         let note = request.into_inner();
         let token = token_of(&note.own);
-        self.done(translate::note(note, None)?, token).await
+        self.done(translate::note(note, None).or_status()?, token).await
     }
 
     async fn recovered(&self, request: Request<proto::Own>) -> Answering<proto::RecoveredReply> {
-        let (target, proof) = translate::own(Some(request.into_inner()), None)?;
-        match self.put_through(Command::Recovered { target, proof }).await? {
+        let ticket = translate::ticket(Some(request.into_inner()), None).or_status()?;
+        match self.put_through(ticket.recovered().or_status()?).await.or_status()? {
             Answer::Recovered(death) => {
                 let death = death.as_deref().map(translate::ending);
                 Ok(Response::new(proto::RecoveredReply { death }))
             }
-            _ => Err(Failure::unexpected().into()),
+            _ => Err(status(ApiError::unexpected())),
         }
     }
 
@@ -118,79 +117,76 @@ impl Holdfast for Door {
         &self,
         request: Request<proto::OutcomeAlone>,
     ) -> Answering<proto::OutcomeReply> {
-        let key = translate::request_key(&request.into_inner().request_id)?;
+        let key = request::request_key(&request.into_inner().request_id).or_status()?;
         let outcome = Command::Outcome(CoreRequest::Alone(key));
-        let answered = self.api.ask(None, outcome).await?;
+        let answered = self.api.ask(None, outcome).await.or_status()?;
         let what = match answered.answer {
             Ok(Answer::Standing(standing)) => {
                 outcome_reply::What::Standing(translate::standing(&standing))
             }
             Ok(Answer::Barred) => outcome_reply::What::Never(proto::Never {}),
-            Ok(_) => return Err(Failure::unexpected().into()),
+            Ok(_) => return Err(status(ApiError::unexpected())),
             Err(refusal) => outcome_reply::What::Refused(translate::refused(refusal.into())),
         };
         Ok(Response::new(proto::OutcomeReply { what: Some(what) }))
     }
 
     async fn put(&self, request: Request<proto::PutRequest>) -> Answering<proto::Fence> {
-        self.through_fence(translate::put(request.get_ref())?).await
+        self.through_fence(translate::put(request.into_inner()).or_status()?).await
     }
 
     async fn raise(&self, request: Request<proto::RaiseRequest>) -> Answering<proto::Fence> {
-        self.through_fence(translate::raise(request.get_ref())?).await
+        self.through_fence(translate::raise(request.get_ref()).or_status()?).await
     }
 
     async fn get(&self, request: Request<proto::GetRequest>) -> Answering<proto::GetReply> {
-        let key = translate::name(&request.get_ref().key)?;
+        let key = request::name(&request.get_ref().key).or_status()?;
         let look = move |node: &Node| node.state().fence(&key).map(translate::fence);
-        let fence = self.api.read(look).await?;
+        let fence = self.api.read(look).await.or_status()?;
         Ok(Response::new(proto::GetReply { fence }))
     }
 
     async fn revoke(&self, request: Request<proto::RevokeRequest>) -> Answering<proto::Count> {
         let sent = request.into_inner();
-        let revoke = Revoke {
-            name: translate::name(&sent.name)?,
-            token: sent.token.map(Token),
-            by: by(sent.by)?,
-            reason: translate::reason(&sent.reason)?,
-            within_ms: times::within_ms(sent.within_ms)?,
-            force: sent.force,
+        let operator = OperatorRequest {
+            name: sent.name.into(),
+            token: sent.token,
+            by: sent.by.into(),
+            reason: sent.reason.into(),
         };
-        self.count(Command::Revoke(revoke)).await
+        self.count(operator.revoke(sent.within_ms, sent.force).or_status()?).await
     }
 
     async fn force(&self, request: Request<proto::ForceRequest>) -> Answering<proto::Count> {
         let sent = request.into_inner();
-        let force = Command::Force {
-            name: translate::name(&sent.name)?,
-            token: sent.token.map(Token),
-            by: by(sent.by)?,
-            reason: translate::reason(&sent.reason)?,
+        let operator = OperatorRequest {
+            name: sent.name.into(),
+            token: sent.token,
+            by: sent.by.into(),
+            reason: sent.reason.into(),
         };
-        self.count(force).await
+        self.count(operator.force().or_status()?).await
     }
 
     async fn show(&self, request: Request<proto::ShowRequest>) -> Answering<proto::Lock> {
         let sent = request.into_inner();
-        let name = translate::name(&sent.name)?;
+        let name = request::name(&sent.name).or_status()?;
         let look = move |node: &Node| {
             let state = node.state();
             let view = state.lock_view(&name, TICKETS_SHOWN);
             view.map(|view| translate::lock(&view, state.now_ms()))
         };
-        let lock = self.api.look(sent.stale, look).await?;
+        let lock = self.api.look(sent.stale, look).await.or_status()?;
         let nobody = || proto::Lock { name: sent.name, ..proto::Lock::default() };
         Ok(Response::new(lock.unwrap_or_else(nobody)))
     }
 
     async fn list(&self, request: Request<proto::ListRequest>) -> Answering<proto::ListReply> {
         let sent = request.into_inner();
-        let after = sent.after.as_ref().map(translate::name).transpose()?;
-        let limit = match sent.limit {
-            0 => 100,
-            limit => (limit as usize).min(PAGE_MAX),
-        };
+        let after = sent.after.as_deref().map(request::name).transpose().or_status()?;
+        let limit = request::limit(translate::unless_zero(sent.limit).map(u64::from));
+        let limit = limit.or_status()?;
+        request::prefix(&sent.prefix).or_status()?;
         let look = move |node: &Node| {
             let state = node.state();
             let page = state.list(&sent.prefix, after.as_ref(), limit);
@@ -198,19 +194,21 @@ impl Holdfast for Door {
             let next_after = page.next_after.as_ref().map(|name| name.as_bytes().to_vec().into());
             proto::ListReply { locks: locks.collect(), next_after }
         };
-        Ok(Response::new(self.api.look(sent.stale, look).await?))
+        Ok(Response::new(self.api.look(sent.stale, look).await.or_status()?))
     }
 
     async fn watch(&self, request: Request<proto::WatchRequest>) -> Answering<Self::WatchStream> {
         let connection = connection(&request);
         let scope = match request.into_inner().scope {
-            Some(watch_request::Scope::Name(name)) => Scope::Name(translate::name(&name)?),
+            Some(watch_request::Scope::Name(name)) => {
+                Scope::Name(request::name(&name).or_status()?)
+            }
             Some(watch_request::Scope::Prefix(prefix)) if !prefix.is_empty() => {
-                Scope::Prefix(Some(translate::name(&prefix)?))
+                Scope::Prefix(Some(request::name(&prefix).or_status()?))
             }
             _ => Scope::Prefix(None),
         };
-        let watch = self.api.handle.watch(scope, EVENTS_MAX).await.map_err(Failure::from)?;
+        let watch = self.api.handle.watch(scope, EVENTS_MAX).await.or_status()?;
         let cut = connection.cut_unless_read(watch.too_slow());
         Ok(Response::new(Box::pin(Watching { watch, state: Progress::New, _cut: cut })))
     }
@@ -225,7 +223,7 @@ impl Holdfast for Door {
                 .collect();
             (node.leader(), members)
         };
-        let (leader, members) = self.api.peek(look).await?;
+        let (leader, members) = self.api.peek(look).await.or_status()?;
         let member = |(id, votes, peer)| {
             let contact = self.api.membership.contact_of(holdfast_node::NodeId(id));
             let http = contact.map(|contact| contact.http).unwrap_or_default();
@@ -237,11 +235,6 @@ impl Holdfast for Door {
             members: members.into_iter().map(member).collect(),
         }))
     }
-}
-
-fn by(bytes: bytes::Bytes) -> Result<Label, Failure> {
-    let label = translate::label(Some(bytes))?;
-    label.ok_or_else(|| Failure::bad("by is missing", "say who asks"))
 }
 
 /// The connection that a request came over.
@@ -281,7 +274,7 @@ impl Stream for Watching {
                 Ok(news) => news,
                 Err(missed) => {
                     self.state = Progress::Over;
-                    return Poll::Ready(Some(Err(Failure::from(missed).into())));
+                    return Poll::Ready(Some(Err(status(missed.into()))));
                 }
             };
             if let Some(what) = translate::watched(&effect, now_ms) {

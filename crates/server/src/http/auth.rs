@@ -1,11 +1,11 @@
 //! The password, as HTTP and gRPC send it: `Authorization: Bearer PASSWORD`.
 
-use crate::failure::{Failure, Kind};
 use crate::password::Password;
 use axum::extract::{Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::middleware::Next;
 use axum::response::Response;
+use holdfast_gateway::{ApiError, Code};
 
 /// Lets through what has the password, and what needs none.
 pub(crate) async fn check(
@@ -23,10 +23,10 @@ pub(crate) async fn check(
         Some(_) => refused("wrong password"),
         None => refused("a password is needed"),
     };
-    super::failure::refuse(request, failure).await
+    super::error_response::refuse(request, failure).await
 }
 
-fn refused(message: &'static str) -> Failure {
+fn refused(message: &'static str) -> ApiError {
     let hint = "send the header `Authorization: Bearer PASSWORD`";
-    Failure::new(Kind::Unauthenticated, "unauthenticated", message, hint)
+    ApiError::new(Code::Unauthenticated, message, hint)
 }

@@ -1,9 +1,10 @@
 //! Bodies: read with a bound in size, parsed once, errors in our own shape.
 
-use crate::failure::Failure;
+use super::error_response::HttpError;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
+use holdfast_gateway::{ApiError, Code};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -23,17 +24,18 @@ const DISCARD_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Sent<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
-    type Rejection = Failure;
+    type Rejection = HttpError;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, HttpError> {
         // All of it is here already: see `crowd.rs`.
         let bytes = collect(request.into_body(), |_| {}).await?;
-        serde_json::from_slice(&bytes).map(Self).map_err(|error| {
-            Failure::bad(
+        let parsed = serde_json::from_slice(&bytes).map(Self).map_err(|error| {
+            ApiError::bad(
                 format!("the body is not the JSON that is wanted here: {error}"),
                 "send one JSON object with the fields of this call",
             )
-        })
+        });
+        Ok(parsed?)
     }
 }
 
@@ -55,12 +57,12 @@ pub(super) async fn discard(body: Body) -> bool {
 }
 
 /// All of a body. `kept` is told of each piece that takes memory.
-pub(super) async fn collect(body: Body, mut kept: impl FnMut(usize)) -> Result<Bytes, Failure> {
+pub(super) async fn collect(body: Body, mut kept: impl FnMut(usize)) -> Result<Bytes, ApiError> {
     let (mut bytes, mut len) = (Vec::new(), 0);
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|_| {
-            Failure::bad("the body is cut off", "send as many bytes as Content-Length says")
+            ApiError::bad("the body is cut off", "send as many bytes as Content-Length says")
         })?;
         len += piece.len();
         if len > HEARD_BYTES_MAX {
@@ -73,7 +75,7 @@ pub(super) async fn collect(body: Body, mut kept: impl FnMut(usize)) -> Result<B
     }
     if len > BODY_BYTES_MAX {
         let message = format!("the body is longer than {BODY_BYTES_MAX} bytes");
-        return Err(Failure::too_large(message, "send less in one request"));
+        return Err(ApiError::new(Code::TooLarge, message, "send less in one request"));
     }
     Ok(bytes.into())
 }

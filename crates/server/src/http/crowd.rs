@@ -1,10 +1,9 @@
 //! How many requests a node answers at once, waits included, and how long they may take to arrive.
 
 use super::body;
-use super::failure::{refuse, respond};
+use super::error_response::{refuse, respond};
 use crate::activity::{Activity, Busy, IdleSet};
 use crate::connection::Connection;
-use crate::failure::{Failure, Kind};
 use crate::grpc;
 use axum::Router;
 use axum::body::{Body, HttpBody};
@@ -15,6 +14,7 @@ use axum::middleware::{Next, map_response};
 use axum::response::Response;
 use axum::routing::MethodRouter;
 use bytes::Bytes;
+use holdfast_gateway::{ApiError, Code};
 use http_body::{Frame, SizeHint};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -78,13 +78,13 @@ impl Room {
     }
 
     /// Waits for the first message of a stream, which is not to be read to its end.
-    pub(crate) async fn first<T>(&self, message: impl Future<Output = T>) -> Result<T, Failure> {
+    pub(crate) async fn first<T>(&self, message: impl Future<Output = T>) -> Result<T, ApiError> {
         let arrival = self.arrive();
         in_time(&arrival.activity, message).await
     }
 
     /// Waits for all of a request.
-    async fn whole(&self, request: Request) -> Result<Request, Failure> {
+    async fn whole(&self, request: Request) -> Result<Request, ApiError> {
         let (head, body) = request.into_parts();
         if body.is_end_stream() {
             return Ok(Request::from_parts(head, body));
@@ -103,21 +103,21 @@ impl Room {
     }
 
     /// A place among the requests that are being answered.
-    pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit, Failure> {
+    pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         self.requests.clone().try_acquire_owned().map_err(|_| {
             let message = "too many requests wait at this node: nothing was done";
             let hint = "try again in a moment, or ask another node";
-            Failure::new(Kind::Unavailable, "busy", message, hint)
+            ApiError::new(Code::Busy, message, hint)
         })
     }
 }
 
-async fn in_time<T>(activity: &Activity, arriving: impl Future<Output = T>) -> Result<T, Failure> {
+async fn in_time<T>(activity: &Activity, arriving: impl Future<Output = T>) -> Result<T, ApiError> {
     tokio::select! {
         biased;
         arrived = arriving => Ok(arrived),
-        () = activity.evicted() => Err(Failure::too_slow()),
-        () = sleep(BODY_TIMEOUT) => Err(Failure::too_slow()),
+        () = activity.evicted() => Err(ApiError::too_slow()),
+        () = sleep(BODY_TIMEOUT) => Err(ApiError::too_slow()),
     }
 }
 
@@ -185,9 +185,8 @@ impl HttpBody for Answer {
 /// What a connection gets that there is no room for: whether the process lives can still be asked.
 pub(super) fn when_full(healthz: MethodRouter) -> Router {
     let full = async |request: Request| {
-        let failure = Failure::new(
-            Kind::Unavailable,
-            "busy",
+        let failure = ApiError::new(
+            Code::Busy,
             "this node has too many connections",
             "close those that you don't need, or ask another node",
         );

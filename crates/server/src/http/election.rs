@@ -1,6 +1,7 @@
 //! Elections: the leader is who holds the lock. Its label is its value, its token its term.
 
 use super::body::Sent;
+use super::error_response::HttpError;
 use super::fields::{self, SessionField};
 use super::locks::Grab;
 use super::query::Asked;
@@ -9,11 +10,11 @@ use super::watch::{self, EVENTS_MAX, Events};
 use crate::api::Api;
 use crate::connection::{Connection, CutUnlessRead};
 use crate::engine::Watch;
-use crate::failure::Failure;
 use axum::Json;
 use axum::extract::State;
 use axum::response::sse::Event;
 use holdfast_core::{Effect, Label, LockName, Refusal, Scope, Token, What};
+use holdfast_gateway::request;
 use holdfast_node::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ pub(crate) async fn campaign(
     State(api): State<Api>,
     connection: Connection,
     Sent(sent): Sent<Campaign>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     let grab = Grab {
         name: Some(sent.name),
         label: sent.value,
@@ -51,7 +52,7 @@ pub(crate) async fn campaign(
         session: sent.session,
         ..Grab::default()
     };
-    let wanted = fields::label(grab.label.as_deref())?;
+    let wanted = request::label(fields::optional(grab.label.as_deref()))?;
     let grant = grab.acquire(&api, &connection).await?;
     // A label may differ in a retry; what a leader stands for may not.
     if grant.session.is_none() && grant.label != wanted {
@@ -76,7 +77,7 @@ pub(crate) struct Which {
 pub(crate) async fn leader(
     State(api): State<Api>,
     Asked(asked): Asked<Which>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     let name = fields::name(&asked.name)?;
     let look = move |node: &Node| leads(&name, leader_of(node, &name).as_ref());
     Ok(Json(api.look(asked.stale, look).await?))
@@ -114,7 +115,7 @@ pub(crate) async fn observe(
     State(api): State<Api>,
     connection: Connection,
     Asked(asked): Asked<Name>,
-) -> Result<Events<Observing>, Failure> {
+) -> Result<Events<Observing>, HttpError> {
     let name = fields::name(&asked.name)?;
     // The watch first: what happens before the look is in the look.
     let watch = api.handle.watch(Scope::Name(name.clone()), EVENTS_MAX).await?;

@@ -1,20 +1,18 @@
 //! Taking locks, keeping them and letting go.
 
 use super::body::Sent;
+use super::error_response::HttpError;
 use super::fields::{self, ModeField, SessionField, Whole};
-use super::show;
+use super::{show, text};
 use crate::api::Api;
 use crate::connection::Connection;
-use crate::engine::Trouble;
-use crate::failure::Failure;
 use crate::random;
-use crate::times;
-use crate::waits::{self, Taking};
+use crate::waits;
 use axum::Json;
 use axum::extract::State;
-use holdfast_core::{
-    Acquire, Answer, Command, Door, Grant, How, Lease, Request, Secret, Standing, Token,
-};
+use holdfast_core::{Acquire, Answer, Command, Grant, How, Request, Secret, Standing, Token};
+use holdfast_gateway::request::{self, AcquireRequest, ModeKind};
+use holdfast_gateway::{ApiError, Code, SubmitError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -40,46 +38,26 @@ pub(crate) struct Grab {
 }
 
 impl Grab {
-    fn parse(self) -> Result<(Option<Request>, Acquire), Failure> {
+    fn parse(self) -> Result<(Option<Request>, Acquire), ApiError> {
         let names = match (self.name, self.names) {
-            (Some(name), None) => vec![fields::name(&name)?],
-            (None, Some(names)) => {
-                names.iter().map(|name| fields::name(name)).collect::<Result<_, _>>()?
-            }
-            _ => return Err(Failure::bad("give name or names", "one of the two, not both")),
+            (Some(name), None) => vec![name],
+            (None, Some(names)) => names,
+            _ => return Err(ApiError::bad("give name or names", "one of the two, not both")),
         };
-        let session = self.session.map(|session| session.parse()).transpose()?;
-        let lease = match (self.ttl_ms, session) {
-            (Some(ttl_ms), _) => Lease::Deadline { ttl_ms: times::ttl_ms(ttl_ms)? },
-            (None, Some(_)) => Lease::Session,
-            (None, None) => {
-                return Err(Failure::bad(
-                    "ttl_ms is missing: without a session only a deadline ends a lock whose \
-                     holder died",
-                    "give ttl_ms, for instance 15000",
-                ));
-            }
-        };
-        if self.request_id.is_some() && session.is_some() {
-            return Err(Failure::bad(
-                "a request_id of its own and a session don't fit together",
-                "leave out one of the two",
-            ));
-        }
-        let acquire = Acquire {
-            names,
-            mode: ModeField::wanted(self.mode, self.permits)?,
-            session,
-            lease,
-            wait: times::wait(self.wait_ms)?,
-            label: fields::label(self.label.as_deref())?,
-            note: fields::note(self.note.as_deref())?,
-            secret: Some(Secret(random::bytes())),
-            claims: claims(self.holding)?,
+        let request = AcquireRequest {
+            names: names.iter().map(|name| text::read(name)).collect(),
+            mode: self.mode.map(ModeKind::from),
+            permits: self.permits,
+            ttl_ms: self.ttl_ms,
+            wait_ms: self.wait_ms,
+            label: fields::optional(self.label.as_deref()),
+            note: fields::optional(self.note.as_deref()),
+            request_id: self.request_id.map(String::into_bytes),
+            session: self.session.map(|session| session.parse()).transpose()?,
             lock_delay_ms: self.lock_delay_ms.unwrap_or_default(),
-            door: Door::Native,
+            claims: claims(self.holding),
         };
-        Ok((alone(self.request_id.as_deref())?, acquire))
+        request.parse(Secret(random::bytes()))
     }
 
     /// Returns when the lock is held.
@@ -87,34 +65,35 @@ impl Grab {
         self,
         api: &Api,
         connection: &Connection,
-    ) -> Result<Grant, Failure> {
+    ) -> Result<Grant, ApiError> {
         let (request, acquire) = self.parse()?;
-        held(waits::take(api, connection, request, Taking::Acquire(acquire)).await?)
+        held(waits::take(api, connection, request, Command::Acquire(acquire)).await?)
     }
 }
 
-fn claims(holding: Option<Vec<Whole>>) -> Result<Vec<Token>, Failure> {
-    holding.unwrap_or_default().into_iter().map(fields::token).collect()
+fn claims(holding: Option<Vec<Whole>>) -> Vec<u64> {
+    holding.unwrap_or_default().into_iter().map(|token| token.0).collect()
 }
 
-fn alone(request_id: Option<&str>) -> Result<Option<Request>, Failure> {
-    Ok(request_id.map(fields::request_key).transpose()?.map(Request::Alone))
+fn alone(request_id: Option<&str>) -> Result<Option<Request>, ApiError> {
+    let key = request_id.map(|id| request::request_key(id.as_bytes())).transpose()?;
+    Ok(key.map(Request::Alone))
 }
 
-fn held(standing: Standing) -> Result<Grant, Failure> {
+fn held(standing: Standing) -> Result<Grant, ApiError> {
     match standing {
         Standing::Held(grant) => Ok(grant),
         Standing::Over { token, how } => Err(over(token, how)),
-        Standing::Waiting { .. } => Err(Trouble::Unknown.into()),
+        Standing::Waiting { .. } => Err(SubmitError::Unknown.into()),
     }
 }
 
-fn over(token: Token, how: How) -> Failure {
+fn over(token: Token, how: How) -> ApiError {
     let message = format!("the ticket {token} of this request is over: {how}");
     let hint = "use a new request_id to acquire anew";
     match how {
-        How::TimedOut | How::Cancelled => Failure::conflict("not_acquired", message, hint),
-        _ => Failure::conflict("ended", message, hint),
+        How::TimedOut | How::Cancelled => ApiError::new(Code::NotAcquired, message, hint),
+        _ => ApiError::new(Code::Ended, message, hint),
     }
 }
 
@@ -122,7 +101,7 @@ pub(crate) async fn grab(
     State(api): State<Api>,
     connection: Connection,
     Sent(grab): Sent<Grab>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     Ok(Json(show::grant(&grab.acquire(&api, &connection).await?)))
 }
 
@@ -142,12 +121,11 @@ pub(crate) async fn upgrade(
     State(api): State<Api>,
     connection: Connection,
     Sent(sent): Sent<UpgradeField>,
-) -> Result<Json<Value>, Failure> {
-    let (target, proof) = fields::own(&sent.name, sent.fencing_token, &sent.secret)?;
+) -> Result<Json<Value>, HttpError> {
+    let ticket = fields::ticket(&sent.name, sent.fencing_token, &sent.secret)?;
     let request = alone(sent.request_id.as_deref())?;
-    let wait = times::wait(sent.wait_ms)?;
-    let taking = Taking::Upgrade { target, proof, wait, claims: claims(sent.holding)? };
-    let grant = held(waits::take(&api, &connection, request, taking).await?)?;
+    let upgrade = ticket.upgrade(sent.wait_ms, claims(sent.holding), None)?;
+    let grant = held(waits::take(&api, &connection, request, upgrade).await?)?;
     Ok(Json(show::grant(&grant)))
 }
 
@@ -164,38 +142,38 @@ pub(crate) struct Own {
 pub(crate) async fn downgrade(
     State(api): State<Api>,
     Sent(own): Sent<Own>,
-) -> Result<Json<Value>, Failure> {
-    let (target, proof) = fields::own(&own.name, own.fencing_token, &own.secret)?;
-    api.ask(None, Command::Downgrade { target, proof }).await?.answer?;
+) -> Result<Json<Value>, HttpError> {
+    let ticket = fields::ticket(&own.name, own.fencing_token, &own.secret)?;
+    api.ask(None, ticket.downgrade()?).await?.answer?;
     Ok(Json(json!({ "downgraded": own.fencing_token.0 })))
 }
 
 pub(crate) async fn release(
     State(api): State<Api>,
     Sent(own): Sent<Own>,
-) -> Result<Json<Value>, Failure> {
-    let (target, proof) = fields::own(&own.name, own.fencing_token, &own.secret)?;
-    api.ask(None, Command::Release { target, proof }).await?.answer?;
+) -> Result<Json<Value>, HttpError> {
+    let ticket = fields::ticket(&own.name, own.fencing_token, &own.secret)?;
+    api.ask(None, ticket.release()?).await?.answer?;
     Ok(Json(json!({ "released": own.fencing_token.0 })))
 }
 
 pub(crate) async fn cancel(
     State(api): State<Api>,
     Sent(own): Sent<Own>,
-) -> Result<Json<Value>, Failure> {
-    let (target, proof) = fields::own(&own.name, own.fencing_token, &own.secret)?;
-    api.ask(None, Command::Cancel { target, proof }).await?.answer?;
+) -> Result<Json<Value>, HttpError> {
+    let ticket = fields::ticket(&own.name, own.fencing_token, &own.secret)?;
+    api.ask(None, ticket.cancel()?).await?.answer?;
     Ok(Json(json!({ "cancelled": own.fencing_token.0 })))
 }
 
 pub(crate) async fn recovered(
     State(api): State<Api>,
     Sent(own): Sent<Own>,
-) -> Result<Json<Value>, Failure> {
-    let (target, proof) = fields::own(&own.name, own.fencing_token, &own.secret)?;
-    match api.ask(None, Command::Recovered { target, proof }).await?.answer? {
+) -> Result<Json<Value>, HttpError> {
+    let ticket = fields::ticket(&own.name, own.fencing_token, &own.secret)?;
+    match api.ask(None, ticket.recovered()?).await?.answer? {
         Answer::Recovered(death) => Ok(Json(json!({ "from": death.as_deref().map(show::ending) }))),
-        _ => Ok(Json(json!({ "from": null }))),
+        _ => Err(ApiError::unexpected().into()),
     }
 }
 
@@ -211,10 +189,9 @@ pub(crate) struct Renew {
 pub(crate) async fn renew(
     State(api): State<Api>,
     Sent(sent): Sent<Renew>,
-) -> Result<Json<Value>, Failure> {
-    let (target, proof) = fields::own(&sent.name, sent.fencing_token, &sent.secret)?;
-    let command = Command::Renew { target, proof, ttl_ms: times::ttl_ms(sent.ttl_ms)? };
-    api.ask(None, command).await?.answer?;
+) -> Result<Json<Value>, HttpError> {
+    let ticket = fields::ticket(&sent.name, sent.fencing_token, &sent.secret)?;
+    api.ask(None, ticket.renew(sent.ttl_ms)?).await?.answer?;
     Ok(Json(json!({ "renewed": sent.fencing_token.0, "ttl_ms": sent.ttl_ms })))
 }
 
@@ -231,10 +208,10 @@ pub(crate) struct NoteField {
 pub(crate) async fn note(
     State(api): State<Api>,
     Sent(sent): Sent<NoteField>,
-) -> Result<Json<Value>, Failure> {
-    let (target, proof) = fields::own(&sent.name, sent.fencing_token, &sent.secret)?;
-    let note = fields::note(sent.note.as_deref())?;
-    api.ask(None, Command::Note { target, proof, note }).await?.answer?;
+) -> Result<Json<Value>, HttpError> {
+    let ticket = fields::ticket(&sent.name, sent.fencing_token, &sent.secret)?;
+    let note = fields::optional(sent.note.as_deref());
+    api.ask(None, ticket.note(note)?).await?.answer?;
     Ok(Json(json!({ "noted": sent.fencing_token.0 })))
 }
 
@@ -248,8 +225,8 @@ pub(crate) struct OutcomeField {
 pub(crate) async fn outcome(
     State(api): State<Api>,
     Sent(sent): Sent<OutcomeField>,
-) -> Result<Json<Value>, Failure> {
-    let key = Request::Alone(fields::request_key(&sent.request_id)?);
+) -> Result<Json<Value>, HttpError> {
+    let key = Request::Alone(request::request_key(sent.request_id.as_bytes())?);
     let answer = api.ask(None, Command::Outcome(key)).await?.answer;
     Ok(Json(match answer {
         Ok(Answer::Standing(Standing::Held(grant))) => {
@@ -265,10 +242,10 @@ pub(crate) async fn outcome(
             "outcome": "ended", "fencing_token": token.0, "how": how.to_string(),
         }),
         Ok(Answer::Barred) => json!({ "outcome": "never" }),
-        Ok(_) => return Err(Failure::unexpected()),
+        Ok(_) => return Err(ApiError::unexpected().into()),
         Err(refusal) => {
-            let failure = Failure::from(refusal);
-            json!({ "outcome": "refused", "code": failure.code, "message": failure.message })
+            let error = ApiError::from(refusal);
+            json!({ "outcome": "refused", "code": error.code.as_str(), "message": error.message })
         }
     }))
 }

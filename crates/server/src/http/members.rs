@@ -1,11 +1,10 @@
 //! The cluster itself: who is in it, how it is, and a copy of everything.
 
 use super::body::Sent;
-use super::fields::{self, Whole};
+use super::error_response::HttpError;
+use super::fields::Whole;
 use crate::api::Api;
 use crate::backup;
-use crate::engine::Trouble;
-use crate::failure::Failure;
 use crate::metrics::Now;
 use crate::peers::{NO_MAJORITY, NOT_COMMITTABLE, NotDone, Question};
 use axum::Json;
@@ -13,12 +12,13 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
+use holdfast_gateway::{ApiError, Code, SubmitError, request};
 use holdfast_node::{Node, NodeId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// How the cluster looks from here.
-pub(crate) async fn status(State(api): State<Api>) -> Result<Json<Value>, Failure> {
+pub(crate) async fn status(State(api): State<Api>) -> Result<Json<Value>, HttpError> {
     let look = |node: &Node| {
         let members: Vec<(NodeId, bool, String)> = node
             .cluster()
@@ -66,7 +66,7 @@ pub(crate) async fn status(State(api): State<Api>) -> Result<Json<Value>, Failur
     })))
 }
 
-pub(crate) async fn list(State(api): State<Api>) -> Result<Json<Value>, Failure> {
+pub(crate) async fn list(State(api): State<Api>) -> Result<Json<Value>, HttpError> {
     let look = |node: &Node| {
         let members = node.cluster().members().iter();
         members.map(|(id, member)| (*id, member.address.clone(), member.votes)).collect::<Vec<_>>()
@@ -98,14 +98,14 @@ pub(crate) struct Which {
 pub(crate) async fn add(
     State(api): State<Api>,
     Sent(sent): Sent<Address>,
-) -> Result<Json<Value>, Failure> {
-    decide(&api, Question::Add { address: fields::address(sent.address)? }).await
+) -> Result<Json<Value>, HttpError> {
+    decide(&api, Question::Add { address: request::address(sent.address)? }).await
 }
 
 pub(crate) async fn promote(
     State(api): State<Api>,
     Sent(which): Sent<Which>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     decide(&api, Question::Promote(NodeId(which.node.0))).await
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Removal {
 pub(crate) async fn remove(
     State(api): State<Api>,
     Sent(removal): Sent<Removal>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     let node = NodeId(removal.node.0);
     let force = removal.force.unwrap_or_default();
     decide(&api, if force { Question::RemoveByForce(node) } else { Question::Remove(node) }).await
@@ -128,15 +128,15 @@ pub(crate) async fn remove(
 pub(crate) async fn transfer(
     State(api): State<Api>,
     Sent(which): Sent<Which>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     decide(&api, Question::Transfer(NodeId(which.node.0))).await
 }
 
-async fn decide(api: &Api, question: Question) -> Result<Json<Value>, Failure> {
+async fn decide(api: &Api, question: Question) -> Result<Json<Value>, HttpError> {
     match api.membership.ask(question).await {
         Ok(node) => Ok(Json(json!({ "node": node }))),
         // It may have been proposed, or done with the answer lost.
-        Err(NotDone { certain: false, .. }) => Err(Trouble::Unknown.into()),
+        Err(NotDone { certain: false, .. }) => Err(SubmitError::Unknown.into()),
         Err(NotDone { why, .. }) => {
             let hint = if why.contains(NO_MAJORITY) && !why.contains(NOT_COMMITTABLE) {
                 "start the nodes that do not answer first; to remove one all the same, send force"
@@ -146,13 +146,13 @@ async fn decide(api: &Api, question: Question) -> Result<Json<Value>, Failure> {
             } else {
                 "look at GET /v1/members"
             };
-            Err(Failure::conflict("not_changed", why, hint))
+            Err(ApiError::new(Code::NotChanged, why, hint).into())
         }
     }
 }
 
 /// A consistent copy of everything, while the cluster goes on.
-pub(crate) async fn backup(State(api): State<Api>) -> Result<impl IntoResponse, Failure> {
+pub(crate) async fn backup(State(api): State<Api>) -> Result<impl IntoResponse, HttpError> {
     let copy = api.read(backup::Copy::of).await?;
     let name = format!("attachment; filename=\"holdfast-{}.backup\"", copy.index());
     let head = [
@@ -163,22 +163,22 @@ pub(crate) async fn backup(State(api): State<Api>) -> Result<impl IntoResponse, 
 }
 
 /// What is counted and measured, for Prometheus.
-pub(crate) async fn metrics(State(api): State<Api>) -> Result<impl IntoResponse, Failure> {
+pub(crate) async fn metrics(State(api): State<Api>) -> Result<impl IntoResponse, HttpError> {
     let now = api.peek(Now::of).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], api.metrics.text(&now)))
 }
 
 /// The process lives.
-pub(crate) async fn healthz(State(api): State<Api>) -> Result<Json<Value>, Failure> {
+pub(crate) async fn healthz(State(api): State<Api>) -> Result<Json<Value>, HttpError> {
     api.peek(|_| ()).await?;
     Ok(Json(json!({ "alive": true })))
 }
 
 /// The node can serve: there is a leader, a majority confirms it, and the disk has room.
-pub(crate) async fn readyz(State(api): State<Api>) -> Result<Json<Value>, Failure> {
+pub(crate) async fn readyz(State(api): State<Api>) -> Result<Json<Value>, HttpError> {
     if api.peek(Node::disk_is_full).await? {
-        return Err(Trouble::DiskFull.into());
+        return Err(SubmitError::DiskFull.into());
     }
     api.read(|_| ()).await?;
     Ok(Json(json!({ "ready": true })))

@@ -4,7 +4,7 @@ mod auth;
 mod body;
 mod crowd;
 mod election;
-mod failure;
+mod error_response;
 mod fields;
 mod listen;
 mod locks;
@@ -94,8 +94,8 @@ fn router(api: Api) -> Router {
         .route("/metrics", get(members::metrics))
         .route("/healthz", get(members::healthz))
         .route("/readyz", get(members::readyz))
-        .fallback(failure::no_such_path)
-        .method_not_allowed_fallback(failure::wrong_method)
+        .fallback(error_response::no_such_path)
+        .method_not_allowed_fallback(error_response::wrong_method)
         .with_state(api.clone())
         .merge(grpc::router(api))
 }

@@ -1,15 +1,16 @@
 //! What is done to other people's locks, and what is asked about them.
 
 use super::body::Sent;
+use super::error_response::HttpError;
 use super::fields::{self, Whole};
 use super::query::Asked;
-use super::show;
+use super::{show, text};
 use crate::api::{Api, TICKETS_SHOWN};
-use crate::failure::Failure;
-use crate::times;
 use axum::Json;
 use axum::extract::State;
-use holdfast_core::{Answer, Command, Event, Label, Revoke, What, WhyLink};
+use holdfast_core::{Answer, Event, Label, What, WhyLink};
+use holdfast_gateway::ApiError;
+use holdfast_gateway::request::{self, OperatorRequest};
 use holdfast_node::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -25,23 +26,25 @@ pub(crate) struct RevokeField {
     force: Option<bool>,
 }
 
+fn operator(name: &str, token: Option<Whole>, by: &str, reason: &str) -> OperatorRequest {
+    OperatorRequest {
+        name: text::read(name),
+        token: token.map(|token| token.0),
+        by: text::read(by),
+        reason: text::read(reason),
+    }
+}
+
 /// Asks the holders to let go by a deadline.
 pub(crate) async fn revoke(
     State(api): State<Api>,
     Sent(sent): Sent<RevokeField>,
-) -> Result<Json<Value>, Failure> {
-    let (by, reason) = fields::who(&sent.by, &sent.reason)?;
-    let command = Command::Revoke(Revoke {
-        name: fields::name(&sent.name)?,
-        token: sent.fencing_token.map(fields::token).transpose()?,
-        by,
-        reason,
-        within_ms: times::within_ms(sent.within_ms)?,
-        force: sent.force.unwrap_or_default(),
-    });
+) -> Result<Json<Value>, HttpError> {
+    let operator = operator(&sent.name, sent.fencing_token, &sent.by, &sent.reason);
+    let command = operator.revoke(sent.within_ms, sent.force.unwrap_or_default())?;
     match api.ask(None, command).await?.answer? {
         Answer::RevocationAsked(asked) => Ok(Json(json!({ "asked": asked }))),
-        _ => Err(Failure::unexpected()),
+        _ => Err(ApiError::unexpected().into()),
     }
 }
 
@@ -58,13 +61,11 @@ pub(crate) struct ForceField {
 pub(crate) async fn force(
     State(api): State<Api>,
     Sent(sent): Sent<ForceField>,
-) -> Result<Json<Value>, Failure> {
-    let (by, reason) = fields::who(&sent.by, &sent.reason)?;
-    let token = sent.fencing_token.map(fields::token).transpose()?;
-    let command = Command::Force { name: fields::name(&sent.name)?, token, by, reason };
-    match api.ask(None, command).await?.answer? {
+) -> Result<Json<Value>, HttpError> {
+    let operator = operator(&sent.name, sent.fencing_token, &sent.by, &sent.reason);
+    match api.ask(None, operator.force()?).await?.answer? {
         Answer::Forced(ended) => Ok(Json(json!({ "ended": ended }))),
-        _ => Err(Failure::unexpected()),
+        _ => Err(ApiError::unexpected().into()),
     }
 }
 
@@ -80,7 +81,7 @@ pub(crate) struct Name {
 pub(crate) async fn why(
     State(api): State<Api>,
     Asked(asked): Asked<Name>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     let name = fields::name(&asked.name)?;
     let shown = show::text(name.as_bytes());
     let why = api.look(asked.stale, move |node: &Node| node.state().why(&name)).await?;
@@ -131,7 +132,7 @@ pub(crate) struct HistoryField {
 pub(crate) async fn history(
     State(api): State<Api>,
     Asked(asked): Asked<HistoryField>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     let name = fields::name(&asked.name)?;
     let limit = fields::limit(asked.limit)?;
     let look = move |node: &Node| {
@@ -183,8 +184,8 @@ pub(crate) struct SessionsField {
 pub(crate) async fn sessions(
     State(api): State<Api>,
     Asked(asked): Asked<SessionsField>,
-) -> Result<Json<Value>, Failure> {
-    let after = asked.after.map(fields::session_id).transpose()?;
+) -> Result<Json<Value>, HttpError> {
+    let after = asked.after.map(|after| request::session_id(after.0)).transpose()?;
     let limit = fields::limit(asked.limit)?;
     let look = move |node: &Node| {
         let sessions = node.state().sessions(after, limit, TICKETS_SHOWN);

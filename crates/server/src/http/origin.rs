@@ -4,13 +4,13 @@
 //! site can let its own name point to this machine (DNS rebinding): its page then counts as one of
 //! this server, unless the server knows the names that it has (`Host`).
 
-use crate::failure::{Failure, Kind};
 use axum::extract::{Request, State};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
+use holdfast_gateway::{ApiError, Code};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -63,9 +63,8 @@ pub(crate) async fn check(State(hosts): State<Hosts>, request: Request, next: Ne
     let failure = if host.is_some_and(|host| !hosts.allows(host)) {
         let host = host.unwrap_or_default();
         let host: String = host.chars().take(HOST_SHOWN_MAX).collect();
-        Failure::new(
-            Kind::Denied,
-            "unknown_host",
+        ApiError::new(
+            Code::UnknownHost,
             format!("this server does not answer to the name `{host}`"),
             "use its IP address or its advertised name, start it with --allow-host HOST, or set a \
              password",
@@ -75,15 +74,14 @@ pub(crate) async fn check(State(hosts): State<Hosts>, request: Request, next: Ne
         if looks || is_own(request.headers(), host) {
             return next.run(request).await;
         }
-        Failure::new(
-            Kind::Denied,
-            "other_origin",
+        ApiError::new(
+            Code::OtherOrigin,
             "a web page of another site sent this",
             "send it from a program, or from a page of this server; those send no Origin header, \
              or this server's",
         )
     };
-    super::failure::refuse(request, failure).await
+    super::error_response::refuse(request, failure).await
 }
 
 /// How much of a host is repeated in an error.

@@ -1,9 +1,10 @@
 //! Queries: percent-encoded bytes, parsed once, errors in our own shape.
 
+use super::error_response::HttpError;
 use super::text;
-use crate::failure::Failure;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use holdfast_gateway::ApiError;
 use serde::Deserializer;
 use serde::de::value::{Error, MapDeserializer};
 use serde::de::{DeserializeOwned, Error as _, IntoDeserializer, Visitor};
@@ -13,15 +14,16 @@ use serde::forward_to_deserialize_any;
 pub(crate) struct Asked<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
-    type Rejection = Failure;
+    type Rejection = HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
-        parse(parts.uri.query().unwrap_or_default()).map(Self).map_err(|error| {
-            Failure::bad(
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpError> {
+        let parsed = parse(parts.uri.query().unwrap_or_default()).map(Self).map_err(|error| {
+            ApiError::bad(
                 format!("the query is not the one that is wanted here: {error}"),
                 "percent-encode names, as in ?name=seat%2F12A",
             )
-        })
+        });
+        Ok(parsed?)
     }
 }
 

@@ -1,14 +1,16 @@
 //! The fenced register: what a holder does to the outside world, with its token checked.
 
 use super::body::Sent;
+use super::error_response::HttpError;
 use super::fields::{self, ModeField, Whole};
 use super::query::Asked;
-use super::show;
+use super::{show, text};
 use crate::api::Api;
-use crate::failure::Failure;
 use axum::Json;
 use axum::extract::State;
 use holdfast_core::{Answer, Command, Fence, LockName};
+use holdfast_gateway::ApiError;
+use holdfast_gateway::request::{self, ModeKind};
 use holdfast_node::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,14 +28,10 @@ pub(crate) struct Put {
 pub(crate) async fn put(
     State(api): State<Api>,
     Sent(put): Sent<Put>,
-) -> Result<Json<Value>, Failure> {
-    let key = fields::name(&put.key)?;
-    let command = Command::Put {
-        key: key.clone(),
-        value: fields::value(&put.value)?,
-        token: fields::token(put.fencing_token)?,
-        mode: ModeField::fenced(put.mode)?,
-    };
+) -> Result<Json<Value>, HttpError> {
+    let (key, value) = (fields::name(&put.key)?, text::read(&put.value));
+    let mode = put.mode.map(ModeKind::from);
+    let command = request::put(key.as_bytes(), value, put.fencing_token.0, mode)?;
     through(&api, key, command).await
 }
 
@@ -49,20 +47,17 @@ pub(crate) struct Raise {
 pub(crate) async fn raise(
     State(api): State<Api>,
     Sent(raise): Sent<Raise>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     let key = fields::name(&raise.key)?;
-    let command = Command::Raise {
-        key: key.clone(),
-        token: fields::token(raise.fencing_token)?,
-        mode: ModeField::fenced(raise.mode)?,
-    };
+    let mode = raise.mode.map(ModeKind::from);
+    let command = request::raise(key.as_bytes(), raise.fencing_token.0, mode)?;
     through(&api, key, command).await
 }
 
-async fn through(api: &Api, key: LockName, command: Command) -> Result<Json<Value>, Failure> {
+async fn through(api: &Api, key: LockName, command: Command) -> Result<Json<Value>, HttpError> {
     match api.ask(None, command).await?.answer? {
         Answer::Passed(fence) => Ok(Json(shown(&key, Some(&fence)))),
-        _ => Err(Failure::unexpected()),
+        _ => Err(ApiError::unexpected().into()),
     }
 }
 
@@ -77,7 +72,7 @@ pub(crate) struct Key {
 pub(crate) async fn get(
     State(api): State<Api>,
     Asked(asked): Asked<Key>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     let key = fields::name(&asked.key)?;
     let look = move |node: &Node| shown(&key, node.state().fence(&key));
     Ok(Json(api.look(asked.stale, look).await?))

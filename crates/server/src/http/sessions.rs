@@ -1,14 +1,16 @@
 //! Sessions: a client's liveness, apart from any connection.
 
 use super::body::Sent;
+use super::error_response::HttpError;
 use super::fields::{self, SessionField};
 use super::show;
 use crate::api::{Api, within};
-use crate::failure::Failure;
 use crate::random;
 use axum::Json;
 use axum::extract::State;
-use holdfast_core::{Answer, Command, OpenSession, Secret, SessionKind};
+use holdfast_core::{Answer, Command, Secret};
+use holdfast_gateway::ApiError;
+use holdfast_gateway::request;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -22,16 +24,16 @@ pub(crate) struct Open {
 pub(crate) async fn open(
     State(api): State<Api>,
     Sent(open): Sent<Open>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     let secret = Secret(random::bytes());
-    let label = fields::label(open.label.as_deref())?;
-    let command = OpenSession { secret, ttl_ms: open.ttl_ms, label, kind: SessionKind::Client };
-    match api.ask(None, Command::OpenSession(command)).await?.answer? {
+    let label = fields::optional(open.label.as_deref());
+    let command = request::open_session(secret, open.ttl_ms, label)?;
+    match api.ask(None, command).await?.answer? {
         Answer::SessionOpened(id) => Ok(Json(json!({
             "session": { "id": id.0, "secret": show::secret(&secret) },
             "ttl_ms": open.ttl_ms,
         }))),
-        _ => Err(Failure::unexpected()),
+        _ => Err(ApiError::unexpected().into()),
     }
 }
 
@@ -44,19 +46,19 @@ pub(crate) struct Which {
 pub(crate) async fn heartbeat(
     State(api): State<Api>,
     Sent(which): Sent<Which>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     let session = which.session.parse()?;
     if within(api.handle.beat(session)).await? {
         Ok(Json(json!({ "alive": true })))
     } else {
-        Err(api.not_alive(session).await?)
+        Err(api.not_alive(session).await?.into())
     }
 }
 
 pub(crate) async fn close(
     State(api): State<Api>,
     Sent(which): Sent<Which>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     let session = which.session.parse()?;
     api.ask(None, Command::CloseSession(session)).await?.answer?;
     Ok(Json(json!({ "closed": session.id.0 })))

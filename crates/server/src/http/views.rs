@@ -1,10 +1,10 @@
 //! Looking at locks: current unless a stale look is asked for.
 
+use super::error_response::HttpError;
 use super::fields::{self, Whole};
 use super::query::Asked;
 use super::show;
 use crate::api::{Api, TICKETS_SHOWN};
-use crate::failure::Failure;
 use axum::Json;
 use axum::extract::State;
 use holdfast_node::Node;
@@ -22,7 +22,7 @@ pub(crate) struct One {
 pub(crate) async fn lock(
     State(api): State<Api>,
     Asked(one): Asked<One>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     let name = fields::name(&one.name)?;
     let look = move |node: &Node| {
         let state = node.state();
@@ -48,7 +48,7 @@ pub(crate) struct Listing {
 pub(crate) async fn locks(
     State(api): State<Api>,
     Asked(asked): Asked<Listing>,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Json<Value>, HttpError> {
     let after = asked.after.as_deref().map(fields::name).transpose()?;
     let limit = fields::limit(asked.limit)?;
     let prefix = fields::prefix(&asked.prefix)?;

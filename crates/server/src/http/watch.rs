@@ -1,16 +1,16 @@
 //! What happens to locks, as it happens: server-sent events.
 
-use super::failure;
+use super::error_response::{self, HttpError};
 use super::fields;
 use super::query::Asked;
 use super::show;
 use crate::api::Api;
 use crate::connection::{Connection, CutUnlessRead};
 use crate::engine::{Missed, Watch};
-use crate::failure::Failure;
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, KeepAliveStream, Sse};
 use holdfast_core::{Effect, Scope};
+use holdfast_gateway::ApiError;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -47,13 +47,13 @@ pub(crate) async fn watch(
     State(api): State<Api>,
     connection: Connection,
     Asked(asked): Asked<What>,
-) -> Result<Events<Watching>, Failure> {
+) -> Result<Events<Watching>, HttpError> {
     let scope = match (asked.name, asked.prefix) {
         (Some(name), None) => Scope::Name(fields::name(&name)?),
         (None, Some(prefix)) if !prefix.is_empty() => Scope::Prefix(Some(fields::name(&prefix)?)),
         (None, _) => Scope::Prefix(None),
         (Some(_), Some(_)) => {
-            return Err(Failure::bad("give name or prefix", "one of the two, not both"));
+            return Err(ApiError::bad("give name or prefix", "one of the two, not both").into());
         }
     };
     let watch = api.handle.watch(scope, EVENTS_MAX).await?;
@@ -98,7 +98,7 @@ fn event((kind, data): (&str, Value)) -> Event {
 
 /// The last event of a stream: that something was missed, and why.
 pub(super) fn last_event(missed: Missed) -> Event {
-    event(("missed", failure::shown(&missed.into())))
+    event(("missed", error_response::shown(&missed.into())))
 }
 
 /// An event for everybody: no secrets.

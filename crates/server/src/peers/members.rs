@@ -3,8 +3,9 @@
 use super::Shared;
 use super::connection;
 use super::hello::{Contact, Purpose};
-use crate::engine::{Handle, Trouble};
+use crate::engine::Handle;
 use crate::key::ClusterKey;
+use holdfast_gateway::SubmitError;
 use holdfast_node::{Change, Cluster, Member, Node, NodeId, NotChanged};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -372,9 +373,9 @@ fn nodes(ids: &[NodeId]) -> String {
     format!("{word} {}", ids.join(", "))
 }
 
-fn stopped(trouble: Trouble) -> String {
+fn stopped(trouble: SubmitError) -> String {
     match trouble {
-        Trouble::QueueFull => "this node is busy: try again".to_owned(),
+        SubmitError::QueueFull => "this node is busy: try again".to_owned(),
         _ => "this node is stopping: ask another".to_owned(),
     }
 }

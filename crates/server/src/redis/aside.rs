@@ -3,8 +3,9 @@
 
 use super::door::Door;
 use super::words;
-use crate::engine::{Handle, TIMEOUT_OF_THE_LOOP, Trouble};
+use crate::engine::{Handle, TIMEOUT_OF_THE_LOOP};
 use holdfast_core::{Command, LockName};
+use holdfast_gateway::SubmitError;
 use holdfast_redis::Error;
 use holdfast_redis::resp::Reply;
 use holdfast_redis::run::{Answered, Done, Job, Listing, Run, Seen, Wanted};
@@ -107,7 +108,10 @@ impl Aside {
         }
     }
 
-    async fn within<T>(&self, asked: impl Future<Output = Result<T, Trouble>>) -> Result<T, Error> {
+    async fn within<T>(
+        &self,
+        asked: impl Future<Output = Result<T, SubmitError>>,
+    ) -> Result<T, Error> {
         match timeout_at(self.until, asked).await {
             Ok(answered) => answered.map_err(|trouble| self.trouble(trouble)),
             Err(_) => Err(words::no_leader(self.wrote)),
@@ -115,12 +119,12 @@ impl Aside {
     }
 
     /// What was withdrawn may be the last of several steps.
-    fn trouble(&self, trouble: Trouble) -> Error {
+    fn trouble(&self, trouble: SubmitError) -> Error {
         match trouble {
-            Trouble::Withdrawn => words::no_leader(self.wrote),
+            SubmitError::Withdrawn => words::no_leader(self.wrote),
             // That nothing was done is true of the last step only.
-            Trouble::DiskFull | Trouble::QueueFull if self.wrote => {
-                words::trouble(Trouble::Unknown)
+            SubmitError::DiskFull | SubmitError::QueueFull if self.wrote => {
+                words::trouble(SubmitError::Unknown)
             }
             trouble => words::trouble(trouble),
         }
@@ -163,12 +167,12 @@ impl Aside {
 
     /// Runs the job with these keys, on a thread where it may take its time.
     async fn compute(&self, seen: Seen) -> Result<(Run, Seen), Error> {
-        let stopped = |_| words::trouble(Trouble::Stopped);
+        let stopped = |_| words::trouble(SubmitError::Stopped);
         let room = self.door.room_for_scripts.clone().acquire_owned();
         let Ok(permit) = timeout_at(self.until, room).await else {
             return Err(words::SCRIPTS_BUSY);
         };
-        let permit = permit.map_err(|_| words::trouble(Trouble::Stopped))?;
+        let permit = permit.map_err(|_| words::trouble(SubmitError::Stopped))?;
         let (job, door) = (self.job.clone(), self.door.clone());
         let computing = tokio::task::spawn_blocking(move || {
             let run = job.run(&seen, &*door);

@@ -384,7 +384,7 @@ impl Connection {
         Ok(match outcome {
             Outcome::Done(done) => Ok(self.client.ran(done)),
             Outcome::Replies(replies) => Ok(replies),
-            Outcome::Trouble(trouble) => Ok(vec![Reply::Error(words::trouble(trouble)); count]),
+            Outcome::SubmitError(trouble) => Ok(vec![Reply::Error(words::trouble(trouble)); count]),
             Outcome::Otherwise(job) if alone => Ok(self.run_aside(job).await?),
             Outcome::Otherwise(job) => Err(job),
         })

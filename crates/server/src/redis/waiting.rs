@@ -4,8 +4,8 @@
 use super::door::Door;
 use super::words;
 use crate::connection::Connection;
-use crate::waits::{self, Taking};
-use holdfast_core::{Grant, How, Standing};
+use crate::waits;
+use holdfast_core::{Command, Grant, How, Standing};
 use holdfast_redis::acquiring::Acquiring;
 use holdfast_redis::resp::Reply;
 use std::convert::Infallible;
@@ -38,32 +38,32 @@ pub(super) async fn acquire(
     for _ in 0..TRIES_MAX {
         let sought = acquiring.clone();
         let found = door.api.read(move |node| sought.find(node.state())).await;
-        let Some(earlier) = found.map_err(|failure| words::not_acquired(&failure))? else {
+        let Some(earlier) = found.map_err(|error| words::not_acquired(&error))? else {
             return draw(door, acquiring).await;
         };
         let take_over = acquiring.take_over(earlier).map_err(Reply::Error)?;
         door.channels.let_go(earlier.token, connection);
         // If it is refused, the ticket has been served or has ended meanwhile.
         let asked = door.api.ask(None, take_over).await;
-        asked.map_err(|failure| words::not_acquired(&failure))?;
+        asked.map_err(|error| words::not_acquired(&error))?;
     }
     Err(Reply::Error(words::CONTENDED))
 }
 
 async fn draw(door: &Door, acquiring: &Acquiring) -> Result<Grant, NotServed> {
-    let taking = Taking::Acquire(acquiring.acquire(None));
+    let command = Command::Acquire(acquiring.acquire(None));
     // When this connection goes, this is dropped.
     let connection = Connection::default();
     let taken = tokio::select! {
-        taken = waits::take(&door.api, &connection, None, taking) => taken,
+        taken = waits::take(&door.api, &connection, None, command) => taken,
         never = end_others(door, acquiring) => match never {},
     };
     match taken {
         Ok(Standing::Held(grant)) => Ok(grant),
         Ok(Standing::Waiting { .. } | Standing::Over { .. }) => Err(Reply::Null),
         // Nobody else can cancel it: its owner asks through another connection.
-        Err(failure) if failure.how == Some(How::Cancelled) => Err(acquiring.taken_over()),
-        Err(failure) => Err(words::not_acquired(&failure)),
+        Err(error) if error.how == Some(How::Cancelled) => Err(acquiring.taken_over()),
+        Err(error) => Err(words::not_acquired(&error)),
     }
 }
 

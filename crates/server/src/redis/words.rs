@@ -1,7 +1,6 @@
 //! What goes wrong, in Redis's words: a code that clients know, what happened, what to do.
 
-use crate::engine::Trouble;
-use crate::failure::Failure;
+use holdfast_gateway::{ApiError, Code, SubmitError};
 use holdfast_redis::Error;
 use holdfast_redis::resp::Reply;
 
@@ -56,31 +55,22 @@ pub(super) fn no_leader(wrote: bool) -> Error {
 }
 
 /// What became of something that has no answer.
-pub(super) fn trouble(trouble: Trouble) -> Error {
-    let Failure { message, hint, .. } = Failure::from(trouble);
-    let code = match trouble {
-        Trouble::QueueFull | Trouble::Withdrawn => "TRYAGAIN",
-        Trouble::DiskFull => "MISCONF",
-        Trouble::OlderMember | Trouble::TooLarge => "ERR",
-        Trouble::Unknown | Trouble::Stopped => "NOLEADER",
-    };
-    let hint = match trouble {
-        Trouble::Unknown | Trouble::Stopped => "connect again, and read the key",
+pub(super) fn trouble(error: SubmitError) -> Error {
+    let ApiError { code, message, hint, .. } = error.into();
+    // A Redis client has no request_id to ask about.
+    let hint = match code {
+        Code::Unknown | Code::Stopping => "connect again, and read the key",
         _ => hint,
     };
-    Error::new(format!("{code} {message}; {hint}"))
+    Error::new(format!("{} {message}; {hint}", code.resp_word()))
 }
 
 /// Why a lock was not acquired.
-pub(super) fn not_acquired(failure: &Failure) -> Reply {
-    let Failure { code, message, hint, .. } = failure;
-    let code = match *code {
-        "not_acquired" => return Reply::Null,
-        "in_use" => return Reply::Error(Error::WRONG_TYPE),
-        "held" | "other_kind" => "HELD",
-        "busy" | "full" | "no_leader" => "TRYAGAIN",
-        "unknown" | "stopping" => "NOLEADER",
-        _ => "ERR",
-    };
-    Reply::Error(Error::new(format!("{code} {message}; {hint}")))
+pub(super) fn not_acquired(error: &ApiError) -> Reply {
+    let ApiError { code, message, hint, .. } = error;
+    match code {
+        Code::NotAcquired => Reply::Null,
+        Code::InUse => Reply::Error(Error::WRONG_TYPE),
+        code => Reply::Error(Error::new(format!("{} {message}; {hint}", code.resp_word()))),
+    }
 }

@@ -3,8 +3,9 @@
 
 use super::door::Door;
 use super::words;
-use crate::engine::{Errand, Next, Now, Trouble, trouble};
+use crate::engine::{Errand, Next, Now, trouble};
 use holdfast_core::Command;
+use holdfast_gateway::SubmitError;
 use holdfast_node::{Node, Reply as Told};
 use holdfast_redis::resp::Reply;
 use holdfast_redis::run::{Answered, Done, Job, Run, Seen};
@@ -59,7 +60,7 @@ pub(super) enum Outcome {
     /// It can't be done on the loop's thread, or its commands can't be done together.
     Otherwise(Job),
     /// Why it has no answer.
-    Trouble(Trouble),
+    SubmitError(SubmitError),
 }
 
 impl Work {
@@ -91,7 +92,7 @@ impl Work {
 
     /// What became of it.
     pub(super) fn outcome(&mut self) -> Outcome {
-        self.outcome.take().unwrap_or(Outcome::Trouble(Trouble::Unknown))
+        self.outcome.take().unwrap_or(Outcome::SubmitError(SubmitError::Unknown))
     }
 
     /// Goes back to its connection; if that is gone, nobody wants to know.
@@ -111,7 +112,7 @@ impl Work {
     fn otherwise(mut self: Box<Self>) -> Next {
         match self.job.take() {
             Some(job) => self.back(Outcome::Otherwise(job)),
-            None => self.back(Outcome::Trouble(Trouble::Unknown)),
+            None => self.back(Outcome::SubmitError(SubmitError::Unknown)),
         }
     }
 
@@ -156,7 +157,7 @@ impl Work {
             (Told::Current, _) => return self.run(node, true),
             (Told::Answer(Ok(_)), Some(done)) => return self.back(Outcome::Done(done)),
             (Told::Answer(Err(refusal)), Some(done)) => done.refused(&refusal),
-            (told, _) => return self.back(Outcome::Trouble(trouble(&told))),
+            (told, _) => return self.back(Outcome::SubmitError(trouble(&told))),
         };
         match refusal {
             Answered::Again if self.tries >= TRIES_MAX || self.nobody_waits() => {

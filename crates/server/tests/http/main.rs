@@ -14,6 +14,7 @@ mod names;
 mod origins;
 mod passwords;
 mod requests;
+mod same_answers;
 mod secrets;
 mod slow;
 mod streams;
