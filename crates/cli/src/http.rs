@@ -12,6 +12,9 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 /// Until an answer to something that needs no waiting: a server gives up on its own before.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// How long one of several servers has in the first round: one that hangs must not cost a lease.
+const FIRST_ROUND: Duration = Duration::from_secs(2);
+
 /// The longest answer that is read as JSON: a thousand locks with full lines stay far below.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
@@ -60,12 +63,12 @@ impl Http {
     }
 
     pub(crate) fn get(&self, path: &str, query: &[(&str, &str)]) -> Result<Value, Problem> {
-        self.each(|server| {
+        self.each(Duration::ZERO, |server, timeout| {
             let mut request = self.agent.get(format!("{server}{path}"));
             for (key, value) in query {
                 request = request.query(*key, *value);
             }
-            let request = request.config().timeout_global(Some(self.patience)).build();
+            let request = request.config().timeout_global(Some(timeout)).build();
             request.header("authorization", self.bearer()).call()
         })
     }
@@ -89,10 +92,9 @@ impl Http {
         body: &Value,
         wait: Duration,
     ) -> Result<Value, Problem> {
-        let patience = self.patience.saturating_add(wait);
-        self.each(|server| {
+        self.each(wait, |server, timeout| {
             let request = self.agent.post(format!("{server}{path}"));
-            let request = request.config().timeout_global(Some(patience)).build();
+            let request = request.config().timeout_global(Some(timeout)).build();
             let request = request.header("authorization", self.bearer());
             request.content_type("application/json").send(body.to_string())
         })
@@ -110,6 +112,7 @@ impl Http {
             for (key, value) in query {
                 request = request.query(*key, *value);
             }
+            let request = request.config().timeout_recv_response(Some(self.patience / 3)).build();
             match request.header("authorization", self.bearer()).call() {
                 Ok(response) if response.status() == 200 => {
                     return Ok(response.into_body().into_reader());
@@ -129,17 +132,28 @@ impl Http {
         format!("Bearer {}", self.password.as_deref().unwrap_or_default())
     }
 
+    /// Asks one server after the other. With several, each has little time at first: only if none
+    /// of them answers, they are asked again with all the time that they may need.
     fn each(
         &self,
-        ask: impl Fn(&str) -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+        wait: Duration,
+        ask: impl Fn(&str, Duration) -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<Value, Problem> {
+        let timeout = self.patience.saturating_add(wait);
+        let several = self.servers.len() > 1 && wait.is_zero();
+        let first = several.then_some(FIRST_ROUND.min(timeout));
         let mut failed = Failed::default();
-        for server in &self.servers {
-            match ask(server).map_err(|error| error.to_string()).and_then(read) {
-                Ok(reply) if reply.status == 200 => return Ok(reply.body),
-                Ok(reply) if reply.status == 503 => failed.unavailable = Some(reply),
-                Ok(reply) => return Err(refused(&reply)),
-                Err(error) => failed.unreachable = error,
+        for timeout in first.into_iter().chain([timeout]) {
+            for server in &self.servers {
+                match ask(server, timeout).map_err(|error| error.to_string()).and_then(read) {
+                    Ok(reply) if reply.status == 200 => return Ok(reply.body),
+                    Ok(reply) if reply.status == 503 => failed.unavailable = Some(reply),
+                    Ok(reply) => return Err(refused(&reply)),
+                    Err(error) => failed.unreachable = error,
+                }
+            }
+            if failed.unavailable.is_some() {
+                break;
             }
         }
         Err(self.failed(&failed))

@@ -3,7 +3,7 @@
 use crate::exit::{Exit, Problem};
 use crate::http::{self, Http};
 use clap::Args;
-use holdfast_client::Error;
+use holdfast_client::{Error, ErrorCode};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -86,7 +86,11 @@ pub(crate) fn problem(error: Error) -> Problem {
     match error {
         Error::NotAcquired(why) => Problem::new(Exit::NotAcquired, why),
         Error::Refused { code, message, hint, .. } => {
-            Problem::new(Exit::NotAcquired, message).hint(http::hint(code.as_str(), &hint))
+            let exit = match code {
+                ErrorCode::BadRequest | ErrorCode::TooLarge => Exit::Usage,
+                _ => Exit::NotAcquired,
+            };
+            Problem::new(exit, message).hint(http::hint(code.as_str(), &hint))
         }
         Error::Unreachable(why) => {
             Problem::new(Exit::NoServer, format!("no server answers: {why}")).hint(http::NO_SERVER)

@@ -119,8 +119,8 @@ pub enum Refusal {
 pub enum Untouched {
     /// It came in through another door.
     OtherDoor,
-    /// It is not one that knowing its label is enough for: it has a secret, lives by a session,
-    /// is not exclusive, or has several names.
+    /// It is not one that knowing its label is enough for: it has a secret, lives by a session (also
+    /// one that was just served, until its holder is told), is not exclusive, or has several names.
     NotAText,
     /// Somebody waits: the next holder is the first in line.
     WaitedFor,

@@ -46,7 +46,7 @@ pub enum Stamp {
         last: Token,
         /// When the first holder's lease ends.
         due_ms: Option<u64>,
-        /// Whether the first holder is the only one that may hold it.
+        /// Whether the first holder is the only one that may hold it, and has been told so.
         exclusive: bool,
         /// At which change the first holder got another label; 0 if it has its first one.
         relabelled: u64,

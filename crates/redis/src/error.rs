@@ -13,6 +13,11 @@ impl Error {
     /// The key is something else than the command is for.
     pub const WRONG_TYPE: Self =
         Self::fixed("WRONGTYPE Operation against a key holding the wrong kind of value");
+    /// The token of a lock that was set in the same transaction.
+    pub const NOT_DRAWN_YET: Self = Self::fixed(
+        "ERR the token of a key that is set in the same transaction or script is drawn when that is \
+         applied: ask for it afterwards",
+    );
     /// Options that do not go together, or are none.
     pub const SYNTAX: Self = Self::fixed("ERR syntax error");
     /// Not a number.

@@ -2,6 +2,7 @@
 //! is still there.
 
 use crate::activity::{Activity, Busy};
+use crate::http::SharedSocket;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use rustix::io::ioctl_fionread;
@@ -34,22 +35,32 @@ pub(crate) struct Connection(Option<Arc<Shared>>);
 
 struct Shared {
     activity: Arc<Activity>,
-    closed: watch::Receiver<bool>,
+    presence: watch::Receiver<Presence>,
     cut: Arc<Notify>,
+}
+
+/// What is known of the client at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    Connected,
+    /// So much stands unread behind its request that its end could not be seen.
+    Unknown,
+    /// It has closed the connection or its sending half.
+    Closed,
 }
 
 /// What the task that serves a connection needs.
 pub(crate) struct Watched {
-    closed: watch::Sender<bool>,
+    presence: watch::Sender<Presence>,
     cut: Arc<Notify>,
 }
 
 impl Connection {
     pub(crate) fn new(activity: Arc<Activity>) -> (Self, Watched) {
-        let (closed, receiver) = watch::channel(false);
+        let (presence, receiver) = watch::channel(Presence::Connected);
         let cut = Arc::<Notify>::default();
-        let shared = Shared { activity, closed: receiver, cut: cut.clone() };
-        (Self(Some(Arc::new(shared))), Watched { closed, cut })
+        let shared = Shared { activity, presence: receiver, cut: cut.clone() };
+        (Self(Some(Arc::new(shared))), Watched { presence, cut })
     }
 
     /// Its client asks for something, until what is returned is dropped.
@@ -58,11 +69,21 @@ impl Connection {
     }
 
     /// Resolves when the client has closed the connection, also if it had sent more before that
-    /// nobody has read; and when it has sent so much that its end could not be seen.
+    /// nobody has read.
     pub(crate) async fn closed(&self) {
+        self.until(|presence| presence == Presence::Closed).await;
+    }
+
+    /// The same, or when the client has sent so much behind its request that its end could not be
+    /// seen: for what may wait for long.
+    pub(crate) async fn closed_or_unknown(&self) {
+        self.until(|presence| presence != Presence::Connected).await;
+    }
+
+    async fn until(&self, reached: impl Fn(Presence) -> bool) {
         let Some(shared) = &self.0 else { return pending().await };
         // An error means that nobody serves the connection any more.
-        let _ = shared.closed.clone().wait_for(|closed| *closed).await;
+        let _ = shared.presence.clone().wait_for(|presence| reached(*presence)).await;
     }
 
     /// Closes the connection if the client does not read what it is told after `missed`. Without
@@ -83,34 +104,54 @@ impl Connection {
 }
 
 impl Watched {
-    /// Resolves when the connection is to be closed at once. Tells handlers when the client has
-    /// closed it.
-    pub(crate) async fn cut(&self, stream: &TcpStream) {
-        let cut = self.cut.notified();
+    /// Resolves when the connection is to be closed at once. Tells handlers what is known of the
+    /// client.
+    pub(crate) async fn cut(&self, socket: &SharedSocket) {
         let watching = async {
             tokio::select! {
-                () = closed_by_peer(stream) => {}
-                () = stuffed(stream, BEHIND_WAIT_TIMEOUT) => {}
+                () = closed_by_peer(&socket.stream) => {}
+                never = self.watch_unread(socket) => match never {},
             }
-            let _ = self.closed.send(true);
+            let _ = self.presence.send(Presence::Closed);
             pending().await
         };
         tokio::select! {
-            () = cut => {}
+            () = self.cut.notified() => {}
             () = watching => {}
-            () = stuffed(stream, BEHIND_TIMEOUT) => {}
+            () = stuffed(socket, BEHIND_TIMEOUT) => {}
+        }
+    }
+
+    async fn watch_unread(&self, socket: &SharedSocket) -> Infallible {
+        loop {
+            stuffed(socket, BEHIND_WAIT_TIMEOUT).await;
+            let _ = self.presence.send(Presence::Unknown);
+            while is_stuffed(socket, unread(socket)) {
+                sleep(BEHIND_WAIT_TIMEOUT).await;
+            }
+            let _ = self.presence.send(Presence::Connected);
         }
     }
 }
 
-/// Resolves when the other side has sent a lot that nobody has read for this long.
-async fn stuffed(stream: &TcpStream, unread_for: Duration) {
+fn unread(socket: &SharedSocket) -> u64 {
+    ioctl_fionread(&socket.stream).unwrap_or_default()
+}
+
+/// Whether so much is unread that the end of the connection might not be seen: a lot, or anything
+/// at all while the client takes nothing of what is written to it, so that nothing is read either.
+fn is_stuffed(socket: &SharedSocket, unread: u64) -> bool {
+    unread >= BEHIND_BYTES_MAX || (unread > 0 && socket.write_is_stalled())
+}
+
+/// Resolves when that has been so for this long, and nothing was read meanwhile.
+async fn stuffed(socket: &SharedSocket, unread_for: Duration) {
     // An error means that the runtime stops.
-    while stream.readable().await.is_ok() {
-        let before = ioctl_fionread(stream).unwrap_or_default();
+    while socket.stream.readable().await.is_ok() {
+        let before = unread(socket);
         sleep(unread_for).await;
-        let now = ioctl_fionread(stream).unwrap_or_default();
-        if now == before && now >= BEHIND_BYTES_MAX {
+        let now = unread(socket);
+        if now == before && is_stuffed(socket, now) {
             return;
         }
     }

@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::engine::{Answered, Turn};
 
 use crate::uptime::Uptime;
-use holdfast_core::{Answer, Command, Grant, Lease, Request, Standing, Token};
+use holdfast_core::{Acquire, Answer, Command, Grant, Lease, Request, Standing, Token, Wait};
 use holdfast_gateway::{ApiError, Code, SubmitError};
 use holdfast_node::Node;
 use std::time::Duration;
@@ -21,9 +21,23 @@ pub(crate) async fn take(
     request: Option<Request>,
     command: Command,
 ) -> Result<Standing, ApiError> {
+    // With a request id the wait is found again: it does not end with its connection.
+    let may_wait = !matches!(
+        &command,
+        Command::Acquire(Acquire { wait: Wait::Try, .. })
+            | Command::Upgrade { wait: Wait::Try, .. }
+    );
+    let alone = request.is_none();
+    let gone = async {
+        match (alone, may_wait) {
+            (true, true) => connection.closed_or_unknown().await,
+            (true, false) => connection.closed().await,
+            (false, _) => std::future::pending().await,
+        }
+    };
     tokio::select! {
         biased;
-        () = connection.closed() => Err(ApiError::new(Code::ConnectionClosed,
+        () = gone => Err(ApiError::new(Code::ConnectionClosed,
             "the client closed its connection, or sent too much behind its request",
             "keep the connection open, and send nothing on it until the answer is there",
         )),

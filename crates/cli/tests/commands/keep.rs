@@ -1,6 +1,6 @@
 //! A lock kept by hand, as a script does.
 
-use crate::cli::{Shell, kill, try_kill};
+use crate::cli::{Said, Shell, kill, try_kill};
 use rustix::process::Signal;
 use serde_json::json;
 use std::process::Command;
@@ -164,4 +164,40 @@ fn a_killed_acquire_leaves_the_line() {
     shell.waiting("a", 1);
     drop(waiter);
     shell.waiting("a", 0);
+}
+
+/// The first server of several hung. Each command waited 15 seconds for it before it asked the next
+/// one, and a lock of 10 seconds that was to be renewed was gone by then.
+#[test]
+fn a_server_that_hangs_does_not_cost_the_lock() {
+    let shell = Shell::with_nodes(1);
+    let hangs = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let hung = hangs.local_addr().expect("an address");
+    let both = format!("http://{hung},{}", shell.servers());
+    let run = |args: &[&str]| -> Said {
+        shell.command(args).env("HOLDFAST_SERVER", &both).output().expect("holdfast runs").into()
+    };
+    let grant = shell.json(["acquire", "seat", "--ttl", "10s", "--json"]);
+    let (token, secret) = (grant["fencing_token"].to_string(), grant["secret"].as_str());
+    let secret = secret.expect("a secret");
+    let renewed = run(&["renew", "seat", "--ttl", "60s", "--token", &token, "--secret", secret]);
+    assert_eq!(renewed.code, Some(0), "{renewed:?}");
+    let shown = run(&["show", "seat"]);
+    assert!(shown.out.contains(&format!("held {token}")), "{shown:?}");
+}
+
+/// A script that tries again on exit code 75 never stopped: values that make no sense had it too.
+#[test]
+fn values_that_make_no_sense_are_usage_errors() {
+    let shell = Shell::with_nodes(1);
+    let long = "n".repeat(600);
+    for args in [
+        vec!["acquire", "--ttl", "5s", &long],
+        vec!["acquire", "--ttl", "400d", "seat"],
+        vec!["acquire", "--ttl", "5s", "seat", "seat"],
+        vec!["lock", &long, "--", "true"],
+    ] {
+        let said = shell.run(&args);
+        assert_eq!(said.code, Some(64), "{args:?}: {said:?}");
+    }
 }

@@ -56,15 +56,20 @@ fn one_that_began_alone_and_lost_its_folder_stops_when_the_others_find_it() {
     let port = cluster.nodes[1].port;
     eventually("all three vote", || (cluster.voters(port).len() == 3).then_some(()));
 
-    cluster.nodes[0].kill();
-    fs::remove_dir_all(&cluster.nodes[0].folder).expect("the folder can be removed");
-    cluster.nodes[0].start();
-    assert!(!cluster.nodes[0].ended().success());
-    let said = cluster.nodes[0].said();
-    assert!(said.contains("began a second cluster"), "{said}");
-    // Nor does it start again.
-    cluster.nodes[0].start();
-    assert!(!cluster.nodes[0].ended().success());
+    // Under its old id, and under another one at the same address.
+    for list in [format!("1={first}"), format!("7={first}")] {
+        let id = list.split('=').next().expect("an id").to_owned();
+        let _ = cluster.nodes[0].is_running().then(|| cluster.nodes[0].kill());
+        fs::remove_dir_all(&cluster.nodes[0].folder).expect("the folder can be removed");
+        cluster.nodes[0].replace_members(&id, &list);
+        cluster.nodes[0].start();
+        assert!(!cluster.nodes[0].ended().success());
+        let said = cluster.nodes[0].said();
+        assert!(said.contains("began a second cluster"), "{said}");
+        // Nor does it start again.
+        cluster.nodes[0].start();
+        assert!(!cluster.nodes[0].ended().success());
+    }
     cluster.http.grab(port, "seat");
 }
 

@@ -1,10 +1,13 @@
 //! Requests whose callers have given up.
 
-use crate::support::{Cluster, Http, PATIENCE, eventually};
+use crate::support::{Cluster, Http, PATIENCE, eventually, unique};
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
 use holdfast_proto::v1::{self as proto, request, to_client, to_server};
 use rustix::process::Signal;
 use serde_json::json;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -155,4 +158,39 @@ async fn what_no_leader_took_on_a_sessions_stream_is_withdrawn() {
     // Whatever this node still had to send came before this.
     cluster.http.grab(port, "another");
     assert!(cluster.http.holders(port, "seat").is_empty());
+}
+
+/// A client pipelined tries over one connection while the leader stood still for a moment. More than
+/// 32 KiB were unread behind the first one, so all of them were told `connection_closed`, also those
+/// that were sent alone later; one with a request id held its lock though.
+#[test]
+fn pipelined_tries_are_answered_when_the_leader_stands_still_for_a_moment() {
+    let mut cluster = Cluster::start(3);
+    let (leader, at) = (cluster.leader(), cluster.follower());
+    let mut stream = TcpStream::connect(("127.0.0.1", cluster.nodes[at].port)).expect("it is open");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    let mut requests = Vec::new();
+    for number in 0..400 {
+        let id = (number % 2 == 0).then(unique);
+        let body = json!({ "name": format!("seat-{number}"), "ttl_ms": 60_000, "request_id": id });
+        let body = body.to_string();
+        let length = body.len();
+        let head = "POST /v1/grab_lock HTTP/1.1\r\nHost: localhost\r\nContent-Length:";
+        requests.extend_from_slice(format!("{head} {length}\r\n\r\n{body}").as_bytes());
+    }
+    assert!(requests.len() > 48 << 10, "too little to stand unread");
+    cluster.nodes[leader].signal(Signal::STOP);
+    stream.write_all(&requests).expect("it is sent");
+    thread::sleep(Duration::from_millis(900));
+    cluster.nodes[leader].signal(Signal::CONT);
+    let (mut said, mut answers) = (String::new(), 0);
+    let mut piece = [0; 65_536];
+    while answers < 400 {
+        let read = stream.read(&mut piece).expect("an answer in time");
+        assert!(read > 0, "the connection was closed after {answers} answers: {said}");
+        said.push_str(&String::from_utf8_lossy(&piece[..read]));
+        answers = said.matches("HTTP/1.1 ").count();
+    }
+    assert!(!said.contains("connection_closed"), "{said}");
+    assert!(said.matches("fencing_token").count() >= 390, "{said}");
 }

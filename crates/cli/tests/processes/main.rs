@@ -27,6 +27,7 @@ mod late_grants;
 mod leader_kills;
 mod members;
 mod moved_ports;
+mod old_news;
 mod operations;
 mod packaging;
 mod readme;

@@ -92,7 +92,7 @@ impl State {
                 waiting: lock.waiters(),
                 last: last.unwrap_or(ticket.number),
                 due_ms: ticket.due(),
-                exclusive: lock.exclusive,
+                exclusive: lock.exclusive && !ticket.is_unconfirmed(),
                 relabelled: ticket.relabelled(),
             };
         }
@@ -155,5 +155,6 @@ pub(super) fn is_a_text(lock: &Lock, ticket: &Ticket) -> bool {
         && ticket.secret.is_none()
         && ticket.mode == Mode::Exclusive
         && ticket.lease != Lease::Session
+        && !ticket.is_unconfirmed()
         && !ticket.has_several_locks()
 }

@@ -190,6 +190,7 @@ fn called(values: &MultiValue, overlay: &RefCell<&mut Overlay<'_>>, running: &Ru
     match run(&parsed.command, &mut overlay) {
         Ok(reply) => reply,
         Err(Stop::Error(error)) => Reply::Error(error),
+        Err(Stop::Apart) => Reply::Error(crate::Error::NOT_DRAWN_YET),
         Err(Stop::Missing | Stop::Lua | Stop::Block { .. }) => {
             running.stopped.set(true);
             fail("ERR stopped")

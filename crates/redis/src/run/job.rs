@@ -218,6 +218,8 @@ impl Job {
                 }
                 Err(Stop::Block { names, wait_ms }) => return Run::Block(Block { names, wait_ms }),
                 Err(Stop::Lua) => return Run::Lua,
+                Err(Stop::Apart) if self.replies() > 1 => return Run::Apart,
+                Err(Stop::Apart) => replies.push(Reply::Error(Error::NOT_DRAWN_YET)),
                 Err(Stop::Missing) => {}
             }
             if let Some(missing) = overlay.missing() {

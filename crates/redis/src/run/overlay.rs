@@ -32,6 +32,8 @@ pub(crate) enum Stop {
     Missing,
     /// It must be run where Lua may run.
     Lua,
+    /// It depends on a number that is drawn only when what was written before it is applied.
+    Apart,
     /// It waits until something stands in one of these lists.
     Block {
         /// The lists.
@@ -245,14 +247,26 @@ impl<'a> Overlay<'a> {
         })
     }
 
-    /// The token of whoever holds it, unless that changes with what was written.
+    /// The token of whoever holds it. [`Stop::Apart`] if what was written draws a new ticket: its
+    /// number is not known before that.
     pub(crate) fn token(&mut self, name: &LockName) -> Outcome<Option<Token>> {
-        let before = self.before(name)?;
-        let kept = self.written.get(name).is_none_or(|written| written.how != How::Whole);
-        Ok(match before {
-            Key::Text(text) if kept => Some(text.token),
-            _ => None,
-        })
+        let before = match self.before(name)? {
+            Key::Text(text) => Some((text.value.clone(), text.token)),
+            Key::Object(_) | Key::Absent => None,
+        };
+        let Some(written) = self.written.get(name) else {
+            return Ok(before.map(|(_, token)| token));
+        };
+        match (&written.content, before) {
+            (Content::Absent | Content::Object(_), _) => Ok(None),
+            // A write that keeps the value keeps the ticket; one that only changes the label does too.
+            (Content::Text(value), Some((same, token)))
+                if !written.fresh && (*value == same || written.how == How::Label) =>
+            {
+                Ok(Some(token))
+            }
+            (Content::Text(_), _) => Err(Stop::Apart),
+        }
     }
 
     /// Refuses what this door may not write.

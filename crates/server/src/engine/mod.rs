@@ -249,8 +249,10 @@ impl Handle {
         self.inbox.post_always(Post::GiveUp(number));
     }
 
-    /// Hears what happens to these locks, until the watch is dropped.
+    /// Hears what happens to these locks, until the watch is dropped. It begins when the state is
+    /// current: a node that is behind would tell what happened long before.
     pub(crate) async fn watch(&self, scope: Scope, words_max: usize) -> Result<Watch, SubmitError> {
+        self.read(|_| ()).await?;
         let (line, words) = Line::new(words_max);
         let watch = NEXT_WATCH.fetch_add(1, Ordering::Relaxed);
         let (stands, wait) = oneshot::channel();

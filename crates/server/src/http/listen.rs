@@ -2,7 +2,7 @@
 //!
 //! HTTP/1 and HTTP/2 come in at the same port, hence JSON and gRPC too.
 
-use super::socket::Socket;
+use super::socket::{SharedSocket, Socket};
 use crate::activity::Activity;
 use crate::connection::Connection;
 use crate::metrics::Metrics;
@@ -103,12 +103,12 @@ async fn talk(stream: TcpStream, router: Router, activity: Arc<Activity>, idle_t
         .keep_alive_timeout(ALIVE_AFTER)
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HEAD_BYTES_MAX as u32);
-    let stream = Arc::new(stream);
+    let shared = SharedSocket::new(stream);
     let (connection, watched) = Connection::new(activity.clone());
     let service = TowerToHyperService::new(OverConnection { router, connection });
-    let socket = TokioIo::new(Socket::new(stream.clone()));
+    let socket = TokioIo::new(Socket::new(shared.clone()));
     let mut serving = pin!(http.serve_connection(socket, service));
-    let mut cut = pin!(watched.cut(&stream));
+    let mut cut = pin!(watched.cut(&shared));
     // Whatever went wrong, the peer has gone or talks nonsense; nobody else needs to know.
     tokio::select! {
         _ = serving.as_mut() => return,

@@ -30,6 +30,7 @@ use axum::routing::{get, post};
 pub(crate) use crowd::Room;
 use listen::Bounds;
 use origin::Hosts;
+pub(crate) use socket::SharedSocket;
 use std::io;
 use std::sync::Arc;
 use tokio::net::TcpListener;

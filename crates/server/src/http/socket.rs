@@ -5,6 +5,7 @@ use rustix::net::{Shutdown, shutdown};
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -14,15 +15,33 @@ use tokio::time::{Sleep, sleep};
 /// So long a peer may take nothing of what is written.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What both tasks see of a socket.
+pub(crate) struct SharedSocket {
+    pub(crate) stream: TcpStream,
+    write_is_stalled: AtomicBool,
+}
+
+impl SharedSocket {
+    pub(super) fn new(stream: TcpStream) -> Arc<Self> {
+        Arc::new(Self { stream, write_is_stalled: AtomicBool::new(false) })
+    }
+
+    /// Whether something is to be written that the peer does not take.
+    pub(crate) fn write_is_stalled(&self) -> bool {
+        self.write_is_stalled.load(Ordering::Relaxed)
+    }
+}
+
+/// The end that serves the connection.
 pub(super) struct Socket {
-    stream: Arc<TcpStream>,
+    shared: Arc<SharedSocket>,
     /// Runs out if the write that waits makes no progress.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl Socket {
-    pub(super) fn new(stream: Arc<TcpStream>) -> Self {
-        Self { stream, stalled: None }
+    pub(super) fn new(shared: Arc<SharedSocket>) -> Self {
+        Self { shared, stalled: None }
     }
 
     fn write(
@@ -30,15 +49,17 @@ impl Socket {
         context: &mut Context<'_>,
         attempt: impl Fn(&TcpStream) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        while self.stream.poll_write_ready(context)?.is_ready() {
-            match attempt(&self.stream) {
+        while self.shared.stream.poll_write_ready(context)?.is_ready() {
+            match attempt(&self.shared.stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 written => {
                     self.stalled = None;
+                    self.shared.write_is_stalled.store(false, Ordering::Relaxed);
                     return Poll::Ready(written);
                 }
             }
         }
+        self.shared.write_is_stalled.store(true, Ordering::Relaxed);
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(WRITE_TIMEOUT)));
         ready!(stalled.as_mut().poll(context));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
@@ -52,8 +73,8 @@ impl AsyncRead for Socket {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            ready!(self.stream.poll_read_ready(context))?;
-            match self.stream.try_read_buf(into) {
+            ready!(self.shared.stream.poll_read_ready(context))?;
+            match self.shared.stream.try_read_buf(into) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return Poll::Ready(read.map(|_| ())),
             }
@@ -75,7 +96,7 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(shutdown(&*self.stream, Shutdown::Write).map_err(io::Error::from))
+        Poll::Ready(shutdown(&self.shared.stream, Shutdown::Write).map_err(io::Error::from))
     }
 
     fn poll_write_vectored(

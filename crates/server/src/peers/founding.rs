@@ -133,17 +133,20 @@ pub(super) fn founding_clash(shared: &Shared, from: &Me) -> Option<String> {
 }
 
 /// Why this node must stop if it is alone in its cluster and a member of another one, under the same
-/// key, takes it for one of its own: it lost its folder and began again. None if that is not so.
+/// key, looks for a node here: this one lost its folder, or was started in another's place, and began
+/// again. None if that is not so.
 pub(super) fn second_cluster(shared: &Shared, from: &Me) -> Option<String> {
     let (me, them) = (shared.me.node, from.node);
     let book = shared.book();
-    let alone = book.voters.iter().eq([&me]) && !book.contacts.contains_key(&them);
-    (alone && from.founding.is_none()).then(|| {
+    let stranger =
+        them != me && !book.contacts.contains_key(&them) && !book.removed.contains(&them);
+    let alone = book.voters.iter().eq([&me]);
+    (alone && stranger && from.founding.is_none()).then(|| {
         format!(
-            "this node is the only member of its cluster, but node {them} at {} is a member of a \
-             cluster with the same key that has a node {me} too: this node lost its data folder and \
-             began a second cluster. What it has granted since must not be relied on. Delete its \
-             data folder and start it with --join {}; then remove the old node {me}",
+            "this node is the only member of its cluster, but node {them} at {} belongs to another \
+             cluster with the same key: this node began a second cluster. What it has granted must \
+             not be relied on. Delete its data folder and start it with --join {}; if it replaces a \
+             member whose data is gone, remove that member's id then",
             from.contact.peer, from.contact.peer
         )
     })

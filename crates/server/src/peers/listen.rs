@@ -113,6 +113,12 @@ struct Met {
 async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
     let me = shared.me.node;
     let refused = |why: String| (Verdict::Refused(why), None);
+    let second = hello.from.as_ref().and_then(|from| second_cluster(shared, from));
+    if let Some(why) = second {
+        let end = End::Lost { why: why.clone(), may_rejoin: false };
+        shared.inbox.post_always(Post::Stop(end));
+        return refused(why);
+    }
     // First, whether this is whom the other one means: only then what it says is final.
     if let Some(to) = hello.to.filter(|to| *to != me) {
         return refused(format!("this is node {me}, not {to}"));
@@ -132,11 +138,6 @@ async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
     }
     if shared.was_reborn(from.node, from.birth) {
         return (Verdict::Reborn, None);
-    }
-    if let Some(why) = second_cluster(shared, from) {
-        let end = End::Lost { why: why.clone(), may_rejoin: false };
-        shared.inbox.post_always(Post::Stop(end));
-        return refused(why);
     }
     if let Some(why) = founding_clash(shared, from) {
         return refused(why);

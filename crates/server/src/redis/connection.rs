@@ -186,6 +186,13 @@ impl Connection {
         match self.client.take(request) {
             Plan::Run(job) => self.join(job).await?,
             Plan::Reply(replies) => {
+                if self.listens_to_more()
+                    && let Err(error) = self.door.api.read(|_| ()).await
+                {
+                    // It would hear old messages, or none. Its client connects again.
+                    self.say(&[Reply::Error(words::not_subscribed(&error))]);
+                    return Ok(Goes::Away);
+                }
                 self.say(&replies);
                 self.changed();
                 if self.joined.is_none() {
@@ -241,9 +248,21 @@ impl Connection {
         }
     }
 
+    /// What its client is subscribed to: channels and patterns.
+    fn subscriptions(&self) -> (usize, usize) {
+        (self.client.channels.len(), self.client.patterns.len())
+    }
+
+    /// Whether its client has just subscribed to something. The state must be current then: a node that
+    /// is behind would tell it what was published long before.
+    fn listens_to_more(&self) -> bool {
+        let (channels, patterns) = self.subscriptions();
+        channels > self.listens.0 || patterns > self.listens.1
+    }
+
     /// What it listens to, or what it is called, may have changed.
     fn changed(&mut self) {
-        let listens = (self.client.channels.len(), self.client.patterns.len());
+        let listens = self.subscriptions();
         if listens != self.listens {
             self.listens = listens;
             let ear = self.wire.ear();

@@ -65,6 +65,12 @@ pub(super) fn trouble(error: SubmitError) -> Error {
     Error::new(format!("{} {message}; {hint}", code.resp_word()))
 }
 
+/// Why nothing can be subscribed to.
+pub(super) fn not_subscribed(error: &ApiError) -> Error {
+    let ApiError { code, message, .. } = error;
+    Error::new(format!("{} {message}; connect and subscribe again", code.resp_word()))
+}
+
 /// Why a lock was not acquired.
 pub(super) fn not_acquired(error: &ApiError) -> Reply {
     let ApiError { code, message, hint, .. } = error;

@@ -240,3 +240,36 @@ fn lost_connections_take_no_lock_from_anybody() {
     waits(&node, 0);
     assert_eq!(holder(&node), None);
 }
+
+/// `HOLDFAST.TOKEN` behind a `SET` in the same pipeline, transaction or script said nil for a lock that
+/// was held: the ticket had not been drawn when the reply was made up. After a renewal it said so too,
+/// and a holder believed that it had lost its lock.
+#[test]
+fn a_token_that_is_asked_for_behind_a_set_is_never_nil() {
+    let node = Node::start();
+    let mut redis = client(&node);
+    redis.send(&[
+        "SET a x NX PX 60000",
+        "HOLDFAST.TOKEN a",
+        "SET a x XX PX 60000",
+        "HOLDFAST.TOKEN a",
+    ]);
+    let said: Vec<String> = (0..4).map(|_| redis.hear()).collect();
+    assert_eq!(said, ["OK", "1", "OK", "1"]);
+    // A renewal keeps the ticket also within a transaction.
+    redis.send(&["MULTI", "SET a x XX PX 60000", "HOLDFAST.TOKEN a", "EXEC"]);
+    let said: Vec<String> = (0..4).map(|_| redis.hear()).collect();
+    assert_eq!(said[3], "[OK 1]", "{said:?}");
+    // A ticket that is drawn when all is applied has no number before.
+    redis.send(&["MULTI", "SET b x NX PX 60000", "HOLDFAST.TOKEN b", "EXEC"]);
+    let said: Vec<String> = (0..4).map(|_| redis.hear()).collect();
+    assert!(said[3].starts_with("[OK -ERR the token of a key that is set"), "{said:?}");
+    assert_eq!(redis.ask("HOLDFAST.TOKEN b"), "2");
+    let script = "redis.call('set', KEYS[1], 'x', 'NX', 'PX', 60000) \
+                  return redis.pcall('HOLDFAST.TOKEN', KEYS[1])";
+    let said = redis.ask_words(&["EVAL", script, "1", "c"]);
+    assert!(said.starts_with("-ERR the token of a key that is set"), "{said}");
+    assert_eq!(redis.ask("HOLDFAST.TOKEN c"), "3");
+    redis.send(&["DEL a", "HOLDFAST.TOKEN a"]);
+    assert_eq!([redis.hear(), redis.hear()], ["1", "nil"]);
+}

@@ -44,6 +44,13 @@ impl Node {
         *self.args.last_mut().expect("it has arguments") = arg.into();
     }
 
+    /// Other values of `--node` and `--members`, which it has as its last arguments.
+    pub(crate) fn replace_members(&mut self, id: &str, members: &str) {
+        self.replace_last_arg(members);
+        let at = self.args.len() - 3;
+        self.args[at] = id.into();
+    }
+
     pub(crate) fn peer(&self) -> String {
         peer_address(self.port)
     }

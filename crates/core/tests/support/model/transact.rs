@@ -161,7 +161,7 @@ impl Model {
             && door != Door::Native
             && holder.secret.is_none()
             && holder.mode == Mode::Exclusive
-            && holder.lease != Lease::Session
+            && !matches!(holder.lease, Lease::Session | Lease::Unconfirmed { .. })
             && holder.names.len() == 1;
         own.then(|| (*holder).clone())
     }
