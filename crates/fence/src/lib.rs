@@ -49,6 +49,8 @@ pub mod object;
 pub mod postgres;
 #[cfg(feature = "holdfast")]
 pub mod register;
+#[cfg(any(feature = "http", feature = "postgres"))]
+mod resource_locks;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub mod sql;
 #[cfg(feature = "sqlite")]
@@ -101,7 +103,7 @@ pub trait Fence: Send + Sync {
 fn check_resource(resource: &str) -> Result<(), Error> {
     let why = match resource {
         "" => "it is empty",
-        long if long.len() > RESOURCE_BYTES_MAX => "it has more than 512 bytes",
+        long if long.len() > RESOURCE_BYTES_MAX => "it is longer than 512 bytes",
         zero if zero.contains('\0') => "it contains a NUL character",
         _ => return Ok(()),
     };

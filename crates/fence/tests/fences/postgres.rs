@@ -89,8 +89,98 @@ async fn a_database_that_is_full_or_not_there_says_so() {
     let there = fence.read("ledger").await.unwrap();
     assert_eq!((there.highest.any, there.value), (34, Some("100".into())));
 
-    for config in ["", "host=127.0.0.1 port=1 user=x", "host=127.0.0.1 port=none"] {
+    for (config, said) in [
+        ("", "hostaddr are missing"),
+        ("host=127.0.0.1 port=1 user=x password=secret", "PostgreSQL at 127.0.0.1:1 is unavailable"),
+        ("host=127.0.0.1 port=none", "port"),
+    ] {
         let error = Postgres::connect(config).await.unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{config:?}: {error}");
+        assert!(error.to_string().contains(said), "{config:?}: {error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
     }
+}
+
+/// An application's transaction had locked the row of one resource. The fence's calls shared one
+/// connection, so all other resources waited as well, and forever.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: ./test fences"]
+async fn a_locked_row_holds_up_no_other_resource() {
+    let server = Server::start().await;
+    let config = format!("{} options='-c lock_timeout=3s'", server.config());
+    let fence = Arc::new(Postgres::connect(&config).await.unwrap());
+    fence.write("locked", exclusive(34), "100".into()).await.unwrap();
+    let mut other = connect(&server).await;
+    let transaction = other.transaction().await.unwrap();
+    postgres::check(&transaction, "locked", exclusive(34)).await.unwrap();
+
+    // More than there are connections.
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let fence = fence.clone();
+        waiting.spawn(async move { fence.write("locked", exclusive(35), "70".into()).await });
+    }
+    tokio::task::yield_now().await;
+    for number in 0..50 {
+        let resource = format!("free-{number}");
+        fence.write(&resource, exclusive(35), "x".into()).await.unwrap();
+    }
+    // Nobody waits forever: the first gives up.
+    let first = waiting.join_next().await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(first, Error::Busy { .. }), "{first}");
+    transaction.commit().await.unwrap();
+    for answer in waiting.join_all().await {
+        assert!(matches!(answer, Ok(()) | Err(Error::Busy { .. })), "{answer:?}");
+    }
+    assert_eq!(fence.read("locked").await.unwrap().value, Some("70".into()));
+}
+
+/// Where transactions are serializable by default, one of two calls at the same time failed with "could
+/// not serialize access", instead of waiting for the other.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: ./test fences"]
+async fn calls_wait_for_each_other_whatever_the_default_isolation_is() {
+    let server = Server::start().await;
+    for level in ["serializable", "repeatable read"] {
+        let database = level.replace(' ', "_");
+        let admin = connect(&server).await;
+        admin.batch_execute(&format!("CREATE DATABASE {database}")).await.unwrap();
+        let alter =
+            format!("ALTER DATABASE {database} SET default_transaction_isolation TO '{level}'");
+        admin.batch_execute(&alter).await.unwrap();
+        let config = server.config().replace("dbname=postgres", &format!("dbname={database}"));
+        let one = Arc::new(Postgres::connect(&config).await.unwrap());
+        let other = Arc::new(Postgres::connect(&config).await.unwrap());
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..100 {
+            let fence = if number % 2 == 0 { one.clone() } else { other.clone() };
+            tasks.spawn(async move {
+                fence.write("ledger", exclusive(35), number.to_string().into()).await
+            });
+        }
+        for answer in tasks.join_all().await {
+            answer.unwrap();
+        }
+    }
+}
+
+/// In the application's own transaction only the application can run it again.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: ./test fences"]
+async fn a_transaction_that_can_not_be_serialized_says_what_to_do() {
+    let server = Server::start().await;
+    let (mut one, other) = (connect(&server).await, connect(&server).await);
+    postgres::create_table(&one).await.unwrap();
+    let transaction = one
+        .build_transaction()
+        .isolation_level(tokio_postgres::IsolationLevel::Serializable)
+        .start()
+        .await
+        .unwrap();
+    transaction.query("SELECT * FROM holdfast_fences", &[]).await.unwrap();
+    let sql = "INSERT INTO holdfast_fences VALUES ('accounts/7', 34, 34)";
+    other.batch_execute(sql).await.unwrap();
+    let error = postgres::check(&transaction, "accounts/7", exclusive(35)).await.unwrap_err();
+    assert!(matches!(error, Error::Busy { .. }), "{error}");
+    assert!(error.to_string().contains("must be rolled back"), "{error}");
 }
