@@ -104,7 +104,7 @@ impl Http {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<impl Read + use<>, Problem> {
-        let mut why = String::new();
+        let mut failed = Failed::default();
         for server in &self.servers {
             let mut request = self.agent.get(format!("{server}{path}"));
             for (key, value) in query {
@@ -116,13 +116,13 @@ impl Http {
                 }
                 Ok(response) => match read(response) {
                     Ok(reply) if reply.status != 503 => return Err(refused(&reply)),
-                    Ok(reply) => why = text(&reply.body, "message").to_owned(),
-                    Err(error) => why = error,
+                    Ok(reply) => failed.unavailable = Some(reply),
+                    Err(error) => failed.unreachable = error,
                 },
-                Err(error) => why = error.to_string(),
+                Err(error) => failed.unreachable = error.to_string(),
             }
         }
-        Err(self.no_server(&why))
+        Err(self.failed(&failed))
     }
 
     fn bearer(&self) -> String {
@@ -133,24 +133,36 @@ impl Http {
         &self,
         ask: impl Fn(&str) -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<Value, Problem> {
-        let mut why = String::new();
+        let mut failed = Failed::default();
         for server in &self.servers {
             match ask(server).map_err(|error| error.to_string()).and_then(read) {
                 Ok(reply) if reply.status == 200 => return Ok(reply.body),
-                Ok(reply) if reply.status == 503 => why = text(&reply.body, "message").to_owned(),
+                Ok(reply) if reply.status == 503 => failed.unavailable = Some(reply),
                 Ok(reply) => return Err(refused(&reply)),
-                Err(error) => why = error,
+                Err(error) => failed.unreachable = error,
             }
         }
-        Err(self.no_server(&why))
+        Err(self.failed(&failed))
     }
 
-    fn no_server(&self, why: &str) -> Problem {
-        let servers = self.servers.join(", ");
-        Problem::new(Exit::NoServer, format!("no server answers at {servers}: {why}")).hint(
-            "is it running? say --server URL or set HOLDFAST_SERVER; `holdfast dev` starts one",
-        )
+    /// A server that answered knows best why nothing was done, even if others could not be reached.
+    fn failed(&self, failed: &Failed) -> Problem {
+        if let Some(reply) = &failed.unavailable {
+            return refused(reply);
+        }
+        let (servers, why) = (self.servers.join(", "), &failed.unreachable);
+        Problem::new(Exit::NoServer, format!("no server answers at {servers}: {why}"))
+            .hint(NO_SERVER)
     }
+}
+
+/// Why none of the servers did what was asked.
+#[derive(Default)]
+struct Failed {
+    /// The last answer that said "not now" (status 503).
+    unavailable: Option<Reply>,
+    /// The last error of a connection.
+    unreachable: String,
 }
 
 fn read(mut response: ureq::http::Response<ureq::Body>) -> Result<Reply, String> {
@@ -166,6 +178,7 @@ fn refused(reply: &Reply) -> Problem {
     let exit = match reply.status {
         400 | 413 => Exit::Usage,
         409 => Exit::NotAcquired,
+        503 => Exit::NoServer,
         _ => Exit::Failure,
     };
     let hint = hint(text(&reply.body, "code"), text(&reply.body, "hint"));

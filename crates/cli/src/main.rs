@@ -176,6 +176,10 @@ fn may_be_evaluated() -> bool {
 }
 
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|typed| typed == "acquire") {
+        // Ended before it can say so, it would print nothing, and to evaluate nothing is a success.
+        lock::hold_back_signals();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -15,6 +15,7 @@ use crate::watch::Watch;
 use bytes::Bytes;
 use holdfast_proto::v1::{request, watch_request};
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, mpsc as sync_mpsc};
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -127,8 +128,16 @@ impl Client {
         }
     }
 
-    /// Starts the task of the session, and waits until a server has opened it.
-    pub(crate) async fn open(setup: Setup, tickets_max: usize) -> Result<Self, Error> {
+    /// Starts the task of the session, and waits until a server has opened it. Boxed, so that the
+    /// session's code is compiled here, and not again in every program that connects.
+    pub(crate) fn open(
+        setup: Setup,
+        tickets_max: usize,
+    ) -> Pin<Box<dyn Future<Output = Result<Self, Error>> + Send>> {
+        Box::pin(Self::start(setup, tickets_max))
+    }
+
+    async fn start(setup: Setup, tickets_max: usize) -> Result<Self, Error> {
         let runtime = driver::runtime()?;
         let (orders, taken) = mpsc::unbounded_channel();
         let (home, running) = driver::anchor(orders.downgrade());

@@ -7,6 +7,7 @@ use crate::hold::Ending;
 use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, watch_event, watch_request};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::Streaming;
@@ -155,11 +156,11 @@ impl Watch {
     }
 }
 
-/// A watch that stands: its first word has said so.
-async fn stand(
-    calls: &Calls,
+/// A watch that stands: its first word has said so. Boxed, as [`crate::Client`]'s connection is.
+fn stand<'a>(
+    calls: &'a Calls,
     scope: &watch_request::Scope,
-) -> Result<Streaming<proto::WatchEvent>, Error> {
+) -> Pin<Box<dyn Future<Output = Result<Streaming<proto::WatchEvent>, Error>> + Send + 'a>> {
     let request = proto::WatchRequest { scope: Some(scope.clone()) };
     let call = async |mut server: Server, request: tonic::Request<_>| {
         let mut response = server.watch(request).await?;
@@ -168,7 +169,7 @@ async fn stand(
             None => Err(tonic::Status::unavailable("the watch has ended")),
         }
     };
-    calls.call(request, call).await
+    Box::pin(calls.call(request, call))
 }
 
 impl Event {

@@ -1,7 +1,7 @@
 //! The entry point: connect to an engine by URL, then take locks.
 
 use crate::clock::Moment;
-use crate::driver::{Acquired, Driver, Held, Request};
+use crate::driver::{Acquired, Driver, Held, Request, Step};
 use crate::drivers;
 use crate::error::Error;
 use crate::guard::{Guard, Lease, LeaseRef};
@@ -196,8 +196,16 @@ impl Lock {
         Ok(self.take(Some(Moment::now())).await?.ok())
     }
 
-    /// The guard, or the label of the holder if the wait was over first.
-    async fn take(self, deadline: Option<Moment>) -> Result<Result<Guard, Option<String>>, Error> {
+    /// The guard, or the label of the holder if the wait was over first. Boxed, as
+    /// [`drivers::connect`] is.
+    fn take(self, deadline: Option<Moment>) -> Step<'static, Result<Guard, Option<String>>> {
+        Box::pin(self.take_or_wait(deadline))
+    }
+
+    async fn take_or_wait(
+        self,
+        deadline: Option<Moment>,
+    ) -> Result<Result<Guard, Option<String>>, Error> {
         let Self { locks, name, ttl, label, note, fixed, .. } = self;
         check_name(&name)?;
         check_text("label", &label)?;

@@ -222,21 +222,21 @@ impl Place {
     /// A rejoin that was interrupted leaves a folder without an identity. What it was must not
     /// begin anew under the id or the key that it had; joining gives it another id.
     fn must_be_new(&self, disk: &RealDisk) -> Result<(), String> {
-        let aside = self.folder.join(format!("{SET_ASIDE}-1"));
-        if !aside.exists() {
+        let Some(aside) = self.set_aside_before().last() else {
             // Written after the identity: a node ran here, and what it promised is not known.
             let ran = LastStart::load(disk).map_or(true, |last| last.is_some());
             let shown = self.folder.display();
             let lost = || format!("a node ran in {shown}, and its file {IDENTITY_FILE} is missing");
             return if ran { Err(format!("{}.\n{}", lost(), self.way_back())) } else { Ok(()) };
-        }
+        };
         if matches!(self.first, First::Join { .. }) {
             return Ok(());
         }
         Err(format!(
-            "the node of this folder was damaged, its files are in {}, and it has not rejoined: \
-             say `holdfast rejoin` again, with --replaces and its old id",
-            aside.display()
+            "the node of this folder was damaged, its files are in {}, and it has not rejoined: a \
+             rejoin was interrupted. Run it again:\n    {}",
+            aside.display(),
+            self.rejoin_command()
         ))
     }
 
@@ -316,16 +316,23 @@ impl Place {
         replaces: Option<NodeId>,
     ) -> Result<Rejoined, String> {
         let disk = claim(&self.folder)?;
-        // The identity may be what is damaged.
-        let old = Identity::load(&disk).ok().flatten().map(|identity| NodeId(identity.node));
-        let replaces = replaces.or(old).ok_or(
-            "the folder does not say which node it was: say --replaces ID, so that it can be \
-             removed",
-        )?;
+        // The identity may be what is damaged. If an earlier rejoin was interrupted, it set it aside.
+        let (old, mut joining) = match Identity::load(&disk) {
+            Ok(None) => self.set_aside_identity(),
+            loaded => (loaded.ok().flatten(), Joining::load(&disk).ok().flatten()),
+        };
+        let old = old.map(|identity| NodeId(identity.node));
+        let replaces = replaces.or(old).ok_or_else(|| {
+            format!(
+                "{} does not say which node it was: add --replaces ID with the node's old id, so \
+                 that it can be removed (`holdfast status` lists the members)",
+                self.folder.display()
+            )
+        })?;
         let key = ClusterKey::read(&self.key_path())?;
         // First, because it may fail: then the folder is as it was.
         let node = self.ask_to_join(&key, addresses).await?;
-        let mut joining = Joining::load(&disk).ok().flatten().unwrap_or_default();
+        let joining = joining.get_or_insert_default();
         joining.replaces.push(replaces);
         // A member that was never heard of is let in again under the same id.
         joining.replaces.retain(|old| *old != node);
@@ -335,11 +342,24 @@ impl Place {
         Ok(Rejoined { node, replaces, aside })
     }
 
+    /// Which node an interrupted rejoin set aside, and which ones it was to replace.
+    fn set_aside_identity(&self) -> (Option<Identity>, Option<Joining>) {
+        let aside = self.set_aside_before().last();
+        let Some(disk) = aside.and_then(|path| RealDisk::open(&path).ok()) else {
+            return (None, None);
+        };
+        (Identity::load(&disk).ok().flatten(), Joining::load(&disk).ok().flatten())
+    }
+
+    /// Where the files of earlier rejoins are, oldest first.
+    fn set_aside_before(&self) -> impl Iterator<Item = PathBuf> {
+        let numbered = (1..).map(|number| self.folder.join(format!("{SET_ASIDE}-{number}")));
+        numbered.take_while(|path| path.exists())
+    }
+
     fn set_aside(&self) -> Result<PathBuf, String> {
-        let aside = (1..)
-            .map(|number| self.folder.join(format!("{SET_ASIDE}-{number}")))
-            .find(|path| !path.exists())
-            .unwrap_or_else(|| self.folder.join(SET_ASIDE));
+        let number = self.set_aside_before().count() + 1;
+        let aside = self.folder.join(format!("{SET_ASIDE}-{number}"));
         let key = self.key_path();
         let moved = move_files(&self.folder, &aside, |name| {
             name != LOCK_FILE && name != PID_FILE && self.folder.join(name) != key
@@ -368,16 +388,21 @@ impl Place {
         )
     }
 
+    fn rejoin_command(&self) -> String {
+        let (folder, key) = (self.folder.display(), self.key.as_ref());
+        let key = key.map_or_else(String::new, |key| format!(" --cluster-key {}", key.display()));
+        format!("holdfast rejoin --data-dir {folder}{key} --join PEER-ADDRESS")
+    }
+
     fn way_back(&self) -> String {
         let folder = self.folder.display();
-        let key = self.key.as_ref();
-        let key = key.map_or_else(String::new, |key| format!(" --cluster-key {}", key.display()));
+        let rejoin = self.rejoin_command();
         format!(
             "This node must not vote under its old id again: it may have forgotten what it \
              promised.\n\
              - If other nodes of the cluster run, let it come back as a new member (with the same \
              --listen, --advertise, --port and --password-file as `serve`):\n    \
-             holdfast rejoin --data-dir {folder}{key} --join PEER-ADDRESS\n\
+             {rejoin}\n\
              - If it was the only node, restore a backup into another folder:\n    \
              holdfast restore --from BACKUP --data-dir NEW-FOLDER\n  \
              or accept that what can't be read is lost (tokens go on above all earlier ones):\n    \

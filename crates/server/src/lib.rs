@@ -36,4 +36,6 @@ pub use key::ClusterKey;
 pub use node::Running;
 pub use password::Password;
 pub use peers::{Contact, Membership, NotDone, Question};
-pub use serve::{Config, PEER_PORT_ABOVE, REDIS_PORT_ABOVE, RedisDoor, Server, ports_are_free};
+pub use serve::{
+    Boxed, Config, PEER_PORT_ABOVE, REDIS_PORT_ABOVE, RedisDoor, Server, ports_are_free,
+};

@@ -14,6 +14,7 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::str::FromStr;
 use tokio::net::TcpListener;
 
@@ -122,6 +123,10 @@ impl Config {
     }
 }
 
+/// A future whose code is compiled here, and not again in every program that awaits it: the whole
+/// server is behind it.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// A server that runs.
 pub struct Server {
     running: Running,
@@ -132,7 +137,11 @@ pub struct Server {
 
 impl Server {
     /// Starts everything; when it returns, the ports are open.
-    pub async fn start(config: &Config) -> Result<Self, String> {
+    pub fn start(config: &Config) -> Boxed<'_, Result<Self, String>> {
+        Box::pin(Self::start_all(config))
+    }
+
+    async fn start_all(config: &Config) -> Result<Self, String> {
         let http = bind(config.listen, config.port).await?;
         let peers = bind(config.listen, config.peer_port()?).await?;
         let redis = match config.redis()? {
@@ -164,7 +173,15 @@ impl Server {
     }
 
     /// Runs until it is told to stop, or must.
-    pub async fn run(mut self, stop: impl Future<Output = ()>) -> Result<(), String> {
+    pub fn run<'a>(
+        self,
+        stop: impl Future<Output = ()> + Send + 'a,
+    ) -> Boxed<'a, Result<(), String>> {
+        let stop: Boxed<'a, ()> = Box::pin(stop);
+        Box::pin(self.run_until(stop))
+    }
+
+    async fn run_until(mut self, stop: Boxed<'_, ()>) -> Result<(), String> {
         let end = tokio::select! {
             end = self.running.ended() => end,
             ended = &mut self.http => {

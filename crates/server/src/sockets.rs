@@ -8,7 +8,7 @@ use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 /// Connections of one door at once. One that waits costs about 20 KB: all of them stay near 200 MB.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// Connections beyond the bound that are told so at the same time; others are just closed.
+/// Connections beyond the bound that are told so at the same time; others are accepted after them.
 const REFUSED_MAX: usize = 64;
 
 /// How long it may take to tell one.
@@ -30,8 +30,14 @@ const DOORS: u64 = 2;
 /// How long a connection waits for the place of one that was told to go.
 const PLACE_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Files that the log, the snapshots and the peers need.
+/// Files that the log, the snapshots and the peers need; a quarter of all if there are few.
 const FILES_KEPT: u64 = 256;
+
+/// A process without file descriptors tries again to accept connections after this long.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// How often the log says so.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// After so much silence a peer is asked whether it lives; and so long it may take to say so.
 pub(crate) const ALIVE_AFTER: Duration = Duration::from_secs(30);
@@ -41,8 +47,20 @@ const PEER_ALIVE_AFTER: Duration = Duration::from_secs(3);
 
 /// As many connections as each door of this process may have.
 pub(crate) fn connections_max() -> usize {
-    let files = files_allowed().saturating_sub(FILES_KEPT).max(FILES_KEPT) / DOORS;
-    CONNECTIONS_MAX.min(usize::try_from(files).unwrap_or(usize::MAX))
+    connections_within(files_allowed())
+}
+
+/// The same for a process that may have this many open files. Those that are being refused are open
+/// too.
+fn connections_within(files: u64) -> usize {
+    let kept = FILES_KEPT.min(files / 4);
+    let of_door = usize::try_from((files - kept) / DOORS).unwrap_or(usize::MAX);
+    CONNECTIONS_MAX.min(of_door - of_door / 8)
+}
+
+/// How many connections are told at the same time that there is no room.
+fn refused_max(connections_max: usize) -> usize {
+    (connections_max / 8).clamp(1, REFUSED_MAX)
 }
 
 /// Every connection is an open file, and what a shell allows at first is often only 1,024.
@@ -87,6 +105,17 @@ impl Places {
         let (room, idle) = (self.room.clone(), &self.idle);
         has_place.then(|| Admission { permit, room, activity: idle.enter() })
     }
+
+    /// Waits for a place if none is idle. Nobody may keep one for long.
+    async fn admit_or_wait(&self) -> Admission {
+        if let Some(admission) = self.admit() {
+            return admission;
+        }
+        let room = self.room.clone();
+        // An error means that the semaphore was closed, which nobody does.
+        let permit = room.clone().acquire_owned().await.ok();
+        Admission { permit, room, activity: self.idle.enter() }
+    }
 }
 
 impl Admission {
@@ -113,8 +142,10 @@ where
     T: Future<Output = ()> + Send + 'static,
     R: Future<Output = ()> + Send + 'static,
 {
-    let (places, refusals) = (Places::new(crowd.connections_max), Places::new(REFUSED_MAX));
+    let places = Places::new(crowd.connections_max);
+    let refusals = Places::new(refused_max(crowd.connections_max));
     let mut connections = JoinSet::new();
+    let mut warned = None;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -123,7 +154,7 @@ where
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                hold_on(&error).await;
+                hold_on(&error, &mut warned).await;
                 continue;
             }
         };
@@ -139,13 +170,13 @@ where
             continue;
         }
         crowd.refused.inc();
-        if let Some(admission) = refusals.admit() {
-            let refusing = refuse(stream, admission.activity.clone());
-            connections.spawn(async move {
-                let Some(_place) = admission.place().await else { return };
-                let _ = timeout(REFUSAL_TIMEOUT, refusing).await;
-            });
-        }
+        // Those behind it wait in the system's queue: closed at once, they would not be told why.
+        let admission = refusals.admit_or_wait().await;
+        let refusing = refuse(stream, admission.activity.clone());
+        connections.spawn(async move {
+            let Some(_place) = admission.place().await else { return };
+            let _ = timeout(REFUSAL_TIMEOUT, refusing).await;
+        });
     }
 }
 
@@ -182,12 +213,16 @@ pub(crate) async fn turn_away(mut stream: TcpStream, why: &'static [u8]) {
     let _ = tell.await;
 }
 
-/// A peer that hung up is its own affair; anything else may pass.
-async fn hold_on(error: &io::Error) {
+/// A peer that hung up is its own affair; anything else may pass. `warned` is when the log last said
+/// so.
+async fn hold_on(error: &io::Error, warned: &mut Option<Instant>) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-        tracing::warn!("can't take a connection: {error}");
-        sleep(Duration::from_secs(1)).await;
+        if warned.is_none_or(|warned| warned.elapsed() >= WARN_EVERY) {
+            *warned = Some(Instant::now());
+            tracing::warn!("can't accept connections for now: {error}");
+        }
+        sleep(ACCEPT_RETRY).await;
     }
 }
 
@@ -213,4 +248,22 @@ pub(crate) fn prepare(stream: &TcpStream) {
     let _ = sockopt::set_tcp_keepcnt(stream, 3);
     let timeout_ms = u32::try_from(2 * ALIVE_AFTER.as_millis()).unwrap_or(u32::MAX);
     let _ = sockopt::set_tcp_user_timeout(stream, timeout_ms);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At `ulimit -n 300`, each door allowed 128 connections and 64 more that were being refused: a
+    /// burst used up every file of the process, and what came next was reset.
+    #[test]
+    fn all_connections_together_leave_files_for_everything_else() {
+        for files in [64, 256, 300, 512, 1_024, 4_096, 65_536, 1 << 20] {
+            let connections = connections_within(files);
+            let open = DOORS * (connections + refused_max(connections)) as u64;
+            assert!(connections > 0, "{files} files");
+            assert!(open <= files - FILES_KEPT.min(files / 4), "{files} files: {open} are open");
+        }
+        assert_eq!(connections_within(1 << 20), CONNECTIONS_MAX);
+    }
 }

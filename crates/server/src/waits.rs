@@ -166,8 +166,14 @@ async fn settle(
     match turn.await {
         Ok(Turn::Granted(grant)) => Ok(Ok((Standing::Held(*grant), Came::InTurn))),
         Ok(Turn::Ended(ended)) => {
-            let message = format!("ticket {} was not served: {}", ended.token, ended.how);
-            let hint = "wait longer, or try later";
+            let (token, how) = (ended.token, ended.how);
+            let (message, hint) = if ended.held {
+                let message =
+                    format!("ticket {token} was served, but ended before it was confirmed: {how}");
+                (message, "acquire again; a longer ttl_ms survives a longer pause of this server")
+            } else {
+                (format!("ticket {token} was not served: {how}"), "wait longer, or try later")
+            };
             let failure = Failure::conflict("not_acquired", message, hint);
             Ok(Err(Failure { how: Some(ended.how), ..failure }))
         }

@@ -23,7 +23,7 @@ mod wrapper;
 pub(crate) use guard::GuardChild;
 pub(crate) use runner::GuardRunner;
 pub(crate) use shim::GuardShim;
-pub(crate) use signals::Signals;
+pub(crate) use signals::{Signals, hold_back as hold_back_signals};
 
 use crate::duration;
 use crate::exit::{Exit, Problem};

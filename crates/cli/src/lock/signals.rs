@@ -1,6 +1,7 @@
 //! The signals that the wrapper passes on to its command, or that end a wait for a lock.
 
 use crate::exit::Problem;
+use nix::sys::signal::{SigSet, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -12,6 +13,21 @@ const PASSED_ON: [i32; 8] = [1, 2, 3, 10, 12, 15, CONTINUE, 28];
 
 /// Those that only mean something to a command that runs.
 const FOR_THE_COMMAND: [i32; 2] = [CONTINUE, 28];
+
+/// Holds back the signals that end a program that does not handle them, until [`Signals::listen`].
+/// Called before any thread is started.
+pub(crate) fn hold_back() {
+    // It fails only for arguments that make no sense.
+    let _ = ending().thread_block();
+}
+
+fn ending() -> SigSet {
+    PASSED_ON
+        .into_iter()
+        .filter(|number| is_end(*number))
+        .filter_map(|number| Signal::try_from(number).ok())
+        .collect()
+}
 
 /// Signals that have come.
 pub(crate) struct Signals {
@@ -31,6 +47,8 @@ impl Signals {
                 while heard.recv().await.is_some() && told.send(number).await.is_ok() {}
             });
         }
+        // Those that were held back come now.
+        let _ = ending().thread_unblock();
         Ok(Self { came })
     }
 

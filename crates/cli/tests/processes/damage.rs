@@ -295,6 +295,37 @@ fn a_rejoin_that_fails_leaves_the_node_as_damaged_as_it_was() {
     assert!(said.contains("it has not rejoined"), "{said}");
 }
 
+/// A rejoin was killed after it had set the old files aside. Repeated, it did not know which node the
+/// folder had been, and asked for `--replaces` with an id that the operator had to look up.
+#[test]
+fn an_interrupted_rejoin_is_repeated_as_the_message_says() {
+    let mut cluster = Cluster::start(3);
+    assert!(cluster.nodes[2].stop().success());
+    let folder = cluster.nodes[2].folder.clone();
+    let aside = folder.join("damaged-1");
+    fs::create_dir(&aside).expect("a folder can be made");
+    for entry in fs::read_dir(&folder).expect("the folder can be read") {
+        let entry = entry.expect("a file");
+        if entry.path() != aside && entry.file_name() != "lock" {
+            fs::rename(entry.path(), aside.join(entry.file_name())).expect("it can be moved");
+        }
+    }
+    let said = must_not_start(&mut cluster.nodes[2]);
+    let line = said.lines().find(|line| line.trim().starts_with("holdfast rejoin"));
+    let line = line.expect("it says what to run").replace("PEER-ADDRESS", &cluster.nodes[0].peer());
+    let mut words = line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    words.extend(["--port".to_owned(), cluster.nodes[2].port.to_string()]);
+    let rejoined = must_run(&words);
+    assert!(rejoined.contains("node 3 comes back as node 4"), "{rejoined}");
+
+    cluster.nodes[2].start();
+    cluster.nodes[2].ready(&cluster.http);
+    let port = cluster.nodes[0].port;
+    eventually("node 4 votes and node 3 is gone", || {
+        (cluster.voters(port) == [1, 2, 4]).then_some(())
+    });
+}
+
 /// Would fail if a node used the data of another cluster.
 #[test]
 fn the_key_and_the_folder_must_belong_together() {

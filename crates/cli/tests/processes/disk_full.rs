@@ -153,6 +153,14 @@ fn a_full_node_that_falls_behind_says_what_is_wrong() {
     let read = http.get(full, "/v1/lock?name=after").expect("a full node answers");
     assert_eq!((read.status, read.code()), (503, "disk_full"), "{}", read.body);
 
+    // The command line once said "no server answers" of a server that did.
+    let url = format!("http://127.0.0.1:{full}");
+    let asked = Command::new(HOLDFAST).args(["show", "after", "--server", &url]).output();
+    let asked = asked.expect("holdfast runs");
+    let said = String::from_utf8_lossy(&asked.stderr);
+    assert_eq!(asked.status.code(), Some(69), "{said}");
+    assert!(said.contains("disk") && !said.contains("no server answers"), "{said}");
+
     fs::remove_file(disk.seen("ballast")).expect("the ballast can be removed");
     cluster.nodes[small].ready(&cluster.http);
     assert_eq!(cluster.http.holders(full, "after"), [after.token]);

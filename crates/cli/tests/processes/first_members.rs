@@ -39,6 +39,35 @@ fn one_that_lost_its_folder_is_not_taken_for_a_new_first_member() {
     cluster.http.grab(cluster.nodes[2].port, "seat");
 }
 
+/// A cluster began with one member and grew to three. Node 1 lost its folder and was started as the
+/// first time, with a list that names only itself: it began a second cluster under the same key, and
+/// granted every lock again.
+#[test]
+fn one_that_began_alone_and_lost_its_folder_stops_when_the_others_find_it() {
+    let mut cluster = Cluster::first_members(1);
+    cluster.nodes[0].start();
+    cluster.all_ready();
+    let first = cluster.nodes[0].peer();
+    for _ in 0..2 {
+        let at = cluster.add(["--join", &first]);
+        cluster.nodes[at].start();
+        cluster.all_ready();
+    }
+    let port = cluster.nodes[1].port;
+    eventually("all three vote", || (cluster.voters(port).len() == 3).then_some(()));
+
+    cluster.nodes[0].kill();
+    fs::remove_dir_all(&cluster.nodes[0].folder).expect("the folder can be removed");
+    cluster.nodes[0].start();
+    assert!(!cluster.nodes[0].ended().success());
+    let said = cluster.nodes[0].said();
+    assert!(said.contains("began a second cluster"), "{said}");
+    // Nor does it start again.
+    cluster.nodes[0].start();
+    assert!(!cluster.nodes[0].ended().success());
+    cluster.http.grab(port, "seat");
+}
+
 /// A cluster of one was restarted with a list of three, and nodes 2 and 3 were started with the same
 /// list. Node 1 ignored it without a word, but welcomed the other two: they began a second cluster
 /// under the same key, which granted every lock again.

@@ -19,15 +19,20 @@ mod redis;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
-use crate::driver::Driver;
+use crate::driver::{Driver, Step};
 use crate::error::Error;
 use crate::promises::Promises;
 use crate::url::EngineUrl;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Connects to the engine that the URL names.
-pub(crate) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dyn Driver>, Error> {
+/// Connects to the engine that the URL names. Boxed, so that the drivers are compiled here, and not
+/// again in every program that connects.
+pub(crate) fn connect(url: &EngineUrl, timeout: Duration) -> Step<'_, Arc<dyn Driver>> {
+    Box::pin(connect_driver(url, timeout))
+}
+
+async fn connect_driver(url: &EngineUrl, timeout: Duration) -> Result<Arc<dyn Driver>, Error> {
     let _ = timeout;
     match url.scheme.as_str() {
         "memory" => memory::connect(url),

@@ -16,15 +16,19 @@ use crate::engine::{End, Post};
 use holdfast_node::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
 /// How long until those that were not met are tried again.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// After this long without progress, the log says what to do if the others never come.
+const ADVISE_AFTER: Duration = Duration::from_secs(30);
+
 /// Until every first member has noted this node's folder; at once if they have.
 pub(crate) async fn found(shared: Arc<Shared>) {
     let mut told = Vec::new();
+    let mut advise_at = None;
     let mut complaints = BTreeMap::new();
     loop {
         for node in shared.known.awaited() {
@@ -54,6 +58,10 @@ pub(crate) async fn found(shared: Arc<Shared>) {
         if awaited != told {
             tracing::info!("{}", waiting_for(&awaited));
             told = awaited;
+            advise_at = Some(Instant::now() + ADVISE_AFTER);
+        } else if advise_at.is_some_and(|at| at <= Instant::now()) {
+            advise_at = None;
+            tracing::warn!("{}", never_comes(&awaited));
         }
         sleep(RETRY).await;
     }
@@ -65,6 +73,17 @@ pub(super) fn waiting_for(awaited: &[NodeId]) -> String {
     format!(
         "a new cluster begins when all its first members have been started and reach each other: \
          waiting for node {}",
+        awaited.join(", ")
+    )
+}
+
+/// What to do if a first member is gone for good, or has rejoined under another id meanwhile.
+fn never_comes(awaited: &[NodeId]) -> String {
+    let awaited: Vec<String> = awaited.iter().map(NodeId::to_string).collect();
+    format!(
+        "still waiting for node {}. If it will not come back under this id and the other members \
+         serve (`holdfast status` says so), this node has not voted yet: delete its data folder, \
+         start it with --join PEER-ADDRESS, then remove its old id",
         awaited.join(", ")
     )
 }
@@ -109,6 +128,23 @@ pub(super) fn founding_clash(shared: &Shared, from: &Me) -> Option<String> {
              start it with --join instead",
             listed(&ours),
             listed(theirs)
+        )
+    })
+}
+
+/// Why this node must stop if it is alone in its cluster and a member of another one, under the same
+/// key, takes it for one of its own: it lost its folder and began again. None if that is not so.
+pub(super) fn second_cluster(shared: &Shared, from: &Me) -> Option<String> {
+    let (me, them) = (shared.me.node, from.node);
+    let book = shared.book();
+    let alone = book.voters.iter().eq([&me]) && !book.contacts.contains_key(&them);
+    (alone && from.founding.is_none()).then(|| {
+        format!(
+            "this node is the only member of its cluster, but node {them} at {} is a member of a \
+             cluster with the same key that has a node {me} too: this node lost its data folder and \
+             began a second cluster. What it has granted since must not be relied on. Delete its \
+             data folder and start it with --join {}; then remove the old node {me}",
+            from.contact.peer, from.contact.peer
         )
     })
 }

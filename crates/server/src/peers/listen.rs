@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::connection::{accept, answer, read_frame_into};
-use super::founding::{founding_clash, waiting_for};
+use super::founding::{founding_clash, second_cluster, waiting_for};
 use super::heard::Heard;
 use super::hello::{Hello, Purpose, Verdict};
 use super::members::{self, Membership};
@@ -10,7 +10,7 @@ use super::parcel;
 use super::runs::{Alive, Impostor};
 use super::throttle::{SUMMARY_EVERY, Throttle};
 use crate::activity::{Activity, IdleSet};
-use crate::engine::Post;
+use crate::engine::{End, Post};
 use crate::sockets;
 use holdfast_node::{FRAME_BYTES_MAX, Input, NodeId, PeerMessage};
 use std::sync::Arc;
@@ -132,6 +132,11 @@ async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
     }
     if shared.was_reborn(from.node, from.birth) {
         return (Verdict::Reborn, None);
+    }
+    if let Some(why) = second_cluster(shared, from) {
+        let end = End::Lost { why: why.clone(), may_rejoin: false };
+        shared.inbox.post_always(Post::Stop(end));
+        return refused(why);
     }
     if let Some(why) = founding_clash(shared, from) {
         return refused(why);

@@ -105,7 +105,7 @@ impl Connection {
         if let Some(last_word) = last_word {
             self.wire.last_word(&Reply::Error(last_word), &self.client);
         }
-        tracing::info!("a Redis client's connection ({number}) was closed: {error}");
+        tracing::debug!("a Redis client's connection ({number}) was closed: {error}");
     }
 
     async fn serve(&mut self, bounds: Bounds) -> io::Result<()> {

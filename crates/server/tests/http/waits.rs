@@ -164,6 +164,48 @@ fn a_wait_whose_end_cannot_be_seen_is_given_up_at_once() {
     }
 }
 
+/// A wait over HTTP/2, on a connection of its own: the preface, empty settings, and one request.
+fn begin_http2_wait(node: &Node, body: &Value) -> std::net::TcpStream {
+    let path = "/v1/grab_lock";
+    // Entries of HPACK's table: POST and http; then the path and the authority, spelled out.
+    let mut head = vec![0x83, 0x86, 0x04, path.len() as u8];
+    head.extend_from_slice(path.as_bytes());
+    head.extend_from_slice(&[0x01, 9]);
+    head.extend_from_slice(b"localhost");
+    let body = body.to_string();
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    for (kind, flags, stream, payload) in
+        [(4, 0, 0, &b""[..]), (1, 4, 1, &head), (0, 1, 1, body.as_bytes())]
+    {
+        bytes.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
+        bytes.extend_from_slice(&[kind, flags, 0, 0, 0, stream]);
+        bytes.extend_from_slice(payload);
+    }
+    let mut stream = node.connect();
+    stream.write_all(&bytes).unwrap();
+    stream
+}
+
+/// A client over HTTP/2 sent pings without reading the answers, and closed its sending half. The
+/// server could not write, so it read no more, and the wait stayed in line and was served.
+#[test]
+fn a_wait_whose_client_floods_pings_and_closes_is_given_up() {
+    let node = Node::start();
+    node.grab("seat");
+    for flood_bytes in [0, 100_000, 4_000_000, 40_000_000] {
+        let mut lost = begin_http2_wait(&node, &wait_for("seat", None));
+        eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
+        lost.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+        let pings = b"\0\0\x08\x06\0\0\0\0\0holdfast".repeat(1_000);
+        let mut sent = 0;
+        while sent < flood_bytes && lost.write_all(&pings).is_ok() {
+            sent += pings.len();
+        }
+        lost.shutdown(std::net::Shutdown::Write).unwrap();
+        eventually("it is given up", || (node.waiting("seat") == 0).then_some(()));
+    }
+}
+
 #[test]
 fn a_wait_is_cancelled_by_its_owner() {
     let node = Node::start();
