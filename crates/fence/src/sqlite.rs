@@ -49,11 +49,11 @@ impl Sqlite {
         let connection = Connection::open(path)
             .map_err(|error| failed(format!("the SQLite database {}", path.display()), error))?;
         let failed = |error| failed(store(&connection), error);
-        let journal: String = connection
-            .query_row("PRAGMA journal_mode", [], |row| row.get(0))
-            .map_err(failed)?;
+        let journal: String =
+            connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(failed)?;
         if connection.path().is_none_or(str::is_empty) || journal == "memory" {
-            let reason = "no other connection sees its tokens, and a restart forgets them: open a file";
+            let reason =
+                "no other connection sees its tokens, and a restart forgets them: open a file";
             let store = "an SQLite database in memory".into();
             return Err(Error::Unsupported { store, reason: reason.into() });
         }
@@ -101,9 +101,7 @@ impl Sqlite {
         let work = move || work(&connection.lock().unwrap_or_else(PoisonError::into_inner));
         match tokio::task::spawn_blocking(work).await {
             Ok(result) => result,
-            Err(stopped) => {
-                Err(Error::Unknown { store: "SQLite".into(), source: stopped.into() })
-            }
+            Err(stopped) => Err(Error::Unknown { store: "SQLite".into(), source: stopped.into() }),
         }
     }
 }

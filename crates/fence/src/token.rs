@@ -196,10 +196,7 @@ mod tests {
             (" ;shared", InvalidToken::NotANumber(" ;shared".into())),
             ("0", InvalidToken::OutOfRange(0)),
             ("9223372036854775808", InvalidToken::OutOfRange(TOKEN_MAX + 1)),
-            (
-                "99999999999999999999",
-                InvalidToken::NotANumber("99999999999999999999".into()),
-            ),
+            ("99999999999999999999", InvalidToken::NotANumber("99999999999999999999".into())),
             ("+35", InvalidToken::NotANumber("+35".into())),
             ("-1", InvalidToken::NotANumber("-1".into())),
             ("3.5", InvalidToken::NotANumber("3.5".into())),

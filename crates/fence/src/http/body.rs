@@ -171,7 +171,9 @@ where
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let handlers = match &mut self.content {
-            Content::Own(text) => return Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+            Content::Own(text) => {
+                return Poll::Ready(text.take().map(|text| Ok(Frame::data(text))));
+            }
             Content::Handlers(handlers) => handlers,
         };
         let mut state = handlers.lock();

@@ -113,9 +113,8 @@ impl Postgres {
             reason: "earlier calls for it have not ended".into(),
         };
         let caller = self.locks.join(resource, CALLERS_MAX).ok_or_else(busy)?;
-        let _held = tokio::time::timeout(WAIT, caller.lock(Mode::Exclusive))
-            .await
-            .map_err(|_| busy())?;
+        let _held =
+            tokio::time::timeout(WAIT, caller.lock(Mode::Exclusive)).await.map_err(|_| busy())?;
         let mut attempt = 1;
         loop {
             let mut connection = self.pool.get().await?;
@@ -180,8 +179,7 @@ async fn run_once(
         // A conflict or a violated constraint: rolled back. Others may come after the commit, for
         // instance when the server shuts down while it waits for a replica.
         let class = error.code().map(|code| &code.code()[..2]);
-        let completion_unknown =
-            error.code() == Some(&SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN);
+        let completion_unknown = error.code() == Some(&SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN);
         match class {
             Some("23" | "40") if !completion_unknown => Failed::BeforeCommit(error),
             _ => Failed::InCommit(error),

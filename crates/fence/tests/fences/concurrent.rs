@@ -53,8 +53,7 @@ async fn calls(handles: Vec<Arc<dyn Fence>>) {
                 // They rise in the long run, as those of a lock do.
                 let number_shown = 1 + number / 2 + random % TOKENS;
                 let is_shared = (random >> 8) % 4 == 0;
-                let token =
-                    if is_shared { shared(number_shown) } else { exclusive(number_shown) };
+                let token = if is_shared { shared(number_shown) } else { exclusive(number_shown) };
                 let value = ((random >> 16) % 2 == 0).then(|| format!("{task}-{number}"));
                 let began = clock.fetch_add(1, Ordering::SeqCst);
                 let done = match &value {

@@ -209,10 +209,8 @@ async fn a_path_is_the_same_resource_however_it_is_encoded() {
 async fn two_layers_over_one_store_exclude_each_other() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
     let by_name = FenceLayer::new(numbers.clone()).resource(|_| "/reports/7".into());
-    let other = Router::new()
-        .route("/latest", put(upload))
-        .layer(by_name)
-        .with_state(service.clone());
+    let other =
+        Router::new().route("/latest", put(upload)).layer(by_name).with_state(service.clone());
     let app = app(&service, &numbers).merge(other);
     let (sender, body) = frames();
     let slow = request("PUT", "/reports/7", "34", Body::from_stream(body));

@@ -26,3 +26,4 @@ mod postgres;
 mod random;
 mod rules;
 mod stopped;
+mod tokens;

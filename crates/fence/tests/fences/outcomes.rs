@@ -55,10 +55,13 @@ async fn on_disk_a_write_that_nobody_remembers_may_have_taken_effect() {
 /// failed its condition, and 34, whose write 35 had read, was told that it was refused.
 #[tokio::test]
 async fn in_s3_a_put_whose_reply_is_lost_and_that_is_overtaken_has_taken_effect() {
-    for later in [1, 20, REMEMBERED - 1] {
+    for (later, is_new) in [(1, false), (1, true), (20, false), (20, true), (REMEMBERED - 1, false)]
+    {
         let s3 = S3::start().await;
         let fence = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
-        fence.write("ledger", exclusive(34), "100".into()).await.unwrap();
+        if !is_new {
+            fence.write("ledger", exclusive(34), "100".into()).await.unwrap();
+        }
         s3.fails(Fault::HoldAnswer);
         let writer = fence.clone();
         let overtaken =

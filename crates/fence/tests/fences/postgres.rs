@@ -91,7 +91,10 @@ async fn a_database_that_is_full_or_not_there_says_so() {
 
     for (config, said) in [
         ("", "hostaddr are missing"),
-        ("host=127.0.0.1 port=1 user=x password=secret", "PostgreSQL at 127.0.0.1:1 is unavailable"),
+        (
+            "host=127.0.0.1 port=1 user=x password=secret",
+            "PostgreSQL at 127.0.0.1:1 is unavailable",
+        ),
         ("host=127.0.0.1 port=none", "port"),
     ] {
         let error = Postgres::connect(config).await.unwrap_err();
