@@ -85,8 +85,14 @@ impl Sqlite {
                     return Err(Error::Unavailable { store: store(connection), source });
                 }
                 let result = work(&transaction)?;
-                transaction.commit().map_err(failed)?;
-                Ok(result)
+                match transaction.commit() {
+                    Ok(()) => Ok(result),
+                    // The disk may have failed before the commit or after it.
+                    Err(error) if error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => {
+                        Err(Error::Unknown { store: store(connection), source: error.into() })
+                    }
+                    Err(error) => Err(failed(error)),
+                }
             })
             .await;
         drop(caller);
@@ -201,14 +207,13 @@ fn store(connection: &Connection) -> String {
     format!("the SQLite database {}", connection.path().unwrap_or_default())
 }
 
-/// A statement that failed was rolled back, unless the disk failed while it was being committed.
+/// For whatever fails before its transaction is committed: nothing was written.
 fn failed(store: String, error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull | ErrorCode::OutOfMemory) => {
             Error::Full { store, source: error.into() }
         }
         Some(ErrorCode::TooBig) => Error::TooLarge { store, source: error.into() },
-        Some(ErrorCode::SystemIoFailure) => Error::Unknown { store, source: error.into() },
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             let source = format!("{error}: another process has not finished its transaction");
             Error::Unavailable { store, source: source.into() }

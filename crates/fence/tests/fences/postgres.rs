@@ -5,6 +5,9 @@ use crate::support::postgres::Server;
 use holdfast_fence::postgres::{self, Postgres};
 use holdfast_fence::{Error, Fence};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::{Client, NoTls};
 
 async fn connect(server: &Server) -> Client {
@@ -186,4 +189,97 @@ async fn a_transaction_that_can_not_be_serialized_says_what_to_do() {
     let error = postgres::check(&transaction, "accounts/7", exclusive(35)).await.unwrap_err();
     assert!(matches!(error, Error::Busy { .. }), "{error}");
     assert!(error.to_string().contains("must be rolled back"), "{error}");
+}
+
+/// When a [`Proxy`] cuts a connection; each happens once.
+const NEVER: u8 = 0;
+const BEFORE_THE_STATEMENT: u8 = 1;
+const BEFORE_THE_COMMIT: u8 = 2;
+const AFTER_THE_COMMIT: u8 = 3;
+
+/// Between the fence and the server.
+struct Proxy {
+    config: String,
+    cuts: Arc<AtomicU8>,
+}
+
+impl Proxy {
+    async fn start(server: &Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (cuts, upstream) = (Arc::<AtomicU8>::default(), server.port());
+        let when = cuts.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(("127.0.0.1", upstream)).await.unwrap();
+                tokio::spawn(forward(client, server, when.clone()));
+            }
+        });
+        let config = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
+        Self { config, cuts }
+    }
+}
+
+async fn forward(mut client: TcpStream, mut server: TcpStream, cuts: Arc<AtomicU8>) {
+    let (mut request, mut reply) = ([0; 8_192], [0; 8_192]);
+    loop {
+        tokio::select! {
+            read = client.read(&mut request) => {
+                let Ok(bytes @ 1..) = read else { return };
+                let has = |text: &[u8]| request[..bytes].windows(text.len()).any(|at| at == text);
+                let cut = cuts.load(Ordering::SeqCst);
+                let here = match cut {
+                    BEFORE_THE_STATEMENT => has(b"INSERT"),
+                    // Not READ COMMITTED.
+                    BEFORE_THE_COMMIT | AFTER_THE_COMMIT => has(b"COMMIT\0"),
+                    _ => false,
+                };
+                if here {
+                    cuts.store(NEVER, Ordering::SeqCst);
+                }
+                if here && cut != AFTER_THE_COMMIT {
+                    return;
+                }
+                server.write_all(&request[..bytes]).await.unwrap();
+                if here {
+                    // It is done when the server replies.
+                    let _ = server.read(&mut reply).await;
+                    return;
+                }
+            }
+            read = server.read(&mut reply) => {
+                let Ok(bytes @ 1..) = read else { return };
+                if client.write_all(&reply[..bytes]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The connection breaks at each step of a write. Until the commit was sent, nothing can have happened,
+/// and the fence tries again by itself; after that, it can't know.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: ./test fences"]
+async fn only_a_commit_without_a_reply_leaves_the_outcome_open() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let fence = Postgres::connect(&proxy.config).await.unwrap();
+    let direct = Postgres::connect(&server.config()).await.unwrap();
+    let write = async |cut: u8, value: &'static str| {
+        proxy.cuts.store(cut, Ordering::SeqCst);
+        fence.write("ledger", exclusive(34), value.into()).await
+    };
+    let value = async || direct.read("ledger").await.unwrap().value;
+    write(NEVER, "a").await.unwrap();
+    write(BEFORE_THE_STATEMENT, "b").await.unwrap();
+    assert_eq!(value().await, Some("b".into()));
+    let error = write(BEFORE_THE_COMMIT, "c").await.unwrap_err();
+    assert!(matches!(error, Error::Unknown { .. }), "{error}");
+    assert_eq!(value().await, Some("b".into()));
+    let error = write(AFTER_THE_COMMIT, "d").await.unwrap_err();
+    assert!(matches!(error, Error::Unknown { .. }), "{error}");
+    assert_eq!(value().await, Some("d".into()));
+    write(NEVER, "e").await.unwrap();
+    assert_eq!(value().await, Some("e".into()));
 }

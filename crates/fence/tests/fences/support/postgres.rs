@@ -48,6 +48,10 @@ impl Server {
         format!("host=127.0.0.1 port={} user=postgres dbname=postgres", self.port)
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     pub(crate) fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
