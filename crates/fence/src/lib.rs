@@ -53,6 +53,7 @@ pub mod postgres;
 #[cfg(feature = "holdfast")]
 pub mod register;
 #[cfg(any(feature = "http", feature = "postgres"))]
+#[cfg_attr(not(feature = "http"), allow(dead_code, reason = "PostgreSQL needs less than HTTP"))]
 mod resource_locks;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub mod sql;
