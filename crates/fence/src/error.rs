@@ -1,4 +1,4 @@
-//! What went wrong, and whether the call may still have taken effect.
+//! What went wrong, and whether the call may have taken effect nevertheless.
 
 use crate::highest::Highest;
 use crate::token::{InvalidToken, Mode, Token};
@@ -6,7 +6,7 @@ use std::fmt;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// A later holder has shown its token. Names both tokens.
+/// A later holder has shown its token. The text names both tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The resource that was to be written or raised.
@@ -24,39 +24,54 @@ impl Refused {
     }
 }
 
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Refused {
+    const HINT: &str = "stop, and acquire the lock again";
+
+    fn message(&self) -> String {
         let Self { resource, shown, highest } = self;
-        let later = self.later();
-        write!(
-            f,
-            "token {shown} is refused for {resource:?}: a later holder has shown token {later}"
-        )?;
-        if shown.mode() == Mode::Exclusive && highest.any > highest.exclusive {
-            f.write_str(";shared")?;
-        }
-        f.write_str(". Stop, and acquire the lock again")
+        let shared = shown.mode() == Mode::Exclusive && highest.any > highest.exclusive;
+        format!(
+            "token {shown} is refused for {resource:?}: a later holder has shown token {}{}",
+            self.later(),
+            if shared { ";shared" } else { "" }
+        )
     }
 }
 
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        with_hint(f, &self.message(), Self::HINT)
+    }
+}
+
+impl std::error::Error for Refused {}
+
 /// What went wrong at a fence.
 ///
-/// Only after [`Error::Unknown`] may the call have taken effect.
+/// Its text says what is wrong and what to do. Only after [`Error::Unknown`] may the call have taken
+/// effect.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// A later holder has shown its token: the caller no longer holds the lock.
+    /// A later holder has shown its token: the caller no longer holds the lock. Nothing was done.
     Refused(Refused),
-    /// There is no token to compare.
+    /// There is no token to compare. Nothing was done.
     InvalidToken(InvalidToken),
-    /// The fence can't store a resource of this name.
+    /// The fence can't store a resource of this name. Nothing was done.
     InvalidResource {
         /// Its name.
         resource: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// The store is down, denies access, or rejects the write. Nothing was done.
+    /// The value is larger than the store accepts. Nothing was done.
+    TooLarge {
+        /// Which store.
+        store: String,
+        /// What it said.
+        source: Source,
+    },
+    /// The store is down, denies access, or rejects the call. Nothing was done.
     Unavailable {
         /// Which store.
         store: String,
@@ -70,19 +85,23 @@ pub enum Error {
         /// What it said.
         source: Source,
     },
-    /// Too many concurrent writers on this resource. Nothing was done.
+    /// Other writers kept the resource for too long. Nothing was done.
     Busy {
         /// Which resource.
         resource: String,
+        /// What it waited for.
+        reason: String,
     },
-    /// The reply was lost: the call may or may not have taken effect. Retrying is safe.
+    /// The store did not confirm the call: it may have taken effect, may still do so, or may not.
+    /// Retrying with the same token is safe.
     Unknown {
         /// Which store.
         store: String,
         /// What happened.
         source: Source,
     },
-    /// The store can't compare and write atomically, so it can't be a fence. Nothing was done.
+    /// The store can't compare and write atomically, or forgets, so it can't be a fence. Nothing was
+    /// done.
     Unsupported {
         /// Which store.
         store: String,
@@ -106,50 +125,81 @@ impl Error {
             _ => None,
         }
     }
+
+    /// What is wrong.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::Refused(refused) => refused.message(),
+            Self::InvalidToken(invalid) => invalid.message(),
+            Self::InvalidResource { resource, reason } => {
+                format!("invalid resource name {resource:?}: {reason}")
+            }
+            Self::TooLarge { store, source } => {
+                format!("the value is too large for {store}, nothing was written: {source}")
+            }
+            Self::Unavailable { store, source } => {
+                format!("{store} is unavailable, nothing was written: {source}")
+            }
+            Self::Full { store, source } => {
+                format!("{store} is full, nothing was written: {source}")
+            }
+            Self::Busy { resource, reason } => {
+                format!("{resource:?} is busy, nothing was written: {reason}")
+            }
+            Self::Unknown { store, source } => {
+                format!("{store} did not confirm the call, which may have taken effect: {source}")
+            }
+            Self::Unsupported { store, reason } => {
+                format!("{store} can't be a fence, nothing was written: {reason}")
+            }
+            Self::Damaged { resource, reason } => format!(
+                "{resource:?} exists, but was not written by a fence and was left as it is: {reason}"
+            ),
+        }
+    }
+
+    /// What to do; empty if the message says so.
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => Refused::HINT,
+            Self::InvalidToken(invalid) => invalid.hint(),
+            Self::Busy { .. } => "try again",
+            Self::Unknown { .. } => "retry with the same token",
+            Self::Damaged { .. } => "use another name",
+            Self::InvalidResource { .. }
+            | Self::TooLarge { .. }
+            | Self::Unavailable { .. }
+            | Self::Full { .. }
+            | Self::Unsupported { .. } => "",
+        }
+    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(refused) => refused.fmt(f),
-            Self::InvalidToken(invalid) => invalid.fmt(f),
-            Self::InvalidResource { resource, reason } => {
-                write!(f, "{resource:?} can't be the name of a resource: {reason}")
-            }
-            Self::Unavailable { store, source } => {
-                write!(f, "{store} is unavailable, nothing was written: {source}")
-            }
-            Self::Full { store, source } => {
-                write!(f, "{store} is full, nothing was written: {source}")
-            }
-            Self::Busy { resource } => {
-                write!(
-                    f,
-                    "too many concurrent writers on {resource:?}, nothing was written: try again"
-                )
-            }
-            Self::Unknown { store, source } => write!(
-                f,
-                "the reply of {store} was lost, it may or may not have written: {source}. \
-                 Retry with the same token"
-            ),
-            Self::Unsupported { store, reason } => {
-                write!(f, "{store} can't be a fence, nothing was written: {reason}")
-            }
-            Self::Damaged { resource, reason } => write!(
-                f,
-                "what is stored as {resource:?} was not written by a fence and was not changed: \
-                 {reason}"
-            ),
-        }
+        with_hint(f, &self.message(), self.hint())
+    }
+}
+
+/// Writes `message. Hint`.
+pub(crate) fn with_hint(
+    f: &mut fmt::Formatter<'_>,
+    message: &str,
+    hint: &'static str,
+) -> fmt::Result {
+    f.write_str(message)?;
+    let mut hint = hint.chars();
+    match hint.next() {
+        Some(first) => write!(f, ". {}{}", first.to_ascii_uppercase(), hint.as_str()),
+        None => Ok(()),
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::InvalidToken(invalid) => Some(invalid),
-            Self::Unavailable { source, .. }
+            Self::TooLarge { source, .. }
+            | Self::Unavailable { source, .. }
             | Self::Full { source, .. }
             | Self::Unknown { source, .. } => Some(&**source),
             _ => None,

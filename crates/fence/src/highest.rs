@@ -1,14 +1,14 @@
-//! The rule of every fence, in one place and pure.
+//! The rule that every fence follows, as a pure function.
 
 use crate::error::Refused;
 use crate::token::{Mode, Token};
 
-/// The two numbers that a fence keeps for each resource. Neither ever falls.
+/// The two numbers that a fence keeps for each resource. Neither ever decreases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Highest {
-    /// The highest exclusive token seen; 0 if none was.
+    /// The highest exclusive token seen; 0 if none.
     pub exclusive: u64,
-    /// The highest token of any mode seen; 0 if none was.
+    /// The highest token of either mode seen; 0 if none.
     pub any: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Fences: the half of a lock that lives at the resource.
 //!
-//! A holder can be stopped after it has looked at its lock, sleep through its lease, and wake up
-//! believing that it still holds it. No lock service can prevent that. What can is the resource: it
-//! keeps the highest token it has seen, and refuses a lower one.
+//! A holder can be paused right after it has checked its lock, sleep through its lease, and resume in
+//! the belief that it still holds the lock. No lock service can prevent that. The resource can: it
+//! remembers the highest token it has seen, and refuses lower ones.
 //!
 //! Every fence of this crate is a [`Fence`]: a store that keeps a value and two numbers for each
 //! resource, and checks the [`Token`] shown with each raise and write.
@@ -18,11 +18,11 @@
 //! let (old, new) = (Token::exclusive(34)?, Token::exclusive(35)?);
 //! fence.write("ledger", old, "balance 50".into()).await?;
 //!
-//! // 34's lease has expired. The new holder raises the fence before relying on what it reads.
+//! // 34's lease expires. The new holder raises the fence before it relies on what it reads.
 //! let found = fence.raise("ledger", new).await?;
 //! assert_eq!(found.value.as_deref(), Some(&b"balance 50"[..]));
 //!
-//! // 34 wakes up.
+//! // 34 resumes.
 //! let refused = fence.write("ledger", old, "balance 40".into()).await.unwrap_err();
 //! assert_eq!(
 //!     refused.to_string(),
@@ -33,11 +33,14 @@
 //! # Ok::<(), Error>(()) }).unwrap(); }
 //! ```
 //!
-//! The stores, each behind a feature: `sqlite`, `postgres`, `object` (feature `object-store`: S3, GCS,
-//! Azure, local disk), `http` (a tower layer in front of a service, and the header) and `register`
+//! Each store is a module behind a feature: `sqlite`, `postgres`, `object` (feature `object-store`: S3,
+//! GCS, Azure, local disk), `http` (a tower layer in front of a service, and the header) and `register`
 //! (feature `holdfast`: the register inside Holdfast). `docs/fencing.md` is the guide.
 //!
-//! The decision is made by [`Highest::admit`], or by one SQL statement equivalent to it.
+//! The story of one write: the store takes its own lock on the resource, or reads the current version;
+//! [`Highest::admit`], or an SQL statement equivalent to it, decides; value and numbers are written in
+//! one step, on the condition that nothing has changed since. If the reply is lost, the store finds out
+//! whether the write took effect, or says that it can't.
 
 mod error;
 mod highest;
@@ -49,6 +52,9 @@ pub mod object;
 pub mod postgres;
 #[cfg(feature = "holdfast")]
 pub mod register;
+#[cfg(any(feature = "http", feature = "postgres"))]
+#[cfg_attr(not(feature = "http"), allow(dead_code, reason = "PostgreSQL needs less than HTTP"))]
+mod resource_locks;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub mod sql;
 #[cfg(feature = "sqlite")]
@@ -62,10 +68,10 @@ pub use token::{InvalidToken, Mode, TOKEN_MAX, Token};
 use bytes::Bytes;
 use std::pin::Pin;
 
-/// What a fence's methods return; boxed so that `dyn Fence` works.
+/// The future of a [`Fence`]'s methods, boxed so that the trait can be used as `dyn Fence`.
 pub type FenceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// A resource's name may have this many bytes: as many as the name of a lock.
+/// The longest name of a resource: the same as for a lock.
 pub const RESOURCE_BYTES_MAX: usize = 512;
 
 /// What a fence keeps for one resource.
@@ -73,23 +79,25 @@ pub const RESOURCE_BYTES_MAX: usize = 512;
 pub struct Fenced {
     /// The highest tokens seen.
     pub highest: Highest,
-    /// What the last write left; `None` if nothing was written yet.
+    /// The value; `None` if nothing was written yet.
     pub value: Option<Bytes>,
 }
 
 /// A store that refuses writes from holders that have been superseded.
 ///
-/// The numbers are durable when a call returns. Any future may be dropped; whether its call took
-/// effect is then unknown. Calling again with the same token is safe: it passes until a later holder
-/// has shown its own.
+/// When a call returns `Ok`, its effect is durable. After any error but [`Error::Unknown`], it had none.
+/// Repeating a call with the same token is safe: the token passes until a later holder has shown its own.
+///
+/// Any future may be dropped; whether its call took effect is then unknown. It never takes effect after
+/// a later raise or write of the same resource has returned.
 pub trait Fence: Send + Sync {
-    /// Shows the token, and returns what is there.
+    /// Shows the token, and returns what is stored.
     ///
-    /// A new holder does this *before* it relies on anything it reads: from then on no earlier holder
+    /// A new holder does this *before* it relies on anything it reads: from then on, no earlier holder
     /// can write.
     fn raise<'a>(&'a self, resource: &'a str, token: Token) -> FenceFuture<'a, Fenced>;
 
-    /// Writes, unless a later holder has shown its token.
+    /// Replaces the value, unless a later holder has shown its token.
     fn write<'a>(&'a self, resource: &'a str, token: Token, value: Bytes) -> FenceFuture<'a, ()>;
 
     /// Reads without a token: fine for display, not for deciding what to write.
@@ -101,7 +109,7 @@ pub trait Fence: Send + Sync {
 fn check_resource(resource: &str) -> Result<(), Error> {
     let why = match resource {
         "" => "it is empty",
-        long if long.len() > RESOURCE_BYTES_MAX => "it has more than 512 bytes",
+        long if long.len() > RESOURCE_BYTES_MAX => "it is longer than 512 bytes",
         zero if zero.contains('\0') => "it contains a NUL character",
         _ => return Ok(()),
     };

@@ -17,9 +17,12 @@ use crate::{Error, Fence, FenceFuture, Fenced, Highest, InvalidToken, Refused, T
 use bytes::Bytes;
 use holdfast_client::{Client, Error as ClientError, ErrorCode, Fence as RegisterState, Guard};
 
-/// How often a call is repeated that its session took with it. A holder that slept through its session
-/// learns so by its first call; with the same token it can be repeated through the next session.
-const SESSIONS_MAX: u32 = 3;
+/// How often to retry a call whose session has ended. A holder that slept through its session learns so
+/// from its first call, which can be retried in the next session with the same token.
+const RETRIES_MAX: u32 = 3;
+
+/// The longest value that a register holds.
+pub const VALUE_BYTES_MAX: usize = 65_536;
 
 /// The register, bound to the guard whose token it is shown.
 #[derive(Debug)]
@@ -47,17 +50,17 @@ impl<'a> Register<'a> {
         Err(InvalidToken::OfAnotherGuard { shown, own: self.token })
     }
 
-    /// Translates the client's error; for a refusal, reads the numbers so that it names both tokens.
+    /// The error, with both tokens if it is a refusal.
     async fn failed(&self, resource: &str, error: ClientError) -> Error {
-        if is_fenced(&error) {
-            return match self.read(resource).await {
-                Ok(Fenced { highest, .. }) => {
-                    Refused { resource: resource.into(), shown: self.token, highest }.into()
-                }
-                Err(error) => error,
-            };
+        if !is_fenced(&error) {
+            return failed(error);
         }
-        failed(error)
+        match self.read(resource).await {
+            Ok(Fenced { highest, .. }) => {
+                Refused { resource: resource.into(), shown: self.token, highest }.into()
+            }
+            Err(error) => error,
+        }
     }
 }
 
@@ -67,7 +70,7 @@ impl Fence for Register<'_> {
             self.check(token)?;
             let register = self.client.register(resource);
             let mut raised = register.raise(self.guard).await;
-            for _ in 0..SESSIONS_MAX {
+            for _ in 0..RETRIES_MAX {
                 let Err(ClientError::SessionLost) = raised else { break };
                 raised = register.raise(self.guard).await;
             }
@@ -81,11 +84,25 @@ impl Fence for Register<'_> {
     fn write<'a>(&'a self, resource: &'a str, token: Token, value: Bytes) -> FenceFuture<'a, ()> {
         Box::pin(async move {
             self.check(token)?;
+            if value.len() > VALUE_BYTES_MAX {
+                let bytes = value.len();
+                let source = format!("it has {bytes} bytes, a register holds {VALUE_BYTES_MAX}");
+                return Err(Error::TooLarge { store: store(), source: source.into() });
+            }
+            // A holder that was paused past its lease is refused here, before anything is sent that
+            // could get lost with its session.
+            self.read(resource).await?.highest.admit(resource, token)?;
             let register = self.client.register(resource);
             let mut written = register.put(&value, self.guard).await;
-            for _ in 0..SESSIONS_MAX {
+            for _ in 0..RETRIES_MAX {
                 let Err(ClientError::SessionLost) = written else { break };
-                written = register.put(&value, self.guard).await;
+                written = match register.put(&value, self.guard).await {
+                    // The first one may have been written before the later holder came.
+                    Err(error) if is_fenced(&error) => {
+                        return Err(Error::Unknown { store: store(), source: error.into() });
+                    }
+                    written => written,
+                };
             }
             match written {
                 Ok(_) => Ok(()),
@@ -123,12 +140,20 @@ fn is_fenced(error: &ClientError) -> bool {
     matches!(error, ClientError::Refused { code: ErrorCode::Fenced, .. })
 }
 
+fn store() -> String {
+    "Holdfast".into()
+}
+
 fn failed(error: ClientError) -> Error {
-    let store = "Holdfast".into();
+    let store = store();
     match error {
-        ClientError::Refused { .. } | ClientError::TooMany(_) | ClientError::Closed => {
+        ClientError::Refused { code: ErrorCode::TooLarge, .. } => {
+            Error::TooLarge { store, source: error.into() }
+        }
+        ClientError::Refused { .. } | ClientError::TooMany(_) => {
             Error::Unavailable { store, source: error.into() }
         }
+        // A client that is closed while it waits does not learn what became of its request.
         _ => Error::Unknown { store, source: error.into() },
     }
 }

@@ -1,7 +1,7 @@
 //! The statements of the SQL fences, the same for PostgreSQL and SQLite.
 //!
-//! Each decides and writes in one statement. A row comes back if the token passed; no row means that
-//! a later holder has been here. `$1` is the resource, `$2` the token, `$3` the value.
+//! Each decides and writes in one statement. It returns a row if the token has passed, and none if a
+//! later holder has shown its token. `$1` is the resource, `$2` the token, `$3` the value.
 
 /// PostgreSQL's table.
 #[cfg(feature = "postgres")]

@@ -1,17 +1,18 @@
-//! A token with its mode, and how both are written.
+//! A fencing token with its mode, and its text form.
 
+use crate::error::with_hint;
 use std::fmt;
 use std::str::FromStr;
 
 /// The highest number a token may have: what fits a `BIGINT`.
 pub const TOKEN_MAX: u64 = i64::MAX as u64;
 
-/// How the lock is held that a token comes from.
+/// How the lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// By one holder.
+    /// By one holder alone.
     Exclusive,
-    /// Together with other readers.
+    /// By any number of readers.
     Shared,
 }
 
@@ -98,15 +99,12 @@ impl FromStr for Token {
                 _ => return Err(InvalidToken::NotANumber(excerpt(text))),
             },
         };
-        if number.is_empty() {
-            return Err(InvalidToken::Missing);
-        }
         // `parse` alone would take "+35".
-        if !number.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err(InvalidToken::NotANumber(excerpt(text)));
+        let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+        match number.parse() {
+            Ok(number) if digits => Self::new(Some(number), mode),
+            _ => Err(InvalidToken::NotANumber(excerpt(text))),
         }
-        let number = number.parse().unwrap_or(u64::MAX);
-        Self::new(Some(number), mode)
     }
 }
 
@@ -119,7 +117,7 @@ fn excerpt(text: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidToken {
-    /// The holder has none.
+    /// There is none: the lock does not have tokens.
     Missing,
     /// The text is not a token.
     NotANumber(String),
@@ -136,27 +134,36 @@ pub enum InvalidToken {
     },
 }
 
+impl InvalidToken {
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::Missing => "the holder has no fencing token".into(),
+            Self::NotANumber(text) => format!("invalid fencing token {text:?}"),
+            Self::OutOfRange(number) => format!("invalid fencing token {number}"),
+            Self::Permit => "permits can't be fenced: several are held at once".into(),
+            Self::OfAnotherGuard { shown, own } => format!(
+                "token {shown} does not belong to the guard of this fence, which has token {own}"
+            ),
+        }
+    }
+
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            Self::Missing => "use a lock that has tokens",
+            // TOKEN_MAX
+            Self::NotANumber(_) | Self::OutOfRange(_) => {
+                "a token is a number from 1 to 9223372036854775807, followed by ;shared if the lock \
+                 is shared"
+            }
+            Self::Permit => "use an exclusive or shared lock",
+            Self::OfAnotherGuard { .. } => "create a fence for each guard",
+        }
+    }
+}
+
 impl fmt::Display for InvalidToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing => f.write_str(
-                "no fencing token was shown: send the token of the lock along, and use a lock that \
-                 has tokens",
-            ),
-            Self::NotANumber(text) => {
-                write!(f, "{text:?} is not a fencing token: write it as 35 or 35;shared")
-            }
-            Self::OutOfRange(number) => {
-                write!(f, "{number} is not a fencing token: it must be from 1 to {TOKEN_MAX}")
-            }
-            Self::Permit => f.write_str(
-                "the token of a permit can't be fenced, because several permits are held at once: \
-                 use an exclusive or a shared lock",
-            ),
-            Self::OfAnotherGuard { shown, own } => {
-                write!(f, "this fence was made for the holder of token {own}, not of {shown}")
-            }
-        }
+        with_hint(f, &self.message(), self.hint())
     }
 }
 
@@ -183,13 +190,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_named() {
+    fn an_invalid_token_is_quoted() {
         for (text, why) in [
-            ("", InvalidToken::Missing),
-            (" ;shared", InvalidToken::Missing),
+            ("", InvalidToken::NotANumber(String::new())),
+            (" ;shared", InvalidToken::NotANumber(" ;shared".into())),
             ("0", InvalidToken::OutOfRange(0)),
             ("9223372036854775808", InvalidToken::OutOfRange(TOKEN_MAX + 1)),
-            ("99999999999999999999", InvalidToken::OutOfRange(u64::MAX)),
+            ("99999999999999999999", InvalidToken::NotANumber("99999999999999999999".into())),
             ("+35", InvalidToken::NotANumber("+35".into())),
             ("-1", InvalidToken::NotANumber("-1".into())),
             ("3.5", InvalidToken::NotANumber("3.5".into())),
@@ -198,6 +205,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Token>(), Err(why), "{text:?}");
         }
+        assert!(InvalidToken::OutOfRange(0).hint().contains(&format!("from 1 to {TOKEN_MAX}")));
         assert_eq!(" 35 ; shared ".parse(), Token::shared(35));
         assert_eq!("35;exclusive".parse(), Token::exclusive(35));
     }

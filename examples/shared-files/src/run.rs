@@ -1,4 +1,4 @@
-//! One run: starts the workers, troubles them, and looks at the files in the end.
+//! One run: starts the workers, stops and kills some of them, and checks the files in the end.
 
 use crate::embedded::Holdfast;
 use crate::{Args, Error};
@@ -16,21 +16,21 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-/// How long a worker may be silent before its locks go to the next.
+/// How long a worker may be silent before its locks go to the next in line.
 pub(crate) const LEASE: Duration = Duration::from_millis(500);
-/// So many of the troubled workers are killed; the others are stopped, and woken up again.
-const ONE_IN: u64 = 4;
+/// One in so many is killed; the others are stopped, and resumed later.
+const KILLED_ONE_IN: u64 = 4;
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     pub(crate) acknowledged: usize,
     pub(crate) stopped: usize,
     pub(crate) killed: usize,
     pub(crate) refused: usize,
-    /// Edits that were acknowledged, and are not in their file.
+    /// Edits that were acknowledged but are not in their file.
     pub(crate) lost: usize,
-    /// Files in which an edit is missing, or there twice.
+    /// Files in which an edit is missing or duplicated.
     pub(crate) corrupted: usize,
 }
 
@@ -38,8 +38,8 @@ pub(crate) fn file_name(number: usize) -> String {
     format!("reports/{}.txt", number + 1)
 }
 
-/// What the workers are started with.
-struct Crew<'a> {
+/// Starts workers.
+struct Spawner<'a> {
     args: &'a Args,
     fenced: bool,
     server: String,
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: &Args, fenced: bool) -> Result<Summary, Error> {
     let holdfast = Holdfast::start().await?;
     let folder = tempfile::tempdir()?;
     let (lines, mut said) = mpsc::channel(1_000);
-    let mut crew = Crew {
+    let mut spawner = Spawner {
         args,
         fenced,
         server: holdfast.url.clone(),
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: &Args, fenced: bool) -> Result<Summary, Error> {
     };
     let mut workers = Vec::new();
     for _ in 0..args.workers {
-        workers.push(crew.start()?);
+        workers.push(spawner.start()?);
     }
 
     let bar = ProgressBar::new(args.stops as u64).with_message(match fenced {
@@ -72,52 +72,52 @@ pub(crate) async fn run(args: &Args, fenced: bool) -> Result<Summary, Error> {
     bar.set_style(ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} stops, {elapsed}")?);
     let mut summary = Summary::default();
     let mut edits: HashMap<String, Vec<String>> = HashMap::new();
-    let mut trouble = Box::pin(tokio::time::sleep(LEASE));
-    let mut asleep: Option<usize> = None;
-    while summary.stopped + summary.killed < args.stops || asleep.is_some() {
+    let mut next_event = Box::pin(tokio::time::sleep(LEASE));
+    let mut stopped: Option<usize> = None;
+    while summary.stopped + summary.killed < args.stops || stopped.is_some() {
         tokio::select! {
             line = said.recv() => {
                 let line = line.ok_or("all workers have ended")?;
-                take(&line, &mut summary, &mut edits);
+                record(&line, &mut summary, &mut edits);
             }
-            () = &mut trouble => {
-                if let Some(worker) = asleep.take() {
+            () = &mut next_event => {
+                if let Some(worker) = stopped.take() {
                     signal(&workers[worker], Signal::SIGCONT)?;
                 } else {
                     let worker = usize::try_from(random() % args.workers as u64)?;
-                    if random().is_multiple_of(ONE_IN) {
+                    if random().is_multiple_of(KILLED_ONE_IN) {
                         workers[worker].kill().await?;
-                        workers[worker] = crew.start()?;
+                        workers[worker] = spawner.start()?;
                         summary.killed += 1;
                     } else {
                         signal(&workers[worker], Signal::SIGSTOP)?;
-                        asleep = Some(worker);
+                        stopped = Some(worker);
                         summary.stopped += 1;
                     }
                 }
                 bar.set_position((summary.stopped + summary.killed) as u64);
-                // A stopped one sleeps through its lease; then nobody is troubled for a moment.
-                let pause = if asleep.is_some() { LEASE * 3 } else { LEASE / 4 };
-                trouble.set(tokio::time::sleep(pause));
+                // A stopped worker sleeps through its lease; then all of them run for a moment.
+                let pause = if stopped.is_some() { LEASE * 3 } else { LEASE / 4 };
+                next_event.set(tokio::time::sleep(pause));
             }
         }
     }
     bar.finish();
 
-    // The last one that woke up has some time to do damage.
+    // The last one that was resumed gets some time to do damage.
     tokio::time::sleep(LEASE).await;
     for mut worker in workers {
         worker.kill().await?;
     }
-    drop(crew);
+    drop(spawner);
     while let Some(line) = said.recv().await {
-        take(&line, &mut summary, &mut edits);
+        record(&line, &mut summary, &mut edits);
     }
-    look(folder.path(), &edits, &mut summary).await?;
+    check_files(folder.path(), &edits, &mut summary).await?;
     Ok(summary)
 }
 
-impl Crew<'_> {
+impl Spawner<'_> {
     fn start(&mut self) -> Result<Child, Error> {
         self.started += 1;
         let mut command = Command::new(std::env::current_exe()?);
@@ -140,7 +140,8 @@ impl Crew<'_> {
     }
 }
 
-fn take(line: &str, summary: &mut Summary, edits: &mut HashMap<String, Vec<String>>) {
+/// Takes note of what a worker has printed.
+fn record(line: &str, summary: &mut Summary, edits: &mut HashMap<String, Vec<String>>) {
     match line.split_once(' ') {
         Some(("wrote", edit)) => {
             if let Some((file, edit)) = edit.split_once(' ') {
@@ -153,8 +154,8 @@ fn take(line: &str, summary: &mut Summary, edits: &mut HashMap<String, Vec<Strin
     }
 }
 
-/// Compares each file with what its workers were told.
-async fn look(
+/// Compares each file with the edits that were acknowledged.
+async fn check_files(
     folder: &Path,
     edits: &HashMap<String, Vec<String>>,
     summary: &mut Summary,
@@ -163,17 +164,17 @@ async fn look(
     for (file, acknowledged) in edits {
         let text = store.read(file).await?.value.unwrap_or_default();
         let text = String::from_utf8(text.to_vec())?;
-        let there: HashSet<&str> = text.lines().collect();
-        let twice = text.lines().count() - there.len();
-        let lost = acknowledged.iter().filter(|edit| !there.contains(edit.as_str())).count();
+        let lines: HashSet<&str> = text.lines().collect();
+        let duplicated = text.lines().count() - lines.len();
+        let lost = acknowledged.iter().filter(|edit| !lines.contains(edit.as_str())).count();
         summary.lost += lost;
-        summary.corrupted += usize::from(lost + twice > 0);
+        summary.corrupted += usize::from(lost + duplicated > 0);
     }
     Ok(())
 }
 
 fn signal(worker: &Child, signal: Signal) -> Result<(), Error> {
-    let pid = worker.id().ok_or("a worker has ended by itself")?;
+    let pid = worker.id().ok_or("a worker has exited on its own")?;
     Ok(kill(Pid::from_raw(pid.try_into()?), signal)?)
 }
 

@@ -12,22 +12,22 @@ use std::time::Duration;
 /// How long an edit takes, so that a worker is often stopped in the middle of one.
 const EDIT: Duration = Duration::from_millis(5);
 
-/// What a worker is told.
+/// A worker's arguments.
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct Job {
-    /// Its name
+    /// Name of the worker
     #[arg(long)]
     name: String,
-    /// Where Holdfast is
+    /// Holdfast's URL
     #[arg(long)]
     server: String,
-    /// The object store
+    /// Folder of the object store
     #[arg(long)]
     folder: PathBuf,
-    /// How many files there are
+    /// Number of files
     #[arg(long)]
     files: usize,
-    /// Write whatever another has written meanwhile
+    /// Write without comparing tokens
     #[arg(long)]
     without_fences: bool,
 }
@@ -38,7 +38,7 @@ pub(crate) async fn work(job: Job) -> Result<(), Error> {
     let fence = ObjectFence::local(&job.folder).await?;
     for number in 0usize.. {
         let file = file_name(number % job.files);
-        // A worker that was stopped for long finds its session over, and gets another.
+        // A worker that was stopped finds that its session has expired, and gets a new one.
         let Ok(guard) = client.lock(&file).acquire().await else {
             tokio::time::sleep(EDIT).await;
             continue;
@@ -48,6 +48,8 @@ pub(crate) async fn work(job: Job) -> Result<(), Error> {
         match edit(&job, &fence, &file, token, &line).await {
             Ok(()) => say(&format!("wrote {file} {line}"))?,
             Err(FenceError::Refused(refused)) => say(&format!("refused {refused}"))?,
+            // The edit may be there or not: it was not acknowledged.
+            Err(FenceError::Unknown { .. } | FenceError::Busy { .. }) => {}
             Err(error) => return Err(error.into()),
         }
         let _ = guard.release().await;
@@ -72,12 +74,12 @@ async fn edit(
     if !job.without_fences {
         return fence.write(file, token, text.into()).await;
     }
-    // As if nobody compared: with whatever token passes.
+    // As if the store did not compare: use whichever token passes.
     loop {
         let seen = fence.read(file).await?.highest.any.max(token.number());
         match fence.write(file, Token::exclusive(seen)?, text.clone().into()).await {
             Err(FenceError::Refused(_)) => {}
-            done => return done,
+            result => return result,
         }
     }
 }

@@ -21,3 +21,17 @@ fn no_file_is_corrupted() {
     assert_eq!(row("edits lost")[0], 0, "{said}");
     assert_eq!(row("files corrupted")[0], 0, "{said}");
 }
+
+#[test]
+fn invalid_arguments_are_named() {
+    for (arguments, named) in [
+        (["--stops", "0"], "'0' for '--stops <N>'"),
+        (["--workers", "101"], "'101' for '--workers <N>'"),
+        (["--files", "-1"], "'-1'"),
+    ] {
+        let run =
+            Command::new(env!("CARGO_BIN_EXE_shared-files")).args(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(!run.status.success() && said.contains(named), "{said}");
+    }
+}

@@ -1,10 +1,10 @@
-//! A queue as most are: it gives a chunk away until somebody says that it is done, and knows nothing
-//! of who works on it.
+//! A queue like most: it hands out a chunk until a worker reports it done, and does not know who is
+//! working on it.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-/// A worker gets one of the first so many chunks, so that many get the same.
+/// A worker gets one of the first so many chunks, so many workers get the same one.
 const WINDOW: u64 = 32;
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl Queue {
         Self { left: Mutex::new((0..chunks).collect()) }
     }
 
-    /// A chunk that is not done; `None` when all are.
+    /// A chunk that is not done yet; `None` if all are.
     pub(crate) fn next(&self, random: u64) -> Option<usize> {
         let left = self.left.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let first: Vec<usize> = left.iter().copied().take(WINDOW as usize).collect();

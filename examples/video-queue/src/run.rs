@@ -15,22 +15,24 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 const WORKERS_PER_MACHINE: usize = 50;
-/// How long a worker rests that found its chunk taken.
-const REST: Duration = Duration::from_millis(50);
+/// How long a worker waits if another one has its chunk.
+const BACKOFF: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) struct Summary {
     pub(crate) chunks: u64,
     pub(crate) chunk_ms: u64,
     pub(crate) processed: u64,
+    pub(crate) uploads: u64,
     /// Results that are in the object store in the end.
-    pub(crate) uploaded: u64,
-    pub(crate) granted: u64,
+    pub(crate) stored: u64,
+    pub(crate) acquired: u64,
+    /// Attempts to acquire a lock that another worker held.
     pub(crate) denied: u64,
 }
 
 impl Summary {
-    pub(crate) fn twice(&self) -> u64 {
+    pub(crate) fn done_twice(&self) -> u64 {
         self.processed.saturating_sub(self.chunks)
     }
 }
@@ -42,7 +44,8 @@ struct Shared {
     locked: bool,
     chunk: Duration,
     processed: AtomicU64,
-    granted: AtomicU64,
+    uploads: AtomicU64,
+    acquired: AtomicU64,
     denied: AtomicU64,
 }
 
@@ -54,7 +57,8 @@ pub(crate) async fn run(args: &Args, locked: bool) -> Result<Summary, Error> {
         locked,
         chunk: Duration::from_millis(args.chunk_ms),
         processed: AtomicU64::new(0),
-        granted: AtomicU64::new(0),
+        uploads: AtomicU64::new(0),
+        acquired: AtomicU64::new(0),
         denied: AtomicU64::new(0),
     });
     let bar = ProgressBar::new(args.chunks as u64).with_message(match locked {
@@ -86,17 +90,18 @@ pub(crate) async fn run(args: &Args, locked: bool) -> Result<Summary, Error> {
     bar.set_position(args.chunks as u64);
     bar.finish();
 
-    let mut uploaded = 0;
+    let mut stored = 0;
     for chunk in 0..args.chunks {
-        uploaded += u64::from(shared.store.read(&result_name(chunk)).await?.value.is_some());
+        stored += u64::from(shared.store.read(&result_name(chunk)).await?.value.is_some());
     }
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Ok(Summary {
         chunks: args.chunks as u64,
         chunk_ms: args.chunk_ms,
         processed: count(&shared.processed),
-        uploaded,
-        granted: count(&shared.granted),
+        uploads: count(&shared.uploads),
+        stored,
+        acquired: count(&shared.acquired),
         denied: count(&shared.denied),
     })
 }
@@ -111,23 +116,23 @@ impl Shared {
         while let Some(chunk) = self.queue.next(RandomState::new().hash_one(0)) {
             if !self.locked {
                 let result = self.process(chunk).await;
-                // Nobody compares: the first token of all passes always.
-                self.store.write(&result_name(chunk), Token::exclusive(1)?, result.into()).await?;
+                // Everybody shows the same token, so the store refuses nobody.
+                self.upload(chunk, Token::exclusive(1)?, result).await?;
                 self.queue.done(chunk);
                 continue;
             }
             let Some(guard) = client.lock(format!("chunk/{chunk}")).try_acquire().await? else {
                 self.denied.fetch_add(1, Ordering::Relaxed);
-                tokio::time::sleep(REST).await;
+                tokio::time::sleep(BACKOFF).await;
                 continue;
             };
-            self.granted.fetch_add(1, Ordering::Relaxed);
+            self.acquired.fetch_add(1, Ordering::Relaxed);
             let token = Token::try_from(&guard)?;
-            // The fence is raised before the look: whoever had the lock before uploads no more.
+            // Raise before reading: from here on, no earlier holder can upload.
             let found = self.store.raise(&result_name(chunk), token).await?;
             if found.value.is_none() {
                 let result = self.process(chunk).await;
-                self.store.write(&result_name(chunk), token, result.into()).await?;
+                self.upload(chunk, token, result).await?;
             }
             self.queue.done(chunk);
             guard.release().await?;
@@ -135,7 +140,13 @@ impl Shared {
         Ok(())
     }
 
-    /// What takes the time: here, nothing but time.
+    async fn upload(&self, chunk: usize, token: Token, result: String) -> Result<(), Error> {
+        self.store.write(&result_name(chunk), token, result.into()).await?;
+        self.uploads.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Stands for work that takes time.
     async fn process(&self, chunk: usize) -> String {
         tokio::time::sleep(self.chunk).await;
         self.processed.fetch_add(1, Ordering::Relaxed);

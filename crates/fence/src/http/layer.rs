@@ -1,26 +1,36 @@
 //! A layer that lets a request through only if no later holder has shown its token.
 //!
-//! The path of a request: wait until the requests inside the resource have finished, show the token to
-//! the store behind the layer, run the handler, leave. A refused holder never enters; one that stalls
-//! inside blocks its successor, so nothing it does can come after the successor's first read.
+//! The path of a request: lock the resource within this process, show the token to the store behind the
+//! layer, run the handler, unlock when the response has been produced. If an earlier request is in the
+//! way, the token is shown first, which cuts off the bodies of superseded holders, and then again
+//! when it is this request's turn.
 
-use super::queue::{Inside, Queues};
+use super::body::{BoxError, RequestBody, ResponseBody};
+use super::response::ErrorResponse;
 use super::token_of;
-use crate::{Error, Fence, InvalidToken};
+use crate::resource_locks::{Caller, Held, ResourceLocks};
+use crate::{Fence, InvalidToken, Token};
+use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{Request, Response};
+use http_body::Body;
+use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::sync::oneshot;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// How long a request waits for the ones before it.
-const WAIT: Duration = Duration::from_secs(30);
-/// How many requests may be inside one resource or waiting for it. A lock admits one holder at a time,
-/// so there are few unless its requests are slow.
+/// How long a request waits for the ones before it, by default.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a response that is ready may take to send once a later holder has come: a client that reads
+/// gets it, one that has stalled does not.
+const LAST_CALL: Duration = Duration::from_secs(1);
+/// How many requests may be running for one resource or waiting for it. A lock admits one holder at a
+/// time, so there are few unless its requests are slow.
 const REQUESTS_MAX: usize = 1_000;
 
 type ResourceOf = dyn Fn(&Parts) -> String + Send + Sync;
@@ -29,7 +39,7 @@ type ResourceOf = dyn Fn(&Parts) -> String + Send + Sync;
 /// other (those with shared tokens together).
 ///
 /// The numbers are kept by any other [`Fence`], so they survive the process. The resource is the
-/// request's path by default, see [`resource`](Self::resource).
+/// request's percent-decoded path by default, see [`resource`](Self::resource).
 ///
 /// - A request without a token passes if its method is safe (`GET`, `HEAD`, ...): reads can't be fenced.
 ///   Others get a 428. A `GET` *with* a token raises the fence before the handler reads.
@@ -37,42 +47,84 @@ type ResourceOf = dyn Fn(&Parts) -> String + Send + Sync;
 /// - If the store fails, or the requests before it take too long, it gets a 503 and the handler is not
 ///   called.
 ///
-/// A handler runs to completion even if its client disconnects: dropped halfway, it could leave a write
-/// in flight that lands after the next holder's. The `Token` is in the request's extensions.
+/// The `Token` is in the request's extensions.
 ///
-/// **All requests for a resource must go through one process.** If the service runs in several, check
-/// the token inside the transaction of the handler instead.
+/// # How long a request occupies its resource
+///
+/// Until the handler has returned *and* its response body has been produced to the end or dropped.
+///
+/// - A handler runs to completion even if its client disconnects: dropped halfway, it could leave a
+///   write in flight that lands after the next holder's.
+/// - A response body is dropped when its client disconnects. Code in a streamed body is then cancelled
+///   at its current `await`, so write in the handler and only read in the body.
+/// - Once a later holder has shown its token, what the superseded request still reads or sends is cut
+///   off: reading its body fails with [`Superseded`](super::Superseded) at once, and its response body
+///   is dropped after 1s. So a stalled upload or download does not keep the later holder waiting; a
+///   handler that stalls on something else does, until the [`timeout`](Self::timeout).
+///
+/// # One process
+///
+/// **All requests for a resource must go through one process**, and through layers that were given the
+/// same `Arc` of the store. If the service runs in several processes, check the token inside the
+/// transaction of the handler instead.
 #[derive(Clone)]
 pub struct FenceLayer {
     shared: Arc<Shared>,
 }
 
+#[derive(Clone)]
 struct Shared {
     store: Arc<dyn Fence>,
-    resource_of: Box<ResourceOf>,
-    wait: Duration,
-    queues: Arc<Queues>,
+    /// `None` is the path.
+    resource_of: Option<Arc<ResourceOf>>,
+    timeout: Duration,
+    locks: Arc<ResourceLocks>,
 }
 
 impl FenceLayer {
     /// Keeps the numbers in this store.
     pub fn new(store: Arc<dyn Fence>) -> Self {
-        let resource_of = Box::new(|parts: &Parts| parts.uri.path().to_owned());
-        Self { shared: Arc::new(Shared { store, resource_of, wait: WAIT, queues: Arc::default() }) }
+        let locks = locks_of(&store);
+        let shared = Shared { store, resource_of: None, timeout: TIMEOUT, locks };
+        Self { shared: Arc::new(shared) }
     }
 
-    /// Which resource a request is for. Default: its path.
+    /// Which resource a request is for. Default: its path, percent-decoded, as the layer sees it (a
+    /// router may have stripped a prefix).
+    ///
+    /// Whatever two requests have in common if they touch the same data must give the same name.
     #[must_use]
     pub fn resource(self, of: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
-        let (store, wait) = (self.shared.store.clone(), self.shared.wait);
-        let queues = Arc::default();
-        Self { shared: Arc::new(Shared { store, resource_of: Box::new(of), wait, queues }) }
+        let resource_of: Option<Arc<ResourceOf>> = Some(Arc::new(of));
+        Self { shared: Arc::new(Shared { resource_of, ..Shared::clone(&self.shared) }) }
     }
+
+    /// How long a request waits for the ones before it. Default: 30s.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { shared: Arc::new(Shared { timeout, ..Shared::clone(&self.shared) }) }
+    }
+}
+
+/// The locks that all layers over one store share.
+fn locks_of(store: &Arc<dyn Fence>) -> Arc<ResourceLocks> {
+    static BY_STORE: Mutex<Option<HashMap<usize, Weak<ResourceLocks>>>> = Mutex::new(None);
+    let address = Arc::as_ptr(store).cast::<()>() as usize;
+    let mut by_store = BY_STORE.lock().unwrap_or_else(PoisonError::into_inner);
+    let by_store = by_store.get_or_insert_default();
+    // A layer holds its store, so an address whose locks are alive belongs to the same store.
+    by_store.retain(|_, locks| locks.strong_count() > 0);
+    if let Some(locks) = by_store.get(&address).and_then(Weak::upgrade) {
+        return locks;
+    }
+    let locks = Arc::default();
+    by_store.insert(address, Arc::downgrade(&locks));
+    locks
 }
 
 impl fmt::Debug for FenceLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FenceLayer").field("wait", &self.shared.wait).finish_non_exhaustive()
+        f.debug_struct("FenceLayer").field("timeout", &self.shared.timeout).finish_non_exhaustive()
     }
 }
 
@@ -99,15 +151,16 @@ impl<S: fmt::Debug> fmt::Debug for FenceService<S> {
 
 impl<S, B, R> Service<Request<B>> for FenceService<S>
 where
-    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send + 'static,
     S::Error: Send + 'static,
     B: Send + 'static,
-    R: From<String> + Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
 {
-    type Response = Response<R>;
+    type Response = Response<ResponseBody<R>>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<R>, S::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -120,94 +173,148 @@ where
         let mut inner = std::mem::replace(&mut self.inner, fresh);
         let shared = self.shared.clone();
         Box::pin(async move {
-            let inside = match shared.admit(&mut parts).await {
-                Ok(inside) => inside,
-                Err(refusal) => return Ok(refusal.response()),
+            let admitted = match shared.admit(&mut parts).await {
+                Ok(admitted) => admitted,
+                Err(error) => return Ok(error.into_response()),
             };
-            let call = inner.call(Request::from_parts(parts, body));
-            let handler = tokio::spawn(async move {
-                let response = call.await;
-                drop(inside);
-                response
-            });
-            handler.await.unwrap_or_else(|_| Ok(Refusal::panicked().response()))
+            let superseded = admitted.as_ref().map(Admitted::superseded);
+            let body = RequestBody::new(body, superseded);
+            let handler = inner.call(Request::from_parts(parts, body));
+            let (reply, replied) = oneshot::channel();
+            tokio::spawn(run(handler, admitted, reply));
+            replied.await.unwrap_or_else(|_| Ok(ErrorResponse::panicked().into_response()))
         })
+    }
+}
+
+/// Runs the handler to completion, and then keeps the resource until the response has been produced.
+async fn run<R, E>(
+    handler: impl Future<Output = Result<Response<R>, E>>,
+    admitted: Option<Admitted>,
+    reply: oneshot::Sender<Result<Response<ResponseBody<R>>, E>>,
+) where
+    R: Body,
+{
+    let response = match handler.await {
+        Ok(response) => response,
+        Err(error) => {
+            let _ = reply.send(Err(error));
+            return;
+        }
+    };
+    let (parts, body) = response.into_parts();
+    let (body, produced) = ResponseBody::new(body);
+    // If the client has disconnected, the body is dropped here.
+    let _ = reply.send(Ok(Response::from_parts(parts, body)));
+    if let Some(admitted) = admitted {
+        let superseded = async {
+            admitted.superseded().await;
+            tokio::time::sleep(LAST_CALL).await;
+        };
+        tokio::select! {
+            () = produced.ended() => {}
+            () = superseded => produced.cut_off(),
+        }
+    }
+}
+
+/// A request whose token has passed, and whose turn it is.
+#[derive(Debug)]
+struct Admitted {
+    token: Token,
+    // Dropped first: an entry must not be removed while its lock is held.
+    _held: Held,
+    caller: Caller,
+}
+
+impl Admitted {
+    fn superseded(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.caller.superseded(self.token)
     }
 }
 
 impl Shared {
     /// Waits for the resource and shows the token. `None` is a safe request without one.
-    async fn admit(&self, parts: &mut Parts) -> Result<Option<Inside>, Refusal> {
+    async fn admit(&self, parts: &mut Parts) -> Result<Option<Admitted>, ErrorResponse> {
         let token = match token_of(&parts.headers) {
             Ok(token) => token,
             Err(InvalidToken::Missing) if parts.method.is_safe() => return Ok(None),
-            Err(invalid) => return Err(Refusal::invalid(&invalid)),
+            Err(InvalidToken::Missing) => return Err(ErrorResponse::no_token()),
+            Err(invalid) => return Err(ErrorResponse::invalid_token(&invalid)),
         };
-        let resource = (self.resource_of)(parts);
-        let enter = self.queues.enter(&resource, token.mode(), REQUESTS_MAX);
-        let inside = match tokio::time::timeout(self.wait, enter).await {
-            Ok(Some(inside)) => inside,
-            Ok(None) | Err(_) => return Err(Refusal::busy(&resource)),
+        let resource = match &self.resource_of {
+            Some(of) => of(parts),
+            None => percent_decoded(parts.uri.path())
+                .ok_or_else(|| ErrorResponse::invalid_path(parts.uri.path()))?,
         };
-        self.store.raise(&resource, token).await.map_err(|error| Refusal::failed(&error))?;
+        let too_many = || ErrorResponse::too_many(&resource, REQUESTS_MAX);
+        let caller = self.locks.join(&resource, REQUESTS_MAX).ok_or_else(too_many)?;
+        let held = match caller.try_lock(token.mode()) {
+            Some(held) => held,
+            None => {
+                self.raise(&caller, &resource, token).await?;
+                let lock = caller.lock(token.mode());
+                let timed_out = |_| ErrorResponse::timed_out(&resource, self.timeout);
+                tokio::time::timeout(self.timeout, lock).await.map_err(timed_out)?
+            }
+        };
+        self.raise(&caller, &resource, token).await?;
         parts.extensions.insert(token);
-        Ok(Some(inside))
+        Ok(Some(Admitted { token, _held: held, caller }))
+    }
+
+    async fn raise(
+        &self,
+        caller: &Caller,
+        resource: &str,
+        token: Token,
+    ) -> Result<(), ErrorResponse> {
+        match self.store.raise(resource, token).await {
+            Ok(found) => {
+                caller.raised(found.highest);
+                Ok(())
+            }
+            Err(error) => Err(ErrorResponse::failed(&error)),
+        }
     }
 }
 
-/// A response of the layer itself, in the shape of Holdfast's own errors.
-struct Refusal {
-    status: StatusCode,
-    body: serde_json::Value,
+/// `None` if the result is not UTF-8. Like servers and routers do, leaves a `%` alone that two
+/// hexadecimal digits don't follow.
+fn percent_decoded(path: &str) -> Option<String> {
+    let hex = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        let byte = match (first, tail) {
+            (b'%', [high, low, after @ ..]) => hex(*high).zip(hex(*low)).map(|(high, low)| {
+                rest = after;
+                high * 16 + low
+            }),
+            _ => None,
+        };
+        decoded.push(byte.unwrap_or(*first));
+    }
+    String::from_utf8(decoded).ok()
 }
 
-impl Refusal {
-    fn new(status: StatusCode, code: &str, message: String, hint: &str) -> Self {
-        let body = serde_json::json!({ "code": code, "message": message, "hint": hint });
-        Self { status, body }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    fn invalid(invalid: &InvalidToken) -> Self {
-        let status = match invalid {
-            InvalidToken::Missing => StatusCode::PRECONDITION_REQUIRED,
-            _ => StatusCode::BAD_REQUEST,
-        };
-        let hint = "send the header Fencing-Token: 35, or 35;shared, with the lock's token";
-        Self::new(status, "bad_token", invalid.to_string(), hint)
-    }
-
-    fn busy(resource: &str) -> Self {
-        let message = format!("an earlier request for {resource:?} has not ended");
-        let hint = "nothing was done: try again later";
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message, hint)
-    }
-
-    fn failed(error: &Error) -> Self {
-        let Some(refused) = error.refused() else {
-            let status = match error {
-                Error::InvalidResource { .. } => StatusCode::BAD_REQUEST,
-                _ => StatusCode::SERVICE_UNAVAILABLE,
-            };
-            let hint = "the handler was not called: try again later";
-            return Self::new(status, "fence_failed", error.to_string(), hint);
-        };
-        let hint = "stop, and acquire the lock again";
-        let mut refusal = Self::new(StatusCode::CONFLICT, "fenced", error.to_string(), hint);
-        refusal.body["shown"] = refused.shown.number().into();
-        refusal.body["highest"] = refused.later().into();
-        refusal
-    }
-
-    fn panicked() -> Self {
-        let status = StatusCode::INTERNAL_SERVER_ERROR;
-        Self::new(status, "panicked", "the handler panicked".into(), "see the service's log")
-    }
-
-    fn response<R: From<String>>(self) -> Response<R> {
-        let mut response = Response::new(R::from(self.body.to_string()));
-        *response.status_mut() = self.status;
-        let json = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(header::CONTENT_TYPE, json);
-        response
+    #[test]
+    fn a_path_is_decoded_once() {
+        for (path, decoded) in [
+            ("/reports/7", Some("/reports/7")),
+            ("/reports/%37", Some("/reports/7")),
+            ("/%e2%82%AC", Some("/€")),
+            ("/50%25", Some("/50%")),
+            ("/%2537", Some("/%37")),
+            ("/%zz%4", Some("/%zz%4")),
+            ("/%ff", None),
+        ] {
+            assert_eq!(percent_decoded(path).as_deref(), decoded, "{path}");
+        }
     }
 }

@@ -15,9 +15,11 @@
 //! process, with [`token_of`] and a check inside the handler's own transaction
 //! (`postgres::check`, `sqlite::check`).
 
+mod body;
 mod layer;
-mod queue;
+mod response;
 
+pub use body::{RequestBody, ResponseBody, Superseded};
 pub use layer::{FenceLayer, FenceService};
 
 use crate::{InvalidToken, Token};
@@ -26,17 +28,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// The header that carries the token: `Fencing-Token: 35` or `Fencing-Token: 35;shared`.
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 
-/// The token of a request.
+/// The token of a request. [`InvalidToken::Missing`] means that it has no such header.
 pub fn token_of(headers: &HeaderMap) -> Result<Token, InvalidToken> {
-    let mut values = headers.get_all(FENCING_TOKEN).iter();
-    let value = values.next().ok_or(InvalidToken::Missing)?;
-    if values.next().is_some() {
-        return Err(InvalidToken::NotANumber("more than one Fencing-Token header".into()));
+    let values: Vec<_> = headers.get_all(FENCING_TOKEN).iter().collect();
+    if values.is_empty() {
+        return Err(InvalidToken::Missing);
     }
-    match value.to_str() {
-        Ok(text) => text.parse(),
-        Err(_) => Err(InvalidToken::NotANumber(String::from_utf8_lossy(value.as_bytes()).into())),
-    }
+    // Several headers mean the same as one with a list, which is not a token.
+    let text = values.iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+    text.collect::<Vec<_>>().join(", ").parse()
 }
 
 /// Sets the token of a request, replacing any previous one.

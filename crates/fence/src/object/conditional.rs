@@ -1,8 +1,10 @@
 //! One object for each resource, replaced only if it is still the one that was read.
 
+use super::name::path_of;
+use super::put::{Doubt, Put, put, settle};
 use super::record::Record;
-use super::{Change, ObjectFence, Put, damaged, nonce, path, unavailable};
-use crate::{Error, Fenced, Token};
+use super::{Change, ObjectFence, damaged, unavailable};
+use crate::{Error, Token};
 use object_store::{Error as StoreError, ObjectStoreExt, PutMode, UpdateVersion};
 
 impl ObjectFence {
@@ -11,7 +13,7 @@ impl ObjectFence {
         &self,
         resource: &str,
     ) -> Result<Option<(Record, UpdateVersion)>, Error> {
-        let got = match self.store.get(&path(resource.into())?).await {
+        let got = match self.store.get(&path_of(resource)?).await {
             Ok(got) => got,
             Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(unavailable(&self.store, error)),
@@ -29,45 +31,22 @@ impl ObjectFence {
         resource: &str,
         token: Token,
         change: &Change,
-    ) -> Result<Option<Fenced>, Error> {
-        let current = self.current(resource).await?;
-        let before = current.as_ref().map(|(record, _)| record);
-        let seen = before.map(|record| record.highest).unwrap_or_default();
-        let highest = seen.admit(resource, token)?;
-        let value = change.value(before);
-        if matches!(change, Change::Raise) && highest == seen {
-            return Ok(Some(Fenced { highest, value }));
-        }
-
-        let record = Record { highest, floor: 0, nonce: nonce()?, value };
-        let mode = match current {
-            Some((_, version)) => PutMode::Update(version),
-            None => PutMode::Create,
+    ) -> Result<Option<Record>, Error> {
+        let (before, mode) = match self.current(resource).await? {
+            Some((before, version)) => (Some(before), PutMode::Update(version)),
+            None => (None, PutMode::Create),
         };
-        let lost = match self.put(&path(resource.into())?, &record, mode).await {
-            Put::Done(_) => return Ok(Some(record.into_fenced())),
+        let record = change.apply(resource, token, before.as_ref())?;
+        let doubt = match put(&self.store, &path_of(resource)?, record.encode(), mode).await {
+            Put::Done(_) => return Ok(Some(record)),
             Put::Unsupported(reason) => {
                 return Err(Error::Unsupported { store: self.store.to_string(), reason });
             }
             Put::Failed(error) => return Err(unavailable(&self.store, error)),
-            Put::Unmet => None,
-            Put::Unknown(error) => Some(error),
+            Put::Doubt(Doubt::Unmet { certain: true }) => return Ok(None),
+            Put::Doubt(doubt) => doubt,
         };
-        // The store's client retries a put whose reply is lost. If the first one took effect, the
-        // second fails its condition because of it.
-        let found = match (self.current(resource).await, &lost) {
-            (Ok(found), _) => found,
-            (Err(error), None) => return Err(error),
-            (Err(_), Some(_)) => None,
-        };
-        if found.is_some_and(|(found, _)| found.nonce == record.nonce) {
-            return Ok(Some(record.into_fenced()));
-        }
-        match lost {
-            None => Ok(None),
-            Some(error) => {
-                Err(Error::Unknown { store: self.store.to_string(), source: error.into() })
-            }
-        }
+        let current = self.current(resource).await.map(|found| found.map(|(record, _)| record));
+        settle(&self.store, record, doubt, current)
     }
 }

@@ -30,11 +30,48 @@ async fn a_token_from_before_a_restore_is_refused() {
     assert!(error.refused().is_some(), "{error}");
 }
 
+/// Each connection to `:memory:` has a database of its own, so two holders never saw each other's
+/// tokens; and a restart forgot them all.
+#[test]
+fn a_database_in_memory_is_refused() {
+    for path in [":memory:", "", "file::memory:", "file:x?mode=memory&cache=shared"] {
+        let error = Sqlite::open(path).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{path:?}: {error}");
+        assert!(error.to_string().contains("in memory"), "{error}");
+    }
+}
+
+/// A value above what a server accepts ended the client's connection, again and again, and every later
+/// call waited forever.
+#[tokio::test]
+async fn a_value_too_large_for_the_register_is_refused_and_the_client_goes_on() {
+    let node = Node::start().await;
+    let client = node.client().await;
+    let guard = client.lock("ledger").acquire().await.unwrap();
+    let fence = Register::new(&client, &guard).unwrap();
+    fence.write("ledger", fence.token(), "kept".into()).await.unwrap();
+    for bytes in [65_537, 600_000, 900_001, 5 << 20] {
+        let value = vec![b'x'; bytes].into();
+        let error = fence.write("ledger", fence.token(), value).await.unwrap_err();
+        assert!(error.to_string().contains("too large for Holdfast"), "{error}");
+        let there = fence.read("ledger").await.unwrap();
+        assert_eq!(there.value, Some("kept".into()));
+    }
+    // The largest that fits, and the client still works.
+    let large = vec![b'x'; 65_536];
+    fence.write("ledger", fence.token(), large.clone().into()).await.unwrap();
+    assert_eq!(fence.raise("ledger", fence.token()).await.unwrap().value, Some(large.into()));
+    guard.release().await.unwrap();
+    drop(client);
+    node.end().await;
+}
+
 #[tokio::test]
 async fn a_database_that_is_none_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let error = Sqlite::open(folder.path().join("missing/fence.db")).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("missing/fence.db"), "it says which: {error}");
     let text = folder.path().join("fence.db");
     std::fs::write(&text, "this is not a database, but a text of some length").unwrap();
     let error = Sqlite::open(&text).unwrap_err();

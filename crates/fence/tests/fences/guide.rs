@@ -14,6 +14,7 @@ use holdfast_fence::http::{FenceLayer, insert_token};
 use holdfast_fence::object::ObjectFence;
 use holdfast_fence::sqlite::{self, Sqlite};
 use holdfast_fence::{Fence, Token, postgres};
+use holdfast_locks::Locks;
 use object_store::aws::AmazonS3Builder;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -33,6 +34,19 @@ fn blocks(language: &str) -> Vec<(String, Option<String>)> {
         (code.to_owned(), text.map(str::to_owned))
     };
     GUIDE.split(&begins).skip(1).map(block).collect()
+}
+
+/// The refusal and the missing token are quoted in the text.
+#[tokio::test]
+async fn its_messages_are_the_real_ones() {
+    let flat = GUIDE.split_whitespace().collect::<Vec<_>>().join(" ");
+    let folder = tempfile::tempdir().unwrap();
+    let fence = Sqlite::open(folder.path().join("accounts.db")).unwrap();
+    fence.raise("accounts/7", exclusive(35)).await.unwrap();
+    let refused = fence.raise("accounts/7", exclusive(34)).await.unwrap_err();
+    assert!(flat.contains(&refused.to_string()), "{refused}");
+    let missing = Token::exclusive(None).unwrap_err();
+    assert!(flat.contains(&missing.to_string()), "{missing}");
 }
 
 /// Would fail if the guide showed code that is not run here, or if the code here changed alone.
@@ -102,10 +116,14 @@ fn shell(connection: &rusqlite::Connection, sql: &str) -> String {
 async fn its_statements_for_postgresql_answer_as_written() {
     let server = Server::start().await;
     let blocks = blocks("sql postgres");
-    assert_eq!(blocks.len(), 5);
+    assert_eq!(blocks.len(), 6);
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let shared = holdfast_fence::sql::RAISE_SHARED.replace("$1, 0, $2", "'accounts/7', 0, 36");
+    let decides = shared.split("RETURNING").next().unwrap();
+    assert!(words(&blocks[5].0).starts_with(&words(decides)), "not what the crate uses");
     for (number, (block, expected)) in blocks.iter().enumerate() {
         if number == 4 {
-            // The call from Rust comes before the last block.
+            // The call from Rust comes before this block.
             let (mut connection, task) =
                 tokio_postgres::connect(&server.config(), tokio_postgres::NoTls).await.unwrap();
             tokio::spawn(task);
@@ -143,6 +161,8 @@ async fn its_code_works() {
     let node = Node::start().await;
     let client = node.client().await;
     let token = token_of_a_guard(&client).await.unwrap();
+    let locks = Locks::connect("memory:").await.unwrap();
+    assert_eq!(token_of_an_engine(&locks).await.unwrap(), exclusive(1));
     let folder = tempfile::tempdir().unwrap();
 
     let fence = Sqlite::open(folder.path().join("accounts.db")).unwrap();
@@ -159,12 +179,23 @@ async fn its_code_works() {
     node.end().await;
 }
 
-async fn withdraw(fence: &dyn Fence, token: Token, amount: i64) -> Outcome {
+async fn withdraw(
+    fence: &dyn Fence,
+    token: Token,
+    amount: i64,
+) -> Result<(), Box<dyn std::error::Error>> {
     let found = fence.raise("accounts/7", token).await?;
     let balance: i64 = String::from_utf8(found.value.unwrap_or_default().to_vec())?.parse()?;
     let left = balance - amount;
     fence.write("accounts/7", token, left.to_string().into()).await?;
     Ok(())
+}
+
+async fn token_of_an_engine(locks: &Locks) -> Result<Token, Box<dyn std::error::Error>> {
+    let guard = locks.lock("accounts/7").acquire().await?;
+    let token = Token::exclusive(guard.token().map(u64::from))?;
+    guard.release().await?;
+    Ok(token)
 }
 
 async fn token_of_a_guard(client: &Client) -> Result<Token, Box<dyn std::error::Error>> {
@@ -211,6 +242,8 @@ async fn its_code_for_s3_works() {
 #[tokio::test]
 #[ignore = "run in a process of its own by its_code_for_s3_works"]
 async fn in_a_bucket_process() {
+    // Without settings, the client would look for credentials on the network.
+    std::env::var("AWS_ENDPOINT").expect("run by its_code_for_s3_works");
     crate::support::s3::choose_tls();
     in_a_bucket(exclusive(35)).await.unwrap();
 }

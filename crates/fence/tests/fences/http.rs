@@ -87,7 +87,7 @@ async fn tokens_are_checked_before_the_handler_is_called() {
 
     for (token, status) in [
         (None, StatusCode::PRECONDITION_REQUIRED),
-        (Some(""), StatusCode::PRECONDITION_REQUIRED),
+        (Some(""), StatusCode::BAD_REQUEST),
         (Some("ana"), StatusCode::BAD_REQUEST),
         (Some("0"), StatusCode::BAD_REQUEST),
         (Some("36;permit"), StatusCode::BAD_REQUEST),

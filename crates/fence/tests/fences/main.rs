@@ -15,10 +15,15 @@ mod support {
 }
 
 mod bad_input;
+mod concurrent;
+mod dropped;
 mod guide;
 mod http;
+mod http_bodies;
 mod objects;
+mod outcomes;
 mod postgres;
 mod random;
 mod rules;
 mod stopped;
+mod tokens;

@@ -103,25 +103,78 @@ async fn an_object_that_no_fence_wrote_is_left_as_it_is() {
     }
 }
 
+/// `a`, `/a` and `a/` were one object, so a holder of one lock was refused because of another's. On local
+/// disk, `a/00000000000000000001` lay where the first version of `a` belongs, and one of them could
+/// never be written.
+#[tokio::test]
+async fn no_two_names_share_an_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = ObjectFence::open(Arc::new(InMemory::new())).await.unwrap();
+    let disk = ObjectFence::local(folder.path()).await.unwrap();
+    let s3 = S3::start().await;
+    let bucket = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
+    let version = "00000000000000000001";
+    let names = [
+        "a".into(),
+        "/a".into(),
+        "a/".into(),
+        "a//".into(),
+        "//a".into(),
+        "a/b".into(),
+        "a//b".into(),
+        "a/./b".into(),
+        "a/../b".into(),
+        "%2Fa".into(),
+        "a%2Fb".into(),
+        "a\\b".into(),
+        "a b".into(),
+        "a\tb".into(),
+        "a#1".into(),
+        format!("a/{version}"),
+        format!("a/{version}/{version}"),
+        version.to_owned(),
+        "/".into(),
+        "..".into(),
+        "ä".into(),
+        "a?b&c=d".into(),
+    ];
+    for fence in [&memory, &disk, &bucket] {
+        for (index, name) in names.iter().enumerate() {
+            let token = exclusive(100 - index as u64);
+            let written = fence.write(name, token, name.clone().into()).await;
+            written.unwrap_or_else(|error| panic!("{name:?}: {error}"));
+        }
+        for name in &names {
+            let value = fence.read(name).await.unwrap().value;
+            assert_eq!(value, Some(name.clone().into()), "{name:?} in {:?}", fence.layout());
+        }
+    }
+}
+
 #[tokio::test]
 async fn names_that_no_store_can_keep_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
     let memory = ObjectFence::open(Arc::new(InMemory::new())).await.unwrap();
-    for name in ["", "a//b", "../b", "a\0b", &"x".repeat(513)] {
-        let error = memory.write(name, exclusive(35), "x".into()).await.unwrap_err();
+    let disk = ObjectFence::local(folder.path()).await.unwrap();
+    let (long, longer) = ("x".repeat(256), "x".repeat(513));
+    for (fence, name) in
+        [(&memory, ""), (&memory, "a\0b"), (&memory, &longer), (&disk, &long), (&disk, "")]
+    {
+        let error = fence.write(name, exclusive(35), "x".into()).await.unwrap_err();
         assert!(matches!(error, Error::InvalidResource { .. }), "{name:?}: {error}");
     }
 }
 
 /// A folder of versions, and two fences in it: one goes through a gate at each put.
-struct Gatehouse {
+pub(crate) struct Gatehouse {
     _folder: tempfile::TempDir,
-    direct: ObjectFence,
-    gated: ObjectFence,
-    gate: Arc<Gate>,
+    pub(crate) direct: ObjectFence,
+    pub(crate) gated: ObjectFence,
+    pub(crate) gate: Arc<Gate>,
     folder_of_ledger: std::path::PathBuf,
 }
 
-async fn gatehouse() -> Gatehouse {
+pub(crate) async fn gatehouse() -> Gatehouse {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn ObjectStore> =
         Arc::new(LocalFileSystem::new_with_prefix(folder.path()).unwrap());

@@ -5,6 +5,9 @@ use crate::support::postgres::Server;
 use holdfast_fence::postgres::{self, Postgres};
 use holdfast_fence::{Error, Fence};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_postgres::{Client, NoTls};
 
 async fn connect(server: &Server) -> Client {
@@ -89,8 +92,194 @@ async fn a_database_that_is_full_or_not_there_says_so() {
     let there = fence.read("ledger").await.unwrap();
     assert_eq!((there.highest.any, there.value), (34, Some("100".into())));
 
-    for config in ["", "host=127.0.0.1 port=1 user=x", "host=127.0.0.1 port=none"] {
+    for (config, said) in [
+        ("", "hostaddr are missing"),
+        (
+            "host=127.0.0.1 port=1 user=x password=secret",
+            "PostgreSQL at 127.0.0.1:1 is unavailable",
+        ),
+        ("host=127.0.0.1 port=none", "port"),
+    ] {
         let error = Postgres::connect(config).await.unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{config:?}: {error}");
+        assert!(error.to_string().contains(said), "{config:?}: {error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
     }
+}
+
+/// An application's transaction had locked the row of one resource. The fence's calls shared one
+/// connection, so all other resources waited as well, and forever.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: ./test fences"]
+async fn a_locked_row_holds_up_no_other_resource() {
+    let server = Server::start().await;
+    let config = format!("{} options='-c lock_timeout=3s'", server.config());
+    let fence = Arc::new(Postgres::connect(&config).await.unwrap());
+    fence.write("locked", exclusive(34), "100".into()).await.unwrap();
+    let mut other = connect(&server).await;
+    let transaction = other.transaction().await.unwrap();
+    postgres::check(&transaction, "locked", exclusive(34)).await.unwrap();
+
+    // More than there are connections.
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let fence = fence.clone();
+        waiting.spawn(async move { fence.write("locked", exclusive(35), "70".into()).await });
+    }
+    tokio::task::yield_now().await;
+    for number in 0..50 {
+        let resource = format!("free-{number}");
+        fence.write(&resource, exclusive(35), "x".into()).await.unwrap();
+    }
+    // Nobody waits forever: the first gives up.
+    let first = waiting.join_next().await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(first, Error::Busy { .. }), "{first}");
+    transaction.commit().await.unwrap();
+    for answer in waiting.join_all().await {
+        assert!(matches!(answer, Ok(()) | Err(Error::Busy { .. })), "{answer:?}");
+    }
+    assert_eq!(fence.read("locked").await.unwrap().value, Some("70".into()));
+}
+
+/// Where transactions are serializable by default, one of two calls at the same time failed with "could
+/// not serialize access", instead of waiting for the other.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: ./test fences"]
+async fn calls_wait_for_each_other_whatever_the_default_isolation_is() {
+    let server = Server::start().await;
+    for level in ["serializable", "repeatable read"] {
+        let database = level.replace(' ', "_");
+        let admin = connect(&server).await;
+        admin.batch_execute(&format!("CREATE DATABASE {database}")).await.unwrap();
+        let alter =
+            format!("ALTER DATABASE {database} SET default_transaction_isolation TO '{level}'");
+        admin.batch_execute(&alter).await.unwrap();
+        let config = server.config().replace("dbname=postgres", &format!("dbname={database}"));
+        let one = Arc::new(Postgres::connect(&config).await.unwrap());
+        let other = Arc::new(Postgres::connect(&config).await.unwrap());
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..100 {
+            let fence = if number % 2 == 0 { one.clone() } else { other.clone() };
+            tasks.spawn(async move {
+                fence.write("ledger", exclusive(35), number.to_string().into()).await
+            });
+        }
+        for answer in tasks.join_all().await {
+            answer.unwrap();
+        }
+    }
+}
+
+/// In the application's own transaction only the application can run it again.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: ./test fences"]
+async fn a_transaction_that_can_not_be_serialized_says_what_to_do() {
+    let server = Server::start().await;
+    let (mut one, other) = (connect(&server).await, connect(&server).await);
+    postgres::create_table(&one).await.unwrap();
+    let transaction = one
+        .build_transaction()
+        .isolation_level(tokio_postgres::IsolationLevel::Serializable)
+        .start()
+        .await
+        .unwrap();
+    transaction.query("SELECT * FROM holdfast_fences", &[]).await.unwrap();
+    let sql = "INSERT INTO holdfast_fences VALUES ('accounts/7', 34, 34)";
+    other.batch_execute(sql).await.unwrap();
+    let error = postgres::check(&transaction, "accounts/7", exclusive(35)).await.unwrap_err();
+    assert!(matches!(error, Error::Busy { .. }), "{error}");
+    assert!(error.to_string().contains("must be rolled back"), "{error}");
+}
+
+/// When a [`Proxy`] cuts a connection; each happens once.
+const NEVER: u8 = 0;
+const BEFORE_THE_STATEMENT: u8 = 1;
+const BEFORE_THE_COMMIT: u8 = 2;
+const AFTER_THE_COMMIT: u8 = 3;
+
+/// Between the fence and the server.
+struct Proxy {
+    config: String,
+    cuts: Arc<AtomicU8>,
+}
+
+impl Proxy {
+    async fn start(server: &Server) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (cuts, upstream) = (Arc::<AtomicU8>::default(), server.port());
+        let when = cuts.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(("127.0.0.1", upstream)).await.unwrap();
+                tokio::spawn(forward(client, server, when.clone()));
+            }
+        });
+        let config = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
+        Self { config, cuts }
+    }
+}
+
+async fn forward(mut client: TcpStream, mut server: TcpStream, cuts: Arc<AtomicU8>) {
+    let (mut request, mut reply) = ([0; 8_192], [0; 8_192]);
+    loop {
+        tokio::select! {
+            read = client.read(&mut request) => {
+                let Ok(bytes @ 1..) = read else { return };
+                let has = |text: &[u8]| request[..bytes].windows(text.len()).any(|at| at == text);
+                let cut = cuts.load(Ordering::SeqCst);
+                let here = match cut {
+                    BEFORE_THE_STATEMENT => has(b"INSERT"),
+                    // Not READ COMMITTED.
+                    BEFORE_THE_COMMIT | AFTER_THE_COMMIT => has(b"COMMIT\0"),
+                    _ => false,
+                };
+                if here {
+                    cuts.store(NEVER, Ordering::SeqCst);
+                }
+                if here && cut != AFTER_THE_COMMIT {
+                    return;
+                }
+                server.write_all(&request[..bytes]).await.unwrap();
+                if here {
+                    // It is done when the server replies.
+                    let _ = server.read(&mut reply).await;
+                    return;
+                }
+            }
+            read = server.read(&mut reply) => {
+                let Ok(bytes @ 1..) = read else { return };
+                if client.write_all(&reply[..bytes]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The connection breaks at each step of a write. Until the commit was sent, nothing can have happened,
+/// and the fence tries again by itself; after that, it can't know.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: ./test fences"]
+async fn only_a_commit_without_a_reply_leaves_the_outcome_open() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let fence = Postgres::connect(&proxy.config).await.unwrap();
+    let direct = Postgres::connect(&server.config()).await.unwrap();
+    let write = async |cut: u8, value: &'static str| {
+        proxy.cuts.store(cut, Ordering::SeqCst);
+        fence.write("ledger", exclusive(34), value.into()).await
+    };
+    let value = async || direct.read("ledger").await.unwrap().value;
+    write(NEVER, "a").await.unwrap();
+    write(BEFORE_THE_STATEMENT, "b").await.unwrap();
+    assert_eq!(value().await, Some("b".into()));
+    let error = write(BEFORE_THE_COMMIT, "c").await.unwrap_err();
+    assert!(matches!(error, Error::Unknown { .. }), "{error}");
+    assert_eq!(value().await, Some("b".into()));
+    let error = write(AFTER_THE_COMMIT, "d").await.unwrap_err();
+    assert!(matches!(error, Error::Unknown { .. }), "{error}");
+    assert_eq!(value().await, Some("d".into()));
+    write(NEVER, "e").await.unwrap();
+    assert_eq!(value().await, Some("e".into()));
 }

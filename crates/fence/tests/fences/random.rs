@@ -11,6 +11,7 @@ use holdfast_fence::sqlite::Sqlite;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How often each story is told in each store.
@@ -39,8 +40,9 @@ async fn many_stories(places: Vec<String>) {
 async fn nothing_is_lost(place: &str) {
     let node = Node::start().await;
     let mut holders = Vec::new();
+    let written = Arc::<AtomicUsize>::default();
     for number in 0..HOLDERS {
-        holders.push(Watched::start(format!("{number}"), &node.url, place));
+        holders.push(Watched::start(format!("{number}"), &node.url, place, &written));
     }
     let mut killed = 0;
     for stop in 0..STOPS {
@@ -53,12 +55,19 @@ async fn nothing_is_lost(place: &str) {
             killed += 1;
             holders[which].handle.kill().await;
             let name = format!("{which}-after-{killed}");
-            let next = Watched::start(name, &node.url, place);
+            let next = Watched::start(name, &node.url, place, &written);
             let dead = std::mem::replace(&mut holders[which], next);
             holders.push(dead);
         } else {
             holders[which].handle.wake().await;
         }
+    }
+    // On a busy machine, holders are slow.
+    for _ in 0..600 {
+        if written.load(Ordering::Relaxed) > STOPS {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let mut acknowledged = BTreeSet::new();
     for holder in holders {
@@ -111,15 +120,20 @@ impl Handle {
 }
 
 impl Watched {
-    fn start(name: String, server: &str, place: &str) -> Self {
+    /// Counts its lines in `written`.
+    fn start(name: String, server: &str, place: &str, written: &Arc<AtomicUsize>) -> Self {
         let mut holder = Holder::start(&format!("forever {name}"), server, place);
         let (orders, mut ordered) = tokio::sync::mpsc::channel(1);
+        let written = written.clone();
         let lines = tokio::spawn(async move {
             let mut lines = Vec::new();
             loop {
                 tokio::select! {
                     line = holder.next() => match line {
-                        Some(line) => lines.push(line.strip_prefix("wrote ").unwrap().to_owned()),
+                        Some(line) => {
+                            lines.push(line.strip_prefix("wrote ").unwrap().to_owned());
+                            written.fetch_add(1, Ordering::Relaxed);
+                        }
                         None => return lines,
                     },
                     order = ordered.recv() => match order {

@@ -1,4 +1,4 @@
-//! An object store whose puts wait until a test lets them go on.
+//! An object store whose puts wait until a test lets them go on, or fail as the test says.
 
 use object_store::path::Path;
 use object_store::{
@@ -7,19 +7,32 @@ use object_store::{
 };
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use tokio_stream::Stream;
 
 type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T>> + Send>>;
 
-/// Each put waits here before it reaches the store.
+/// Each put waits here before it reaches the store, or before its reply comes back.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     /// Somebody waits.
     pub(crate) reached: Notify,
     /// One may go on.
     pub(crate) opened: Notify,
+    /// Puts wait after they were done, instead of before.
+    pub(crate) after: AtomicBool,
+    /// Puts don't wait at all, but end with this error of local disk.
+    pub(crate) fails: Mutex<Option<DiskFault>>,
+}
+
+/// How local disk fails, in the words of `LocalFileSystem`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DiskFault {
+    pub(crate) error: std::io::ErrorKind,
+    /// The file was there when it failed: it was the folder that could not be synced.
+    pub(crate) done: bool,
 }
 
 #[derive(Debug)]
@@ -42,6 +55,20 @@ impl ObjectStore for Gated {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
+        let fault = *self.gate.fails.lock().unwrap();
+        if let Some(DiskFault { error, done }) = fault {
+            if done {
+                self.store.put_opts(location, payload, options).await?;
+            }
+            let source = std::io::Error::from(error).into();
+            return Err(object_store::Error::Generic { store: "LocalFileSystem", source });
+        }
+        if self.gate.after.load(Ordering::Relaxed) {
+            let done = self.store.put_opts(location, payload, options).await;
+            self.gate.reached.notify_one();
+            self.gate.opened.notified().await;
+            return done;
+        }
         self.gate.reached.notify_one();
         self.gate.opened.notified().await;
         self.store.put_opts(location, payload, options).await

@@ -48,6 +48,14 @@ impl Server {
         format!("host=127.0.0.1 port={} user=postgres dbname=postgres", self.port)
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
     pub(crate) fn psql(&self) -> Command {
         let mut psql = Command::new(self.programs.join("psql"));
         psql.args(["--no-psqlrc", "--dbname", &self.config()]);

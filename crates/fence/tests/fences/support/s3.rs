@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// What the server does wrong.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,6 +20,12 @@ pub(crate) enum Fault {
     None,
     /// So many of the next puts are done, but answered with 500.
     LoseAnswers(u32),
+    /// The next put is done, and its answer is a 500 that waits for [`S3::go_on`].
+    HoldAnswer,
+    /// The next put is done, but answered with 500; puts after it are answered with this.
+    LoseAnswerThen(u16),
+    /// Puts are answered with this status.
+    Answer(u16),
     /// Nothing is done, and answered with 500.
     Down,
     /// Puts are done whatever their condition says.
@@ -33,10 +40,18 @@ struct Bucket {
     fault: Fault,
 }
 
+/// Where an answer waits.
+#[derive(Default)]
+struct Held {
+    reached: Notify,
+    opened: Notify,
+}
+
 /// The server; it ends when this is dropped.
 pub(crate) struct S3 {
     pub(crate) url: String,
     bucket: Arc<Mutex<Bucket>>,
+    held: Arc<Held>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -50,14 +65,23 @@ impl S3 {
     pub(crate) async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let bucket = Arc::<Mutex<Bucket>>::default();
-        let router = Router::new().fallback(answer).with_state(bucket.clone());
+        let (bucket, held) = (Arc::<Mutex<Bucket>>::default(), Arc::<Held>::default());
+        let router = Router::new().fallback(answer).with_state((bucket.clone(), held.clone()));
         let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Self { url, bucket, task }
+        Self { url, bucket, held, task }
     }
 
     pub(crate) fn fails(&self, fault: Fault) {
         self.bucket.lock().unwrap().fault = fault;
+    }
+
+    /// Waits until an answer is held.
+    pub(crate) async fn held(&self) {
+        self.held.reached.notified().await;
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.held.opened.notify_one();
     }
 
     pub(crate) fn keys(&self) -> Vec<String> {
@@ -93,10 +117,27 @@ pub(crate) fn client(url: &str) -> AmazonS3 {
 }
 
 async fn answer(
-    State(bucket): State<Arc<Mutex<Bucket>>>,
+    State((bucket, held)): State<(Arc<Mutex<Bucket>>, Arc<Held>)>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let is_put = method == Method::PUT;
+    let before = bucket.lock().unwrap().fault;
+    let response = answer_at_once(&bucket, method, &uri, &headers, body);
+    if is_put && before == Fault::HoldAnswer && bucket.lock().unwrap().fault == Fault::None {
+        held.reached.notify_one();
+        held.opened.notified().await;
+    }
+    response
+}
+
+fn answer_at_once(
+    bucket: &Mutex<Bucket>,
+    method: Method,
+    uri: &Uri,
+    headers: &HeaderMap,
     body: Bytes,
 ) -> Response {
     let mut bucket = bucket.lock().unwrap();
@@ -109,7 +150,7 @@ async fn answer(
             Some(object) => found(object),
             None => StatusCode::NOT_FOUND.into_response(),
         },
-        Method::PUT => bucket.put(key, &headers, body),
+        Method::PUT => bucket.put(key, headers, body),
         Method::DELETE => {
             bucket.objects.remove(&key);
             StatusCode::NO_CONTENT.into_response()
@@ -128,6 +169,9 @@ impl Bucket {
             let code = "<Error><Code>NotImplemented</Code></Error>";
             return (StatusCode::NOT_IMPLEMENTED, code).into_response();
         }
+        if let Fault::Answer(status) = self.fault {
+            return StatusCode::from_u16(status).unwrap().into_response();
+        }
         let there = self.objects.get(&key).map(e_tag);
         let holds = match (&matches, &none) {
             (Some(wanted), _) => there.as_ref() == Some(wanted),
@@ -139,11 +183,13 @@ impl Bucket {
         }
         let e_tag = e_tag(&body);
         self.objects.insert(key, body);
-        if let Fault::LoseAnswers(left @ 1..) = self.fault {
-            self.fault = Fault::LoseAnswers(left - 1);
-            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        match self.fault {
+            Fault::LoseAnswers(left @ 1..) => self.fault = Fault::LoseAnswers(left - 1),
+            Fault::HoldAnswer => self.fault = Fault::None,
+            Fault::LoseAnswerThen(status) => self.fault = Fault::Answer(status),
+            _ => return [(header::ETAG, e_tag)].into_response(),
         }
-        [(header::ETAG, e_tag)].into_response()
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
     }
 }
 
