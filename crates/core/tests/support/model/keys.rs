@@ -2,7 +2,7 @@
 
 use super::records::Kept;
 use super::{Model, Ticket};
-use holdfast_core::{Key, KeyKind, Label, LockName, Mode, ObjectKey, Stamp, TextKey};
+use holdfast_core::{Key, KeyKind, Label, Lease, LockName, Mode, ObjectKey, Stamp, TextKey};
 
 impl Model {
     pub(super) fn kept(&self, name: &LockName) -> Option<&Kept> {
@@ -33,13 +33,14 @@ impl Model {
     pub(crate) fn stamp(&self, name: &LockName) -> Stamp {
         let (holders, waiters, line) = (self.holders(name), self.waiters(name), self.line(name));
         if let (Some(first), Some(last)) = (holders.first(), line.last()) {
+            let unconfirmed = matches!(first.lease, Lease::Unconfirmed { .. });
             return Stamp::Text {
                 token: first.token,
                 holders: holders.len() as u32,
                 waiting: waiters.len() as u32,
                 last: last.token,
                 due_ms: first.due_ms,
-                exclusive: first.mode == Mode::Exclusive,
+                exclusive: first.mode == Mode::Exclusive && !unconfirmed,
                 relabelled: first.relabelled,
             };
         }
