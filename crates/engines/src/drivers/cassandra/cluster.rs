@@ -20,6 +20,14 @@ use tokio::time::sleep;
 
 const PORT: u16 = 9042;
 
+/// A node that has not answered for this long after a probe is taken for gone: its requests fail, and
+/// the next ones go to other nodes. The client's own default of half a minute would use up the timeout
+/// of a release, although a majority of the nodes is there.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The pause between two probes of an idle connection.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
 pub(super) struct Cluster {
     session: Session,
     /// Quoted.
@@ -46,6 +54,8 @@ impl Cluster {
         let mut builder = SessionBuilder::new()
             .known_nodes(&hosts)
             .connection_timeout(timeout)
+            .keepalive_interval(PROBE_EVERY)
+            .keepalive_timeout(PROBE_TIMEOUT)
             .fetch_schema_metadata(false)
             .default_execution_profile_handle(profile.into_handle());
         if let Some(user) = &url.user {
