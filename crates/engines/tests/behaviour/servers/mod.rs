@@ -16,7 +16,7 @@ pub(crate) mod redis;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
-use crate::engine::{Engine, unique};
+use crate::engine::{Engine, Exception, unique};
 use std::time::Duration;
 
 /// A running engine that a case may kill and restart.
@@ -34,7 +34,8 @@ pub(crate) fn memory() -> Engine {
         tasks: 32,
         ttl: Duration::from_millis(500),
         late: Duration::from_millis(500),
-        shared: false,
+        exceptions: &[Exception::OneProcess],
         server: None,
+        end_connection: None,
     }
 }

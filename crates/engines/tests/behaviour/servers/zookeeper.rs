@@ -100,7 +100,8 @@ pub(crate) fn zookeeper() -> Engine {
         tasks: 32,
         ttl: Duration::from_secs(3),
         late: Duration::from_secs(3),
-        shared: true,
+        exceptions: &[],
         server,
+        end_connection: None,
     }
 }
