@@ -1,4 +1,4 @@
-//! Taking a lock, with `holdfast-client`: this is the only file that knows it.
+//! Taking a lock, with `holdfast-client`, which stands in line.
 
 use super::Holdfast;
 use super::hold::HoldfastHold;
@@ -118,7 +118,7 @@ async fn abandoned(request: &Request) {
 /// From now on the lease is renewed and released by token and secret.
 async fn held(engine: &Holdfast, request: &Request, guard: Guard) -> Result<Acquired, Error> {
     let token = Token::new(guard.token().get());
-    let hold = HoldfastHold::new(&engine.calls, &request.name, token, guard.secret());
+    let hold = HoldfastHold::new(engine, &request.name, token, guard.secret());
     let ending = guard.ending().map(|ending| {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (token, label) =

@@ -8,6 +8,8 @@ mod endings;
 mod etcd;
 mod faults;
 mod handover;
+#[cfg(feature = "holdfast")]
+mod holdfast;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
