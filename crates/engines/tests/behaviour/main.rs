@@ -34,7 +34,7 @@ macro_rules! suite {
             suite!(@cases $engine, [$($ignore)?],
                 exclusion, waiting, renewal, killed_holder, wrong_releaser, dropped_future, tokens,
                 order, inspection, stopped_holder, fixed_lease, handover, lost_answers, restart,
-                lost_before_next, many_names, dropped_guard
+                lost_before_next, many_names, dropped_guard, chaos
             );
         }
     };

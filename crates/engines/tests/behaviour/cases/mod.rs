@@ -2,6 +2,7 @@
 
 #[cfg(feature = "cassandra")]
 mod cassandra;
+mod chaos;
 mod contention;
 mod endings;
 #[cfg(feature = "etcd")]
@@ -17,6 +18,7 @@ mod redis;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
+pub(crate) use chaos::*;
 pub(crate) use contention::*;
 pub(crate) use endings::*;
 pub(crate) use faults::*;

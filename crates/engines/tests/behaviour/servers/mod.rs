@@ -3,6 +3,8 @@
 
 #[cfg(feature = "cassandra")]
 pub(crate) mod cassandra;
+#[cfg(any(feature = "cassandra", feature = "zookeeper"))]
+pub(crate) mod certificates;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 #[cfg(any(feature = "holdfast", feature = "redis"))]

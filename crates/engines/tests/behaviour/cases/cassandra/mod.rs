@@ -8,6 +8,7 @@ mod tutorial;
 
 use crate::engine::unique;
 use crate::servers::cassandra::Cassandra;
+use crate::servers::certificates::Certificate;
 use crate::servers::process::free_port;
 use holdfast_locks::{Error, Locks};
 use std::time::Duration;
@@ -145,5 +146,45 @@ fn lost_answers_are_settled() {
         crate::engine::run(engine, "settled_answers", async |engine| {
             super::settled_answers(engine).await
         });
+    }
+}
+
+/// `ssl=true` checks the server's certificate, against a file of authorities or those of the system.
+#[tokio::test]
+#[ignore = "needs Cassandra: ./test engines"]
+async fn tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let certificate = Certificate::make(folder.path(), "server", "IP:127.0.0.1");
+    let other = Certificate::of_somebody_else(folder.path());
+    let (server, certificate) =
+        tokio::task::spawn_blocking(move || (Cassandra::with_tls(&certificate), certificate))
+            .await
+            .unwrap();
+    let url = |options: &str| {
+        let host = format!("127.0.0.1:{}", server.port);
+        format!("cassandra://{host}/examples?replication_factor=1{options}")
+    };
+    let right = format!("&ssl=true&certfile={}", certificate.file.display());
+    let locks = Locks::connect(&url(&right)).await.unwrap();
+    let plain = Locks::connect(&url("")).await.unwrap();
+    let guard = locks.lock("seat").acquire().await.unwrap();
+    assert!(plain.lock("seat").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+
+    let wrong = format!("&ssl=true&certfile={}", other.file.display());
+    for options in [wrong.as_str(), "&ssl=true"] {
+        let error = refusal(&url(options)).await;
+        assert!(matches!(error, Error::Unreachable(_)), "{options}: {error:?}");
+        assert_says(&error, &["certificate"]);
+    }
+    for (options, words) in [
+        ("&ssl=yes", "neither `true` nor `false`"),
+        ("&certfile=x.pem", "ssl=true"),
+        ("&ssl=true&certfile=nowhere.pem", "nowhere.pem"),
+        ("&ssl=true&usercert=x.pem", "go together"),
+    ] {
+        let error = refusal(&url(options)).await;
+        assert!(matches!(error, Error::BadUrl(_)), "{options}: {error:?}");
+        assert_says(&error, &[words]);
     }
 }

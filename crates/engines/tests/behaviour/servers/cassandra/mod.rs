@@ -4,6 +4,7 @@ pub(crate) mod cql;
 pub(crate) mod cqlsh;
 
 use super::Server;
+use super::certificates::{Certificate, PASSWORD};
 use super::process::{Process, free_port, program};
 use crate::engine::{Engine, needs_own_server};
 use rustix::process::{Pid, Signal, kill_process};
@@ -51,6 +52,23 @@ impl Cassandra {
     /// One that asks for passwords.
     pub(crate) fn with_passwords() -> Self {
         Self::start(false, "authenticator: PasswordAuthenticator\n")
+    }
+
+    /// One that speaks TLS as well.
+    pub(crate) fn with_tls(certificate: &Certificate) -> Self {
+        let keystore = certificate.keystore.display();
+        Self::start(
+            false,
+            &format!(
+                "client_encryption_options:
+  enabled: true
+  optional: true
+  keystore: {keystore}
+  keystore_password: {PASSWORD}
+  store_type: PKCS12
+"
+            ),
+        )
     }
 
     /// Three nodes that form one cluster, on 127.0.0.1, 2 and 3. Each reads from itself first and
