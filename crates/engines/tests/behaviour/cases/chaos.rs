@@ -71,7 +71,7 @@ async fn work(engine_ttl: Duration, locks: Locks, name: String, holders: Arc<Hol
         let patience = random.millis(Duration::from_millis(patience));
         let Ok(Ok(guard)) = timeout(patience, lock.acquire()).await else { continue };
         let guard = holders.enter(guard);
-        let most = if random.below(8) == 0 { engine_ttl * 2 } else { engine_ttl / 10 };
+        let most = if random.below(3) == 0 { engine_ttl * 3 } else { engine_ttl / 10 };
         timeout(random.millis(most), guard.lost()).await.ok();
         if random.below(4) == 0 {
             let extending = guard.extend(engine_ttl);
@@ -95,13 +95,15 @@ async fn work(engine_ttl: Duration, locks: Locks, name: String, holders: Arc<Hol
 async fn disturb(proxies: Vec<Proxy>, ttl: Duration, seed: u64) {
     let (mut random, until) = (Random(seed), Instant::now() + LASTS);
     while Instant::now() < until && !proxies.is_empty() {
-        sleep(random.millis(Duration::from_secs(2))).await;
-        let mode = [Mode::LoseAnswers, Mode::Silent, Mode::Open]
-            [usize::try_from(random.below(3)).unwrap()];
+        sleep(random.millis(Duration::from_secs(1))).await;
+        // A lease is outlasted in silence; otherwise a moment is enough.
+        let (mode, lasts) = match random.below(4) {
+            0 => (Mode::Open, Duration::ZERO),
+            1 => (Mode::LoseAnswers, random.millis(Duration::from_millis(100))),
+            _ => (Mode::Silent, random.millis(ttl * 2)),
+        };
         proxies.iter().for_each(|proxy| proxy.set(mode));
-        // Long enough to outlast a lease, once in a while.
-        let most = if random.below(4) == 0 { ttl * 3 / 2 } else { Duration::from_millis(100) };
-        sleep(random.millis(most)).await;
+        sleep(lasts).await;
         proxies.iter().for_each(Proxy::cut);
         proxies.iter().for_each(|proxy| proxy.set(Mode::Open));
     }
@@ -113,7 +115,6 @@ pub(crate) async fn chaos(engine: &Engine) {
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).unwrap();
     let seed = u64::from_le_bytes(seed);
-    println!("seed {seed}");
     let (proxies, disturbed) = through_proxies(engine, Duration::from_secs(2)).await;
     let (direct, name) = (engine.connect().await, unique("chaos"));
     let holders = Arc::new(Holders::default());

@@ -5,10 +5,20 @@ use crate::engine::unique;
 use crate::page;
 use crate::servers::cassandra::Cassandra;
 use crate::servers::cassandra::cqlsh::{Cqlsh, PAGE, run_shell};
+use holdfast_locks::Locks;
 use std::time::Duration;
 
 const PROGRAM: &str = include_str!("tutorial_program.rs");
-include!("tutorial_program.rs");
+
+/// The program that the page shows.
+#[allow(clippy::print_stdout, reason = "it is a program")]
+mod program {
+    include!("tutorial_program.rs");
+
+    pub(super) async fn run(url: &str) -> Result<Guard, Error> {
+        take_region_master(url).await
+    }
+}
 
 /// The output with the driver's random client ids made equal.
 fn normalized(output: &str) -> String {
@@ -56,7 +66,7 @@ async fn the_tutorial_prints_what_it_shows() {
             "sh" => run_shell(&block.text, &std::env::temp_dir()),
             "rust" => {
                 assert_eq!(block.text, PROGRAM, "the page and tutorial_program.rs differ");
-                guard = Some(take_region_master(&url).await.unwrap());
+                guard = Some(program::run(&url).await.unwrap());
             }
             other => panic!("the test can't run a block of {other}"),
         }

@@ -108,12 +108,12 @@ fn rows(body: &mut Body<'_>) -> Vec<Vec<Option<String>>> {
     const BOOLEAN: u16 = 4;
     let (flags, columns) = (body.int(), body.int());
     if flags & ONE_TABLE != 0 {
-        (body.string(), body.string());
+        body.skip_table();
     }
     let mut types = Vec::new();
     for _ in 0..columns {
         if flags & ONE_TABLE == 0 {
-            (body.string(), body.string());
+            body.skip_table();
         }
         body.string();
         types.push(body.short());
@@ -150,6 +150,10 @@ impl<'a> Body<'a> {
 
     fn short(&mut self) -> u16 {
         u16::from_be_bytes(self.take(2).try_into().unwrap())
+    }
+
+    fn skip_table(&mut self) {
+        let (_keyspace, _table) = (self.string(), self.string());
     }
 
     fn string(&mut self) -> String {
