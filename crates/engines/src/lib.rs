@@ -36,6 +36,11 @@ mod runtime;
 mod token;
 mod url;
 
+/// Runs the example of the page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/engines.md")]
+struct EnginesPage;
+
 pub use error::Error;
 pub use guard::{Ending, Guard, Lease, LeaseRef, Lost};
 pub use locks::{Builder, Inspection, Lock, Locks};

@@ -69,6 +69,20 @@ async fn a_bad_url_says_what_to_write() {
     }
 }
 
+/// The same for the engines whose servers the test can't start.
+#[cfg(all(feature = "cassandra", feature = "etcd", feature = "postgres", feature = "zookeeper"))]
+#[tokio::test]
+async fn a_missing_host_is_named_on_every_engine() {
+    for scheme in ["cassandra", "etcd", "etcds", "postgres", "postgresql", "zookeeper"] {
+        for rest in ["", "//", "///path", "//a,,b/path"] {
+            let url = format!("{scheme}:{rest}");
+            let error = connect_error(&url).await;
+            assert!(matches!(error, Error::BadUrl(_)), "{url}: {error:?}");
+            assert_says(&url, &error, &["host is missing"]);
+        }
+    }
+}
+
 /// Nobody listens on the port.
 #[tokio::test]
 async fn an_engine_that_is_down_is_named() {

@@ -16,6 +16,8 @@ mod memory;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(any(feature = "cassandra", feature = "postgres"))]
+mod tls;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 

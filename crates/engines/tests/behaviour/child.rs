@@ -93,6 +93,9 @@ fn child_process() {
     let Ok(role) = env::var(ROLE) else { return };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
+        if role == "serve" {
+            return serve().await;
+        }
         let locks = Locks::connect(&setting("URL")).await.unwrap();
         match role.as_str() {
             "hold" => hold(&locks).await,
@@ -103,7 +106,17 @@ fn child_process() {
     });
 }
 
-/// Takes a lock and says its token, then answers each line with whether it is still held.
+/// Is one member of a Holdfast cluster until it is killed.
+async fn serve() {
+    let ports: Vec<_> = setting("PORTS").split(',').map(|port| port.parse().unwrap()).collect();
+    let (folder, node) = (setting("FOLDER"), setting("NODE").parse().unwrap());
+    let server = crate::servers::holdfast::serve(folder.as_ref(), &ports, node).await;
+    say("serving");
+    let _ = server.run(std::future::pending()).await;
+}
+
+/// Takes a lock and says its token, then does what each line says: looks whether it is still held,
+/// takes it once more, or releases it.
 async fn hold(locks: &Locks) {
     let ttl = Duration::from_millis(setting("TTL_MS").parse().unwrap());
     let lock = locks.lock(setting("NAME")).ttl(ttl).label("child").note("half done");
@@ -112,6 +125,12 @@ async fn hold(locks: &Locks) {
     loop {
         match tokio::task::spawn_blocking(read_line).await.unwrap().as_str() {
             "look" => say(if guard.is_lost() { "lost" } else { "good" }),
+            "take" => {
+                let lock = locks.lock(setting("NAME")).wait(Duration::from_secs(60));
+                // Kept until the process ends.
+                std::mem::forget(lock.acquire().await.unwrap());
+                say("taken");
+            }
             "release" => return say(&format!("{:?}", guard.release().await)),
             _ => return,
         }

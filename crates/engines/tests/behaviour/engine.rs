@@ -1,7 +1,7 @@
 //! An engine under test.
 
 use crate::servers::Server;
-use holdfast_locks::{Error, Guard, Locks};
+use holdfast_locks::{Error, Guard, Locks, Promises};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,37 @@ pub(crate) struct Engine {
     pub(crate) ttl: Duration,
     /// How late after its TTL a lease may end.
     pub(crate) late: Duration,
-    /// Whether processes share its locks.
-    pub(crate) shared: bool,
+    /// What is different about it; what the cases assert then, they say.
+    pub(crate) exceptions: &'static [Exception],
     /// The server, to be killed and restarted; `None` if there is none.
     pub(crate) server: Option<Arc<dyn Server>>,
+    /// Ends the connection of the holder with this label on the server, for engines whose locks live
+    /// by one.
+    pub(crate) end_connection: Option<fn(&str)>,
+}
+
+/// Why a case can't show of an engine what it shows of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exception {
+    /// Its locks are inside one process: no other process has them, and there is neither a network
+    /// nor a server.
+    OneProcess,
+    /// What answers there keeps more than the driver can know of: Holdfast behind its Redis door has
+    /// every lock on disk.
+    SurvivesFailover,
+}
+
+impl Exception {
+    /// Whether it says the same as the promises.
+    pub(crate) fn agrees_with(self, promises: &Promises) -> bool {
+        match self {
+            Self::OneProcess => {
+                promises.after_disconnect == "there is no connection"
+                    && !promises.survives_failover.holds
+            }
+            Self::SurvivesFailover => !promises.survives_failover.holds,
+        }
+    }
 }
 
 impl Engine {
@@ -33,7 +60,20 @@ impl Engine {
     }
 
     pub(crate) async fn connect(&self) -> Locks {
-        Locks::connect(&self.url()).await.unwrap_or_else(|error| panic!("{}: {error}", self.url()))
+        let connected = Locks::connect(&self.url()).await;
+        let locks = connected.unwrap_or_else(|error| panic!("{}: {error}", self.url()));
+        let agrees = |exception: &Exception| exception.agrees_with(locks.promises());
+        assert!(self.exceptions.iter().all(agrees), "{:?}: {:?}", self.exceptions, locks);
+        locks
+    }
+
+    pub(crate) fn has(&self, exception: Exception) -> bool {
+        self.exceptions.contains(&exception)
+    }
+
+    /// Whether processes share its locks.
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.has(Exception::OneProcess)
     }
 
     /// How long until a lease that nobody renews is over, at the most.

@@ -1,25 +1,40 @@
 //! One behaviour suite for all engines: each case runs against each of them.
 //!
-//! Where an engine has no tokens, endings or detachable leases, the case asserts that
-//! [`holdfast_locks::Promises`] says so and that there are none. Cases that need a second process, a
-//! network or a server to restart pass at once on an engine without them, and so does `order` on one
-//! that is not fair: these prove nothing there. The engines that need a server of their own are marked `ignore`:
+//! Every cell of the table of promises in docs/engines.md is shown by a case, whether the promise is
+//! kept or not ([`SHOWN_BY`]): where an engine is unfair, a later waiter is served first; where a lock
+//! does not survive, somebody else gets it; where a holder can't be told in time, it still believes when
+//! the next one is served. What an engine has nothing to show of is an [`engine::Exception`], which must
+//! agree with its promises. The engines that need a server of their own are marked `ignore`:
 //! `./test engines` runs them.
 
 mod cases;
 mod child;
 mod engine;
+#[cfg(feature = "cassandra")]
+mod page;
 mod proxy;
 mod servers;
 
 /// One test per case for an engine: a function that returns an [`engine::Engine`].
 macro_rules! suite {
-    ($module:ident, $engine:path $(, $ignore:meta)?) => {
+    ($module:ident, $recipe:expr, $engine:path $(, $ignore:meta)?) => {
         mod $module {
+            /// The engine and its recipe, as the promises name them.
+            pub(super) const RECIPE: [&str; 2] = $recipe;
+
+            $(#[$ignore])?
+            #[test]
+            fn recipe() {
+                $crate::engine::run($engine, "recipe", async |engine| {
+                    let promises = engine.connect().await.promises();
+                    assert_eq!([promises.engine, promises.recipe], RECIPE);
+                });
+            }
+
             suite!(@cases $engine, [$($ignore)?],
                 exclusion, waiting, renewal, killed_holder, wrong_releaser, dropped_future, tokens,
                 order, inspection, stopped_holder, fixed_lease, handover, lost_answers, restart,
-                lost_before_next, many_names, dropped_guard
+                lost_before_next, many_names, dropped_guard, chaos
             );
         }
     };
@@ -37,41 +52,120 @@ macro_rules! suite {
     };
 }
 
-suite!(memory, crate::servers::memory);
+suite!(memory, ["memory", "line"], crate::servers::memory);
 
 #[cfg(feature = "etcd")]
-suite!(etcd, crate::servers::etcd::etcd, ignore = "needs etcd: ./test engines");
+suite!(etcd, ["etcd", "lease"], crate::servers::etcd::etcd, ignore = "needs etcd: ./test engines");
 
 #[cfg(feature = "zookeeper")]
-suite!(zookeeper, crate::servers::zookeeper::zookeeper, ignore = "needs ZooKeeper: ./test engines");
+suite!(
+    zookeeper,
+    ["zookeeper", "ephemeral"],
+    crate::servers::zookeeper::zookeeper,
+    ignore = "needs ZooKeeper: ./test engines"
+);
 #[cfg(feature = "postgres")]
-suite!(postgres, crate::servers::postgres::lease, ignore = "needs PostgreSQL: ./test engines");
+suite!(
+    postgres,
+    ["postgres", "lease"],
+    crate::servers::postgres::lease,
+    ignore = "needs PostgreSQL: ./test engines"
+);
 #[cfg(feature = "postgres")]
 suite!(
     postgres_advisory,
+    ["postgres", "advisory"],
     crate::servers::postgres::advisory,
     ignore = "needs PostgreSQL: ./test engines"
 );
 #[cfg(feature = "cassandra")]
-suite!(cassandra, crate::servers::cassandra::lwt, ignore = "needs Cassandra: ./test engines");
+suite!(
+    cassandra,
+    ["cassandra", "lwt"],
+    crate::servers::cassandra::lwt,
+    ignore = "needs Cassandra: ./test engines"
+);
 #[cfg(feature = "cassandra")]
 suite!(
     cassandra_plain,
+    ["cassandra", "lwt, plain"],
     crate::servers::cassandra::plain,
     ignore = "needs Cassandra: ./test engines"
 );
 #[cfg(feature = "cassandra")]
 suite!(
     cassandra_bakery,
+    ["cassandra", "bakery"],
     crate::servers::cassandra::bakery,
     ignore = "needs Cassandra: ./test engines"
 );
 #[cfg(feature = "holdfast")]
-suite!(holdfast, crate::servers::holdfast::holdfast);
+suite!(holdfast, ["holdfast", "lease"], crate::servers::holdfast::holdfast);
 
 #[cfg(feature = "redis")]
-suite!(redis_door, crate::servers::holdfast::redis_door);
+suite!(redis_door, ["redis", "single server"], crate::servers::holdfast::redis_door);
 #[cfg(feature = "redis")]
-suite!(redis, crate::servers::redis::single, ignore = "needs Redis: ./test engines");
+suite!(
+    redis,
+    ["redis", "single server"],
+    crate::servers::redis::single,
+    ignore = "needs Redis: ./test engines"
+);
 #[cfg(feature = "redis")]
-suite!(redlock, crate::servers::redis::redlock, ignore = "needs Redis: ./test engines");
+suite!(
+    redlock,
+    ["redis", "Redlock"],
+    crate::servers::redis::redlock,
+    ignore = "needs Redis: ./test engines"
+);
+
+/// Which case shows that a promise is kept and, on an engine that does not make it, that it is not.
+const SHOWN_BY: [(&str, &str); 6] = [
+    ("fair", "order"),
+    ("token", "tokens"),
+    ("survives_failover", "restart"),
+    ("hears_of_death", "killed_holder"),
+    ("detachable", "handover"),
+    ("lost_in_time", "lost_before_next"),
+];
+
+/// A promise that is added needs a case, and a recipe that is added needs a suite.
+#[test]
+#[cfg(all(
+    feature = "cassandra",
+    feature = "etcd",
+    feature = "holdfast",
+    feature = "postgres",
+    feature = "redis",
+    feature = "zookeeper"
+))]
+fn every_promise_of_every_recipe_is_shown() {
+    let suites = [
+        memory::RECIPE,
+        etcd::RECIPE,
+        zookeeper::RECIPE,
+        postgres::RECIPE,
+        postgres_advisory::RECIPE,
+        cassandra::RECIPE,
+        cassandra_plain::RECIPE,
+        cassandra_bakery::RECIPE,
+        holdfast::RECIPE,
+        redis::RECIPE,
+        redlock::RECIPE,
+    ];
+    for promises in holdfast_locks::Promises::all() {
+        let recipe = [promises.engine, promises.recipe];
+        assert!(suites.contains(&recipe), "{recipe:?} has no suite");
+        let fields = serde_json::to_value(promises).unwrap();
+        for (name, field) in fields.as_object().unwrap() {
+            let shown = SHOWN_BY.iter().any(|(promise, _)| promise == name);
+            assert_eq!(field.is_object(), shown, "no case shows `{name}`");
+        }
+    }
+    let source = include_str!("main.rs");
+    let (_, cases) = source.split_once("suite!(@cases").unwrap();
+    let (cases, _) = cases.split_once(");").unwrap();
+    for (_, case) in SHOWN_BY {
+        assert!(cases.contains(case), "{case} is in no suite");
+    }
+}

@@ -60,11 +60,16 @@ async fn carry(
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let requests = pump(from_client, to_server, mode.clone(), &[Mode::Open, Mode::LoseAnswers]);
-    let answers = pump(from_server, to_client, mode, &[Mode::Open]);
+    let answers = pump(from_server, to_client, mode.clone(), &[Mode::Open]);
+    tokio::pin!(requests, answers);
     tokio::select! {
-        _ = requests => {}
-        _ = answers => {}
-        _ = cut.changed() => {}
+        _ = &mut requests => {}
+        _ = &mut answers => {}
+        _ = cut.changed() => return,
+    }
+    // While the network is silent, nobody hears that the other side has hung up.
+    if mode.load(Ordering::SeqCst) == Mode::Silent as u8 {
+        let _ = cut.changed().await;
     }
 }
 

@@ -3,8 +3,10 @@
 use super::errors::{connect_error, prepare_error, statement_error};
 use crate::driver::within;
 use crate::drivers::failure::Failure;
+use crate::drivers::tls::{Identity, verifying};
 use crate::error::Error;
 use crate::url::EngineUrl;
+use rustls::ClientConfig;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
@@ -20,6 +22,14 @@ use tokio::time::sleep;
 
 const PORT: u16 = 9042;
 
+/// A node that has not answered for this long after a probe is taken for gone: its requests fail, and
+/// the next ones go to other nodes. The client's own default of half a minute would use up the timeout
+/// of a release, although a majority of the nodes is there.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The pause between two probes of an idle connection.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+
 pub(super) struct Cluster {
     session: Session,
     /// Quoted.
@@ -31,6 +41,10 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Self, Error> {
+        if url.hosts.is_empty() {
+            let example = format!("cassandra://127.0.0.1:{PORT}/keyspace");
+            return Err(Error::BadUrl(format!("the host is missing: write `{example}`")));
+        }
         let keyspace = keyspace(url)?;
         let replication_factor = replication_factor(url)?;
         let hosts: Vec<_> = url.hosts.iter().map(|host| host.authority(PORT)).collect();
@@ -46,11 +60,14 @@ impl Cluster {
         let mut builder = SessionBuilder::new()
             .known_nodes(&hosts)
             .connection_timeout(timeout)
+            .keepalive_interval(PROBE_EVERY)
+            .keepalive_timeout(PROBE_TIMEOUT)
             .fetch_schema_metadata(false)
             .default_execution_profile_handle(profile.into_handle());
         if let Some(user) = &url.user {
             builder = builder.user(user, url.password.as_deref().unwrap_or_default());
         }
+        builder = builder.tls_context(tls(url)?.map(Arc::new));
         let session = within(timeout, &name, async {
             builder.build().await.map_err(|error| connect_error(&name, &error))
         });
@@ -169,6 +186,31 @@ fn keyspace(url: &EngineUrl) -> Result<String, Error> {
     Err(Error::BadUrl(format!(
         "`{name}` is not a keyspace: write `cassandra://host:9042/keyspace` (letters, digits and `_`, at most 48)"
     )))
+}
+
+/// A node's certificate must name its IP address: nodes find each other by these, and so does the
+/// client.
+fn tls(url: &EngineUrl) -> Result<Option<ClientConfig>, Error> {
+    match url.option("ssl") {
+        Some("true" | "1") => {}
+        None | Some("false" | "0") => {
+            return match ["certfile", "usercert", "userkey"].map(|key| url.option(key)) {
+                [None, None, None] => Ok(None),
+                _ => Err(Error::BadUrl("certificates go with `ssl=true`".to_owned())),
+            };
+        }
+        Some(other) => {
+            return Err(Error::BadUrl(format!("`ssl={other}` is neither `true` nor `false`")));
+        }
+    }
+    let identity = match (url.option("usercert"), url.option("userkey")) {
+        (Some(certificate), Some(key)) => {
+            Some(Identity { options: ["usercert", "userkey"], certificate, key })
+        }
+        (None, None) => None,
+        _ => return Err(Error::BadUrl("`usercert` and `userkey` go together".to_owned())),
+    };
+    verifying(("certfile", url.option("certfile")), identity).map(Some)
 }
 
 fn replication_factor(url: &EngineUrl) -> Result<Option<u16>, Error> {

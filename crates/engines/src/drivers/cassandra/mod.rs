@@ -6,6 +6,7 @@
 //! | `plain=1` | with `recipe=lwt`: the bare lock table, without tokens and endings |
 //! | `recipe=bakery` | plain quorum reads and writes (`bakery/`) |
 //! | `replication_factor=N` | creates the keyspace if it does not exist |
+//! | `ssl=true` | TLS, with the names that cqlsh has for it: `certfile` is the file of authorities (default: the system's), `usercert` and `userkey` are the client's own |
 
 pub(super) mod bakery;
 mod cluster;
@@ -21,7 +22,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dyn Driver>, Error> {
-    url.check_options(&["recipe", "plain", "replication_factor"])?;
+    url.check_options(&[
+        "recipe",
+        "plain",
+        "replication_factor",
+        "ssl",
+        "certfile",
+        "usercert",
+        "userkey",
+    ])?;
     let bad = |key: &str, value: &str, use_this: &str| {
         Error::BadUrl(format!("`{key}={value}` is not supported: write {use_this}"))
     };

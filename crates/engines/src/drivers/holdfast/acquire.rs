@@ -1,12 +1,13 @@
-//! Taking a lock, with `holdfast-client`: this is the only file that knows it.
+//! Taking a lock, with `holdfast-client`, which stands in line.
 
 use super::Holdfast;
 use super::hold::HoldfastHold;
 use super::inspect::inspect;
 use crate::clock::Moment;
-use crate::driver::{Acquired, Held, Request, Validity, reached};
+use crate::driver::{Acquired, Held, Hold, Request, Validity, reached};
 use crate::error::Error;
 use crate::guard::Ending;
+use crate::keeper::{Keeper, release_until_definite};
 use crate::token::Token;
 use holdfast_client::{Client, Error as ClientError, Guard};
 use std::sync::Arc;
@@ -18,6 +19,15 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long an answer may take after the end of the wait, beyond the timeout.
 const GRACE: Duration = Duration::from_millis(500);
+
+/// The longest lease that a lock is first taken with. If the answer is lost, nobody has the secret that
+/// it takes to release the lock: it is held by nobody until this is over. A longer lease is asked for
+/// once the lock is held.
+const FIRST_TTL_MAX: Duration = Duration::from_secs(30);
+
+fn first_ttl(request: &Request) -> Duration {
+    request.ttl.min(FIRST_TTL_MAX)
+}
 
 /// A session, once a server has opened it.
 pub(super) async fn connect(
@@ -61,7 +71,7 @@ pub(super) async fn acquire(engine: &Holdfast, request: &Request) -> Result<Acqu
             () = reached(latest) => return Err(not_sure(request, "no server answers")),
         };
         match acquired {
-            Ok(guard) => return held(engine, request, guard),
+            Ok(guard) => return held(engine, request, guard).await,
             Err(ClientError::NotAcquired(_)) => {
                 if let Some(cause) = unsure {
                     return Err(not_sure(request, &cause));
@@ -85,7 +95,8 @@ pub(super) async fn acquire(engine: &Holdfast, request: &Request) -> Result<Acqu
 
 /// Stands in line once, until the end of the wait.
 async fn attempt(engine: &Holdfast, request: &Request) -> Result<Guard, ClientError> {
-    let lock = engine.client.lock(&request.name).ttl(request.ttl).label(request.label.as_str());
+    let lock = engine.client.lock(&request.name);
+    let lock = lock.ttl(first_ttl(request)).label(request.label.as_str());
     let lock = match &request.note {
         Some(note) => lock.note(note),
         None => lock,
@@ -105,9 +116,9 @@ async fn abandoned(request: &Request) {
 }
 
 /// From now on the lease is renewed and released by token and secret.
-fn held(engine: &Holdfast, request: &Request, guard: Guard) -> Result<Acquired, Error> {
+async fn held(engine: &Holdfast, request: &Request, guard: Guard) -> Result<Acquired, Error> {
     let token = Token::new(guard.token().get());
-    let hold = HoldfastHold::new(&engine.calls, &request.name, token, guard.secret());
+    let hold = HoldfastHold::new(engine, &request.name, token, guard.secret());
     let ending = guard.ending().map(|ending| {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (token, label) =
@@ -119,9 +130,21 @@ fn held(engine: &Holdfast, request: &Request, guard: Guard) -> Result<Acquired, 
         }
     });
     let valid_until = Moment::now().plus(guard.remaining());
-    let validity = Validity { valid_until, over_by: Validity::unsure(request.ttl) };
+    let mut validity = Validity { valid_until, over_by: Validity::unsure(first_ttl(request)) };
     if guard.detach().is_err() {
         return Err(Error::Refused("the server granted no lease of its own".to_owned()));
+    }
+    if request.ttl > FIRST_TTL_MAX {
+        validity = match hold.extend(request.ttl).await {
+            Ok(extended) => extended,
+            Err(error) => {
+                validity.over_by = Validity::unsure(request.ttl);
+                let until = validity.over_by.wall_clock();
+                let keeper = Keeper::new(request.name.clone(), Arc::new(hold), validity);
+                tokio::spawn(async move { drop(release_until_definite(&keeper, None).await) });
+                return Err(Error::Unsure { until, cause: error.to_string() });
+            }
+        };
     }
     Ok(Acquired::Held(Held { hold: Arc::new(hold), token: Some(token), ending, validity }))
 }
@@ -132,5 +155,6 @@ async fn holder(engine: &Holdfast, request: &Request) -> Option<String> {
 }
 
 fn not_sure(request: &Request, cause: &str) -> Error {
-    Error::Unsure { until: Validity::unsure(request.ttl).wall_clock(), cause: cause.to_owned() }
+    let until = Validity::unsure(first_ttl(request)).wall_clock();
+    Error::Unsure { until, cause: cause.to_owned() }
 }

@@ -1,12 +1,15 @@
 //! A lock that is held, known by its token and secret.
 
+use super::Holdfast;
 use super::calls::Calls;
+use super::watch::Watcher;
 use crate::clock::Moment;
 use crate::driver::{Hold, Step, Validity};
 use crate::error::Error;
 use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1 as proto;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,16 +19,17 @@ const ENDLESS: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 pub(super) struct HoldfastHold {
     calls: Arc<Calls>,
     own: proto::Own,
-    /// Others may have the proof as well, and may have released it.
-    handed_over: bool,
+    /// `None` for a lease that was handed over: others may have the proof as well, and may have
+    /// released it.
+    watcher: Option<Watcher>,
 }
 
 impl HoldfastHold {
-    pub(super) fn new(calls: &Arc<Calls>, name: &str, token: Token, secret: &[u8]) -> Self {
-        let (name, secret) =
-            (Bytes::copy_from_slice(name.as_bytes()), Bytes::copy_from_slice(secret));
-        let own = proto::Own { name, token: token.get(), secret };
-        Self { calls: calls.clone(), own, handed_over: false }
+    /// A lock that was just taken.
+    pub(super) fn new(engine: &Holdfast, name: &str, token: Token, secret: &[u8]) -> Self {
+        let (own, calls) = (own(name, token, secret), engine.calls.clone());
+        let watcher = Watcher::start(engine.client.clone(), calls.clone(), own.clone());
+        Self { calls, own, watcher: Some(watcher) }
     }
 
     /// A proof is `TOKEN:SECRET`, the secret in hex.
@@ -38,9 +42,23 @@ impl HoldfastHold {
                 "the proof is not one of a Holdfast lease: was it detached from another engine?";
             return Err(Error::Unsupported(why.to_owned()));
         };
-        let hold = Self::new(calls, name, Token::new(token), &secret);
-        Ok(Self { handed_over: true, ..hold })
+        let own = own(name, Token::new(token), &secret);
+        Ok(Self { calls: calls.clone(), own, watcher: None })
     }
+}
+
+fn own(name: &str, token: Token, secret: &[u8]) -> proto::Own {
+    let (name, secret) = (Bytes::copy_from_slice(name.as_bytes()), Bytes::copy_from_slice(secret));
+    proto::Own { name, token: token.get(), secret }
+}
+
+/// How long the server will keep the lease if nobody extends it.
+pub(super) async fn check(calls: &Calls, own: &proto::Own) -> Result<Duration, Error> {
+    let lock = calls.show(&own.name).await?;
+    let ours = lock.holders.iter().find(|holder| holder.token == own.token);
+    let over = || Error::NotHeld("the lease has run out or was released".to_owned());
+    let ends_in = ours.ok_or_else(over)?.ends_in_ms;
+    Ok(ends_in.map_or(ENDLESS, Duration::from_millis))
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
@@ -66,7 +84,7 @@ impl Hold for HoldfastHold {
     fn release(&self) -> Step<'_, ()> {
         Box::pin(async move {
             // The server says yes to whoever had it and releases it again.
-            if self.handed_over {
+            if self.watcher.is_none() {
                 self.check().await?;
             }
             self.calls.release(&self.own).await
@@ -74,18 +92,21 @@ impl Hold for HoldfastHold {
     }
 
     fn check(&self) -> Step<'_, Duration> {
-        Box::pin(async move {
-            let lock = self.calls.show(&self.own.name).await?;
-            let ours = lock.holders.iter().find(|holder| holder.token == self.own.token);
-            let over = || Error::NotHeld("the lease has run out or was released".to_owned());
-            let ends_in = ours.ok_or_else(over)?.ends_in_ms;
-            Ok(ends_in.map_or(ENDLESS, Duration::from_millis))
-        })
+        Box::pin(check(&self.calls, &self.own))
     }
 
     fn proof(&self) -> Option<String> {
         let secret: String = self.own.secret.iter().map(|byte| format!("{byte:02x}")).collect();
         Some(format!("{}:{secret}", self.own.token))
+    }
+
+    fn lost(&self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
+        Box::pin(async {
+            match &self.watcher {
+                Some(watcher) => watcher.ended().await,
+                None => std::future::pending().await,
+            }
+        })
     }
 }
 

@@ -6,6 +6,7 @@ mod acquire;
 mod calls;
 mod hold;
 mod inspect;
+mod watch;
 
 use crate::driver::{Acquired, Driver, Hold, Request, Step};
 use crate::error::Error;
@@ -32,7 +33,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     hears_of_death: Promise::yes("the ending of the last holder is kept with the lock"),
     detachable: Promise::yes("token and secret are the proof"),
     lost_in_time: Promise::yes(
-        "counted from before the request was sent; an operator's force is noticed at the next renewal",
+        "counted from before the request was sent; an operator's force is heard of at once, but after the fact",
     ),
     clock: "the cluster's own clock, which counts elapsed time and is never set",
     after_crash: "the lock, until its lease is over; a waiter leaves the line after 10s",

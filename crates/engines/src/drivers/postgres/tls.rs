@@ -1,12 +1,12 @@
 //! TLS as libpq's `sslmode` has it: `prefer` and `require` encrypt without checking who answers,
 //! `verify-full` checks the certificate and the host's name.
 
+use crate::drivers::tls::root_store;
 use crate::error::Error;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use std::sync::Arc;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -16,7 +16,8 @@ pub(super) fn connector(verify: bool, roots: Option<&str>) -> Result<MakeRustlsC
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Unsupported(format!("TLS: {error}")))?;
     let config = if verify {
-        builder.with_root_certificates(root_store(roots)?).with_no_client_auth()
+        let roots = root_store("sslrootcert", roots.filter(|file| *file != "system"))?;
+        builder.with_root_certificates(roots).with_no_client_auth()
     } else if roots.is_some() {
         return Err(Error::BadUrl("`sslrootcert` goes with `sslmode=verify-full`".to_owned()));
     } else {
@@ -26,28 +27,6 @@ pub(super) fn connector(verify: bool, roots: Option<&str>) -> Result<MakeRustlsC
             .with_no_client_auth()
     };
     Ok(MakeRustlsConnect::new(config))
-}
-
-fn root_store(file: Option<&str>) -> Result<RootCertStore, Error> {
-    let bad = |why: String| Error::BadUrl(format!("cannot use `sslrootcert`: {why}"));
-    let mut store = RootCertStore::empty();
-    match file.filter(|file| *file != "system") {
-        Some(file) => {
-            let certificates = CertificateDer::pem_file_iter(file)
-                .map_err(|error| bad(format!("{file}: {error}")))?;
-            for certificate in certificates {
-                let certificate = certificate.map_err(|error| bad(format!("{file}: {error}")))?;
-                store.add(certificate).map_err(|error| bad(format!("{file}: {error}")))?;
-            }
-        }
-        None => {
-            store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    if store.is_empty() {
-        return Err(bad("it has no certificates: write `sslrootcert=FILE` (PEM)".to_owned()));
-    }
-    Ok(store)
 }
 
 /// Checks that the server has the key of the certificate it shows, not whose certificate it is.

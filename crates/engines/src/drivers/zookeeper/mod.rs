@@ -2,12 +2,16 @@
 //!
 //! The nodes are those of Curator's `InterProcessMutex` on the path `/CHROOT/NAME`, so that programs
 //! that use Curator and programs that use this library exclude each other.
+//!
+//! TLS has the names that kazoo gives it: `use_ssl=true`, `ca` for the file of authorities, `certfile` and
+//! `keyfile` for the client's own certificate.
 
 mod acquire;
 mod hold;
 mod inspect;
 mod line;
 mod session;
+mod tls;
 
 use crate::driver::{Acquired, Driver, Hold, Request, Step};
 use crate::error::Error;
@@ -37,7 +41,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
 const PORT: u16 = 2181;
 
 pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dyn Driver>, Error> {
-    url.check_options(&[])?;
+    url.check_options(&["use_ssl", "ca", "certfile", "keyfile"])?;
     if url.hosts.is_empty() {
         return Err(Error::BadUrl("the host is missing: zookeeper://127.0.0.1:2181".to_owned()));
     }
@@ -52,7 +56,7 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
         _ => return Err(Error::BadUrl("write zookeeper://USER:PASSWORD@HOST".to_owned())),
     };
     let hosts = url.hosts.iter().map(|host| host.authority(PORT)).collect();
-    let sessions = Sessions::new(hosts, digest, timeout);
+    let sessions = Sessions::new(hosts, digest, tls::options(url)?, timeout);
     sessions.connect().await?;
     Ok(Arc::new(ZooKeeper { sessions, root }))
 }

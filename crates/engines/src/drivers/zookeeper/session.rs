@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
-use zookeeper_client::{Acls, Client, Error as ZkError};
+use zookeeper_client::{Acls, Client, Error as ZkError, TlsOptions};
 
 /// The timeout of the session that is opened first, and used to look at locks: that of a lock whose
 /// TTL nobody chose.
@@ -33,6 +33,7 @@ pub(super) struct Sessions {
     hosts: Vec<String>,
     /// `user:password`.
     digest: Option<String>,
+    tls: Option<TlsOptions>,
     timeout: Duration,
     open: Mutex<BTreeMap<Duration, Slot>>,
 }
@@ -48,8 +49,13 @@ enum Attempts {
 }
 
 impl Sessions {
-    pub(super) fn new(hosts: Vec<String>, digest: Option<String>, timeout: Duration) -> Self {
-        Self { hosts, digest, timeout, open: Mutex::new(BTreeMap::new()) }
+    pub(super) fn new(
+        hosts: Vec<String>,
+        digest: Option<String>,
+        tls: Option<TlsOptions>,
+        timeout: Duration,
+    ) -> Self {
+        Self { hosts, digest, tls, timeout, open: Mutex::new(BTreeMap::new()) }
     }
 
     /// Opens the first session.
@@ -125,7 +131,11 @@ impl Sessions {
             Some(digest) => connector.with_auth("digest", digest.as_bytes()),
             None => connector,
         };
-        connector.connect(&self.hosts.join(",")).await
+        let hosts = self.hosts.join(",");
+        match &self.tls {
+            Some(tls) => connector.with_tls(tls.clone()).secure_connect(&hosts).await,
+            None => connector.connect(&hosts).await,
+        }
     }
 
     /// With credentials, nodes belong to whoever has these; without, to everybody, as in Curator.
@@ -145,8 +155,13 @@ impl Sessions {
         for (host, probe) in self.hosts.iter().zip(probes) {
             let cause = match probe.await {
                 Ok(Ok(Ok(_))) => format!(
-                    "it accepts connections, but gives no ZooKeeper session ({error}); \
-                     is this ZooKeeper's client port, and does the ensemble have a quorum?"
+                    "it accepts connections, but gives no ZooKeeper session ({error}); {}",
+                    if self.tls.is_some() {
+                        "is this ZooKeeper's secure client port, and is its certificate for this host \
+                         and signed by an authority in `ca`?"
+                    } else {
+                        "is this ZooKeeper's client port, and does the ensemble have a quorum?"
+                    }
                 ),
                 Ok(Ok(Err(error))) => format!("{error}; is ZooKeeper running there?"),
                 _ => "no connection; is the address right?".to_owned(),

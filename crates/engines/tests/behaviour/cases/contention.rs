@@ -1,7 +1,9 @@
 //! Many who want the same lock.
 
+use crate::cases::through_proxies;
 use crate::child::Helper;
 use crate::engine::{Engine, unique};
+use crate::proxy::{Mode, Proxy};
 use holdfast_locks::{Error, Locks};
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -36,7 +38,7 @@ pub(crate) async fn exclusion(engine: &Engine) {
         ("TIMES", "8".into()),
     ];
     let settings = settings.each_ref().map(|(key, value)| (*key, value.as_str()));
-    let mut child = engine.shared.then(|| Helper::start("count", &settings));
+    let mut child = engine.is_shared().then(|| Helper::start("count", &settings));
     let mut tasks = JoinSet::new();
     for _ in 0..engine.tasks {
         let (locks, name, file) = (locks.clone(), name.clone(), file.clone());
@@ -80,7 +82,7 @@ pub(crate) async fn order(engine: &Engine) {
     const WAITERS: usize = 5;
     let (locks, name) = (engine.connect().await, unique("order"));
     if !locks.promises().fair.holds {
-        return;
+        return overtaking(engine, &locks, &name).await;
     }
     let guard = locks.lock(&name).acquire().await.unwrap();
     let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
@@ -97,6 +99,27 @@ pub(crate) async fn order(engine: &Engine) {
     for expected in 0..WAITERS {
         assert_eq!(order.recv().await, Some(expected));
     }
+}
+
+/// On an engine that is not fair, no place in line is kept: a waiter whose network is slow is overtaken
+/// by one that comes later. On a fair engine the first one would have the lock for ten minutes.
+async fn overtaking(engine: &Engine, locks: &Locks, name: &str) {
+    let guard = locks.lock(name).acquire().await.unwrap();
+    let (proxies, first) = through_proxies(engine, Duration::from_secs(120)).await;
+    let first = tokio::spawn(first.lock(name).ttl(Duration::from_secs(600)).acquire());
+    in_line(locks, name, 1).await;
+    proxies.iter().for_each(|proxy| proxy.set(Mode::Silent));
+    let second = tokio::spawn(engine.connect().await.lock(name).acquire());
+    in_line(locks, name, 2).await;
+    guard.release().await.unwrap();
+    let second = tokio::time::timeout(Duration::from_secs(60), second).await;
+    let second = second.expect("a place in line was kept: this engine is fair").unwrap().unwrap();
+    assert!(!first.is_finished());
+    proxies.iter().for_each(Proxy::cut);
+    proxies.iter().for_each(|proxy| proxy.set(Mode::Open));
+    second.release().await.unwrap();
+    let first = tokio::time::timeout(Duration::from_secs(120), first).await;
+    first.expect("the first one is served at last").unwrap().unwrap().release().await.unwrap();
 }
 
 /// Waits until this many wait; engines that can't tell get a moment instead.

@@ -33,7 +33,7 @@ pub(crate) async fn fixed_lease(engine: &Engine) {
     next.release().await.unwrap();
 }
 
-fn hold_in_child(engine: &Engine, name: &str, ttl: Duration) -> Helper {
+pub(crate) fn hold_in_child(engine: &Engine, name: &str, ttl: Duration) -> Helper {
     let ttl_ms = ttl.as_millis().to_string();
     let settings = [("URL", engine.url()), ("NAME", name.to_owned()), ("TTL_MS", ttl_ms)];
     let settings = settings.each_ref().map(|(key, value)| (*key, value.as_str()));
@@ -44,16 +44,21 @@ fn hold_in_child(engine: &Engine, name: &str, ttl: Duration) -> Helper {
 }
 
 /// A holder that is killed loses its lock within the TTL, and the next one learns that it died,
-/// where the engine can know.
+/// where the engine can know. Inside one process a holder dies by never renewing.
 pub(crate) async fn killed_holder(engine: &Engine) {
-    if !engine.shared {
-        return;
-    }
     let (locks, name) = (engine.connect().await, unique("killed"));
-    let mut child = hold_in_child(engine, &name, engine.ttl);
-    assert!(locks.lock(&name).try_acquire().await.unwrap().is_none());
-    child.kill();
-    let guard = engine.take(&locks, &name).await.unwrap();
+    let guard = if engine.is_shared() {
+        let mut child = hold_in_child(engine, &name, engine.ttl);
+        assert!(locks.lock(&name).try_acquire().await.unwrap().is_none());
+        child.kill();
+        engine.take(&locks, &name).await.unwrap()
+    } else {
+        let lock = locks.lock(&name).ttl(engine.ttl).label("child").note("half done");
+        let dead = lock.fixed().acquire().await.unwrap();
+        let guard = engine.take(&locks, &name).await.unwrap();
+        assert!(dead.is_lost());
+        guard
+    };
     let ending = guard.ending().cloned();
     if locks.promises().hears_of_death.holds {
         let ending = ending.expect("the death is known");
@@ -72,23 +77,34 @@ pub(crate) async fn killed_holder(engine: &Engine) {
 
 /// A holder that was stopped past its lease sees at its first look that the lock is lost.
 pub(crate) async fn stopped_holder(engine: &Engine) {
-    if !engine.shared {
-        return;
-    }
     let (locks, name) = (engine.connect().await, unique("stopped"));
     let mut child = hold_in_child(engine, &name, engine.ttl);
     child.signal(Signal::STOP);
-    let guard = engine.take(&locks, &name).await;
-    if guard.is_err() && !locks.promises().lost_in_time.holds {
-        // The lock lives by a connection, which a stopped process keeps open. Once it goes on, it
-        // releases the lock or has already closed the connection.
+    if !engine.is_shared() {
+        // The locks stop together with their holder.
+        sleep(engine.over()).await;
+        child.signal(Signal::CONT);
+        for (order, expected) in [("look", "lost"), ("take", "taken"), ("look", "lost")] {
+            child.tell(order);
+            assert_eq!(child.hear(), expected);
+        }
+        child.tell("release");
+        assert!(child.hear().contains("NotHeld"));
+        return child.finish();
+    }
+    if engine.end_connection.is_some() {
+        // The lock lives by a connection, which a stopped process keeps open: no TTL ends it. Once
+        // the holder goes on, it releases the lock or has already closed the connection.
+        let wait = engine.over() + Duration::from_secs(2);
+        let refused = locks.lock(&name).wait(wait).acquire().await;
+        assert!(matches!(refused, Err(Error::TimedOut { .. })), "{refused:?}");
         child.signal(Signal::CONT);
         child.tell("release");
         let released = child.hear();
         assert!(released == "Ok(())" || released.contains("NotHeld"), "{released}");
         return child.finish();
     }
-    let guard = guard.unwrap();
+    let guard = engine.take(&locks, &name).await.unwrap();
     child.signal(Signal::CONT);
     child.tell("look");
     assert_eq!(child.hear(), "lost");

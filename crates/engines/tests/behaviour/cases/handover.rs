@@ -2,7 +2,7 @@
 
 use crate::child::Helper;
 use crate::engine::{Engine, unique};
-use holdfast_locks::{Error, LeaseRef};
+use holdfast_locks::{Error, Guard, LeaseRef, Locks};
 use std::time::Duration;
 
 /// A detached lease is checked, extended and released by another process.
@@ -14,13 +14,14 @@ pub(crate) async fn handover(engine: &Engine) {
         Ok(lease) => lease,
         Err((guard, error)) => {
             assert!(!locks.promises().detachable.holds, "{error}");
+            assert!(matches!(error, Error::Unsupported(_)), "{error:?}");
             return guard.release().await.unwrap();
         }
     };
     assert!(locks.promises().detachable.holds);
     assert_eq!((lease.name(), lease.token()), (name.as_str(), token));
     let text = serde_json::to_string(&lease).unwrap();
-    if engine.shared {
+    if engine.is_shared() {
         let url = engine.url();
         let mut child = Helper::start("finish", &[("URL", &url)]);
         child.tell(&text);
@@ -51,8 +52,9 @@ pub(crate) async fn handover(engine: &Engine) {
 pub(crate) async fn wrong_releaser(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("wrong"));
     let old = locks.lock(&name).acquire().await.unwrap();
-    let Ok(old) = old.detach() else {
-        return assert!(!locks.promises().detachable.holds);
+    let old = match old.detach() {
+        Ok(old) => old,
+        Err((guard, _)) => return no_proof(&locks, guard).await,
     };
     locks.attach(old.clone()).await.unwrap().release().await.unwrap();
     let guard = locks.lock(&name).ttl(Duration::from_secs(60)).acquire().await.unwrap();
@@ -67,5 +69,21 @@ pub(crate) async fn wrong_releaser(engine: &Engine) {
         assert!(matches!(released, Err(Error::NotHeld(_))), "{released:?}");
     }
     assert!(locks.lock(&name).try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+}
+
+/// Where a lease can't be detached, there is no proof that somebody else could release it with.
+async fn no_proof(locks: &Locks, guard: Guard) {
+    assert!(!locks.promises().detachable.holds);
+    let forged = serde_json::json!({
+        "name": guard.name(),
+        "token": guard.token(),
+        "proof": "1",
+        "deadline_unix_ms": u64::MAX / 2,
+        "over_by_unix_ms": u64::MAX / 2,
+    });
+    let attached = locks.attach(serde_json::from_value(forged).unwrap()).await;
+    assert!(matches!(attached, Err(Error::Unsupported(_))), "{attached:?}");
+    assert!(locks.lock(guard.name()).try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
 }

@@ -2,12 +2,15 @@
 
 #[cfg(feature = "cassandra")]
 mod cassandra;
+mod chaos;
 mod contention;
 mod endings;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod faults;
 mod handover;
+#[cfg(feature = "holdfast")]
+mod holdfast;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
@@ -15,6 +18,7 @@ mod redis;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
+pub(crate) use chaos::*;
 pub(crate) use contention::*;
 pub(crate) use endings::*;
 pub(crate) use faults::*;

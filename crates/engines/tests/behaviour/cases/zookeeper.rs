@@ -3,6 +3,7 @@
 use crate::engine::unique;
 use crate::proxy::{Mode, Proxy};
 use crate::servers::Server;
+use crate::servers::certificates::Certificate;
 use crate::servers::process::free_port;
 use crate::servers::zookeeper::{SESSION_TIMEOUT_MAX, ZooKeeper, mode};
 use holdfast_locks::{Error, Locks};
@@ -233,4 +234,44 @@ async fn mistakes_are_named() {
         assert!(matches!(locks.inspect(name).await, Err(Error::Unsupported(_))));
     }
     locks.lock(unique("fine")).acquire().await.unwrap().release().await.unwrap();
+}
+
+/// `use_ssl=true` checks the server's certificate: its authority and its name.
+#[tokio::test]
+#[ignore = "needs ZooKeeper: ./test engines"]
+async fn tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let certificate = Certificate::make(folder.path(), "server", "IP:127.0.0.1");
+    let other = Certificate::of_somebody_else(folder.path());
+    let ((server, port), certificate) =
+        tokio::task::spawn_blocking(move || (ZooKeeper::secure(&certificate), certificate))
+            .await
+            .unwrap();
+    let url = |host: &str, ca: &Certificate| {
+        format!("zookeeper://{host}:{port}?use_ssl=true&ca={}", ca.file.display())
+    };
+    let locks = Locks::connect(&url("127.0.0.1", &certificate)).await.unwrap();
+    let plain = Locks::connect(&format!("zookeeper://127.0.0.1:{}", server.port)).await.unwrap();
+    let guard = locks.lock("seat").acquire().await.unwrap();
+    assert!(plain.lock("seat").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+
+    // Another authority, a name that is not in the certificate, a port without TLS.
+    let without = format!("zookeeper://127.0.0.1:{}?use_ssl=true", server.port);
+    let without = format!("{without}&ca={}", certificate.file.display());
+    for url in [url("127.0.0.1", &other), url("localhost", &certificate), without] {
+        let error = refusal(&url).await;
+        assert!(matches!(error, Error::Unreachable(_)), "{url}: {error:?}");
+        assert_says(&error, &["certificate", "`ca`"]);
+    }
+    for (options, words) in [
+        ("use_ssl=yes", "neither `true` nor `false`"),
+        ("use_ssl=true", "needs `ca=FILE`"),
+        ("ca=x.pem", "use_ssl=true"),
+        ("use_ssl=true&ca=nowhere.pem", "nowhere.pem"),
+    ] {
+        let error = refusal(&format!("zookeeper://127.0.0.1:{port}?{options}")).await;
+        assert!(matches!(error, Error::BadUrl(_)), "{options}: {error:?}");
+        assert_says(&error, &[words]);
+    }
 }

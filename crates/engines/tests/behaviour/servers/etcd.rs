@@ -101,7 +101,8 @@ pub(crate) fn etcd() -> Engine {
         // etcd grants no less: one and a half election timeouts, rounded up.
         ttl: Duration::from_secs(2),
         late: Duration::from_secs(3),
-        shared: true,
+        exceptions: &[],
         server,
+        end_connection: None,
     }
 }

@@ -2,9 +2,15 @@
 
 use super::Server as Restartable;
 use super::process::free_port;
-use crate::engine::{Engine, needs_own_server};
-use holdfast_server::{Config, First, RedisDoor, Server};
+#[cfg(feature = "cassandra")]
+use crate::child::Helper;
+use crate::engine::{Engine, Exception, needs_own_server};
+use holdfast_node::NodeId;
+#[cfg(feature = "cassandra")]
+use holdfast_server::ClusterKey;
+use holdfast_server::{Config, First, PEER_PORT_ABOVE, RedisDoor, Server};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -116,7 +122,11 @@ impl Drop for Node {
     }
 }
 
-fn engine(url: &str, address: impl Fn(&Node) -> SocketAddr) -> Engine {
+fn engine(
+    url: &str,
+    exceptions: &'static [Exception],
+    address: impl Fn(&Node) -> SocketAddr,
+) -> Engine {
     let (address, server) = if needs_own_server() {
         let node = Node::start();
         (address(&node), Some(Arc::new(node) as Arc<dyn Restartable>))
@@ -129,19 +139,73 @@ fn engine(url: &str, address: impl Fn(&Node) -> SocketAddr) -> Engine {
         tasks: 32,
         ttl: Duration::from_secs(3),
         late: Duration::from_secs(2),
-        shared: true,
+        exceptions,
         server,
+        end_connection: None,
     }
 }
 
 /// Through its own protocol.
 #[cfg(feature = "holdfast")]
 pub(crate) fn holdfast() -> Engine {
-    engine("holdfast://{hosts}", |node| SocketAddr::new(node.config.listen, node.config.port))
+    engine("holdfast://{hosts}", &[], |node| SocketAddr::new(node.config.listen, node.config.port))
 }
 
 /// Through its Redis door, by the driver for Redis.
 #[cfg(feature = "redis")]
 pub(crate) fn redis_door() -> Engine {
-    engine("redis://{hosts}", |node| node.redis)
+    engine("redis://{hosts}", &[Exception::SurvivesFailover], |node| node.redis)
+}
+
+/// A cluster of processes, which can be stopped.
+#[cfg(feature = "cassandra")]
+pub(crate) struct Members {
+    members: Vec<(Helper, u16)>,
+    _folder: tempfile::TempDir,
+}
+
+#[cfg(feature = "cassandra")]
+impl Members {
+    pub(crate) fn start(number: u16) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        ClusterKey::draw().write_new(&folder.path().join("cluster.key")).unwrap();
+        let ports: Vec<_> = (0..number).map(|_| free_port()).collect();
+        let listed = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+        let start = |(node, port): (u16, &u16)| {
+            let folder = folder.path().to_str().unwrap();
+            let settings = [("FOLDER", folder), ("PORTS", &listed), ("NODE", &node.to_string())];
+            let mut member = Helper::start("serve", &settings);
+            assert_eq!(member.hear(), "serving");
+            (member, *port)
+        };
+        let members = (1..).zip(&ports).map(start).collect();
+        Self { members, _folder: folder }
+    }
+
+    pub(crate) fn hosts(&self) -> Vec<String> {
+        self.members.iter().map(|(_, port)| format!("127.0.0.1:{port}")).collect()
+    }
+
+    pub(crate) fn signal(&self, member: usize, signal: rustix::process::Signal) {
+        self.members[member].0.signal(signal);
+    }
+}
+
+/// What a child process does that is one member of a cluster.
+pub(crate) async fn serve(folder: &Path, ports: &[u16], node: u64) -> Server {
+    let address = |port: &u16| format!("127.0.0.1:{}", port + PEER_PORT_ABOVE);
+    let members: Vec<_> = (1..).map(NodeId).zip(ports.iter().map(address)).collect();
+    let at = usize::try_from(node - 1).unwrap();
+    let config = Config {
+        data_dir: folder.join(node.to_string()),
+        listen: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        advertise: None,
+        allow_hosts: Vec::new(),
+        port: ports[at],
+        redis: RedisDoor::Usual,
+        key: Some(folder.join("cluster.key")),
+        first: First::Member { node: NodeId(node), members },
+        password: None,
+    };
+    Server::start(&config).await.unwrap()
 }

@@ -3,6 +3,8 @@
 
 #[cfg(feature = "cassandra")]
 pub(crate) mod cassandra;
+#[cfg(any(feature = "cassandra", feature = "zookeeper"))]
+pub(crate) mod certificates;
 #[cfg(feature = "etcd")]
 pub(crate) mod etcd;
 #[cfg(any(feature = "holdfast", feature = "redis"))]
@@ -16,7 +18,7 @@ pub(crate) mod redis;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
-use crate::engine::{Engine, unique};
+use crate::engine::{Engine, Exception, unique};
 use std::time::Duration;
 
 /// A running engine that a case may kill and restart.
@@ -34,7 +36,8 @@ pub(crate) fn memory() -> Engine {
         tasks: 32,
         ttl: Duration::from_millis(500),
         late: Duration::from_millis(500),
-        shared: false,
+        exceptions: &[Exception::OneProcess],
         server: None,
+        end_connection: None,
     }
 }

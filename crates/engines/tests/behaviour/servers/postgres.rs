@@ -165,8 +165,9 @@ fn engine(recipe: &str) -> Engine {
         tasks: 32,
         ttl: Duration::from_secs(2),
         late: Duration::from_secs(2),
-        shared: true,
+        exceptions: &[],
         server,
+        end_connection: None,
     }
 }
 
@@ -175,5 +176,9 @@ pub(crate) fn lease() -> Engine {
 }
 
 pub(crate) fn advisory() -> Engine {
-    engine("advisory")
+    let end_connection = |label: &str| {
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name =";
+        assert_eq!(Postgres::shared().psql("postgres", &format!("{end} '{label}'")), "t");
+    };
+    Engine { end_connection: Some(end_connection), ..engine("advisory") }
 }

@@ -18,6 +18,13 @@ impl Redis {
         Self::start_with(|_| Vec::new())
     }
 
+    /// Without anything on disk, as Redis is when it serves as a cache: after a restart it is empty,
+    /// as a replica is that was promoted before it had the lock.
+    fn start_forgetful() -> Self {
+        let options = ["--appendonly", "no", "--save", ""];
+        Self::start_with(|_| options.map(str::to_owned).to_vec())
+    }
+
     /// With more options, which may depend on the folder.
     fn start_with(more: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let (port, program) = (free_port(), program("redis-server", "redis-server"));
@@ -103,7 +110,7 @@ pub(crate) fn redlock() -> Engine {
 fn engine<const N: usize>(shared: &'static OnceLock<[Redis; N]>) -> Engine {
     let hosts = |servers: &[Redis]| servers.iter().map(Redis::address).collect();
     let (hosts, server) = if needs_own_server() {
-        let servers = Redis::start_several::<N>();
+        let servers: [Redis; N] = std::array::from_fn(|_| Redis::start_forgetful());
         (hosts(&servers), Some(Arc::new(All(servers.into())) as Arc<dyn Server>))
     } else {
         (hosts(shared.get_or_init(Redis::start_several::<N>)), None)
@@ -114,7 +121,8 @@ fn engine<const N: usize>(shared: &'static OnceLock<[Redis; N]>) -> Engine {
         tasks: 32,
         ttl: Duration::from_secs(3),
         late: Duration::from_secs(2),
-        shared: true,
+        exceptions: &[],
         server,
+        end_connection: None,
     }
 }

@@ -1,5 +1,6 @@
 //! ZooKeeper from Debian's package.
 
+use super::certificates::{Certificate, PASSWORD};
 use super::process::{Process, ask, free_port, program, until};
 use crate::engine::{Engine, needs_own_server};
 use std::path::Path;
@@ -36,6 +37,19 @@ impl ZooKeeper {
         ensemble
     }
 
+    /// A server alone, with TLS on another port, which is returned with it.
+    pub(crate) fn secure(certificate: &Certificate) -> (Self, u16) {
+        let secure = free_port();
+        let settings = format!(
+            "secureClientPort={secure}\nsecureClientPortAddress=127.0.0.1\n\
+             serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+             ssl.keyStore.location={}\nssl.keyStore.password={PASSWORD}\nssl.keyStore.type=PKCS12\n\
+             ssl.clientAuth=none\n",
+            certificate.keystore.display()
+        );
+        (Self::server(free_port(), 0, &settings, |port| mode(port).is_some()), secure)
+    }
+
     fn server(
         port: u16,
         id: u16,
@@ -45,6 +59,12 @@ impl ZooKeeper {
         let java = program("java", "default-jre-headless");
         let jar = format!("{JARS}/zookeeper.jar");
         assert!(Path::new(&jar).exists(), "{jar} is missing: apt-get install libzookeeper-java");
+        let more = ["slf4j-simple", "netty-buffer", "netty-codec", "netty-common", "netty-handler"]
+            .into_iter()
+            .chain(["netty-resolver", "netty-transport", "netty-transport-native-epoll"])
+            .chain(["netty-transport-native-unix-common"]);
+        let more = more.map(|name| format!(":{JARS}/{name}.jar")).collect::<String>();
+        let class_path = format!("{jar}{more}");
         let command = |folder: &Path| {
             let data = folder.join("data");
             std::fs::create_dir(&data).unwrap();
@@ -65,7 +85,7 @@ impl ZooKeeper {
                 "-XX:TieredStopAtLevel=1",
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
                 "-cp",
-                &format!("{jar}:{JARS}/slf4j-simple.jar"),
+                &class_path,
                 "org.apache.zookeeper.server.quorum.QuorumPeerMain",
                 file.to_str().unwrap(),
             ];
@@ -100,7 +120,8 @@ pub(crate) fn zookeeper() -> Engine {
         tasks: 32,
         ttl: Duration::from_secs(3),
         late: Duration::from_secs(3),
-        shared: true,
+        exceptions: &[],
         server,
+        end_connection: None,
     }
 }

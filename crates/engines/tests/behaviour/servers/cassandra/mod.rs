@@ -1,6 +1,10 @@
 //! A real Cassandra of one node, from Maven's jars.
 
+pub(crate) mod cql;
+pub(crate) mod cqlsh;
+
 use super::Server;
+use super::certificates::{Certificate, PASSWORD};
 use super::process::{Process, free_port, program};
 use crate::engine::{Engine, needs_own_server};
 use rustix::process::{Pid, Signal, kill_process};
@@ -22,9 +26,14 @@ const LOGBACK: &str = r#"<configuration>
   <root level="WARN"><appender-ref ref="out"/></root>
 </configuration>"#;
 
+/// Where three nodes stand in the ring.
+const TRIO_TOKENS: [i64; 3] =
+    [-9_223_372_036_854_775_808, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602];
+
 pub(crate) struct Cassandra {
     process: Process,
     folder: PathBuf,
+    pub(crate) address: String,
     pub(crate) port: u16,
 }
 
@@ -35,33 +44,66 @@ impl Cassandra {
         SHARED.get_or_init(|| Self::start(false, ""))
     }
 
+    /// One without any keyspace of its user's.
+    pub(crate) fn fresh() -> Self {
+        Self::start(false, "")
+    }
+
     /// One that asks for passwords.
     pub(crate) fn with_passwords() -> Self {
         Self::start(false, "authenticator: PasswordAuthenticator\n")
     }
 
-    /// Three nodes that form one cluster, on 127.0.0.1, 2 and 3.
+    /// One that speaks TLS as well.
+    pub(crate) fn with_tls(certificate: &Certificate) -> Self {
+        let keystore = certificate.keystore.display();
+        Self::start(
+            false,
+            &format!(
+                "client_encryption_options:
+  enabled: true
+  optional: true
+  keystore: {keystore}
+  keystore_password: {PASSWORD}
+  store_type: PKCS12
+"
+            ),
+        )
+    }
+
+    /// Three nodes that form one cluster, on 127.0.0.1, 2 and 3. Each reads from itself first and
+    /// then from the others in the order of the ring, and what a node missed nobody brings to it
+    /// later.
     pub(crate) fn trio() -> Vec<Self> {
-        const TOKENS: [i64; 3] =
-            [-9_223_372_036_854_775_808, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602];
+        const MORE: &str = "endpoint_snitch: RackInferringSnitch
+dynamic_snitch: false
+hinted_handoff_enabled: false
+";
         let (port, storage) = (free_port(), free_port());
         let seeds: Vec<_> = (1..=3).map(|host| format!("127.0.0.{host}:{storage}")).collect();
         let seeds = seeds.join(",");
         let start = |(host, token): (usize, i64)| {
             let address = format!("127.0.0.{host}");
-            let settings = Settings { address, port, storage, token, seeds: &seeds, more: "" };
+            let settings = Settings { address, port, storage, token, seeds: &seeds, more: MORE };
             Self::run(&settings, false)
         };
         std::thread::scope(|scope| {
             let nodes: Vec<_> =
-                (1..).zip(TOKENS).map(|node| scope.spawn(move || start(node))).collect();
+                (1..).zip(TRIO_TOKENS).map(|node| scope.spawn(move || start(node))).collect();
             nodes.into_iter().map(|node| node.join().unwrap()).collect()
         })
+    }
+
+    /// Which of the three has the first replica of a row with this token: the one with the next
+    /// higher token.
+    pub(crate) fn first_of_trio(token: i64) -> usize {
+        TRIO_TOKENS.iter().position(|node| *node >= token).unwrap_or(0)
     }
 
     fn start(durable: bool, more: &str) -> Self {
         let (address, port, storage) = ("127.0.0.1".to_owned(), free_port(), free_port());
         let seeds = format!("127.0.0.1:{storage}");
+        let more = &format!("endpoint_snitch: SimpleSnitch\n{more}");
         Self::run(&Settings { address, port, storage, token: 0, seeds: &seeds, more }, durable)
     }
 
@@ -75,8 +117,9 @@ impl Cassandra {
             command(folder, durable)
         };
         let (address, port) = (settings.address.clone(), settings.port);
-        let process = Process::start(command, move || serves(&address, port));
-        Self { process, folder: own, port }
+        let own_address = address.clone();
+        let process = Process::start(command, move || serves(&own_address, port));
+        Self { process, folder: own, address, port }
     }
 
     /// Stops the process, or lets it go on.
@@ -115,7 +158,6 @@ impl Settings<'_> {
 seed_provider:
   - class_name: org.apache.cassandra.locator.SimpleSeedProvider
     parameters: [{{seeds: '{seeds}'}}]
-endpoint_snitch: SimpleSnitch
 commitlog_sync: batch
 commitlog_segment_size: 8MiB
 listen_address: {address}
@@ -167,11 +209,16 @@ fn command(folder: &Path, durable: bool) -> Vec<String> {
     command
 }
 
-/// The folder with Cassandra's jars, which Maven fills once.
-fn jars() -> PathBuf {
+/// Where downloads are kept from one run to the next.
+fn cache() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || PathBuf::from(std::env::var_os("HOME").expect("HOME is set")).join(".cache");
-    let cache = cache.unwrap_or_else(home).join("holdfast").join(format!("cassandra-{VERSION}"));
+    cache.unwrap_or_else(home).join("holdfast")
+}
+
+/// The folder with Cassandra's jars, which Maven fills once.
+fn jars() -> PathBuf {
+    let cache = cache().join(format!("cassandra-{VERSION}"));
     let jars = cache.join("jars");
     if !jars.is_dir() {
         std::fs::create_dir_all(&cache).unwrap();
@@ -209,8 +256,9 @@ fn engine(options: &str) -> Engine {
         tasks: 8,
         ttl: Duration::from_secs(10),
         late: Duration::from_secs(5),
-        shared: true,
+        exceptions: &[],
         server,
+        end_connection: None,
     }
 }
 

@@ -1,10 +1,16 @@
 //! What only Cassandra can get wrong.
 
+#[cfg(feature = "holdfast")]
+mod failed_writes;
+#[cfg(feature = "holdfast")]
+mod replicas;
+mod tutorial;
+
 use crate::engine::unique;
 use crate::servers::cassandra::Cassandra;
+use crate::servers::certificates::Certificate;
 use crate::servers::process::free_port;
-use holdfast_locks::{Error, Guard, Locks};
-use rustix::process::Signal;
+use holdfast_locks::{Error, Locks};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::sleep;
@@ -132,59 +138,6 @@ async fn a_shortened_lease_leaves_no_ghost() {
     }
 }
 
-/// Takes a lock as soon as the cluster can do it.
-async fn take(locks: &Locks, name: &str) -> Guard {
-    let ttl = Duration::from_secs(3600);
-    let mut last = None;
-    for _ in 0..60 {
-        let lock = locks.lock(name).ttl(ttl).wait(Duration::from_secs(2));
-        match lock.acquire().await {
-            Ok(guard) => return guard,
-            Err(error) => last = Some(error),
-        }
-        sleep(Duration::from_millis(500)).await;
-    }
-    panic!("{name} can't be taken: {last:?}");
-}
-
-/// A write that fails may still have happened, and deleting it in an error handler fails for the same
-/// reason: that is how locks stay held by nobody. Here two of three nodes stop under a release and
-/// under an acquire. The caller is told that the outcome is not known, and once the nodes are back the
-/// lock is free long before its TTL.
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs Cassandra: ./test engines"]
-async fn failed_writes_are_settled_when_the_nodes_are_back() {
-    let nodes = tokio::task::spawn_blocking(Cassandra::trio).await.unwrap();
-    let others = |signal| nodes[1..].iter().for_each(|node| node.signal(signal));
-    let url = format!("cassandra://127.0.0.1:{}/examples?replication_factor=3", nodes[0].port);
-    let builder = Locks::builder().timeout(Duration::from_secs(10));
-    let mut connected = builder.clone().connect(&url).await;
-    for _ in 0..30 {
-        if connected.is_ok() {
-            break;
-        }
-        sleep(Duration::from_secs(1)).await;
-        connected = builder.clone().connect(&url).await;
-    }
-    let locks = connected.unwrap();
-
-    let name = unique("release");
-    let guard = take(&locks, &name).await;
-    others(Signal::STOP);
-    let released = guard.release().await;
-    assert!(matches!(released, Err(Error::Unsure { .. })), "{released:?}");
-    let second = unique("acquire");
-    let taken = locks.lock(&second).ttl(Duration::from_secs(3600)).try_acquire().await;
-    assert!(matches!(taken, Err(Error::Unsure { .. } | Error::Unreachable(_))), "{taken:?}");
-
-    others(Signal::CONT);
-    let guard = take(&locks, &name).await;
-    let ending = guard.ending().expect("somebody held it before");
-    assert!(!ending.died, "a release that was finished late is not a death: {ending:?}");
-    guard.release().await.unwrap();
-    take(&locks, &second).await.release().await.unwrap();
-}
-
 #[test]
 #[ignore = "needs Cassandra: ./test engines"]
 fn lost_answers_are_settled() {
@@ -193,5 +146,45 @@ fn lost_answers_are_settled() {
         crate::engine::run(engine, "settled_answers", async |engine| {
             super::settled_answers(engine).await
         });
+    }
+}
+
+/// `ssl=true` checks the server's certificate, against a file of authorities or those of the system.
+#[tokio::test]
+#[ignore = "needs Cassandra: ./test engines"]
+async fn tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let certificate = Certificate::make(folder.path(), "server", "IP:127.0.0.1");
+    let other = Certificate::of_somebody_else(folder.path());
+    let (server, certificate) =
+        tokio::task::spawn_blocking(move || (Cassandra::with_tls(&certificate), certificate))
+            .await
+            .unwrap();
+    let url = |options: &str| {
+        let host = format!("127.0.0.1:{}", server.port);
+        format!("cassandra://{host}/examples?replication_factor=1{options}")
+    };
+    let right = format!("&ssl=true&certfile={}", certificate.file.display());
+    let locks = Locks::connect(&url(&right)).await.unwrap();
+    let plain = Locks::connect(&url("")).await.unwrap();
+    let guard = locks.lock("seat").acquire().await.unwrap();
+    assert!(plain.lock("seat").try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+
+    let wrong = format!("&ssl=true&certfile={}", other.file.display());
+    for options in [wrong.as_str(), "&ssl=true"] {
+        let error = refusal(&url(options)).await;
+        assert!(matches!(error, Error::Unreachable(_)), "{options}: {error:?}");
+        assert_says(&error, &["certificate"]);
+    }
+    for (options, words) in [
+        ("&ssl=yes", "neither `true` nor `false`"),
+        ("&certfile=x.pem", "ssl=true"),
+        ("&ssl=true&certfile=nowhere.pem", "nowhere.pem"),
+        ("&ssl=true&usercert=x.pem", "go together"),
+    ] {
+        let error = refusal(&url(options)).await;
+        assert!(matches!(error, Error::BadUrl(_)), "{options}: {error:?}");
+        assert_says(&error, &[words]);
     }
 }
