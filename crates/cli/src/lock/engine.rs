@@ -139,15 +139,18 @@ impl EngineLock {
     }
 
     pub(super) async fn release(self) {
+        let left = self.guard.remaining();
         match timeout(RELEASE_TIMEOUT, self.guard.release()).await {
             Ok(Ok(())) => {
                 let _ = timeout(CLOSE_TIMEOUT, self.locks.close()).await;
             }
             Ok(Err(error)) => tell!("holdfast: not released: {error}"),
-            Err(_) => {
-                let name = self.engine.name();
-                tell!("holdfast: not released: {name} does not answer; the lock ends with its TTL");
-            }
+            Err(_) => tell!(
+                "holdfast: not released: {} does not answer; the lock is free in {}s, or a little \
+                 later",
+                self.engine.name(),
+                left.as_secs()
+            ),
         }
     }
 

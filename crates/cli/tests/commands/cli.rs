@@ -26,6 +26,7 @@ impl Shell {
     }
 
     /// The same with HOLDFAST_ON: locks are on this engine.
+    #[allow(dead_code, reason = "used by the tests of other engines")]
     pub(crate) fn on(self, url: &str) -> Self {
         Self { engine: Some(url.to_owned()), ..self }
     }
