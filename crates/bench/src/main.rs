@@ -18,6 +18,7 @@ mod stats;
 mod table;
 
 use clap::{Parser, ValueEnum};
+use clients::By;
 use machine::Machine;
 use measure::{Measure, Plan};
 use peers::{Peer, Programs};
@@ -33,14 +34,15 @@ const INSTALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Longer runs would only fill the memory with times.
 const SECONDS_MAX: u64 = 600;
 
-/// Measure Holdfast beside etcd, ZooKeeper and Redis, all on this machine
+/// Measure Holdfast beside etcd, ZooKeeper, Redis, PostgreSQL and Cassandra, all on this machine
 #[derive(Debug, Parser)]
 #[command(after_help = "\
 Examples:
   cargo build --release                                    the `holdfast` that is measured
-  cargo run --release -p holdfast-bench                    everything: about 20 minutes
+  cargo run --release -p holdfast-bench                    everything: about 25 minutes
   cargo run --release -p holdfast-bench -- --peers holdfast,etcd --measure pairs --clients 64
   cargo run --release -p holdfast-bench -- --peers holdfast,redis --measure redis --rounds 3
+  cargo run --release -p holdfast-bench -- --by drivers --measure pairs,looping
   cargo run --release -p holdfast-bench -- --json > figures.json
 
 Only figures of one run on a quiet machine can be compared. Where others use the machine too, several
@@ -52,6 +54,9 @@ struct Args {
     /// What is measured
     #[arg(long, value_name = "NAME,...", value_enum, value_delimiter = ',', default_values_t = Measure::value_variants().to_vec())]
     measure: Vec<Measure>,
+    /// How clients talk to the servers
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = By::Bare)]
+    by: By,
     /// How long each figure is measured, in seconds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     seconds: u64,
@@ -98,6 +103,7 @@ impl Args {
     fn plan(&self) -> Plan {
         Plan {
             programs: Programs::new(self.holdfast.clone()),
+            by: self.by,
             folder: self.dir.clone().unwrap_or_else(std::env::temp_dir),
             seconds: Duration::from_secs(self.seconds),
             warm_up: Duration::from_secs(self.warm_up),

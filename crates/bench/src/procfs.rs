@@ -4,8 +4,8 @@ use rustix::param::clock_ticks_per_second;
 use std::fs;
 use std::time::Duration;
 
-/// The CPU time that these processes have used so far, in user and system mode together. Their
-/// children do not count: none of the servers has any.
+/// The CPU time that these processes have used so far, in user and system mode together, without
+/// that of their children.
 pub(crate) fn cpu(pids: &[u32]) -> Result<Duration, String> {
     let mut ticks = 0;
     for pid in pids {
@@ -24,6 +24,16 @@ pub(crate) fn resident(pids: &[u32]) -> Result<u64, String> {
         bytes += line.ok_or_else(|| format!("/proc/{pid}/status has no line VmRSS"))?;
     }
     Ok(bytes)
+}
+
+/// The processes that this one has started and that run now; none if it can't be known.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let listed =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let listed: Vec<String> = listed.collect();
+    let words = listed.iter().flat_map(|children| children.split_ascii_whitespace());
+    words.filter_map(|child| child.parse().ok()).collect()
 }
 
 fn read(pid: u32, what: &str) -> Result<String, String> {
@@ -61,6 +71,15 @@ mod tests {
     fn resident_memory_is_in_bytes() {
         assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t   12 kB\n"), Some(12 * 1024));
         assert_eq!(resident_bytes("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn a_child_is_found() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep runs");
+        let found = children(std::process::id());
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+        assert!(found.contains(&child.id()), "{found:?}");
     }
 
     #[test]

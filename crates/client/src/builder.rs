@@ -61,16 +61,15 @@ impl Builder {
         }
     }
 
-    /// How long the session may be silent before the server ends it, and serves the next holder
-    /// of what lived by it. 10 seconds unless said otherwise.
+    /// How long the session may be silent before the server ends it and grants its locks to the next
+    /// holders. Default: 10s.
     #[must_use]
     pub fn session_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// What its tickets are called, for people who look at the locks. `host:pid` unless said
-    /// otherwise.
+    /// What its tickets are called, for people who look at the locks. Default: `host:pid`.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
@@ -84,9 +83,9 @@ impl Builder {
         self
     }
 
-    /// How long to go on asking when no server answers, for what has no other bound; then it is
-    /// [`Error::Unreachable`]. 10 seconds unless said otherwise. An acquire that stands in line
-    /// goes on as long as its session lives.
+    /// How long to keep asking when no server answers, for requests without a limit of their own;
+    /// then it is [`Error::Unreachable`]. Default: 10s. An acquire that stands in line goes on as
+    /// long as its session lives.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience.min(PATIENCE_MAX);
@@ -94,7 +93,7 @@ impl Builder {
     }
 
     /// How many locks it may hold or wait for at once; beyond that it is [`Error::TooMany`].
-    /// 10,000 at most, and unless said otherwise.
+    /// Default: 10,000, which is also the most.
     #[must_use]
     pub fn tickets_max(mut self, tickets: usize) -> Self {
         self.tickets_max = tickets.min(TICKETS_MAX);

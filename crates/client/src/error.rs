@@ -135,7 +135,7 @@ impl fmt::Display for Error {
             Self::TooMany(what) => {
                 write!(f, "too many {what} at once: wait for some to end, or use another client")
             }
-            Self::Closed => f.write_str("the client was closed: connect anew"),
+            Self::Closed => f.write_str("the client was closed: connect again"),
         }
     }
 }

@@ -64,6 +64,12 @@ impl Locks {
         let locks = self.0.clone();
         wait(async move { locks.attach(lease).await })?.map(Lease)
     }
+
+    /// See [`crate::Locks::close`].
+    pub fn close(self) {
+        // Only the start of a thread can fail, and then nothing is under way.
+        let _ = wait(self.0.close());
+    }
 }
 
 /// See [`crate::Lock`].

@@ -38,6 +38,12 @@ pub(crate) trait Driver: Send + Sync + 'static {
     /// A lease that another process detached. Checks only the form of the proof; whether the lease
     /// still lives, [`Hold::check`] says.
     fn attach<'a>(&'a self, name: &'a str, proof: &'a str) -> Step<'a, Arc<dyn Hold>>;
+
+    /// Ends what the driver keeps at the engine beside held locks, such as a session. Called when no
+    /// acquire is under way, before the connection is dropped.
+    fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// One held lock, as the engine knows it.

@@ -138,7 +138,9 @@ impl Guard {
         let (keeper, timeout) = (self.keeper.clone(), self.locks.timeout());
         keeper.stop();
         let background = self.locks.releases().clone();
+        let under_way = background.begin();
         runtime::run(async move {
+            let _under_way = under_way;
             let result = release_until_definite(&keeper, Some(timeout)).await;
             if matches!(result, Err(Error::Unsure { .. })) {
                 background.start(async move { drop(release_until_definite(&keeper, None).await) });

@@ -121,6 +121,22 @@ impl Locks {
         .await
     }
 
+    /// Waits until nothing is under way: acquires whose future was dropped have left their lines, and
+    /// guards that were dropped are released. Then ends the connection; clones can't be used any more.
+    /// To be called before the program exits, if any of these may exist.
+    ///
+    /// Guards that are held are not released. If the engine does not answer, this lasts until the
+    /// leases in question are over: give it a time limit.
+    pub async fn close(self) {
+        let closing = async move {
+            self.inner.releases.all_ended().await;
+            self.inner.driver.close().await;
+            Ok(())
+        };
+        // Only the start of a thread can fail, and then nothing is under way.
+        let _ = runtime::run(closing).await;
+    }
+
     pub(crate) fn timeout(&self) -> Duration {
         self.inner.timeout
     }
@@ -218,7 +234,9 @@ impl Lock {
         locks.inner.driver.check(&request)?;
 
         let (reply, answer) = oneshot::channel();
+        let under_way = locks.inner.releases.begin();
         runtime::handle()?.spawn(async move {
+            let _under_way = under_way;
             let acquired = locks.inner.driver.acquire(&request).await;
             let guard = acquired.map(|acquired| match acquired {
                 Acquired::Held(held) => Ok(start(locks, request.name, held, ttl, fixed)),

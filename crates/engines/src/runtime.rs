@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::watch;
 
 /// How long the end of a program's runtime waits for locks that were dropped to be released.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -35,11 +36,14 @@ pub(crate) async fn run<T: Send + 'static>(
     task.await.unwrap_or_else(|error| Err(Error::Unreachable(format!("internal error: {error}"))))
 }
 
-/// Releases of dropped guards that are still under way, for one `Locks` and its clones.
+/// What is still under way in the background, for one `Locks` and its clones.
 #[derive(Debug, Default)]
 pub(crate) struct Releases {
+    /// Releases of dropped guards.
     pending: Mutex<usize>,
     changed: Condvar,
+    /// Those, and acquires and releases whose caller may have given up on them.
+    under_way: watch::Sender<usize>,
     /// The runtime that `connect` was called from is shutting down, and the process may follow.
     home_gone: AtomicBool,
 }
@@ -66,15 +70,28 @@ impl Releases {
     pub(crate) fn start(self: &Arc<Self>, release: impl Future<Output = ()> + Send + 'static) {
         let Ok(handle) = handle() else { return };
         *self.pending() += 1;
-        let releases = self.clone();
+        let (releases, under_way) = (self.clone(), self.begin());
         handle.spawn(async move {
-            let _ended = Ended(releases);
+            let (_ended, _under_way) = (Ended(releases), under_way);
             release.await;
         });
         let inside_own_thread = Handle::try_current().is_ok_and(|own| own.id() == handle.id());
         if self.home_gone.load(Ordering::Acquire) && !inside_own_thread {
             self.wait();
         }
+    }
+
+    /// Something is under way until the returned value is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
+        self.under_way.send_modify(|tasks| *tasks += 1);
+        UnderWay(self.clone())
+    }
+
+    /// Resolves when nothing is under way.
+    pub(crate) async fn all_ended(&self) {
+        let mut under_way = self.under_way.subscribe();
+        // It can't fail: the sender is here.
+        let _ = under_way.wait_for(|tasks| *tasks == 0).await;
     }
 
     fn wait(&self) {
@@ -92,6 +109,15 @@ impl Releases {
 
     fn pending(&self) -> std::sync::MutexGuard<'_, usize> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Counts as under way until it is dropped.
+pub(crate) struct UnderWay(Arc<Releases>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.send_modify(|tasks| *tasks -= 1);
     }
 }
 

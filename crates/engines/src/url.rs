@@ -105,14 +105,31 @@ impl fmt::Debug for EngineUrl {
     }
 }
 
-/// The URL with its password replaced, for errors.
-pub(crate) fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let end = rest.find(['/', '?']).unwrap_or(rest.len());
-    let (authority, tail) = rest.split_at(end);
-    let Some((credentials, hosts)) = authority.rsplit_once('@') else { return url.to_owned() };
-    let user = credentials.split_once(':').map_or(credentials, |(user, _)| user);
-    format!("{scheme}://{user}:***@{hosts}{tail}")
+/// The URL without its passwords, for errors: rather too little of it than too much. A password may
+/// contain `/` or `?` by mistake, and a name without a password may be one itself: Redis and Holdfast
+/// take `scheme://PASSWORD@host` that way.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return without_password_option(url) };
+    match rest.rsplit_once('@') {
+        None => without_password_option(url),
+        Some((credentials, rest)) => {
+            let rest = without_password_option(rest);
+            match credentials.split_once(':') {
+                Some((user, _)) => format!("{scheme}://{user}:***@{rest}"),
+                None => format!("{scheme}://***@{rest}"),
+            }
+        }
+    }
+}
+
+fn without_password_option(url: &str) -> String {
+    let Some((before, query)) = url.split_once('?') else { return url.to_owned() };
+    let hide = |pair: &str| match pair.split_once('=') {
+        Some((key @ "password", _)) => format!("{key}=***"),
+        _ => pair.to_owned(),
+    };
+    let options: Vec<_> = query.split('&').map(hide).collect();
+    format!("{before}?{}", options.join("&"))
 }
 
 fn parse_options(query: &str) -> Result<Vec<(String, String)>, String> {
@@ -198,8 +215,18 @@ mod tests {
 
     #[test]
     fn a_password_is_never_shown() {
-        let error = EngineUrl::parse("redis://ana:hunter2@a:port").unwrap_err().to_string();
-        assert!(!error.contains("hunter2"), "{error}");
+        // All but the first were shown: without a user, among the options, and with characters that
+        // should have been written with `%`.
+        for url in [
+            "redis://ana:hunter2@a:port",
+            "holdfast://hunter2@a:port",
+            "holdfast://a:port?password=hunter2",
+            "redis://:x/hunter2@a",
+            "redis://:x?hunter2@a",
+        ] {
+            let error = EngineUrl::parse(url).unwrap_err().to_string();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
         let url = EngineUrl::parse("redis://ana:hunter2@a").unwrap();
         assert!(!format!("{url:?}").contains("hunter2"));
     }

@@ -2,12 +2,11 @@
 
 use super::{Client, SESSION_TTL, Step};
 use proto::lease_client::LeaseClient;
-use proto::maintenance_client::MaintenanceClient;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status};
 use v3lock::lock_client::LockClient;
 
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
@@ -86,14 +85,6 @@ impl Drop for Etcd {
     fn drop(&mut self) {
         self.keeper.abort();
     }
-}
-
-/// What a node says about itself.
-pub(crate) async fn status(port: u16) -> Result<proto::StatusResponse, String> {
-    let mut request = Request::new(proto::StatusRequest {});
-    request.set_timeout(ANSWER_PATIENCE);
-    let status = MaintenanceClient::new(channel(port)?).status(request).await;
-    Ok(status.map_err(|status| said("status", &status))?.into_inner())
 }
 
 /// Keeps a lease alive until it is aborted; through another node when one does not answer.

@@ -1,11 +1,13 @@
 //! One who takes and releases locks, with a connection and a session of its own.
 
-pub(crate) mod etcd;
+pub(crate) mod engine;
+mod etcd;
 pub(crate) mod holdfast;
 pub(crate) mod redis;
 mod zookeeper;
 
 use crate::peers::{Setup, Target};
+use clap::ValueEnum;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -18,8 +20,18 @@ pub(crate) const SESSION_TTL: Duration = Duration::from_secs(30);
 /// How many clients connect at once: more would only wait for each other.
 const CONNECT_AT_ONCE: usize = 64;
 
-/// How long one may take to connect.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
+/// How long one may take to connect: Cassandra makes tables first.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How clients talk to the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// Each by the least that its protocol needs: holdfast-client; minimal clients of etcd, ZooKeeper and
+    /// Redis; PostgreSQL and Cassandra by the drivers of holdfast-locks
+    Bare,
+    /// All by the drivers of holdfast-locks
+    Drivers,
+}
 
 /// What an acquire or release becomes.
 pub(crate) type Step<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
@@ -38,6 +50,10 @@ pub(crate) async fn connect(target: &Target, count: usize) -> Result<Vec<Box<dyn
     let mut clients = Vec::with_capacity(count);
     let mut connecting = JoinSet::new();
     for number in 0..count {
+        // The first one makes tables where there are none; several at once would meet.
+        if number == 1 {
+            clients.push(connected(&mut connecting).await?);
+        }
         if connecting.len() >= CONNECT_AT_ONCE {
             clients.push(connected(&mut connecting).await?);
         }
@@ -53,6 +69,21 @@ pub(crate) async fn connect(target: &Target, count: usize) -> Result<Vec<Box<dyn
     Ok(clients)
 }
 
+/// So many clients of Holdfast that share so many connections, spread over the nodes.
+pub(crate) async fn sharing(
+    target: &Target,
+    connections: usize,
+    count: usize,
+) -> Result<Vec<Box<dyn Client>>, String> {
+    match target.by {
+        By::Drivers => engine::sharing(target, connections, count).await,
+        By::Bare => {
+            let sessions = holdfast::sessions(target, connections).await?;
+            Ok(holdfast::sharing(&sessions, count))
+        }
+    }
+}
+
 type Connecting = JoinSet<Result<Box<dyn Client>, String>>;
 
 async fn connected(connecting: &mut Connecting) -> Result<Box<dyn Client>, String> {
@@ -62,6 +93,9 @@ async fn connected(connecting: &mut Connecting) -> Result<Box<dyn Client>, Strin
 
 async fn connect_one(target: &Target, number: usize) -> Result<Box<dyn Client>, String> {
     let ports = target.ports_from(number);
+    if target.by == By::Drivers {
+        return Ok(Box::new(engine::EngineClient::connect(target, number).await?));
+    }
     Ok(match target.setup {
         Setup::Holdfast { .. } => {
             Box::new(holdfast::Holdfast::new(holdfast::session(&ports).await?))
@@ -69,5 +103,8 @@ async fn connect_one(target: &Target, number: usize) -> Result<Box<dyn Client>, 
         Setup::Etcd => Box::new(etcd::Etcd::connect(ports).await?),
         Setup::ZooKeeper => Box::new(zookeeper::ZooKeeper::connect(&ports).await?),
         Setup::Redis { .. } => Box::new(redis::Redis::connect(&ports, number).await?),
+        Setup::Postgres | Setup::Cassandra => {
+            Box::new(engine::EngineClient::connect(target, number).await?)
+        }
     })
 }

@@ -9,7 +9,7 @@ mod looping;
 mod pairs;
 mod redis;
 
-use crate::clients;
+use crate::clients::{self, By};
 use crate::peers::{Cluster, Programs, Setup};
 use crate::report::Row;
 use clap::ValueEnum;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long everything around the measured time may take: starting servers, connecting.
-const AROUND: Duration = Duration::from_secs(150);
+const AROUND: Duration = Duration::from_secs(240);
 
 /// How long clients work before what they do is written down.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -61,6 +61,7 @@ pub(crate) enum Measure {
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) programs: Programs,
+    pub(crate) by: By,
     /// Where the servers' data goes.
     pub(crate) folder: PathBuf,
     pub(crate) seconds: Duration,
@@ -77,7 +78,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     async fn start(&self, setup: Setup) -> Result<Cluster, String> {
-        Cluster::start(setup, &self.programs, &self.folder).await
+        Cluster::start(setup, &self.programs, &self.folder, self.by).await
     }
 
     /// The same, and has it work for a while: what is compiled while it runs gets fast first.
@@ -108,11 +109,15 @@ impl Measure {
     pub(crate) fn applies(self, setup: Setup) -> bool {
         match (self, setup) {
             (Self::Pairs | Self::Looping, _) => true,
-            // Its waiters poll: with a thousand of them the figure says how often they do.
-            (Self::Contending, setup) => !matches!(setup, Setup::Redis { .. }),
-            // Nobody takes over from a single node.
-            (Self::Gap, Setup::Redis { .. } | Setup::Holdfast { nodes: 1 }) => false,
-            (Self::Gap, _) => true,
+            // Waiters of Redis and Cassandra poll: with a thousand of them the figure says how often
+            // they do. PostgreSQL would need a process for each of two thousand connections.
+            (Self::Contending, setup) => {
+                !matches!(setup, Setup::Redis { .. } | Setup::Postgres | Setup::Cassandra)
+            }
+            // Nobody takes over from a single node, and no node of Cassandra leads.
+            (Self::Gap, setup) => {
+                matches!(setup, Setup::Holdfast { nodes: 3 } | Setup::Etcd | Setup::ZooKeeper)
+            }
             (Self::Held | Self::Growth, setup) => setup.is_holdfast(),
             (Self::Redis, setup) => setup.is_holdfast() || matches!(setup, Setup::Redis { .. }),
         }

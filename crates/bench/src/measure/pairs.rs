@@ -2,7 +2,7 @@
 
 use super::crew::{Crew, Recorded, Timed};
 use super::{Plan, SETTLE, fresh};
-use crate::clients::{self, Client, holdfast};
+use crate::clients::{self, Client};
 use crate::peers::{Cluster, Setup};
 use crate::report::{Better, Figure, Row};
 use crate::table::counted;
@@ -16,8 +16,7 @@ pub(super) async fn run(setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
         let with = counted(count, "client");
         rows.push(Row::new("pairs", setup.name(), with.clone(), figures(&recorded)?));
         if setup.is_holdfast() && plan.connections > 0 && count > plan.connections {
-            let sessions = holdfast::sessions(&cluster.target, plan.connections).await?;
-            let clients = holdfast::sharing(&sessions, count);
+            let clients = clients::sharing(&cluster.target, plan.connections, count).await?;
             let recorded = measure(clients, &cluster, plan).await?;
             let name = format!("{}, {} connections", setup.name(), plan.connections);
             rows.push(Row::new("pairs", &name, with, figures(&recorded)?));

@@ -2,8 +2,8 @@
 
 use super::ports;
 use super::process::Process;
-use super::{Place, Role, install};
-use crate::clients::etcd::status;
+use super::{Place, Role, http, install};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// As in peers/etcd/go.mod.
@@ -58,11 +58,10 @@ pub(super) fn nodes(place: &Place<'_>, program: &Path) -> Result<(Vec<u16>, Vec<
 }
 
 pub(super) async fn role(port: u16) -> Result<Role, String> {
-    let status = status(port).await?;
-    let own = status.header.map(|header| header.member_id);
-    match status.leader {
-        0 => Err("there is no leader yet".to_owned()),
-        leader if Some(leader) == own => Ok(Role::Leads),
-        _ => Ok(Role::Follows),
+    let status = http::post(port, "/v3/maintenance/status", "{}").await?;
+    match &status["leader"] {
+        Value::String(leader) if *leader == status["header"]["member_id"] => Ok(Role::Leads),
+        Value::String(leader) if leader != "0" => Ok(Role::Follows),
+        _ => Err("there is no leader yet".to_owned()),
     }
 }

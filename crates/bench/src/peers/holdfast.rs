@@ -1,19 +1,11 @@
 //! Holdfast's servers: the `holdfast` binary of this checkout.
 
+use super::http::get;
 use super::ports::{self, Ports};
 use super::process::Process;
 use super::{Place, Role};
-use serde_json::Value;
-use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::time::timeout;
-
-/// How long a node may take to answer one question.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The binary that was named, or the one beside this program.
 pub(super) fn find(named: Option<PathBuf>) -> Result<PathBuf, String> {
@@ -68,25 +60,4 @@ pub(super) async fn role(port: u16) -> Result<Role, String> {
 pub(super) async fn waiters(port: u16) -> Result<u64, String> {
     let status = get(port, "/v1/status").await?;
     status["waiters"].as_u64().ok_or_else(|| format!("no waiters in the status: {status}"))
-}
-
-/// The answer to a GET, if it is one of success.
-async fn get(port: u16, path: &str) -> Result<Value, String> {
-    let asked = timeout(ANSWER_PATIENCE, ask(port, path)).await;
-    let answer = asked.map_err(|_| format!("{path}: no answer"))?;
-    let answer = answer.map_err(|error| format!("{path}: {error}"))?;
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
-    if !head.starts_with("HTTP/1.1 200") {
-        return Err(format!("{path}: {body}"));
-    }
-    serde_json::from_str(body).map_err(|error| format!("{path}: {error}: {body}"))
-}
-
-async fn ask(port: u16, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await?;
-    Ok(answer)
 }

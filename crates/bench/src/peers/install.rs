@@ -51,3 +51,23 @@ pub(super) async fn run(
 pub(super) fn put(made: &Path, place: &Path) -> Result<(), String> {
     std::fs::rename(made, place).map_err(|error| format!("can't make {}: {error}", place.display()))
 }
+
+/// The folder of the jars that a pom names, in the cache; filled if it is not there yet.
+pub(super) async fn jars(what: &str, name: &str, pom: (&str, &str)) -> Result<PathBuf, String> {
+    let folder = cache()?.join(name);
+    let jars = folder.join("jars");
+    if !jars.is_dir() {
+        eprintln!("downloading {what} into {}: a minute or two, once", folder.display());
+        write(&folder, &[pom])?;
+        let args = [
+            "--batch-mode",
+            "--no-transfer-progress",
+            "dependency:copy-dependencies",
+            "-DoutputDirectory=jars.new",
+        ];
+        let hint = "install it with `sudo apt-get install -y maven default-jre-headless`";
+        run("mvn", &args, &folder, hint).await?;
+        put(&folder.join("jars.new"), &jars)?;
+    }
+    Ok(jars)
+}

@@ -1,14 +1,19 @@
 //! The servers that are measured: started on free ports in a folder of their own, stopped when
 //! they are dropped.
 
+mod cassandra;
 mod etcd;
 mod holdfast;
+mod http;
 mod install;
 mod ports;
+mod postgres;
 mod process;
 mod redis;
 mod zookeeper;
 
+use crate::clients::By;
+use crate::procfs;
 use clap::ValueEnum;
 use process::Process;
 use std::path::{Path, PathBuf};
@@ -16,8 +21,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-/// How long servers may take until they serve: a JVM on a busy machine is slow.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+/// How long servers may take until they serve: three JVMs on a busy machine are slow.
+const START_PATIENCE: Duration = Duration::from_secs(180);
 
 /// How long between two looks at a server that starts.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -29,6 +34,8 @@ pub(crate) enum Peer {
     Etcd,
     Zookeeper,
     Redis,
+    Postgres,
+    Cassandra,
 }
 
 /// Servers as they are measured.
@@ -38,6 +45,8 @@ pub(crate) enum Setup {
     Etcd,
     ZooKeeper,
     Redis { fsync: bool },
+    Postgres,
+    Cassandra,
 }
 
 impl Peer {
@@ -48,6 +57,8 @@ impl Peer {
             Self::Etcd => &[Setup::Etcd],
             Self::Zookeeper => &[Setup::ZooKeeper],
             Self::Redis => &[Setup::Redis { fsync: true }, Setup::Redis { fsync: false }],
+            Self::Postgres => &[Setup::Postgres],
+            Self::Cassandra => &[Setup::Cassandra],
         }
     }
 }
@@ -62,6 +73,8 @@ impl Setup {
             Self::ZooKeeper => "zookeeper, 3 nodes",
             Self::Redis { fsync: true } => "redis, fsync always",
             Self::Redis { fsync: false } => "redis, in memory",
+            Self::Postgres => "postgres, 1 node",
+            Self::Cassandra => "cassandra, 3 nodes",
         }
     }
 
@@ -72,8 +85,8 @@ impl Setup {
     fn nodes(self) -> u16 {
         match self {
             Self::Holdfast { nodes } => nodes,
-            Self::Etcd | Self::ZooKeeper => 3,
-            Self::Redis { .. } => 1,
+            Self::Etcd | Self::ZooKeeper | Self::Cassandra => 3,
+            Self::Redis { .. } | Self::Postgres => 1,
         }
     }
 }
@@ -87,6 +100,10 @@ pub(crate) struct Programs {
     /// A folder of jars.
     zookeeper: PathBuf,
     redis: PathBuf,
+    /// A folder of programs.
+    postgres: PathBuf,
+    /// A folder of jars.
+    cassandra: PathBuf,
 }
 
 impl Programs {
@@ -102,6 +119,8 @@ impl Programs {
             Peer::Etcd => self.etcd = etcd::build().await?,
             Peer::Zookeeper => self.zookeeper = zookeeper::download().await?,
             Peer::Redis => self.redis = redis::find()?,
+            Peer::Postgres => self.postgres = postgres::find()?,
+            Peer::Cassandra => self.cassandra = cassandra::download().await?,
         }
         Ok(())
     }
@@ -113,6 +132,7 @@ pub(crate) struct Target {
     pub(crate) setup: Setup,
     /// The ports for clients, one a node.
     pub(crate) ports: Vec<u16>,
+    pub(crate) by: By,
 }
 
 impl Target {
@@ -120,6 +140,26 @@ impl Target {
     pub(crate) fn ports_from(&self, client: usize) -> Vec<u16> {
         let from = client % self.ports.len().max(1);
         self.ports.iter().cycle().skip(from).take(self.ports.len()).copied().collect()
+    }
+
+    /// What `holdfast-locks` connects to, for each client beginning with another node.
+    pub(crate) fn url(&self, client: usize) -> String {
+        let host = |at: usize, port: &u16| match self.setup {
+            Setup::Cassandra => format!("{}:{port}", cassandra::address(at)),
+            _ => format!("127.0.0.1:{port}"),
+        };
+        let mut hosts: Vec<String> =
+            self.ports.iter().enumerate().map(|(at, port)| host(at, port)).collect();
+        hosts.rotate_left(client % self.ports.len().max(1));
+        let hosts = hosts.join(",");
+        match self.setup {
+            Setup::Holdfast { .. } => format!("holdfast://{hosts}"),
+            Setup::Etcd => format!("etcd://{hosts}"),
+            Setup::ZooKeeper => format!("zookeeper://{hosts}"),
+            Setup::Redis { .. } => format!("redis://{hosts}"),
+            Setup::Postgres => format!("postgres://bench@{hosts}/postgres?sslmode=disable"),
+            Setup::Cassandra => format!("cassandra://{hosts}/bench?replication_factor=3"),
+        }
     }
 }
 
@@ -137,6 +177,7 @@ impl Cluster {
         setup: Setup,
         programs: &Programs,
         folder: &Path,
+        by: By,
     ) -> Result<Self, String> {
         let made = tempfile::Builder::new().prefix("holdfast-bench-").tempdir_in(folder);
         let folder =
@@ -150,8 +191,10 @@ impl Cluster {
             Setup::Etcd => etcd::nodes(&place, &programs.etcd)?,
             Setup::ZooKeeper => zookeeper::nodes(&place, &programs.zookeeper)?,
             Setup::Redis { fsync } => redis::nodes(&place, &programs.redis, fsync)?,
+            Setup::Postgres => postgres::nodes(&place, &programs.postgres)?,
+            Setup::Cassandra => cassandra::nodes(&place, &programs.cassandra)?,
         };
-        let mut cluster = Self { target: Target { setup, ports }, nodes, _folder: folder };
+        let mut cluster = Self { target: Target { setup, ports, by }, nodes, _folder: folder };
         for node in &mut cluster.nodes {
             node.start()?;
         }
@@ -159,16 +202,18 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// All processes of the servers, as they are now: PostgreSQL has one for each connection.
     pub(crate) fn pids(&self) -> Vec<u32> {
-        self.nodes.iter().filter_map(Process::pid).collect()
+        let nodes = self.nodes.iter().filter_map(Process::pid);
+        nodes.flat_map(|pid| [vec![pid], procfs::children(pid)].concat()).collect()
     }
 
     /// The place of the node that leads.
     pub(crate) async fn leader(&self) -> Result<usize, String> {
         let until = Instant::now() + START_PATIENCE;
         while Instant::now() < until {
-            for (at, port) in self.target.ports.iter().enumerate() {
-                if matches!(self.role(*port).await, Ok(Role::Leads)) {
+            for at in 0..self.target.ports.len() {
+                if matches!(self.role(at).await, Ok(Role::Leads)) {
                     return Ok(at);
                 }
             }
@@ -195,8 +240,8 @@ impl Cluster {
     /// Waits until every node serves.
     async fn serves(&mut self) -> Result<(), String> {
         let until = Instant::now() + START_PATIENCE;
-        for (at, port) in self.target.ports.clone().into_iter().enumerate() {
-            while let Err(why) = self.role(port).await {
+        for at in 0..self.target.ports.len() {
+            while let Err(why) = self.role(at).await {
                 if let Some(ended) = self.nodes.get_mut(at).and_then(Process::ended) {
                     return Err(ended);
                 }
@@ -210,13 +255,16 @@ impl Cluster {
         Ok(())
     }
 
-    /// What the node behind that port does; an error if it does not serve yet.
-    async fn role(&self, port: u16) -> Result<Role, String> {
+    /// What the node at that place does; an error if it does not serve yet.
+    async fn role(&self, at: usize) -> Result<Role, String> {
+        let port = self.target.ports.get(at).copied().unwrap_or_default();
         match self.target.setup {
             Setup::Holdfast { .. } => holdfast::role(port).await,
             Setup::Etcd => etcd::role(port).await,
             Setup::ZooKeeper => zookeeper::role(port).await,
             Setup::Redis { .. } => redis::role(port).await,
+            Setup::Postgres => postgres::role(port).await,
+            Setup::Cassandra => cassandra::role(at, port).await,
         }
     }
 }

@@ -20,22 +20,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The folder of the jars, filled if it is not there yet.
 pub(super) async fn download() -> Result<PathBuf, String> {
-    let folder = install::cache()?.join(FOLDER);
-    let jars = folder.join("jars");
-    if !jars.is_dir() {
-        eprintln!("downloading ZooKeeper into {}: a minute or two, once", folder.display());
-        install::write(&folder, &[POM])?;
-        let args = [
-            "--batch-mode",
-            "--no-transfer-progress",
-            "dependency:copy-dependencies",
-            "-DoutputDirectory=jars.new",
-        ];
-        let hint = "install it with `sudo apt-get install -y maven default-jre-headless`";
-        install::run("mvn", &args, &folder, hint).await?;
-        install::put(&folder.join("jars.new"), &jars)?;
-    }
-    Ok(jars)
+    install::jars("ZooKeeper", FOLDER, POM).await
 }
 
 /// Nodes that are not yet started, and their ports for clients.

@@ -43,6 +43,13 @@ impl Deadlines {
         Self { ask_at: good_until.saturating_sub(ttl / 10), kill_at: good_until }
     }
 
+    /// The lease that a holder can count on. Some engines grant less than the TTL that was asked for:
+    /// then the tenth between SIGTERM and SIGKILL is one of what was granted. `certain`: how long it
+    /// was certainly good when it was granted, at most nine tenths of it.
+    pub(super) fn lease(ttl: Duration, certain: Duration) -> Duration {
+        ttl.min(certain.saturating_add(certain / 9))
+    }
+
     fn encode(self) -> [u8; BYTES] {
         let nanos = |at: Duration| u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
         let (ask, kill) = (nanos(self.ask_at), nanos(self.kill_at));
@@ -124,6 +131,17 @@ mod tests {
         let seconds = Duration::from_secs;
         let deadlines = Deadlines::of(seconds(109), seconds(10));
         assert_eq!(deadlines, Deadlines { ask_at: seconds(108), kill_at: seconds(109) });
+    }
+
+    /// ZooKeeper limits session timeouts, to 40s by default, and two thirds of it are certain. Under
+    /// a TTL of ten minutes the command would have been too late from the start.
+    #[test]
+    fn a_command_under_a_shorter_lease_than_its_ttl_is_not_too_late() {
+        let (ttl, certain) = (Duration::from_secs(600), Duration::from_secs(27));
+        let granted_at = Duration::from_secs(100);
+        let deadlines = Deadlines::of(granted_at + certain, Deadlines::lease(ttl, certain));
+        assert_eq!(deadlines.ask_at, Duration::from_secs(124));
+        assert_eq!(Deadlines::lease(ttl, Duration::from_secs(540)), ttl);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The socket brings what the new process needs (the command's input, the deadlines, the wrapper's
 //! socket) and closes when the process that started it dies.
 
+use super::env::Variables;
 use crate::exit::Problem;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
@@ -29,20 +30,20 @@ const SHOWN_CHARS_MAX: usize = 500;
 pub(super) fn start(
     role: &[&str],
     command: &[OsString],
-    variables: Vec<(&'static str, OsString)>,
+    variables: Variables,
     fds: &[BorrowedFd<'_>],
 ) -> io::Result<(Child, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
     send(&ours, fds)?;
-    let child = Command::new("/proc/self/exe")
-        .arg0("holdfast")
-        .args(role)
-        .arg("--")
-        .args(command)
-        .envs(variables)
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
-        .process_group(0)
-        .spawn()?;
+    let mut guard = Command::new("/proc/self/exe");
+    guard.arg0("holdfast").args(role).arg("--").args(command);
+    for (name, value) in variables {
+        match value {
+            Some(value) => guard.env(name, value),
+            None => guard.env_remove(name),
+        };
+    }
+    let child = guard.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0).spawn()?;
     Ok((child, ours))
 }
 

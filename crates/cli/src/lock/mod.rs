@@ -1,6 +1,7 @@
 //! `holdfast lock`: runs a command under a lock.
 //!
-//! The wrapper stands in line and keeps the lease. Below it are two guard processes, the outer
+//! The wrapper stands in line and keeps the lease, of a lock on Holdfast servers or on another engine
+//! (`held.rs`). Below it are two guard processes, the outer
 //! (`guard.rs`) and the inner one (`runner.rs`), and below them the command, in a process group of
 //! its own. All three end everything below them when the lease runs out or one of them dies, so two
 //! of them may be stopped or killed. The inner one talks with the wrapper in `words.rs`; all read
@@ -8,9 +9,13 @@
 
 mod deadline;
 mod descendants;
+mod engine;
 mod env;
 mod guard;
 mod handoff;
+mod held;
+mod native;
+mod place;
 mod process;
 mod runner;
 mod shim;
@@ -27,9 +32,9 @@ pub(crate) use signals::{Signals, hold_back as hold_back_signals};
 
 use crate::duration;
 use crate::exit::{Exit, Problem};
-use crate::server_flags::ServerFlags;
 use crate::wanted::Wanted;
 use clap::Args;
+use place::Place;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -38,14 +43,16 @@ use wrapper::Ran;
 /// A shorter lease would end whenever the machine is busy for a moment.
 const TTL_MIN: Duration = Duration::from_secs(1);
 
-/// Waits for the lock, runs the command, and lets go when it ends. If the lease can't be kept, the
-/// command and everything that it started are ended before anybody else is served: SIGTERM when
-/// four fifths of the lease have passed without a renewal, SIGKILL at nine tenths.
+/// Waits for the lock, runs the command, and releases the lock when the command ends. If the lease
+/// can't be kept, the command and everything that it started are ended before the lock is granted to
+/// anyone else: SIGTERM when four fifths of the lease have passed without a renewal, SIGKILL at nine
+/// tenths.
 ///
 /// The command finds HOLDFAST_TOKEN (the fencing token), HOLDFAST_LOCK (the name) and
-/// HOLDFAST_SECRET in its environment, and in HOLDFAST_ENDED how the holder before it ended.
+/// HOLDFAST_SECRET in its environment, and in HOLDFAST_ENDED how the previous holder ended. With
+/// `--on`, what the engine does not have is not set.
 ///
-/// Ends with the command's exit code, 128+N if signal N ended it. 75: not acquired, or refused.
+/// Exits with the command's exit code, 128+N if signal N ended it. 75: not acquired, or refused.
 /// 76: the lock was lost. 69: no server answers. 64: usage.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -53,14 +60,17 @@ Examples:
   Only one at a time; others wait:
     holdfast lock nightly-report -- sh -c 'echo working, token $HOLDFAST_TOKEN'
 
-  Or not at all, if somebody is at it (exit code 75):
+  Or not at all, if it is running already (exit code 75):
     holdfast lock nightly-report --try -- true
 
   Two locks in one step, waiting at most 30 seconds:
     holdfast lock seat-12A seat-12B --wait 30s -- true
 
-  At most four at a time, and a word for whoever looks:
-    holdfast lock download --permits 4 --note \"batch 7\" -- true")]
+  At most four at a time, and a note for whoever looks:
+    holdfast lock download --permits 4 --note \"batch 7\" -- true
+
+  On an engine that you already run, by its URL:
+    holdfast lock --on redis://127.0.0.1:6379 nightly-report -- true")]
 pub(crate) struct Lock {
     /// The lock; several are taken in one step
     #[arg(required = true, value_name = "NAME")]
@@ -68,16 +78,16 @@ pub(crate) struct Lock {
     /// The command, after `--`
     #[arg(required = true, last = true, value_name = "CMD", num_args = 1..)]
     command: Vec<OsString>,
-    /// How soon the lock is free after this machine died; it is renewed all the time
+    /// How long until the lock is freed if this machine dies; renewed in the background
     #[arg(long, default_value = "15s", value_parser = parse_ttl)]
     ttl: Duration,
     #[command(flatten)]
     wanted: Wanted,
-    /// After a loss, stand in line again and run the command anew
+    /// After a loss, stand in line again and run the command again
     #[arg(long)]
     elect: bool,
     #[command(flatten)]
-    server: ServerFlags,
+    place: Place,
 }
 
 fn parse_ttl(text: &str) -> Result<Duration, String> {
@@ -120,8 +130,13 @@ impl Lock {
         }
     }
 
-    /// The names, for a message.
+    /// The names, for a message, and where they are if not on Holdfast servers.
     fn shown(&self) -> String {
-        self.names.join(OsStr::new(", ")).to_string_lossy().into_owned()
+        let names = self.names.join(OsStr::new(", "));
+        let names = names.to_string_lossy();
+        match &self.place {
+            Place::Servers(_) => names.into_owned(),
+            Place::Engine(engine) => format!("{names} on {}", engine.name()),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::deadline::{Deadlines, SharedDeadlines};
 use super::descendants::{Children, Found, Others, Spare, next_change, signal_all};
+use super::env::Variables;
 use super::handoff;
 use super::wait::{KILL_AGAIN, KILL_TIMEOUT, with_signals_blocked};
 use super::words::{LINE_BYTES_MAX, ToGuard, ToWrapper};
@@ -50,7 +51,7 @@ impl Process {
     /// Starts the guard processes, which start the command.
     pub(super) fn start(
         command: &[OsString],
-        variables: Vec<(&'static str, OsString)>,
+        variables: Variables,
         deadlines: Deadlines,
     ) -> Result<Self, Problem> {
         // Also for the guards: who handles it here does not leave it ignored there.

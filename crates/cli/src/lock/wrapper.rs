@@ -3,29 +3,18 @@
 use super::Lock;
 use super::deadline::{Deadlines, now};
 use super::descendants::Found;
-use super::env;
+use super::held::{Held, Taken};
 use super::process::{Event, Process};
 use super::signals::{CONTINUE, Signals, is_end};
 use super::terminal::Terminal;
 use super::words::{EndedBy, How, ToGuard, ToWrapper};
 use crate::exit::{Exit, Problem};
-use crate::server_flags::{own_label, problem};
 use crate::stderr::tell;
-use crate::wanted::Acquired;
-use holdfast_client::{Client, Error, Guard};
 use rustix::process::{Signal, getpgrp, kill_current_process_group};
 use rustix::termios::{isatty, tcgetpgrp};
 use std::io::stdin;
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
-use tokio::time::{MissedTickBehavior, interval, timeout};
-
-/// How long a release may take: what is not released by then ends by itself.
-const RELEASE_PATIENCE: Duration = Duration::from_secs(5);
-
-/// How long closing the session may take. An acquire that was given up is withdrawn by then, or
-/// released if it was granted meanwhile.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+use tokio::time::{MissedTickBehavior, interval};
 
 /// How a run ended.
 pub(super) enum Ran {
@@ -43,48 +32,31 @@ const SAME: Duration = Duration::from_millis(1);
 
 /// Takes the lock and runs the command once.
 pub(super) async fn run(lock: &Lock, signals: &mut Signals) -> Result<Ran, Problem> {
-    let outside = env::kept_outside(&lock.server)?;
-    let label = own_label();
-    let client = tokio::select! {
-        client = lock.server.client(lock.ttl, &label) => client?,
-        signal = signals.end() => return Ok(Ran::Done(Exit::of_signal(signal))),
+    let held = match Held::take(lock, signals).await? {
+        Taken::Held(held) => held,
+        Taken::Interrupted(signal) => return Ok(Ran::Done(Exit::of_signal(signal))),
     };
-    let held = match acquire(lock, &client, &outside, signals).await {
-        Acquired::Answered(Ok(held)) => held,
-        Acquired::Answered(Err(error)) => {
-            close(client, signals).await;
-            return Err(not_acquired(lock, error));
-        }
-        Acquired::Interrupted(signal, held) => {
-            match held {
-                Some(held) => release(held, client).await,
-                None => drop(close(client, signals).await),
-            }
-            return Ok(Ran::Done(Exit::of_signal(signal)));
-        }
-    };
-    tell_ending(&held);
-    let variables = env::variables(&lock.names, &held, &outside, &lock.server);
-    let deadlines = Deadlines::of(now() + held.remaining(), lock.ttl);
-    let process = match Process::start(&lock.command, variables, deadlines) {
+    held.tell_ending();
+    let lease = Deadlines::lease(lock.ttl, held.remaining());
+    let deadlines = Deadlines::of(now() + held.remaining(), lease);
+    let process = match Process::start(&lock.command, held.variables(), deadlines) {
         Ok(process) => process,
         Err(problem) => {
-            release(held, client).await;
+            held.release().await;
             return Err(problem);
         }
     };
     let terminal = Terminal::own();
-    let keeper = Keeper { lock, held: &held, process, deadlines, terminal, told_to_end: None };
+    let keeper =
+        Keeper { lock, held: &held, process, lease, deadlines, terminal, told_to_end: None };
     match keeper.keep(signals).await {
         Kept::Ended(exit) => {
-            release(held, client).await;
+            held.release().await;
             Ok(Ran::Done(exit))
         }
         Kept::Lost { why, left, told_to_end } => {
-            // What was cut short is no release: the lease runs out, and the next one hears so. The
-            // session must not renew it any longer, or nobody would ever be next.
-            std::mem::forget(held);
-            let cut_short = close(client, signals).await;
+            // What was cut short is no release: the lease runs out, and the next holder learns of it.
+            let cut_short = held.abandon(left.is_nothing(), signals).await;
             let lost = format!("lost {}: {why}", lock.shown());
             tell!("holdfast: {lost}; {}", what_is_left(&left));
             if left.is_nothing() {
@@ -108,63 +80,6 @@ fn what_is_left(left: &Found) -> String {
     }
 }
 
-/// Closes the session, and with it gives up what is under way. A signal ends the wait, and is
-/// returned.
-async fn close(client: Client, signals: &mut Signals) -> Option<i32> {
-    tokio::select! {
-        _ = timeout(CLOSE_PATIENCE, client.close()) => None,
-        signal = signals.end() => Some(signal),
-    }
-}
-
-async fn acquire(lock: &Lock, client: &Client, outside: &[u64], signals: &mut Signals) -> Acquired {
-    let names: Vec<&[u8]> = lock.names.iter().map(|name| name.as_bytes()).collect();
-    let declared = |wanted: holdfast_client::Lock| {
-        let wanted = wanted.ttl(lock.ttl);
-        outside.iter().fold(wanted, |wanted, token| wanted.holding_token(*token))
-    };
-    lock.wanted.acquire(client, &names, declared, signals).await
-}
-
-fn not_acquired(lock: &Lock, error: Error) -> Problem {
-    let in_line = matches!(error, Error::NotAcquired(_));
-    let problem = problem(error);
-    let message = format!("did not get {}: {}", lock.shown(), problem.message);
-    let problem = Problem { message, ..problem };
-    if in_line {
-        problem.hint("--wait 30s stands in line; without --wait and --try it waits for ever")
-    } else {
-        problem
-    }
-}
-
-fn tell_ending(held: &Guard) {
-    if !held.needs_recovery() {
-        return;
-    }
-    for ending in held.endings() {
-        let name = String::from_utf8_lossy(&ending.name);
-        let how = ending.how;
-        let note = ending.note.as_deref().map(String::from_utf8_lossy);
-        let note = note.map_or_else(String::new, |note| format!(", its note: {note}"));
-        tell!("holdfast: the holder of {name} before ended: {how}, token {}{note}", ending.token);
-    }
-}
-
-async fn release(held: Guard, client: Client) {
-    let left = held.remaining();
-    match timeout(RELEASE_PATIENCE, held.release()).await {
-        Ok(Ok(())) => {
-            let _ = timeout(CLOSE_PATIENCE, client.close()).await;
-        }
-        Ok(Err(error)) => tell!("holdfast: not released: {error}"),
-        Err(_) => tell!(
-            "holdfast: no server answers: the lock ends by itself, {} s from now or a little later",
-            left.as_secs()
-        ),
-    }
-}
-
 enum Kept {
     Ended(Exit),
     Lost {
@@ -179,8 +94,10 @@ enum Kept {
 /// Keeps the guard processes informed until the command has ended.
 struct Keeper<'a> {
     lock: &'a Lock,
-    held: &'a Guard,
+    held: &'a Held,
     process: Process,
+    /// What the guard processes count on.
+    lease: Duration,
     /// What the guard processes know.
     deadlines: Deadlines,
     terminal: Option<Terminal>,
@@ -203,7 +120,7 @@ impl Keeper<'_> {
             tokio::select! {
                 // It does not matter what else has come.
                 biased;
-                how = &mut lost => return self.lose(how.to_string()).await,
+                why = &mut lost => return self.lose(why).await,
                 event = self.process.next(&mut line) => match event {
                     Event::Said(word) => {
                         if let Some(end) = self.hear(word).await {
@@ -312,7 +229,7 @@ impl Keeper<'_> {
     fn tell_deadlines(&mut self) {
         // The clock first: if this process is stopped in between, the deadline is too early.
         let now = now();
-        let deadlines = Deadlines::of(now + self.held.remaining(), self.lock.ttl);
+        let deadlines = Deadlines::of(now + self.held.remaining(), self.lease);
         // One that can't be written stays as it is, and the command ends with it.
         if deadlines.kill_at > self.deadlines.kill_at + SAME
             && self.process.renewed(deadlines).is_ok()

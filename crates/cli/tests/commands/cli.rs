@@ -15,12 +15,20 @@ pub(crate) struct Shell {
     // Dropped in this order: the nodes end before their folder goes.
     pub(crate) cluster: Cluster,
     folder: TempDir,
+    /// What HOLDFAST_ON says.
+    engine: Option<String>,
 }
 
 impl Shell {
     pub(crate) fn with_nodes(nodes: u16) -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
-        Self { cluster: Cluster::start(nodes), folder }
+        Self { cluster: Cluster::start(nodes), folder, engine: None }
+    }
+
+    /// The same with HOLDFAST_ON: locks are on this engine.
+    #[allow(dead_code, reason = "used by the tests of other engines")]
+    pub(crate) fn on(self, url: &str) -> Self {
+        Self { engine: Some(url.to_owned()), ..self }
     }
 
     /// A file in the folder.
@@ -53,7 +61,11 @@ impl Shell {
 
     pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = with_usual_signals(HOLDFAST);
-        command.args(args).env("HOLDFAST_SERVER", self.servers()).env("PATH", path_with_holdfast());
+        command.args(args).env("PATH", path_with_holdfast());
+        if !self.cluster.nodes.is_empty() {
+            command.env("HOLDFAST_SERVER", self.servers());
+        }
+        command.envs(self.engine.iter().map(|url| ("HOLDFAST_ON", url)));
         command.current_dir(self.folder.path()).stdin(Stdio::null());
         command
     }

@@ -53,6 +53,11 @@ fn before(command: &str) -> &'static str {
         "serve" => {
             "head -c 24 /dev/urandom | base64 > password; echo \"data_dir = 'd'\" > holdfast.toml"
         }
+        // Its example with `--on` needs something that speaks Redis's protocol.
+        "lock" => {
+            "(holdfast serve --port 9000 --data-dir redis --redis 127.0.0.1:6379 > redis.log 2>&1 &)
+             until curl -fso ready http://127.0.0.1:9000/readyz; do sleep 0.1; done"
+        }
         "accept-move" => "timeout 3 holdfast serve --port 9000 --data-dir old; cp -r old data",
         "revoke" | "break" => "holdfast acquire nightly-report --ttl 5s > held",
         "restore" => {

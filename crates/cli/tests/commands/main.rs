@@ -17,5 +17,6 @@ mod lease;
 mod look;
 mod nested;
 mod operate;
+mod signal_pairs;
 mod stderr;
 mod wrapper;

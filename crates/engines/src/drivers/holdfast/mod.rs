@@ -16,6 +16,7 @@ use crate::url::EngineUrl;
 use calls::Calls;
 use hold::HoldfastHold;
 use holdfast_client::Client;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,5 +90,10 @@ impl Driver for Holdfast {
             let hold = HoldfastHold::of_proof(&self.calls, name, proof)?;
             Ok(Arc::new(hold) as Arc<dyn Hold>)
         })
+    }
+
+    /// An acquire that was given up leaves the line with the session at the latest.
+    fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.client.clone().close())
     }
 }

@@ -1,0 +1,111 @@
+//! A lock that the wrapper holds, on Holdfast servers (`native.rs`) or another engine (`engine.rs`).
+
+use super::Lock;
+use super::engine::{self, EngineLock};
+use super::env::Variables;
+use super::native::{self, NativeLock};
+use super::place::Place;
+use super::signals::Signals;
+use crate::exit::Problem;
+use holdfast_client::Revocation;
+use std::time::Duration;
+
+/// How long a release may take: what is not released by then ends by itself.
+pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long closing the connection may take. An acquire that was given up is withdrawn by then, or
+/// released if it was granted meanwhile.
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What to do about a lock that was not free in time.
+pub(super) const WAIT_HINT: &str =
+    "`--wait 30s` waits longer; without `--wait` and `--try` there is no limit";
+
+/// What an acquire came to.
+pub(super) enum Taken<T> {
+    Held(T),
+    /// That signal came first, and nothing is held.
+    Interrupted(i32),
+}
+
+impl<T> Taken<T> {
+    fn map<U>(self, wrap: impl FnOnce(T) -> U) -> Taken<U> {
+        match self {
+            Self::Held(held) => Taken::Held(wrap(held)),
+            Self::Interrupted(signal) => Taken::Interrupted(signal),
+        }
+    }
+}
+
+pub(super) enum Held {
+    Native(NativeLock),
+    Engine(EngineLock),
+}
+
+impl Held {
+    /// Waits for the lock and takes it.
+    pub(super) async fn take(lock: &Lock, signals: &mut Signals) -> Result<Taken<Self>, Problem> {
+        Ok(match &lock.place {
+            Place::Servers(servers) => {
+                native::take(lock, servers, signals).await?.map(Self::Native)
+            }
+            Place::Engine(engine) => engine::take(lock, engine, signals).await?.map(Self::Engine),
+        })
+    }
+
+    /// How long the lease is certainly good if no further renewal succeeds.
+    pub(super) fn remaining(&self) -> Duration {
+        match self {
+            Self::Native(held) => held.guard.remaining(),
+            Self::Engine(held) => held.guard.remaining(),
+        }
+    }
+
+    /// Resolves, with the reason, when the lease is over or may be.
+    pub(super) async fn lost(&self) -> String {
+        match self {
+            Self::Native(held) => held.guard.lost().await.to_string(),
+            Self::Engine(held) => held.guard.lost().await.to_string(),
+        }
+    }
+
+    /// Resolves when an operator asks for the lock. Never on another engine: none has that.
+    pub(super) async fn asked_to_let_go(&self) -> Revocation {
+        match self {
+            Self::Native(held) => held.guard.asked_to_let_go().await,
+            Self::Engine(_) => std::future::pending().await,
+        }
+    }
+
+    /// What the command finds in its environment.
+    pub(super) fn variables(&self) -> Variables {
+        match self {
+            Self::Native(held) => held.variables(),
+            Self::Engine(held) => held.variables(),
+        }
+    }
+
+    /// Says so if the previous holder died.
+    pub(super) fn tell_ending(&self) {
+        match self {
+            Self::Native(held) => held.tell_ending(),
+            Self::Engine(held) => held.tell_ending(),
+        }
+    }
+
+    pub(super) async fn release(self) {
+        match self {
+            Self::Native(held) => held.release().await,
+            Self::Engine(held) => held.release().await,
+        }
+    }
+
+    /// Ends the renewal without a release, so that the lease runs out and the next holder learns of
+    /// it. `command_ended`: nothing of the command is left. A signal ends the wait, and is returned.
+    pub(super) async fn abandon(self, command_ended: bool, signals: &mut Signals) -> Option<i32> {
+        match self {
+            Self::Native(held) => held.abandon(signals).await,
+            Self::Engine(held) => held.abandon(command_ended, signals).await,
+        }
+    }
+}

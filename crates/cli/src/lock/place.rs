@@ -1,0 +1,121 @@
+//! Where the lock of `holdfast lock` is: on Holdfast servers, or on another engine (`--on`).
+
+use crate::server_flags::ServerFlags;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
+
+/// The variable that says the same as `--on`.
+pub(super) const ON: &str = "HOLDFAST_ON";
+
+const ON_ID: &str = "on";
+
+/// What the command line and the environment say about where the lock is.
+///
+/// `--on` and `--server` exclude each other. The command line counts before the environment, and
+/// there HOLDFAST_ON before HOLDFAST_SERVER.
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    Servers(ServerFlags),
+    Engine(Engine),
+}
+
+/// An engine of `holdfast-locks`.
+#[derive(Debug, Clone)]
+pub(super) struct Engine {
+    /// It may contain a password.
+    pub(super) url: String,
+}
+
+impl Engine {
+    /// What the engine is called in messages.
+    pub(super) fn name(&self) -> &str {
+        match self.url.split(':').next().unwrap_or_default() {
+            "etcds" => "etcd",
+            "postgresql" => "postgres",
+            "rediss" => "redis",
+            scheme => scheme,
+        }
+    }
+}
+
+impl FromArgMatches for Place {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let for_servers =
+            ["server", "password_file"].into_iter().find(|flag| typed(flag)).map(flag_name);
+        if let Some(flag) = for_servers.as_ref().filter(|_| typed(ON_ID)) {
+            let why = format!(
+                "{flag} is for Holdfast servers, and can't be used with --on: what an engine needs is \
+                 in its URL\n"
+            );
+            return Err(Error::raw(ErrorKind::ArgumentConflict, why));
+        }
+        let url = matches.get_one::<String>(ON_ID).filter(|url| !url.is_empty());
+        match url.filter(|_| for_servers.is_none()) {
+            Some(url) => Ok(Self::Engine(Engine { url: url.clone() })),
+            None => ServerFlags::from_arg_matches(matches).map(Self::Servers),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+fn flag_name(id: &str) -> String {
+    format!("--{}", id.replace('_', "-"))
+}
+
+impl Args for Place {
+    fn augment_args(command: Command) -> Command {
+        let on = Arg::new(ON_ID)
+            .long(ON_ID)
+            .value_name("URL")
+            .env(ON)
+            .hide_env_values(true)
+            .help("Take the lock on this engine instead: redis://, etcd://, postgres://, ...")
+            .long_help(
+                "Take the lock on this engine instead of a Holdfast server: holdfast://, etcd://, \
+                 etcds://, zookeeper://, postgres://, cassandra://, redis:// or rediss://.\n\n\
+                 docs/engines.md has the URLs, and what each engine promises. Other users of the \
+                 machine can see a command line: put a URL with a password into HOLDFAST_ON.",
+            );
+        ServerFlags::augment_args(command.arg(on))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(words: &[&str]) -> Result<Place, Error> {
+        let command = Place::augment_args(Command::new("lock"));
+        let words = ["lock"].into_iter().chain(words.iter().copied());
+        command.try_get_matches_from(words).and_then(|matches| Place::from_arg_matches(&matches))
+    }
+
+    #[test]
+    fn an_engine_and_servers_exclude_each_other() {
+        assert!(matches!(parse(&[]), Ok(Place::Servers(_))));
+        assert!(matches!(parse(&["--server", "a:1"]), Ok(Place::Servers(_))));
+        assert!(matches!(parse(&["--on", "redis://a"]), Ok(Place::Engine(_))));
+        for flag in ["--server", "--password-file"] {
+            let error = parse(&["--on", "redis://a", flag, "b"]).unwrap_err().to_string();
+            assert!(error.contains(flag) && error.contains("--on"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_engine_is_called_the_same_with_and_without_tls() {
+        let name = |url: &str| Engine { url: url.to_owned() }.name().to_owned();
+        assert_eq!(name("rediss://a"), name("redis://a"));
+        assert_eq!(name("postgresql://a"), "postgres");
+        assert_eq!(name("nonsense"), "nonsense");
+    }
+}

@@ -1,0 +1,176 @@
+//! Wrong URLs, engines that are down or something else, wrong passwords: each gets an error that
+//! says what is wrong, an exit code, and an end.
+
+use crate::cli::{Said, Shell};
+use crate::servers::postgres::Postgres;
+use crate::support::{Cluster, Node, eventually};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::thread;
+
+const SCHEMES: [&str; 8] =
+    ["holdfast", "redis", "rediss", "etcd", "etcds", "zookeeper", "postgres", "cassandra"];
+
+/// `holdfast lock --on URL a -- touch ran`: ends within the patience of all tests.
+fn on(url: &str) -> Said {
+    let shell = Shell::with_nodes(0);
+    let said = shell.start(["lock", "--on", url, "a", "--", "touch", "ran"]).ended();
+    assert!(!shell.file("ran").exists() || said.code == Some(0), "{url}: {said:?}");
+    said
+}
+
+#[test]
+fn a_bad_url_says_what_to_write() {
+    let cases = [
+        ("mysql://127.0.0.1", "unknown scheme `mysql`"),
+        ("localhost", "needs a scheme"),
+        ("127.0.0.1:6379", "write `//`"),
+        ("redis://", "host is missing"),
+        ("etcd://", "host is missing"),
+        ("postgres://", "host is missing"),
+        ("redis://a:no", "`no` is not a port number"),
+        ("redis://a?recipe=lease", "unknown option `recipe`"),
+        ("postgres://a/b?recipe=bakery", "recipe"),
+        ("memory:", "excludes no other command"),
+        ("memory://here", "excludes no other command"),
+    ];
+    for (url, expected) in cases {
+        let said = on(url);
+        assert_eq!(said.code, Some(64), "{url}: {said:?}");
+        assert!(said.err.contains(expected), "{url}: {said:?}");
+    }
+}
+
+/// A name, TTL or note that the engine can't take is found before anything is taken.
+#[test]
+fn what_an_engine_cannot_take_is_a_usage_error() {
+    let cluster = Cluster::start(1);
+    let shell = Shell::with_nodes(0).on(&format!("holdfast://127.0.0.1:{}", cluster.nodes[0].port));
+    for args in
+        [vec!["lock", ""], vec!["lock", "a", "--ttl", "400d"], vec!["lock", "a", "--ttl", "5"]]
+    {
+        let said = shell.run(args.iter().copied().chain(["--", "true"]));
+        assert_eq!(said.code, Some(64), "{args:?}: {said:?}");
+    }
+}
+
+/// Would fail if a URL in the environment were not used, or if one on the command line did not count
+/// before it.
+#[test]
+fn the_command_line_counts_before_the_environment() {
+    let cluster = Cluster::start(1);
+    let server = format!("http://127.0.0.1:{}", cluster.nodes[0].port);
+    let shell = Shell::with_nodes(0).on("redis://127.0.0.1:1");
+    let said = shell.run(["lock", "a", "--", "true"]);
+    assert_eq!(said.code, Some(69), "{said:?}");
+    let print = ["--", "sh", "-c", "echo ${HOLDFAST_ON-none}"];
+    let native = shell.run(["lock", "a", "--server", &server].into_iter().chain(print));
+    assert_eq!((native.code, native.out.as_str()), (Some(0), "none\n"), "{native:?}");
+    let engine = server.replace("http", "holdfast");
+    let engine = shell.run(["lock", "a", "--on", &engine].into_iter().chain(print));
+    assert_eq!((engine.code, engine.out.contains("holdfast://")), (Some(0), true), "{engine:?}");
+}
+
+#[test]
+fn an_engine_that_is_down_is_named() {
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("a port");
+    all_unreachable(closed);
+}
+
+#[test]
+fn a_port_with_another_protocol_is_named() {
+    let answers: [Option<&'static [u8]>; 4] = [
+        None,
+        Some(b""),
+        Some(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),
+        Some(&[0xff; 64]),
+    ];
+    for answer in answers {
+        all_unreachable(stranger(answer));
+    }
+}
+
+/// Each kind of engine is looked for there, and none is found.
+fn all_unreachable(address: SocketAddr) {
+    thread::scope(|scope| {
+        for scheme in SCHEMES {
+            scope.spawn(move || {
+                let path = match scheme {
+                    "cassandra" => "/locks",
+                    "postgres" => "/app?sslmode=disable",
+                    _ => "",
+                };
+                let url = format!("{scheme}://{address}{path}");
+                let said = on(&url);
+                assert_eq!(said.code, Some(69), "{url}: {said:?}");
+                assert!(said.err.contains(&address.port().to_string()), "{url}: {said:?}");
+            });
+        }
+    });
+}
+
+/// Answers everything with the same bytes: none at all, or by hanging up.
+fn stranger(answer: Option<&'static [u8]>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("a port");
+    thread::spawn(move || {
+        for connection in listener.incoming() {
+            let Ok(mut connection) = connection else { return };
+            thread::spawn(move || {
+                let mut buffer = [0; 1024];
+                while let Ok(1..) = connection.read(&mut buffer) {
+                    match answer {
+                        None => {}
+                        Some(b"") => return,
+                        Some(answer) => drop(connection.write_all(answer)),
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// A wrong password and a missing one are refused, and no message shows it.
+#[test]
+fn a_wrong_password_is_refused() {
+    let mut cluster = Cluster::empty();
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let password = folder.path().join("password");
+    fs::write(&password, "correct-horse\n").expect("a file can be written");
+    let password = password.to_str().expect("a path in UTF-8");
+    let port = cluster.new_port();
+    let mut node = Node::new(port, &folder.path().join("node"), ["--password-file", password]);
+    node.start();
+    let (http, redis) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", port + 1));
+    for url in [format!("holdfast://:wrong@{http}"), format!("redis://:wrong@{redis}")] {
+        // It may not be there yet.
+        let said = eventually("the password is refused", || {
+            Some(on(&url)).filter(|said| said.code != Some(69))
+        });
+        assert_eq!(said.code, Some(75), "{url}: {said:?}");
+        assert!(said.err.contains("password") && !said.err.contains("wrong@"), "{said:?}");
+    }
+    for url in [format!("holdfast://{http}"), format!("redis://{redis}")] {
+        assert_eq!(on(&url).code, Some(75), "{url}");
+    }
+    for url in
+        [format!("holdfast://:correct-horse@{http}"), format!("redis://:correct-horse@{redis}")]
+    {
+        let said = on(&url);
+        assert_eq!(said.code, Some(0), "{url}: {said:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs PostgreSQL: ./test engines"]
+fn a_wrong_password_is_refused_by_postgres() {
+    let port = Postgres::shared().port;
+    let url = |password: &str| format!("postgres://ana:{password}@127.0.0.1:{port}/template1");
+    let said = on(&url("wr0ng"));
+    assert_eq!(said.code, Some(75), "{said:?}");
+    assert!(said.err.contains("password") && !said.err.contains("wr0ng"), "{said:?}");
+    let missing = on(&format!("postgres://ana@127.0.0.1:{port}/no-such-database?sslmode=disable"));
+    assert_eq!(missing.code, Some(75), "{missing:?}");
+}

@@ -1,0 +1,24 @@
+//! Real servers, as the behaviour suite of `holdfast-locks` starts them.
+
+#[allow(dead_code, reason = "shared with the behaviour suite")]
+#[path = "../../../engines/tests/behaviour/servers/etcd.rs"]
+pub(crate) mod etcd;
+#[allow(dead_code, reason = "shared with the behaviour suite")]
+#[path = "../../../engines/tests/behaviour/servers/postgres.rs"]
+pub(crate) mod postgres;
+#[allow(dead_code, reason = "shared with the behaviour suite")]
+#[path = "../../../engines/tests/behaviour/servers/process.rs"]
+pub(crate) mod process;
+#[allow(dead_code, reason = "shared with the behaviour suite")]
+#[path = "../../../engines/tests/behaviour/servers/redis.rs"]
+pub(crate) mod redis;
+#[allow(dead_code, reason = "shared with the behaviour suite")]
+#[path = "../../../engines/tests/behaviour/servers/zookeeper.rs"]
+pub(crate) mod zookeeper;
+
+pub(crate) trait Server: Send + Sync {
+    /// Kills it, as a power failure would.
+    fn kill(&self);
+    /// Starts it again with what it has on disk, and returns when it serves.
+    fn restart(&self);
+}
