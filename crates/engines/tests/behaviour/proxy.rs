@@ -57,25 +57,26 @@ async fn carry(
     mut cut: watch::Receiver<u64>,
 ) {
     let Ok(server) = TcpStream::connect(target).await else { return };
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
-    let requests = pump(from_client, to_server, mode.clone(), &[Mode::Open, Mode::LoseAnswers]);
-    let answers = pump(from_server, to_client, mode.clone(), &[Mode::Open]);
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let requests =
+        pump(&mut from_client, &mut to_server, mode.clone(), &[Mode::Open, Mode::LoseAnswers]);
+    let answers = pump(&mut from_server, &mut to_client, mode.clone(), &[Mode::Open]);
     tokio::pin!(requests, answers);
     tokio::select! {
         _ = &mut requests => {}
         _ = &mut answers => {}
         _ = cut.changed() => return,
     }
-    // While the network is silent, nobody hears that the other side has hung up.
+    // While the network is silent, nobody hears that the other side has hung up: both stay open.
     if mode.load(Ordering::SeqCst) == Mode::Silent as u8 {
         let _ = cut.changed().await;
     }
 }
 
 async fn pump(
-    mut from: tokio::net::tcp::OwnedReadHalf,
-    mut to: tokio::net::tcp::OwnedWriteHalf,
+    from: &mut tokio::net::tcp::OwnedReadHalf,
+    to: &mut tokio::net::tcp::OwnedWriteHalf,
     mode: Arc<AtomicU8>,
     passes: &[Mode],
 ) -> std::io::Result<()> {

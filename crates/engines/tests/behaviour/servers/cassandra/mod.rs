@@ -26,6 +26,8 @@ const LOGBACK: &str = r#"<configuration>
   <root level="WARN"><appender-ref ref="out"/></root>
 </configuration>"#;
 
+const SYSTEM_CLOCK: &str = "org.apache.cassandra.utils.MonotonicClock$SystemClock";
+
 /// Where three nodes stand in the ring.
 const TRIO_TOKENS: [i64; 3] =
     [-9_223_372_036_854_775_808, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602];
@@ -197,6 +199,9 @@ fn command(folder: &Path, durable: bool) -> Vec<String> {
         ("cassandra.shutdown_announce_in_ms", "0".to_owned()),
         ("cassandra.consistent.rangemovement", "false".to_owned()),
         ("cassandra.superuser_setup_delay_ms", "0".to_owned()),
+        // The usual clock is moved on by a thread: a node that was stopped would take messages that
+        // are long over for fresh ones, until that thread has run.
+        ("cassandra.monotonic_clock.approx", SYSTEM_CLOCK.to_owned()),
     ] {
         command.push(format!("-D{name}={value}"));
     }
