@@ -173,13 +173,13 @@ impl Desk {
             Order::Open(told) => self.opening.push((told, self.give_up())),
             Order::Ask(ask) => self.ask(ask),
             Order::LetGo { own, lost, permit } => {
-                let own_lease = self.unfollow(own.token);
+                let own_lease = self.unfollow(&own);
                 if !lost && (own_lease || self.session.is_some()) {
                     self.put(request::What::Release(own), Some(permit), own_lease);
                 }
             }
-            Order::Detach(token) => {
-                self.unfollow(token);
+            Order::Detach(own) => {
+                self.unfollow(&own);
             }
             Order::Abandoned => self.abandoned = true,
             Order::Close(told) => self.close(Some(told)),
@@ -189,7 +189,7 @@ impl Desk {
 
     fn ask(&mut self, Ask { what, reply, permit, change }: Ask) {
         let retry = match &what {
-            request::What::Release(own) if self.unfollow(own.token) => Retry::ForItsTicket,
+            request::What::Release(own) if self.unfollow(own) => Retry::ForItsTicket,
             // A release wants a certain answer, whatever becomes of the session.
             request::What::Release(_) => Retry::ForItsCaller,
             _ if self.is_closing() => {
@@ -204,8 +204,9 @@ impl Desk {
     }
 
     /// Nobody is told of this ticket any more. Whether it has a lease of its own.
-    pub(super) fn unfollow(&mut self, token: u64) -> bool {
-        self.held.remove(token).is_some_and(|followed| followed.own_lease.is_some())
+    pub(super) fn unfollow(&mut self, own: &proto::Own) -> bool {
+        let followed = if self.held.has(own) { self.held.remove(own.token) } else { None };
+        followed.is_some_and(|followed| followed.own_lease.is_some())
     }
 
     fn give_up(&self) -> Moment {
@@ -261,7 +262,7 @@ impl Desk {
             hold = writer;
         }
         let (own, own_lease) = (hold.own.clone(), hold.has_own_lease);
-        self.unfollow(own.token);
+        self.unfollow(&own);
         self.put(request::What::Release(own), hold.take_over(), own_lease);
     }
 

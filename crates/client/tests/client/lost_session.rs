@@ -219,3 +219,26 @@ async fn a_release_is_not_forgotten_by_a_server_that_refuses_a_session() {
     }
     node.end().await;
 }
+
+/// A cluster that began anew, from an empty folder, drew the same number for the client's next
+/// session; so the guards of the old cluster's locks were taken for that session's, and said that
+/// they were good for up to a quarter of their TTL.
+#[tokio::test]
+async fn a_guard_is_lost_with_its_cluster() {
+    let mut node = Node::start().await;
+    let ana = node.client().await;
+    let old = ana.lock("seat").ttl(OWN_TTL).acquire().await.unwrap();
+    node.pause().await;
+    node.wipe();
+    node.go_on().await;
+    soon(old.lost()).await;
+    // It drew the same number for a ticket too. The old guard's end is not the new one's.
+    let new = soon(ana.lock("other").ttl(OWN_TTL).acquire()).await.unwrap();
+    assert_eq!(new.token(), old.token());
+    drop(old);
+    assert_eq!(new.health(), Health::Good);
+    let mut operator = operator(&node).await;
+    operator.force(force("other")).await.unwrap();
+    assert_eq!(soon(new.lost()).await, How::Forced);
+    node.end().await;
+}

@@ -61,7 +61,7 @@ pub(super) async fn acquire(engine: &Holdfast, request: &Request) -> Result<Acqu
             () = reached(latest) => return Err(not_sure(request, "no server answers")),
         };
         match acquired {
-            Ok(guard) => return held(engine, request, guard),
+            Ok(guard) => return held(engine, request, guard).await,
             Err(ClientError::NotAcquired(_)) => {
                 if let Some(cause) = unsure {
                     return Err(not_sure(request, &cause));
@@ -105,7 +105,7 @@ async fn abandoned(request: &Request) {
 }
 
 /// From now on the lease is renewed and released by token and secret.
-fn held(engine: &Holdfast, request: &Request, guard: Guard) -> Result<Acquired, Error> {
+async fn held(engine: &Holdfast, request: &Request, guard: Guard) -> Result<Acquired, Error> {
     let token = Token::new(guard.token().get());
     let hold = HoldfastHold::new(&engine.calls, &request.name, token, guard.secret());
     let ending = guard.ending().map(|ending| {
@@ -120,7 +120,7 @@ fn held(engine: &Holdfast, request: &Request, guard: Guard) -> Result<Acquired, 
     });
     let valid_until = Moment::now().plus(guard.remaining());
     let validity = Validity { valid_until, over_by: Validity::unsure(request.ttl) };
-    if guard.detach().is_err() {
+    if guard.detach().await.is_err() {
         return Err(Error::Refused("the server granted no lease of its own".to_owned()));
     }
     Ok(Acquired::Held(Held { hold: Arc::new(hold), token: Some(token), ending, validity }))
