@@ -2,6 +2,7 @@
 
 use super::asked::{Ask, Asked, Change, Order, Permit, Retry, wait_ends};
 use super::held::Held;
+use super::lost::Lost;
 use super::orphans::Orphan;
 use super::watched::Watched;
 use crate::calls::Calls;
@@ -61,9 +62,8 @@ pub(super) struct Desk {
     pub(super) calls: Arc<Calls>,
     pub(super) news: mpsc::Sender<Watched>,
     pub(super) session: Option<Session>,
-    /// A session that was lost, and must surely be over before another one begins: an upgrade might
-    /// still be served in it.
-    pub(super) lost: Option<proto::Attach>,
+    /// A session that was lost, and must surely be over before another one begins.
+    pub(super) lost: Option<Lost>,
     /// Who wants to know that there is a session, and until when.
     pub(super) opening: Vec<(oneshot::Sender<Result<(), Error>>, Moment)>,
     /// Not yet sent in this session.
@@ -148,6 +148,7 @@ impl Desk {
             || !self.queue.is_empty()
             || !self.opening.is_empty()
             || !self.orphans.is_empty()
+            || self.has_lost_acquires()
             || (self.closing.is_none() && renews())
     }
 
@@ -273,7 +274,8 @@ impl Desk {
         }
         let mut asked = self.queue.iter().chain(self.pending.values());
         let waits = || self.waiting.values().any(|waiting| waiting.cancelled);
-        if !asked.any(Asked::is_unsettled) && !waits() && self.orphans.is_empty() {
+        let lost = !self.orphans.is_empty() || self.has_lost_acquires();
+        if !asked.any(Asked::is_unsettled) && !waits() && !lost {
             // Dropping them tells.
             self.flushes.clear();
         }
@@ -315,8 +317,9 @@ impl Desk {
 
     pub(super) fn is_done(&self) -> bool {
         let Some(closing) = &self.closing else { return false };
-        let asked = !self.queue.is_empty() || !self.pending.is_empty() || !self.orphans.is_empty();
-        (self.session.is_none() && !asked) || Moment::now() >= closing.until
+        let asked = !self.queue.is_empty() || !self.pending.is_empty();
+        let lost = !self.orphans.is_empty() || self.has_lost_acquires();
+        (self.session.is_none() && !asked && !lost) || Moment::now() >= closing.until
     }
 
     pub(super) fn finish(mut self) {
@@ -352,8 +355,8 @@ impl Desk {
         self.next_request = 1;
         self.standings.clear();
         let closed = *error == Error::Closed;
-        let mut unsettled_upgrade = false;
-        for (_, mut asked) in std::mem::take(&mut self.pending) {
+        let (mut unsettled_upgrade, mut acquires) = (false, BTreeMap::new());
+        for (number, mut asked) in std::mem::take(&mut self.pending) {
             if asked.upgrades().is_some() && !closed {
                 unsettled_upgrade = true;
                 self.lose_upgrade(asked, None, error);
@@ -361,6 +364,11 @@ impl Desk {
                 self.queue.push_back(asked);
             } else {
                 asked.tell(Err(error.clone()));
+                if let request::What::Acquire(acquire) = asked.what
+                    && acquire.ttl_ms.is_some()
+                {
+                    acquires.insert(number, acquire);
+                }
             }
         }
         for (_, Waiting { mut asked, own, cancelled, .. }) in std::mem::take(&mut self.waiting) {
@@ -379,8 +387,9 @@ impl Desk {
             asked.tell(Err(error.clone()));
             self.let_go(hold);
         }
-        if let Some(Session { id, secret, .. }) = lost.filter(|_| unsettled_upgrade) {
-            self.lost = Some(proto::Attach { session: id, secret, tickets: Vec::new() });
+        let unsettled = unsettled_upgrade || !acquires.is_empty();
+        if let Some(Session { id, secret, .. }) = lost.filter(|_| unsettled && !closed) {
+            self.lost = Some(Lost::new(id, secret, acquires));
         }
         let how = if closed { How::Closed } else { How::Expired };
         self.held.retain(|followed| {

@@ -220,6 +220,53 @@ async fn a_release_is_not_forgotten_by_a_server_that_refuses_a_session() {
     node.end().await;
 }
 
+/// An acquire with a lease of its own whose session was lost before its answer came was forgotten, and
+/// the lock was held by nobody until that lease ran out.
+#[tokio::test]
+async fn an_acquire_whose_answer_was_lost_with_the_session_is_given_back() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let bo = node.client().await;
+    let mut operator = operator(&node).await;
+    // The server keeps the session for as long as the client tries: it is asked about each second.
+    let setup = Client::builder().session_ttl(Duration::from_secs(4));
+    for (name, waits, dropped) in [
+        ("dropped", false, true),
+        ("kept", false, false),
+        ("dropped in line", true, true),
+        ("kept in line", true, false),
+    ] {
+        let ana = setup.clone().connect([&proxy.url]).await.unwrap();
+        let held = if waits { Some(bo.lock(name).acquire().await.unwrap()) } else { None };
+        let canary = ana.lock("canary").acquire().await.unwrap();
+        proxy.set(Way::AnswersWait);
+        let lock = ana.lock(name).ttl(OWN_TTL);
+        let acquire = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        let asked = async || {
+            let lock = show(&mut operator, name).await;
+            lock.holding + lock.waiting == 1 + u64::from(waits)
+        };
+        eventually("it is asked for", asked).await;
+        if dropped {
+            acquire.abort();
+            soon(canary.lost()).await;
+        } else {
+            assert_eq!(soon(acquire).await.unwrap(), Err(Error::SessionLost), "{name}");
+        }
+        if let Some(held) = held {
+            held.release().await.unwrap();
+        }
+        proxy.set(Way::Open);
+        let free = async || {
+            let lock = show(&mut operator, name).await;
+            lock.holding + lock.waiting == 0
+        };
+        eventually("it is given back", free).await;
+        soon(ana.close()).await;
+    }
+    node.end().await;
+}
+
 /// A cluster that began anew, from an empty folder, drew the same number for the client's next
 /// session; so the guards of the old cluster's locks were taken for that session's, and said that
 /// they were good for up to a quarter of their TTL.
