@@ -142,8 +142,15 @@ fn endpoint(server: &str) -> Result<Endpoint, Error> {
         Some(_) => return Err(bad("only http:// is spoken, as in http://127.0.0.1:7400")),
     };
     let endpoint = Endpoint::from_shared(url).map_err(|error| bad(&error.to_string()))?;
-    if endpoint.uri().port_u16().is_none() {
-        return Err(bad("the port is missing, as in http://127.0.0.1:7400"));
+    let uri = endpoint.uri();
+    if uri.host().is_none_or(str::is_empty) {
+        return Err(bad("the host is missing, as in http://127.0.0.1:7400"));
+    }
+    if uri.port_u16().is_none_or(|port| port == 0) {
+        let rest = uri.authority().and_then(|whole| whole.as_str().rsplit_once(':'));
+        let has_port = rest.is_some_and(|(_, port)| !port.is_empty() && !port.ends_with(']'));
+        let why = if has_port { "the port must be from 1 to 65535" } else { "the port is missing" };
+        return Err(bad(&format!("{why}, as in http://127.0.0.1:7400")));
     }
     Ok(endpoint
         .tcp_nodelay(true)

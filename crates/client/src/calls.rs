@@ -2,17 +2,25 @@
 
 use crate::error::{self, Error};
 use crate::link::Setup;
+use crate::timer::{sleep, timeout_at};
 use holdfast_proto::Message;
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
-/// How long one server may take before the next one is asked.
+/// How long one server may take to answer.
 const ATTEMPT: Duration = Duration::from_secs(3);
+
+/// How long it may take before the next one is asked as well.
+const HEAD_START: Duration = Duration::from_millis(500);
+
+const NO_ANSWER: &str = "the server does not answer";
 
 /// How long until all servers are asked again.
 const ROUND_PAUSE: Duration = Duration::from_millis(50);
@@ -40,7 +48,8 @@ impl Calls {
         }
     }
 
-    /// Asks one server after the other until one answers.
+    /// Asks the servers until one answers, beginning with the one that did last. If one has not
+    /// answered after a head start, the next one is asked as well.
     pub(crate) async fn call<M: Message + Clone, R>(
         &self,
         message: M,
@@ -48,29 +57,45 @@ impl Calls {
     ) -> Result<R, Error> {
         error::check_size(message.encoded_len())?;
         let until = Instant::now() + self.patience;
+        let attempt = async |place: usize| {
+            let place = place % self.servers.len();
+            let server = self.servers.get(place).cloned();
+            let server = server.ok_or_else(|| Status::unavailable("no server was named"));
+            let attempt_ends = (Instant::now() + ATTEMPT).min(until);
+            let answer = timeout_at(attempt_ends, async {
+                call(HoldfastClient::new(server?), self.request(message.clone())).await
+            });
+            let answer = answer.await;
+            (place, answer.unwrap_or_else(|_| Err(Status::unavailable(NO_ANSWER))))
+        };
         loop {
-            let mut trouble = String::new();
-            for _ in 0..self.servers.len() {
-                let best = self.best.load(Ordering::Relaxed);
-                let Some(server) = self.servers.get(best % self.servers.len()) else { break };
-                let mut request = Request::new(message.clone());
-                if let Some(password) = &self.password {
-                    request.metadata_mut().insert("authorization", password.clone());
+            let (mut trouble, mut running) = (String::new(), Vec::new());
+            let (first, mut asked, mut ask_next_at) =
+                (self.best.load(Ordering::Relaxed), 0, Instant::now());
+            while asked < self.servers.len() || !running.is_empty() {
+                let more = asked < self.servers.len();
+                if more && (running.is_empty() || Instant::now() >= ask_next_at) {
+                    running.push(Box::pin(attempt(first.wrapping_add(asked))));
+                    asked += 1;
+                    ask_next_at = Instant::now() + HEAD_START;
                 }
-                let server = HoldfastClient::new(server.clone());
-                let attempt = (Instant::now() + ATTEMPT).min(until);
-                match timeout_at(attempt, call(server, request)).await {
-                    Ok(Ok(response)) => return Ok(response.into_inner()),
-                    Ok(Err(status)) if !error::may_work_elsewhere(&status) => {
+                let more = asked < self.servers.len();
+                let look_again_at = if more { ask_next_at } else { until + ATTEMPT };
+                let Ok((place, answer)) = timeout_at(look_again_at, first_of(&mut running)).await
+                else {
+                    continue;
+                };
+                match answer {
+                    Ok(response) => {
+                        self.best.store(place, Ordering::Relaxed);
+                        return Ok(response.into_inner());
+                    }
+                    Err(status) if !error::may_work_elsewhere(&status) => {
                         return Err(error::refused(&status));
                     }
-                    Ok(Err(status)) => trouble = status.message().to_owned(),
-                    Err(_) => trouble = "the server does not answer".to_owned(),
+                    Err(status) => trouble = error::why(&status),
                 }
-                self.best.store(best.wrapping_add(1), Ordering::Relaxed);
-                if Instant::now() >= until {
-                    return Err(Error::Unreachable(trouble));
-                }
+                ask_next_at = Instant::now();
             }
             if Instant::now() + ROUND_PAUSE >= until {
                 return Err(Error::Unreachable(trouble));
@@ -78,4 +103,24 @@ impl Calls {
             sleep(ROUND_PAUSE).await;
         }
     }
+
+    fn request<M>(&self, message: M) -> Request<M> {
+        let mut request = Request::new(message);
+        if let Some(password) = &self.password {
+            request.metadata_mut().insert("authorization", password.clone());
+        }
+        request
+    }
+}
+
+/// The output of the first of them that is done, which is taken out.
+async fn first_of<F: Future + Unpin>(running: &mut Vec<F>) -> F::Output {
+    std::future::poll_fn(|context| {
+        let polled = running.iter_mut().map(|future| Pin::new(future).poll(context));
+        let done = polled.enumerate().find(|(_, polled)| polled.is_ready());
+        let Some((place, output)) = done else { return Poll::Pending };
+        drop(running.swap_remove(place));
+        output
+    })
+    .await
 }

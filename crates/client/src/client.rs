@@ -13,7 +13,7 @@ use crate::register::Register;
 use crate::servers::IntoServers;
 use crate::watch::Watch;
 use bytes::Bytes;
-use holdfast_proto::v1::{request, watch_request};
+use holdfast_proto::v1::{self as proto, request, watch_request};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, mpsc as sync_mpsc};
@@ -187,9 +187,9 @@ impl Client {
     }
 
     /// No longer renews a ticket with a lease of its own.
-    pub(crate) fn detach(&self, token: u64) {
+    pub(crate) fn detach(&self, own: proto::Own) {
         // If the task has ended, nothing is renewed.
-        let _ = self.orders.send(Order::Detach(token));
+        let _ = self.orders.send(Order::Detach(own));
     }
 
     pub(crate) async fn ask(&self, what: request::What, permit: Permit) -> Result<Answer, Error> {

@@ -108,7 +108,8 @@ pub enum Error {
     SessionLost,
     /// The ticket is over, and how.
     Over(How),
-    /// No server answered in time: what was asked may or may not have been done.
+    /// No server answered in time. If what was asked may have been done all the same, the text says
+    /// so.
     Unreachable(String),
     /// An address of a server is invalid.
     BadAddress(String),
@@ -128,9 +129,7 @@ impl fmt::Display for Error {
             Self::Refused { message, hint, .. } => write!(f, "refused: {message} ({hint})"),
             Self::SessionLost => f.write_str("the session was lost: what lived by it is over"),
             Self::Over(how) => write!(f, "the ticket is over: {how}"),
-            Self::Unreachable(why) => {
-                write!(f, "no server answered in time: {why} (it may or may not have been done)")
-            }
+            Self::Unreachable(why) => write!(f, "no server answered in time: {why}"),
             Self::BadAddress(why) => write!(f, "invalid server address: {why}"),
             Self::TooMany(what) => {
                 write!(f, "too many {what} at once: wait for some to end, or use another client")
@@ -176,6 +175,11 @@ impl Error {
         }
     }
 
+    /// For what was sent, and not answered.
+    pub(crate) fn unanswered(why: &str) -> Self {
+        Self::Unreachable(format!("{why} (it may or may not have been done)"))
+    }
+
     pub(crate) fn local(code: ErrorCode, message: &str, hint: &str) -> Self {
         let [message, hint] = [message, hint].map(str::to_owned);
         Self::Refused { code, message, hint, highest: None }
@@ -207,6 +211,29 @@ pub(crate) fn may_work_elsewhere(status: &Status) -> bool {
             | Code::ResourceExhausted
             | Code::OutOfRange
     )
+}
+
+/// An error with all its causes: the outermost of a failed connection says only that it failed.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    add_causes(error.to_string(), error)
+}
+
+/// What a server said, or why none could be asked.
+pub(crate) fn why(status: &Status) -> String {
+    add_causes(status.message().to_owned(), status)
+}
+
+fn add_causes(mut said: String, error: &dyn std::error::Error) -> String {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let why = error.to_string();
+        // Some errors repeat what they were caused by.
+        if !said.ends_with(&why) {
+            said = format!("{said}: {why}");
+        }
+        cause = error.source();
+    }
+    said
 }
 
 /// A server writes `code: message (hint)`.

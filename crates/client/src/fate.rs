@@ -2,12 +2,13 @@
 
 use crate::clock::Moment;
 use crate::error::How;
-use crate::lease::{Lease, Standing};
+use crate::lease::{DRIFT_PARTS, Lease, Standing};
+use crate::timer::sleep;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 /// A timer that is due at once must not spin.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -62,7 +63,8 @@ pub struct Revocation {
     pub reason: Bytes,
     /// How long the holder has, from when it was heard.
     pub within: Duration,
-    /// Whether the lock is taken away then.
+    /// Whether the lock is taken away then. The guard is lost a tenth before that, as with any
+    /// lease.
     pub force: bool,
 }
 
@@ -72,20 +74,37 @@ pub(crate) struct Fate {
     pub(crate) lease: Arc<Lease>,
     pub(crate) health: watch::Sender<Health>,
     pub(crate) revocation: watch::Sender<Option<Revocation>>,
+    /// When the lock is taken away, whatever its lease: a [`Moment`], or the end of time. A server
+    /// does not take that back, nor put it off.
+    forced_at: AtomicU64,
 }
 
 impl Fate {
     pub(crate) fn new(lease: Arc<Lease>) -> Self {
         let (health, revocation) = (watch::Sender::new(Health::Good), watch::Sender::new(None));
-        Self { lease, health, revocation }
+        Self { lease, health, revocation, forced_at: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Somebody asks the holder to let go.
+    pub(crate) fn ask_to_let_go(&self, asked: Revocation) {
+        if asked.force {
+            let surely = asked.within - asked.within / DRIFT_PARTS;
+            self.forced_at.fetch_min(Moment::now().plus(surely).nanos(), Ordering::AcqRel);
+        }
+        self.revocation.send_replace(Some(asked));
+    }
+
+    fn forced_at(&self) -> Moment {
+        Moment::of_nanos(self.forced_at.load(Ordering::Acquire))
     }
 
     /// How it is by the clock, whatever was heard: a process that was stopped looks here first.
     pub(crate) fn health(&self) -> Health {
-        let shown = *self.health.borrow();
-        match (shown, self.lease.standing(Moment::now())) {
+        let (shown, now) = (*self.health.borrow(), Moment::now());
+        match (shown, self.lease.standing(now)) {
             (Health::Lost(_), _) => shown,
             (_, Standing::Over) => self.lose(How::Expired),
+            _ if now >= self.forced_at() => self.lose(How::Forced),
             (_, Standing::Jeopardy) => Health::Jeopardy,
             (_, Standing::Good) => Health::Good,
         }
@@ -107,20 +126,23 @@ impl Fate {
     pub(crate) fn remaining(&self) -> Duration {
         match self.health() {
             Health::Lost(_) => Duration::ZERO,
-            Health::Good | Health::Jeopardy => Moment::now().until(self.lease.ends()),
+            Health::Good | Health::Jeopardy => {
+                Moment::now().until(self.lease.ends().min(self.forced_at()))
+            }
         }
     }
 
     /// Resolves when it is over, by what was heard or by the clock, whichever is first.
     pub(crate) async fn lost(&self) -> How {
-        let mut shown = self.health.subscribe();
+        let (mut shown, mut asked) = (self.health.subscribe(), self.revocation.subscribe());
         loop {
             if let Health::Lost(how) = self.health() {
                 return how;
             }
             tokio::select! {
-                // It can't fail: the sender is here.
+                // They can't fail: the senders are here.
                 _ = shown.changed() => {}
+                _ = asked.changed() => {}
                 () = sleep(self.remaining().max(PAUSE_MIN)) => {}
             }
         }

@@ -38,6 +38,12 @@ impl Gate {
         (!*changing).then(look)
     }
 
+    /// Looks while nobody else looks and no change begins, whether or not one is settled.
+    pub(crate) fn look_alone<T>(&self, look: impl FnOnce() -> T) -> T {
+        let _changing = self.changing();
+        look()
+    }
+
     /// Waits until no change is under way.
     pub(crate) async fn settled(&self) {
         loop {

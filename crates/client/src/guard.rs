@@ -2,6 +2,7 @@
 
 use crate::client::Client;
 use crate::code::ErrorCode;
+use crate::detached::Detached;
 use crate::error::{Error, How};
 use crate::events::Events;
 use crate::fate::{Fate, Health, Revocation};
@@ -9,13 +10,13 @@ use crate::gate::Gate;
 use crate::hold::{Ending, Hold};
 use crate::link::{Answer, Change};
 use crate::lock::{FOREVER, millis};
+use crate::timer::timeout;
 use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// A lock that is held, and kept alive until it is released or dropped.
 ///
@@ -221,7 +222,8 @@ impl Guard {
         let wait_ms = Some(wait.map_or(FOREVER, millis));
         let own = Some(self.hold.own.clone());
         let upgrade = proto::Upgrade { own, wait_ms, claims: Vec::new() };
-        let permit = self.client.room_for_ticket()?;
+        // Its ticket takes the place of the reader's, which has room already.
+        let permit = self.client.room_for_question()?;
         let upgrade = request::What::Upgrade(upgrade);
         let asked = self.client.ask_for_change(upgrade, permit, change).await;
         match asked.map_err(Error::of_holder)? {
@@ -283,9 +285,7 @@ impl Guard {
         if Arc::strong_count(&self.hold) == 1 {
             return Ok(());
         }
-        let message =
-            "this lock was taken again by this client, and other guards count on its mode";
-        Err(Error::local(ErrorCode::Reentered, message, "release the inner guards first"))
+        Err(reentered("release the inner guards first"))
     }
 
     async fn ask(&self, what: request::What) -> Result<Answer, Error> {
@@ -299,7 +299,10 @@ impl Guard {
         self.settled().await?;
         self.follow();
         let Self { hold, client } = self;
-        let Some(hold) = Arc::into_inner(hold) else { return Ok(()) };
+        // A re-entrant acquire that only looks at it is no guard.
+        let gate = hold.gate.clone();
+        let last = gate.look_alone(|| Arc::into_inner(hold));
+        let Some(hold) = last else { return Ok(()) };
         let (own, over_as_writer) = (hold.own.clone(), hold.over_as_writer());
         let Some(permit) = hold.take_over() else { return Ok(()) };
         let released = client.ask(request::What::Release(own), permit).await;
@@ -311,36 +314,55 @@ impl Guard {
     }
 
     /// Gives up the guard of a lock with a lease of its own ([`Lock::ttl`](crate::Lock::ttl))
-    /// without releasing the lock: it is no longer renewed and ends with its lease, unless somebody
-    /// renews or releases it by its name, [`Guard::token`] and [`Guard::secret`], for example in
-    /// another process. The guard comes back if the lock lives by the session or has other guards.
+    /// without releasing the lock, and returns what it takes to use it elsewhere, for example in
+    /// another process. The lock is no longer renewed and ends with its lease, unless somebody renews
+    /// or releases it.
+    ///
+    /// Like other requests it waits until an earlier upgrade or downgrade is settled: only then it is
+    /// known which ticket is held. The guard comes back with an error if that takes too long, if the
+    /// lock lives by the session ([`ErrorCode::BadRequest`]) or if it has other guards
+    /// ([`ErrorCode::Reentered`]). If the future is dropped, so is the guard, and the lock is released.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
     /// # fn main() { with_server(async |servers| {
     /// # let client = Client::connect(&servers).await?;
     /// let guard = client.lock("seat-12A").ttl(Duration::from_secs(60)).acquire().await?;
-    /// let handed_over = (guard.token(), guard.secret().to_vec());
-    /// assert!(guard.detach().is_ok());
+    /// let detached = guard.detach().await.map_err(|(_guard, error)| error)?;
     /// let again = client.lock("seat-12A").try_acquire().await?;
-    /// assert!(again.is_none(), "still held by whoever has {handed_over:?}");
+    /// assert!(again.is_none(), "still held, by token {}", detached.token);
     /// # Ok(()) }) }
     /// ```
-    pub fn detach(mut self) -> Result<(), Self> {
-        self.follow();
-        let Self { hold, client } = self;
-        if !hold.has_own_lease {
-            return Err(Self { hold, client });
+    pub async fn detach(mut self) -> Result<Detached, (Self, Error)> {
+        if let Err(error) = self.settled().await {
+            return Err((self, error));
         }
-        match Arc::try_unwrap(hold) {
+        self.follow();
+        if !self.hold.has_own_lease {
+            let message = "this lock lives by its session, and would end with it";
+            let error = Error::local(ErrorCode::BadRequest, message, "acquire it with a `ttl`");
+            return Err((self, error));
+        }
+        if let Some(how) = self.hold.over_as_writer() {
+            return Err((self, Error::Over(how)));
+        }
+        let Self { hold, client } = self;
+        let gate = hold.gate.clone();
+        match gate.look_alone(|| Arc::try_unwrap(hold)) {
             Ok(hold) => {
-                client.detach(hold.own.token);
+                let own = hold.own.clone();
+                client.detach(own.clone());
                 drop(hold.take_over());
-                Ok(())
+                Ok(Detached { name: own.name, token: Token::new(own.token), secret: own.secret })
             }
-            Err(hold) => Err(Self { hold, client }),
+            Err(hold) => Err((Self { hold, client }, reentered("release the other guards first"))),
         }
     }
+}
+
+fn reentered(hint: &str) -> Error {
+    let message = "this lock was taken again by this client, and other guards count on it";
+    Error::local(ErrorCode::Reentered, message, hint)
 }
 
 impl fmt::Debug for Guard {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use holdfast_proto::v1 as proto;
 use std::fmt;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::mpsc::WeakUnboundedSender;
 
 /// How a holder before this one ended.
@@ -78,8 +78,8 @@ pub(crate) struct Hold {
     /// was given up. The server would say of this one that it was released.
     over_as_writer: OnceLock<How>,
     handles: Handles,
-    /// None once somebody else sees to its end.
-    permit: Option<Permit>,
+    /// None once somebody else sees to its end, or its successor has it.
+    permit: Mutex<Option<Permit>>,
 }
 
 impl Hold {
@@ -117,7 +117,7 @@ impl Hold {
             successor: OnceLock::new(),
             over_as_writer: OnceLock::new(),
             handles,
-            permit: Some(permit),
+            permit: Mutex::new(Some(permit)),
         }
     }
 
@@ -149,6 +149,8 @@ impl Hold {
     pub(crate) fn succeeded_by(&self, grant: proto::Grant, permit: Permit) -> u64 {
         let token = grant.token;
         let (fate, gate) = (self.fate.clone(), self.gate.clone());
+        // It has the reader's room: the other was only for its wait.
+        let permit = self.permit().take().unwrap_or(permit);
         let writer = Self::with(grant, fate, gate, self.handles.clone(), permit);
         // One change at a time, and this was none of those before.
         let _ = self.successor.set(Arc::new(writer));
@@ -175,15 +177,19 @@ impl Hold {
         self.has_own_lease.then_some(ttl_ms)
     }
 
+    fn permit(&self) -> MutexGuard<'_, Option<Permit>> {
+        self.permit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// From now on the caller sees to its end.
-    pub(crate) fn take_over(mut self) -> Option<Permit> {
-        self.permit.take()
+    pub(crate) fn take_over(self) -> Option<Permit> {
+        self.permit().take()
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        let Some(permit) = self.permit.take() else { return };
+        let Some(permit) = self.permit().take() else { return };
         if self.successor.get().is_some() {
             // The server has ended this one; the other is let go with its last guard.
             return;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// What is given away for drift: clock rates may differ by 1 %, so a tenth is plenty.
-const DRIFT_PARTS: u32 = 10;
+pub(crate) const DRIFT_PARTS: u32 = 10;
 
 /// A logical wait is counted only for 99 %, for the same reason.
 const WAIT_PERCENT: u32 = 99;

@@ -6,13 +6,14 @@ use crate::gate::Gate;
 use crate::guard::Guard;
 use crate::hold::Hold;
 use crate::lock::{FOREVER, millis};
+use crate::timer::timeout_at;
 use bytes::Bytes;
 use holdfast_proto::v1 as proto;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, watch};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 /// Entries that are kept before those of no use are swept out.
 const SWEEP_AT_LEAST: usize = 64;
@@ -177,16 +178,22 @@ impl Slot {
             if hold.strong_count() == 0 {
                 return Ok(None);
             }
-            // Once it has another guard, its mode does not change any more.
-            match gate.look(|| hold.upgrade()) {
-                Some(hold) => {
-                    let fits = |hold: &Arc<Hold>| {
-                        let current = hold.current();
-                        let good = !matches!(current.fate.health(), Health::Lost(_));
-                        good && current.mode() == mode
-                    };
-                    return Ok(hold.filter(fits));
-                }
+            // Once it has another guard, its mode does not change any more. Whoever counts guards
+            // looks at the gate too, so it never counts one that is only looked at here.
+            let fits = |hold: &Hold| {
+                let current = hold.current();
+                let good = !matches!(current.fate.health(), Health::Lost(_));
+                good && current.mode() == mode
+            };
+            let looked = gate.look(|| match hold.upgrade() {
+                Some(hold) if fits(&hold) => (Some(hold), None),
+                Some(hold) => (None, Arc::into_inner(hold)),
+                None => (None, None),
+            });
+            match looked {
+                // If the last guard of one that does not fit went meanwhile, it is let go here,
+                // outside of the gate.
+                Some((fits, _last)) => return Ok(fits),
                 None => until.wait_for(gate.settled()).await?,
             }
         }

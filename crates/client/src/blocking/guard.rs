@@ -1,6 +1,7 @@
 //! A lock that is held.
 
 use super::Thread;
+use crate::detached::Detached;
 use crate::error::{Error, How};
 use crate::fate::{Health, Revocation};
 use std::ops::Deref;
@@ -77,6 +78,14 @@ impl Guard {
     /// From writer to reader: [`crate::Guard::downgrade`].
     pub fn downgrade(&mut self) -> Result<(), Error> {
         self.thread.wait_for(self.guard.downgrade())
+    }
+
+    /// Gives up the guard without releasing the lock: [`crate::Guard::detach`].
+    #[expect(clippy::result_large_err, reason = "the guard comes back")]
+    pub fn detach(self) -> Result<Detached, (Self, Error)> {
+        let Self { guard, thread } = self;
+        let detached = thread.wait_for(guard.detach());
+        detached.map_err(|(guard, error)| (Self { guard, thread }, error))
     }
 
     /// Lets go, with a certain answer: [`crate::Guard::release`].

@@ -26,7 +26,7 @@ pub(crate) enum Order {
         permit: Permit,
     },
     /// A ticket with a lease of its own that is somebody else's to renew and release from now on.
-    Detach(u64),
+    Detach(proto::Own),
     /// Somebody does not wait for its answer any more.
     Abandoned,
     /// Closes the session. What comes with it is dropped when that is done.
@@ -120,6 +120,12 @@ impl Asked {
             // Whoever dropped the future does not want to know.
             let _ = reply.send(answer);
         }
+    }
+
+    /// The same for the last time. Whoever hears it may ask for the room at once.
+    pub(super) fn settle(&mut self, answer: Result<Answer, Error>) {
+        drop(self.permit.take());
+        self.tell(answer);
     }
 
     /// Hands out what is held; gives it back if nobody wants it any more.

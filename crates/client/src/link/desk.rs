@@ -2,6 +2,7 @@
 
 use super::asked::{Ask, Asked, Change, Order, Permit, Retry, wait_ends};
 use super::held::Held;
+use super::lost::Lost;
 use super::orphans::Orphan;
 use super::watched::Watched;
 use crate::calls::Calls;
@@ -61,9 +62,8 @@ pub(super) struct Desk {
     pub(super) calls: Arc<Calls>,
     pub(super) news: mpsc::Sender<Watched>,
     pub(super) session: Option<Session>,
-    /// A session that was lost, and must surely be over before another one begins: an upgrade might
-    /// still be served in it.
-    pub(super) lost: Option<proto::Attach>,
+    /// A session that was lost, and must surely be over before another one begins.
+    pub(super) lost: Option<Lost>,
     /// Who wants to know that there is a session, and until when.
     pub(super) opening: Vec<(oneshot::Sender<Result<(), Error>>, Moment)>,
     /// Not yet sent in this session.
@@ -148,6 +148,7 @@ impl Desk {
             || !self.queue.is_empty()
             || !self.opening.is_empty()
             || !self.orphans.is_empty()
+            || self.has_lost_acquires()
             || (self.closing.is_none() && renews())
     }
 
@@ -173,13 +174,13 @@ impl Desk {
             Order::Open(told) => self.opening.push((told, self.give_up())),
             Order::Ask(ask) => self.ask(ask),
             Order::LetGo { own, lost, permit } => {
-                let own_lease = self.unfollow(own.token);
+                let own_lease = self.unfollow(&own);
                 if !lost && (own_lease || self.session.is_some()) {
                     self.put(request::What::Release(own), Some(permit), own_lease);
                 }
             }
-            Order::Detach(token) => {
-                self.unfollow(token);
+            Order::Detach(own) => {
+                self.unfollow(&own);
             }
             Order::Abandoned => self.abandoned = true,
             Order::Close(told) => self.close(Some(told)),
@@ -189,7 +190,7 @@ impl Desk {
 
     fn ask(&mut self, Ask { what, reply, permit, change }: Ask) {
         let retry = match &what {
-            request::What::Release(own) if self.unfollow(own.token) => Retry::ForItsTicket,
+            request::What::Release(own) if self.unfollow(own) => Retry::ForItsTicket,
             // A release wants a certain answer, whatever becomes of the session.
             request::What::Release(_) => Retry::ForItsCaller,
             _ if self.is_closing() => {
@@ -204,8 +205,9 @@ impl Desk {
     }
 
     /// Nobody is told of this ticket any more. Whether it has a lease of its own.
-    pub(super) fn unfollow(&mut self, token: u64) -> bool {
-        self.held.remove(token).is_some_and(|followed| followed.own_lease.is_some())
+    pub(super) fn unfollow(&mut self, own: &proto::Own) -> bool {
+        let followed = if self.held.has(own) { self.held.remove(own.token) } else { None };
+        followed.is_some_and(|followed| followed.own_lease.is_some())
     }
 
     fn give_up(&self) -> Moment {
@@ -261,7 +263,7 @@ impl Desk {
             hold = writer;
         }
         let (own, own_lease) = (hold.own.clone(), hold.has_own_lease);
-        self.unfollow(own.token);
+        self.unfollow(&own);
         self.put(request::What::Release(own), hold.take_over(), own_lease);
     }
 
@@ -272,7 +274,8 @@ impl Desk {
         }
         let mut asked = self.queue.iter().chain(self.pending.values());
         let waits = || self.waiting.values().any(|waiting| waiting.cancelled);
-        if !asked.any(Asked::is_unsettled) && !waits() && self.orphans.is_empty() {
+        let lost = !self.orphans.is_empty() || self.has_lost_acquires();
+        if !asked.any(Asked::is_unsettled) && !waits() && !lost {
             // Dropping them tells.
             self.flushes.clear();
         }
@@ -314,8 +317,9 @@ impl Desk {
 
     pub(super) fn is_done(&self) -> bool {
         let Some(closing) = &self.closing else { return false };
-        let asked = !self.queue.is_empty() || !self.pending.is_empty() || !self.orphans.is_empty();
-        (self.session.is_none() && !asked) || Moment::now() >= closing.until
+        let asked = !self.queue.is_empty() || !self.pending.is_empty();
+        let lost = !self.orphans.is_empty() || self.has_lost_acquires();
+        (self.session.is_none() && !asked && !lost) || Moment::now() >= closing.until
     }
 
     pub(super) fn finish(mut self) {
@@ -351,8 +355,8 @@ impl Desk {
         self.next_request = 1;
         self.standings.clear();
         let closed = *error == Error::Closed;
-        let mut unsettled_upgrade = false;
-        for (_, mut asked) in std::mem::take(&mut self.pending) {
+        let (mut unsettled_upgrade, mut acquires) = (false, BTreeMap::new());
+        for (number, mut asked) in std::mem::take(&mut self.pending) {
             if asked.upgrades().is_some() && !closed {
                 unsettled_upgrade = true;
                 self.lose_upgrade(asked, None, error);
@@ -360,6 +364,11 @@ impl Desk {
                 self.queue.push_back(asked);
             } else {
                 asked.tell(Err(error.clone()));
+                if let request::What::Acquire(acquire) = asked.what
+                    && acquire.ttl_ms.is_some()
+                {
+                    acquires.insert(number, acquire);
+                }
             }
         }
         for (_, Waiting { mut asked, own, cancelled, .. }) in std::mem::take(&mut self.waiting) {
@@ -378,8 +387,9 @@ impl Desk {
             asked.tell(Err(error.clone()));
             self.let_go(hold);
         }
-        if let Some(Session { id, secret, .. }) = lost.filter(|_| unsettled_upgrade) {
-            self.lost = Some(proto::Attach { session: id, secret, tickets: Vec::new() });
+        let unsettled = unsettled_upgrade || !acquires.is_empty();
+        if let Some(Session { id, secret, .. }) = lost.filter(|_| unsettled && !closed) {
+            self.lost = Some(Lost::new(id, secret, acquires));
         }
         let how = if closed { How::Closed } else { How::Expired };
         self.held.retain(|followed| {

@@ -3,8 +3,10 @@
 
 use super::asked::Asked;
 use super::watched::Watcher;
+use crate::error::How;
 use crate::fate::Fate;
 use crate::hold::Hold;
+use bytes::Bytes;
 use holdfast_proto::v1 as proto;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,8 +16,11 @@ pub(super) struct Followed {
     pub(super) fate: Arc<Fate>,
     /// For one with a lease of its own: what it takes to renew it.
     pub(super) own_lease: Option<proto::Own>,
-    /// The session that it was taken in: the server tells only that one what happens to it.
-    pub(super) session: u64,
+    /// What proves that a request comes from its holder.
+    secret: Bytes,
+    /// The secret of the session that it was taken in: the server tells only that one what happens
+    /// to it. Not its number, which a cluster that begins anew draws again.
+    pub(super) session: Bytes,
     /// For one that has outlived its session.
     pub(super) watcher: Option<Watcher>,
     /// It may be over: it is to be renewed before that is due.
@@ -27,9 +32,15 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    pub(super) fn new(fate: Arc<Fate>, own_lease: Option<proto::Own>, session: u64) -> Self {
+    pub(super) fn new(
+        fate: Arc<Fate>,
+        secret: Bytes,
+        own_lease: Option<proto::Own>,
+        session: Bytes,
+    ) -> Self {
         Self {
             fate,
+            secret,
             own_lease,
             session,
             watcher: None,
@@ -50,8 +61,18 @@ impl Held {
     pub(super) fn insert(&mut self, token: u64, followed: Followed) {
         if followed.own_lease.is_some() {
             self.with_own_lease.insert(token);
+        } else {
+            self.with_own_lease.remove(&token);
         }
-        self.all.insert(token, followed);
+        if let Some(older) = self.all.insert(token, followed) {
+            // No number is drawn twice: the cluster that it was taken in is no more.
+            older.fate.lose(How::Unknown);
+        }
+    }
+
+    /// Whether this very ticket is held.
+    pub(super) fn has(&self, own: &proto::Own) -> bool {
+        self.all.get(&own.token).is_some_and(|followed| followed.secret == own.secret)
     }
 
     pub(super) fn remove(&mut self, token: u64) -> Option<Followed> {

@@ -146,11 +146,14 @@ impl Desk {
         let over = |asked: &Asked, grace| {
             asked.wait_ends.is_some_and(|ends| now >= ends.plus(grace)) && !asked.is_abandoned()
         };
-        let unreachable = Error::Unreachable(self.trouble.clone());
         let grace = self.setup.patience.min(ANSWER_GRACE);
-        for asked in self.queue.iter_mut().chain(self.pending.values_mut()) {
+        let unsent = Error::Unreachable(self.trouble.clone());
+        let unanswered = Error::unanswered(&self.trouble);
+        let queue = self.queue.iter_mut().map(|asked| (asked, &unsent));
+        let pending = self.pending.values_mut().map(|asked| (asked, &unanswered));
+        for (asked, error) in queue.chain(pending) {
             if over(asked, grace) {
-                asked.tell(Err(unreachable.clone()));
+                asked.tell(Err(error.clone()));
                 self.abandoned = true;
             }
         }
@@ -164,13 +167,16 @@ impl Desk {
     }
 
     fn give_up_what_takes_too_long(&mut self, now: Moment) {
-        let error = Error::Unreachable(self.trouble.clone());
+        let unsent = Error::Unreachable(self.trouble.clone());
+        let unanswered = Error::unanswered(&self.trouble);
         let has_session = self.session.is_some();
         self.queue.retain_mut(|asked| {
             if now < asked.give_up || (has_session && asked.is_patient()) {
                 return true;
             }
-            asked.tell(Err(error.clone()));
+            // What is asked again in each session may have been sent in an earlier one.
+            let sent = asked.retry != Retry::InSession;
+            asked.tell(Err(if sent { unanswered.clone() } else { unsent.clone() }));
             // It was never sent, so it has no effect; but what is let go of should be.
             let in_session = has_session && asked.keeps_order();
             let for_ticket = asked.retry == Retry::ForItsTicket;
@@ -179,12 +185,13 @@ impl Desk {
         for asked in self.pending.values_mut() {
             if now >= asked.give_up && !asked.is_patient() {
                 // It stays pending: what it may have done must be undone.
-                asked.tell(Err(error.clone()));
+                asked.tell(Err(unanswered.clone()));
             }
         }
         self.give_up_orphans(|orphan| now >= orphan.asked.give_up.plus(LET_GO_TIMEOUT));
+        self.give_up_lost_acquires(|since| now >= since.plus(LET_GO_TIMEOUT));
         for (told, _) in self.opening.extract_if(.., |(_, give_up)| now >= *give_up) {
-            let _ = told.send(Err(error.clone()));
+            let _ = told.send(Err(unsent.clone()));
         }
     }
 }

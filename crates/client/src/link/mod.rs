@@ -3,13 +3,16 @@
 //!
 //! `desk.rs` keeps the books: what was asked, who waits, which tickets are held (`held.rs`).
 //! `send.rs` says it to the server, `words.rs` hears what that one says, `leases.rs` looks at the
-//! clock, `stream.rs` opens streams, `orphans.rs` finds upgrades that were lost with a session, and
-//! `watched.rs` follows the tickets that outlived theirs. This file decides when to talk to whom.
+//! clock, `attempts.rs` asks servers for a stream, `stream.rs` opens it, `lost.rs` sees to the end of
+//! a session that was lost, `orphans.rs` finds its upgrades, and `watched.rs` follows the tickets that
+//! outlived theirs. This file decides when to talk to whom.
 
 mod asked;
+mod attempts;
 mod desk;
 mod held;
 mod leases;
+mod lost;
 mod orphans;
 mod send;
 mod stream;
@@ -24,18 +27,30 @@ use crate::clock::Moment;
 use crate::driver::Running;
 use crate::error::{self, Error};
 use crate::hold::Handles;
+use attempts::{Attempts, Limits, Stragglers, Tried};
 use desk::Desk;
 use std::sync::Arc;
 use std::time::Duration;
 use stream::{Opened, Opening, Stream};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tonic::Status;
 use watched::{NEWS_MAX, Watched};
 
-/// How long one server may take to answer before the next one is asked, whatever the session's TTL.
+/// How long one server may take to answer, whatever the session's TTL.
 const CONNECT_PATIENCE_MIN: Duration = Duration::from_secs(1);
 const CONNECT_PATIENCE_MAX: Duration = Duration::from_secs(3);
+
+/// How long one server may take before the next one is asked as well: a twentieth of the session's
+/// TTL, within these. A client that leaves a server that hangs has a quarter of the TTL left, so
+/// four more that hang are no harm.
+const HEAD_START_PARTS: u32 = 20;
+const HEAD_START_MIN: Duration = Duration::from_millis(50);
+const HEAD_START_MAX: Duration = Duration::from_millis(500);
+
+/// How long the answer to an `Open` that nobody waits for is waited for. A session whose TTL is
+/// longer is left to it then.
+const LATE_ANSWER_MAX: Duration = Duration::from_mins(1);
 
 /// How long between two tries, at first and at most.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
@@ -55,7 +70,8 @@ pub(crate) async fn run(
     let (news, watched) = mpsc::channel(NEWS_MAX);
     let desk = Desk::new(setup, handles, calls, news);
     let orders = Orders { orders, batch: Vec::new(), open: true };
-    let mut link = Link { desk, orders, watched, next_server: 0 };
+    let (stragglers, stragglers_end) = attempts::stragglers();
+    let mut link = Link { desk, orders, watched, next_server: 0, stragglers };
     let mut retry = RETRY_FIRST;
     while !link.desk.is_done() {
         // Without anything to keep alive, wait until something is wanted.
@@ -74,7 +90,11 @@ pub(crate) async fn run(
         link.pause(retry).await;
         retry = (retry * 2).min(RETRY_MAX);
     }
-    link.desk.finish();
+    let Link { desk, orders, stragglers, .. } = link;
+    desk.finish();
+    // Whoever orders something now hears that it is closed.
+    drop((orders, stragglers));
+    stragglers_end.wait().await;
 }
 
 struct Link {
@@ -82,7 +102,9 @@ struct Link {
     orders: Orders,
     /// What happens to tickets that have outlived their session.
     watched: mpsc::Receiver<Watched>,
+    /// Where to begin with the servers.
     next_server: usize,
+    stragglers: Stragglers,
 }
 
 struct Orders {
@@ -120,28 +142,27 @@ impl Link {
         self.desk.tell_flushed();
     }
 
-    /// A stream to the next server; none if that one did not answer.
+    /// A stream to the first server that answers, beginning with the next one; none if no server
+    /// does.
     async fn connect(&mut self) -> Option<Stream> {
-        let servers = &self.desk.setup().servers;
-        let server = servers.get(self.next_server % servers.len().max(1))?.clone();
-        self.next_server = self.next_server.wrapping_add(1);
-        let (first, sent) = (self.desk.first_message(), Moment::now());
         let attaches = self.desk.has_session();
-        let patience =
-            (self.desk.setup().ttl / 3).clamp(CONNECT_PATIENCE_MIN, CONNECT_PATIENCE_MAX);
-        let opening = Opening {
-            server: server.clone(),
-            password: self.desk.setup().password.clone(),
-            close: self.desk.lost.clone().filter(|_| !attaches),
-            first,
-            searches: self.desk.searches(),
-        };
-        let opening = timeout(patience, opening.open());
-        tokio::pin!(opening);
-        let opened = loop {
+        let mut attempts = Attempts::new(attaches, self.stragglers.clone());
+        let servers = self.desk.setup().servers.len();
+        let (mut asked, mut ask_next_at) = (0, Instant::now());
+        while asked < servers || !attempts.is_idle() {
             let (open, look_at) = (self.orders.open, self.desk.next_look());
             tokio::select! {
-                opened = &mut opening => break opened,
+                Some(tried) = attempts.next(), if !attempts.is_idle() => {
+                    if let Some(stream) = self.take_tried(tried, attaches) {
+                        return Some(stream);
+                    }
+                    ask_next_at = Instant::now();
+                }
+                () = sleep_until(ask_next_at), if asked < servers => {
+                    self.ask_for_stream(&mut attempts, (self.next_server + asked) % servers);
+                    asked += 1;
+                    ask_next_at = Instant::now() + self.head_start();
+                }
                 batch = self.orders.next(), if open => self.take(batch),
                 Some(watched) = self.watched.recv() => self.desk.hear_watched(watched),
                 () = sleep_until(look_at) => self.look(None),
@@ -150,29 +171,61 @@ impl Link {
             if self.desk.has_session() != attaches || !wanted {
                 return None;
             }
+        }
+        None
+    }
+
+    fn head_start(&self) -> Duration {
+        (self.desk.setup().ttl / HEAD_START_PARTS).clamp(HEAD_START_MIN, HEAD_START_MAX)
+    }
+
+    fn ask_for_stream(&self, attempts: &mut Attempts, place: usize) {
+        let setup = self.desk.setup();
+        let Some(server) = setup.servers.get(place).cloned() else { return };
+        let opening = Opening {
+            server,
+            password: setup.password.clone(),
+            lost: self.desk.lost.clone().filter(|_| !self.desk.has_session()),
+            first: self.desk.first_message(),
+            searches: self.desk.searches(),
         };
+        let limits = Limits {
+            answer: (setup.ttl / 3).clamp(CONNECT_PATIENCE_MIN, CONNECT_PATIENCE_MAX),
+            late_answer: setup.ttl.min(LATE_ANSWER_MAX),
+        };
+        attempts.begin(place, opening, limits);
+    }
+
+    /// The stream, if the server gave one that is of use.
+    fn take_tried(&mut self, tried: Tried, attaches: bool) -> Option<Stream> {
         // What was attached may be over by now, by this client's clock.
         self.desk.end_session_if_over();
         if self.desk.has_session() != attaches {
+            self.stragglers.discard(attaches, tried);
             return None;
         }
-        match opened {
+        let Tried { place, sent, outcome } = tried;
+        match outcome {
             // A session that may be over as soon as it is open is of no use.
-            Ok(Ok(_)) if !attaches && self.desk.came_too_late(sent) => {
+            Some(Ok(opened)) if !attaches && self.desk.came_too_late(sent) => {
                 self.desk.note_trouble("the server took too long to open a session".to_owned());
+                self.stragglers.discard(attaches, Tried { place, sent, outcome: Some(Ok(opened)) });
                 None
             }
-            Ok(Ok(Opened { opened, found, stream })) => {
+            Some(Ok(Opened { opened, found, stream })) => {
+                self.next_server = place + 1;
                 self.desk.attached(opened, found, sent);
                 self.desk.tell_flushed();
                 Some(stream)
             }
-            Ok(Err(status)) => {
+            Some(Err(status)) => {
                 self.not_connected(&status);
                 None
             }
-            Err(_) => {
-                self.desk.note_trouble(format!("{} does not answer", server.uri()));
+            None => {
+                let server = self.desk.setup().servers.get(place);
+                let server = server.map(|server| server.uri().to_string()).unwrap_or_default();
+                self.desk.note_trouble(format!("{server} does not answer"));
                 None
             }
         }
@@ -188,7 +241,7 @@ impl Link {
         } else if !error::may_work_elsewhere(status) {
             self.desk.refuse_session(&error::refused(status));
         }
-        self.desk.note_trouble(status.message().to_owned());
+        self.desk.note_trouble(error::why(status));
     }
 
     /// Until the stream or the session ends, or another server should be asked.
@@ -210,7 +263,7 @@ impl Link {
                         self.desk.tell_flushed();
                     }
                     Ok(None) => return self.desk.note_trouble("the server hung up".to_owned()),
-                    Err(status) => return self.desk.note_trouble(status.message().to_owned()),
+                    Err(status) => return self.desk.note_trouble(error::why(&status)),
                 },
                 batch = self.orders.next(), if open => self.take(batch),
                 Some(watched) = self.watched.recv() => self.desk.hear_watched(watched),

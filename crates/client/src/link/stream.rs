@@ -1,10 +1,13 @@
 //! One stream to one server.
 
+use super::lost::Lost;
 use super::orphans::{self, Found, Search};
 use super::send::WINDOW;
 use crate::calls::Server;
+use crate::error;
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
 use holdfast_proto::v1::{self as proto, to_client, to_server};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -28,6 +31,18 @@ impl Stream {
     pub(super) fn send(&self, message: proto::ToServer) -> bool {
         self.out.try_send(message).is_ok()
     }
+
+    /// Closes the session, and reads on until the server says that it is closed.
+    pub(super) async fn close(mut self) -> Result<(), Status> {
+        let close = Some(to_server::What::Close(proto::CloseSession {}));
+        let _ = self.send(proto::ToServer { number: u64::MAX, what: close });
+        while let Some(message) = self.incoming.message().await? {
+            if let Some(to_client::What::SessionEnded(_)) = message.what {
+                return Ok(());
+            }
+        }
+        Err(Status::unavailable("the server hung up"))
+    }
 }
 
 /// What is to be done with a server before the session goes on there.
@@ -35,7 +50,7 @@ pub(super) struct Opening {
     pub(super) server: Endpoint,
     pub(super) password: Option<MetadataValue<Ascii>>,
     /// An earlier session that must surely be over first.
-    pub(super) close: Option<proto::Attach>,
+    pub(super) lost: Option<Lost>,
     pub(super) first: proto::ToServer,
     pub(super) searches: Vec<Search>,
 }
@@ -48,24 +63,45 @@ pub(super) struct Opened {
 }
 
 impl Opening {
-    pub(super) async fn open(self) -> Result<Opened, Status> {
-        let Self { server, password, close, first, searches } = self;
-        let channel: Channel = server
-            .connect()
-            .await
-            .map_err(|error| Status::unavailable(format!("{}: {error}", server.uri())))?;
+    /// Attaches the session.
+    pub(super) async fn attach(self) -> Result<Opened, Status> {
+        self.begin(None).await
+    }
+
+    /// Opens a session. Gives up before that if nobody wants it any more; afterwards it goes on.
+    pub(super) async fn open(self, wanted: &AtomicBool) -> Result<Opened, Status> {
+        self.begin(Some(wanted)).await
+    }
+
+    async fn begin(self, wanted: Option<&AtomicBool>) -> Result<Opened, Status> {
+        let Self { server, password, lost, first, searches } = self;
+        let opens = wanted.is_some();
+        let channel: Channel = server.connect().await.map_err(|failed| {
+            Status::unavailable(format!("{}: {}", server.uri(), error::with_causes(&failed)))
+        })?;
         let client = HoldfastClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
-        if let Some(attach) = close {
-            self::close(&client, password.as_ref(), attach).await.map_err(try_elsewhere)?;
+        if let Some(lost) = lost {
+            lost.end(&client, password.as_ref()).await.map_err(try_elsewhere)?;
+        }
+        if wanted.is_some_and(|wanted| !wanted.load(Ordering::Acquire)) {
+            return Err(Status::cancelled("nobody wants it any more"));
         }
         let (opened, stream) = begin(client.clone(), password.as_ref(), first).await?;
         // After the session was attached: what happens from now on comes over the stream.
-        let found = orphans::search(&client, password.as_ref(), searches).await;
-        Ok(Opened { opened, found: found.map_err(try_elsewhere)?, stream })
+        match orphans::search(&client, password.as_ref(), searches).await {
+            Ok(found) => Ok(Opened { opened, found, stream }),
+            Err(status) => {
+                if opens {
+                    // Nobody is to have it. If this fails too, it ends with its TTL.
+                    let _ = stream.close().await;
+                }
+                Err(try_elsewhere(status))
+            }
+        }
     }
 }
 
-async fn begin(
+pub(super) async fn begin(
     mut client: Server,
     password: Option<&MetadataValue<Ascii>>,
     first: proto::ToServer,
@@ -82,28 +118,6 @@ async fn begin(
         Some(to_client::What::Opened(opened)) => Ok((opened, Stream { out, incoming })),
         _ => Err(Status::unavailable("the server began with something else")),
     }
-}
-
-/// Ends a session that this client has lost, if the server does not know that yet.
-async fn close(
-    client: &Server,
-    password: Option<&MetadataValue<Ascii>>,
-    attach: proto::Attach,
-) -> Result<(), Status> {
-    let first = proto::ToServer { number: 0, what: Some(to_server::What::Attach(attach)) };
-    let mut stream = match begin(client.clone(), password, first).await {
-        Ok((_, stream)) => stream,
-        Err(status) if is_over(&status) => return Ok(()),
-        Err(status) => return Err(status),
-    };
-    let close = Some(to_server::What::Close(proto::CloseSession {}));
-    let _ = stream.send(proto::ToServer { number: 1, what: close });
-    while let Some(message) = stream.incoming.message().await? {
-        if let Some(to_client::What::SessionEnded(_)) = message.what {
-            return Ok(());
-        }
-    }
-    Err(Status::unavailable("the server hung up"))
 }
 
 /// Whether an attach was refused because its session is over.

@@ -50,10 +50,10 @@ impl Desk {
     /// A new session has begun. What was taken in an earlier one may be over already, so it is
     /// renewed at once; and from now on it is watched.
     pub(super) fn follow_survivors(&mut self) {
-        let Some(session) = self.session.as_ref().map(|session| session.id) else { return };
+        let Some(session) = self.session.as_ref().map(|session| &session.secret) else { return };
         let mut watchers = self.held.with_own_lease().filter(|(_, f)| f.watcher.is_some()).count();
         for followed in self.held.values_mut() {
-            if followed.session == session {
+            if followed.session == *session {
                 continue;
             }
             let Followed { own_lease: Some(own), watcher, renew_now, .. } = followed else {
@@ -78,7 +78,7 @@ impl Desk {
             }
             What::Ended(how) => self.ended(token, how),
             What::AskedToLetGo(asked) => {
-                followed.fate.revocation.send_replace(Some(asked));
+                followed.fate.ask_to_let_go(asked);
             }
         }
     }

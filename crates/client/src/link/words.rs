@@ -31,6 +31,7 @@ impl Desk {
             }
         }
         self.next_beat = sent.plus(self.setup.ttl / 4);
+        self.note_trouble("the server has not answered yet".to_owned());
         for (told, _) in std::mem::take(&mut self.opening) {
             let _ = told.send(Ok(()));
         }
@@ -119,10 +120,17 @@ impl Desk {
         let Some(mut asked) = self.pending.remove(&number) else { return };
         match (&asked.what, what) {
             (_, to_client::What::Standing(now)) => self.stands(asked, now),
-            (request::What::Renew(renew), to_client::What::Refused(refused)) => {
-                self.not_renewed(token_of(renew), refused);
+            (request::What::Renew(renew), answer) => {
+                // Another cluster in the place of this one may have drawn the same number again.
+                let own = renew.own.as_ref().filter(|own| self.held.has(own));
+                match (own.map(|own| own.token), answer) {
+                    (Some(token), to_client::What::Refused(refused)) => {
+                        self.not_renewed(token, refused);
+                    }
+                    (Some(token), _) => self.renewed(token, asked.first_sent),
+                    (None, _) => {}
+                }
             }
-            (request::What::Renew(renew), _) => self.renewed(token_of(renew), asked.first_sent),
             (request::What::Cancel(own), what) => {
                 let already_served = matches!(
                     &what, to_client::What::Refused(refused) if refused.code == "already_served"
@@ -131,7 +139,7 @@ impl Desk {
                 self.cancelled(own.clone(), already_served, own_lease);
             }
             (_, to_client::What::Refused(refused)) => self.refused(asked, refused),
-            (_, what) => asked.tell(Ok(Answer::Told(what))),
+            (_, what) => asked.settle(Ok(Answer::Told(what))),
         }
     }
 
@@ -149,7 +157,7 @@ impl Desk {
             hold.set_mode(change.before);
             self.give_back(hold);
         }
-        asked.tell(Err(refused.into()));
+        asked.settle(Err(refused.into()));
     }
 
     /// A wait that was given up has left the line, or was served before.
@@ -201,7 +209,7 @@ impl Desk {
                     self.end_ticket(reader, how);
                 }
                 self.not_upgraded(&asked);
-                asked.tell(Err(not_served(how)));
+                asked.settle(Err(not_served(how)));
             }
             None => asked.tell(Err(Error::SessionLost)),
         }
@@ -244,7 +252,8 @@ impl Desk {
         let fate = Arc::new(Fate::new(lease));
         let hold = Hold::new(grant, fate.clone(), self.handles.clone(), permit);
         let own_lease = has_own.then(|| hold.own.clone());
-        let mut followed = Followed::new(fate, own_lease, session.id);
+        let session = session.secret.clone();
+        let mut followed = Followed::new(fate, hold.own.secret.clone(), own_lease, session);
         if has_own && !good && !asked.is_abandoned() {
             followed.hand_out = Some((asked, hold));
         } else if let Some(unwanted) = asked.hand_out(hold) {
@@ -265,7 +274,7 @@ impl Desk {
         grant: proto::Grant,
         permit: Permit,
     ) {
-        let session = self.held.remove(shared).map_or(0, |reader| reader.session);
+        let session = self.held.remove(shared).map(|reader| reader.session).unwrap_or_default();
         let own =
             proto::Own { name: asked.name(), token: grant.token, secret: grant.secret.clone() };
         let has_own = asked.change.as_ref().is_some_and(|change| change.has_own_lease);
@@ -289,8 +298,8 @@ impl Desk {
             return self.give_back(reader);
         }
         let writer = reader.succeeded_by(grant, permit);
-        let own_lease = has_own.then_some(own);
-        self.held.insert(writer, Followed::new(fate, own_lease, session));
+        let (secret, own_lease) = (own.secret.clone(), has_own.then_some(own));
+        self.held.insert(writer, Followed::new(fate, secret, own_lease, session));
         asked.tell(Ok(Answer::Upgraded));
         self.give_back(reader);
         if has_own {
@@ -338,7 +347,7 @@ impl Desk {
     fn end_ticket(&mut self, token: u64, how: How) {
         if let Some(Waiting { mut asked, .. }) = self.waiting.remove(&token) {
             self.not_upgraded(&asked);
-            asked.tell(Err(not_served(how)));
+            asked.settle(Err(not_served(how)));
         }
         if let Some(followed) = self.held.remove(token) {
             followed.fate.lose(how);
@@ -367,7 +376,7 @@ impl Desk {
         if let Some(Waiting { mut asked, .. }) = self.waiting.remove(&token) {
             self.not_upgraded(&asked);
             let why = "its wait ended while no server could be reached";
-            asked.tell(Err(Error::NotAcquired(why.to_owned())));
+            asked.settle(Err(Error::NotAcquired(why.to_owned())));
         }
         match self.upgrade_of(token).and_then(|upgrade| upgrade.change.as_mut()) {
             Some(change) => change.reader_gone = true,
@@ -377,18 +386,14 @@ impl Desk {
 
     fn asked_to_let_go(&mut self, asked: proto::RevocationAsked) {
         if let Some(followed) = self.held.get(asked.token) {
-            followed.fate.revocation.send_replace(Some(Revocation {
+            followed.fate.ask_to_let_go(Revocation {
                 by: asked.by,
                 reason: asked.reason,
                 within: Duration::from_millis(asked.within_ms),
                 force: asked.force,
-            }));
+            });
         }
     }
-}
-
-fn token_of(renew: &proto::RenewRequest) -> u64 {
-    renew.own.as_ref().map_or(0, |own| own.token)
 }
 
 /// Why an acquire ended without its turn.

@@ -199,12 +199,13 @@ async fn an_acquire_that_is_dropped_with_its_client_leaves_nothing() {
         let ana = Client::connect([&proxy.url]).await.unwrap();
         let name = format!("seat-{round}");
         proxy.set(Way::AnswersWait);
-        let acquire = ana.lock(&name).ttl(OWN_TTL).acquire();
-        assert!(poll_times(acquire, 1, || Duration::ZERO).await.is_none());
+        let mut acquire = Box::pin(ana.lock(&name).ttl(OWN_TTL).acquire());
+        assert!(poll_once(acquire.as_mut()).await.is_pending());
         if round < 2 {
             let held = async || show(&mut operator, &name).await.holding == 1;
             eventually("it is granted", held).await;
         }
+        drop(acquire);
         let closed = close.then(|| tokio::spawn(ana.clone().close()));
         drop(ana);
         proxy.set(Way::Open);
@@ -357,5 +358,38 @@ async fn a_dropped_upgrade_does_not_forget_a_death() {
         assert_eq!(guard.deaths()[0].how, How::Closed);
         guard.release().await.unwrap();
     }
+    node.end().await;
+}
+
+/// A lock that was detached after its `upgrade()` had been dropped was released: nobody waited until it
+/// was known which ticket was held, and the reader's token was handed over.
+#[tokio::test]
+async fn a_lock_that_is_detached_after_a_dropped_upgrade_stays_held() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let ana = Client::connect([&proxy.url]).await.unwrap();
+    let mut operator = operator(&node).await;
+    let mut guard = soon(ana.lock("page").shared().ttl(OWN_TTL).acquire()).await.unwrap();
+    let read_with = guard.token();
+    proxy.set(Way::AnswersWait);
+    {
+        let mut upgrade = pin!(guard.upgrade(None));
+        assert!(poll_once(upgrade.as_mut()).await.is_pending());
+        let writes = async || show(&mut operator, "page").await.holders[0].mode() == Exclusive;
+        eventually("it is upgraded", writes).await;
+    }
+    let mut detaches = pin!(guard.detach());
+    assert!(poll_once(detaches.as_mut()).await.is_pending(), "nobody can know yet");
+    proxy.set(Way::Open);
+    let detached = soon(detaches).await.map_err(|(_, error)| error).unwrap();
+    assert!(detached.token > read_with);
+    // Everything that the client has to say about it comes before this.
+    ana.close().await;
+    let holders = show(&mut operator, "page").await.holders;
+    let tokens: Vec<u64> = holders.iter().map(|holder| holder.token).collect();
+    assert_eq!(tokens, [detached.token.get()]);
+    let own =
+        proto::Own { name: detached.name, token: detached.token.get(), secret: detached.secret };
+    operator.release(own).await.unwrap();
     node.end().await;
 }

@@ -36,6 +36,7 @@ async fn everything_in_the_guide_works() {
     hear(&client).await.unwrap();
     recover(&client).await.unwrap();
     leases(&client).await.unwrap();
+    handover(&client).await.unwrap();
     several(&client).await.unwrap();
     circle(&client).await.unwrap();
     share(&client).await.unwrap();
@@ -144,6 +145,13 @@ async fn recover(client: &Client) -> Outcome {
 async fn leases(client: &Client) -> Outcome {
     let guard = client.lock("nightly-job").ttl(Duration::from_secs(60)).acquire().await?;
     drop(guard);
+    Ok(())
+}
+
+async fn handover(client: &Client) -> Outcome {
+    let guard = client.lock("nightly-job").ttl(Duration::from_secs(60)).acquire().await?;
+    let detached = guard.detach().await.map_err(|(_guard, error)| error)?;
+    println!("{:?} is held by token {}", detached.name, detached.token);
     Ok(())
 }
 

@@ -187,12 +187,14 @@ async fn a_detached_lock_is_neither_released_nor_renewed() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let by_session = ana.lock("seat").acquire().await.unwrap();
-    let by_session = by_session.detach().expect_err("it ends with its session");
+    let (by_session, error) = by_session.detach().await.expect_err("it ends with its session");
+    assert_eq!(error.code(), Some(&ErrorCode::BadRequest));
     by_session.release().await.unwrap();
 
     let guard = ana.lock("seat").ttl(Duration::from_secs(1)).acquire().await.unwrap();
     let token = guard.token();
-    guard.detach().unwrap();
+    let detached = guard.detach().await.map_err(|(_, error)| error).unwrap();
+    assert_eq!((&detached.name[..], detached.token), (&b"seat"[..], token));
     let next = timeout(LONG, bo.lock("seat").acquire()).await.unwrap().unwrap();
     let ending = next.ending().expect("somebody held it before");
     assert_eq!((ending.token, ending.how), (token, How::Expired));

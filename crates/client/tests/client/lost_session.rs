@@ -219,3 +219,73 @@ async fn a_release_is_not_forgotten_by_a_server_that_refuses_a_session() {
     }
     node.end().await;
 }
+
+/// An acquire with a lease of its own whose session was lost before its answer came was forgotten, and
+/// the lock was held by nobody until that lease ran out.
+#[tokio::test]
+async fn an_acquire_whose_answer_was_lost_with_the_session_is_given_back() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let bo = node.client().await;
+    let mut operator = operator(&node).await;
+    // The server keeps the session for as long as the client tries: it is asked about each second.
+    let setup = Client::builder().session_ttl(Duration::from_secs(4));
+    for (name, waits, dropped) in [
+        ("dropped", false, true),
+        ("kept", false, false),
+        ("dropped in line", true, true),
+        ("kept in line", true, false),
+    ] {
+        let ana = setup.clone().connect([&proxy.url]).await.unwrap();
+        let held = if waits { Some(bo.lock(name).acquire().await.unwrap()) } else { None };
+        let canary = ana.lock("canary").acquire().await.unwrap();
+        proxy.set(Way::AnswersWait);
+        let lock = ana.lock(name).ttl(OWN_TTL);
+        let acquire = tokio::spawn(async move { lock.acquire().await.map(drop) });
+        let asked = async || {
+            let lock = show(&mut operator, name).await;
+            lock.holding + lock.waiting == 1 + u64::from(waits)
+        };
+        eventually("it is asked for", asked).await;
+        if dropped {
+            acquire.abort();
+            soon(canary.lost()).await;
+        } else {
+            assert_eq!(soon(acquire).await.unwrap(), Err(Error::SessionLost), "{name}");
+        }
+        if let Some(held) = held {
+            held.release().await.unwrap();
+        }
+        proxy.set(Way::Open);
+        let free = async || {
+            let lock = show(&mut operator, name).await;
+            lock.holding + lock.waiting == 0
+        };
+        eventually("it is given back", free).await;
+        soon(ana.close()).await;
+    }
+    node.end().await;
+}
+
+/// A cluster that began anew, from an empty folder, drew the same number for the client's next
+/// session; so the guards of the old cluster's locks were taken for that session's, and said that
+/// they were good for up to a quarter of their TTL.
+#[tokio::test]
+async fn a_guard_is_lost_with_its_cluster() {
+    let mut node = Node::start().await;
+    let ana = node.client().await;
+    let old = ana.lock("seat").ttl(OWN_TTL).acquire().await.unwrap();
+    node.pause().await;
+    node.wipe();
+    node.go_on().await;
+    soon(old.lost()).await;
+    // It drew the same number for a ticket too. The old guard's end is not the new one's.
+    let new = soon(ana.lock("other").ttl(OWN_TTL).acquire()).await.unwrap();
+    assert_eq!(new.token(), old.token());
+    drop(old);
+    assert_eq!(new.health(), Health::Good);
+    let mut operator = operator(&node).await;
+    operator.force(force("other")).await.unwrap();
+    assert_eq!(soon(new.lost()).await, How::Forced);
+    node.end().await;
+}

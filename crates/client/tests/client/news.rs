@@ -1,8 +1,9 @@
 //! What a holder hears while it holds, and what the next one hears of it.
 
+use crate::proxy::{Proxy, Way};
 use crate::server::Node;
 use crate::{operator, soon};
-use holdfast_client::{Error, Health, How, News};
+use holdfast_client::{Client, Error, Health, How, News};
 use holdfast_proto::v1::{ForceRequest, RevokeRequest};
 use std::time::Duration;
 
@@ -42,16 +43,16 @@ async fn a_lock_that_is_taken_away_is_lost_and_release_says_how() {
     let node = Node::start().await;
     let client = node.client().await;
     let guard = client.lock("seat").acquire().await.unwrap();
-    revoke(&node, "seat", Duration::from_millis(100), true).await;
+    revoke(&node, "seat", Duration::from_secs(1), true).await;
     let mut events = guard.events();
     assert!(matches!(soon(events.next()).await, Some(News::Revocation(asked)) if asked.force));
     assert_eq!(soon(events.next()).await, Some(News::Lost(How::Forced)));
     assert_eq!(soon(events.next()).await, None);
     assert_eq!(soon(guard.lost()).await, How::Forced);
     assert_eq!(guard.remaining(), Duration::ZERO);
+    // The guard is lost a little before the lock is taken away.
+    let next = soon(client.lock("seat").acquire()).await.unwrap();
     assert_eq!(guard.release().await, Err(Error::Over(How::Forced)));
-
-    let next = client.lock("seat").acquire().await.unwrap();
     assert_eq!(next.ending().unwrap().how, How::Forced);
     assert!(next.needs_recovery() && next.deaths().len() == 1);
     node.end().await;
@@ -145,5 +146,33 @@ async fn a_holder_that_is_forced_out_as_it_is_granted_hears_so() {
         }
     }
     assert!(lost > 0, "no force came in time: this has shown nothing");
+    node.end().await;
+}
+
+/// A holder that had heard that its lock would be taken away in two seconds, and then heard nothing
+/// more because its connection hung, said that it was good while the next one held the lock.
+#[tokio::test]
+async fn a_guard_is_lost_when_the_time_of_a_forced_revocation_is_over() {
+    let node = Node::start().await;
+    let proxy = Proxy::to(&node.url);
+    let setup = Client::builder().session_ttl(Duration::from_hours(1));
+    let bo = node.client().await;
+    for own_lease in [false, true] {
+        let ana = setup.clone().connect([&proxy.url]).await.unwrap();
+        let lock = ana.lock("seat");
+        let lock = if own_lease { lock.ttl(Duration::from_hours(1)) } else { lock };
+        let guard = lock.acquire().await.unwrap();
+        revoke(&node, "seat", Duration::from_secs(2), true).await;
+        soon(guard.asked_to_let_go()).await;
+        proxy.set(Way::Stalled);
+        assert!(guard.remaining() <= Duration::from_secs(2));
+        let (lost, next) =
+            soon(async { tokio::join!(guard.lost(), bo.lock("seat").acquire()) }).await;
+        assert_eq!(lost, How::Forced);
+        assert_eq!(guard.health(), Health::Lost(How::Forced));
+        assert_eq!(guard.remaining(), Duration::ZERO);
+        next.unwrap().release().await.unwrap();
+        proxy.set(Way::Open);
+    }
     node.end().await;
 }

@@ -1,8 +1,11 @@
 //! Locks that are held by several, locks of several names, locks that are taken twice.
 
+use crate::cancel::{poll_times, show};
 use crate::server::Node;
-use crate::{eventually, soon};
-use holdfast_client::{Error, ErrorCode, Health};
+use crate::{eventually, operator, soon};
+use holdfast_client::{Client, Error, ErrorCode, Health};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 fn code(error: Result<impl Sized, Error>) -> ErrorCode {
@@ -176,6 +179,56 @@ async fn a_reentrant_try_is_not_refused_while_its_client_holds_the_lock() {
     }
     while let Some(done) = soon(tasks.join_next()).await {
         done.unwrap();
+    }
+    node.end().await;
+}
+
+/// A release said Ok before the lock was released if another task was just looking whether it could
+/// take it again: the look counted as a guard.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_release_is_done_also_while_others_look_at_the_lock() {
+    let node = Node::start().await;
+    let ana = node.client().await;
+    let mut operator = operator(&node).await;
+    let round = Arc::new(AtomicU64::new(0));
+    let looks = tokio::spawn({
+        let (ana, round) = (ana.clone(), round.clone());
+        async move {
+            loop {
+                // It is held in another mode, so this only looks.
+                let name = format!("page-{}", round.load(Ordering::Relaxed));
+                let again = ana.lock(name).reentrant().try_acquire();
+                poll_times(again, 1, || Duration::ZERO).await;
+            }
+        }
+    });
+    for number in 1..=400 {
+        let name = format!("page-{number}");
+        let mut guard = soon(ana.lock(&name).reentrant().acquire()).await.unwrap();
+        guard.downgrade().await.unwrap();
+        round.store(number, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_micros(500)).await;
+        let token = guard.token().get();
+        soon(guard.release()).await.unwrap();
+        let holders = show(&mut operator, &name).await.holders;
+        assert!(holders.iter().all(|holder| holder.token != token), "round {number}");
+    }
+    looks.abort();
+    node.end().await;
+}
+
+/// A client that was allowed one ticket could not upgrade it: the writer's was counted beside the
+/// reader's, in whose place it comes.
+#[tokio::test]
+async fn an_upgrade_needs_no_room_for_another_ticket() {
+    let node = Node::start().await;
+    let ana = Client::builder().tickets_max(1).connect(&node.url).await.unwrap();
+    for _ in 0..3 {
+        let mut guard = ana.lock("page").shared().acquire().await.unwrap();
+        guard.upgrade(None).await.unwrap();
+        let another = ana.lock("other").acquire().await;
+        assert!(matches!(another, Err(Error::TooMany(_))), "{another:?}");
+        guard.release().await.unwrap();
     }
     node.end().await;
 }

@@ -34,9 +34,24 @@ async fn a_server_that_is_not_there_is_unreachable_after_a_while() {
 
 #[tokio::test]
 async fn what_is_no_address_is_refused_with_a_hint() {
-    for bad in ["https://127.0.0.1:7400", "http://127.0.0.1", "a b:1", "ftp://x:1"] {
+    for bad in ["https://127.0.0.1:7400", "http://127.0.0.1", "a b:1", "ftp://x:1", ":7400"] {
         match Client::connect([bad]).await {
             Err(Error::BadAddress(why)) => assert!(why.contains(bad), "{why}"),
+            other => panic!("{bad}: {other:?}"),
+        }
+    }
+    for (bad, part) in [
+        (":7400", "host is missing"),
+        ("http://:7400", "host is missing"),
+        ("127.0.0.1", "port is missing"),
+        ("127.0.0.1:", "port is missing"),
+        ("[::1]", "port is missing"),
+        ("127.0.0.1:99999", "65535"),
+        ("127.0.0.1:0", "65535"),
+        ("[::1]:70000", "65535"),
+    ] {
+        match Client::connect(bad).await {
+            Err(Error::BadAddress(why)) => assert!(why.contains(part), "{why}"),
             other => panic!("{bad}: {other:?}"),
         }
     }

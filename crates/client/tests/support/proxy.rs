@@ -12,6 +12,8 @@ pub(crate) enum Way {
     Open,
     /// Requests pass, answers wait.
     AnswersWait,
+    /// Connections are taken, and nothing passes: a server that hangs.
+    Stalled,
     /// Connections are closed, and no new ones taken.
     Cut,
 }
@@ -60,7 +62,7 @@ async fn pass(
 ) {
     let mut bytes = vec![0; 64 << 10];
     loop {
-        let waits = answers && *way.borrow_and_update() == Way::AnswersWait;
+        let waits = holds(*way.borrow_and_update(), answers);
         if *way.borrow() == Way::Cut {
             return;
         }
@@ -73,11 +75,16 @@ async fn pass(
         };
         let Ok(length @ 1..) = read else { return };
         // What was read as the way was closed waits too.
-        if answers && way.wait_for(|way| *way != Way::AnswersWait).await.is_err() {
+        if way.wait_for(|way| !holds(*way, answers)).await.is_err() {
             return;
         }
         if *way.borrow() == Way::Cut || to.write_all(&bytes[..length]).await.is_err() {
             return;
         }
     }
+}
+
+/// Whether bytes in this direction wait.
+fn holds(way: Way, answers: bool) -> bool {
+    way == Way::Stalled || (answers && way == Way::AnswersWait)
 }

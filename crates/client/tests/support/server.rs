@@ -118,6 +118,11 @@ impl Node {
         panic!("the server does not start again");
     }
 
+    /// Takes everything from a server that is not running: it begins another cluster.
+    pub(crate) fn wipe(&self) {
+        std::fs::remove_dir_all(&self.config.data_dir).unwrap();
+    }
+
     pub(crate) async fn end(mut self) {
         self.pause().await;
     }

@@ -131,7 +131,7 @@ async fn held(engine: &Holdfast, request: &Request, guard: Guard) -> Result<Acqu
     });
     let valid_until = Moment::now().plus(guard.remaining());
     let mut validity = Validity { valid_until, over_by: Validity::unsure(first_ttl(request)) };
-    if guard.detach().is_err() {
+    if guard.detach().await.is_err() {
         return Err(Error::Refused("the server granted no lease of its own".to_owned()));
     }
     if request.ttl > FIRST_TTL_MAX {
