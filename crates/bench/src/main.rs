@@ -39,7 +39,7 @@ const SECONDS_MAX: u64 = 600;
 #[command(after_help = "\
 Examples:
   cargo build --release                                    the `holdfast` that is measured
-  cargo run --release -p holdfast-bench                    everything: about 25 minutes
+  cargo run --release -p holdfast-bench                    everything: over 20 minutes
   cargo run --release -p holdfast-bench -- --peers holdfast,etcd --measure pairs --clients 64
   cargo run --release -p holdfast-bench -- --peers holdfast,redis --measure redis --rounds 3
   cargo run --release -p holdfast-bench -- --by drivers --measure pairs,looping
