@@ -112,7 +112,9 @@ impl Http {
             for (key, value) in query {
                 request = request.query(*key, *value);
             }
-            let request = request.config().timeout_recv_response(Some(self.patience / 3)).build();
+            // With others to ask, one that hangs is left sooner.
+            let head = if self.servers.len() > 1 { self.patience / 3 } else { self.patience };
+            let request = request.config().timeout_recv_response(Some(head)).build();
             match request.header("authorization", self.bearer()).call() {
                 Ok(response) if response.status() == 200 => {
                     return Ok(response.into_body().into_reader());
