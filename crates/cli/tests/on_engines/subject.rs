@@ -76,7 +76,7 @@ fn started(engine: fn() -> Engine, own_server: bool) -> Subject {
 }
 
 pub(crate) fn redis(own_server: bool) -> Subject {
-    started(servers::redis::single, own_server)
+    started(servers::redis::single_on_disk, own_server)
 }
 
 pub(crate) fn etcd(own_server: bool) -> Subject {

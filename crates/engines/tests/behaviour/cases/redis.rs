@@ -3,7 +3,7 @@
 use crate::engine::{Engine, run, unique};
 use crate::servers::holdfast::redis_door;
 use crate::servers::process::ask;
-use crate::servers::redis::{Redis, single};
+use crate::servers::redis::{Redis, single, single_on_disk};
 use holdfast_locks::{Error, Locks};
 use std::time::Duration;
 
@@ -55,6 +55,13 @@ fn other_clients_and_ours_exclude_each_other_on_the_redis_door() {
 #[ignore = "needs Redis: ./test engines"]
 fn other_clients_and_ours_exclude_each_other() {
     run(single, "other_clients", async |engine| other_clients(engine).await);
+}
+
+/// Redis keeps a lock over a restart if it syncs every write, which a driver can't know.
+#[test]
+#[ignore = "needs Redis: ./test engines"]
+fn a_redis_that_syncs_every_write_keeps_its_locks_over_a_restart() {
+    run(single_on_disk, "restart", async |engine| super::restart(engine).await);
 }
 
 /// A waiter is subscribed to releases of its lock, and not for longer than it waits.

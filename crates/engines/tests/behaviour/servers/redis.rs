@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::process::{Process, ask, free_port, program};
-use crate::engine::{Engine, needs_own_server};
+use crate::engine::{Engine, Exception, needs_own_server};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -102,6 +102,18 @@ pub(crate) fn single() -> Engine {
     engine(&SHARED)
 }
 
+/// One that syncs every write to disk, and of its own if it is to be killed: what it acknowledged is
+/// there after a restart.
+pub(crate) fn single_on_disk() -> Engine {
+    if !needs_own_server() {
+        return single();
+    }
+    let servers = [Redis::start()];
+    let hosts = servers.iter().map(Redis::address).collect();
+    let exceptions = &[Exception::SurvivesFailover];
+    engine_at(hosts, Some(Arc::new(All(servers.into()))), exceptions)
+}
+
 pub(crate) fn redlock() -> Engine {
     static SHARED: OnceLock<[Redis; 3]> = OnceLock::new();
     engine(&SHARED)
@@ -115,13 +127,21 @@ fn engine<const N: usize>(shared: &'static OnceLock<[Redis; N]>) -> Engine {
     } else {
         (hosts(shared.get_or_init(Redis::start_several::<N>)), None)
     };
+    engine_at(hosts, server, &[])
+}
+
+fn engine_at(
+    hosts: Vec<String>,
+    server: Option<Arc<dyn Server>>,
+    exceptions: &'static [Exception],
+) -> Engine {
     Engine {
         url: "redis://{hosts}".to_owned(),
         hosts,
         tasks: 32,
         ttl: Duration::from_secs(3),
         late: Duration::from_secs(2),
-        exceptions: &[],
+        exceptions,
         server,
         end_connection: None,
     }
