@@ -2,7 +2,7 @@
 //!
 //! No test asserts a time but one: what should happen, happens within [`support::PATIENCE`].
 
-#[path = "../../../server/tests/redis/resp.rs"]
+#[path = "../../../server/tests/doors/redis/resp.rs"]
 mod resp;
 mod support;
 

@@ -4,7 +4,7 @@ use crate::support::Node;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
-const DOC: &str = include_str!("../../../../docs/metrics.md");
+const DOC: &str = include_str!("../../../../../docs/metrics.md");
 
 /// A family of metrics, as the text tells of it.
 #[derive(Debug, Default)]

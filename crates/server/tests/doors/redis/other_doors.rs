@@ -1,6 +1,6 @@
 //! The same lock through Redis and HTTP.
 
-use crate::client;
+use super::client;
 use crate::support::{Node, eventually};
 use serde_json::json;
 

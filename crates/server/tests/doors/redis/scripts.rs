@@ -1,7 +1,7 @@
 //! Scripts: the ones that every lock client has, and others.
 
-use crate::client;
-use crate::resp::Redis;
+use super::client;
+use super::resp::Redis;
 use crate::support::Node;
 use std::collections::HashSet;
 use std::thread;

@@ -1,6 +1,6 @@
 //! All keys: listed page by page, and flushed step by step.
 
-use crate::client;
+use super::client;
 use crate::support::Node;
 use std::collections::BTreeSet;
 

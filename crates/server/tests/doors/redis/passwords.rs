@@ -1,6 +1,6 @@
 //! The password, said with AUTH or HELLO.
 
-use crate::client;
+use super::client;
 use crate::support::Node;
 
 const NO_AUTH: &str = "-NOAUTH Authentication required.";

@@ -1,6 +1,6 @@
 //! Blocking pops: who waits longest gets the next item.
 
-use crate::client;
+use super::client;
 use crate::support::{Node, eventually};
 
 fn blocked(node: &Node, count: usize) {
@@ -89,7 +89,7 @@ fn a_wait_ends_with_its_connection_whatever_was_sent_behind_it() {
     gone.send(&[&format!("HOLDFAST.ACQUIRE lock {other} TTL 60000 WAIT 600000")]);
     gone.raw(&behind);
     drop(gone);
-    let clients = |redis: &mut crate::resp::Redis| redis.ask("CLIENT LIST").lines().count();
+    let clients = |redis: &mut super::resp::Redis| redis.ask("CLIENT LIST").lines().count();
     eventually("the connection is gone", || (clients(&mut push) == 2).then_some(()));
     assert_eq!(holder.ask(&format!("HOLDFAST.RELEASE lock {owner} {token}")), "1");
     let owner = push.ask("HOLDFAST.OWNERID");

@@ -1,7 +1,7 @@
 //! HOLDFAST.ACQUIRE: a place in the line, given up with its connection.
 
-use crate::client;
-use crate::resp::Redis;
+use super::client;
+use super::resp::Redis;
 use crate::support::{Node, eventually};
 use std::sync::Mutex;
 use std::thread;

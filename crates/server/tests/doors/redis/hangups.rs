@@ -1,7 +1,7 @@
 //! Requests whose client has hung up.
 
-use crate::client;
-use crate::resp::Redis;
+use super::client;
+use super::resp::Redis;
 use crate::support::{Node, eventually, free_port};
 use holdfast_node::NodeId;
 use holdfast_server::{ClusterKey, Config, First, PEER_PORT_ABOVE, RedisDoor, Server};

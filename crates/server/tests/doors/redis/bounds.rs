@@ -1,7 +1,7 @@
 //! Clients that take more than their share.
 
-use crate::client;
-use crate::resp::{Redis, Said};
+use super::client;
+use super::resp::{Redis, Said};
 use crate::support::Node;
 use std::io::ErrorKind;
 

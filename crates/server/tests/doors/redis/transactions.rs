@@ -1,6 +1,6 @@
 //! MULTI, EXEC, WATCH.
 
-use crate::client;
+use super::client;
 use crate::support::Node;
 use std::thread;
 

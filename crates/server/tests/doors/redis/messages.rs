@@ -1,6 +1,6 @@
 //! Messages: to whoever listens, in order, and not without a bound.
 
-use crate::client;
+use super::client;
 use crate::support::{Node, eventually};
 
 #[test]

@@ -1,6 +1,6 @@
 //! Requests as they come: many at once, in pieces, typed by hand, broken.
 
-use crate::client;
+use super::client;
 use crate::support::Node;
 
 #[test]

@@ -6,8 +6,8 @@
 //! protocol until it was restarted. It is refused before it is proposed, and the commands of a
 //! pipeline, which need no atomicity, become several transactions.
 
-use crate::client;
-use crate::resp::Redis;
+use super::client;
+use super::resp::Redis;
 use crate::support::Node;
 use serde_json::json;
 
