@@ -120,6 +120,20 @@ pub(crate) fn follow(guide: &str) {
     }
 }
 
+/// A command without what cargo tells a test program through the environment. A cargo that inherits it
+/// takes it for a change, and builds ring and everything above it anew; so does the next one without.
+pub(crate) fn outside_cargo(mut command: Command) -> Command {
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy();
+        let set_by_cargo =
+            ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "OUT_DIR"];
+        if set_by_cargo.iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(&*name);
+        }
+    }
+    command
+}
+
 /// Everything in it ends with it.
 struct Apart(Child);
 
@@ -148,7 +162,7 @@ pub(crate) fn run_apart(folder: &Path) -> String {
         let found = Command::new(tool).arg("-V").stdout(Stdio::null()).status();
         assert!(found.is_ok_and(|status| status.success()), "this test needs `{tool}`");
     }
-    let shell = Command::new("unshare")
+    let shell = outside_cargo(Command::new("unshare"))
         .args([flags, "--kill-child", "bash", "all.sh"])
         .current_dir(folder)
         .env("PATH", format!("{}:{path}", bin.display()))

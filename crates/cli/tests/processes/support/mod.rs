@@ -15,7 +15,7 @@ pub(crate) use cluster::{Cluster, new_key};
 pub(crate) use dev::Dev;
 pub(crate) use guide::follow;
 #[allow(unused_imports, reason = "the tests of commands need it")]
-pub(crate) use guide::run_apart;
+pub(crate) use guide::{outside_cargo, run_apart};
 pub(crate) use http::{Held, Http, Reply, tokens, unique};
 pub(crate) use load::Load;
 pub(crate) use node::Node;
