@@ -45,7 +45,6 @@ mod effect;
 mod history;
 mod ids;
 mod limits;
-mod mistakes;
 pub mod play;
 mod refusal;
 mod state;
@@ -65,7 +64,6 @@ pub use effect::{
 pub use history::{Event, What};
 pub use ids::{RequestId, Secret, SessionId, Term, Token};
 pub use limits::Limits;
-pub use mistakes::Mistake;
 pub use refusal::{Bad, Bound, Link, Refusal, Untouched};
 pub use state::{
     BadSnapshot, CannotRestore, Circle, Counts, Key, KeyPage, LockPage, LockView, NotEncoded,

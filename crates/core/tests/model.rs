@@ -112,14 +112,14 @@ fn show(coverage: &Coverage) {
 /// With room for everything.
 #[test]
 fn core_and_model_agree() {
-    let setup = Setup { limits: ROOMY, mistake: None, judges: Judges::ALL };
+    let setup = Setup { limits: ROOMY, judges: Judges::ALL };
     show(&play(setup, CASES, 1..200));
 }
 
 /// At every bound.
 #[test]
 fn core_and_model_agree_at_the_bounds() {
-    let setup = Setup { limits: TIGHT, mistake: None, judges: Judges::ALL };
+    let setup = Setup { limits: TIGHT, judges: Judges::ALL };
     show(&play(setup, CASES, 1..200));
 }
 
@@ -129,7 +129,7 @@ fn promises_hold_in_small_steps() {
     let judges = Judges { model: false, ..Judges::ALL };
     for (steps_max, limits) in [(1, ROOMY), (2, TIGHT), (2, ROOMY), (3, TIGHT), (3, ROOMY)] {
         let limits = Limits { steps_max, bytes_max: 300, claim_steps_max: 5, ..limits };
-        show(&play(Setup { limits, mistake: None, judges }, 500, 1..200));
+        show(&play(Setup { limits, judges }, 500, 1..200));
     }
 }
 
@@ -137,6 +137,6 @@ fn promises_hold_in_small_steps() {
 #[test]
 fn core_and_model_agree_in_a_long_run() {
     let limits = Limits { history_max: 512, ..ROOMY };
-    let setup = Setup { limits, mistake: None, judges: Judges::ALL };
+    let setup = Setup { limits, judges: Judges::ALL };
     show(&play(setup, 15, 2_000..2_500));
 }

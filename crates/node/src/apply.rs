@@ -4,7 +4,6 @@ use crate::batch::{Batch, Item};
 use crate::cluster::{Change, LEVEL, REPORT_EVERY, Report, mix};
 use crate::io::{NotChanged, Output, Reply};
 use crate::lead::member_step;
-use crate::mistakes::NodeMistake;
 use crate::node::{Node, too_old};
 use crate::own;
 use crate::types::{EntryKind, LogEntry};
@@ -98,8 +97,7 @@ impl Node {
         let Taken::Answered(answer) = taken else { return };
         if let (Some((secret, ttl_ms)), Ok(Answer::SessionOpened(id))) = (opened, &answer) {
             if let Some(leading) = &mut self.leading {
-                let halves = if self.mistakes.makes(NodeMistake::HalfTtl) { 2 } else { 1 };
-                leading.pulse.open(*id, ttl_ms / halves, self.seen_ms);
+                leading.pulse.open(*id, ttl_ms, self.seen_ms);
             }
             if self.own.opened(secret, *id) {
                 self.introduce();

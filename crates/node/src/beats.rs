@@ -2,7 +2,6 @@
 
 use crate::io::{Ask, Busy, Output, Reply};
 use crate::message::{PeerMessage, Say};
-use crate::mistakes::NodeMistake;
 use crate::node::{Node, ROUND_WAITERS_MAX};
 use crate::own::NODE_TTL_MS;
 use crate::rounds::Waiter;
@@ -95,8 +94,7 @@ impl Node {
     }
 
     fn knows_another_secret(&self, session: &SessionRef) -> bool {
-        let trusts = self.mistakes.makes(NodeMistake::TrustAnySecret);
-        !trusts && self.state.session_owner(session) == Some(false)
+        self.state.session_owner(session) == Some(false)
     }
 
     pub(crate) fn send_beats(&mut self, out: &mut Vec<Output>) {
@@ -104,7 +102,7 @@ impl Node {
         let own = self.own.may_beat(self.seen_ms);
         let Some((round, sessions)) = self.beats.begin(own, self.seen_ms) else { return };
         if leader == self.id {
-            self.hear_beats(self.id, round, sessions, out);
+            self.hear_beats(self.id, round, sessions);
         } else {
             let message = PeerMessage(Say::Beats { round, sessions });
             out.push(Output::Send { to: leader, message });
@@ -113,22 +111,13 @@ impl Node {
 
     /// The leader notes that sessions live. It says so only once a majority has confirmed it as
     /// leader, in a round begun after this.
-    pub(crate) fn hear_beats(
-        &mut self,
-        from: NodeId,
-        round: u64,
-        sessions: Vec<SessionRef>,
-        out: &mut Vec<Output>,
-    ) {
+    pub(crate) fn hear_beats(&mut self, from: NodeId, round: u64, sessions: Vec<SessionRef>) {
         let now_ms = self.seen_ms;
         let Some(leading) = &mut self.leading else { return };
         // One that is not applied here yet gets a full TTL when it is.
         let owned = |session: &&SessionRef| self.state.session_lives(session);
         for session in sessions.iter().filter(owned) {
             leading.pulse.beat(session.id, now_ms);
-        }
-        if self.mistakes.makes(NodeMistake::ConfirmAlone) {
-            return self.confirm_beats(from, round, &sessions, out);
         }
         self.rounds.add(Waiter::Beats { from, round, sessions });
     }
@@ -146,9 +135,7 @@ impl Node {
         let (alive, gone): (Vec<SessionRef>, Vec<SessionRef>) =
             sessions.iter().partition(|s| lives(s));
         // Once its end is proposed, a session hears nothing more until that is decided.
-        let tells = |id: &SessionId| {
-            !leading.pulse.is_ending(*id) || self.mistakes.makes(NodeMistake::ConfirmEnding)
-        };
+        let tells = |id: &SessionId| !leading.pulse.is_ending(*id);
         let alive = alive.iter().map(|session| session.id).filter(tells);
         let alive: Vec<SessionId> = alive.collect();
         let gone: Vec<SessionId> = gone.iter().map(|session| session.id).collect();
@@ -178,7 +165,6 @@ impl Node {
             let reply = if alive.contains(&session.id) {
                 let only_one = secrets.get(&session.id).is_some_and(Option::is_some);
                 match self.state.session_owner(&session) {
-                    _ if self.mistakes.makes(NodeMistake::TrustAnySecret) => Reply::Beat(true),
                     Some(owner) => Reply::Beat(owner),
                     None if only_one => Reply::Beat(true),
                     // This node lags: it can't tell which of them is the right one.

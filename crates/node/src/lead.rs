@@ -4,11 +4,10 @@ use crate::batch::{BATCH_BYTES_MAX, Batch, Item, encoded_bytes};
 use crate::cluster::Change;
 use crate::consensus::{ELECTION_MS, MemberStep};
 use crate::io::{Ask, NotChanged, Output, Reply};
-use crate::mistakes::NodeMistake;
 use crate::node::Node;
 use crate::pulse::Pulse;
 use crate::types::{NodeId, Position};
-use holdfast_core::{Command, Proposal, SessionId, Term};
+use holdfast_core::{Command, Proposal, Term};
 use std::collections::{BTreeSet, VecDeque};
 
 /// Bytes that a leader gathers; what comes beyond is dropped and sent again by its node.
@@ -78,34 +77,18 @@ impl Node {
             return;
         }
         self.rounds.drop_beats();
-        let before = |mistake, ms: u64| if self.mistakes.makes(mistake) { ms } else { 0 };
-        let unheard_ms = before(NodeMistake::SilenceBeforeElection, self.seen_ms);
-        let untold_ms = before(NodeMistake::ClockInElection, ELECTION_MS);
         self.leading = leads.map(|term| Leading {
             term,
             since_ms: self.seen_ms,
-            pulse: Pulse::begin(self.ttls(), self.seen_ms - unheard_ms),
+            pulse: Pulse::begin(self.state.session_ttls(), self.seen_ms),
             gathered: VecDeque::new(),
             gathered_bytes: 0,
-            told_ms: self.seen_ms.saturating_sub(untold_ms),
+            told_ms: self.seen_ms,
             appended: self.consensus.last_index(),
             appended_at_ms: self.seen_ms,
             appended_items: 0,
             next: None,
         });
-    }
-
-    /// How long each session may be silent, from now on.
-    fn ttls(&self) -> impl Iterator<Item = (SessionId, u64)> {
-        let divide = match (
-            self.mistakes.makes(NodeMistake::NoGrace),
-            self.mistakes.makes(NodeMistake::HalfTtl),
-        ) {
-            (true, _) => 50,
-            (false, true) => 2,
-            (false, false) => 1,
-        };
-        self.state.session_ttls().map(move |(id, ttl_ms)| (id, ttl_ms / divide))
     }
 
     /// Takes items for the next entry, if they are meant for this term.
@@ -169,8 +152,7 @@ impl Node {
         if items.is_empty() && !(due && applied) {
             return;
         }
-        let faster = if self.mistakes.makes(NodeMistake::DoubleTime) { 2 } else { 1 };
-        let elapsed_ms = (self.seen_ms - leading.told_ms) * faster;
+        let elapsed_ms = self.seen_ms - leading.told_ms;
         let count = items.len();
         let batch = Batch { elapsed_ms, wall_ms: self.wall_ms, items };
         if self.consensus.propose(batch.encode()) {

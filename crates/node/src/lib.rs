@@ -25,7 +25,6 @@ mod disk;
 mod io;
 mod lead;
 mod message;
-mod mistakes;
 mod node;
 mod own;
 mod pulse;
@@ -42,6 +41,5 @@ pub use io::{
     SnapshotTask,
 };
 pub use message::{FRAME_BYTES_MAX, PeerMessage};
-pub use mistakes::NodeMistake;
 pub use node::Node;
 pub use types::{EntryKind, HardState, LogEntry, NodeId, Position, RaftMessage, Voters};

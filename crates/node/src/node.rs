@@ -8,10 +8,9 @@ use crate::io::{
 };
 use crate::lead::Leading;
 use crate::message::{PeerMessage, Say};
-use crate::mistakes::{Mistakes, NodeMistake};
 use crate::own::{Asked, Own};
 use crate::rounds::{Rounds, Waiter};
-use crate::types::{HardState, NodeId, Position, RaftMessage, Voters};
+use crate::types::{NodeId, Position, RaftMessage, Voters};
 use holdfast_core::{Command, Request, SessionRef, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -58,7 +57,6 @@ pub struct Node {
     /// What this node computed at the last agreed indexes.
     pub(crate) digests: BTreeMap<u64, u64>,
     pub(crate) stopped: bool,
-    pub(crate) mistakes: Mistakes,
 }
 
 struct Unpersisted {
@@ -107,24 +105,7 @@ impl Node {
             withdrawn: BTreeSet::new(),
             digests: BTreeMap::new(),
             stopped: false,
-            mistakes: Mistakes::default(),
         })
-    }
-
-    /// Plants a mistake in the core, for tests of the checks.
-    #[cfg(feature = "mistakes")]
-    pub fn plant_in_core(&mut self, mistake: holdfast_core::Mistake) {
-        self.state.plant(mistake);
-        self.mistakes.in_core = Some(mistake);
-    }
-
-    /// Plants a mistake in the node, for tests of the checks.
-    #[cfg(feature = "mistakes")]
-    pub fn plant(&mut self, mistake: NodeMistake) {
-        self.mistakes.planted = Some(mistake);
-        if mistake == NodeMistake::PlainRounds {
-            self.rounds.use_plain_contexts();
-        }
     }
 
     /// One turn of the loop: takes what happened, adds what is to be done.
@@ -275,9 +256,6 @@ impl Node {
             }
             Input::Ask { ask, request, command } => self.ask(ask, request, command, out),
             Input::Beat { ask, session } => self.beat(ask, session, out),
-            Input::Read(ask) if self.mistakes.makes(NodeMistake::ReadAlone) => {
-                out.push(Output::Reply { ask, reply: Reply::Current });
-            }
             Input::Read(ask) => {
                 if self.rounds.len() >= ROUND_WAITERS_MAX {
                     out.push(Output::Reply { ask, reply: Reply::Busy(Busy::QueueFull) });
@@ -319,9 +297,6 @@ impl Node {
         }
         let asks = std::mem::take(&mut self.withdrawn);
         let mut withdrawn = self.own.withdraw(&asks);
-        if self.mistakes.makes(NodeMistake::WithdrawSent) {
-            withdrawn.extend(self.own.forget_withdrawn());
-        }
         withdrawn.extend(self.rounds.withdraw(&asks));
         withdrawn.extend(self.beats.withdraw(&asks));
         for ask in withdrawn {
@@ -358,7 +333,7 @@ impl Node {
             }
             Say::Forward(items) => self.gather(items),
             Say::ForwardIn { term, items } => self.gather_in(term, items),
-            Say::Beats { round, sessions } => self.hear_beats(from, round, sessions, out),
+            Say::Beats { round, sessions } => self.hear_beats(from, round, sessions),
             Say::BeatsConfirmed { round, alive, gone } => {
                 self.beats_confirmed(round, &alive, &gone, out);
             }
@@ -373,8 +348,6 @@ impl Node {
     }
 
     fn persisted(&mut self, number: u64, out: &mut Vec<Output>) {
-        let too_early = self.mistakes.makes(NodeMistake::PersistedTooEarly);
-        let number = if too_early { u64::MAX } else { number };
         let mut last = None;
         let on_disk = |front: &Unpersisted| front.number <= number || !front.needs_disk;
         while let Some(done) = self.unpersisted.pop_front_if(|front| on_disk(front)) {
@@ -408,9 +381,7 @@ impl Node {
     }
 
     pub(crate) fn finish_rounds(&mut self, out: &mut Vec<Output>) {
-        let unapplied = self.mistakes.makes(NodeMistake::ConfirmUnapplied);
-        let applied = if unapplied { u64::MAX } else { self.applied.index };
-        for waiter in self.rounds.done(applied) {
+        for waiter in self.rounds.done(self.applied.index) {
             match waiter {
                 Waiter::Read(ask) => out.push(Output::Reply { ask, reply: Reply::Current }),
                 Waiter::Beats { from, round, sessions } => {
@@ -444,10 +415,6 @@ impl Node {
         let needs_disk = installed.is_some() || !entries.is_empty() || hard_state.is_some();
         if needs_disk {
             let installed = installed.map(|(at, _)| at);
-            let forgets = self.mistakes.makes(NodeMistake::ForgetVote);
-            let hard_state = hard_state.map(|hard_state| {
-                if forgets { HardState { vote: 0, ..hard_state } } else { hard_state }
-            });
             out.push(Output::Persist(Persist { number, installed, entries, hard_state }));
         }
         let since_ms = self.seen_ms;
@@ -492,10 +459,6 @@ impl Node {
         }
         (self.state, self.cluster, self.applied) = (loaded.state, loaded.cluster, loaded.at);
         self.state.set_level(self.cluster.level);
-        #[cfg(feature = "mistakes")]
-        if let Some(mistake) = self.mistakes.in_core {
-            self.state.plant(mistake);
-        }
         self.bytes_since_snapshot = 0;
         self.digests.clear();
         for ask in self.own.lose_track() {

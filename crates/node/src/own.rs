@@ -3,7 +3,6 @@
 use crate::batch::{BATCH_BYTES_MAX, Item, encoded_bytes};
 use crate::io::{Ask, Output};
 use crate::message::{PeerMessage, Say};
-use crate::mistakes::NodeMistake;
 use crate::node::Node;
 use crate::types::NodeId;
 use holdfast_core::{
@@ -149,11 +148,6 @@ impl Own {
             sent.item = Item::Propose(nothing(session.id, sent.number));
         }
         unsent
-    }
-
-    /// For tests of the checkers: says of what was sent and withdrawn that it is over.
-    pub(crate) fn forget_withdrawn(&self) -> Vec<Ask> {
-        self.unapplied.iter().filter(|sent| sent.withdrawn).map(|sent| sent.ask).collect()
     }
 
     /// Whether the session may be kept alive: not if something proposed under it got stuck.
@@ -347,14 +341,11 @@ impl Node {
         {
             self.introduce();
         }
-        let at_once = self.mistakes.makes(NodeMistake::DeadlineAtOnce);
-        self.own.all_know_unconfirmed = self.cluster.all_know_unconfirmed() && !at_once;
+        self.own.all_know_unconfirmed = self.cluster.all_know_unconfirmed();
         let items = self.own.take_unsent((leader, term), self.seen_ms);
         if items.is_empty() {
             return;
         }
-        let items =
-            if self.mistakes.makes(NodeMistake::Unnumbered) { unnumbered(items) } else { items };
         if leader == self.id {
             self.gather(items);
         } else {
@@ -366,17 +357,4 @@ impl Node {
             out.push(Output::Send { to: leader, message: PeerMessage(say) });
         }
     }
-}
-
-/// Sends each command a second time without its number, as a forwarder that does not number
-/// would after a time-out.
-fn unnumbered(items: Vec<Item>) -> Vec<Item> {
-    let again = |item: &Item| match item {
-        Item::Propose(Proposal { from: Some(_), request: None, command }) => {
-            Some(Item::Propose(Proposal::from(command.clone())))
-        }
-        _ => None,
-    };
-    let copies: Vec<Item> = items.iter().filter_map(again).collect();
-    items.into_iter().chain(copies).collect()
 }

@@ -28,8 +28,6 @@ pub(crate) struct Rounds {
     /// Confirmed, and waiting for this index to be applied.
     confirmed: VecDeque<(u64, Vec<Waiter>)>,
     last_round: u64,
-    /// For tests of the checkers: contexts that were used before, and that other nodes use too.
-    plain: bool,
 }
 
 #[derive(Debug)]
@@ -48,22 +46,13 @@ impl Rounds {
             running: None,
             confirmed: VecDeque::new(),
             last_round: 0,
-            plain: false,
         }
-    }
-
-    #[cfg(feature = "mistakes")]
-    pub(crate) fn use_plain_contexts(&mut self) {
-        self.plain = true;
     }
 
     /// What the next round is asked under. The library matches acknowledgements by this alone: a
     /// late one of another node's round, or of this node's before a restart, must match none.
     fn next_context(&mut self) -> Vec<u8> {
         self.last_round += 1;
-        if self.plain {
-            return (self.last_round % 8).to_le_bytes().to_vec();
-        }
         let round = self.last_round.to_le_bytes();
         [self.id.0.to_le_bytes(), self.nonce.to_le_bytes(), round].concat()
     }

@@ -3,7 +3,6 @@
 //! Every node runs the code that production runs. Time, network, disks and clients are virtual;
 //! the same seed gives the same run, bit for bit.
 
-mod bugs;
 mod checks;
 mod client;
 mod faults;
@@ -33,8 +32,7 @@ Examples:
   sim --seed 7            one run; on a violation its last events in words
   sim --seeds 0..500      many runs; 500 is not included
   sim --seeds 0..500 --json
-  sim --seeds 1000..100000 --minutes 20
-  sim --bugs              plant known bugs: each must be caught")]
+  sim --seeds 1000..100000 --minutes 20")]
 struct Args {
     /// One seed
     #[arg(long, conflicts_with = "seeds")]
@@ -45,9 +43,6 @@ struct Args {
     /// Stop after so many minutes, however many seeds are left
     #[arg(long)]
     minutes: Option<u64>,
-    /// Plant each known bug in turn, and see that a checker catches it
-    #[arg(long, conflicts_with_all = ["seed", "seeds"])]
-    bugs: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -62,11 +57,6 @@ fn seeds(text: &str) -> Result<(u64, u64), String> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    if args.bugs {
-        let uncaught = bugs::hunt_all(|line| eprintln!("{line}"));
-        eprintln!("{} bugs, not caught: {uncaught:?}", bugs::Bug::all().len());
-        return if uncaught.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-    }
     let (from, to) = args.seeds.unwrap_or_else(|| {
         let seed = args.seed.unwrap_or(0);
         (seed, seed + 1)
@@ -111,7 +101,7 @@ fn run_all(from: u64, to: u64, within: Option<Duration>, progress: bool) -> Tota
 
 /// Runs a seed again and tells its last events.
 fn explain(seed: u64) {
-    let outcome = run(Plan { seed, wordy: true, ..Plan::default() });
+    let outcome = run(Plan { seed, wordy: true });
     let violation = outcome.violation.unwrap_or_default();
     let lines: String = outcome.trace.lines().map(|line| format!("  {line}\n")).collect();
     eprintln!(

@@ -6,7 +6,6 @@ use crate::command::{Acquire, Door, Lease, Mode, Proof, Request, SessionKind, Ta
 use crate::effect::{Answer, Effect};
 use crate::history::What;
 use crate::ids::{NEVER_MS, SessionId, Token};
-use crate::mistakes::Mistake;
 use crate::refusal::{Bad, Bound, Refusal};
 use crate::store::Slot;
 use crate::text::LockName;
@@ -160,8 +159,7 @@ impl State {
     /// Whether a new ticket would be served at once.
     pub(super) fn free_for(&self, name: &LockName, mode: Mode) -> bool {
         self.lock(name).is_none_or(|lock| {
-            let delayed =
-                lock.delayed_until_ms().is_some() && !self.mistakes.makes(Mistake::IgnoreLockDelay);
+            let delayed = lock.delayed_until_ms().is_some();
             lock.waiters() == 0 && !delayed && lock.has_room_for(mode)
         })
     }
@@ -246,10 +244,6 @@ impl State {
         let slot = self.data.tickets.insert(ticket);
         self.index.numbers.insert(&self.data.tickets, slot);
         let mut steps = Steps(self.limits.steps_max);
-        let hand_over = self.mistakes.makes(Mistake::HandOverPastWaiters) && wait == Wait::Try;
-        if hand_over || (self.mistakes.makes(Mistake::OvertakeWriter) && self.reads_beside(slot)) {
-            self.grant(number, &mut Vec::new(), effects);
-        }
         self.serve(first, &mut steps, effects);
         Some(number)
     }
@@ -296,9 +290,7 @@ impl State {
 
     /// The next ticket number: the counter never goes back.
     fn draw(&mut self) -> Token {
-        if !self.mistakes.makes(Mistake::ReuseToken) || self.data.counter % 7 != 6 {
-            self.data.counter = self.data.counter.saturating_add(1);
-        }
+        self.data.counter = self.data.counter.saturating_add(1);
         Token(self.data.counter)
     }
 
@@ -312,12 +304,6 @@ impl State {
         self.index.names.insert(&self.data.locks, slot);
         self.index.order.insert(slot, &name);
         slot
-    }
-
-    fn reads_beside(&self, ticket: Slot) -> bool {
-        let Some(ticket) = self.data.tickets.get(ticket) else { return false };
-        let lock = self.data.locks.get(ticket.lock);
-        ticket.mode == Mode::Shared && lock.is_some_and(|lock| lock.holders > 0 && !lock.exclusive)
     }
 
     /// The new ticket stands behind the readers only: whoever else waits comes first, and two

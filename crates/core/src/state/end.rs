@@ -5,7 +5,6 @@ use super::{State, Steps};
 use crate::effect::{Effect, Ended, Ending, Forced, How};
 use crate::history::What;
 use crate::ids::Token;
-use crate::mistakes::Mistake;
 use crate::store::Slot;
 use crate::text::Label;
 use std::sync::Arc;
@@ -57,9 +56,7 @@ impl State {
         self.index.numbers.remove(&self.data.tickets, slot);
         let ticket = self.data.tickets.remove(slot)?;
         self.weigh(ticket.weight(), Weight::NONE);
-        if !self.mistakes.makes(Mistake::LeaveTicketBehind) {
-            self.index.sets.remove_ticket(&ticket);
-        }
+        self.index.sets.remove_ticket(&ticket);
         let label = self.label_of(&ticket);
         let mut delays = Vec::new();
         for slot in ticket.locks() {
@@ -126,9 +123,6 @@ impl State {
             self.change_lock(slot, |lock| lock.past_mut().last = Some(ending));
         } else if lock.past.is_some() {
             self.change_lock(slot, |lock| lock.past_mut().last = None);
-        }
-        if self.mistakes.makes(Mistake::ForgetDeath) && !how.died() {
-            self.unmark_dead(slot);
         }
         delay
     }

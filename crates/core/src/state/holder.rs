@@ -6,7 +6,6 @@ use crate::command::{Door, Lease, Proof, Target};
 use crate::effect::{Answer, Effect, How};
 use crate::history::What;
 use crate::ids::{NEVER_MS, Token};
-use crate::mistakes::Mistake;
 use crate::refusal::{Bad, Refusal};
 use crate::store::Slot;
 use crate::text::{LockName, Note};
@@ -30,7 +29,7 @@ impl State {
                     && self.label_of(ticket).as_ref() == Some(label)
             }
         };
-        if !proven && !self.mistakes.makes(Mistake::IgnoreSecret) {
+        if !proven {
             return Err(Refusal::NotOwner);
         }
         Ok((slot, ticket))
@@ -72,12 +71,10 @@ impl State {
     /// How a ticket ended, as far as the history tells.
     fn how_ended(&self, name: &LockName, token: Token) -> Option<How> {
         let (index, history) = (&self.index.history, &self.data.history);
-        let forgetful = self.mistakes.makes(Mistake::ForgetEnds);
-        if self.level >= REQUESTS_LEVEL && !forgetful {
+        if self.level >= REQUESTS_LEVEL {
             return index.how_ended(history, name, token);
         }
-        let looked_through = if forgetful { 2 } else { ENDS_LOOKED_THROUGH };
-        let mut events = index.events(history, name).take(looked_through);
+        let mut events = index.events(history, name).take(ENDS_LOOKED_THROUGH);
         events.find_map(|event| event.how_ended().filter(|_| event.token == token))
     }
 

@@ -54,7 +54,6 @@ use crate::effect::{Answer, Effect, Names, Taken};
 use crate::history::{Event, History, What};
 use crate::ids::{SessionId, Token};
 use crate::limits::Limits;
-use crate::mistakes::Mistakes;
 use crate::refusal::Refusal;
 use crate::store::{Index, Slab, Slot};
 use crate::text::{Label, LockName};
@@ -78,7 +77,6 @@ pub struct State {
     limits: Limits,
     /// The behaviour level in force.
     level: u16,
-    mistakes: Mistakes,
 }
 
 /// What is replicated: the same on every node at the same log position. Cloning it is cheap, and
@@ -114,32 +112,13 @@ impl State {
 
     fn of(data: Data, names: Index<Lock>, limits: Limits, hash_key: u64) -> Self {
         let index = Indexes::of(&data, names, hash_key);
-        Self { data, index, limits, level: CONFIRMED_LEVEL, mistakes: Mistakes::default() }
+        Self { data, index, limits, level: CONFIRMED_LEVEL }
     }
 
     /// Does everything as programs of this behaviour level do. A new state does as this program
     /// does; whoever applies entries of a cluster says which level is in force there.
     pub fn set_level(&mut self, level: u16) {
         self.level = level;
-    }
-
-    /// Plants a mistake, for tests of the checks.
-    #[cfg(feature = "mistakes")]
-    pub fn plant(&mut self, mistake: crate::mistakes::Mistake) {
-        self.mistakes.plant(mistake);
-        if mistake == crate::Mistake::LoseCounter {
-            let highest = self.data.tickets.iter().map(|(_, ticket)| ticket.number.0).max();
-            self.data.counter = highest.unwrap_or(0);
-        }
-        if mistake == crate::Mistake::LoseRequests {
-            let slots: Vec<Slot> = self.data.sessions.iter().map(|(slot, _)| slot).collect();
-            for slot in slots {
-                self.change_session(slot, |session| {
-                    session.requests = Vec::new();
-                    session.memory_bytes = 0;
-                });
-            }
-        }
     }
 
     /// Applies one proposal of an entry. What must be heard by others than the asker is added to

@@ -8,7 +8,6 @@ use super::records::{Register, Weight, weight_of};
 use crate::command::Mode;
 use crate::effect::{Answer, Fence};
 use crate::ids::Token;
-use crate::mistakes::Mistake;
 use crate::refusal::{Bad, Bound, Refusal};
 use crate::store::Slot;
 use crate::text::{LockName, Value};
@@ -56,7 +55,7 @@ impl State {
             Some(Register { fence, .. }) => (fence.lowest_passing(mode)?, 0),
             None => (Fence::new().lowest_passing(mode)?, key.as_bytes().len()),
         };
-        if token < lowest && !self.mistakes.makes(Mistake::PassOldToken) {
+        if token < lowest {
             return Err(Refusal::Fenced { token, highest: lowest });
         }
         if slot.is_none() && self.data.register.len() >= self.limits.register_keys_max {

@@ -3,14 +3,12 @@
 use super::fingerprint::Fingerprint;
 use super::records::{Alone, Outcome, Remembered, Session, Ticket, Weight};
 use super::{REQUESTS_LEVEL, State};
-use crate::command::{Command, Lease, Mode, Request};
-use crate::effect::{Answer, Effect, Grant, How, Names, Standing};
-use crate::ids::{RequestId, Token};
-use crate::mistakes::Mistake;
+use crate::command::{Command, Request};
+use crate::effect::{Answer, Effect, How, Standing};
+use crate::ids::RequestId;
 use crate::refusal::{Bad, Bound, Refusal};
 use crate::store::Slot;
 use crate::text::RequestKey;
-use std::sync::Arc;
 
 impl State {
     /// Runs a command that may be a retry: what was done once is told as it stands now.
@@ -23,11 +21,8 @@ impl State {
         self.check_takes_request(&request, &command)?;
         let knows = self.level >= REQUESTS_LEVEL;
         let fingerprint = if knows { Fingerprint::of(&command) } else { None };
-        if let Some((outcome, asked)) = self.recall(&request)?
-            && !self.mistakes.makes(Mistake::ForgetRequestId)
-        {
-            let differs = asked.is_some() && asked != fingerprint;
-            if differs && !self.mistakes.makes(Mistake::AnswerOtherRequest) {
+        if let Some((outcome, asked)) = self.recall(&request)? {
+            if asked.is_some() && asked != fingerprint {
                 return Err(Refusal::OtherRequest);
             }
             return self.tell(&outcome);
@@ -61,9 +56,6 @@ impl State {
     fn tell(&self, outcome: &Outcome) -> Result<Answer, Refusal> {
         match outcome {
             Outcome::Ticket(token) => Ok(Answer::Standing(self.standing(*token))),
-            Outcome::Over(token, _) if self.mistakes.makes(Mistake::ReplayGrant) => {
-                Ok(Answer::Standing(Standing::Held(stale_grant(*token))))
-            }
             Outcome::Over(token, how) => {
                 Ok(Answer::Standing(Standing::Over { token: *token, how: *how }))
             }
@@ -176,11 +168,7 @@ impl State {
 
     /// The clock of forgetting starts when a request's ticket is over.
     fn set_alone(&mut self, slot: Slot, outcome: Outcome, over: bool) {
-        let kept_ms = match outcome {
-            Outcome::Barred if self.mistakes.makes(Mistake::ForgetBarred) => 0,
-            _ => self.limits.request_alone_kept_ms,
-        };
-        let forget_ms = self.data.clock.now_ms.saturating_add(kept_ms);
+        let forget_ms = self.data.clock.now_ms.saturating_add(self.limits.request_alone_kept_ms);
         let forget = over.then(|| (forget_ms, self.next_in_sequence()));
         let Some(alone) = self.data.alone.get_mut(slot) else { return };
         let weighed = alone.weight();
@@ -270,21 +258,5 @@ impl Session {
             Err(at) => self.requests.insert(at, request),
         }
         self.memory_bytes = self.memory_bytes.saturating_add(bytes);
-    }
-}
-
-/// What `ReplayGrant` answers.
-fn stale_grant(token: Token) -> Grant {
-    Grant {
-        token,
-        names: Names::Many(Arc::from([])),
-        mode: Mode::Exclusive,
-        lease: Lease::Permanent,
-        session: None,
-        label: None,
-        note: None,
-        secret: None,
-        waited_ms: 0,
-        after: None,
     }
 }

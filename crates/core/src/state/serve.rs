@@ -8,7 +8,6 @@ use crate::command::Lease;
 use crate::effect::{After, Effect, Grant, How, Standing};
 use crate::history::What;
 use crate::ids::{NEVER_MS, Token};
-use crate::mistakes::Mistake;
 use crate::state::records::{Lock, Ticket};
 use crate::store::Slot;
 use std::sync::Arc;
@@ -50,9 +49,6 @@ impl State {
 
     pub(super) fn next_waiter(&self, slot: Slot) -> Option<Token> {
         let lock = self.data.locks.get(slot)?;
-        if self.mistakes.makes(Mistake::ServeOutOfOrder) {
-            return self.index.sets.lines.waiters(slot, lock).last();
-        }
         self.index.sets.lines.next_waiter(slot, lock)
     }
 
@@ -62,9 +58,8 @@ impl State {
         let Some(ticket) = self.ticket(token) else { return false };
         let alive =
             ticket.session.is_none_or(|id| self.session(id).is_some_and(|s| s.dying.is_none()));
-        let lines = if self.mistakes.makes(Mistake::TakeOneOfSeveral) { 1 } else { usize::MAX };
-        (alive || self.mistakes.makes(Mistake::ServeTheDead))
-            && ticket.locks().take(lines).all(|slot| {
+        alive
+            && ticket.locks().all(|slot| {
                 self.data.locks.get(slot).is_some_and(|lock| {
                     self.next_waiter(slot) == Some(token) && self.has_room(lock, ticket)
                 })
@@ -73,14 +68,8 @@ impl State {
 
     /// Whether a lock could serve this ticket if it were next.
     pub(super) fn has_room(&self, lock: &Lock, ticket: &Ticket) -> bool {
-        if lock.delayed_until_ms().is_some() && !self.mistakes.makes(Mistake::IgnoreLockDelay) {
+        if lock.delayed_until_ms().is_some() {
             return false;
-        }
-        if self.mistakes.makes(Mistake::SkipLeaseCheckOnGrant) {
-            return true;
-        }
-        if self.mistakes.makes(Mistake::ExtraPermit) && lock.permits() == Some(lock.holders) {
-            return true;
         }
         let only_its_own_shared =
             lock.holders == 1 && lock.head() == ticket.upgrades() && lock.head().is_some();
@@ -142,9 +131,6 @@ impl State {
 
     /// What the next holder hears of those before it.
     fn after(&self, ticket: &Ticket) -> Option<Arc<[After]>> {
-        if self.mistakes.makes(Mistake::LoseEnding) {
-            return None;
-        }
         let pasts = || ticket.locks().filter_map(|slot| self.data.locks.get(slot));
         if pasts().all(|lock| lock.past.is_none()) {
             return None;

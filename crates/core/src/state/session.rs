@@ -6,7 +6,6 @@ use crate::command::{Numbered, OpenSession, SessionKind, SessionRef};
 use crate::effect::{Answer, Effect, How, Taken};
 use crate::ids::{RequestId, SessionId, Term, Token};
 use crate::limits::Limits;
-use crate::mistakes::Mistake;
 use crate::refusal::{Bad, Bound, Refusal};
 use crate::store::Slot;
 use std::num::NonZeroU64;
@@ -95,7 +94,7 @@ impl State {
         decided_in: Term,
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
-        if decided_in != self.data.clock.term && !self.mistakes.makes(Mistake::ExpireInAnyTerm) {
+        if decided_in != self.data.clock.term {
             return Err(Refusal::OtherTerm);
         }
         let alive = |slot: &Slot| self.data.sessions.get(*slot).is_some_and(|s| s.dying.is_none());
@@ -144,9 +143,7 @@ impl State {
 
     fn first_ticket_of(&self, session: SessionId) -> Option<Token> {
         let of_session = (session, Token(0))..=(session, Token(u64::MAX));
-        let first = self.index.sets.by_session.range(of_session).next();
-        // With `LeaveTicketBehind` planted, what is left behind must not be swept for ever.
-        first.map(|(_, token)| *token).filter(|token| self.ticket_slot(*token).is_some())
+        self.index.sets.by_session.range(of_session).next().map(|(_, token)| *token)
     }
 
     pub(super) fn forget_session(&mut self, id: SessionId) {
@@ -172,15 +169,14 @@ impl State {
 
     /// Why a node's proposal is not taken: it is not the next one of its session.
     pub(super) fn not_taken(&mut self, from: Numbered) -> Option<Taken> {
-        let take_twice = self.mistakes.makes(Mistake::TakeNumberTwice);
         let slot = self.session_slot(from.session);
         let session = slot.and_then(|slot| self.data.sessions.get_mut(slot));
         let lives = |s: &&mut Session| s.dying.is_none() && s.kind.is_node();
         let Some(session) = session.filter(lives) else { return Some(Taken::NodeGone) };
-        if from.number < session.next_number && !take_twice {
+        if from.number < session.next_number {
             return Some(Taken::Seen);
         }
-        if from.number > session.next_number && !self.mistakes.makes(Mistake::TakeNumberEarly) {
+        if from.number > session.next_number {
             return Some(Taken::TooSoon);
         }
         session.next_number = from.number.saturating_add(1);

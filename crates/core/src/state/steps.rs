@@ -7,7 +7,6 @@ use super::records::{Ticket, Weight};
 use crate::command::{Door, Lease, Mode};
 use crate::effect::Forced;
 use crate::ids::{NEVER_MS, Token};
-use crate::mistakes::Mistake;
 use crate::refusal::{Refusal, Untouched};
 use crate::store::Slot;
 use crate::text::{Label, LockName, Reason};
@@ -164,12 +163,10 @@ impl State {
         let lock = self.lock_slot(name).and_then(|slot| self.data.locks.get(slot));
         let held = lock.is_some_and(|lock| lock.holders > 0);
         let line = lock.is_some_and(|lock| lock.line_len > 0);
-        let by_mistake = self.mistakes.makes(Mistake::ObjectOverLock);
-        if line && !(held && fresh) && !by_mistake {
+        if line && !(held && fresh) {
             return Err(Refusal::InUse { name: name.clone(), kind: KeyKind::Text });
         }
-        let found = if by_mistake { Found::Nothing } else { self.found(door, name)? };
-        let (after, due_ms) = match found {
+        let (after, due_ms) = match self.found(door, name)? {
             Found::Ticket(_, ticket) => (Some(self.old(name, ticket, None)?), NEVER_MS),
             Found::Object(stored) if !fresh && stored.object.kind() != object.kind() => {
                 return Err(Refusal::InUse { name: name.clone(), kind: stored.object.kind() });
@@ -196,10 +193,9 @@ impl State {
         let Some((_, lock, ticket)) = self.first_holder(name) else {
             return Ok(self.stored(name).map_or(Found::Nothing, Found::Object));
         };
-        let by_mistake = self.mistakes.makes(Mistake::TouchOtherDoors);
-        let why = if ticket.door != door && !by_mistake {
+        let why = if ticket.door != door {
             Untouched::OtherDoor
-        } else if !is_a_text(lock, ticket) && !by_mistake {
+        } else if !is_a_text(lock, ticket) {
             Untouched::NotAText
         } else {
             let slot = self.ticket_slot(ticket.number);
@@ -218,7 +214,7 @@ impl State {
     fn old(&self, name: &LockName, ticket: &Ticket, by: Option<&Label>) -> Result<Old, Refusal> {
         let lock = self.data.locks.get(ticket.lock);
         let waited_for = lock.is_some_and(|lock| lock.waiters() > 0);
-        if waited_for && !self.mistakes.makes(Mistake::HandOverPastWaiters) {
+        if waited_for {
             return Err(self.held_refusal(name, ticket, Untouched::WaitedFor));
         }
         let delays = ticket.extra.as_ref().is_some_and(|extra| extra.lock_delay_ms > 0);

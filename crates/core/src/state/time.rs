@@ -4,7 +4,6 @@ use super::{State, Steps};
 use crate::command::Tick;
 use crate::effect::{Answer, Effect, Forced, How};
 use crate::ids::Token;
-use crate::mistakes::Mistake;
 use crate::text::LockName;
 use std::sync::Arc;
 
@@ -31,17 +30,13 @@ impl State {
         self.serve_unserved(&mut steps, effects);
         self.sweep(&mut steps, effects);
         while let Some((due_ms, due)) = self.first_due() {
-            if due_ms > self.early_by_mistake(self.data.clock.now_ms) || !steps.take() {
+            if due_ms > self.data.clock.now_ms || !steps.take() {
                 break;
             }
             self.fall_due(due_ms, due, &mut steps, effects);
         }
         self.forget();
         Answer::Ticked
-    }
-
-    fn early_by_mistake(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_add(u64::from(self.mistakes.makes(Mistake::ExpireEarly)))
     }
 
     /// How many milliseconds from now the next tick is needed; 0 if work is left over.

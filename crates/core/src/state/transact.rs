@@ -13,7 +13,6 @@ use crate::command::{Door, Mode, Wait};
 use crate::effect::{Answer, Effect, How};
 use crate::history::What;
 use crate::ids::Token;
-use crate::mistakes::Mistake;
 use crate::refusal::{Bad, Bound, Refusal};
 use crate::store::Slot;
 use crate::text::{Label, LockName};
@@ -32,15 +31,8 @@ impl State {
         let mut steps = Vec::with_capacity(writes.len());
         let mut growth = Growth::default();
         for write in writes {
-            match self.step(door, &write, &mut growth) {
-                Ok(step) => steps.push((write.name, step)),
-                Err(refusal) => {
-                    if self.mistakes.makes(Mistake::WriteInPart) {
-                        self.take_steps(door, steps, effects);
-                    }
-                    return Err(refusal);
-                }
-            }
+            let step = self.step(door, &write, &mut growth)?;
+            steps.push((write.name, step));
         }
         self.check_growth(&growth)?;
         let tokens = self.take_steps(door, steps, effects);
@@ -87,9 +79,6 @@ impl State {
 
     /// Whether reading again would tell the same.
     fn check_seen(&self, transaction: &Transaction) -> Result<(), Refusal> {
-        if self.mistakes.makes(Mistake::IgnoreStamps) {
-            return Ok(());
-        }
         let differs = |(name, stamp): &&(LockName, _)| self.stamp(name) != *stamp;
         if let Some((name, _)) = transaction.seen.iter().find(differs) {
             return Err(Refusal::Changed { name: Some(name.clone()) });
@@ -189,8 +178,7 @@ impl State {
         label: Label,
         effects: &mut Vec<Effect>,
     ) {
-        let quiet = self.mistakes.makes(Mistake::RelabelQuietly);
-        let change = if quiet { 0 } else { self.next_change() };
+        let change = self.next_change();
         let kept = label.clone();
         self.change_ticket(slot, |ticket| {
             ticket.label = Some(kept);

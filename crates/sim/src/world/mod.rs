@@ -35,7 +35,6 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// Keep words of what happens.
     pub(crate) wordy: bool,
-    pub(crate) bug: Option<crate::bugs::Bug>,
 }
 
 /// What came of a run.
@@ -129,7 +128,6 @@ pub(crate) struct World {
     trace: Trace,
     faults: Tally,
     operations: u64,
-    plan: Plan,
     /// Changes of membership that the operator wants, in order.
     changes: Vec<Change>,
     next_node: u64,
@@ -198,7 +196,6 @@ impl World {
             trace: Trace::new(plan.wordy),
             faults: Tally::default(),
             operations: 0,
-            plan,
             changes: Vec::new(),
             next_node: members + 1,
             doomed_voter: None,

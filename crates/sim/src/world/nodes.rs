@@ -27,7 +27,6 @@ impl World {
         }
         match started {
             Ok(()) => {
-                self.plan.plant(host);
                 self.trace.say(self.now_us, || format!("node {id} starts"));
                 self.wake(id);
             }
@@ -101,14 +100,7 @@ impl World {
         match output {
             Output::Send { to, message } => self.send(id, to, &message),
             Output::Persist(persist) => {
-                let number = persist.number;
                 let idle = self.hosts.get_mut(&id).is_some_and(|host| host.persist(persist));
-                if self.plan.replies_before_fsync() {
-                    if let Some(host) = self.hosts.get_mut(&id) {
-                        host.inputs.push(Input::Persisted(number));
-                    }
-                    self.wake(id);
-                }
                 if idle {
                     self.begin_persist(id);
                 }

@@ -1,6 +1,8 @@
 //! Drawing a ticket: acquire and upgrade; and downgrade.
 
+use super::keys::kind_of;
 use super::line::later;
+use super::request::first_broken;
 use super::{Model, Ticket};
 use holdfast_core::{
     Acquire, Answer, Bad, Bound, Effect, Lease, LockName, Mode, Proof, Refusal, Request, SessionId,
@@ -43,7 +45,7 @@ impl Model {
         };
         for name in &ticket.names {
             if let Some(kept) = self.kept(name) {
-                let kind = kept.object.kind();
+                let kind = kind_of(&kept.object);
                 return Err(Refusal::InUse { name: name.clone(), kind });
             }
             self.check_line(&ticket, name)?;
@@ -51,30 +53,29 @@ impl Model {
         self.enter(ticket, acquire.wait, request)
     }
 
+    /// The rules for an acquire, whatever the state of the lock.
     fn check_fields(&self, acquire: &Acquire) -> Result<(), Refusal> {
-        let Acquire { names, mode, session, lease, claims, .. } = acquire;
-        let twice = |name| names.iter().filter(|other| *other == name).count() > 1;
-        let bad = if names.is_empty() {
-            Bad::NoNames
-        } else if names.len() > self.limits.names_per_ticket_max {
-            Bad::TooManyNames
-        } else if names.iter().any(twice) {
-            Bad::SameNameTwice
-        } else if *mode == (Mode::Permit { of: 0 }) {
-            Bad::NoPermits
-        } else if matches!(lease, Lease::Deadline { ttl_ms: 0 } | Lease::Unconfirmed { ttl_ms: 0 })
-        {
-            Bad::NoTtl
-        } else if claims.len() > self.limits.claims_per_ticket_max {
-            Bad::TooManyClaims
-        } else if matches!(lease, Lease::Session | Lease::Unconfirmed { .. }) && session.is_none() {
-            Bad::LeaseNeedsSession
-        } else if acquire.lock_delay_ms > self.limits.lock_delay_ms_max {
-            Bad::LockDelay
-        } else {
-            return Ok(());
+        let mut names = acquire.names.clone();
+        names.sort();
+        names.dedup();
+        let ttl_ms = match acquire.lease {
+            Lease::Deadline { ttl_ms } | Lease::Unconfirmed { ttl_ms } => Some(ttl_ms),
+            Lease::Session | Lease::Permanent => None,
         };
-        Err(Refusal::BadRequest(bad))
+        let lease_of_session = match acquire.lease {
+            Lease::Session | Lease::Unconfirmed { .. } => true,
+            Lease::Deadline { .. } | Lease::Permanent => false,
+        };
+        first_broken([
+            (acquire.names.is_empty(), Bad::NoNames),
+            (acquire.names.len() > self.limits.names_per_ticket_max, Bad::TooManyNames),
+            (acquire.names.len() != names.len(), Bad::SameNameTwice),
+            (permits(acquire.mode) == Some(0), Bad::NoPermits),
+            (ttl_ms == Some(0), Bad::NoTtl),
+            (acquire.claims.len() > self.limits.claims_per_ticket_max, Bad::TooManyClaims),
+            (lease_of_session && acquire.session.is_none(), Bad::LeaseNeedsSession),
+            (acquire.lock_delay_ms > self.limits.lock_delay_ms_max, Bad::LockDelay),
+        ])
     }
 
     /// Whether a ticket may stand in a line at all.
@@ -246,14 +247,11 @@ pub(super) fn permits(mode: Mode) -> Option<u32> {
 }
 
 /// A request's session and its ticket's are the same, so that both are forgotten together.
-fn check_same_session(
-    of_ticket: Option<SessionId>,
-    request: Option<&Request>,
-) -> Result<(), Refusal> {
-    let of_request = match request {
-        None => return Ok(()),
-        Some(Request::InSession { session, .. }) => Some(session.id),
-        Some(Request::Alone(_)) => None,
+fn check_same_session(ticket: Option<SessionId>, request: Option<&Request>) -> Result<(), Refusal> {
+    let fits = match (ticket, request) {
+        (_, None) | (None, Some(Request::Alone(_))) => true,
+        (Some(id), Some(Request::InSession { session, .. })) => session.id == id,
+        (Some(_), Some(Request::Alone(_))) | (None, Some(Request::InSession { .. })) => false,
     };
-    if of_ticket == of_request { Ok(()) } else { Err(Refusal::BadRequest(Bad::OtherSession)) }
+    first_broken([(!fits, Bad::OtherSession)])
 }

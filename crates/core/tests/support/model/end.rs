@@ -71,7 +71,8 @@ impl Model {
             forced,
         });
         for name in &ticket.names {
-            if how.died() {
+            // A holder that did not release died.
+            if how != How::Released {
                 self.leave_death(name, ticket.lock_delay_ms, &ending);
             } else {
                 let somebody_stands = !self.line(name).is_empty();

@@ -47,17 +47,14 @@ impl Model {
     }
 
     fn proves(&self, ticket: &Ticket, proof: &Proof) -> bool {
-        match proof {
-            Proof::Secret(secret) => {
-                let of_session = ticket.session.and_then(|id| Some(self.session(id)?.secret));
-                ticket.secret == Some(*secret) || of_session == Some(*secret)
-            }
-            Proof::Label(label) => {
-                ticket.door != Door::Native
-                    && ticket.secret.is_none()
-                    && self.label_of(ticket).as_ref() == Some(label)
-            }
+        let mut accepted: Vec<Proof> = ticket.secret.map(Proof::Secret).into_iter().collect();
+        if let Some(session) = ticket.session.and_then(|id| self.session(id)) {
+            accepted.push(Proof::Secret(session.secret));
         }
+        if ticket.secret.is_none() && ticket.door != Door::Native {
+            accepted.extend(self.label_of(ticket).map(Proof::Label));
+        }
+        accepted.contains(proof)
     }
 
     /// The held ticket that is meant, if its owner asks.
@@ -67,16 +64,14 @@ impl Model {
     }
 
     pub(super) fn release(&mut self, target: &Target, proof: &Proof) -> Result<Answer, Refusal> {
-        match self.held(target, proof) {
-            Ok(ticket) => {
-                self.end(ticket.token, How::Released, None);
-                Ok(Answer::Released(ticket.token))
-            }
-            Err(Refusal::NotHeld { token: Some(token), how: Some(How::Released), .. }) => {
-                Ok(Answer::Released(token))
-            }
-            Err(refusal) => Err(refusal),
+        let ticket = self.held(target, proof);
+        // Who released before, and asks again, has what it wants.
+        if let Err(Refusal::NotHeld { token: Some(token), how: Some(How::Released), .. }) = ticket {
+            return Ok(Answer::Released(token));
         }
+        let token = ticket?.token;
+        self.end(token, How::Released, None);
+        Ok(Answer::Released(token))
     }
 
     pub(super) fn cancel(&mut self, target: &Target, proof: &Proof) -> Result<Answer, Refusal> {

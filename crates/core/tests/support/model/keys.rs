@@ -2,7 +2,9 @@
 
 use super::records::Kept;
 use super::{Model, Ticket};
-use holdfast_core::{Key, KeyKind, Label, Lease, LockName, Mode, ObjectKey, Stamp, TextKey};
+use holdfast_core::{
+    Key, KeyKind, Label, Lease, LockName, Mode, Object, ObjectKey, Stamp, TextKey,
+};
 
 impl Model {
     pub(super) fn kept(&self, name: &LockName) -> Option<&Kept> {
@@ -53,7 +55,7 @@ impl Model {
         let held = held.flat_map(|ticket| ticket.names.iter());
         let mut keys: Vec<(LockName, KeyKind)> =
             held.map(|name| (name.clone(), KeyKind::Text)).collect();
-        keys.extend(self.objects.iter().map(|kept| (kept.name.clone(), kept.object.kind())));
+        keys.extend(self.objects.iter().map(|kept| (kept.name.clone(), kind_of(&kept.object))));
         keys.sort_by(|(one, _), (other, _)| one.cmp(other));
         keys.dedup();
         keys
@@ -63,4 +65,31 @@ impl Model {
     pub(crate) fn keys_changed(&self) -> u64 {
         self.events.len() as u64 + self.changes
     }
+}
+
+pub(super) fn kind_of(object: &Object) -> KeyKind {
+    match object {
+        Object::Hash(_) => KeyKind::Hash,
+        Object::List(_) => KeyKind::List,
+    }
+}
+
+/// How many fields or items an object has, and the bytes of all of them.
+pub(super) fn size_of(object: &Object) -> (usize, usize) {
+    let (mut count, mut bytes) = (0, 0);
+    match object {
+        Object::Hash(fields) => {
+            for (field, value) in fields {
+                count += 1;
+                bytes += field.as_bytes().len() + value.as_bytes().len();
+            }
+        }
+        Object::List(items) => {
+            for item in items {
+                count += 1;
+                bytes += item.as_bytes().len();
+            }
+        }
+    }
+    (count, bytes)
 }

@@ -101,9 +101,11 @@ impl Model {
 
     fn after(&self, name: &LockName) -> Option<After> {
         let past = self.past(name)?;
-        let recover = past.death.as_ref().map(|death| death.ending.clone());
-        let after = After { name: name.clone(), last: past.last.clone(), recover };
-        (after.last.is_some() || after.recover.is_some()).then_some(after)
+        if past.last.is_none() && past.death.is_none() {
+            return None;
+        }
+        let recover = past.death.clone().map(|death| death.ending);
+        Some(After { name: name.clone(), last: past.last.clone(), recover })
     }
 
     fn shown_grant(&self, ticket: &Ticket) -> Grant {

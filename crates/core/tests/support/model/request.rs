@@ -59,18 +59,26 @@ impl Model {
     }
 
     fn check_takes_id(&self, request: &Request, command: &Command) -> Result<(), Refusal> {
-        let bad = match command {
-            Command::Tick(_)
-            | Command::OpenSession(_)
-            | Command::CloseSession(_)
-            | Command::ExpireSession { .. }
-            | Command::Outcome(_)
-            | Command::Transact(_) => Bad::NoRequestId,
-            Command::Acquire(_) | Command::Upgrade { .. } => return Ok(()),
-            _ if matches!(request, Request::Alone(_)) => Bad::RequestNeedsSession,
-            _ => return Ok(()),
-        };
-        Err(Refusal::BadRequest(bad))
+        let draws = matches!(command, Command::Acquire(_) | Command::Upgrade { .. });
+        let changes = matches!(
+            command,
+            Command::Downgrade { .. }
+                | Command::Cancel { .. }
+                | Command::Release { .. }
+                | Command::Renew { .. }
+                | Command::Persist { .. }
+                | Command::Note { .. }
+                | Command::Recovered { .. }
+                | Command::Revoke(_)
+                | Command::Force { .. }
+                | Command::Put { .. }
+                | Command::Raise { .. }
+        );
+        let alone = matches!(request, Request::Alone(_));
+        first_broken([
+            (!draws && !changes, Bad::NoRequestId),
+            (!draws && alone, Bad::RequestNeedsSession),
+        ])
     }
 
     /// Whether the session may ask, and whether it can still know the answer.
@@ -181,4 +189,14 @@ fn gist(command: &Command) -> Command {
         Command::Recovered { target, .. } => Command::Recovered { target, proof: nobody() },
         other => other,
     }
+}
+
+/// Refuses a request for the first of the rules that it breaks.
+pub(super) fn first_broken<const N: usize>(rules: [(bool, Bad); N]) -> Result<(), Refusal> {
+    for (broken, bad) in rules {
+        if broken {
+            return Err(Refusal::BadRequest(bad));
+        }
+    }
+    Ok(())
 }

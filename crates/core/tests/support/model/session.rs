@@ -26,7 +26,9 @@ impl Model {
     /// Takes a node's proposal once and in order; or says why not.
     pub(super) fn not_taken(&mut self, from: Numbered) -> Option<Taken> {
         let node = |session: &&mut Session| {
-            session.id == from.session && session.kind.is_node() && session.ended.is_none()
+            session.id == from.session
+                && session.kind != SessionKind::Client
+                && session.ended.is_none()
         };
         let Some(node) = self.sessions.iter_mut().find(node) else { return Some(Taken::NodeGone) };
         if from.number <= node.number {

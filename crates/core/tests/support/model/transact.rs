@@ -1,7 +1,9 @@
 //! Transactions: all that is written, or nothing.
 
+use super::keys::{kind_of, size_of};
 use super::line::later;
 use super::records::Kept;
+use super::request::first_broken;
 use super::{Model, Ticket};
 use holdfast_core::{
     Answer, Bad, Bound, Door, Effect, Expiry, Forced, How, KeyKind, Label, Lease, LockName, Mode,
@@ -43,45 +45,42 @@ impl Model {
         Ok(Answer::Transacted(tokens))
     }
 
+    /// The rules for a transaction, whatever its keys are.
     fn check_transaction(&self, transaction: &Transaction) -> Result<(), Refusal> {
-        let Transaction { door, seen, writes, publish, .. } = transaction;
         let limits = &self.limits;
-        let twice = |write: &Write| writes.iter().filter(|w| w.name == write.name).count() > 1;
-        let no_time = |write: &Write| expiry_of(&write.to) == Some(Expiry::AfterMs(0));
-        let large = |write: &Write| match &write.to {
-            To::Object { object, .. } => {
-                object.len() > limits.object_elements_max
-                    || object.bytes() > limits.object_bytes_max
+        let (mut twice, mut no_time, mut too_large) = (false, false, false);
+        let mut names = Vec::new();
+        for Write { name, to } in &transaction.writes {
+            twice |= names.contains(&name);
+            names.push(name);
+            no_time |= match to {
+                To::Text { expiry, .. } | To::Relabel { expiry, .. } => is_at_once(expiry),
+                To::Object { expiry, .. } | To::Expiring(expiry) => is_at_once(expiry),
+                To::Gone { .. } => false,
+            };
+            if let To::Object { object, .. } = to {
+                let (elements, bytes) = size_of(object);
+                too_large |= elements > limits.object_elements_max;
+                too_large |= bytes > limits.object_bytes_max;
             }
-            _ => false,
-        };
-        let bad = if *door == Door::Native {
-            Bad::NativeTransaction
-        } else if seen.len() > limits.keys_read_max {
-            Bad::TooManyKeysRead
-        } else if writes.len() > limits.keys_written_max {
-            Bad::TooManyKeysWritten
-        } else if publish.len() > limits.published_max {
-            Bad::TooManyPublished
-        } else if writes.iter().any(twice) {
-            Bad::SameNameTwice
-        } else if writes.iter().any(no_time) {
-            Bad::NoTtl
-        } else if writes.iter().any(large) {
-            Bad::ObjectTooLarge
-        } else if bytes_of(transaction) > limits.transaction_bytes_max {
-            Bad::TransactionTooLarge
-        } else {
-            return Ok(());
-        };
-        Err(Refusal::BadRequest(bad))
+        }
+        first_broken([
+            (transaction.door == Door::Native, Bad::NativeTransaction),
+            (transaction.seen.len() > limits.keys_read_max, Bad::TooManyKeysRead),
+            (transaction.writes.len() > limits.keys_written_max, Bad::TooManyKeysWritten),
+            (transaction.publish.len() > limits.published_max, Bad::TooManyPublished),
+            (twice, Bad::SameNameTwice),
+            (no_time, Bad::NoTtl),
+            (too_large, Bad::ObjectTooLarge),
+            (bytes_of(transaction) > limits.transaction_bytes_max, Bad::TransactionTooLarge),
+        ])
     }
 
     /// Why a write can't be done as things stand.
     fn check_write(&self, door: Door, write: &Write) -> Result<(), Refusal> {
         let name = &write.name;
         let in_use = |kind| Err(Refusal::InUse { name: name.clone(), kind });
-        let object = self.kept(name).map(|kept| kept.object.kind());
+        let object = self.kept(name).map(|kept| kind_of(&kept.object));
         let holders = self.holders(name);
         let fresh = match write.to {
             To::Text { fresh, .. } | To::Object { fresh, .. } => fresh,
@@ -115,7 +114,7 @@ impl Model {
             }
             (To::Relabel { .. }, None, Some(kind)) => in_use(kind),
             (To::Object { .. }, Some(holder), _) => self.check_makes_way(name, holder, false),
-            (To::Object { object, .. }, None, Some(kind)) if !fresh && kind != object.kind() => {
+            (To::Object { object, .. }, None, Some(kind)) if !fresh && kind != kind_of(object) => {
                 in_use(kind)
             }
             (To::Object { .. }, None, None) => self.check_free(name),
@@ -195,7 +194,7 @@ impl Model {
                     self.make_way(holder, None);
                 }
                 let before_ms = self.kept(&name).filter(|_| !fresh).and_then(|kept| kept.due_ms);
-                if object.is_empty() {
+                if size_of(&object).0 == 0 {
                     self.remove_object(&name);
                     return holder.map(|holder| holder.token);
                 }
@@ -213,7 +212,7 @@ impl Model {
             To::Gone { forced } => {
                 self.remove_object(&name);
                 let token = holder?.token;
-                let by = || text(&door.to_string(), "its key was deleted");
+                let by = || text(name_of(door), "its key was deleted");
                 match forced {
                     true => self.end(token, How::Forced, Some(&by())),
                     false => self.end(token, How::Released, None),
@@ -307,7 +306,7 @@ impl Model {
 
     fn put_object(&mut self, name: LockName, object: Arc<Object>, due_ms: Option<u64>) {
         self.changes += 1;
-        let (version, now) = (self.changes, Some(object.kind()));
+        let (version, now) = (self.changes, Some(kind_of(&object)));
         self.objects.retain(|kept| kept.name != name);
         self.objects.push(Kept { name: name.clone(), object, version, due_ms });
         self.effects.push(Effect::ObjectChanged { name, now, version });
@@ -332,13 +331,17 @@ fn text(by: &str, reason: &str) -> Forced {
     Forced { by: by.expect("short"), reason: reason.expect("short") }
 }
 
-fn expiry_of(to: &To) -> Option<Expiry> {
-    match to {
-        To::Text { expiry, .. }
-        | To::Relabel { expiry, .. }
-        | To::Object { expiry, .. }
-        | To::Expiring(expiry) => Some(*expiry),
-        To::Gone { .. } => None,
+fn is_at_once(expiry: &Expiry) -> bool {
+    *expiry == Expiry::AfterMs(0)
+}
+
+/// What a ticket is broken by when its key is deleted through a door.
+fn name_of(door: Door) -> &'static str {
+    match door {
+        Door::Native => "native",
+        Door::Redis => "Redis",
+        Door::ZooKeeper => "ZooKeeper",
+        Door::Cql => "CQL",
     }
 }
 
@@ -351,7 +354,7 @@ fn bytes_of(transaction: &Transaction) -> usize {
         sum += name.as_bytes().len();
         sum += match to {
             To::Text { value, .. } | To::Relabel { value, .. } => value.as_bytes().len(),
-            To::Object { object, .. } => object.bytes(),
+            To::Object { object, .. } => size_of(object).1,
             To::Expiring(_) | To::Gone { .. } => 0,
         };
     }

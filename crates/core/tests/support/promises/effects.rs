@@ -169,9 +169,9 @@ impl Promises {
             line.waiters.retain(|waiter| *waiter != token);
             // Who was never told has left nothing behind.
             if held && told {
-                line.died_last = how.died().then_some(token);
+                line.died_last = (how != How::Released).then_some(token);
             }
-            if held && told && how.died() {
+            if held && told && how != How::Released {
                 self.mark(name, token);
             }
         }

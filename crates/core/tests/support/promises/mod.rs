@@ -2,6 +2,7 @@
 //!
 //! This knows nothing of how the core or the model decide. It would judge any lock service.
 
+mod deadlock;
 mod effects;
 mod transact;
 
@@ -28,6 +29,11 @@ struct Seen {
     held: bool,
     /// Before this moment neither its wait nor its deadline may end it.
     not_before_ms: u64,
+    mode: Mode,
+    /// What its owner keeps while it waits.
+    claims: Vec<Token>,
+    /// The shared ticket that it takes the place of.
+    upgrades: Option<Token>,
 }
 
 /// A line as a watcher sees it.
@@ -144,6 +150,7 @@ impl Promises {
             self.effects += 1;
             self.check_effect(proposal, effect)?;
         }
+        self.check_no_deadlock()?;
         self.check_one_session_a_node()
     }
 
@@ -357,10 +364,16 @@ impl Promises {
                 door: acquire.door,
                 held: false,
                 not_before_ms: 0,
+                mode: acquire.mode,
+                claims: acquire.claims.clone(),
+                upgrades: None,
             },
-            Command::Upgrade { target, .. } => match self.seen_target(target) {
-                Some((_, shared)) => Seen {
+            Command::Upgrade { target, claims, .. } => match self.seen_target(target) {
+                Some((token, shared)) => Seen {
                     held: false,
+                    mode: Mode::Exclusive,
+                    claims: [claims.as_slice(), &[token]].concat(),
+                    upgrades: Some(token),
                     // Who outlived its session has none that could end the wait.
                     session: shared.session.filter(|session| self.ended(*session).is_none()),
                     ..shared.clone()

@@ -3,7 +3,7 @@
 use super::{Promises, Seen, must};
 use crate::support::run::Wrong;
 use holdfast_core::{
-    Command, Expiry, KeyKind, Lease, LockName, Proposal, Stamp, To, Token, Transaction, Write,
+    Command, Expiry, KeyKind, Lease, LockName, Mode, Proposal, Stamp, To, Token, Transaction, Write,
 };
 
 /// An object as a watcher sees it.
@@ -99,6 +99,9 @@ impl Promises {
             door: transaction.door,
             held: false,
             not_before_ms: u64::MAX,
+            mode: Mode::Exclusive,
+            claims: Vec::new(),
+            upgrades: None,
         };
         self.tickets.insert(token, seen);
         Ok(())
