@@ -1,8 +1,6 @@
 //! Nodes driven by hand: every message arrives at once, every disk is instant.
 
-mod by_hand;
-
-use by_hand::{Cluster3, SECRET, acquire, node, token};
+use crate::by_hand::{Cluster3, SECRET, acquire, node, token};
 use holdfast_core::{Answer, Command, Effect, Lease, LockName, Proof, Standing, Target};
 use holdfast_node::{Ask, Change, Cluster, Input, Node, NodeId, Position, Reply};
 

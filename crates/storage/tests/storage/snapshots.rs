@@ -1,12 +1,10 @@
 //! A snapshot is whole or not there, and a damaged one is never read.
 
-mod support;
-
+use crate::support::{at, crashed, damaged_file};
 use holdfast_storage::{
     Disk, Fault, PIECE_BYTES_MAX, SimDisk, SnapshotReader, SnapshotWriter, WriteError, claim,
     open_latest,
 };
-use support::{at, crashed, damaged_file};
 
 const META: &[u8] = b"members 1 2 3";
 

@@ -2,13 +2,11 @@
 //! is a new version of the format, and the old one must still be read.
 #![allow(clippy::disallowed_methods, reason = "reads the document")]
 
-mod support;
-
+use crate::support::{Content, hard_state, options};
 use holdfast_storage::{
     Disk, Identity, Log, LogEntry, Position, SimDisk, SnapshotWriter, open_latest,
 };
 use std::fmt::Write as _;
-use support::{Content, hard_state, options};
 
 fn document() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/storage-format.md");
@@ -78,14 +76,14 @@ fn a_log() {
 #[test]
 fn a_snapshot() {
     let disk = SimDisk::new();
-    let mut writer = SnapshotWriter::begin(&disk, support::at(7, 2), b"members").unwrap();
+    let mut writer = SnapshotWriter::begin(&disk, crate::support::at(7, 2), b"members").unwrap();
     writer.piece(0, b"first piece").unwrap();
     writer.piece(1, b"second").unwrap();
     writer.finish().unwrap();
     let shown = dump(&disk, SNAPSHOT);
     assert_eq!(shown, documented("## A snapshot, dumped"), "{shown}");
     let reader = open_latest(&disk).unwrap().unwrap();
-    assert_eq!(reader.position(), support::at(7, 2));
+    assert_eq!(reader.position(), crate::support::at(7, 2));
 }
 
 #[test]

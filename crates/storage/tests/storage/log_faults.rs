@@ -1,9 +1,7 @@
 //! A full disk is waited out; a failed sync is the end.
 
-mod support;
-
+use crate::support::{Subject, at, check, crashed, entries, entry, hard_state, open};
 use holdfast_storage::{Disk, Fault, Log, SimDisk, WriteError, inspect};
-use support::{Subject, at, check, crashed, entries, entry, hard_state, open};
 
 fn is_full(result: Result<(), WriteError>) -> bool {
     matches!(result, Err(WriteError::Full { .. }))
@@ -265,7 +263,7 @@ fn a_write_error_other_than_a_full_disk_is_the_end() {
 #[test]
 fn a_batch_is_one_write_and_one_sync() {
     let disk = SimDisk::new();
-    let (mut log, _) = Log::open(&disk, support::options()).unwrap();
+    let (mut log, _) = Log::open(&disk, crate::support::options()).unwrap();
     log.append(&[entry(1, 1, 1)], None).unwrap();
     log.sync().unwrap();
     let before = disk.counts();

@@ -1,8 +1,6 @@
 //! Changes of membership that the leader must not make.
 
-mod by_hand;
-
-use by_hand::{Cluster3, node};
+use crate::by_hand::{Cluster3, node};
 use holdfast_node::{Change, Cluster, Input, NodeId, NotChanged, Position, Reply};
 
 fn change(cluster: &mut Cluster3, at: NodeId, change: Change, force: bool) -> Reply {

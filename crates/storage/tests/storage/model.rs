@@ -1,10 +1,8 @@
 //! Random lives of a log, with crashes, restarts and faults, against a naive model.
 
-mod support;
-
+use crate::support::{Subject, at, entry, hard_state};
 use holdfast_storage::{Disk, RealDisk, SimDisk, SimFaults, WriteError};
 use proptest::prelude::*;
-use support::{Subject, at, entry, hard_state};
 
 #[derive(Debug, Clone)]
 enum Act {

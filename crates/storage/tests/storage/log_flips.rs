@@ -1,9 +1,7 @@
 //! The disk changes a bit at rest. Either that is found out, or nothing is lost by it.
 
-mod support;
-
+use crate::support::{Content, Subject, at, damaged_file, entries, entry, hard_state};
 use holdfast_storage::{Disk, RealDisk, SimDisk, inspect};
-use support::{Content, Subject, at, damaged_file, entries, entry, hard_state};
 
 fn fill<D: Disk>(disk: &D) -> Subject<D> {
     let mut subject = Subject::open(disk).unwrap();
@@ -116,7 +114,7 @@ fn any_byte_of_a_closed_log_on_a_real_disk() {
             let mut byte = [0];
             disk.read_at(&file, offset, &mut byte).unwrap();
             disk.write_at(&file, offset, &[byte[0] ^ 1 << (offset % 8)]).unwrap();
-            let fault = support::open(&disk).unwrap_err();
+            let fault = crate::support::open(&disk).unwrap_err();
             assert!(fault.is_damage(), "{record:?} byte {offset}: {fault}");
             disk.write_at(&file, offset, &byte).unwrap();
         }

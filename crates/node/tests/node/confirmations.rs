@@ -1,8 +1,6 @@
 //! What a leader may call confirmed: reads and heartbeats, with messages that come late.
 
-mod by_hand;
-
-use by_hand::{Cluster3, SECRET, acquire, start, token};
+use crate::by_hand::{Cluster3, SECRET, acquire, start, token};
 use holdfast_core::{Command, Lease, Secret, SessionRef};
 use holdfast_node::{Ask, Input, PeerMessage, Position, Reply};
 

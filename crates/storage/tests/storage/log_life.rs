@@ -1,9 +1,9 @@
 //! The life of a log without a mishap, and what it refuses, on both kinds of disk.
 
-mod support;
-
+use crate::support::{
+    Content, Subject, at, damaged_file, entries, entry, hard_state, open, options,
+};
 use holdfast_storage::{Disk, Fault, Log, Options, RealDisk, Recovered, WriteError, inspect};
-use support::{Content, Subject, at, damaged_file, entries, entry, hard_state, open, options};
 
 fn log_files<D: Disk>(disk: &D) -> Vec<String> {
     let mut names = disk.list().unwrap();

@@ -1,8 +1,6 @@
 //! Snapshots that come at the wrong moment.
 
-mod by_hand;
-
-use by_hand::{Cluster3, acquire, node, token};
+use crate::by_hand::{Cluster3, acquire, node, token};
 use holdfast_core::Lease;
 use holdfast_node::{Change, Cluster, Input, NodeId, Position, Reply};
 

@@ -1,10 +1,8 @@
 //! Power fails at every point. What was synced is there afterwards; what was not is there in order
 //! or not at all.
 
-mod support;
-
+use crate::support::{Subject, at, check, crashed, entries, entry, hard_state};
 use holdfast_storage::{Disk, Fault, LogEntry, SimDisk, WriteError, inspect};
-use support::{Subject, at, check, crashed, entries, entry, hard_state};
 
 /// What went wrong in a script; the power, always.
 #[derive(Debug)]
@@ -171,12 +169,12 @@ fn with_two_unsynced_records_in_the_other_order() {
         let file = crashed.open(&name).unwrap();
         crashed.write_at(&file, lost.start as u64, &before[lost]).unwrap();
         crashed.sync(&file).unwrap();
-        let (_, recovered) = support::open(&crashed).unwrap();
-        assert_eq!(support::Content::from(&recovered), acknowledged);
+        let (_, recovered) = crate::support::open(&crashed).unwrap();
+        assert_eq!(crate::support::Content::from(&recovered), acknowledged);
         let cut = recovered.cut.expect("something was cut");
         assert_eq!((cut.file.as_str(), cut.offset), (name.as_str(), first as u64));
         // The sound record behind the cut is gone for good.
-        let (_, recovered) = support::open(&crashed).unwrap();
+        let (_, recovered) = crate::support::open(&crashed).unwrap();
         assert_eq!((recovered.cut, recovered.entries.len()), (None, 1));
     }
 
@@ -185,8 +183,8 @@ fn with_two_unsynced_records_in_the_other_order() {
     subject.vouch().unwrap();
     let file = disk.open(&name).unwrap();
     disk.write_at(&file, first as u64, &before[first..second]).unwrap();
-    let fault = support::open(&disk).unwrap_err();
-    assert_eq!(support::damaged_file(&fault), Some(name.as_str()), "{fault}");
+    let fault = crate::support::open(&disk).unwrap_err();
+    assert_eq!(crate::support::damaged_file(&fault), Some(name.as_str()), "{fault}");
 }
 
 /// A client may put into an entry what looks like a record that vouches for a lot. If a crash

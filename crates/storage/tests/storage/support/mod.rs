@@ -1,5 +1,4 @@
 //! A naive model of a log, and a log beside it: what may be found after a crash?
-#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use holdfast_storage::{
     Disk, Fault, HardState, Log, LogEntry, Options, Position, Recovered, SimDisk, SimFaults,
@@ -193,7 +192,6 @@ pub(crate) fn damaged_file(fault: &Fault) -> Option<&str> {
 }
 
 /// Runs each of these stories on a simulated and on a real disk.
-#[macro_export]
 macro_rules! on_both_disks {
     ($($story:ident),* $(,)?) => {
         mod on_a_simulated_disk {

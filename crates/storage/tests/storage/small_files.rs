@@ -1,11 +1,9 @@
 //! The identity and other small files; the lock on the folder.
 
-mod support;
-
+use crate::support::{crashed, damaged_file};
 use holdfast_storage::{
     Disk, Fault, FileKind, Identity, RealDisk, SimDisk, WriteError, claim, read_file, write_file,
 };
-use support::{crashed, damaged_file};
 
 const KIND: FileKind = FileKind { magic: *b"TESTFILE", version: 3 };
 const ME: Identity = Identity { cluster: 0x1234_5678_9ABC_DEF0 << 64 | 77, node: 3 };

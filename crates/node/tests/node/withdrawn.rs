@@ -1,8 +1,6 @@
 //! Requests whose callers have given up, and requests that can't be taken at all.
 
-mod by_hand;
-
-use by_hand::{Cluster3, SECRET, acquire, token};
+use crate::by_hand::{Cluster3, SECRET, acquire, token};
 use holdfast_core::{
     Acquire, Command, Door, Label, Lease, LockName, Mode, Reason, SessionRef, Wait,
 };

@@ -1,6 +1,6 @@
 //! Nodes driven by hand: every message arrives at once, every disk is instant.
 
-#![allow(dead_code, unreachable_pub, reason = "each test program uses some of it")]
+#![allow(unreachable_pub, reason = "the tests beside it use it")]
 
 use holdfast_core::{
     Acquire, Answer, Command, Door, Effect, Lease, Limits, LockName, Mode, OpenSession, Secret,
