@@ -165,7 +165,7 @@ impl Error {
             Self::InvalidToken(invalid) => invalid.hint(),
             Self::Busy { .. } => "try again",
             Self::Unknown { .. } => "retry with the same token",
-            Self::Damaged { .. } => "use another name",
+            Self::Damaged { .. } => "repair it, or use another name",
             Self::InvalidResource { .. }
             | Self::TooLarge { .. }
             | Self::Unavailable { .. }

@@ -1,8 +1,8 @@
 //! Read-write locks by resource name, inside this process: one caller with an exclusive token, or
 //! several with shared ones.
 
-use crate::{Highest, Mode, Token};
-use std::collections::HashMap;
+use crate::{Highest, Mode, Refused, Token};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
 
@@ -17,8 +17,8 @@ struct Entry {
     lock: Arc<RwLock<()>>,
     /// The highest tokens that were shown while the entry existed.
     highest: watch::Sender<Highest>,
-    /// Callers that hold the lock or wait for it.
-    callers: usize,
+    /// How many callers hold the lock or wait for it, by the numbers of their tokens.
+    callers: BTreeMap<u64, usize>,
 }
 
 /// A caller that holds a resource's lock, waits for it or is about to. Leaves when dropped.
@@ -26,6 +26,7 @@ struct Entry {
 pub(crate) struct Caller {
     locks: Arc<ResourceLocks>,
     resource: String,
+    token: Token,
     lock: Arc<RwLock<()>>,
     highest: watch::Sender<Highest>,
 }
@@ -39,21 +40,29 @@ pub(crate) enum Held {
 }
 
 impl ResourceLocks {
-    /// Joins the callers of a resource. `None` if `callers_max` are there already.
-    pub(crate) fn join(self: &Arc<Self>, resource: &str, callers_max: usize) -> Option<Caller> {
+    /// Joins the callers of a resource. `None` if there are `callers_max` already whose tokens are not
+    /// lower: no number of old callers keeps out a later holder.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        resource: &str,
+        token: Token,
+        callers_max: usize,
+    ) -> Option<Caller> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = entries.entry(resource.to_owned()).or_insert_with(|| Entry {
             lock: Arc::default(),
             highest: watch::Sender::default(),
-            callers: 0,
+            callers: BTreeMap::new(),
         });
-        if entry.callers >= callers_max {
+        let not_lower: usize = entry.callers.range(token.number()..).map(|(_, count)| count).sum();
+        if not_lower >= callers_max {
             return None;
         }
-        entry.callers += 1;
+        *entry.callers.entry(token.number()).or_default() += 1;
         Some(Caller {
             locks: self.clone(),
             resource: resource.to_owned(),
+            token,
             lock: entry.lock.clone(),
             highest: entry.highest.clone(),
         })
@@ -97,15 +106,24 @@ impl Caller {
         });
     }
 
+    /// Whether this caller's token, or one that supersedes no fewer, has been shown already.
+    pub(crate) fn is_shown(&self) -> bool {
+        let highest = *self.highest.borrow();
+        highest.admit("", self.token).is_ok_and(|after| after == highest)
+    }
+
     /// Returns when a later holder has shown its token. Cancel-safe.
-    pub(crate) fn superseded(&self, token: Token) -> impl Future<Output = ()> + Send + 'static {
-        let mut highest = self.highest.subscribe();
+    pub(crate) fn superseded(&self) -> impl Future<Output = Refused> + Send + 'static {
+        let (mut highest, resource, shown) =
+            (self.highest.subscribe(), self.resource.clone(), self.token);
         async move {
             let is_later =
-                |highest: &Highest| highest.lowest_passing(token.mode()) > token.number();
-            if highest.wait_for(is_later).await.is_err() {
+                |highest: &Highest| highest.lowest_passing(shown.mode()) > shown.number();
+            let seen = highest.wait_for(is_later).await.map(|seen| *seen);
+            match seen {
+                Ok(highest) => Refused { resource, shown, highest },
                 // Everybody has left.
-                std::future::pending().await
+                Err(_) => std::future::pending().await,
             }
         }
     }
@@ -114,11 +132,15 @@ impl Caller {
 impl Drop for Caller {
     fn drop(&mut self) {
         let mut entries = self.locks.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = entries.get_mut(&self.resource) {
-            entry.callers -= 1;
-            if entry.callers == 0 {
-                entries.remove(&self.resource);
+        let Some(entry) = entries.get_mut(&self.resource) else { return };
+        if let Some(count) = entry.callers.get_mut(&self.token.number()) {
+            *count -= 1;
+            if *count == 0 {
+                entry.callers.remove(&self.token.number());
             }
+        }
+        if entry.callers.is_empty() {
+            entries.remove(&self.resource);
         }
     }
 }
@@ -130,16 +152,20 @@ mod tests {
     #[tokio::test]
     async fn a_resource_without_callers_takes_no_memory() {
         let locks = Arc::new(ResourceLocks::default());
-        let first = locks.join("a", 2).unwrap();
+        let token = Token::exclusive(34).unwrap();
+        let join = || locks.join("a", token, 2);
+        let first = join().unwrap();
         let held = first.lock(Mode::Exclusive).await;
-        let second = locks.join("a", 2).unwrap();
+        let second = join().unwrap();
         assert!(second.try_lock(Mode::Shared).is_none());
-        assert!(locks.join("a", 2).is_none(), "two are there");
-        drop(second);
+        assert!(join().is_none(), "two are there");
+        let later = locks.join("a", Token::exclusive(35).unwrap(), 2);
+        assert!(later.is_some(), "they don't keep out a later one");
+        drop((second, later));
         assert_eq!(locks.resources(), 1);
         drop((held, first));
         assert_eq!(locks.resources(), 0);
-        let (one, two) = (locks.join("a", 2).unwrap(), locks.join("a", 2).unwrap());
+        let (one, two) = (join().unwrap(), join().unwrap());
         let shared = (one.lock(Mode::Shared).await, two.lock(Mode::Shared).await);
         drop((shared, one, two));
         assert_eq!(locks.resources(), 0);
@@ -148,13 +174,15 @@ mod tests {
     #[tokio::test]
     async fn a_caller_learns_that_a_later_holder_has_come() {
         let locks = Arc::new(ResourceLocks::default());
-        let (old, new) = (locks.join("a", 2).unwrap(), locks.join("a", 2).unwrap());
-        let token = Token::exclusive(34).unwrap();
-        let superseded = old.superseded(token);
+        let join = |number| locks.join("a", Token::exclusive(number).unwrap(), 2).unwrap();
+        let (old, new) = (join(34), join(35));
+        let superseded = old.superseded();
+        assert!(!old.is_shown());
         new.raised(Highest { exclusive: 34, any: 34 });
+        assert!(old.is_shown() && !new.is_shown());
         let mut superseded = Box::pin(superseded);
         assert!(tokio::time::timeout(std::time::Duration::ZERO, &mut superseded).await.is_err());
         new.raised(Highest { exclusive: 35, any: 35 });
-        superseded.await;
+        assert_eq!(superseded.await.later(), 35);
     }
 }

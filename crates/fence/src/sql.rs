@@ -7,19 +7,20 @@
 #[cfg(feature = "postgres")]
 pub const POSTGRES_TABLE: &str = "CREATE TABLE IF NOT EXISTS holdfast_fences (
     resource          TEXT PRIMARY KEY,
-    highest_exclusive BIGINT NOT NULL,
-    highest           BIGINT NOT NULL,
+    highest_exclusive BIGINT NOT NULL CHECK (highest_exclusive >= 0),
+    highest           BIGINT NOT NULL CHECK (highest >= highest_exclusive),
     value             BYTEA
 )";
 
-/// SQLite's table.
+/// SQLite's table. Without `STRICT`, a column takes values of any type, and a text is higher than every
+/// number; without `NOT NULL`, SQLite takes any number of rows whose primary key is NULL.
 #[cfg(feature = "sqlite")]
 pub const SQLITE_TABLE: &str = "CREATE TABLE IF NOT EXISTS holdfast_fences (
-    resource          TEXT PRIMARY KEY,
-    highest_exclusive INTEGER NOT NULL,
-    highest           INTEGER NOT NULL,
+    resource          TEXT NOT NULL PRIMARY KEY,
+    highest_exclusive INTEGER NOT NULL CHECK (highest_exclusive >= 0),
+    highest           INTEGER NOT NULL CHECK (highest >= highest_exclusive),
     value             BLOB
-)";
+) STRICT";
 
 /// Shows an exclusive token.
 pub const RAISE_EXCLUSIVE: &str = "INSERT INTO holdfast_fences AS fence
@@ -75,10 +76,17 @@ pub(crate) fn write(mode: crate::Mode) -> &'static str {
     }
 }
 
-/// The numbers of a row. Only this crate's statements write them, and none writes a negative one.
-pub(crate) fn highest(exclusive: i64, any: i64) -> crate::Highest {
-    crate::Highest {
-        exclusive: exclusive.try_into().unwrap_or(0),
-        any: any.try_into().unwrap_or(0),
+/// The numbers of a row, or why it can't be one of a fence.
+pub(crate) fn highest(
+    resource: &str,
+    exclusive: i64,
+    any: i64,
+) -> Result<crate::Highest, crate::Error> {
+    match (exclusive.try_into(), any.try_into()) {
+        (Ok(exclusive), Ok(any)) => Ok(crate::Highest { exclusive, any }),
+        _ => Err(crate::Error::Damaged {
+            resource: resource.into(),
+            reason: format!("its row holds the tokens {exclusive} and {any}"),
+        }),
     }
 }

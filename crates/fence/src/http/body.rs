@@ -1,12 +1,15 @@
 //! The bodies of fenced requests and responses, which end early once a later holder has come.
 
+use crate::Refused;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Sleep;
 
 pub(super) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -22,20 +25,67 @@ impl fmt::Display for Superseded {
 
 impl std::error::Error for Superseded {}
 
+/// Why a body was cut off: its client has sent nothing for the
+/// [`body_timeout`](super::FenceLayer::body_timeout).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stalled {
+    waited: Duration,
+}
+
+impl fmt::Display for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the request was cut off: nothing of its body has come for {:?}", self.waited)
+    }
+}
+
+impl std::error::Error for Stalled {}
+
 /// The body of a request behind a [`FenceLayer`](super::FenceLayer). Reading it fails with
-/// [`Superseded`] once a later holder has shown its token.
+/// [`Superseded`] once a later holder has shown its token, and with [`Stalled`] if nothing comes for too
+/// long.
 pub struct RequestBody<B> {
     inner: Pin<Box<B>>,
-    superseded: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// `None` for a request without a token.
+    limits: Option<Limits>,
+}
+
+/// When a body ends early.
+struct Limits {
+    superseded: Pin<Box<dyn Future<Output = ()> + Send>>,
+    timeout: Duration,
+    /// Runs while the handler waits for the client.
+    stalled: Option<Pin<Box<Sleep>>>,
+    /// It was superseded.
+    ended: bool,
+}
+
+impl Limits {
+    fn is_superseded(&mut self, context: &mut Context<'_>) -> bool {
+        // Polled again, it must not poll a finished future.
+        self.ended = self.ended || self.superseded.as_mut().poll(context).is_ready();
+        self.ended
+    }
+
+    fn is_stalled(&mut self, context: &mut Context<'_>) -> bool {
+        let timeout = self.timeout;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        stalled.as_mut().poll(context).is_ready()
+    }
 }
 
 impl<B> RequestBody<B> {
     pub(super) fn new(
         inner: B,
-        superseded: Option<impl Future<Output = ()> + Send + 'static>,
+        superseded: Option<impl Future<Output = Refused> + Send + 'static>,
+        timeout: Duration,
     ) -> Self {
-        let boxed = |future| -> Pin<Box<dyn Future<Output = ()> + Send>> { Box::pin(future) };
-        Self { inner: Box::pin(inner), superseded: superseded.map(boxed) }
+        let limits = superseded.map(|superseded| Limits {
+            superseded: Box::pin(async { drop(superseded.await) }),
+            timeout,
+            stalled: None,
+            ended: false,
+        });
+        Self { inner: Box::pin(inner), limits }
     }
 }
 
@@ -57,14 +107,21 @@ where
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
-        if let Some(superseded) = &mut self.superseded
-            && superseded.as_mut().poll(context).is_ready()
-        {
-            // Polled again, it must not poll a finished future.
-            self.superseded = Some(Box::pin(std::future::ready(())));
+        let this = &mut *self;
+        let Some(limits) = &mut this.limits else {
+            return this.inner.as_mut().poll_frame(context).map_err(Into::into);
+        };
+        if limits.is_superseded(context) {
             return Poll::Ready(Some(Err(Box::new(Superseded))));
         }
-        self.inner.as_mut().poll_frame(context).map_err(Into::into)
+        let frame = this.inner.as_mut().poll_frame(context).map_err(Into::into);
+        if frame.is_ready() {
+            limits.stalled = None;
+        } else if limits.is_stalled(context) {
+            limits.stalled = None;
+            return Poll::Ready(Some(Err(Box::new(Stalled { waited: limits.timeout }))));
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -2,8 +2,8 @@
 //!
 //! The path of a request: lock the resource within this process, show the token to the store behind the
 //! layer, run the handler, unlock when the response has been produced. If an earlier request is in the
-//! way, the token is shown first, which cuts off the bodies of superseded holders, and then again
-//! when it is this request's turn.
+//! way, the token is shown first, which cuts off the bodies of superseded holders and turns away their
+//! requests that still wait, and then again when it is this request's turn.
 
 use super::body::{BoxError, RequestBody, ResponseBody};
 use super::response::ErrorResponse;
@@ -29,8 +29,11 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a response that is ready may take to send once a later holder has come: a client that reads
 /// gets it, one that has stalled does not.
 const LAST_CALL: Duration = Duration::from_secs(1);
-/// How many requests may be running for one resource or waiting for it. A lock admits one holder at a
-/// time, so there are few unless its requests are slow.
+/// How long the client may stall in the middle of a request's body, by default. Less than [`TIMEOUT`], so
+/// that the same holder's next request gets its turn.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many requests with the same or a later token may be running for one resource or waiting for it. A
+/// lock admits one holder at a time, so there are few unless its requests are slow.
 const REQUESTS_MAX: usize = 1_000;
 
 type ResourceOf = dyn Fn(&Parts) -> String + Send + Sync;
@@ -57,6 +60,9 @@ type ResourceOf = dyn Fn(&Parts) -> String + Send + Sync;
 ///   write in flight that lands after the next holder's.
 /// - A response body is dropped when its client disconnects. Code in a streamed body is then cancelled
 ///   at its current `await`, so write in the handler and only read in the body.
+/// - A request whose client stalls in the middle of its body fails after 10s, see
+///   [`body_timeout`](Self::body_timeout). A client that does not read its response occupies the resource
+///   until it disconnects or a later holder comes.
 /// - Once a later holder has shown its token, what the superseded request still reads or sends is cut
 ///   off: reading its body fails with [`Superseded`](super::Superseded) at once, and its response body
 ///   is dropped after 1s. So a stalled upload or download does not keep the later holder waiting; a
@@ -78,6 +84,7 @@ struct Shared {
     /// `None` is the path.
     resource_of: Option<Arc<ResourceOf>>,
     timeout: Duration,
+    body_timeout: Duration,
     locks: Arc<ResourceLocks>,
 }
 
@@ -85,7 +92,13 @@ impl FenceLayer {
     /// Keeps the numbers in this store.
     pub fn new(store: Arc<dyn Fence>) -> Self {
         let locks = locks_of(&store);
-        let shared = Shared { store, resource_of: None, timeout: TIMEOUT, locks };
+        let shared = Shared {
+            store,
+            resource_of: None,
+            timeout: TIMEOUT,
+            body_timeout: BODY_TIMEOUT,
+            locks,
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -103,6 +116,16 @@ impl FenceLayer {
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { shared: Arc::new(Shared { timeout, ..Shared::clone(&self.shared) }) }
+    }
+
+    /// How long a handler waits for the next part of a request's body before reading it fails with
+    /// [`Stalled`](super::Stalled). Default: 10s.
+    ///
+    /// A holder whose upload stalls, on a connection that broke for instance, gets in again after this
+    /// time.
+    #[must_use]
+    pub fn body_timeout(self, body_timeout: Duration) -> Self {
+        Self { shared: Arc::new(Shared { body_timeout, ..Shared::clone(&self.shared) }) }
     }
 }
 
@@ -177,8 +200,8 @@ where
                 Ok(admitted) => admitted,
                 Err(error) => return Ok(error.into_response()),
             };
-            let superseded = admitted.as_ref().map(Admitted::superseded);
-            let body = RequestBody::new(body, superseded);
+            let superseded = admitted.as_ref().map(|admitted| admitted.caller.superseded());
+            let body = RequestBody::new(body, superseded, shared.body_timeout);
             let handler = inner.call(Request::from_parts(parts, body));
             let (reply, replied) = oneshot::channel();
             tokio::spawn(run(handler, admitted, reply));
@@ -208,7 +231,7 @@ async fn run<R, E>(
     let _ = reply.send(Ok(Response::from_parts(parts, body)));
     if let Some(admitted) = admitted {
         let superseded = async {
-            admitted.superseded().await;
+            admitted.caller.superseded().await;
             tokio::time::sleep(LAST_CALL).await;
         };
         tokio::select! {
@@ -221,16 +244,9 @@ async fn run<R, E>(
 /// A request whose token has passed, and whose turn it is.
 #[derive(Debug)]
 struct Admitted {
-    token: Token,
     // Dropped first: an entry must not be removed while its lock is held.
     _held: Held,
     caller: Caller,
-}
-
-impl Admitted {
-    fn superseded(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.caller.superseded(self.token)
-    }
 }
 
 impl Shared {
@@ -248,19 +264,34 @@ impl Shared {
                 .ok_or_else(|| ErrorResponse::invalid_path(parts.uri.path()))?,
         };
         let too_many = || ErrorResponse::too_many(&resource, REQUESTS_MAX);
-        let caller = self.locks.join(&resource, REQUESTS_MAX).ok_or_else(too_many)?;
+        let caller = self.locks.join(&resource, token, REQUESTS_MAX).ok_or_else(too_many)?;
         let held = match caller.try_lock(token.mode()) {
             Some(held) => held,
-            None => {
-                self.raise(&caller, &resource, token).await?;
-                let lock = caller.lock(token.mode());
-                let timed_out = |_| ErrorResponse::timed_out(&resource, self.timeout);
-                tokio::time::timeout(self.timeout, lock).await.map_err(timed_out)?
-            }
+            None => self.wait(&caller, &resource, token).await?,
         };
         self.raise(&caller, &resource, token).await?;
         parts.extensions.insert(token);
-        Ok(Some(Admitted { token, _held: held, caller }))
+        Ok(Some(Admitted { _held: held, caller }))
+    }
+
+    /// Cuts off earlier holders, and waits for the requests that are in the way.
+    async fn wait(
+        &self,
+        caller: &Caller,
+        resource: &str,
+        token: Token,
+    ) -> Result<Held, ErrorResponse> {
+        // One of several requests with the same token is enough to cut off the earlier holders.
+        if !caller.is_shown() {
+            self.raise(caller, resource, token).await?;
+        }
+        tokio::select! {
+            held = caller.lock(token.mode()) => Ok(held),
+            refused = caller.superseded() => Err(ErrorResponse::failed(&refused.into())),
+            () = tokio::time::sleep(self.timeout) => {
+                Err(ErrorResponse::timed_out(resource, self.timeout))
+            }
+        }
     }
 
     async fn raise(

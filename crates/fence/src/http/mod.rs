@@ -19,7 +19,7 @@ mod body;
 mod layer;
 mod response;
 
-pub use body::{RequestBody, ResponseBody, Superseded};
+pub use body::{RequestBody, ResponseBody, Stalled, Superseded};
 pub use layer::{FenceLayer, FenceService};
 
 use crate::{InvalidToken, Token};

@@ -1,9 +1,10 @@
 //! One object for each resource, replaced only if it is still the one that was read.
 
+use super::layout::other_layout;
 use super::name::path_of;
 use super::put::{Doubt, Put, put, settle};
 use super::record::Record;
-use super::{Change, ObjectFence, damaged, unavailable};
+use super::{Change, Layout, ObjectFence, damaged, unavailable};
 use crate::{Error, Token};
 use object_store::{Error as StoreError, ObjectStoreExt, PutMode, UpdateVersion};
 
@@ -15,7 +16,12 @@ impl ObjectFence {
     ) -> Result<Option<(Record, UpdateVersion)>, Error> {
         let got = match self.store.get(&path_of(resource)?).await {
             Ok(got) => got,
-            Err(StoreError::NotFound { .. }) => return Ok(None),
+            Err(StoreError::NotFound { .. }) => {
+                if self.numbers(resource).await?.is_empty() {
+                    return Ok(None);
+                }
+                return Err(other_layout(&self.store, resource, Layout::Versioned));
+            }
             Err(error) => return Err(unavailable(&self.store, error)),
         };
         let version =

@@ -14,7 +14,8 @@
 //! # Ok::<(), Error>(()) }).unwrap();
 //! ```
 //!
-//! There are two layouts; [`ObjectFence::open`] probes which one the store supports:
+//! There are two layouts. [`ObjectFence::open`] probes which one the store supports, and whoever opens it
+//! first decides for all, see `layout.rs`:
 //!
 //! - **conditional**: a resource is one object, replaced only if it is still the one that was read
 //!   (`conditional.rs`);
@@ -32,13 +33,16 @@
 //! it (`record.rs`), and if that can't be known any more, the error is [`Error::Unknown`].
 
 mod conditional;
+mod layout;
 mod name;
 mod put;
 mod record;
+mod turns;
 mod versioned;
 
 use crate::{Error, Fence, FenceFuture, Fenced, Token, check_resource};
 use bytes::Bytes;
+use layout::agree;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -47,16 +51,22 @@ use record::{Nonce, Record};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
+use turns::Turns;
 
-/// How often to retry when others write to the same resource. A lock admits one holder at a time, so
-/// more than a few conflicts mean that the lock is not used.
-const ATTEMPTS_MAX: u32 = 50;
+/// How long a call tries while others write to the same resource. Each time it fails, another has
+/// succeeded: with 20ms for a read and a write, some 1,000 others, each in a process of its own.
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest pause between two attempts.
-const PAUSE_MS_MAX: u64 = 200;
+const PAUSE_MS_MAX: u64 = 500;
 /// How often to probe a store whose replies get lost.
 const PROBES_MAX: u32 = 3;
 
 /// A fence in an object store.
+///
+/// Calls of this fence and its clones for one resource take turns, and so don't get in each other's way.
+/// While other processes write to the same resource, a call tries for 60s, and then fails with
+/// [`Error::Busy`].
 ///
 /// Cancel-safe: a call whose future is dropped may still take effect, but never after a later raise or
 /// write of the same resource has returned.
@@ -66,6 +76,7 @@ pub struct ObjectFence {
     layout: Layout,
     /// Where the store is, if it was opened with [`ObjectFence::local`].
     folder: Option<PathBuf>,
+    turns: Arc<Turns>,
 }
 
 /// How a resource is kept.
@@ -106,7 +117,7 @@ impl Change {
 
 impl ObjectFence {
     /// Probes what the store supports, with a small object under `holdfast-fence-probe/` that is then
-    /// removed. The result depends on the store alone, so all its users agree on the layout.
+    /// removed, and creates `holdfast-fence-layout`, by which all its users agree on the layout.
     pub async fn open(store: Arc<dyn ObjectStore>) -> Result<Self, Error> {
         let mut probed = None;
         for _ in 0..PROBES_MAX {
@@ -120,7 +131,10 @@ impl ObjectFence {
             }
         }
         match probed {
-            Some(layout) => Ok(Self { store, layout, folder: None }),
+            Some(supported) => {
+                let layout = agree(&store, supported).await?;
+                Ok(Self { store, layout, folder: None, turns: Arc::default() })
+            }
             None => Err(Error::Unavailable {
                 store: store.to_string(),
                 source: "its replies are lost too often to find out what it supports".into(),
@@ -154,7 +168,13 @@ impl ObjectFence {
 
     async fn change(&self, resource: &str, token: Token, change: Change) -> Result<Fenced, Error> {
         check_resource(resource)?;
-        for attempt in 0..ATTEMPTS_MAX {
+        let ends = Instant::now() + TIMEOUT;
+        let busy = |reason| Err(Error::Busy { resource: resource.into(), reason });
+        let Ok(_turn) = tokio::time::timeout_at(ends, self.turns.wait(resource)).await else {
+            return busy(format!("earlier calls for it have taken longer than {TIMEOUT:?}"));
+        };
+        let mut attempt: u32 = 0;
+        loop {
             let done = match self.layout {
                 Layout::Conditional => self.replace(resource, token, &change).await?,
                 Layout::Versioned => self.append(resource, token, &change).await?,
@@ -162,14 +182,17 @@ impl ObjectFence {
             if let Some(record) = done {
                 return Ok(record.into_fenced());
             }
+            attempt += 1;
+            if Instant::now() >= ends {
+                return busy(format!(
+                    "other writers were faster {attempt} times in {TIMEOUT:?}, so check that all of \
+                     them hold the lock"
+                ));
+            }
             let longest_ms = (1 << attempt.min(10)).min(PAUSE_MS_MAX);
             let pause = Duration::from_millis(nonce()?.jitter_ms(longest_ms));
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep_until(ends.min(Instant::now() + pause)).await;
         }
-        let reason = format!(
-            "other writers were faster {ATTEMPTS_MAX} times, so check that all of them hold the lock"
-        );
-        Err(Error::Busy { resource: resource.into(), reason })
     }
 }
 

@@ -2,8 +2,8 @@
 //! another's versions.
 //!
 //! Most names are their own path. What a path can't express is percent-encoded: `%` itself, control
-//! characters and backslashes, slashes at either end or next to another, the segments `.` and `..`, and
-//! segments of 20 digits, which would look like a version.
+//! characters and backslashes, slashes at either end or next to another, the segments `.` and `..`,
+//! segments of 20 digits, which would look like a version, and the name of the layout's object.
 
 use crate::Error;
 use object_store::path::Path;
@@ -14,6 +14,9 @@ pub(super) const DIGITS: usize = 20;
 const PATH_BYTES_MAX: usize = 1_000;
 /// The longest name of a file on common file systems.
 const FILE_NAME_BYTES_MAX: usize = 255;
+
+/// The object that says which layout the store has. No resource is stored there.
+pub(super) const LAYOUT: &str = "holdfast-fence-layout";
 
 /// The object of a resource.
 pub(super) fn path_of(resource: &str) -> Result<Path, Error> {
@@ -65,7 +68,8 @@ fn encode(resource: &str) -> String {
             let beside_empty = segments[index - 1].is_empty() || segment.is_empty();
             encoded.push_str(if beside_empty { "%2F" } else { "/" });
         }
-        let encode_first = matches!(*segment, "." | "..") || is_version(segment);
+        let reserved = index == 0 && *segment == LAYOUT;
+        let encode_first = reserved || matches!(*segment, "." | "..") || is_version(segment);
         for (at, character) in segment.char_indices() {
             let plain = !(character == '%' || character == '\\' || character.is_ascii_control());
             if plain && !(encode_first && at == 0) {
@@ -104,6 +108,9 @@ mod tests {
             ("a\nb", "a%0Ab"),
             ("a/00000000000000000001", "a/%300000000000000000001"),
             ("a/0000000000000000001", "a/0000000000000000001"),
+            ("holdfast-fence-layout", "%68oldfast-fence-layout"),
+            ("holdfast-fence-layout/a", "%68oldfast-fence-layout/a"),
+            ("a/holdfast-fence-layout", "a/holdfast-fence-layout"),
         ] {
             assert_eq!(path_of(name).unwrap().as_ref(), path, "{name:?}");
         }

@@ -1,4 +1,7 @@
 //! Conditional puts, and what their errors say about whether anything was written.
+//!
+//! Only an error that proves it means that nothing was written. All others are a [`Doubt`], and what is
+//! stored now has to tell.
 
 use super::{Layout, Record};
 use crate::Error;
@@ -45,43 +48,85 @@ pub(super) async fn put(
     };
     match &error {
         StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => {
-            Put::Doubt(Doubt::Unmet { certain: tries(&error) != Tries::Several })
+            Put::Doubt(Doubt::Unmet { certain: is_unmet_at_once(&error) })
         }
+        // The store's client says so before it sends anything.
         StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => {
             Put::Unsupported(error.to_string())
         }
-        // The reply of S3 look-alikes without conditional writes.
-        _ if error.to_string().contains("NotImplemented") => Put::Unsupported(error.to_string()),
         StoreError::InvalidPath { .. } => Put::Failed(error),
         StoreError::Generic { store: "LocalFileSystem", .. } => {
             Put::Doubt(Doubt::DiskFailed(error))
         }
-        _ if tries(&error) == Tries::OneRejected => Put::Failed(error),
+        _ if is_rejected_at_once(&error) => Put::Failed(error),
         _ => Put::Doubt(Doubt::ReplyLost(error)),
     }
 }
 
-/// What an error tells about the requests that were sent.
-#[derive(Debug, PartialEq, Eq)]
-enum Tries {
-    /// One, and the server rejected it with a status of 4xx.
-    OneRejected,
-    /// More than one, and any of them may have been carried out.
-    Several,
-    /// None over HTTP, or it can't be told.
-    Unclear,
+/// The condition did not hold, and no earlier try of the same put can be the reason.
+fn is_unmet_at_once(error: &StoreError) -> bool {
+    use std::io::ErrorKind::AlreadyExists;
+    let request = Request::of(error);
+    let on_disk = || causes(error).any(|cause| io_kind(cause) == Some(AlreadyExists));
+    request.map_or_else(on_disk, |request| !request.is_repeated)
 }
 
-/// `object_store` keeps the number of its retries private, and shows it only in the text.
-fn tries(error: &StoreError) -> Tries {
-    let text = error.to_string();
-    if text.contains(" retries, max_retries") {
-        Tries::Several
-    } else if text.contains("Error performing") && text.contains("status code: 4") {
-        Tries::OneRejected
-    } else {
-        Tries::Unclear
+/// The only request was rejected by the server as the client's mistake.
+fn is_rejected_at_once(error: &StoreError) -> bool {
+    const REQUEST_TIMEOUT: u16 = 408;
+    Request::of(error).is_some_and(|Request { is_repeated, status }| {
+        !is_repeated
+            && status
+                .is_some_and(|status| (400..500).contains(&status) && status != REQUEST_TIMEOUT)
+    })
+}
+
+/// The server's reply to the last request was 501, which is how S3 look-alikes answer to a condition
+/// that they don't know. Whether an earlier one was carried out, it does not say.
+fn is_not_implemented(error: &StoreError) -> bool {
+    Request::of(error).is_some_and(|request| request.status == Some(501))
+}
+
+/// What an error of an HTTP store tells about the requests that were sent.
+#[derive(Debug, PartialEq, Eq)]
+struct Request {
+    /// There was more than one, and any of them may have been carried out.
+    is_repeated: bool,
+    /// The status of the last reply, if there was one.
+    status: Option<u16>,
+}
+
+impl Request {
+    /// `None` if the store does not speak HTTP, or if it can't be told.
+    fn of(error: &StoreError) -> Option<Self> {
+        causes(error).find_map(|cause| Self::parse(&cause.to_string()))
     }
+
+    /// `object_store` keeps the error's type private, and shows what is in it only as text:
+    ///
+    /// ```text
+    /// Error performing PUT URL in 5ms, after 3 retries, max_retries: 3, retry_timeout: 60s  - REASON
+    /// ```
+    ///
+    /// The URL contains the resource's name, but no space; the reason contains the reply's body. So only
+    /// what is between them is trusted, and the status at the beginning of the reason.
+    fn parse(text: &str) -> Option<Self> {
+        let (_url, rest) = text.strip_prefix("Error performing PUT ")?.split_once(' ')?;
+        let (effort, reason) = rest.strip_prefix("in ")?.split_once(" - ")?;
+        let status = reason.strip_prefix("Server returned non-2xx status code: ");
+        let status = status.and_then(|status| status.get(..3)?.parse().ok());
+        Some(Self { is_repeated: effort.contains(" retries"), status })
+    }
+}
+
+/// The error and what caused it.
+fn causes(error: &StoreError) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    let first: &(dyn std::error::Error + 'static) = error;
+    std::iter::successors(Some(first), |cause| cause.source())
+}
+
+fn io_kind(error: &(dyn std::error::Error + 'static)) -> Option<std::io::ErrorKind> {
+    error.downcast_ref::<std::io::Error>().map(std::io::Error::kind)
 }
 
 /// What to answer after a put that did not simply succeed, given the record that is current now.
@@ -122,6 +167,10 @@ pub(super) async fn probe_layout(
     probe: &Path,
 ) -> Result<Option<Layout>, Error> {
     let attempt = async |bytes: &str, mode| match put(store, probe, bytes.into(), mode).await {
+        // Whatever was written is only the probe.
+        Put::Doubt(Doubt::ReplyLost(error)) if is_not_implemented(&error) => {
+            Put::Unsupported(error.to_string())
+        }
         Put::Doubt(Doubt::ReplyLost(error) | Doubt::DiskFailed(error)) => Put::Failed(error),
         put => put,
     };
@@ -176,21 +225,40 @@ pub(super) fn unavailable(store: &Arc<dyn ObjectStore>, error: StoreError) -> Er
 
 fn is_full(error: &StoreError) -> bool {
     use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(error) = cause {
-        let io = error.downcast_ref::<std::io::Error>();
-        if io.is_some_and(|io| matches!(io.kind(), StorageFull | QuotaExceeded)) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    causes(error).any(|cause| matches!(io_kind(cause), Some(StorageFull | QuotaExceeded)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::ErrorKind;
+
+    /// Its text was searched for `NotImplemented` and `status code: 4`, which may as well be in the
+    /// resource's name or in the reply.
+    #[test]
+    fn only_what_the_client_itself_says_counts() {
+        let parse = |text: &str| Request::parse(&format!("Error performing PUT {text}"));
+        let request = |is_repeated, status| Some(Request { is_repeated, status });
+        let rejected =
+            "http://s3/shop/x in 1.2ms - Server returned non-2xx status code: 403 Forbidden";
+        assert_eq!(parse(rejected), request(false, Some(403)));
+        for name in ["NotImplemented", "status%20code:%204", "-", "retries,max_retries"] {
+            let repeated = format!(
+                "http://s3/shop/{name} in 5s, after 3 retries, max_retries: 3, retry_timeout: 60s  - \
+                 Server returned non-2xx status code: 500 Internal Server Error: in 1ms - Server \
+                 returned non-2xx status code: 403"
+            );
+            assert_eq!(parse(&repeated), request(true, Some(500)), "{name}");
+        }
+        assert_eq!(
+            parse("http://s3/x in 1ms - connection closed: status code: 403"),
+            request(false, None)
+        );
+        for other in ["http://s3/x", "http://s3/x in 1ms", "x y in 1ms - z", ""] {
+            assert_eq!(parse(other), None, "{other:?}");
+        }
+        assert_eq!(Request::parse("Object at location Error performing PUT a in 1 - b"), None);
+    }
 
     #[test]
     fn a_full_disk_is_recognised_below_the_stores_own_error() {

@@ -9,10 +9,11 @@
 //! after creating a version, looks at the highest one: the nonces there tell whose write had the number
 //! first. A version below the highest is never read again, so a second one does no harm.
 
-use super::name::{folder_of, path_of_version, version_number};
+use super::layout::other_layout;
+use super::name::{folder_of, path_of, path_of_version, version_number};
 use super::put::{Doubt, Put, put, settle};
 use super::record::Record;
-use super::{Change, ObjectFence, damaged, unavailable};
+use super::{Change, Layout, ObjectFence, damaged, unavailable};
 use crate::{Error, Token};
 use object_store::{Error as StoreError, ObjectStoreExt, PutMode};
 
@@ -25,6 +26,7 @@ const LISTINGS_MAX: u32 = 100;
 impl ObjectFence {
     /// The highest version.
     pub(super) async fn latest(&self, resource: &str) -> Result<Option<Record>, Error> {
+        folder_of(resource)?;
         let mut number = self.numbers(resource).await?.last().copied();
         for _ in 0..LISTINGS_MAX {
             let record = match number {
@@ -33,7 +35,13 @@ impl ObjectFence {
             };
             // A listing concurrent with writers may miss what they create.
             let again = self.numbers(resource).await?.last().copied();
-            if again == number && (number.is_none() || record.is_some()) {
+            if again == number && number.is_none() {
+                if !self.is_there(resource).await? {
+                    return Ok(None);
+                }
+                return Err(other_layout(&self.store, resource, Layout::Conditional));
+            }
+            if again == number && record.is_some() {
                 return Ok(record);
             }
             number = again;
@@ -82,9 +90,24 @@ impl ObjectFence {
         }
     }
 
+    /// Whether there is an object where the other layout keeps the resource.
+    async fn is_there(&self, resource: &str) -> Result<bool, Error> {
+        let path = folder_of(resource)?;
+        // Local disk has no files whose names look like those of its unfinished ones, `NAME#N`.
+        let after_hash = path.filename().and_then(|name| name.rsplit_once('#'));
+        let like_staged =
+            after_hash.is_some_and(|(_, digits)| digits.bytes().all(|byte| byte.is_ascii_digit()));
+        match self.store.head(&path).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::NotFound { .. }) => Ok(false),
+            Err(StoreError::Generic { store: "LocalFileSystem", .. }) if like_staged => Ok(false),
+            Err(error) => Err(unavailable(&self.store, error)),
+        }
+    }
+
     /// The numbers of the existing versions, ascending.
-    async fn numbers(&self, resource: &str) -> Result<Vec<u64>, Error> {
-        let listed = match self.store.list_with_delimiter(Some(&folder_of(resource)?)).await {
+    pub(super) async fn numbers(&self, resource: &str) -> Result<Vec<u64>, Error> {
+        let listed = match self.store.list_with_delimiter(Some(&path_of(resource)?)).await {
             Ok(listed) => listed.objects,
             Err(StoreError::NotFound { .. }) => Vec::new(),
             Err(error) => return Err(unavailable(&self.store, error)),

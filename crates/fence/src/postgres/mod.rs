@@ -21,10 +21,12 @@ use crate::{
     Error, Fence, FenceFuture, Fenced, Highest, Mode, Refused, Token, check_resource, sql,
 };
 use bytes::Bytes;
-use pool::Pool;
+use pool::{Connection, Pool};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::time::Instant;
 use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
@@ -33,14 +35,11 @@ use tokio_postgres::{
     Client, Config, GenericClient, IsolationLevel, NoTls, Row, Socket, Transaction,
 };
 
-/// How long to wait for a server that does not answer.
+/// How long a call takes at most: waiting for earlier calls, connecting, TLS, and all statements together.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long connecting takes at most: TCP, TLS, and the server's greeting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long sent bytes may go unacknowledged before the connection counts as lost.
-const TCP_USER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a call waits for earlier ones for the same resource. Each of them gives up after the
-/// `lock_timeout`.
-const WAIT: Duration = Duration::from_secs(30);
-/// How many calls may wait for one resource.
+/// How many calls with the same or a later token may wait for one resource.
 const CALLERS_MAX: usize = 1_000;
 /// How often to try when the server has closed the connection, or could not serialize.
 const ATTEMPTS_MAX: u32 = 5;
@@ -48,13 +47,18 @@ const ATTEMPTS_MAX: u32 = 5;
 /// A fence with connections of its own, at most 16; it reconnects if one is lost.
 ///
 /// A resource uses one connection at a time, so one that is locked by a transaction elsewhere does not
-/// hold up the others. It waits for that transaction for 10s unless `lock_timeout` is set.
+/// hold up the others. A call waits for that transaction for 10s unless `lock_timeout` is set.
+///
+/// A call ends after 30s, see [`timeout`](Self::timeout), even if the server accepts connections and
+/// never answers: with [`Error::Unknown`] if it was about to commit, and otherwise with an error that
+/// says that nothing was written.
 ///
 /// Cancel-safe: a call whose future is dropped may still take effect, but never after a later raise or
 /// write of the same resource, by anyone, has returned.
 pub struct Postgres {
     pool: Pool,
     locks: Arc<ResourceLocks>,
+    timeout: Duration,
 }
 
 impl fmt::Debug for Postgres {
@@ -82,17 +86,35 @@ impl Postgres {
         let parsed = config.parse::<Config>();
         let mut config = parsed.map_err(|error| unreachable("PostgreSQL", &error))?;
         if config.get_connect_timeout().is_none() {
+            // For each of its addresses.
             config.connect_timeout(CONNECT_TIMEOUT);
         }
         if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(TCP_USER_TIMEOUT);
+            config.tcp_user_timeout(CONNECT_TIMEOUT);
         }
         let store = described(&config);
         let pool = Pool::new(config, tls, store);
-        let connection = pool.get().await?;
-        create_table(&connection.client).await?;
-        pool.give_back(connection);
-        Ok(Self { pool, locks: Arc::default() })
+        let open = async {
+            let mut connection = pool.get().await?;
+            create_table(connection.client()).await?;
+            pool.give_back(connection);
+            Ok::<(), Error>(())
+        };
+        match tokio::time::timeout(TIMEOUT, open).await {
+            Ok(opened) => opened?,
+            Err(_) => return Err(silent(pool.store(), TIMEOUT)),
+        }
+        Ok(Self { pool, locks: Arc::default(), timeout: TIMEOUT })
+    }
+
+    /// How long a call takes at most, whatever the server does: waiting for earlier calls, connecting,
+    /// and all statements together. Default: 30s.
+    ///
+    /// To wait longer for a row that another transaction has locked, raise `lock_timeout` as well, which
+    /// is 10s unless it is set.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout, ..self }
     }
 
     /// Runs one statement and commits it if it returns a row: the token has passed.
@@ -108,22 +130,48 @@ impl Postgres {
         parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Row, Error> {
         check_resource(resource)?;
+        let store = self.pool.store();
         let busy = || Error::Busy {
             resource: resource.into(),
             reason: "earlier calls for it have not ended".into(),
         };
-        let caller = self.locks.join(resource, CALLERS_MAX).ok_or_else(busy)?;
-        let _held =
-            tokio::time::timeout(WAIT, caller.lock(Mode::Exclusive)).await.map_err(|_| busy())?;
+        let ends = Instant::now() + self.timeout;
+        let caller = self.locks.join(resource, token, CALLERS_MAX).ok_or_else(busy)?;
+        let lock = tokio::time::timeout_at(ends, caller.lock(Mode::Exclusive));
+        let _held = lock.await.map_err(|_| busy())?;
+        let committing = AtomicBool::new(false);
+        let done = self.run_until_done(resource, token, statement, parameters, &committing);
+        match tokio::time::timeout_at(ends, done).await {
+            Ok(done) => done,
+            // The connection is closed by now. A transaction without a commit is rolled back.
+            Err(_) if committing.load(Ordering::Relaxed) => {
+                let source = format!("no reply to the commit within {:?}", self.timeout).into();
+                Err(Error::Unknown { store: store.into(), source })
+            }
+            Err(_) => Err(silent(store, self.timeout)),
+        }
+    }
+
+    async fn run_until_done(
+        &self,
+        resource: &str,
+        token: Token,
+        statement: &str,
+        parameters: &[(&(dyn ToSql + Sync), Type)],
+        committing: &AtomicBool,
+    ) -> Result<Row, Error> {
+        let store = self.pool.store();
+        let unknown = |source| Err(Error::Unknown { store: store.into(), source });
         let mut attempt = 1;
         loop {
+            committing.store(false, Ordering::Relaxed);
             let mut connection = self.pool.get().await?;
-            let client = &mut connection.client;
-            let result = run_once(client, resource, token, statement, parameters).await;
+            let result =
+                run_once(&mut connection, resource, token, statement, parameters, committing).await;
             let again = match &result {
                 Err(Failed::BeforeCommit(error)) => {
                     let code = error.code();
-                    code.is_some_and(is_conflict) || connection.client.is_closed()
+                    code.is_some_and(is_conflict) || connection.client().is_closed()
                 }
                 _ => false,
             };
@@ -131,13 +179,9 @@ impl Postgres {
             match result {
                 Ok(row) => return Ok(row),
                 Err(_) if again && attempt < ATTEMPTS_MAX => attempt += 1,
-                Err(Failed::BeforeCommit(error)) => {
-                    return Err(not_done(self.pool.store(), resource, &error));
-                }
-                Err(Failed::InCommit(error)) => {
-                    let source = message(&error).into();
-                    return Err(Error::Unknown { store: self.pool.store().into(), source });
-                }
+                Err(Failed::BeforeCommit(error)) => return Err(not_done(store, resource, &error)),
+                Err(Failed::InCommit(error)) => return unknown(message(&error).into()),
+                Err(Failed::Warned(warning)) => return unknown(warning.into()),
                 Err(Failed::Refused(error)) => return Err(error),
             }
         }
@@ -150,19 +194,25 @@ enum Failed {
     BeforeCommit(tokio_postgres::Error),
     /// The commit was sent, and its reply was lost.
     InCommit(tokio_postgres::Error),
+    /// It was, with a warning: for instance that the server no longer waits for its synchronous replica,
+    /// because somebody has cancelled that. A failover would lose the commit.
+    Warned(String),
     /// The token did not pass.
     Refused(Error),
 }
 
 async fn run_once(
-    client: &mut Client,
+    connection: &mut Connection,
     resource: &str,
     token: Token,
     statement: &str,
     parameters: &[(&(dyn ToSql + Sync), Type)],
+    committing: &AtomicBool,
 ) -> Result<Row, Failed> {
+    let warning = connection.warning();
     // Whatever the default is: with a higher level, a concurrent call would fail instead of waiting.
-    let transaction = client
+    let transaction = connection
+        .client()
         .build_transaction()
         .isolation_level(IsolationLevel::ReadCommitted)
         .read_only(false)
@@ -175,6 +225,9 @@ async fn run_once(
         transaction.rollback().await.map_err(Failed::BeforeCommit)?;
         return Err(Failed::Refused(refused));
     };
+    // Only those of the commit count.
+    warning.take();
+    committing.store(true, Ordering::Relaxed);
     transaction.commit().await.map_err(|error| {
         // A conflict or a violated constraint: rolled back. Others may come after the commit, for
         // instance when the server shuts down while it waits for a replica.
@@ -185,7 +238,10 @@ async fn run_once(
             _ => Failed::InCommit(error),
         }
     })?;
-    Ok(row)
+    match warning.take() {
+        None => Ok(row),
+        Some(warning) => Err(Failed::Warned(warning)),
+    }
 }
 
 impl Fence for Postgres {
@@ -212,10 +268,16 @@ impl Fence for Postgres {
     fn read<'a>(&'a self, resource: &'a str) -> FenceFuture<'a, Fenced> {
         Box::pin(async move {
             check_resource(resource)?;
-            let connection = self.pool.get().await?;
-            let found = read(&connection.client, resource).await;
-            self.pool.give_back(connection);
-            found.map(Option::unwrap_or_default)
+            let found = async {
+                let mut connection = self.pool.get().await?;
+                let found = read(connection.client(), resource).await;
+                self.pool.give_back(connection);
+                found.map(Option::unwrap_or_default)
+            };
+            match tokio::time::timeout(self.timeout, found).await {
+                Ok(found) => found,
+                Err(_) => Err(silent(self.pool.store(), self.timeout)),
+            }
         })
     }
 }
@@ -299,7 +361,8 @@ fn fenced(resource: &str, row: &Row) -> Result<Fenced, Error> {
     };
     let column = |index| row.try_get::<_, i64>(index).map_err(damaged);
     let value: Option<Vec<u8>> = row.try_get(2).map_err(damaged)?;
-    Ok(Fenced { highest: sql::highest(column(0)?, column(1)?), value: value.map(Bytes::from) })
+    let highest = sql::highest(resource, column(0)?, column(1)?)?;
+    Ok(Fenced { highest, value: value.map(Bytes::from) })
 }
 
 fn is_conflict(code: &SqlState) -> bool {
@@ -322,6 +385,13 @@ fn described(config: &Config) -> String {
 
 fn unreachable(store: &str, error: &tokio_postgres::Error) -> Error {
     Error::Unavailable { store: store.into(), source: message(error).into() }
+}
+
+fn silent(store: &str, timeout: Duration) -> Error {
+    let source =
+        format!("no reply within {timeout:?}, check that it is up and its rows are not locked");
+    let source = source.into();
+    Error::Unavailable { store: store.into(), source }
 }
 
 /// For a statement that was not committed: whatever went wrong, it was rolled back.

@@ -1,42 +1,85 @@
 //! A few connections, opened when they are needed.
 
-use super::unreachable;
+use super::{CONNECT_TIMEOUT, silent, unreachable};
 use crate::Error;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::AbortHandle;
+use tokio_postgres::error::{DbError, Severity};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
-use tokio_postgres::{Client, Config, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Socket};
 
 /// PostgreSQL allows 100 by default, for all its clients.
 const CONNECTIONS_MAX: usize = 16;
-/// How long to wait for one of them.
-const WAIT: Duration = Duration::from_secs(30);
 
 /// Settings of every connection, unless the user or the database has set them:
 /// - with `synchronous_commit` off, PostgreSQL acknowledges commits that a crash can still lose;
-/// - without a `lock_timeout`, a transaction that never ends would occupy a connection forever.
+/// - without a `lock_timeout`, a call would not learn from the server that its row is locked. It is below
+///   the fence's own limit for a call, so that the server answers first.
 const SETTINGS: &str = "SELECT
     CASE WHEN current_setting('synchronous_commit') = 'off'
         THEN set_config('synchronous_commit', 'on', false) END,
     CASE WHEN current_setting('lock_timeout') = '0'
         THEN set_config('lock_timeout', '10s', false) END";
 
-type Connecting = Pin<Box<dyn Future<Output = Result<Client, Error>> + Send>>;
+type Connecting = Pin<Box<dyn Future<Output = Result<Open, Error>> + Send>>;
 
 pub(super) struct Pool {
     connect: Box<dyn Fn() -> Connecting + Send + Sync>,
-    idle: Mutex<Vec<Client>>,
+    idle: Mutex<Vec<Open>>,
     permits: Arc<Semaphore>,
     store: String,
+}
+
+/// An open connection. It is closed at once when this is dropped, whatever the server still has to say:
+/// a silent one would otherwise keep it open forever.
+struct Open {
+    client: Client,
+    warning: Warning,
+    task: AbortHandle,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The last warning that the server has sent over a connection.
+#[derive(Clone, Default)]
+pub(super) struct Warning(Arc<Mutex<Option<String>>>);
+
+impl Warning {
+    fn set(&self, notice: &DbError) {
+        if notice.parsed_severity() == Some(Severity::Warning) || notice.severity() == "WARNING" {
+            let detail = notice.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
+            let text = format!("{}{detail}", notice.message());
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
+        }
+    }
+
+    /// What the server has warned of since this was last called.
+    pub(super) fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// A connection for one call. Unless it is given back it is closed, and with it whatever the call has
 /// left unfinished is rolled back.
 pub(super) struct Connection {
-    pub(super) client: Client,
+    open: Open,
     permit: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    pub(super) fn client(&mut self) -> &mut Client {
+        &mut self.open.client
+    }
+
+    pub(super) fn warning(&self) -> Warning {
+        self.open.warning.clone()
+    }
 }
 
 impl Pool {
@@ -52,11 +95,23 @@ impl Pool {
             let (config, tls, store) = (config.clone(), tls.clone(), named.clone());
             Box::pin(async move {
                 let failed = |error| unreachable(&store, &error);
-                let (client, connection) = config.connect(tls).await.map_err(failed)?;
-                // It ends with the client, and its errors surface in the client's calls.
-                tokio::spawn(async move { drop(connection.await) });
-                client.batch_execute(SETTINGS).await.map_err(failed)?;
-                Ok(client)
+                let (client, mut connection) = config.connect(tls).await.map_err(failed)?;
+                let warning = Warning::default();
+                let warned = warning.clone();
+                // Errors surface in the client's calls. A warning is noted before the reply that
+                // follows it reaches the client.
+                let task = tokio::spawn(async move {
+                    while let Some(Ok(message)) =
+                        std::future::poll_fn(|context| connection.poll_message(context)).await
+                    {
+                        if let AsyncMessage::Notice(notice) = message {
+                            warned.set(&notice);
+                        }
+                    }
+                });
+                let open = Open { client, warning, task: task.abort_handle() };
+                open.client.batch_execute(SETTINGS).await.map_err(failed)?;
+                Ok(open)
             })
         };
         Self {
@@ -72,27 +127,31 @@ impl Pool {
         &self.store
     }
 
+    /// Waits for a connection that is free, as long as the call may, or opens one.
     pub(super) async fn get(&self) -> Result<Connection, Error> {
-        let permit = tokio::time::timeout(WAIT, self.permits.clone().acquire_owned()).await;
-        let Ok(Ok(permit)) = permit else {
-            let source = format!("all {CONNECTIONS_MAX} connections of this fence are in use");
-            return Err(Error::Unavailable { store: self.store.clone(), source: source.into() });
+        let Ok(permit) = self.permits.clone().acquire_owned().await else {
+            let source = "its connections are closed".into();
+            return Err(Error::Unavailable { store: self.store.clone(), source });
         };
         loop {
             let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             match idle {
-                Some(client) if client.is_closed() => {}
-                Some(client) => return Ok(Connection { client, permit }),
-                None => return Ok(Connection { client: (self.connect)().await?, permit }),
+                Some(open) if open.client.is_closed() => {}
+                Some(open) => return Ok(Connection { open, permit }),
+                None => {
+                    let connected = tokio::time::timeout(CONNECT_TIMEOUT, (self.connect)()).await;
+                    let open = connected.map_err(|_| silent(&self.store, CONNECT_TIMEOUT))??;
+                    return Ok(Connection { open, permit });
+                }
             }
         }
     }
 
     /// For a connection with no transaction open.
     pub(super) fn give_back(&self, connection: Connection) {
-        let Connection { client, permit } = connection;
-        if !client.is_closed() {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+        let Connection { open, permit } = connection;
+        if !open.client.is_closed() {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(open);
         }
         drop(permit);
     }

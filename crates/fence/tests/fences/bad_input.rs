@@ -128,6 +128,7 @@ fn an_applications_own_update_is_guarded_by_its_own_transaction() {
     let open = || {
         let connection = rusqlite::Connection::open(&path).unwrap();
         connection.busy_timeout(std::time::Duration::from_secs(60)).unwrap();
+        connection.pragma_update(None, "synchronous", "EXTRA").unwrap();
         connection
     };
     let mut old = open();

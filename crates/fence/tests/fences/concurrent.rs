@@ -1,5 +1,5 @@
-//! Random calls at the same time, each answer judged by the rule: what it says must be explained by the
-//! calls that were under way or over.
+//! Random calls at the same time, some of them dropped, each answer judged by the rule: what it says must be
+//! explained by the calls that were under way or over.
 
 use crate::rules::{exclusive, shared};
 use crate::support::postgres::Server;
@@ -12,6 +12,7 @@ use object_store::memory::InMemory;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const TASKS: u64 = 4;
 const CALLS: u64 = 25;
@@ -56,10 +57,19 @@ async fn calls(handles: Vec<Arc<dyn Fence>>) {
                 let token = if is_shared { shared(number_shown) } else { exclusive(number_shown) };
                 let value = ((random >> 16) % 2 == 0).then(|| format!("{task}-{number}"));
                 let began = clock.fetch_add(1, Ordering::SeqCst);
-                let done = match &value {
-                    Some(value) => fence.write("ledger", token, value.clone().into()).await,
-                    None => fence.raise("ledger", token).await.map(drop),
+                let call = async {
+                    match &value {
+                        Some(value) => fence.write("ledger", token, value.clone().into()).await,
+                        None => fence.raise("ledger", token).await.map(drop),
+                    }
                 };
+                let give_up = match (random >> 24) % 6 {
+                    0 => Duration::from_micros((random >> 32) % 4_000),
+                    _ => Duration::from_secs(3_600),
+                };
+                let done = tokio::time::timeout(give_up, call).await.unwrap_or_else(|dropped| {
+                    Err(Error::Unknown { store: "dropped".into(), source: dropped.into() })
+                });
                 let ended = clock.fetch_add(1, Ordering::SeqCst);
                 let answer = match done {
                     Ok(()) => Answer::Passed,
@@ -155,6 +165,20 @@ async fn in_s3_while_replies_are_lost() {
     for _ in 0..5 {
         let s3 = S3::start().await;
         let one = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
+        let other = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
+        s3.fails(Fault::LoseAnswers(1_000));
+        calls(vec![Arc::new(one), Arc::new(other)]).await;
+    }
+}
+
+/// The same in a bucket that began without `If-Match`.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_s3_in_versions_while_replies_are_lost() {
+    for _ in 0..3 {
+        let s3 = S3::start().await;
+        s3.fails(Fault::NoIfMatch);
+        let one = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
+        s3.fails(Fault::None);
         let other = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
         s3.fails(Fault::LoseAnswers(1_000));
         calls(vec![Arc::new(one), Arc::new(other)]).await;

@@ -242,3 +242,56 @@ async fn an_empty_token_is_not_the_same_as_none() {
     let none = Request::get("/reports/7").body(Body::empty()).unwrap();
     assert_eq!(status(&app, none).await, StatusCode::OK);
 }
+
+/// A holder's connection broke in the middle of its upload. Its handler waited for the rest forever, and the
+/// same holder's next request for 30 s, and was then sent away.
+#[tokio::test]
+async fn a_stalled_upload_does_not_lock_out_its_own_holder() {
+    let (service, (numbers, _folder)) = (Service::default(), numbers());
+    let app = app(&service, &numbers);
+    let (sender, body) = frames();
+    sender.send(Ok("total".into())).await.unwrap();
+    let stalls = request("PUT", "/reports/7", "34", Body::from_stream(body));
+    let stalled = tokio::spawn(app.clone().oneshot(stalls));
+    while service.log().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let next = status(&app, request("PUT", "/reports/7", "34", "total 40".into())).await;
+    assert_eq!(next, StatusCode::OK);
+    let log = service.log();
+    assert!(log[1].starts_with("upload failed: "), "{log:?}");
+    assert_eq!(log[2..], ["upload begins", "uploaded total 40"]);
+    drop(sender);
+    drop(stalled);
+}
+
+/// 1,000 requests of a paused holder occupied the resource or waited for it. The next holder was sent away
+/// because there were so many, before it could show its token.
+#[tokio::test]
+async fn a_thousand_stalled_requests_do_not_turn_away_the_next_holder() {
+    for old in ["34", "34;shared"] {
+        let (service, (numbers, _folder)) = (Service::default(), numbers());
+        let app = app(&service, &numbers);
+        let mut stalled = Vec::new();
+        let mut requests = tokio::task::JoinSet::new();
+        for _ in 0..1_000 {
+            let (sender, body) = frames();
+            stalled.push(sender);
+            let request = request("PUT", "/reports/7", old, Body::from_stream(body));
+            let app = app.clone();
+            requests.spawn(async move { status(&app, request).await });
+        }
+        let inside = if old == "34" { 1 } else { 1_000 };
+        while service.log().len() < inside {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let new = status(&app, request("PUT", "/reports/7", "35", "total 40".into())).await;
+        assert_eq!(new, StatusCode::OK, "{old}");
+        assert_eq!(service.log().last().unwrap(), "uploaded total 40", "{old}");
+        // Those who still waited are refused without a turn of their own.
+        let refused = requests.join_all().await;
+        let refused = refused.iter().filter(|status| **status == StatusCode::CONFLICT).count();
+        assert_eq!(refused, 1_000 - inside, "{old}");
+        drop(stalled);
+    }
+}

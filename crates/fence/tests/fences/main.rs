@@ -16,14 +16,18 @@ mod support {
 
 mod bad_input;
 mod concurrent;
+mod contended;
 mod dropped;
 mod guide;
 mod http;
 mod http_bodies;
+mod layouts;
 mod objects;
 mod outcomes;
 mod postgres;
 mod random;
 mod rules;
+mod silent;
+mod sqlite;
 mod stopped;
 mod tokens;

@@ -169,3 +169,34 @@ async fn on_disk_what_killed_writers_leave_is_removed() {
     }
     assert!(!left.exists());
 }
+
+/// The put was done, and its reply lost. The error's text was searched for `NotImplemented`, which was in
+/// the resource's name: the writer was told that nothing was written.
+#[tokio::test]
+async fn in_s3_a_name_does_not_decide_what_became_of_a_put() {
+    for name in ["NotImplemented", "a/NotImplemented.csv", "status code: 4", "x status code: 403 y"]
+    {
+        let s3 = S3::start().await;
+        let fence = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
+        s3.fails(Fault::LoseAnswerThen(503));
+        let answer = fence.write(name, exclusive(35), "70".into()).await;
+        assert!(answer.is_ok(), "{name}: {answer:?}");
+        assert_eq!(fence.read(name).await.unwrap().value, Some("70".into()), "{name}");
+    }
+}
+
+/// A gateway in front of the bucket answered 501 although the put was done.
+#[tokio::test]
+async fn in_s3_a_put_that_is_not_implemented_may_have_taken_effect() {
+    let s3 = S3::start().await;
+    let fence = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
+    fence.write("ledger", exclusive(34), "100".into()).await.unwrap();
+    s3.fails(Fault::DoneButNotImplemented);
+    let answer = fence.write("ledger", exclusive(35), "70".into()).await;
+    assert!(answer.is_ok(), "it finds its own write: {answer:?}");
+    // It was not done: nobody knows, because it may still be.
+    s3.fails(Fault::NoConditions);
+    let error = fence.write("ledger", exclusive(35), "60".into()).await.unwrap_err();
+    assert!(matches!(error, Error::Unknown { .. }), "{error}");
+    assert!(!error.to_string().contains("nothing was written"), "{error}");
+}

@@ -32,6 +32,10 @@ pub(crate) enum Fault {
     IgnoreConditions,
     /// Puts with a condition are answered with 501.
     NoConditions,
+    /// Puts with `If-Match` are answered with 501.
+    NoIfMatch,
+    /// Puts are done, and answered with 501.
+    DoneButNotImplemented,
 }
 
 #[derive(Default)]
@@ -39,6 +43,8 @@ struct Bucket {
     objects: HashMap<String, Bytes>,
     fault: Fault,
 }
+
+const LAYOUT: &str = "/shop/holdfast-fence-layout";
 
 /// Where an answer waits.
 #[derive(Default)]
@@ -84,8 +90,15 @@ impl S3 {
         self.held.opened.notify_one();
     }
 
+    /// Without the fence's own object.
     pub(crate) fn keys(&self) -> Vec<String> {
-        self.bucket.lock().unwrap().objects.keys().cloned().collect()
+        let bucket = self.bucket.lock().unwrap();
+        bucket.objects.keys().filter(|key| *key != LAYOUT).cloned().collect()
+    }
+
+    /// As if the fence had been opened by a version that did not keep its layout.
+    pub(crate) fn forget_layout(&self) {
+        self.bucket.lock().unwrap().objects.remove(LAYOUT);
     }
 }
 
@@ -146,7 +159,10 @@ fn answer_at_once(
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
     match method {
-        Method::GET => match bucket.objects.get(&key) {
+        Method::GET if uri.query().is_some_and(|query| query.contains("list-type=2")) => {
+            bucket.list(&key, uri.query().unwrap_or_default())
+        }
+        Method::GET | Method::HEAD => match bucket.objects.get(&key) {
             Some(object) => found(object),
             None => StatusCode::NOT_FOUND.into_response(),
         },
@@ -169,6 +185,10 @@ impl Bucket {
             let code = "<Error><Code>NotImplemented</Code></Error>";
             return (StatusCode::NOT_IMPLEMENTED, code).into_response();
         }
+        if self.fault == Fault::NoIfMatch && matches.is_some() {
+            let code = "<Error><Code>NotImplemented</Code></Error>";
+            return (StatusCode::NOT_IMPLEMENTED, code).into_response();
+        }
         if let Fault::Answer(status) = self.fault {
             return StatusCode::from_u16(status).unwrap().into_response();
         }
@@ -186,6 +206,10 @@ impl Bucket {
         match self.fault {
             Fault::LoseAnswers(left @ 1..) => self.fault = Fault::LoseAnswers(left - 1),
             Fault::HoldAnswer => self.fault = Fault::None,
+            Fault::DoneButNotImplemented => {
+                let code = "<Error><Code>NotImplemented</Code></Error>";
+                return (StatusCode::NOT_IMPLEMENTED, code).into_response();
+            }
             Fault::LoseAnswerThen(status) => self.fault = Fault::Answer(status),
             _ => return [(header::ETAG, e_tag)].into_response(),
         }
@@ -194,6 +218,27 @@ impl Bucket {
 }
 
 impl Bucket {
+    /// The objects directly below a prefix.
+    fn list(&self, bucket: &str, query: &str) -> Response {
+        let prefix = query.split('&').find_map(|pair| pair.strip_prefix("prefix="));
+        let prefix = decoded(prefix.unwrap_or_default());
+        let bucket = format!("{}/", bucket.trim_end_matches('/'));
+        let keys = self.objects.keys().filter_map(|key| key.strip_prefix(&bucket)).map(decoded);
+        let listed =
+            keys.filter(|key| key.strip_prefix(&prefix).is_some_and(|rest| !rest.contains('/')));
+        let contents: String = listed
+            .map(|key| {
+                let key = key.replace('&', "&amp;").replace('<', "&lt;");
+                format!(
+                    "<Contents><Key>{key}</Key><LastModified>2015-10-21T07:28:00.000Z</LastModified>\
+                     <Size>1</Size></Contents>"
+                )
+            })
+            .collect();
+        format!("<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>")
+            .into_response()
+    }
+
     /// Several objects at once, which is how S3's client deletes even one.
     fn delete(&mut self, bucket: &str, body: &Bytes) -> Response {
         let body = String::from_utf8_lossy(body);
@@ -202,6 +247,24 @@ impl Bucket {
         }
         "<DeleteResult></DeleteResult>".into_response()
     }
+}
+
+/// Percent-decoded.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        match (first, tail) {
+            (b'%', [high, low, after @ ..]) => {
+                let hex = [*high, *low];
+                bytes.push(u8::from_str_radix(std::str::from_utf8(&hex).unwrap(), 16).unwrap());
+                rest = after;
+            }
+            _ => bytes.push(*first),
+        }
+    }
+    String::from_utf8(bytes).unwrap()
 }
 
 /// As S3's, a hash of the body and of nothing else.
