@@ -11,6 +11,7 @@ mod faults;
 mod handover;
 #[cfg(feature = "holdfast")]
 mod holdfast;
+mod late;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
@@ -23,3 +24,4 @@ pub(crate) use contention::*;
 pub(crate) use endings::*;
 pub(crate) use faults::*;
 pub(crate) use handover::*;
+pub(crate) use late::*;
