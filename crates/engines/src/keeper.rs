@@ -127,10 +127,15 @@ impl Keeper {
         });
     }
 
-    /// Resolves when the lease is no longer this keeper's to extend.
-    async fn ended(&self) {
-        // It can't fail: the sender is here.
-        let _ = self.state.subscribe().wait_for(|state| *state != State::Held).await;
+    /// Waits for an answer; `None` if the lease is no longer this keeper's to extend.
+    async fn while_held<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+        let mut state = self.state.subscribe();
+        tokio::select! {
+            biased;
+            answer = answer => Some(answer),
+            // It can't fail: the sender is here.
+            _ = state.wait_for(|state| *state != State::Held) => None,
+        }
     }
 
     /// Refuses what may not be sent any more.
@@ -149,7 +154,7 @@ impl Keeper {
     pub(crate) async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let mut turn = self.turn.lock().await;
         if turn.unanswered.is_some_and(|shortest| shortest < ttl)
-            && let Ok(None) = self.hold.settle().await
+            && let Some(Ok(None)) = self.while_held(self.hold.settle()).await
         {
             turn.unanswered = None;
         }
@@ -160,10 +165,8 @@ impl Keeper {
             known.valid_until = known.valid_until.min(sent.plus(safe_part(ttl)));
             known.over_by = known.over_by.max(Validity::unsure(ttl));
         });
-        let extended = tokio::select! {
-            biased;
-            extended = self.hold.extend(ttl) => extended,
-            () = self.ended() => return self.check_held(),
+        let Some(extended) = self.while_held(self.hold.extend(ttl)).await else {
+            return self.check_held();
         };
         match extended {
             // Whoever was told that the lock is lost is never told otherwise.
@@ -265,10 +268,13 @@ pub(crate) async fn release_until_definite(
     let give_up = limit.map(|limit| Moment::now().plus(limit));
     let mut ambiguous = false;
     // What is under way ends at once, as the keeper is stopped.
-    let _turn = keeper.turn.lock().await;
+    let turn = tokio::select! {
+        turn = keeper.turn.lock() => Some(turn),
+        () = reached(give_up) => None,
+    };
     loop {
         let attempt = tokio::select! {
-            released = keeper.hold.release() => released,
+            released = keeper.hold.release(), if turn.is_some() => released,
             () = reached(give_up) => Err(Error::Unreachable("no answer in time".to_owned())),
         };
         let Validity { valid_until, over_by } = keeper.validity();

@@ -53,7 +53,7 @@ pub(super) async fn acquire(quorum: &Arc<Quorum>, request: &Request) -> Result<A
         let sent = Moment::now();
         let (round, possible) = round(quorum, &hold, request.ttl).await;
         let validity = Validity::of_ttl(sent, request.ttl);
-        let late = late_until(sent, quorum.limit());
+        let late = late_until(sent, quorum.limit(), quorum.limit());
         if matches!(round, Round::Won) && !validity.valid_until.has_passed() {
             let hold = hold.taken((!possible.unanswered.is_empty()).then_some(late));
             let hold = Arc::new(hold);

@@ -72,7 +72,7 @@ impl RedisHold {
         let limit = self.quorum.limit().min(ttl / 3);
         let sent = Moment::now();
         // This may be dropped half-way.
-        self.extended_late().replace(late_until(sent, limit));
+        self.extended_late().replace(late_until(sent, limit, self.quorum.limit()));
         let call = |server: Arc<Server>| {
             let (name, owner) = self.key();
             async move { server.extend(&name, &owner, ttl, limit).await }

@@ -133,10 +133,13 @@ impl Clock {
     }
 }
 
-/// When a request that was sent at `sent` is refused for sure, should it arrive only then. What the
-/// server's clock shows is known up to the time that an answer took, which was at most `limit`.
-pub(super) fn late_until(sent: Moment, limit: Duration) -> Moment {
-    sent.plus(limit * 2 + limit / 10 + SLACK * 2)
+/// After this the clock is asked again, before clocks that run at different rates are too far apart.
+const CLOCK_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// When a request that was sent at `sent` with this limit is refused for sure, should it arrive only
+/// then. What the server's clock shows is known up to the time that an answer took: `longest` at most.
+pub(super) fn late_until(sent: Moment, limit: Duration, longest: Duration) -> Moment {
+    sent.plus(limit + limit / 10 + longest + SLACK * 2)
 }
 
 /// The current connection, and how many there were before it.
@@ -259,7 +262,7 @@ impl Server {
     ) -> Result<(i64, [Value; N]), Fault> {
         let began = Moment::now();
         let known = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        let clock = match known {
+        let clock = match known.filter(|clock| began.since(clock.sent) < CLOCK_AGE_MAX) {
             Some(clock) => clock,
             None => self.time(limit).await?,
         };

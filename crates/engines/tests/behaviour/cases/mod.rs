@@ -14,6 +14,7 @@ mod holdfast;
 mod late;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod races;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "zookeeper")]
@@ -25,3 +26,4 @@ pub(crate) use endings::*;
 pub(crate) use faults::*;
 pub(crate) use handover::*;
 pub(crate) use late::*;
+pub(crate) use races::*;
