@@ -162,7 +162,8 @@ impl Guard {
 
     /// See [`crate::Guard::detach`].
     pub fn detach(self) -> Result<LeaseRef, (Self, Error)> {
-        self.0.detach().map_err(|(guard, error)| (Self(guard), error))
+        let handed_over = wait(self.0.start_hand_over()).flatten();
+        self.0.into_ref(handed_over).map_err(|(guard, error)| (Self(guard), error))
     }
 }
 

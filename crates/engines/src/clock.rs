@@ -23,6 +23,12 @@ impl Moment {
         Self(self.0.saturating_add(duration))
     }
 
+    /// The time from `earlier` to this moment; zero if that was later.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "used by that driver"))]
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+
     /// The time left until this moment; zero if it has passed.
     pub(crate) fn remaining(self) -> Duration {
         self.0.saturating_sub(Self::now().0)

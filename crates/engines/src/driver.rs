@@ -6,11 +6,13 @@ use crate::error::Error;
 use crate::guard::Ending;
 use crate::locks::Inspection;
 use crate::promises::Promises;
+use crate::runtime::Releases;
 use crate::token::Token;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 /// What an asynchronous method of a driver returns.
@@ -48,13 +50,26 @@ pub(crate) trait Driver: Send + Sync + 'static {
 
 /// One held lock, as the engine knows it.
 pub(crate) trait Hold: Send + Sync + 'static {
-    /// Keeps the lease for another `ttl` from now. [`Error::NotHeld`] is definite and final; any
-    /// other error means "unknown", and the call is repeated.
+    /// Keeps the lease for another `ttl` from now. [`Error::NotHeld`] is definite and final,
+    /// [`Error::Unsupported`] means that nothing was sent; any other error means "unknown", and the
+    /// call is repeated. It may be dropped half-way, which is as if the answer were lost.
     fn extend(&self, ttl: Duration) -> Step<'_, Validity>;
 
     /// Ends the lease. [`Error::NotHeld`] is definite; any other error means "unknown", and the call
     /// is repeated.
     fn release(&self) -> Step<'_, ()>;
+
+    /// Sees to it that no earlier extension whose answer was lost can take effect any more. If only
+    /// time helps, returns when to ask again. By default nothing arrives late.
+    fn settle(&self) -> Step<'_, Option<Moment>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Until when an attempt to take the lock whose answer was lost may still bring the lease back
+    /// after its release. By default never.
+    fn revives_until(&self) -> Option<Moment> {
+        None
+    }
 
     /// How long the engine will keep the lease if nobody extends it; [`Error::NotHeld`] if it is
     /// over.
@@ -125,6 +140,8 @@ pub(crate) struct Request {
     pub(crate) deadline: Option<Moment>,
     /// Closed when the caller dropped its future.
     pub(crate) caller: watch::Receiver<()>,
+    /// Counts what goes on after the answer.
+    pub(crate) background: Arc<Releases>,
 }
 
 impl Request {
@@ -152,6 +169,18 @@ impl Request {
             () = wake => true,
             () = sleep(most) => true,
         }
+    }
+
+    /// Finishes something after the answer: [`crate::Locks::close`] waits for it.
+    pub(crate) fn finish_later<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        let under_way = self.background.begin();
+        tokio::spawn(async move {
+            let _under_way = under_way;
+            work.await
+        })
     }
 
     /// `label/nonce`: shows who holds the lock, and is unique to the acquisition.

@@ -26,7 +26,9 @@ pub enum Error {
     /// held, its lease is certainly over at `until`; until then the library keeps trying to release
     /// it in the background.
     Unsure {
-        /// When the lease is over in any case, by this machine's clock.
+        /// When the lease is over in any case, by this machine's clock. An engine that is down in
+        /// between and then starts its leases over (see [`Promises::clock`](crate::Promises::clock))
+        /// counts from its restart.
         until: SystemTime,
         /// What the last attempt met.
         cause: String,

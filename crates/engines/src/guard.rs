@@ -3,13 +3,13 @@
 use crate::clock::{Moment, unix_ms};
 use crate::driver::{Hold, Validity};
 use crate::error::Error;
-use crate::keeper::{Keeper, release_until_definite};
-use crate::locks::Locks;
+use crate::keeper::{Keeper, after_release, release_for_good, release_until_definite};
+use crate::locks::{Locks, check_ttl};
 use crate::runtime;
 use crate::token::Token;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// How the previous holder of a lock ended, as far as the engine can know.
@@ -115,7 +115,8 @@ impl Guard {
     }
 
     /// Keeps the lease for another `ttl` from now, for a lease taken with
-    /// [`fixed`](crate::Lock::fixed).
+    /// [`fixed`](crate::Lock::fixed). If the answer is lost, the guard counts on the shorter of both
+    /// leases. Several at once are sent one after the other.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         self.start_extend(ttl).await
     }
@@ -124,53 +125,86 @@ impl Guard {
         &self,
         ttl: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        let keeper = self.keeper.clone();
-        runtime::run(async move { keeper.extend(ttl).await })
+        start_extend(self.keeper.clone(), ttl)
     }
 
     /// Releases the lock. `Ok` means that this call released it; [`Error::NotHeld`] that the lease
     /// was over before; [`Error::Unsure`] that the engine did not answer in time, and until when the
     /// lock may stay held at the most.
     ///
-    /// If the future is dropped, the release goes on in the background.
+    /// If the future is dropped or the answer is [`Error::Unsure`], the release goes on in the
+    /// background, until the engine acknowledges it or the lease is over.
     pub async fn release(mut self) -> Result<(), Error> {
         self.held = false;
-        let (keeper, timeout) = (self.keeper.clone(), self.locks.timeout());
-        keeper.stop();
-        let background = self.locks.releases().clone();
-        let under_way = background.begin();
-        runtime::run(async move {
-            let _under_way = under_way;
-            let result = release_until_definite(&keeper, Some(timeout)).await;
-            if matches!(result, Err(Error::Unsure { .. })) {
-                background.start(async move { drop(release_until_definite(&keeper, None).await) });
-            }
-            result
-        })
-        .await
+        release(self.keeper.clone(), &self.locks).await
     }
 
     /// Stops renewing and hands the lease over: the returned value can be stored or sent, and used
-    /// by [`Locks::attach`] in another process until its deadline.
+    /// by [`Locks::attach`] in another process until its deadline. Waits for a renewal that is under
+    /// way, and until none that was not answered can take effect any more: nothing of this process
+    /// changes the lease afterwards. If the future is dropped, the lock is released.
     ///
     /// Fails, and gives the guard back, if the engine's leases can't outlive this process's
-    /// connection (see [`crate::Promises::detachable`]).
-    pub fn detach(mut self) -> Result<LeaseRef, (Self, Error)> {
-        let Some(proof) = self.keeper.hold().proof() else {
-            let why = self.locks.promises().detachable.because;
-            return Err((self, Error::Unsupported(format!("this lease can't be detached: {why}"))));
+    /// connection (see [`crate::Promises::detachable`]), or if the lease is lost.
+    pub async fn detach(self) -> Result<LeaseRef, (Self, Error)> {
+        let handed_over = self.start_hand_over().await;
+        self.into_ref(handed_over)
+    }
+
+    pub(crate) fn start_hand_over(
+        &self,
+    ) -> impl Future<Output = Result<Validity, Error>> + Send + 'static {
+        let (keeper, why) = (self.keeper.clone(), self.locks.promises().detachable.because);
+        runtime::run(async move {
+            if keeper.hold().proof().is_none() {
+                return Err(Error::Unsupported(format!("this lease can't be detached: {why}")));
+            }
+            keeper.hand_over().await
+        })
+    }
+
+    pub(crate) fn into_ref(
+        mut self,
+        handed_over: Result<Validity, Error>,
+    ) -> Result<LeaseRef, (Self, Error)> {
+        let Validity { valid_until, over_by } = match handed_over {
+            Ok(validity) => validity,
+            Err(error) => return Err((self, error)),
         };
         self.held = false;
-        self.keeper.stop();
-        let Validity { valid_until, over_by } = self.keeper.validity();
         Ok(LeaseRef {
             name: self.name().to_owned(),
             token: self.token,
-            proof,
+            proof: self.keeper.hold().proof().unwrap_or_default(),
             deadline_unix_ms: unix_ms(valid_until.wall_clock()),
             over_by_unix_ms: unix_ms(over_by.wall_clock()),
         })
     }
+}
+
+fn start_extend(
+    keeper: Arc<Keeper>,
+    ttl: Duration,
+) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+    runtime::run(async move {
+        check_ttl(ttl)?;
+        keeper.extend(ttl).await
+    })
+}
+
+async fn release(keeper: Arc<Keeper>, locks: &Locks) -> Result<(), Error> {
+    keeper.stop();
+    let (background, timeout) = (locks.releases().clone(), locks.timeout());
+    let under_way = background.begin();
+    runtime::run(async move {
+        let _under_way = under_way;
+        let result = release_until_definite(&keeper, Some(timeout)).await;
+        if let Some(rest) = after_release(&keeper, &result) {
+            background.start(rest);
+        }
+        result
+    })
+    .await
 }
 
 impl Drop for Guard {
@@ -179,10 +213,7 @@ impl Drop for Guard {
             return;
         }
         self.keeper.stop();
-        let keeper = self.keeper.clone();
-        self.locks
-            .releases()
-            .start(async move { drop(release_until_definite(&keeper, None).await) });
+        self.locks.releases().start(release_for_good(self.keeper.clone(), false));
     }
 }
 
@@ -239,24 +270,22 @@ impl fmt::Debug for LeaseRef {
 /// A lease attached by [`Locks::attach`]. Nothing happens in the background: it is neither renewed
 /// nor, when dropped, released.
 pub struct Lease {
-    hold: Arc<dyn Hold>,
+    keeper: Arc<Keeper>,
     locks: Locks,
-    name: String,
     token: Option<Token>,
-    validity: Arc<Mutex<Validity>>,
 }
 
 impl Lease {
     pub(crate) fn new(locks: Locks, lease: LeaseRef, hold: Arc<dyn Hold>) -> Self {
         let valid_until = Moment::at_unix_ms(lease.deadline_unix_ms);
         let over_by = Moment::at_unix_ms(lease.over_by_unix_ms);
-        let validity = Arc::new(Mutex::new(Validity { valid_until, over_by }));
-        Self { hold, locks, name: lease.name, token: lease.token, validity }
+        let keeper = Keeper::attached(lease.name, hold, Validity { valid_until, over_by });
+        Self { keeper, locks, token: lease.token }
     }
 
     /// The name of the lock.
     pub fn name(&self) -> &str {
-        &self.name
+        self.keeper.name()
     }
 
     /// The fencing token, if the engine has tokens.
@@ -273,8 +302,8 @@ impl Lease {
     pub(crate) fn start_check(
         &self,
     ) -> impl Future<Output = Result<Duration, Error>> + Send + 'static {
-        let hold = self.hold.clone();
-        runtime::run(async move { hold.check().await })
+        let keeper = self.keeper.clone();
+        runtime::run(async move { keeper.hold().check().await })
     }
 
     /// Keeps the lease for another `ttl` from now.
@@ -286,31 +315,20 @@ impl Lease {
         &self,
         ttl: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
-        let (hold, validity) = (self.hold.clone(), self.validity.clone());
-        runtime::run(async move {
-            let lock = || validity.lock().unwrap_or_else(PoisonError::into_inner);
-            // Until the answer is there, the extension may or may not have taken effect.
-            let over_by = lock().over_by.max(Validity::unsure(ttl));
-            lock().over_by = over_by;
-            let extended = hold.extend(ttl).await?;
-            *lock() = extended;
-            Ok(())
-        })
+        start_extend(self.keeper.clone(), ttl)
     }
 
-    /// Releases the lock, with the same answers as [`Guard::release`].
+    /// Releases the lock, with the same answers as [`Guard::release`]. The time in
+    /// [`Error::Unsure`] does not know of extensions by other processes.
     pub async fn release(self) -> Result<(), Error> {
-        let validity = *self.validity.lock().unwrap_or_else(PoisonError::into_inner);
-        let keeper = Keeper::new(self.name, self.hold, validity);
-        let timeout = self.locks.timeout();
-        runtime::run(async move { release_until_definite(&keeper, Some(timeout)).await }).await
+        release(self.keeper, &self.locks).await
     }
 }
 
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("name", &self.name)
+            .field("name", &self.name())
             .field("token", &self.token)
             .finish_non_exhaustive()
     }

@@ -1,12 +1,16 @@
 //! Keeps one lease alive, and ends it: the part of a lock that is the same on every engine.
+//!
+//! What is sent for one lease is sent one after the other ([`Keeper::turn`]), and what the engine has
+//! not answered counts as whatever is worse: the holder counts on the shorter lease, and whoever
+//! releases it reckons with the longer one.
 
-use crate::clock::Moment;
+use crate::clock::{Moment, safe_part};
 use crate::driver::{Hold, Validity, reached};
 use crate::error::Error;
 use crate::guard::Lost;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::sleep;
 
 /// A lease is renewed this many times per TTL, so that two renewals may fail.
@@ -15,26 +19,50 @@ const RENEWALS_PER_TTL: u32 = 3;
 /// The pause after a failed renewal or release; short against any TTL, long for a busy engine.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
+/// How long to go on, once no late take can arrive any more, until a last release is acknowledged.
+const LAST_RELEASE: Duration = Duration::from_secs(60);
+
 /// One held lease and what is known about it.
 pub(crate) struct Keeper {
     name: String,
     hold: Arc<dyn Hold>,
-    validity: Mutex<Validity>,
+    /// Others may have the proof as well: that the lease is over, only the engine can tell.
+    shared: bool,
+    validity: watch::Sender<Validity>,
     state: watch::Sender<State>,
+    /// Held while a request for this lease is under way.
+    turn: Mutex<Turn>,
+}
+
+/// What earlier requests may still do.
+#[derive(Default)]
+struct Turn {
+    /// The shortest extension that nobody answered: it may take effect at any time.
+    unanswered: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Held,
-    /// Released, detached or dropped: no longer renewed.
+    /// Released, detached or dropped: nothing is renewed or extended any more.
     Stopped,
     Lost(Lost),
 }
 
 impl Keeper {
+    /// Of a lease that this process took.
     pub(crate) fn new(name: String, hold: Arc<dyn Hold>, validity: Validity) -> Arc<Self> {
-        let (validity, state) = (Mutex::new(validity), watch::Sender::new(State::Held));
-        Arc::new(Self { name, hold, validity, state })
+        Self::start(name, hold, validity, false)
+    }
+
+    /// Of a lease that was handed over.
+    pub(crate) fn attached(name: String, hold: Arc<dyn Hold>, validity: Validity) -> Arc<Self> {
+        Self::start(name, hold, validity, true)
+    }
+
+    fn start(name: String, hold: Arc<dyn Hold>, validity: Validity, shared: bool) -> Arc<Self> {
+        let (validity, state) = (watch::Sender::new(validity), watch::Sender::new(State::Held));
+        Arc::new(Self { name, hold, shared, validity, state, turn: Mutex::default() })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -46,11 +74,7 @@ impl Keeper {
     }
 
     pub(crate) fn validity(&self) -> Validity {
-        *self.lock_validity()
-    }
-
-    fn lock_validity(&self) -> MutexGuard<'_, Validity> {
-        self.validity.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.validity.borrow()
     }
 
     pub(crate) fn remaining(&self) -> Duration {
@@ -66,15 +90,16 @@ impl Keeper {
 
     /// Resolves when the lease is over, by what the engine said or by the clock.
     pub(crate) async fn lost(&self) -> Lost {
-        let mut state = self.state.subscribe();
+        let (mut state, mut validity) = (self.state.subscribe(), self.validity.subscribe());
         loop {
             if let State::Lost(lost) = &*state.borrow_and_update() {
                 return lost.clone();
             }
-            let valid_until = self.validity().valid_until;
+            let valid_until = validity.borrow_and_update().valid_until;
             tokio::select! {
-                // It can't fail: the sender is here.
+                // They can't fail: the senders are here.
                 _ = state.changed() => {}
+                _ = validity.changed() => {}
                 () = reached(Some(valid_until)) => { self.remaining(); }
             }
         }
@@ -91,7 +116,7 @@ impl Keeper {
         });
     }
 
-    /// Ends the renewal.
+    /// Ends the renewal, and any extension that is under way.
     pub(crate) fn stop(&self) {
         self.state.send_if_modified(|state| {
             let held = *state == State::Held;
@@ -102,22 +127,97 @@ impl Keeper {
         });
     }
 
+    /// Waits for an answer; `None` if the lease is no longer this keeper's to extend.
+    async fn while_held<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
+        let mut state = self.state.subscribe();
+        tokio::select! {
+            biased;
+            answer = answer => Some(answer),
+            // It can't fail: the sender is here.
+            _ = state.wait_for(|state| *state != State::Held) => None,
+        }
+    }
+
+    /// Refuses what may not be sent any more.
+    fn check_held(&self) -> Result<(), Error> {
+        if !self.shared {
+            self.remaining();
+        }
+        match &*self.state.borrow() {
+            State::Held => Ok(()),
+            State::Stopped => Err(Error::NotHeld("it was released or handed over".to_owned())),
+            State::Lost(lost) => Err(Error::NotHeld(lost.to_string())),
+        }
+    }
+
     /// One renewal. A definite "not held" loses the lease.
     pub(crate) async fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        let mut turn = self.turn.lock().await;
+        if turn.unanswered.is_some_and(|shortest| shortest < ttl)
+            && let Some(Ok(None)) = self.while_held(self.hold.settle()).await
         {
-            // Until the answer is there, the extension may or may not have taken effect.
-            let mut validity = self.lock_validity();
-            validity.over_by = validity.over_by.max(Validity::unsure(ttl));
+            turn.unanswered = None;
         }
-        let extended = self.hold.extend(ttl).await;
-        match &extended {
-            Ok(validity) if !self.remaining().is_zero() => *self.lock_validity() = *validity,
+        self.check_held()?;
+        let (before, sent) = (self.validity(), Moment::now());
+        // Until the answer is there, the extension may or may not have taken effect.
+        self.validity.send_modify(|known| {
+            known.valid_until = known.valid_until.min(sent.plus(safe_part(ttl)));
+            known.over_by = known.over_by.max(Validity::unsure(ttl));
+        });
+        let Some(extended) = self.while_held(self.hold.extend(ttl)).await else {
+            return self.check_held();
+        };
+        match extended {
             // Whoever was told that the lock is lost is never told otherwise.
-            Ok(_) => return Err(Error::NotHeld("it was lost before it was renewed".to_owned())),
-            Err(Error::NotHeld(why)) => self.lose(why),
-            Err(_) => {}
+            Ok(_) if !self.shared && self.remaining().is_zero() => {
+                Err(Error::NotHeld("it was lost before it was renewed".to_owned()))
+            }
+            Ok(mut validity) => {
+                // One that arrives after this one shortens the lease, counted from its arrival.
+                if let Some(shortest) = turn.unanswered {
+                    let at_least = sent.plus(safe_part(shortest));
+                    validity.valid_until = validity.valid_until.min(at_least);
+                }
+                self.validity.send_replace(validity);
+                Ok(())
+            }
+            Err(Error::NotHeld(why)) => {
+                self.lose(&why);
+                Err(Error::NotHeld(why))
+            }
+            // Nothing was sent.
+            Err(Error::Unsupported(why)) => {
+                self.validity.send_replace(before);
+                Err(Error::Unsupported(why))
+            }
+            Err(error) => {
+                turn.unanswered = Some(turn.unanswered.map_or(ttl, |shortest| shortest.min(ttl)));
+                Err(error)
+            }
         }
-        extended.map(drop)
+    }
+
+    /// Ends the renewal for somebody else to go on: returns once nothing that was sent can take
+    /// effect any more. After an error the lease is kept as before.
+    pub(crate) async fn hand_over(&self) -> Result<Validity, Error> {
+        loop {
+            let mut turn = self.turn.lock().await;
+            self.check_held()?;
+            let settled = match turn.unanswered {
+                Some(_) => self.hold.settle().await?,
+                None => None,
+            };
+            let Some(later) = settled else {
+                turn.unanswered = None;
+                self.check_held()?;
+                self.stop();
+                return Ok(self.validity());
+            };
+            // Meanwhile the lease is renewed.
+            drop(turn);
+            reached(Some(later)).await;
+        }
     }
 
     /// How long until the next renewal. Some engines grant less than the TTL that was asked for, and
@@ -128,11 +228,14 @@ impl Keeper {
 
     /// Renews the lease until it is stopped or lost. Runs in the background.
     pub(crate) async fn run(self: Arc<Self>, ttl: Duration) {
-        let mut state = self.state.subscribe();
+        let (mut state, mut validity) = (self.state.subscribe(), self.validity.subscribe());
         let mut pause = self.renewal_pause(ttl);
         while *state.borrow_and_update() == State::Held {
+            validity.borrow_and_update();
             tokio::select! {
                 _ = state.changed() => continue,
+                // Somebody extended it, perhaps to less.
+                _ = validity.changed() => { pause = pause.min(self.renewal_pause(ttl)); continue }
                 why = self.hold.lost() => { self.lose(&why); continue }
                 () = sleep(pause) => {}
             }
@@ -154,36 +257,67 @@ impl Keeper {
     }
 }
 
-/// Repeats the release until the answer is definite, the lease is certainly over, or `limit` has
-/// passed.
+/// Repeats the release until the answer is definite or `limit` has passed; without a limit, until the
+/// lease is over. Only the engine's answer is definite: one that was down may count leases from its
+/// restart, and somebody else may have extended a lease that was handed over.
 pub(crate) async fn release_until_definite(
     keeper: &Keeper,
     limit: Option<Duration>,
 ) -> Result<(), Error> {
+    keeper.stop();
     let give_up = limit.map(|limit| Moment::now().plus(limit));
-    let mut ambiguous = None;
+    let mut ambiguous = false;
+    // What is under way ends at once, as the keeper is stopped.
+    let turn = tokio::select! {
+        turn = keeper.turn.lock() => Some(turn),
+        () = reached(give_up) => None,
+    };
     loop {
         let attempt = tokio::select! {
-            released = keeper.hold.release() => released,
+            released = keeper.hold.release(), if turn.is_some() => released,
             () = reached(give_up) => Err(Error::Unreachable("no answer in time".to_owned())),
         };
         let Validity { valid_until, over_by } = keeper.validity();
         let cause = match attempt {
             Ok(()) => return Ok(()),
             // Nobody but an earlier attempt of ours can have ended a lease that is still good.
-            Err(Error::NotHeld(_)) if ambiguous.is_some() && !valid_until.has_passed() => {
-                return Ok(());
-            }
+            Err(Error::NotHeld(_)) if ambiguous && !valid_until.has_passed() => return Ok(()),
             Err(Error::NotHeld(why)) => return Err(Error::NotHeld(why)),
             Err(error) => error.to_string(),
         };
-        if over_by.has_passed() {
-            return Err(Error::NotHeld(format!("the lease has run out ({cause})")));
-        }
-        if give_up.is_some_and(Moment::has_passed) {
+        if give_up.map_or(over_by, |give_up| give_up).has_passed() {
             return Err(Error::Unsure { until: over_by.wall_clock(), cause });
         }
-        ambiguous = Some(cause);
+        ambiguous = true;
+        sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// What is left to do after a release with this result, if anything: to go on with it, and to release
+/// again what a late take brings back.
+pub(crate) fn after_release(
+    keeper: &Arc<Keeper>,
+    result: &Result<(), Error>,
+) -> Option<impl Future<Output = ()> + Send + 'static> {
+    let unsure = matches!(result, Err(Error::Unsure { .. }));
+    let unfinished = unsure || keeper.hold.revives_until().is_some();
+    unfinished.then(|| release_for_good(keeper.clone(), !unsure))
+}
+
+/// Releases the lease, until that is acknowledged or the lease is over, and until nothing can bring it
+/// back. `released` if that has been acknowledged before.
+pub(crate) async fn release_for_good(keeper: Arc<Keeper>, released: bool) {
+    if !released {
+        drop(release_until_definite(&keeper, None).await);
+    }
+    let Some(until) = keeper.hold.revives_until() else { return };
+    let give_up = until.plus(LAST_RELEASE);
+    loop {
+        let last = until.has_passed();
+        let definite = matches!(keeper.hold.release().await, Ok(()) | Err(Error::NotHeld(_)));
+        if last && (definite || give_up.has_passed()) {
+            return;
+        }
         sleep(RETRY_PAUSE).await;
     }
 }
@@ -193,6 +327,8 @@ mod tests {
     use super::*;
     use crate::driver::Step;
     use std::collections::VecDeque;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     /// An engine that gives these answers, one after the other.
     struct Scripted(Mutex<VecDeque<Result<(), Error>>>);
@@ -263,7 +399,7 @@ mod tests {
     async fn a_release_that_nobody_answers_ends_with_the_lease() {
         let keeper = keeper(SHORT, []);
         let released = release_until_definite(&keeper, None).await;
-        assert!(matches!(released, Err(Error::NotHeld(_))), "{released:?}");
+        assert!(matches!(released, Err(Error::Unsure { .. })), "{released:?}");
     }
 
     #[tokio::test]
@@ -271,8 +407,7 @@ mod tests {
         let keeper = keeper(SHORT, []);
         keeper.lost().await;
         assert!(keeper.remaining().is_zero());
-        let late = Validity::of_ttl(Moment::now(), LONG);
-        *keeper.lock_validity() = late;
+        keeper.validity.send_replace(Validity::of_ttl(Moment::now(), LONG));
         assert!(keeper.remaining().is_zero(), "a lost lease must not come back");
     }
 
@@ -308,5 +443,154 @@ mod tests {
         keeper.stop();
         assert!(renewed.is_ok(), "it was not renewed");
         renewing.await.unwrap();
+    }
+
+    /// The guard went on counting on the long lease, although the engine may have the short one.
+    #[tokio::test]
+    async fn a_shorter_extension_without_an_answer_counts() {
+        let keeper = keeper(LONG, [Err(unreachable())]);
+        let lost = tokio::spawn({
+            let keeper = keeper.clone();
+            async move { keeper.lost().await }
+        });
+        tokio::task::yield_now().await;
+        assert!(keeper.extend(SHORT).await.is_err());
+        assert!(keeper.remaining() <= SHORT, "{:?}", keeper.remaining());
+        // Whoever waits for the loss has to hear of the new deadline.
+        tokio::time::timeout(LONG / 4, lost).await.unwrap().unwrap();
+    }
+
+    /// An engine that takes its time, and lets extensions arrive late.
+    #[derive(Default)]
+    struct Slow {
+        under_way: AtomicUsize,
+        overlapping: AtomicBool,
+        extensions: Mutex<Vec<Duration>>,
+        settled: AtomicBool,
+    }
+
+    impl Hold for Slow {
+        fn extend(&self, ttl: Duration) -> Step<'_, Validity> {
+            Box::pin(async move {
+                if self.under_way.fetch_add(1, Ordering::SeqCst) > 0 {
+                    self.overlapping.store(true, Ordering::SeqCst);
+                }
+                let sent = Moment::now();
+                sleep(SHORT).await;
+                self.extensions.lock().unwrap().push(ttl);
+                self.under_way.fetch_sub(1, Ordering::SeqCst);
+                // The shortest ones are never answered.
+                if ttl == SHORT { Err(unreachable()) } else { Ok(Validity::of_ttl(sent, ttl)) }
+            })
+        }
+
+        fn release(&self) -> Step<'_, ()> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn settle(&self) -> Step<'_, Option<Moment>> {
+            let later = Moment::now().plus(SHORT);
+            let settled = self.settled.load(Ordering::SeqCst);
+            Box::pin(std::future::ready(Ok((!settled).then_some(later))))
+        }
+
+        fn check(&self) -> Step<'_, Duration> {
+            Box::pin(std::future::ready(Ok(LONG)))
+        }
+
+        fn proof(&self) -> Option<String> {
+            Some(String::new())
+        }
+    }
+
+    fn slow() -> (Arc<Slow>, Arc<Keeper>) {
+        let hold = Arc::new(Slow::default());
+        let validity = Validity::of_ttl(Moment::now(), LONG);
+        (hold.clone(), Keeper::new("seat".to_owned(), hold, validity))
+    }
+
+    /// Two at once took effect in one order and were answered in the other: the guard counted on the
+    /// long lease, and the engine had the short one.
+    #[tokio::test]
+    async fn extensions_are_sent_one_after_the_other() {
+        let (hold, keeper) = slow();
+        let (one, other) = tokio::join!(keeper.extend(LONG), keeper.extend(LONG / 2));
+        assert_eq!((one, other), (Ok(()), Ok(())));
+        assert!(!hold.overlapping.load(Ordering::SeqCst));
+        let last = *hold.extensions.lock().unwrap().last().unwrap();
+        assert!(keeper.remaining() <= last);
+    }
+
+    /// A short extension that arrives after a longer one was confirmed shortens it.
+    #[tokio::test]
+    async fn an_extension_without_an_answer_may_come_after_the_next() {
+        let (hold, keeper) = slow();
+        keeper.extend(LONG).await.unwrap();
+        assert_eq!(keeper.extend(SHORT).await, Err(unreachable()));
+        // The guard is lost by now, as it should be; another one goes on from here.
+        let keeper = Keeper::attached(
+            "seat".to_owned(),
+            hold.clone(),
+            Validity::of_ttl(Moment::now(), LONG),
+        );
+        keeper.extend(SHORT).await.unwrap_err();
+        keeper.extend(LONG).await.unwrap();
+        assert!(keeper.validity().valid_until.remaining() <= SHORT);
+        hold.settled.store(true, Ordering::SeqCst);
+        keeper.extend(LONG).await.unwrap();
+        assert!(keeper.validity().valid_until.remaining() > LONG / 2);
+    }
+
+    /// A renewal that was under way shortened what the next process had extended.
+    #[tokio::test]
+    async fn nothing_is_sent_once_a_lease_is_handed_over() {
+        let (hold, keeper) = slow();
+        let renewing = tokio::spawn({
+            let keeper = keeper.clone();
+            async move { keeper.extend(LONG / 2).await }
+        });
+        while hold.under_way.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        keeper.hand_over().await.unwrap();
+        assert_eq!(hold.under_way.load(Ordering::SeqCst), 0, "it is still under way");
+        renewing.await.unwrap().unwrap();
+        assert!(matches!(keeper.extend(LONG).await, Err(Error::NotHeld(_))));
+        assert_eq!(*hold.extensions.lock().unwrap(), [LONG / 2]);
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_handed_over_when_nothing_can_arrive_late() {
+        let (hold, keeper) = slow();
+        keeper.turn.lock().await.unanswered = Some(LONG);
+        let handing_over = tokio::spawn({
+            let keeper = keeper.clone();
+            async move { keeper.hand_over().await }
+        });
+        sleep(SHORT * 3).await;
+        assert!(!handing_over.is_finished());
+        hold.settled.store(true, Ordering::SeqCst);
+        handing_over.await.unwrap().unwrap();
+    }
+
+    /// Somebody else had extended the lease, and the engine did not answer: by the clock of the one
+    /// that released it, it was over, which was reported as a fact.
+    #[tokio::test]
+    async fn only_the_engine_says_that_a_lease_is_over() {
+        let hold = Arc::new(Scripted(Mutex::new(VecDeque::new())));
+        let stale = Validity { valid_until: Moment::now(), over_by: Moment::now() };
+        let keeper = Keeper::attached("seat".to_owned(), hold, stale);
+        let released = release_until_definite(&keeper, Some(SHORT)).await;
+        assert!(matches!(released, Err(Error::Unsure { .. })), "{released:?}");
+    }
+
+    #[tokio::test]
+    async fn a_release_goes_on_after_an_unsure_answer() {
+        let keeper = keeper(LONG, [Err(unreachable()), Err(unreachable()), Ok(())]);
+        let released = release_until_definite(&keeper, Some(Duration::ZERO)).await;
+        assert!(matches!(released, Err(Error::Unsure { .. })), "{released:?}");
+        let rest = after_release(&keeper, &released).expect("it goes on");
+        tokio::time::timeout(LONG / 4, rest).await.expect("until it is acknowledged");
+        assert!(after_release(&keeper, &Ok(())).is_none());
     }
 }

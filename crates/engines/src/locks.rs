@@ -28,6 +28,9 @@ const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// Default limit for a connect, and for a release or other call that nobody answers.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Longer ones would not fit into every clock that they are added to.
+const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// As long as a Holdfast name may be, so that every lock can move to Holdfast.
 const NAME_BYTES_MAX: usize = 512;
 
@@ -56,9 +59,9 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// How long to wait for an engine that does not answer. Default: 10s.
+    /// How long to wait for an engine that does not answer. Default: 10s; at most a day.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+        self.timeout = timeout.min(TIMEOUT_MAX);
         self
     }
 
@@ -230,7 +233,9 @@ impl Lock {
         let nonce = nonce()?;
         // Dropped together with this future, which tells the driver to give up.
         let (_waiting, caller) = watch::channel(());
-        let request = Request { name, ttl, fixed, label, note, nonce, deadline, caller };
+        let background = locks.inner.releases.clone();
+        let request =
+            Request { name, ttl, fixed, label, note, nonce, deadline, caller, background };
         locks.inner.driver.check(&request)?;
 
         let (reply, answer) = oneshot::channel();
@@ -295,7 +300,7 @@ fn check_text(what: &str, text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_ttl(ttl: Duration) -> Result<(), Error> {
+pub(crate) fn check_ttl(ttl: Duration) -> Result<(), Error> {
     if (TTL_MIN..=TTL_MAX).contains(&ttl) {
         return Ok(());
     }

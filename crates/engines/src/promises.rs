@@ -29,6 +29,9 @@ pub struct Promises {
     pub after_crash: &'static str,
     /// What a dropped connection leaves.
     pub after_disconnect: &'static str,
+    /// What a request can still do that was delayed on its way, and arrives when its caller has given
+    /// it up.
+    pub late_request: &'static str,
 }
 
 impl Promises {

@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
@@ -46,6 +46,8 @@ pub(crate) struct Releases {
     under_way: watch::Sender<usize>,
     /// The runtime that `connect` was called from is shutting down, and the process may follow.
     home_gone: AtomicBool,
+    /// Closed together with this: the anchor has nothing to wait for any more.
+    anchored: watch::Sender<()>,
 }
 
 impl Releases {
@@ -54,10 +56,11 @@ impl Releases {
         let releases = Arc::new(Self::default());
         match Handle::try_current() {
             Ok(home) => {
-                let anchor = Anchor(releases.clone());
+                let anchor = Anchor(Arc::downgrade(&releases));
+                let mut anchored = releases.anchored.subscribe();
                 home.spawn(async move {
                     let _anchor = anchor;
-                    std::future::pending::<()>().await;
+                    while anchored.changed().await.is_ok() {}
                 });
             }
             Err(_) => releases.home_gone.store(true, Ordering::Release),
@@ -130,12 +133,13 @@ impl Drop for Ended {
     }
 }
 
-/// Lives in the home runtime and is dropped when that shuts down.
-struct Anchor(Arc<Releases>);
+/// Lives in the home runtime, and is dropped when that shuts down or nobody needs it any more.
+struct Anchor(Weak<Releases>);
 
 impl Drop for Anchor {
     fn drop(&mut self) {
-        self.0.home_gone.store(true, Ordering::Release);
-        self.0.wait();
+        let Some(releases) = self.0.upgrade() else { return };
+        releases.home_gone.store(true, Ordering::Release);
+        releases.wait();
     }
 }

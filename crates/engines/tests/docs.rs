@@ -51,6 +51,8 @@ fn generated() -> String {
         writeln!(text, "- **whose clock counts**: {}", promises.clock).unwrap();
         writeln!(text, "- **a crashed process leaves**: {}", promises.after_crash).unwrap();
         writeln!(text, "- **a dropped connection leaves**: {}", promises.after_disconnect).unwrap();
+        writeln!(text, "- **a request that comes late can do**: {}", promises.late_request)
+            .unwrap();
     }
     text
 }

@@ -9,7 +9,7 @@ use crate::exit::{Exit, Problem};
 use crate::stderr::tell;
 use holdfast_locks::{Error, Guard, Locks, Promises};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 /// How long a connect may take, and any other call that the engine does not answer.
 const TIMEOUT: Duration = Duration::from_secs(8);
@@ -125,6 +125,24 @@ async fn close(locks: Locks, signals: &mut Signals) -> Option<i32> {
     }
 }
 
+/// Ends the renewal without a release. Returns the guard if its lock lives by this process's connection.
+async fn end_renewal(mut guard: Guard) -> Option<Guard> {
+    const RETRY_PAUSE: Duration = Duration::from_millis(200);
+    loop {
+        guard = match guard.detach().await {
+            Ok(_) => return None,
+            Err((guard, Error::Unsupported(_))) => return Some(guard),
+            // Nobody renews a lock that is lost.
+            Err((guard, _)) if guard.is_lost() => {
+                std::mem::forget(guard);
+                return None;
+            }
+            Err((guard, _)) => guard,
+        };
+        sleep(RETRY_PAUSE).await;
+    }
+}
+
 impl EngineLock {
     pub(super) fn variables(&self) -> Variables {
         env::on_engine(&self.guard, self.locks.promises(), &self.engine)
@@ -141,9 +159,7 @@ impl EngineLock {
     pub(super) async fn release(self) {
         let left = self.guard.remaining();
         match timeout(RELEASE_TIMEOUT, self.guard.release()).await {
-            Ok(Ok(())) => {
-                let _ = timeout(CLOSE_TIMEOUT, self.locks.close()).await;
-            }
+            Ok(Ok(())) => {}
             Ok(Err(error)) => tell!("holdfast: not released: {error}"),
             Err(_) => tell!(
                 "holdfast: not released: {} does not answer; the lock is free in {}s, or a little \
@@ -152,10 +168,18 @@ impl EngineLock {
                 left.as_secs()
             ),
         }
+        // The release may go on, and what other attempts left is removed.
+        let _ = timeout(CLOSE_TIMEOUT, self.locks.close()).await;
     }
 
     pub(super) async fn abandon(self, command_ended: bool, signals: &mut Signals) -> Option<i32> {
-        let Err((guard, _)) = self.guard.detach() else { return close(self.locks, signals).await };
+        let mut ending = Box::pin(end_renewal(self.guard));
+        let Ok(attached) = timeout(RELEASE_TIMEOUT, &mut ending).await else {
+            // Dropped, it would release the lock.
+            std::mem::forget(ending);
+            return close(self.locks, signals).await;
+        };
+        let Some(guard) = attached else { return close(self.locks, signals).await };
         // A lock that lives by this process's connection would last as long as this process, which
         // may stand in line for it again. Its engine tells nobody how it ended.
         if !command_ended {

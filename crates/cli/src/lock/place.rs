@@ -51,7 +51,13 @@ impl FromArgMatches for Place {
             );
             return Err(Error::raw(ErrorKind::ArgumentConflict, why));
         }
-        let url = matches.get_one::<String>(ON_ID).filter(|url| !url.is_empty());
+        let url = matches.get_one::<String>(ON_ID);
+        if typed(ON_ID) && url.is_some_and(String::is_empty) {
+            let why = "--on needs the URL of an engine, for example redis://127.0.0.1:6379\n";
+            return Err(Error::raw(ErrorKind::InvalidValue, why));
+        }
+        // An empty variable is as good as none.
+        let url = url.filter(|url| !url.is_empty());
         match url.filter(|_| for_servers.is_none()) {
             Some(url) => Ok(Self::Engine(Engine { url: url.clone() })),
             None => ServerFlags::from_arg_matches(matches).map(Self::Servers),
@@ -109,6 +115,13 @@ mod tests {
             let error = parse(&["--on", "redis://a", flag, "b"]).unwrap_err().to_string();
             assert!(error.contains(flag) && error.contains("--on"), "{error}");
         }
+    }
+
+    /// `--on "$URL"` with an unset variable took the lock on a Holdfast server instead.
+    #[test]
+    fn an_empty_engine_is_refused() {
+        let error = parse(&["--on", ""]).unwrap_err().to_string();
+        assert!(error.contains("--on needs the URL"), "{error}");
     }
 
     #[test]

@@ -24,6 +24,7 @@ fn on(url: &str) -> Said {
 fn a_bad_url_says_what_to_write() {
     let cases = [
         ("mysql://127.0.0.1", "unknown scheme `mysql`"),
+        ("", "--on needs the URL"),
         ("localhost", "needs a scheme"),
         ("127.0.0.1:6379", "write `//`"),
         ("redis://", "host is missing"),

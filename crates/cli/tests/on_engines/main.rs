@@ -20,6 +20,10 @@ mod engine;
 #[path = "../../../engines/tests/behaviour/proxy.rs"]
 mod proxy;
 
+#[allow(dead_code, reason = "shared with the behaviour suite")]
+#[path = "../../../engines/tests/behaviour/page.rs"]
+mod page;
+
 #[path = "../commands/signal_pairs.rs"]
 mod signal_pairs;
 
@@ -61,3 +65,21 @@ suite!(redis, crate::subject::redis, ignore = "needs Redis: ./test engines");
 suite!(etcd, crate::subject::etcd, ignore = "needs etcd: ./test engines");
 suite!(postgres, crate::subject::postgres, ignore = "needs PostgreSQL: ./test engines");
 suite!(zookeeper, crate::subject::zookeeper, ignore = "needs ZooKeeper: ./test engines");
+
+/// What Redlock and Cassandra share with the others is shown there; these show that the command line
+/// reaches them.
+#[test]
+#[ignore = "needs Redis: ./test engines"]
+fn redlock() {
+    cases::exclusion(subject::redlock(false));
+    cases::exit_codes(subject::redlock(false));
+    cases::killed_wrapper(subject::redlock(false));
+}
+
+#[test]
+#[ignore = "needs Cassandra: ./test engines"]
+fn cassandra() {
+    cases::exclusion(subject::cassandra(false));
+    cases::exit_codes(subject::cassandra(false));
+    cases::waiting_is_interrupted(subject::cassandra(false));
+}

@@ -1,6 +1,9 @@
 //! Real servers, as the behaviour suite of `holdfast-locks` starts them.
 
 #[allow(dead_code, reason = "shared with the behaviour suite")]
+#[path = "../../../engines/tests/behaviour/servers/cassandra/mod.rs"]
+pub(crate) mod cassandra;
+#[allow(dead_code, reason = "shared with the behaviour suite")]
 #[path = "../../../engines/tests/behaviour/servers/certificates.rs"]
 pub(crate) mod certificates;
 #[allow(dead_code, reason = "shared with the behaviour suite")]

@@ -79,6 +79,15 @@ pub(crate) fn redis(own_server: bool) -> Subject {
     started(servers::redis::single_on_disk, own_server)
 }
 
+/// Three of them, for Redlock.
+pub(crate) fn redlock(own_server: bool) -> Subject {
+    started(servers::redis::redlock, own_server)
+}
+
+pub(crate) fn cassandra(own_server: bool) -> Subject {
+    started(servers::cassandra::lwt, own_server)
+}
+
 pub(crate) fn etcd(own_server: bool) -> Subject {
     started(servers::etcd::etcd, own_server)
 }

@@ -34,7 +34,8 @@ macro_rules! suite {
             suite!(@cases $engine, [$($ignore)?],
                 exclusion, waiting, renewal, killed_holder, wrong_releaser, dropped_future, tokens,
                 order, inspection, stopped_holder, fixed_lease, handover, lost_answers, restart,
-                lost_before_next, many_names, dropped_guard, chaos
+                lost_before_next, many_names, dropped_guard, chaos, late_take, late_renewal,
+                shorter_extension, races
             );
         }
     };

@@ -10,7 +10,6 @@ use crate::driver::{Acquired, Held, Request, Validity};
 use crate::error::Error;
 use crate::token::Token;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
@@ -40,15 +39,6 @@ pub(super) fn validity(sent: Moment, ttl: Duration, granted: i64) -> Validity {
     Validity { valid_until, over_by: Moment::now().plus(granted + granted / 10 + EXPIRY_SLACK) }
 }
 
-/// A lease id of our own choice, so that a grant whose answer was lost can be repeated and revoked.
-pub(super) fn new_lease_id() -> Result<i64, Error> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Error::Unreachable(format!("no random numbers: {error}")))?;
-    // Zero would mean that etcd chooses, and negative ids are not portable.
-    Ok((i64::from_be_bytes(bytes) & i64::MAX).max(1))
-}
-
 /// What a place in line came to.
 enum Turn {
     Held {
@@ -65,8 +55,10 @@ enum Turn {
 
 pub(super) async fn acquire(client: &Arc<Client>, request: &Request) -> Result<Acquired, Error> {
     loop {
-        let place = Place::new(client, request)?;
-        let error = match place.wait().await {
+        let sent = Moment::now();
+        let (lease, granted) = client.grant(whole_seconds(request.ttl)).await?;
+        let place = Place::new(client, request, lease);
+        let error = match place.wait(sent, granted).await {
             Ok(Turn::Held { granted, sent, create_revision }) => {
                 let hold = EtcdHold::held(client.clone(), place.key, place.suffix, place.lease);
                 return Ok(Acquired::Held(Held {
@@ -102,28 +94,22 @@ struct Place<'a> {
     lease: i64,
     suffix: String,
     key: Vec<u8>,
-    /// Whether the key may be in line.
-    in_line: AtomicBool,
 }
 
 impl<'a> Place<'a> {
-    fn new(client: &'a Arc<Client>, request: &'a Request) -> Result<Self, Error> {
-        let (keys, lease) = (LockKeys::of(&request.name), new_lease_id()?);
-        let suffix = format!("{lease:x}");
+    fn new(client: &'a Arc<Client>, request: &'a Request, lease: i64) -> Self {
+        let (keys, suffix) = (LockKeys::of(&request.name), format!("{lease:x}"));
         let key = keys.key(&suffix);
-        let in_line = AtomicBool::new(false);
-        Ok(Self { client, request, keys, lease, suffix, key, in_line })
+        Self { client, request, keys, lease, suffix, key }
     }
 
-    async fn wait(&self) -> Result<Turn, Failure> {
-        let sent = Moment::now();
-        let granted = self.client.grant(self.lease, whole_seconds(self.request.ttl)).await?;
+    /// With a lease of `granted` seconds that was asked for at `sent`.
+    async fn wait(&self, sent: Moment, granted: i64) -> Result<Turn, Failure> {
         let put = PutRequest {
             key: self.key.clone(),
             value: self.request.label.clone().into_bytes(),
             lease: self.lease,
         };
-        self.in_line.store(true, Ordering::Relaxed);
         let entered = match self.client.enter(&self.keys, put).await {
             Ok(entered) => entered,
             Err(failure) if is_gone(&failure) => return Ok(Turn::Expired),
@@ -200,15 +186,13 @@ impl<'a> Place<'a> {
     async fn leave_after(&self, failure: &Failure) -> Result<(), Error> {
         let lost = matches!(failure, Failure::Lost(_));
         // After a timeout there is little hope for an answer now.
-        let limit = if lost { LEAVE_PAUSE } else { self.client.timeout() };
-        let left = self.leave_within(limit).await;
-        if self.in_line.load(Ordering::Relaxed) { left } else { Ok(()) }
+        self.leave_within(if lost { LEAVE_PAUSE } else { self.client.timeout() }).await
     }
 
     async fn leave_within(&self, limit: Duration) -> Result<(), Error> {
         let (client, lease) = (self.client.clone(), self.lease);
         let over_by = Validity::unsure(self.request.ttl.max(Duration::from_secs(1)) + EXPIRY_SLACK);
-        let mut leaving = tokio::spawn(async move {
+        let mut leaving = self.request.finish_later(async move {
             let mut result = client.revoke(lease).await;
             while matches!(result, Err(Failure::Lost(_))) && !over_by.has_passed() {
                 sleep(LEAVE_PAUSE.min(over_by.remaining())).await;

@@ -1,7 +1,8 @@
 //! The calls that locks are made of.
 
-use super::client::{Client, Failure, Repeat};
+use super::client::{Client, Failure, ROUND_PAUSE, Repeat};
 use super::proto;
+use crate::clock::Moment;
 use proto::compare::{CompareTarget, TargetUnion};
 use proto::kv_client::KvClient;
 use proto::lease_client::LeaseClient;
@@ -12,7 +13,7 @@ use proto::response_op::Response as OpResponse;
 use proto::watch_client::WatchClient;
 use proto::{KeyValue, RangeRequest, RangeResponse};
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt;
 use tonic::{Code, Request, Status};
 
@@ -65,6 +66,15 @@ pub(super) fn is_lease(text: &str) -> bool {
         && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+/// A lease id of our own choice, so that a grant whose answer was lost can be told from others.
+fn new_lease_id() -> Result<i64, Failure> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::Lost(format!("no random numbers: {error}")))?;
+    // Zero would mean that etcd chooses, and negative ids are not portable.
+    Ok((i64::from_be_bytes(bytes) & i64::MAX).max(1))
+}
+
 /// A key in line, and what else was in line when it was put there.
 pub(super) struct Entered {
     pub(super) create_revision: i64,
@@ -96,23 +106,25 @@ impl Client {
         }
     }
 
-    /// Creates the lease with this id, unless an earlier attempt did. Returns the seconds granted.
-    pub(super) async fn grant(&self, id: i64, ttl: i64) -> Result<i64, Failure> {
-        let message = proto::LeaseGrantRequest { ttl, id };
-        let granted = self
-            .call(Repeat::UntilTimeout, message, async |channel, request| {
-                LeaseClient::new(channel).lease_grant(request).await
-            })
-            .await;
-        match granted {
-            Ok(granted) => Ok(granted.ttl),
-            Err(Failure::Refused { status, repeated: true })
-                if status.code() == Code::FailedPrecondition =>
-            {
-                // "lease already exists": the answer to the first attempt was lost.
-                Ok(self.keep_alive(id).await?.max(ttl))
+    /// Creates a lease; returns its id and the seconds granted. Each request has an id of its own: one
+    /// that arrives late makes a lease that no key is ever put under, and that ends by itself.
+    pub(super) async fn grant(&self, ttl: i64) -> Result<(i64, i64), Failure> {
+        let give_up = Moment::now().plus(self.timeout());
+        loop {
+            let id = new_lease_id()?;
+            let message = proto::LeaseGrantRequest { ttl, id };
+            let granted = self
+                .call(Repeat::Never, message, async |channel, request| {
+                    LeaseClient::new(channel).lease_grant(request).await
+                })
+                .await;
+            match granted {
+                Ok(granted) => return Ok((id, granted.ttl)),
+                Err(Failure::Lost(_)) if !give_up.has_passed() => {
+                    sleep(ROUND_PAUSE.min(give_up.remaining())).await;
+                }
+                Err(failure) => return Err(failure),
             }
-            Err(failure) => Err(failure),
         }
     }
 
@@ -252,18 +264,18 @@ impl Client {
         }
     }
 
-    /// Moves a key from one lease to another. Returns the lease that it has then; `None` if the key
-    /// is gone.
+    /// Puts a key under a lease, perhaps another one than before, unless it was put since `seen`.
+    /// Returns the lease that it has then; `None` if the key is gone.
     pub(super) async fn move_key(
         &self,
         put: proto::PutRequest,
-        from: i64,
+        seen: i64,
     ) -> Result<Option<i64>, Failure> {
         let (key, to) = (put.key.clone(), put.lease);
         let own = RangeRequest { key: key.clone(), ..RangeRequest::default() };
         let answer = self
             .txn(proto::TxnRequest {
-                compare: vec![compare(&key, CompareTarget::Lease, TargetUnion::Lease(from))],
+                compare: vec![compare(&key, CompareTarget::Mod, TargetUnion::ModRevision(seen))],
                 success: vec![op(Op::RequestPut(put))],
                 failure: vec![op(Op::RequestRange(own))],
             })
@@ -304,7 +316,7 @@ impl Client {
             /// Whoever looks again after a failed watch does not do so in a tight loop.
             const PAUSE: Duration = Duration::from_millis(100);
             self.turn_from(index);
-            tokio::time::sleep(PAUSE).await;
+            sleep(PAUSE).await;
         }
     }
 }

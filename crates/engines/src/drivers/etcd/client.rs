@@ -17,7 +17,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
 /// The pause after each member has been tried in vain.
-const ROUND_PAUSE: Duration = Duration::from_millis(200);
+pub(super) const ROUND_PAUSE: Duration = Duration::from_millis(200);
 
 /// The shortest time that a member gets to answer before the next one is tried.
 const ATTEMPT_MIN: Duration = Duration::from_millis(500);
@@ -58,6 +58,8 @@ pub(super) enum Failure {
 /// How long a call is repeated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
+    /// It is sent once, to the current member.
+    Never,
     /// Each member is tried once.
     Once,
     /// Until the timeout of the connection.
@@ -162,7 +164,12 @@ impl Client {
             attempts += 1;
             self.turn_from(index);
             let round_over = attempts % self.members.len() == 0;
-            if give_up.has_passed() || (round_over && repeat == Repeat::Once) {
+            let enough = match repeat {
+                Repeat::Never => true,
+                Repeat::Once => round_over,
+                Repeat::UntilTimeout => false,
+            };
+            if give_up.has_passed() || enough {
                 return Err(Failure::Lost(self.with_address(index, &cause)));
             }
             if round_over {

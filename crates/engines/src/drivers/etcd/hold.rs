@@ -1,8 +1,8 @@
 //! A lock that is held: a key, and the lease that it lives by.
 
-use super::acquire::{new_lease_id, validity, whole_seconds};
+use super::acquire::{validity, whole_seconds};
 use super::client::Client;
-use super::proto::PutRequest;
+use super::proto::{KeyValue, PutRequest};
 use crate::clock::Moment;
 use crate::driver::{Hold, Step, Validity};
 use crate::error::Error;
@@ -34,19 +34,13 @@ impl EtcdHold {
 
     /// A lease's TTL can't be changed, so the key moves to a lease with the new one. Whatever is
     /// left over of a move that was interrupted has no key, and ends by itself.
-    async fn move_to_longer_lease(
-        &self,
-        value: Vec<u8>,
-        from: i64,
-        ttl: Duration,
-    ) -> Result<i64, Error> {
+    async fn move_to_longer_lease(&self, key: KeyValue, ttl: Duration) -> Result<i64, Error> {
         let mut known = self.lease.lock().await;
-        let lease = new_lease_id()?;
-        let granted = self.client.grant(lease, whole_seconds(ttl)).await?;
-        let put = PutRequest { key: self.key.clone(), value, lease };
+        let (lease, granted) = self.client.grant(whole_seconds(ttl)).await?;
+        let put = PutRequest { key: self.key.clone(), value: key.value, lease };
         // Until the answer is there, the key may have either.
         let was_known = std::mem::take(&mut *known) != 0;
-        let moved = self.client.move_key(put, from).await?;
+        let moved = self.client.move_key(put, key.mod_revision).await?;
         if moved != Some(lease) {
             // Best effort: it holds no key.
             drop(self.client.revoke(lease).await);
@@ -56,8 +50,18 @@ impl EtcdHold {
         if was_known {
             *known = lease;
         }
-        drop(self.client.revoke(from).await);
+        drop(self.client.revoke(key.lease).await);
         Ok(granted)
+    }
+
+    /// What it means that the lease of a key is not there: the key is gone with it, or it was moved to
+    /// another lease, perhaps by another process.
+    async fn without_lease(&self) -> Error {
+        match self.client.get(&self.key).await {
+            Ok(None) => over(),
+            Ok(Some(_)) => Error::Unreachable("the lease was moved meanwhile".to_owned()),
+            Err(failure) => failure.into(),
+        }
     }
 }
 
@@ -68,10 +72,10 @@ impl Hold for EtcdHold {
             let key = self.client.get(&self.key).await?.ok_or_else(over)?;
             let mut granted = self.client.keep_alive(key.lease).await?;
             if granted <= 0 {
-                return Err(over());
+                return Err(self.without_lease().await);
             }
             if granted < whole_seconds(ttl) {
-                granted = self.move_to_longer_lease(key.value, key.lease, ttl).await?;
+                granted = self.move_to_longer_lease(key, ttl).await?;
             }
             Ok(validity(sent, ttl, granted))
         })
@@ -79,12 +83,32 @@ impl Hold for EtcdHold {
 
     fn release(&self) -> Step<'_, ()> {
         Box::pin(async move {
-            let known = self.lease.lock().await;
+            let mut known = self.lease.lock().await;
             let lease = match *known {
                 0 => self.client.get(&self.key).await?.ok_or_else(over)?.lease,
                 lease => lease,
             };
-            if self.client.revoke(lease).await? { Ok(()) } else { Err(over()) }
+            if self.client.revoke(lease).await? {
+                return Ok(());
+            }
+            *known = 0;
+            Err(self.without_lease().await)
+        })
+    }
+
+    /// A renewal only prolongs a lease. What could come late is a move: it finds that the key was put
+    /// since.
+    fn settle(&self) -> Step<'_, Option<Moment>> {
+        Box::pin(async move {
+            let _known = self.lease.lock().await;
+            let Some(key) = self.client.get(&self.key).await? else { return Ok(None) };
+            let put = PutRequest { key: key.key, value: key.value, lease: key.lease };
+            match self.client.move_key(put, key.mod_revision).await? {
+                Some(lease) if lease != key.lease => {
+                    Err(Error::Unreachable("the lease was moved meanwhile".to_owned()))
+                }
+                _ => Ok(None),
+            }
         })
     }
 

@@ -39,6 +39,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     clock: "the etcd leader's; a new leader starts every lease over",
     after_crash: "the lock stays held for up to one TTL, rounded up to whole seconds",
     after_disconnect: "nothing is lost: the lease goes on, renewed through another member",
+    late_request: "nothing: its lease is revoked, or its key was put since",
 };
 
 const PORT: u16 = 2379;

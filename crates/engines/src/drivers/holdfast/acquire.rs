@@ -7,7 +7,7 @@ use crate::clock::Moment;
 use crate::driver::{Acquired, Held, Hold, Request, Validity, reached};
 use crate::error::Error;
 use crate::guard::Ending;
-use crate::keeper::{Keeper, release_until_definite};
+use crate::keeper::{Keeper, release_for_good};
 use crate::token::Token;
 use holdfast_client::{Client, Error as ClientError, Guard};
 use std::sync::Arc;
@@ -141,7 +141,7 @@ async fn held(engine: &Holdfast, request: &Request, guard: Guard) -> Result<Acqu
                 validity.over_by = Validity::unsure(request.ttl);
                 let until = validity.over_by.wall_clock();
                 let keeper = Keeper::new(request.name.clone(), Arc::new(hold), validity);
-                tokio::spawn(async move { drop(release_until_definite(&keeper, None).await) });
+                request.finish_later(release_for_good(keeper, false));
                 return Err(Error::Unsure { until, cause: error.to_string() });
             }
         };

@@ -50,10 +50,15 @@ impl Calls {
         })
     }
 
+    /// How long a renewal may take: early enough for another one before the lease ends.
+    pub(super) fn renewal_limit(&self, ttl: Duration) -> Duration {
+        self.timeout.min(ttl / 3)
+    }
+
     pub(super) async fn renew(&self, own: &proto::Own, ttl: Duration) -> Result<(), Error> {
         let ttl_ms = Some(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
         let renew = proto::RenewRequest { own: Some(own.clone()), ttl_ms };
-        let limit = self.timeout.min(ttl / 3);
+        let limit = self.renewal_limit(ttl);
         let renewing = |mut server: HoldfastClient<Channel>, request| async move {
             server.renew(request).await
         };

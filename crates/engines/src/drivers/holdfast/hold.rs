@@ -10,7 +10,7 @@ use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1 as proto;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The lease of a ticket that somebody has made permanent.
@@ -22,14 +22,19 @@ pub(super) struct HoldfastHold {
     /// `None` for a lease that was handed over: others may have the proof as well, and may have
     /// released it.
     watcher: Option<Watcher>,
+    /// Until when a renewal without an answer may still take effect.
+    renewed_late: Mutex<Option<Moment>>,
 }
+
+/// How long a renewal that nobody answered may still be on its way to a server.
+const IN_FLIGHT: Duration = Duration::from_secs(5);
 
 impl HoldfastHold {
     /// A lock that was just taken.
     pub(super) fn new(engine: &Holdfast, name: &str, token: Token, secret: &[u8]) -> Self {
         let (own, calls) = (own(name, token, secret), engine.calls.clone());
         let watcher = Watcher::start(engine.client.clone(), calls.clone(), own.clone());
-        Self { calls, own, watcher: Some(watcher) }
+        Self { calls, own, watcher: Some(watcher), renewed_late: Mutex::default() }
     }
 
     /// A proof is `TOKEN:SECRET`, the secret in hex.
@@ -43,7 +48,13 @@ impl HoldfastHold {
             return Err(Error::Unsupported(why.to_owned()));
         };
         let own = own(name, Token::new(token), &secret);
-        Ok(Self { calls: calls.clone(), own, watcher: None })
+        Ok(Self { calls: calls.clone(), own, watcher: None, renewed_late: Mutex::default() })
+    }
+}
+
+impl HoldfastHold {
+    fn renewed_late(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.renewed_late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -76,6 +87,8 @@ impl Hold for HoldfastHold {
     fn extend(&self, ttl: Duration) -> Step<'_, Validity> {
         Box::pin(async move {
             let sent = Moment::now();
+            // This may be dropped half-way.
+            self.renewed_late().replace(sent.plus(self.calls.renewal_limit(ttl) + IN_FLIGHT));
             self.calls.renew(&self.own, ttl).await?;
             Ok(Validity::of_ttl(sent, ttl))
         })
@@ -89,6 +102,11 @@ impl Hold for HoldfastHold {
             }
             self.calls.release(&self.own).await
         })
+    }
+
+    fn settle(&self) -> Step<'_, Option<Moment>> {
+        let late = self.renewed_late().filter(|late| !late.has_passed());
+        Box::pin(std::future::ready(Ok(late)))
     }
 
     fn check(&self) -> Step<'_, Duration> {

@@ -39,6 +39,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     clock: "the cluster's own clock, which counts elapsed time and is never set",
     after_crash: "the lock, until its lease is over; a waiter leaves the line after 10s",
     after_disconnect: "the lock, until its lease is over; any node renews it",
+    late_request: "a take ends with its session; a renewal that comes more than 5s after its time limit can shorten a lease that was handed over",
 };
 
 pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dyn Driver>, Error> {

@@ -27,6 +27,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     clock: "the process's boot clock",
     after_crash: "nothing: the locks were in the process",
     after_disconnect: "there is no connection",
+    late_request: "there is no connection",
 };
 
 pub(super) fn connect(url: &EngineUrl) -> Result<Arc<dyn Driver>, Error> {

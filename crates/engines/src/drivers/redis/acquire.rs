@@ -3,7 +3,7 @@
 use super::hold::RedisHold;
 use super::quorum::{Answers, Quorum, count, fault};
 use super::reply::Fault;
-use super::server::{Busy, Server, Taken};
+use super::server::{Busy, Server, Taken, late_until};
 use super::wakeup::Listening;
 use crate::clock::Moment;
 use crate::driver::{Acquired, Held, Request, Validity, label_of};
@@ -18,65 +18,84 @@ use tokio::time::sleep;
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
+/// The pause between attempts to remove what an attempt may have left.
+const SWEEP_PAUSE: Duration = Duration::from_millis(200);
+
 /// What a round of attempts came to.
 enum Round {
     Won,
     Lost(Busy),
     /// Too few servers answered.
-    Undecided(Fault),
+    Undecided(Error),
+}
+
+/// The servers that may have the key after a round, by their places in the list.
+#[derive(Default)]
+struct Possible {
+    granted: BTreeSet<usize>,
+    /// They may still set it, until the round's requests are too late.
+    unanswered: BTreeSet<usize>,
+}
+
+impl Possible {
+    fn all(&self) -> BTreeSet<usize> {
+        &self.granted | &self.unanswered
+    }
 }
 
 pub(super) async fn acquire(quorum: &Arc<Quorum>, request: &Request) -> Result<Acquired, Error> {
-    let hold = RedisHold::new(quorum, &request.name, &request.owner());
     let mut waits = Waits::new(quorum, &request.name);
     // Since when no majority has answered.
     let mut silent_since = None;
-    // The servers that may have the key, by their places in the list.
-    let mut possible = BTreeSet::new();
-    loop {
+    let mut owner = request.owner();
+    for number in 1_u64.. {
+        let hold = RedisHold::new(quorum, &request.name, &owner);
         let sent = Moment::now();
-        let round = round(quorum, &hold, request.ttl, &mut possible).await;
+        let (round, possible) = round(quorum, &hold, request.ttl).await;
         let validity = Validity::of_ttl(sent, request.ttl);
+        let late = late_until(sent, quorum.limit(), quorum.limit());
+        if matches!(round, Round::Won) && !validity.valid_until.has_passed() {
+            let hold = hold.taken((!possible.unanswered.is_empty()).then_some(late));
+            let hold = Arc::new(hold);
+            return Ok(Acquired::Held(Held { hold, token: None, ending: None, validity }));
+        }
+        // What is still on its way, of this attempt or of its removal, must not meet the next one.
+        if !possible.all().is_empty() {
+            owner = format!("{}.{number}", request.owner());
+        }
+        let rest =
+            Rest { hold, possible, late, over_by: late.plus(request.ttl + request.ttl / 10) };
         let busy = match round {
-            Round::Won if !validity.valid_until.has_passed() => {
-                return Ok(Acquired::Held(Held { hold, token: None, ending: None, validity }));
-            }
+            Round::Lost(busy) => busy,
             // It took too long.
             Round::Won => Busy::default(),
-            Round::Lost(busy) => busy,
-            Round::Undecided(fault) => {
+            Round::Undecided(error) => {
                 let since = *silent_since.get_or_insert(sent);
-                let refused = matches!(fault.error, Error::Refused(_));
+                let refused = matches!(error, Error::Refused(_));
                 let too_long = since.plus(quorum.patience()).has_passed();
                 if refused || too_long || request.caller.has_changed().is_err() {
-                    let unsure = left_behind(quorum, &hold, request, possible, &fault.error).await;
-                    return Err(unsure.unwrap_or(fault.error));
+                    let unsure = rest.remove(quorum, request, &error).await;
+                    return Err(unsure.unwrap_or(error));
                 }
-                clean_up(quorum, &hold, &mut possible).await;
+                rest.remove_later(request);
                 sleep(waits.next_pause(None)).await;
                 continue;
             }
         };
         silent_since = None;
-        clean_up(quorum, &hold, &mut possible).await;
+        let late = Error::Unreachable("the answers came too late".to_owned());
+        let unsure = rest.remove(quorum, request, &late).await;
         if !waits.pause(request, &busy).await {
-            let holder = busy.owner.as_deref().map(label_of);
-            let late = Error::Unreachable("the answers came too late".to_owned());
-            return match left_behind(quorum, &hold, request, possible, &late).await {
-                Some(unsure) => Err(unsure),
-                None => Ok(Acquired::Busy { holder }),
-            };
+            let others = busy.owner.filter(|owner| !owner.starts_with(&request.owner()));
+            let holder = others.as_deref().map(label_of);
+            return unsure.map_or(Ok(Acquired::Busy { holder }), Err);
         }
     }
+    Err(Error::Unreachable("internal error: no more attempts".to_owned()))
 }
 
 /// One attempt on each server.
-async fn round(
-    quorum: &Quorum,
-    hold: &RedisHold,
-    ttl: Duration,
-    possible: &mut BTreeSet<usize>,
-) -> Round {
+async fn round(quorum: &Quorum, hold: &RedisHold, ttl: Duration) -> (Round, Possible) {
     let (limit, majority, minority) = (quorum.limit(), quorum.majority(), quorum.minority());
     let call = |server: Arc<Server>| {
         let (name, owner) = hold.key();
@@ -86,52 +105,76 @@ async fn round(
     let busy = |answers: &Answers<Taken>| count(answers, |taken| matches!(taken, Taken::No(_)));
     let decided = |answers: &Answers<Taken>| taken(answers) >= majority || busy(answers) > minority;
     let answers = quorum.ask(call, decided).await;
+    let mut possible = Possible::default();
     for (place, answer) in answers.iter().enumerate() {
         match answer {
-            Some(Ok(Taken::No(_))) => {
-                possible.remove(&place);
-            }
-            Some(Err(Fault { may_have_happened: false, .. })) => {}
-            Some(Ok(Taken::Yes) | Err(_)) | None => {
-                possible.insert(place);
-            }
-        }
+            Some(Ok(Taken::No(_)) | Err(Fault { may_have_happened: false, .. })) => false,
+            Some(Ok(Taken::Yes)) => possible.granted.insert(place),
+            Some(Err(_)) | None => possible.unanswered.insert(place),
+        };
     }
     if taken(&answers) >= majority {
-        return Round::Won;
+        return (Round::Won, possible);
     }
     if busy(&answers) <= minority {
-        return Round::Undecided(fault(&answers));
+        return (Round::Undecided(fault(&answers).error), possible);
     }
     let in_the_way = answers.into_iter().filter_map(|answer| match answer {
         Some(Ok(Taken::No(busy))) => Some(busy),
         _ => None,
     });
     // The soonest end is when another attempt could succeed.
-    Round::Lost(in_the_way.min_by_key(|busy| busy.ttl.unwrap_or(Duration::MAX)).unwrap_or_default())
+    let busy = in_the_way.min_by_key(|busy| busy.ttl.unwrap_or(Duration::MAX));
+    (Round::Lost(busy.unwrap_or_default()), possible)
 }
 
-/// Takes back what a minority granted: it would be in the way of others. A single server that grants
-/// has granted the lock, and the next attempt finds that out.
-async fn clean_up(quorum: &Quorum, hold: &RedisHold, possible: &mut BTreeSet<usize>) {
-    if !quorum.is_single() {
-        hold.remove_from(possible).await;
+/// What is left of an attempt that did not take the lock: it would be in the way of others.
+struct Rest {
+    hold: RedisHold,
+    possible: Possible,
+    /// Until when it may still set the key.
+    late: Moment,
+    /// When the key has ended in any case.
+    over_by: Moment,
+}
+
+impl Rest {
+    /// Removes it, and goes on with what does not answer. If too many servers may still have it, nobody
+    /// can take the lock for a while, and the error says so.
+    async fn remove(self, quorum: &Quorum, request: &Request, cause: &Error) -> Option<Error> {
+        let mut left = self.possible.all();
+        self.hold.remove_from(&mut left).await;
+        let blocked = left.len() > quorum.minority();
+        let until = self.over_by.wall_clock();
+        left.extend(&self.possible.unanswered);
+        if !left.is_empty() {
+            request.finish_later(self.sweep(left));
+        }
+        blocked.then(|| Error::Unsure { until, cause: cause.to_string() })
     }
-}
 
-/// Removes what attempts may have set. If too many servers may still have it, nobody can take the lock
-/// for a while, and the error says so.
-async fn left_behind(
-    quorum: &Quorum,
-    hold: &RedisHold,
-    request: &Request,
-    mut possible: BTreeSet<usize>,
-    cause: &Error,
-) -> Option<Error> {
-    hold.remove_from(&mut possible).await;
-    let until = Validity::unsure(request.ttl).wall_clock();
-    let blocked = possible.len() > quorum.minority();
-    blocked.then(|| Error::Unsure { until, cause: cause.to_string() })
+    fn remove_later(self, request: &Request) {
+        let left = self.possible.all();
+        if !left.is_empty() {
+            request.finish_later(self.sweep(left));
+        }
+    }
+
+    /// Goes on until the key is certainly gone.
+    async fn sweep(self, mut left: BTreeSet<usize>) {
+        loop {
+            let last = self.late.has_passed();
+            let mut silent = left.clone();
+            self.hold.remove_from(&mut silent).await;
+            if last {
+                left = silent;
+            }
+            if left.is_empty() || self.over_by.has_passed() {
+                return;
+            }
+            sleep(SWEEP_PAUSE).await;
+        }
+    }
 }
 
 /// The pauses of one acquire.

@@ -1,12 +1,12 @@
 //! A lock that is held: the key has this owner's value on a majority.
 
 use super::quorum::{Answers, Quorum, count, fault};
-use super::server::Server;
+use super::server::{Server, late_until};
 use crate::clock::Moment;
 use crate::driver::{Hold, Step, Validity};
 use crate::error::Error;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub(super) struct RedisHold {
@@ -16,6 +16,10 @@ pub(super) struct RedisHold {
     owner: String,
     /// Where an earlier attempt to release has deleted the key.
     released: Mutex<BTreeSet<usize>>,
+    /// Until when a server that did not answer may still set the key.
+    taken_late: Option<Moment>,
+    /// Until when a server may still extend it.
+    extended_late: Mutex<Option<Moment>>,
 }
 
 fn over() -> Error {
@@ -23,13 +27,20 @@ fn over() -> Error {
 }
 
 impl RedisHold {
-    pub(super) fn new(quorum: &Arc<Quorum>, name: &str, owner: &str) -> Arc<Self> {
-        Arc::new(Self {
+    pub(super) fn new(quorum: &Arc<Quorum>, name: &str, owner: &str) -> Self {
+        Self {
             quorum: quorum.clone(),
             name: name.to_owned(),
             owner: owner.to_owned(),
             released: Mutex::default(),
-        })
+            taken_late: None,
+            extended_late: Mutex::default(),
+        }
+    }
+
+    /// The lock is held, and some servers may set the key later.
+    pub(super) fn taken(self, late: Option<Moment>) -> Self {
+        Self { taken_late: late, ..self }
     }
 
     /// The key and its value.
@@ -60,6 +71,8 @@ impl RedisHold {
         // Early enough for another attempt before the lease ends.
         let limit = self.quorum.limit().min(ttl / 3);
         let sent = Moment::now();
+        // This may be dropped half-way.
+        self.extended_late().replace(late_until(sent, limit, self.quorum.limit()));
         let call = |server: Arc<Server>| {
             let (name, owner) = self.key();
             async move { server.extend(&name, &owner, ttl, limit).await }
@@ -104,6 +117,10 @@ impl RedisHold {
         }
     }
 
+    fn extended_late(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.extended_late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn check_majority(&self) -> Result<Duration, Error> {
         let (limit, majority) = (self.quorum.limit(), self.quorum.majority());
         let call = |server: Arc<Server>| {
@@ -137,6 +154,15 @@ impl Hold for RedisHold {
 
     fn release(&self) -> Step<'_, ()> {
         Box::pin(self.release_majority())
+    }
+
+    fn settle(&self) -> Step<'_, Option<Moment>> {
+        let late = self.extended_late().filter(|late| !late.has_passed());
+        Box::pin(std::future::ready(Ok(late)))
+    }
+
+    fn revives_until(&self) -> Option<Moment> {
+        self.taken_late
     }
 
     fn check(&self) -> Step<'_, Duration> {

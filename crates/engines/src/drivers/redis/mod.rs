@@ -5,6 +5,10 @@
 //! The key is the name of the lock and the value is unique to the acquisition, so these locks and
 //! those of other clients of the same recipe (redis-py's `Lock`, redsync, node-redlock) exclude each
 //! other.
+//!
+//! What takes or extends a lock is a script with a deadline by the server's clock, so what arrives
+//! late is refused. Whatever may have been set by an attempt without an answer is removed until its
+//! deadline has passed, and the next attempt has a value of its own.
 
 mod acquire;
 mod hold;
@@ -49,6 +53,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     clock: "the Redis server's wall clock",
     after_crash: "the key, until its TTL is over",
     after_disconnect: "the key, until its TTL is over; the holder reconnects and renews",
+    late_request: "nothing: after its time limit the server refuses it, unless its wall clock is set back",
 };
 
 pub(in crate::drivers) static PROMISES_REDLOCK: Promises = Promises {
@@ -119,7 +124,7 @@ impl Driver for Redis {
             if proof.is_empty() {
                 return Err(Error::Unsupported("the proof of a Redis lease is empty".to_owned()));
             }
-            Ok(RedisHold::new(&self.quorum, name, proof) as Arc<dyn Hold>)
+            Ok(Arc::new(RedisHold::new(&self.quorum, name, proof)) as Arc<dyn Hold>)
         })
     }
 }

@@ -3,6 +3,7 @@
 use super::reply::{self, Fault};
 use super::wakeup::Wakeups;
 use super::{CA_OPTION, PORT};
+use crate::clock::Moment;
 use crate::driver::seconds;
 use crate::error::Error;
 use crate::url::{EngineUrl, Host};
@@ -23,12 +24,33 @@ else
     return 0
 end"#;
 
+/// What takes and extends starts with this: a request that arrives after the deadline, the last
+/// argument, is refused. Otherwise a packet that was delayed could take a lock for an acquire that was
+/// given up, or undo a later extension.
+macro_rules! by_deadline {
+    ($then:literal) => {
+        concat!(
+            "local time = redis.call('time')\n",
+            "local now = time[1] * 1000 + math.floor(time[2] / 1000)\n",
+            "if now > tonumber(ARGV[3]) then return {-1, now} end\n",
+            $then
+        )
+    };
+}
+
+/// Sets the key if nobody has it.
+const TAKE: &str = by_deadline!(
+    "if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return {1, now} end
+return {0, now}"
+);
+
 /// Gives the key another time to live if it still has the owner's value.
-const EXTEND: &str = r#"if redis.call("get",KEYS[1]) == ARGV[1] then
-    return redis.call("pexpire",KEYS[1],ARGV[2])
-else
-    return 0
-end"#;
+const EXTEND: &str = by_deadline!(
+    "if redis.call('get', KEYS[1]) == ARGV[1] then
+    return {redis.call('pexpire', KEYS[1], ARGV[2]), now}
+end
+return {0, now}"
+);
 
 /// The key's time to live if it still has the owner's value, otherwise -2.
 const CHECK: &str = r#"if redis.call("get",KEYS[1]) == ARGV[1] then
@@ -88,6 +110,36 @@ pub(super) struct Server {
     connection: Mutex<Slot>,
     /// Held while connecting, so that there is one attempt at a time.
     connecting: tokio::sync::Mutex<()>,
+    /// What the server's clock showed last.
+    clock: Mutex<Option<Clock>>,
+}
+
+/// What a server's clock showed after it was asked at `sent`.
+#[derive(Debug, Clone, Copy)]
+struct Clock {
+    unix_ms: i64,
+    sent: Moment,
+}
+
+/// Clocks that run at different rates, and fractions of milliseconds.
+const SLACK: Duration = Duration::from_millis(50);
+
+impl Clock {
+    /// Until when the server takes a request that is sent now, by its own clock: for at least `limit`.
+    fn deadline_ms(self, limit: Duration) -> i64 {
+        let ahead = limit + Moment::now().since(self.sent) + SLACK;
+        let ahead = i64::try_from(ahead.as_millis()).unwrap_or(i64::MAX);
+        self.unix_ms.saturating_add(ahead)
+    }
+}
+
+/// After this the clock is asked again, before clocks that run at different rates are too far apart.
+const CLOCK_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// When a request that was sent at `sent` with this limit is refused for sure, should it arrive only
+/// then. What the server's clock shows is known up to the time that an answer took: `longest` at most.
+pub(super) fn late_until(sent: Moment, limit: Duration, longest: Duration) -> Moment {
+    sent.plus(limit + limit / 10 + longest + SLACK * 2)
 }
 
 /// The current connection, and how many there were before it.
@@ -136,7 +188,7 @@ impl Server {
         };
         let client = client.map_err(bad)?;
         let (connection, connecting) = (Mutex::default(), tokio::sync::Mutex::default());
-        Ok(Self { address, client, connection, connecting })
+        Ok(Self { address, client, connection, connecting, clock: Mutex::default() })
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -158,7 +210,7 @@ impl Server {
         }
     }
 
-    /// Sets the key if nobody has it.
+    /// Sets the key if nobody has it. If the answer is lost, that may happen up to [`late_until`].
     pub(super) async fn take(
         &self,
         name: &str,
@@ -167,31 +219,25 @@ impl Server {
         limit: Duration,
     ) -> Result<Taken, Fault> {
         let mut attempt = pipe();
-        attempt.cmd("SET").arg(name).arg(owner).arg("NX").arg("PX").arg(millis(ttl));
-        attempt.cmd("GET").arg(name);
-        attempt.cmd("PTTL").arg(name);
-        let [set, value, left] = self.ask(limit, &attempt).await?;
-        match set {
-            Value::Okay => return Ok(Taken::Yes),
-            Value::Nil => {}
-            Value::ServerError(error) => return Err(reply::refused(&self.address, &error)),
-            _ => return Err(self.strange()),
-        }
-        let holder = reply::text(value);
-        // An earlier attempt of this acquisition took effect, and its answer was lost.
-        if holder.as_deref() == Some(owner) {
-            let extended = self.extend(name, owner, ttl, limit).await?;
-            return Ok(if extended { Taken::Yes } else { Taken::No(Busy::default()) });
+        attempt.cmd("EVAL").arg(TAKE).arg(1).arg(name).arg(owner).arg(millis(ttl));
+        let looks: fn(&mut Pipeline, &str) = |attempt, name| {
+            attempt.cmd("GET").arg(name);
+            attempt.cmd("PTTL").arg(name);
+        };
+        let (set, [value, left]) = self.by_deadline(limit, attempt, name, looks).await?;
+        if set > 0 {
+            return Ok(Taken::Yes);
         }
         let ttl = match left {
             Value::Int(-1) => None,
             Value::Int(left) => Some(Duration::from_millis(u64::try_from(left).unwrap_or(0))),
             _ => None,
         };
-        Ok(Taken::No(Busy { owner: holder, ttl }))
+        Ok(Taken::No(Busy { owner: reply::text(value), ttl }))
     }
 
-    /// Whether the key was the owner's, and has another time to live now.
+    /// Whether the key was the owner's, and has another time to live now. If the answer is lost, that
+    /// may happen up to [`late_until`].
     pub(super) async fn extend(
         &self,
         name: &str,
@@ -201,7 +247,63 @@ impl Server {
     ) -> Result<bool, Fault> {
         let mut call = pipe();
         call.cmd("EVAL").arg(EXTEND).arg(1).arg(name).arg(owner).arg(millis(ttl));
-        Ok(self.number(limit, &call).await?.is_some_and(|extended| extended > 0))
+        let (extended, []) = self.by_deadline(limit, call, name, |_, _| {}).await?;
+        Ok(extended > 0)
+    }
+
+    /// Runs a script that ends with its deadline, and what follows it. Returns the script's number
+    /// and the other replies.
+    async fn by_deadline<const N: usize>(
+        &self,
+        limit: Duration,
+        mut call: Pipeline,
+        name: &str,
+        more: fn(&mut Pipeline, &str),
+    ) -> Result<(i64, [Value; N]), Fault> {
+        let began = Moment::now();
+        let known = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        let clock = match known.filter(|clock| began.since(clock.sent) < CLOCK_AGE_MAX) {
+            Some(clock) => clock,
+            None => self.time(limit).await?,
+        };
+        let limit = limit.saturating_sub(Moment::now().since(began));
+        call.arg(clock.deadline_ms(limit));
+        more(&mut call, name);
+        let sent = Moment::now();
+        let replies = self.ask_all(limit, &call).await?;
+        let mut replies = replies.into_iter();
+        let (first, rest) = (replies.next(), replies.collect::<Vec<_>>());
+        let rest = <[Value; N]>::try_from(rest).map_err(|_| self.strange())?;
+        let (number, unix_ms) = match first {
+            Some(Value::Array(numbers)) => match numbers.as_slice() {
+                [Value::Int(number), Value::Int(unix_ms)] => (*number, *unix_ms),
+                _ => return Err(self.strange()),
+            },
+            // The key has become something else than a string: nobody's lock of ours.
+            Some(Value::ServerError(error)) if error.code() == "WRONGTYPE" => return Ok((0, rest)),
+            Some(Value::ServerError(error)) => return Err(reply::refused(&self.address, &error)),
+            _ => return Err(self.strange()),
+        };
+        let clock = Clock { unix_ms, sent };
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(clock);
+        if number < 0 {
+            let why = format!("{}: its clock was set, so a request was late", self.address);
+            return Err(Fault { error: Error::Unreachable(why), may_have_happened: false });
+        }
+        Ok((number, rest))
+    }
+
+    async fn time(&self, limit: Duration) -> Result<Clock, Fault> {
+        let sent = Moment::now();
+        let parts = match self.one(limit, pipe().cmd("TIME")).await? {
+            Value::Array(parts) => parts.into_iter().filter_map(reply::text).collect::<Vec<_>>(),
+            Value::ServerError(error) => return Err(reply::refused(&self.address, &error)),
+            _ => return Err(self.strange()),
+        };
+        let numbers: Vec<i64> = parts.iter().filter_map(|part| part.parse().ok()).collect();
+        let [seconds, micros] = numbers.as_slice() else { return Err(self.strange()) };
+        let unix_ms = seconds.saturating_mul(1000).saturating_add(micros / 1000);
+        Ok(Clock { unix_ms, sent })
     }
 
     /// Whether the key was the owner's, and was deleted.
@@ -288,25 +390,31 @@ impl Server {
         Ok(value)
     }
 
-    /// Sends commands and takes as many replies, each of which may be an error. A connection that
-    /// fails or is silent is replaced for the next call.
+    /// Sends commands and takes this many replies.
     async fn ask<const N: usize>(
         &self,
         limit: Duration,
         call: &Pipeline,
     ) -> Result<[Value; N], Fault> {
+        let replies = self.ask_all(limit, call).await?;
+        replies.try_into().map_err(|_| self.strange())
+    }
+
+    /// Sends commands and takes their replies, each of which may be an error. A connection that
+    /// fails or is silent is replaced for the next call.
+    async fn ask_all(&self, limit: Duration, call: &Pipeline) -> Result<Vec<Value>, Fault> {
         let mut used = None;
         let asking = async {
             let (generation, mut connection) = self.connect().await?;
             used = Some(generation);
             let replies: Result<Vec<Value>, _> =
                 call.clone().ignore_errors().query_async(&mut connection).await;
-            let replies = replies.map_err(|error| reply::failed(&self.address, &error, true))?;
-            replies.try_into().map_err(|_| self.strange())
+            replies.map_err(|error| reply::failed(&self.address, &error, true))
         };
         let answer = timeout(limit, asking).await.unwrap_or_else(|_| {
             let why = format!("{}: no answer within {}", self.address, seconds(limit));
-            Err(Fault { may_have_happened: used.is_some(), error: Error::Unreachable(why) })
+            let (may_have_happened, error) = (used.is_some(), Error::Unreachable(why));
+            Err(Fault { error, may_have_happened })
         });
         if let (Err(Fault { error: Error::Unreachable(_), .. }), Some(used)) = (&answer, used) {
             let mut slot = self.slot();

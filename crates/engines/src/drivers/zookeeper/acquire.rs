@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use zookeeper_client::Error as ZkError;
 
 pub(super) async fn acquire(
-    sessions: &Sessions,
+    sessions: &Arc<Sessions>,
     folder: String,
     request: &Request,
 ) -> Result<Acquired, Error> {
@@ -39,15 +39,15 @@ pub(super) async fn acquire(
                     token: Some(Token::new(u64::try_from(place.czxid).unwrap_or(0))),
                     ending: None,
                     validity,
-                    hold: Arc::new(ZooKeeperHold::new(place, request.ttl)),
+                    hold: Arc::new(ZooKeeperHold::new(sessions.clone(), place, request.ttl)),
                 }));
             }
             Ok(Turn::Busy { holder }) => {
-                leave(place, request.ttl).await?;
+                leave(place, request).await?;
                 return Ok(Acquired::Busy { holder });
             }
             Ok(Turn::Lost) => {
-                leave(place, request.ttl).await?;
+                leave(place, request).await?;
                 if request.is_given_up() {
                     return Ok(Acquired::Busy { holder: None });
                 }
@@ -55,7 +55,7 @@ pub(super) async fn acquire(
             }
             Err(error) => error,
         };
-        leave(place, request.ttl).await?;
+        leave(place, request).await?;
         return Err(error);
     }
 }
@@ -120,7 +120,7 @@ async fn take_place(
     if let Ok(taken) = timeout(session.limit, &mut taking).await {
         return taken.map_err(|error| Error::Unreachable(format!("internal error: {error}")));
     }
-    tokio::spawn(async move {
+    request.finish_later(async move {
         if let Ok(Ok(place)) = taking.await {
             place.leave().await;
         }
@@ -129,11 +129,11 @@ async fn take_place(
 }
 
 /// Leaves the line; goes on in the background if ZooKeeper does not answer.
-async fn leave(place: Place, ttl: Duration) -> Result<(), Error> {
+async fn leave(place: Place, request: &Request) -> Result<(), Error> {
     let session = place.session.clone();
-    let leaving = tokio::spawn(async move { place.leave().await });
+    let leaving = request.finish_later(async move { place.leave().await });
     let left = timeout(session.limit, leaving).await;
-    left.map(drop).map_err(|_| unsure(&session, ttl))
+    left.map(drop).map_err(|_| unsure(&session, request.ttl))
 }
 
 fn unsure(session: &Session, ttl: Duration) -> Error {

@@ -1,7 +1,7 @@
 //! A lock that is held: a node that is the first in its line.
 
 use super::line::Place;
-use super::session::{Meaning, meaning, refused, retry};
+use super::session::{Meaning, Sessions, meaning, refused, retry};
 use crate::clock::Moment;
 use crate::driver::{Hold, Step, Validity, reached};
 use crate::error::Error;
@@ -15,6 +15,8 @@ use zookeeper_client::Error as ZkError;
 /// here: a task deletes the node if nobody extends the lease in time, or if a release did not get
 /// through.
 pub(super) struct ZooKeeperHold {
+    /// For a node whose session is over by this process's clock alone.
+    sessions: Arc<Sessions>,
     place: Place,
     /// What the lock was taken with, and is renewed with.
     ttl: Duration,
@@ -37,11 +39,11 @@ enum Phase {
 }
 
 impl ZooKeeperHold {
-    pub(super) fn new(place: Place, ttl: Duration) -> Self {
+    pub(super) fn new(sessions: Arc<Sessions>, place: Place, ttl: Duration) -> Self {
         let ends = Moment::now().plus(place.session.lease(ttl));
         let lease = Arc::new(watch::Sender::new(Lease { ends, phase: Phase::Held }));
         tokio::spawn(watch_over(place.clone(), lease.clone()));
-        Self { place, ttl, lease }
+        Self { sessions, place, ttl, lease }
     }
 
     /// Ends the phase `Held`.
@@ -77,9 +79,10 @@ impl ZooKeeperHold {
 fn not_held(error: &ZkError) -> Error {
     match (error, meaning(error)) {
         (ZkError::NoNode, _) => Error::NotHeld("its node is gone".to_owned()),
-        (_, Meaning::SessionOver) => Error::NotHeld(format!("ZooKeeper: {error}")),
         (_, Meaning::Definite) => refused(error),
-        (_, Meaning::Unknown) => Error::Unreachable(format!("ZooKeeper: {error}")),
+        (_, Meaning::SessionOver | Meaning::Unknown) => {
+            Error::Unreachable(format!("ZooKeeper: {error}"))
+        }
     }
 }
 
@@ -143,12 +146,20 @@ impl Hold for ZooKeeperHold {
 
     fn release(&self) -> Step<'_, ()> {
         Box::pin(async move {
-            if self.lease.borrow().phase == Phase::Over {
+            let path = self.place.path();
+            // This process gives a session up that it has not reached for too long. The servers may
+            // keep it, for another timeout if they were restarted: then its node is still there.
+            let other = match self.place.session.is_over() {
+                true => Some(self.sessions.any().await?),
+                false => None,
+            };
+            let session = other.as_ref().unwrap_or(&self.place.session);
+            let deleted = session.limited(session.client.delete(&path, None)).await?;
+            let over = other.is_some() || self.lease.borrow().phase == Phase::Over;
+            if over && matches!(deleted, Ok(()) | Err(ZkError::NoNode)) {
+                self.end(Phase::Gone);
                 return Err(ran_out());
             }
-            let path = self.place.path();
-            let session = &self.place.session;
-            let deleted = session.limited(session.client.delete(&path, None)).await?;
             let released = deleted.map_err(|error| not_held(&error));
             if matches!(released, Ok(()) | Err(Error::NotHeld(_))) {
                 // What a repeated create may have left is removed in the background.

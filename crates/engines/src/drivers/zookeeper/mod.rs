@@ -36,6 +36,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     clock: "the ZooKeeper leader's; a new leader starts every session's time over",
     after_crash: "the lock stays held until the session times out: the TTL, within the server's limits",
     after_disconnect: "nothing is lost if the client is back within the session timeout",
+    late_request: "nothing: the server closes a connection that its session has left",
 };
 
 const PORT: u16 = 2181;
@@ -56,13 +57,13 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
         _ => return Err(Error::BadUrl("write zookeeper://USER:PASSWORD@HOST".to_owned())),
     };
     let hosts = url.hosts.iter().map(|host| host.authority(PORT)).collect();
-    let sessions = Sessions::new(hosts, digest, tls::options(url)?, timeout);
+    let sessions = Arc::new(Sessions::new(hosts, digest, tls::options(url)?, timeout));
     sessions.connect().await?;
     Ok(Arc::new(ZooKeeper { sessions, root }))
 }
 
 struct ZooKeeper {
-    sessions: Sessions,
+    sessions: Arc<Sessions>,
     /// With its leading slash; empty without chroot.
     root: String,
 }

@@ -10,7 +10,7 @@ pub(crate) async fn handover(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("handover"));
     let guard = locks.lock(&name).ttl(engine.ttl * 2).acquire().await.unwrap();
     let token = guard.token();
-    let lease = match guard.detach() {
+    let lease = match guard.detach().await {
         Ok(lease) => lease,
         Err((guard, error)) => {
             assert!(!locks.promises().detachable.holds, "{error}");
@@ -52,7 +52,7 @@ pub(crate) async fn handover(engine: &Engine) {
 pub(crate) async fn wrong_releaser(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("wrong"));
     let old = locks.lock(&name).acquire().await.unwrap();
-    let old = match old.detach() {
+    let old = match old.detach().await {
         Ok(old) => old,
         Err((guard, _)) => return no_proof(&locks, guard).await,
     };

@@ -11,8 +11,10 @@ mod faults;
 mod handover;
 #[cfg(feature = "holdfast")]
 mod holdfast;
+mod late;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod races;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "zookeeper")]
@@ -23,3 +25,5 @@ pub(crate) use contention::*;
 pub(crate) use endings::*;
 pub(crate) use faults::*;
 pub(crate) use handover::*;
+pub(crate) use late::*;
+pub(crate) use races::*;

@@ -139,6 +139,22 @@ async fn a_release_that_nobody_listened_to_is_noticed() {
     waiting.await.unwrap().release().await.unwrap();
 }
 
+/// The connection that listens was cut off without a sign, by a firewall for instance. Waiters slept
+/// beside a free lock until the lease of its last holder would have ended.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: ./test engines"]
+async fn a_listener_that_is_cut_off_is_replaced() {
+    let engine = crate::servers::postgres::lease();
+    let (proxies, waiting) = super::through_proxies(&engine, Duration::from_secs(4)).await;
+    let (direct, name) = (engine.connect().await, unique("cut-off"));
+    let guard = direct.lock(&name).ttl(Duration::from_secs(3600)).acquire().await.unwrap();
+    let waiting = tokio::spawn(served(waiting.lock(&name)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    proxies.iter().for_each(crate::proxy::Proxy::silence);
+    guard.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+}
+
 /// A waiter that knows a late deadline is served when the holder shortens its lease.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]

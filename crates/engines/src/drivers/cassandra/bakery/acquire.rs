@@ -11,7 +11,7 @@ use crate::error::Error;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// The pause between two looks, on average: Cassandra can't notify.
 const POLL_EVERY: Duration = Duration::from_millis(100);
@@ -52,20 +52,28 @@ pub(super) async fn acquire(tables: &Arc<Tables>, request: &Request) -> Result<A
             Ok(held) => return Ok(Acquired::Held(held)),
             Err(left) => left,
         };
-        visit.leave();
+        let gone = visit.leave().await;
         match left {
             Left::GivenUp(holder) => {
+                gone?;
                 return Ok(Acquired::Busy { holder: holder.as_deref().map(label_of) });
             }
-            Left::TooSlow if request.is_given_up() => return Ok(Acquired::Busy { holder: None }),
+            Left::TooSlow if request.is_given_up() => {
+                gone?;
+                return Ok(Acquired::Busy { holder: None });
+            }
             Left::TooSlow => {}
             Left::Failed(Error::Unreachable(why)) => {
                 let since = *unreachable_since.get_or_insert_with(Moment::now);
                 if request.is_given_up() || since.plus(tables.timeout()).has_passed() {
+                    gone?;
                     return Err(Error::Unreachable(why));
                 }
             }
-            Left::Failed(error) => return Err(error),
+            Left::Failed(error) => {
+                gone?;
+                return Err(error);
+            }
         }
         request.pause(jittered(POLL_EVERY), pending()).await;
     }
@@ -196,7 +204,11 @@ impl<'a> Visit<'a> {
             };
             match written.map_err(Failure::into_error) {
                 Ok(()) => return Ok(()),
-                Err(Error::Unreachable(_)) if !give_up.has_passed() => sleep(RETRY_PAUSE).await,
+                Err(Error::Unreachable(_))
+                    if !give_up.has_passed() && !self.request.is_given_up() =>
+                {
+                    sleep(RETRY_PAUSE).await;
+                }
                 Err(error) => return Err(Left::Failed(error)),
             }
         }
@@ -226,14 +238,15 @@ impl<'a> Visit<'a> {
         Ok(())
     }
 
-    /// Removes what the visit wrote; goes on in the background until that is acknowledged.
-    fn leave(self) {
+    /// Removes what the visit wrote: the timestamp is above that of every write, those without an
+    /// answer included. Goes on in the background if that is not acknowledged in time.
+    async fn leave(self) -> Result<(), Error> {
         if self.last_us == 0 {
-            return;
+            return Ok(());
         }
         let (tables, name, id) = (self.tables.clone(), self.request.name.clone(), self.id);
         let (mut last_us, over_by) = (self.last_us, over_by(self.request.ttl.max(CHOOSING_TTL)));
-        tokio::spawn(async move {
+        let leaving = self.request.finish_later(async move {
             while !over_by.has_passed() {
                 last_us = time_after(last_us);
                 if tables.remove(&name, id, last_us).await.is_ok() {
@@ -242,6 +255,10 @@ impl<'a> Visit<'a> {
                 sleep(RETRY_PAUSE).await;
             }
         });
+        timeout(self.tables.timeout(), leaving).await.map(drop).map_err(|_| Error::Unsure {
+            until: over_by.wall_clock(),
+            cause: "Cassandra does not answer".to_owned(),
+        })
     }
 }
 

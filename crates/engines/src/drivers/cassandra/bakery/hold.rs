@@ -7,6 +7,7 @@ use crate::drivers::cassandra::validity;
 use crate::drivers::failure::Failure;
 use crate::error::Error;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 pub(super) struct BakeryHold {
@@ -14,7 +15,12 @@ pub(super) struct BakeryHold {
     name: String,
     /// Unique to the attempt, so it is the proof as well.
     id: i64,
+    /// The timestamp of the last write: those without an answer may arrive late.
+    last_us: AtomicI64,
 }
+
+/// What a TTL in whole seconds may be too long by, once it is written again.
+const ROUNDING: Duration = Duration::from_secs(1);
 
 fn over() -> Error {
     Error::NotHeld("the number has expired or was removed".to_owned())
@@ -22,7 +28,15 @@ fn over() -> Error {
 
 impl BakeryHold {
     pub(super) fn new(tables: Arc<Tables>, name: String, id: i64) -> Self {
-        Self { tables, name, id }
+        Self { tables, name, id, last_us: AtomicI64::new(0) }
+    }
+
+    /// A timestamp above that of everything written before.
+    fn next_us(&self, own: &Customer) -> i64 {
+        let last_us = self.last_us.load(Ordering::Relaxed).max(own.written_us);
+        let next_us = time_after(last_us);
+        self.last_us.store(next_us, Ordering::Relaxed);
+        next_us
     }
 
     /// Our row.
@@ -32,7 +46,7 @@ impl BakeryHold {
     }
 
     async fn remove(&self, own: &Customer) -> Result<(), Error> {
-        let removed = self.tables.remove(&self.name, self.id, time_after(own.written_us)).await;
+        let removed = self.tables.remove(&self.name, self.id, self.next_us(own)).await;
         removed.map_err(Failure::into_error)
     }
 }
@@ -44,13 +58,13 @@ impl Hold for BakeryHold {
             let own = self.own().await?;
             // The row may end a second early.
             let expires = sent.plus(own.left.saturating_sub(Duration::from_secs(1)));
-            let (time_us, ticket) = (time_after(own.written_us), own.ticket);
+            let (time_us, ticket) = (self.next_us(&own), own.ticket);
             let written =
                 self.tables.set_number(&self.name, ticket, &own.client_id, ttl, time_us).await;
             written.map_err(Failure::into_error)?;
             if expires.has_passed() {
                 // Written without a condition, a number may come back after others have passed.
-                let _ = self.remove(&Customer { written_us: time_us, ..own }).await;
+                let _ = self.remove(&own).await;
                 return Err(over());
             }
             Ok(validity(sent, ttl))
@@ -66,6 +80,18 @@ impl Hold for BakeryHold {
                 Ok(_) => Err(Error::Unreachable("the number is still there".to_owned())),
                 Err(error) => Err(error),
             }
+        })
+    }
+
+    /// Writes the number once more, with what is left of its TTL: a write that arrives after this one
+    /// has an older timestamp, and no effect.
+    fn settle(&self) -> Step<'_, Option<Moment>> {
+        Box::pin(async move {
+            let own = self.own().await?;
+            let (time_us, left) = (self.next_us(&own), own.left.saturating_sub(ROUNDING));
+            let written =
+                self.tables.set_number(&self.name, own.ticket, &own.client_id, left, time_us).await;
+            written.map_err(Failure::into_error).map(|()| None)
         })
     }
 

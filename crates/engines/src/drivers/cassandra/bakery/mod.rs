@@ -42,6 +42,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     clock: "the wall clocks of the Cassandra nodes, in whole seconds",
     after_crash: "the number, until its TTL is over (up to two seconds more)",
     after_disconnect: "the number: it is renewed over a new connection",
+    late_request: "nothing: it has an older timestamp than what came after it",
 };
 
 pub(super) async fn connect(cluster: Cluster) -> Result<Arc<dyn Driver>, Error> {

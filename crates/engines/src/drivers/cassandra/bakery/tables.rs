@@ -116,8 +116,11 @@ impl Tables {
 
     /// Removes both rows of an id.
     pub(super) async fn remove(&self, name: &str, id: i64, time_us: i64) -> Result<(), Failure> {
-        self.cluster.run(&self.remove_flag, (time_us, name, id)).await?;
-        self.cluster.run(&self.remove_number, (time_us, name, id)).await.map(drop)
+        let (flag, number) = tokio::join!(
+            self.cluster.run(&self.remove_flag, (time_us, name, id)),
+            self.cluster.run(&self.remove_number, (time_us, name, id)),
+        );
+        flag.and(number).map(drop)
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) async fn acquire(tables: &Arc<Tables>, request: &Request) -> Result<A
         }
     };
     if let Some(until) = in_flight_until {
-        tokio::spawn(undo(tables.clone(), request.name.clone(), request.owner(), until));
+        request.finish_later(undo(tables.clone(), request.name.clone(), request.owner(), until));
     }
     result
 }
@@ -92,11 +92,11 @@ async fn take(
     }
     loop {
         let settled = match &last_cause {
-            None => confirm(tables, request, sent, &mut before).await,
+            None => confirm(tables, request, sent, *in_flight_until, &mut before).await,
             // A read at SERIAL finishes what was left half-way, or sees to it that it never happens.
             Some(_) => match tables.read(name).await {
                 Ok(Some((holder, _))) if holder == owner => {
-                    confirm(tables, request, sent, &mut before).await
+                    confirm(tables, request, sent, *in_flight_until, &mut before).await
                 }
                 Ok(holder) => return Ok(Attempt::Busy(holder.map(|(holder, _)| holder))),
                 Err(error) => Err(error),
@@ -109,7 +109,7 @@ async fn take(
         };
         if give_up.has_passed() {
             let until = over_by(request.ttl);
-            tokio::spawn(undo(tables.clone(), request.name.clone(), owner, until));
+            request.finish_later(undo(tables.clone(), request.name.clone(), owner, until));
             return Err(Error::Unsure { until: until.wall_clock(), cause: cause.to_string() });
         }
         last_cause = Some(cause);
@@ -119,15 +119,16 @@ async fn take(
 
 /// Makes a row of ours a lock: gets its token, and looks whether the row is still ours afterwards.
 /// `None` if it is not. `sent` is when the row was asked for, if it is known which request made it;
-/// `before` is the mark of the holder before us, for when this is repeated.
+/// `late` is until when another request may make it again; `before` is the mark of the holder before us, for when this is repeated.
 async fn confirm(
     tables: &Arc<Tables>,
     request: &Request,
     sent: Option<Moment>,
+    late: Option<Moment>,
     before: &mut Option<Mark>,
 ) -> Result<Option<Held>, Error> {
     let (name, owner) = (request.name.as_str(), request.owner());
-    let hold = LwtHold::new(tables.clone(), name.to_owned(), owner.clone());
+    let hold = LwtHold::new(tables.clone(), name.to_owned(), owner.clone()).taken(late);
     let (mut number, mut ending) = (None, None);
     if let Some(tokens) = &tables.tokens {
         let mark = raise(tables, tokens, request, &owner, before).await?;

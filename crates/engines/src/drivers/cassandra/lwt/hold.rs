@@ -1,12 +1,12 @@
 //! A lock row that is ours.
 
-use super::tables::{Mark, Tables};
+use super::tables::{IN_FLIGHT, Mark, Tables};
 use crate::clock::Moment;
 use crate::driver::{Hold, Step, Validity};
 use crate::drivers::cassandra::validity;
 use crate::drivers::failure::Failure;
 use crate::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub(super) struct LwtHold {
@@ -14,6 +14,10 @@ pub(super) struct LwtHold {
     name: String,
     /// Unique to the acquisition, so it is the proof as well.
     owner: String,
+    /// Until when a take without an answer may still come into effect.
+    taken_late: Option<Moment>,
+    /// The same for an extension.
+    extended_late: Mutex<Option<Moment>>,
 }
 
 fn over() -> Error {
@@ -22,7 +26,16 @@ fn over() -> Error {
 
 impl LwtHold {
     pub(super) fn new(tables: Arc<Tables>, name: String, owner: String) -> Self {
-        Self { tables, name, owner }
+        Self { tables, name, owner, taken_late: None, extended_late: Mutex::default() }
+    }
+
+    /// The lock is held, and an attempt without an answer may come into effect until `late`.
+    pub(super) fn taken(self, late: Option<Moment>) -> Self {
+        Self { taken_late: late, ..self }
+    }
+
+    fn extended_late(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.extended_late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long the row stays if nobody extends it.
@@ -38,6 +51,8 @@ impl Hold for LwtHold {
     fn extend(&self, ttl: Duration) -> Step<'_, Validity> {
         Box::pin(async move {
             let sent = Moment::now();
+            // This may be dropped half-way.
+            self.extended_late().replace(sent.plus(self.tables.timeout() + IN_FLIGHT));
             let extended = self.tables.extend(&self.name, &self.owner, ttl).await;
             if extended.map_err(Failure::into_error)? {
                 Ok(validity(sent, ttl))
@@ -63,6 +78,15 @@ impl Hold for LwtHold {
             self.tables.lines.wake(&self.name);
             Ok(())
         })
+    }
+
+    fn settle(&self) -> Step<'_, Option<Moment>> {
+        let late = self.extended_late().filter(|late| !late.has_passed());
+        Box::pin(std::future::ready(Ok(late)))
+    }
+
+    fn revives_until(&self) -> Option<Moment> {
+        self.taken_late
     }
 
     fn check(&self) -> Step<'_, Duration> {

@@ -38,6 +38,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     clock: "the wall clocks of the Cassandra nodes, in whole seconds",
     after_crash: "the lease, until its TTL is over (up to two seconds more)",
     after_disconnect: "the lease: it is renewed over a new connection",
+    late_request: "a take that comes within 15s of its timeout is taken back; one that comes later holds the lock for nobody, until its TTL is over",
 };
 
 pub(in crate::drivers) static PLAIN: Promises = Promises {

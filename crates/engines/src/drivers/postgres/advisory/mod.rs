@@ -36,6 +36,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     clock: "none: the lock lives as long as its connection",
     after_crash: "nothing: the connection closes, and the lock is free",
     after_disconnect: "nothing, once the server notices",
+    late_request: "nothing: a session with a request that nobody answered is ended",
 };
 
 pub(super) async fn connect(server: Server) -> Result<Arc<dyn Driver>, Error> {

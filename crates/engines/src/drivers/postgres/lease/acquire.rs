@@ -6,7 +6,6 @@ use crate::clock::Moment;
 use crate::driver::{Acquired, Held, Hold, Request, Validity, label_of};
 use crate::drivers::failure::Failure;
 use crate::drivers::line::Lines;
-use crate::drivers::postgres::session::Backend;
 use crate::error::Error;
 use crate::guard::Ending;
 use crate::token::Token;
@@ -20,6 +19,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// The least time between two looks at a lease that is about to end.
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(5);
+
+/// A waiter looks again after this long, whatever it hears.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// What one attempt came to.
 enum Attempt {
@@ -51,7 +53,7 @@ pub(super) async fn acquire(
             Ok(Attempt::Raced) if given_up => return Ok(Acquired::Busy { holder: None }),
             Ok(Attempt::Busy { left, .. }) => {
                 unreachable_since = None;
-                left.max(LOOK_PAUSE_MIN)
+                left.clamp(LOOK_PAUSE_MIN, LOOK_EVERY)
             }
             Ok(Attempt::Raced) => continue,
             Err(Error::Unreachable(why)) => {
@@ -72,38 +74,30 @@ async fn take(table: &Arc<Table>, request: &Request) -> Result<Attempt, Error> {
     let sent = Moment::now();
     let (owner, ttl) = (request.owner(), ttl_ms(request.ttl));
     let taken = table.run(Sql::Take, &[&request.name, &owner, &request.note, &ttl]).await;
-    let (failure, backend) = match taken {
+    match taken {
         Ok(rows) => {
             let Some(row) = rows.first() else { return Ok(Attempt::Raced) };
-            return Ok(match row.get::<_, Option<i64>>(0) {
+            Ok(match row.get::<_, Option<i64>>(0) {
                 Some(token) => {
                     let validity = Validity::of_ttl(sent, request.ttl);
                     let hold = LeaseHold::new(table.clone(), request.name.clone(), owner);
                     Attempt::Held(held(hold, token, ending(row, 1), validity))
                 }
                 None => Attempt::Busy { holder: row.get(5), left: left(row.get(6)) },
-            });
+            })
         }
-        Err(failed) => failed,
-    };
-    match (failure, backend) {
-        (Failure::Ambiguous(cause), Some(backend)) => settle(table, request, backend, cause).await,
-        (failure, _) => Err(failure.into_error()),
+        Err(Failure::Ambiguous(cause)) => settle(table, request, cause).await,
+        Err(Failure::Definite(error)) => Err(error),
     }
 }
 
-/// Finds out what became of a take whose answer was lost: once its backend is gone, the row tells.
-async fn settle(
-    table: &Arc<Table>,
-    request: &Request,
-    backend: Backend,
-    cause: Error,
-) -> Result<Attempt, Error> {
+/// Finds out what became of a take whose answer was lost: the row tells.
+async fn settle(table: &Arc<Table>, request: &Request, cause: Error) -> Result<Attempt, Error> {
     let over_by = Validity::unsure(request.ttl);
     let give_up = Moment::now().plus(table.timeout());
     let hold = LeaseHold::new(table.clone(), request.name.clone(), request.owner());
     loop {
-        match look(table, request, backend).await {
+        match look(table, request).await {
             Ok(None) => return Ok(Attempt::Raced),
             Ok(Some(row)) => match hold.extend(request.ttl).await {
                 Ok(validity) => {
@@ -116,7 +110,7 @@ async fn settle(
             Err(_) => {}
         }
         if give_up.has_passed() {
-            tokio::spawn(undo(table.clone(), hold, backend, over_by));
+            request.finish_later(undo(hold, over_by));
             let (until, cause) = (over_by.wall_clock(), cause.to_string());
             return Err(Error::Unsure { until, cause });
         }
@@ -125,19 +119,15 @@ async fn settle(
 }
 
 /// The row, if it is ours.
-async fn look(table: &Table, request: &Request, backend: Backend) -> Result<Option<Row>, Error> {
-    table.end(backend).await?;
+async fn look(table: &Table, request: &Request) -> Result<Option<Row>, Error> {
     let rows = table.run(Sql::Check, &[&request.name, &request.owner()]).await;
-    let rows = rows.map_err(|(failure, _)| failure.into_error())?;
-    Ok(rows.into_iter().next())
+    Ok(rows.map_err(Failure::into_error)?.into_iter().next())
 }
 
 /// Gives back what a take with an unknown outcome may have taken.
-async fn undo(table: Arc<Table>, hold: LeaseHold, backend: Backend, over_by: Moment) {
-    while !over_by.has_passed() {
-        if table.end(backend).await.is_ok()
-            && matches!(hold.release().await, Ok(()) | Err(Error::NotHeld(_)))
-        {
+async fn undo(hold: LeaseHold, over_by: Moment) {
+    while !matches!(hold.release().await, Ok(()) | Err(Error::NotHeld(_))) {
+        if over_by.has_passed() {
             return;
         }
         sleep(RETRY_PAUSE).await;

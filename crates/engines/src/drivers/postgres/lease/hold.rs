@@ -3,6 +3,7 @@
 use super::table::{Sql, Table, left, ttl_ms};
 use crate::clock::Moment;
 use crate::driver::{Hold, Step, Validity};
+use crate::drivers::failure::Failure;
 use crate::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ impl LeaseHold {
     /// Each statement changes only a lease of this owner, so it may be repeated, or arrive late.
     async fn run(&self, sql: Sql, values: &[&(dyn ToSql + Sync)]) -> Result<Row, Error> {
         let rows = self.table.run(sql, values).await;
-        let rows = rows.map_err(|(failure, _)| failure.into_error())?;
+        let rows = rows.map_err(Failure::into_error)?;
         let over = || Error::NotHeld("the lease has run out or was released".to_owned());
         rows.into_iter().next().ok_or_else(over)
     }
@@ -43,6 +44,14 @@ impl Hold for LeaseHold {
         Box::pin(async move {
             let channel = self.table.channel();
             self.run(Sql::Release, &[&self.name, &self.owner, &channel]).await.map(drop)
+        })
+    }
+
+    /// An answer shows that everything sent before has run, or never will.
+    fn settle(&self) -> Step<'_, Option<Moment>> {
+        Box::pin(async move {
+            let looked = self.table.run(Sql::Check, &[&self.name, &self.owner]).await;
+            looked.map_err(Failure::into_error).map(|_| None)
         })
     }
 

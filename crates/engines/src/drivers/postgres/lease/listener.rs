@@ -2,7 +2,7 @@
 
 use crate::drivers::line::Lines;
 use crate::drivers::postgres::server::Server;
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::AbortHandle;
@@ -11,6 +11,13 @@ use tokio_postgres::AsyncMessage;
 
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// How often the server is asked whether it is still there: a connection can be cut off without a
+/// sign, and then waiters would sleep beside a free lock.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+
+/// How long its answer may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Ends with the driver.
 pub(super) struct Listener(AbortHandle);
@@ -56,8 +63,12 @@ async fn listen(server: &Server, channel: &str, lines: &Lines) -> bool {
         if let Ok(Ok(())) = timeout(server.timeout, client.batch_execute(&listen)).await {
             started = true;
             lines.wake_all();
-            // Keeps the client, and with it the connection.
-            pending::<()>().await;
+            let answers = async || {
+                matches!(timeout(PROBE_TIMEOUT, client.batch_execute("")).await, Ok(Ok(())))
+            };
+            while answers().await {
+                sleep(PROBE_EVERY).await;
+            }
         }
     };
     tokio::select! {

@@ -41,6 +41,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     clock: "the database server's wall clock",
     after_crash: "the lease, until its TTL is over",
     after_disconnect: "the lease: it is renewed over a new connection",
+    late_request: "nothing: a new session first ends the one before",
 };
 
 pub(super) async fn connect(server: Server, table: &str) -> Result<Arc<dyn Driver>, Error> {

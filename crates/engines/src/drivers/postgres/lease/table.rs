@@ -2,7 +2,7 @@
 
 use crate::drivers::failure::Failure;
 use crate::drivers::postgres::server::Server;
-use crate::drivers::postgres::session::{Backend, Session};
+use crate::drivers::postgres::session::Session;
 use crate::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,38 +144,35 @@ impl Table {
         self.server.timeout
     }
 
+    /// The session, or a new one. By the time that is used, the one before is over on the server as
+    /// well: no statement of it takes effect later.
     async fn connected(&self) -> Result<Arc<Connected>, Error> {
         let mut current = self.current.lock().await;
         if let Some(connected) = current.as_ref().filter(|connected| !connected.session.is_over()) {
             return Ok(connected.clone());
         }
         let session = Session::open(&self.server, LABEL, Some(self.server.timeout)).await?;
+        if let Some(before) = current.as_ref() {
+            session.end(before.session.backend).await?;
+        }
         let connected = Arc::new(prepare(session, &self.names).await?);
         *current = Some(connected.clone());
         Ok(connected)
     }
 
-    /// Runs a statement. If the outcome is ambiguous, the backend that may still run it is returned
-    /// as well, and its connection is given up.
+    /// Runs a statement. If the outcome is ambiguous, its connection is given up, and the statement
+    /// takes effect before the next one runs or not at all.
     pub(super) async fn run(
         &self,
         sql: Sql,
         values: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<Row>, (Failure, Option<Backend>)> {
-        let connected = self.connected().await.map_err(|error| (Failure::Definite(error), None))?;
+    ) -> Result<Vec<Row>, Failure> {
+        let connected = self.connected().await.map_err(Failure::Definite)?;
         let ran = connected.session.query(&connected.statements[sql as usize], values).await;
-        ran.map_err(|failure| match failure {
-            Failure::Definite(_) => (failure, None),
-            Failure::Ambiguous(_) => {
-                connected.session.abort();
-                (failure, Some(connected.session.backend))
-            }
-        })
-    }
-
-    /// Makes sure that a backend runs nothing any more.
-    pub(super) async fn end(&self, backend: Backend) -> Result<(), Error> {
-        self.connected().await?.session.end(backend).await
+        if let Err(Failure::Ambiguous(_)) = &ran {
+            connected.session.abort();
+        }
+        ran
     }
 }
 

@@ -138,6 +138,31 @@ async fn a_shortened_lease_leaves_no_ghost() {
     }
 }
 
+/// Waiters that gave up removed their rows in the background, which a program that ended then did not
+/// live to see: they stayed in line until their TTL was over.
+#[tokio::test]
+#[ignore = "needs Cassandra: ./test engines"]
+async fn whoever_leaves_the_bakery_is_gone_from_its_line() {
+    let (url, name) = (url("examples?replication_factor=1&recipe=bakery"), unique("leaving"));
+    let (locks, others) =
+        (Locks::connect(&url).await.unwrap(), Locks::connect(&url).await.unwrap());
+    let guard = locks.lock(&name).ttl(Duration::from_secs(60)).acquire().await.unwrap();
+    let line = async || locks.inspect(&name).await.unwrap().unwrap().line.unwrap();
+    let long = Duration::from_secs(600);
+    for _ in 0..5 {
+        let lock = others.lock(&name).ttl(long).wait(Duration::from_secs(1));
+        let refused = lock.acquire().await;
+        assert!(matches!(refused, Err(Error::TimedOut { .. })), "{refused:?}");
+        assert_eq!(line().await, [""; 0]);
+    }
+    let dropped =
+        tokio::time::timeout(Duration::from_secs(1), others.lock(&name).ttl(long).acquire());
+    assert!(dropped.await.is_err());
+    others.close().await;
+    assert_eq!(line().await, [""; 0]);
+    guard.release().await.unwrap();
+}
+
 #[test]
 #[ignore = "needs Cassandra: ./test engines"]
 fn lost_answers_are_settled() {

@@ -12,7 +12,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 const POM: &str = include_str!("pom.xml");
@@ -221,8 +221,11 @@ fn cache() -> PathBuf {
     cache.unwrap_or_else(home).join("holdfast")
 }
 
-/// The folder with Cassandra's jars, which Maven fills once.
+/// The folder with Cassandra's jars, which Maven fills once: three nodes that start at once on a machine
+/// without them must not fetch them into each other's way.
 fn jars() -> PathBuf {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _only = ONE_AT_A_TIME.lock().unwrap();
     let cache = cache().join(format!("cassandra-{VERSION}"));
     let jars = cache.join("jars");
     if !jars.is_dir() {
