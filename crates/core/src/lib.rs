@@ -11,13 +11,13 @@
 //!
 //! 1. [`State::apply`] takes the [`Proposal`]: a node's numbered proposal is taken once and in
 //!    order, a client's retried request is answered from memory.
-//! 2. `decide`, one `match`, hands the [`Acquire`] to `state/acquire.rs`. It is checked: names,
+//! 2. `decide`, one `match`, hands the [`Acquire`] to `lines/acquire.rs`. It is checked: names,
 //!    lease, session, kind of line, claims. What can't be done is a [`Refusal`].
 //! 3. The ticket draws its number from the one counter and stands in the line of each name.
-//! 4. `state/serve.rs` asks of each line: is the next ticket's turn? If so it is granted: an
+//! 4. `lines/serve.rs` asks of each line: is the next ticket's turn? If so it is granted: an
 //!    [`Effect::Granted`] with the number as token and the word of how the last holder ended.
-//! 5. Otherwise it waits, until `state/end.rs` ends a ticket in front of it (a release, an expiry
-//!    in `state/time.rs`, the death of a session) and `serve` is asked again.
+//! 5. Otherwise it waits, until `lines/end.rs` ends a ticket in front of it (a release, an expiry
+//!    in `lines/time.rs`, the death of a session) and `serve` is asked again.
 //!
 //! ```
 //! use holdfast_core::play::Play;
@@ -41,17 +41,20 @@
 )]
 
 mod command;
+mod containers;
 mod effect;
-mod history;
 mod ids;
+mod level;
 mod limits;
+mod lines;
 pub mod play;
 mod refusal;
 mod state;
-mod store;
+mod stores;
 mod text;
 mod transaction;
 mod watch;
+mod weight;
 mod words;
 
 pub use command::{
@@ -61,15 +64,16 @@ pub use command::{
 pub use effect::{
     After, Answer, Effect, Ended, Ending, Fence, Forced, Grant, How, Names, Standing, Taken,
 };
-pub use history::{Event, What};
 pub use ids::{RequestId, Secret, SessionId, Term, Token};
 pub use limits::Limits;
-pub use refusal::{Bad, Bound, Link, Refusal, Untouched};
-pub use state::{
-    BadSnapshot, CannotRestore, Circle, Counts, Key, KeyPage, LockPage, LockView, NotEncoded,
-    ObjectKey, Restored, SessionView, Snapshot, SnapshotCheck, State, TextKey, TicketView, Why,
+pub use lines::history::{Event, What};
+pub use lines::{
+    CannotRestore, Circle, Counts, LockPage, LockView, Restored, SessionView, TicketView, Why,
     WhyLink,
 };
+pub use refusal::{Bad, Bound, Link, Refusal, Untouched};
+pub use state::{BadSnapshot, NotEncoded, Snapshot, SnapshotCheck, State};
+pub use stores::keys::{Key, KeyPage, ObjectKey, TextKey};
 pub use text::{
     BadText, Channel, Element, Label, LockName, Message, Note, Reason, RequestKey, Value,
 };

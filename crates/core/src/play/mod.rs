@@ -15,14 +15,14 @@ mod transact;
 
 pub use parse::duration_ms;
 
-use crate::command::{Command, Numbered, OpenSession, Proposal, SessionKind, SessionRef, Tick};
-use crate::effect::{Answer, Effect, How, Names, Standing, Taken};
-use crate::ids::{Secret, SessionId, Term, Token};
-use crate::limits::Limits;
-use crate::refusal::Refusal;
-use crate::state::{Key, State};
-use crate::text::{Label, LockName};
-use crate::watch::{Scope, Watches};
+use crate::Limits;
+use crate::Refusal;
+use crate::{Answer, Effect, How, Names, Standing, Taken};
+use crate::{Command, Numbered, OpenSession, Proposal, SessionKind, SessionRef, Tick};
+use crate::{Key, State};
+use crate::{Label, LockName};
+use crate::{Scope, Watches};
+use crate::{Secret, SessionId, Term, Token};
 use parse::{Asked, Parsed, Verb};
 use std::collections::BTreeMap;
 use transact::Seen;

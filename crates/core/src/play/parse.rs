@@ -1,14 +1,14 @@
 //! From a line to what it asks for.
 
 use super::transact::{self, Exec};
-use crate::command::{
+use crate::Limits;
+use crate::Scope;
+use crate::{
     Acquire, Command, Door, Lease, Mode, Proof, Request, Revoke, SessionKind, SessionRef, Target,
     Wait,
 };
-use crate::ids::{RequestId, Secret, Token};
-use crate::limits::Limits;
-use crate::text::{Label, LockName, Note, Reason, RequestKey, Value};
-use crate::watch::Scope;
+use crate::{Label, LockName, Note, Reason, RequestKey, Value};
+use crate::{RequestId, Secret, Token};
 use std::collections::BTreeMap;
 
 /// A line that was understood.

@@ -1,12 +1,10 @@
 //! How things look in a transcript.
 
-use crate::command::{Lease, Mode};
-use crate::effect::{After, Answer, Effect, Ended, Ending, Fence, Grant, How, Standing};
-use crate::history::{Event, What};
-use crate::state::{
-    Counts, LockPage, LockView, Restored, SessionView, State, TicketView, Why, WhyLink,
-};
-use crate::text::{Label, LockName, Reason};
+use crate::{After, Answer, Effect, Ended, Ending, Fence, Grant, How, Standing};
+use crate::{Counts, LockPage, LockView, Restored, SessionView, State, TicketView, Why, WhyLink};
+use crate::{Event, What};
+use crate::{Label, LockName, Reason};
+use crate::{Lease, Mode};
 use std::fmt::Display;
 
 pub(super) fn ms(ms: u64) -> String {

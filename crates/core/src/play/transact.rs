@@ -2,12 +2,12 @@
 
 use super::parse::{Error, duration_ms, name};
 use super::show;
-use crate::command::Door;
-use crate::effect::Effect;
-use crate::ids::Token;
-use crate::state::{Key, KeyPage, State};
-use crate::text::{Channel, Element, Label, LockName, Message};
-use crate::transaction::{Expiry, KeyKind, Object, Stamp, To, Transaction, Write};
+use crate::Door;
+use crate::Effect;
+use crate::Token;
+use crate::{Channel, Element, Label, LockName, Message};
+use crate::{Expiry, KeyKind, Object, Stamp, To, Transaction, Write};
+use crate::{Key, KeyPage, State};
 
 /// What an actor has read and not yet used.
 #[derive(Debug, Default)]

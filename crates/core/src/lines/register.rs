@@ -3,17 +3,18 @@
 //! It keeps two numbers a key, the highest exclusive token and the highest of any mode. An
 //! exclusive token passes if it is not below either, a shared one if it is not below the first.
 
-use super::State;
-use super::records::{Register, Weight, weight_of};
+use super::Lines;
+use super::records::{Register, weight_of};
 use crate::command::Mode;
+use crate::containers::Slot;
 use crate::effect::{Answer, Fence};
 use crate::ids::Token;
 use crate::refusal::{Bad, Bound, Refusal};
-use crate::store::Slot;
 use crate::text::{LockName, Value};
+use crate::weight::Weight;
 
-impl State {
-    pub(super) fn put(
+impl Lines {
+    pub(crate) fn put(
         &mut self,
         key: LockName,
         value: Value,
@@ -24,7 +25,7 @@ impl State {
         Ok(self.pass(slot, key, Some(value), token, mode))
     }
 
-    pub(super) fn raise(
+    pub(crate) fn raise(
         &mut self,
         key: LockName,
         token: Token,
@@ -35,7 +36,7 @@ impl State {
     }
 
     /// What the fence keeps under a key.
-    pub fn fence(&self, key: &LockName) -> Option<&Fence> {
+    pub(crate) fn fence(&self, key: &LockName) -> Option<&Fence> {
         let slot = self.index.register.get(&self.data.register, key)?;
         self.data.register.get(slot).map(|register| &register.fence)
     }
@@ -75,7 +76,7 @@ impl State {
     ) -> Answer {
         let slot = slot.unwrap_or_else(|| {
             let register = Register { key, fence: Fence::new() };
-            self.weigh(Weight::NONE, register.weight());
+            self.weigh_change(Weight::NONE, register.weight());
             let slot = self.data.register.insert(register);
             self.index.register.insert(&self.data.register, slot);
             slot
@@ -93,7 +94,7 @@ impl State {
             fence.value = value;
         }
         let (fence, after) = (fence.clone(), register.weight());
-        self.weigh(before, after);
+        self.weigh_change(before, after);
         Answer::Passed(fence)
     }
 }

@@ -1,18 +1,19 @@
 //! The one place where a ticket ends, whatever the reason.
 
-use super::records::{Death, Past, Ticket, Weight};
-use super::{State, Steps};
+use super::history::What;
+use super::records::{Death, Past, Ticket};
+use super::{Lines, Steps};
+use crate::containers::Slot;
 use crate::effect::{Effect, Ended, Ending, Forced, How};
-use crate::history::What;
 use crate::ids::Token;
-use crate::store::Slot;
 use crate::text::Label;
+use crate::weight::Weight;
 use std::sync::Arc;
 
-impl State {
+impl Lines {
     /// Ends a ticket and serves those who waited for it. A holder that was never told that it holds
     /// anything has done nothing: the next one hears of those before it.
-    pub(super) fn end(
+    pub(super) fn end_ticket(
         &mut self,
         token: Token,
         how: How,
@@ -55,7 +56,7 @@ impl State {
         let names = self.names_of(self.data.tickets.get(slot)?);
         self.index.numbers.remove(&self.data.tickets, slot);
         let ticket = self.data.tickets.remove(slot)?;
-        self.weigh(ticket.weight(), Weight::NONE);
+        self.weigh_change(ticket.weight(), Weight::NONE);
         self.index.sets.remove_ticket(&ticket);
         let label = self.label_of(&ticket);
         let mut delays = Vec::new();
@@ -217,6 +218,6 @@ impl State {
         self.index.order.remove(slot, &lock.name);
         self.index.names.remove(&self.data.locks, slot);
         self.data.locks.remove(slot);
-        self.weigh(weight, Weight::NONE);
+        self.weigh_change(weight, Weight::NONE);
     }
 }

@@ -1,13 +1,13 @@
 //! Questions about the state. They change nothing and need not go through the log.
 
-use super::State;
+use super::Lines;
 use super::claims::Way;
+use super::history::Event;
 use super::records::{Lock, Revocation, Ticket};
 use crate::command::{Door, Lease, Mode, SessionKind, SessionRef};
+use crate::containers::Slot;
 use crate::effect::{Effect, Ending, How, Names};
-use crate::history::Event;
 use crate::ids::{SessionId, Token};
-use crate::store::Slot;
 use crate::text::{Label, LockName, Note};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
@@ -123,9 +123,9 @@ pub struct Counts {
     pub counter: u64,
 }
 
-impl State {
+impl Lines {
     /// One lock, with up to `tickets_max` of its holders and as many of its waiters.
-    pub fn lock_view(&self, name: &LockName, tickets_max: usize) -> Option<LockView> {
+    pub(crate) fn lock_view(&self, name: &LockName, tickets_max: usize) -> Option<LockView> {
         let slot = self.lock_slot(name)?;
         Some(self.view_lock(slot, self.data.locks.get(slot)?, tickets_max))
     }
@@ -148,7 +148,7 @@ impl State {
     }
 
     /// One ticket, waiting or held.
-    pub fn ticket_view(&self, token: Token) -> Option<TicketView> {
+    pub(crate) fn ticket_view(&self, token: Token) -> Option<TicketView> {
         let ticket = self.ticket(token)?;
         let from_ms = if ticket.held { ticket.since_ms } else { ticket.joined_ms };
         Some(TicketView {
@@ -170,7 +170,7 @@ impl State {
 
     /// The tickets that came through a door with this label among the first `looked_through_max` of a
     /// lock's line, in its order; and whether each is held.
-    pub fn labelled(
+    pub(crate) fn labelled(
         &self,
         name: &LockName,
         door: Door,
@@ -190,7 +190,7 @@ impl State {
     }
 
     /// What a holder was asked that may not have heard it: to let go.
-    pub fn revocation_asked(&self, token: Token) -> Option<Effect> {
+    pub(crate) fn revocation_asked(&self, token: Token) -> Option<Effect> {
         let ticket = self.ticket(token)?;
         let Revocation { by, reason, until_ms, force } = ticket.revocation()?.clone();
         let name = self.data.locks.get(ticket.lock)?.name.clone();
@@ -200,7 +200,7 @@ impl State {
 
     /// Up to `limit` locks whose names begin with `prefix`, after `after`, each with its first
     /// holder.
-    pub fn list(&self, prefix: &[u8], after: Option<&LockName>, limit: usize) -> LockPage {
+    pub(crate) fn list(&self, prefix: &[u8], after: Option<&LockName>, limit: usize) -> LockPage {
         let mut names = self.index.order.page(prefix, after, limit.saturating_add(1));
         let more = names.len() > limit;
         names.truncate(limit);
@@ -210,7 +210,7 @@ impl State {
     }
 
     /// Up to `limit` sessions after `after`, each with up to `tickets_max` of its tickets.
-    pub fn sessions(
+    pub(crate) fn sessions(
         &self,
         after: Option<SessionId>,
         limit: usize,
@@ -222,7 +222,7 @@ impl State {
     }
 
     /// One session, with up to `tickets_max` of its tickets: first those that end with it.
-    pub fn session_view(&self, id: SessionId, tickets_max: usize) -> Option<SessionView> {
+    pub(crate) fn session_view(&self, id: SessionId, tickets_max: usize) -> Option<SessionView> {
         let session = self.session(id)?;
         let all = (id, Token(0))..=(id, Token(u64::MAX));
         let sets = &self.index.sets;
@@ -239,34 +239,34 @@ impl State {
     }
 
     /// Every session that lives, with how long it may stay silent.
-    pub fn session_ttls(&self) -> impl Iterator<Item = (SessionId, u64)> {
+    pub(crate) fn session_ttls(&self) -> impl Iterator<Item = (SessionId, u64)> {
         let living = self.data.sessions.iter().filter(|(_, session)| session.dying.is_none());
         living.map(|(_, session)| (session.id, session.ttl_ms))
     }
 
     /// Whether a session lives and the secret is its own.
-    pub fn session_lives(&self, session: &SessionRef) -> bool {
+    pub(crate) fn session_lives(&self, session: &SessionRef) -> bool {
         self.check_session(session).is_ok()
     }
 
     /// Whether the secret is the session's own; none if the session is not known here. A session's
     /// secret never changes, and its id is never used again.
-    pub fn session_owner(&self, session: &SessionRef) -> Option<bool> {
+    pub(crate) fn session_owner(&self, session: &SessionRef) -> Option<bool> {
         self.session(session.id).map(|known| known.secret == session.secret)
     }
 
     /// The events of one lock that the ring still holds, the newest first.
-    pub fn history(&self, name: &LockName) -> impl Iterator<Item = &Event> {
+    pub(crate) fn history(&self, name: &LockName) -> impl Iterator<Item = &Event> {
         self.index.history.events(&self.data.history, name)
     }
 
     /// All events that the ring still holds, the oldest first.
-    pub fn events(&self) -> impl Iterator<Item = &Event> {
+    pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
         self.data.history.iter()
     }
 
-    /// How much there is of everything.
-    pub fn counts(&self) -> Counts {
+    /// How much there is of everything. Objects are a store's to count.
+    pub(crate) fn counts(&self) -> Counts {
         let holders = self.index.sets.held;
         Counts {
             locks: self.data.locks.len(),
@@ -275,15 +275,15 @@ impl State {
             sessions: self.data.sessions.len(),
             deaths: self.index.sets.deaths.len(),
             register_keys: self.data.register.len(),
-            objects: self.data.objects.len(),
+            objects: 0,
             requests_alone: self.data.alone.len(),
-            bytes: self.counted(self.data.weight),
+            bytes: self.counted(self.weight),
             counter: self.data.counter,
         }
     }
 
     /// Tickets in the longest line, those being served included.
-    pub fn longest_line(&self) -> usize {
+    pub(crate) fn longest_line(&self) -> usize {
         match self.index.sets.lines.longest() {
             0 => usize::from(self.data.tickets.len() > 0),
             longest => longest,

@@ -1,19 +1,22 @@
 //! Drawing a ticket and entering the lines; becoming writer or reader.
 
-use super::records::{Extra, Lock, Ticket, Weight, ticket_rest};
-use super::{State, Steps};
+use super::history::What;
+use super::records::{Extra, Lock, Ticket, ticket_rest};
+use super::{Lines, Steps};
 use crate::command::{Acquire, Door, Lease, Mode, Proof, Request, SessionKind, Target, Wait};
+use crate::containers::Slot;
 use crate::effect::{Answer, Effect};
-use crate::history::What;
-use crate::ids::{NEVER_MS, SessionId, Token};
+use crate::ids::{NEVER_MS, Secret, SessionId, Token};
 use crate::refusal::{Bad, Bound, Refusal};
-use crate::store::Slot;
-use crate::text::LockName;
+use crate::text::{Label, LockName};
+use crate::weight::Weight;
 
-impl State {
-    pub(super) fn acquire(
+impl Lines {
+    /// `check_name` says whether a name may be a lock now: a store may keep something else there.
+    pub(crate) fn acquire(
         &mut self,
         acquire: Acquire,
+        check_name: impl Fn(&LockName) -> Result<(), Refusal>,
         request: Option<&Request>,
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
@@ -22,7 +25,7 @@ impl State {
         names.sort_unstable();
         let session = session.map(|session| session.id);
         for name in &names {
-            self.check_no_object(name)?;
+            check_name(name)?;
             self.check_line(name, mode)?;
             if names.len() > 1 {
                 self.check_not_held(name, session)?;
@@ -32,7 +35,7 @@ impl State {
         let busy = names.iter().find(|name| !self.free_for(name, mode));
         if let Some(busy) = busy {
             if wait == Wait::Try {
-                return Err(self.busy(busy, None));
+                return Err(self.busy_but_for(busy, None));
             }
             self.check_lines_not_full(&names)?;
             self.check_owned(session, wait, request)?;
@@ -53,7 +56,7 @@ impl State {
                 ..Extra::default()
             })
         });
-        let ticket = Blank {
+        let ticket = TicketSpec {
             session,
             secret: acquire.secret,
             label,
@@ -165,7 +168,7 @@ impl State {
     }
 
     /// Who is in the way of a try, other than the asker itself.
-    pub(super) fn busy(&self, name: &LockName, asker: Option<Token>) -> Refusal {
+    pub(super) fn busy_but_for(&self, name: &LockName, asker: Option<Token>) -> Refusal {
         let lock = self.lock(name);
         let holders = self.lock_slot(name).zip(lock);
         let mut holders =
@@ -180,51 +183,50 @@ impl State {
     fn enter(
         &mut self,
         names: Vec<LockName>,
-        blank: Blank,
+        spec: TicketSpec,
         wait: Wait,
         request: Option<&Request>,
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
-        self.check_request_session(blank.session, request)?;
-        self.check_room(&names, &blank)?;
-        let token = self.stand(names, blank, wait, request, effects);
+        self.check_request_session(spec.session, request)?;
+        self.check_room(&names, &spec)?;
+        let token = self.draw_ticket(names, spec, wait, request, effects);
         let token = token.ok_or(Refusal::BadRequest(Bad::NoNames))?;
         Ok(Answer::Standing(self.standing(token)))
     }
 
-    /// Draws the number, stands in all lines, and is served if its turn is now. None without a
-    /// name.
-    pub(super) fn stand(
+    /// Draws the number, enters all lines, and is served if its turn is now. None without a name.
+    pub(super) fn draw_ticket(
         &mut self,
         names: Vec<LockName>,
-        blank: Blank,
+        spec: TicketSpec,
         wait: Wait,
         request: Option<&Request>,
         effects: &mut Vec<Effect>,
     ) -> Option<Token> {
         let now_ms = self.data.clock.now_ms;
-        let number = self.draw();
+        let number = self.next_number();
         let mut slots = names.into_iter().map(|name| self.lock_of(name));
         let first = slots.next()?;
         let more_locks: Vec<Slot> = slots.collect();
         let mut ticket = Ticket {
             number,
-            session: blank.session,
+            session: spec.session,
             request: None,
-            secret: blank.secret,
-            label: blank.label,
+            secret: spec.secret,
+            label: spec.label,
             lock: first,
-            mode: blank.mode,
-            door: blank.door,
+            mode: spec.mode,
+            door: spec.door,
             held: false,
-            lease: blank.lease,
+            lease: spec.lease,
             due_ms: match wait {
                 Wait::Try | Wait::Forever => NEVER_MS,
                 Wait::For { ms } => now_ms.saturating_add(ms),
             },
             joined_ms: now_ms,
             since_ms: 0,
-            extra: blank.extra,
+            extra: spec.extra,
         };
         if !more_locks.is_empty() {
             ticket.extra_mut().more_locks = more_locks;
@@ -234,7 +236,7 @@ impl State {
             Some(Request::Alone(key)) => ticket.extra_mut().request_key = Some(key.clone()),
             None => {}
         }
-        self.weigh(Weight::NONE, ticket.weight());
+        self.weigh_change(Weight::NONE, ticket.weight());
         self.index.sets.add_ticket(&ticket);
         for slot in ticket.locks() {
             let Some(lock) = self.data.locks.get_mut(slot) else { continue };
@@ -262,17 +264,17 @@ impl State {
         if of_request == session { Ok(()) } else { Err(Refusal::BadRequest(Bad::OtherSession)) }
     }
 
-    fn check_room(&self, names: &[LockName], blank: &Blank) -> Result<(), Refusal> {
+    fn check_room(&self, names: &[LockName], spec: &TicketSpec) -> Result<(), Refusal> {
         if self.data.tickets.len() >= self.limits.tickets_max {
             return Err(Refusal::Full(Bound::Tickets));
         }
-        let label = blank.label.as_ref().map_or(0, |label| label.as_bytes().len());
-        let note = blank.extra.as_ref().and_then(|extra| extra.note.as_ref());
+        let label = spec.label.as_ref().map_or(0, |label| label.as_bytes().len());
+        let note = spec.extra.as_ref().and_then(|extra| extra.note.as_ref());
         let note = note.map_or(0, |note| note.as_bytes().len());
         let new = names.iter().filter(|name| self.lock_slot(name).is_none());
         let new = new.fold(0_usize, |sum, name| sum.saturating_add(name.as_bytes().len()));
         let texts = label.saturating_add(note).saturating_add(new);
-        let claims = blank.extra.as_ref().map_or(0, |extra| extra.claims.len());
+        let claims = spec.extra.as_ref().map_or(0, |extra| extra.claims.len());
         let rest = ticket_rest(names.len().saturating_sub(1), claims);
         self.check_bytes(Weight { texts, rest })
     }
@@ -282,14 +284,14 @@ impl State {
     }
 
     pub(super) fn check_bytes_below(&self, more: Weight, max: usize) -> Result<(), Refusal> {
-        if self.counted(self.data.weight.and(more)) > max {
+        if self.counted(self.weight.and(more)) > max {
             return Err(Refusal::Full(Bound::Bytes));
         }
         Ok(())
     }
 
     /// The next ticket number: the counter never goes back.
-    fn draw(&mut self) -> Token {
+    fn next_number(&mut self) -> Token {
         self.data.counter = self.data.counter.saturating_add(1);
         Token(self.data.counter)
     }
@@ -299,7 +301,7 @@ impl State {
             return slot;
         }
         let lock = Lock::new(name.clone());
-        self.weigh(Weight::NONE, lock.weight());
+        self.weigh_change(Weight::NONE, lock.weight());
         let slot = self.data.locks.insert(lock);
         self.index.names.insert(&self.data.locks, slot);
         self.index.order.insert(slot, &name);
@@ -308,7 +310,7 @@ impl State {
 
     /// The new ticket stands behind the readers only: whoever else waits comes first, and two
     /// upgraders would wait for each other.
-    pub(super) fn upgrade(
+    pub(crate) fn upgrade(
         &mut self,
         target: &Target,
         proof: &Proof,
@@ -328,7 +330,7 @@ impl State {
         if claims.len() > self.limits.claims_per_ticket_max {
             return Err(Refusal::BadRequest(Bad::TooManyClaims));
         }
-        let blank = Blank {
+        let spec = TicketSpec {
             session: ticket
                 .session
                 .filter(|id| self.session(*id).is_some_and(|s| s.dying.is_none())),
@@ -356,19 +358,19 @@ impl State {
         claims.push(shared);
         if let Some(busy) = busy {
             if wait == Wait::Try {
-                return Err(self.busy(&busy, Some(shared)));
+                return Err(self.busy_but_for(&busy, Some(shared)));
             }
-            self.check_owned(blank.session, wait, request)?;
+            self.check_owned(spec.session, wait, request)?;
             self.check_no_circle(&names, Mode::Exclusive, &claims, Some(shared))?;
         }
         let upgrades = Some(shared);
         // What was asked of the reader is asked of the writer that it becomes.
         let extra = Extra { note, claims, lock_delay_ms, upgrades, revocation, ..Extra::default() };
-        let blank = Blank { extra: Some(Box::new(extra)), ..blank };
-        self.enter(names, blank, wait, request, effects)
+        let spec = TicketSpec { extra: Some(Box::new(extra)), ..spec };
+        self.enter(names, spec, wait, request, effects)
     }
 
-    pub(super) fn downgrade(
+    pub(crate) fn downgrade(
         &mut self,
         target: &Target,
         proof: &Proof,
@@ -400,15 +402,24 @@ impl State {
     }
 }
 
-/// A ticket without a number.
-pub(super) struct Blank {
+/// What a ticket is to be, before it has a number.
+pub(crate) struct TicketSpec {
     pub(super) session: Option<SessionId>,
-    pub(super) secret: Option<crate::ids::Secret>,
-    pub(super) label: Option<crate::text::Label>,
+    pub(super) secret: Option<Secret>,
+    pub(super) label: Option<Label>,
     pub(super) mode: Mode,
     pub(super) door: Door,
     pub(super) lease: Lease,
     pub(super) extra: Option<Box<Extra>>,
+}
+
+impl TicketSpec {
+    /// An exclusive ticket that its label speaks for: of no session, and without a secret.
+    pub(crate) fn known_by_label(door: Door, label: Label, lease: Lease) -> Self {
+        let (session, secret, label, mode, extra) =
+            (None, None, Some(label), Mode::Exclusive, None);
+        Self { session, secret, label, mode, door, lease, extra }
+    }
 }
 
 fn has_twice(names: &[LockName]) -> bool {

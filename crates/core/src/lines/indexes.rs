@@ -2,13 +2,12 @@
 //! snapshot is loaded; the invariants rebuild it after every command and compare.
 
 use super::Data;
-use super::lines::Lines;
-use super::objects::Stored;
+use super::history::HistoryIndex;
+use super::order::LineOrder;
 use super::records::{Alone, Lock, Register, Session, Ticket};
 use crate::command::SessionKind;
-use crate::history::HistoryIndex;
+use crate::containers::{Index, NameOrder, Slot};
 use crate::ids::{SessionId, Token};
-use crate::store::{Index, NameOrder, Slot};
 use crate::text::LockName;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,17 +18,15 @@ pub(crate) struct Indexes {
     pub(crate) sessions: Index<Session>,
     pub(crate) alone: Index<Alone>,
     pub(crate) register: Index<Register>,
-    pub(crate) objects: Index<Stored>,
     pub(crate) history: HistoryIndex,
     pub(crate) order: NameOrder,
-    pub(crate) object_order: NameOrder,
     pub(crate) sets: Sets,
 }
 
 /// The ordered ones, which can be compared.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Sets {
-    pub(crate) lines: Lines,
+    pub(crate) lines: LineOrder,
     /// How many tickets are being served.
     pub(crate) held: usize,
     /// How many locks somebody holds.
@@ -48,8 +45,6 @@ pub(crate) struct Sets {
     pub(crate) revocations: BTreeSet<(u64, Token)>,
     /// Ends of lock-delays.
     pub(crate) delays: BTreeSet<(u64, LockName)>,
-    /// Ends of objects.
-    pub(crate) objects_due: BTreeSet<(u64, LockName)>,
     /// Deaths not put right, the oldest first.
     pub(crate) deaths: BTreeMap<u64, Slot>,
     /// Sessions whose tickets are being ended, in the order of their ends.
@@ -73,10 +68,8 @@ impl Indexes {
             sessions: Index::of(&data.sessions, hash_key),
             alone: Index::of(&data.alone, hash_key),
             register: Index::of(&data.register, hash_key),
-            objects: Index::of(&data.objects, hash_key),
             history: HistoryIndex::of(&data.history, hash_key),
             order: NameOrder::of(data.locks.iter().map(|(slot, lock)| (slot, &lock.name))),
-            object_order: NameOrder::of(data.objects.iter().map(|(slot, o)| (slot, &o.name))),
             sets: Sets::of(data),
         }
     }
@@ -107,9 +100,6 @@ impl Sets {
                 .filter_map(|(_, lock)| Some((lock.delayed_until_ms()?, lock.name.clone())))
                 .collect(),
             held_locks: locks().filter(|(_, lock)| lock.holders > 0).count(),
-            objects_due: (data.objects.iter())
-                .filter_map(|(_, object)| Some((object.due()?, object.name.clone())))
-                .collect(),
             deaths: locks().filter_map(|(slot, lock)| Some((lock.death()?.number, slot))).collect(),
             dying: sessions().filter_map(|s| Some((s.dying?.number, s.id))).collect(),
             forget: data.alone.iter().filter_map(|(slot, a)| Some((a.forget?, slot))).collect(),

@@ -3,16 +3,16 @@
 //! Those being served are always the first tickets of their line. The next one is served if it
 //! has room beside them, in every line that it stands in; until then nobody passes it.
 
-use super::{State, Steps};
+use super::history::What;
+use super::records::{Lock, Ticket};
+use super::{Lines, Steps};
 use crate::command::Lease;
+use crate::containers::Slot;
 use crate::effect::{After, Effect, Grant, How, Standing};
-use crate::history::What;
 use crate::ids::{NEVER_MS, Token};
-use crate::state::records::{Lock, Ticket};
-use crate::store::Slot;
 use std::sync::Arc;
 
-impl State {
+impl Lines {
     /// Serves everyone in this line whose turn it is, and in the lines that this moves on.
     pub(super) fn serve(&mut self, slot: Slot, steps: &mut Steps, effects: &mut Vec<Effect>) {
         let mut moved = Vec::new();
@@ -162,7 +162,7 @@ impl State {
     }
 
     /// Where a ticket stands now; one that is not there any more counts as released.
-    pub fn standing(&self, token: Token) -> Standing {
+    pub(crate) fn standing(&self, token: Token) -> Standing {
         let Some(ticket) = self.ticket(token) else {
             return Standing::Over { token, how: How::Released };
         };

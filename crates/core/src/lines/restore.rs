@@ -5,12 +5,12 @@
 //! that remembers: no number is drawn again, nobody is served with a number drawn before, and
 //! whatever was held is marked "needs recovery".
 
-use super::State;
+use super::Lines;
+use super::history::What;
 use super::records::Ticket;
+use crate::containers::Slot;
 use crate::effect::How;
-use crate::history::What;
 use crate::ids::{SessionId, Token};
-use crate::store::Slot;
 use std::fmt;
 
 /// How far at least the counters move: more numbers than a cluster draws between a backup and its
@@ -71,21 +71,9 @@ impl fmt::Display for CannotRestore {
 
 impl std::error::Error for CannotRestore {}
 
-impl State {
-    /// Makes a state that was loaded from a backup the beginning of a new cluster; `unix_s` is
-    /// the wall clock. To be called once, before anything is applied, and not through the log:
-    /// it takes as long as there are tickets, and nobody is there to hear effects.
-    ///
-    /// - The counters of tickets and sessions move far enough that no number is drawn that the old
-    ///   cluster drew. Another restore of the same backup may draw the same ones: the two must not
-    ///   share a fenced resource.
-    /// - Every session ends, with the tickets that lived by it.
-    /// - Every wait ends, whoever owned it: the old cluster may have served that number since,
-    ///   and higher ones after it.
-    /// - What had a deadline or a permanent lease stays held, with the logical time it had left.
-    /// - Every lock that was held is marked "needs recovery", up to the bound of all such marks.
-    /// - What is remembered under request ids stays, told as it is now; so does the register.
-    pub fn restore(&mut self, unix_s: u64) -> Result<Restored, CannotRestore> {
+impl Lines {
+    /// See [`State::restore`](crate::State::restore).
+    pub(crate) fn restore(&mut self, unix_s: u64) -> Result<Restored, CannotRestore> {
         let counter = moved_on(self.data.counter, unix_s)?;
         let sessions_drawn = moved_on(self.data.sessions_drawn, unix_s)?;
         (self.data.counter, self.data.sessions_drawn) = (counter, sessions_drawn);

@@ -7,12 +7,13 @@
 //!
 //! Permits are left out: any of their holders may free one, so such a wait is never hopeless.
 
-use super::{REQUESTS_LEVEL, State};
+use super::Lines;
+use super::records::{Lock, Ticket};
 use crate::command::Mode;
+use crate::containers::Slot;
 use crate::ids::Token;
+use crate::level::REQUESTS_LEVEL;
 use crate::refusal::{Link, Refusal};
-use crate::state::records::{Lock, Ticket};
-use crate::store::Slot;
 use crate::text::LockName;
 use std::collections::BTreeMap;
 
@@ -59,7 +60,7 @@ impl Way {
 }
 
 struct Search<'a> {
-    state: &'a State,
+    lines: &'a Lines,
     mode: Mode,
     claims: &'a [Token],
     upgrading: Option<Token>,
@@ -69,7 +70,7 @@ struct Search<'a> {
     steps_left: usize,
 }
 
-impl State {
+impl Lines {
     pub(super) fn check_claims_held(&self, claims: &[Token]) -> Result<(), Refusal> {
         let lost = claims.iter().find(|claimed| !self.ticket(**claimed).is_some_and(|t| t.held));
         lost.map_or(Ok(()), |lost| Err(Refusal::ClaimNotHeld(*lost)))
@@ -90,7 +91,7 @@ impl State {
         let slots = names.iter().filter_map(|name| self.lock_slot(name));
         let visit = |slot| Visit { waiter: None, slot, below: Token(u64::MAX), from: None };
         let search = Search {
-            state: self,
+            lines: self,
             mode,
             claims,
             upgrading,
@@ -124,10 +125,10 @@ impl Search<'_> {
 
     /// Looks at everything in front of one waiter in one line.
     fn look(&mut self, at: usize) -> Result<(), Refusal> {
-        let state = self.state;
+        let lines = self.lines;
         let Some(visit) = self.visits.get(at) else { return Ok(()) };
         let (slot, below) = (visit.slot, visit.below);
-        let Some(lock) = state.data.locks.get(slot).filter(|lock| lock.permits().is_none()) else {
+        let Some(lock) = lines.data.locks.get(slot).filter(|lock| lock.permits().is_none()) else {
             return Ok(());
         };
         if self.seen.get(&slot).is_some_and(|seen| *seen >= below) {
@@ -135,7 +136,7 @@ impl Search<'_> {
         }
         self.seen.insert(slot, below);
         let way = self.way(at, lock)?;
-        for holder in state.index.sets.lines.holders(slot, lock).filter(|_| way != Way::Free) {
+        for holder in lines.index.sets.lines.holders(slot, lock).filter(|_| way != Way::Free) {
             self.step()?;
             if way == Way::AllBut(holder) {
                 continue;
@@ -144,12 +145,12 @@ impl Search<'_> {
                 return Err(Refusal::WouldDeadlock(self.circle(at, holder)));
             }
             let claimers = (holder, Token(0))..=(holder, Token(u64::MAX));
-            for (_, claimer) in state.index.sets.claims.range(claimers) {
+            for (_, claimer) in lines.index.sets.claims.range(claimers) {
                 self.follow(*claimer, (at, holder))?;
             }
         }
         let first = Token(lock.last_served.0.saturating_add(1));
-        for (_, wide) in state.index.sets.wide.range((slot, first)..(slot, below)) {
+        for (_, wide) in lines.index.sets.wide.range((slot, first)..(slot, below)) {
             self.follow(*wide, (at, *wide))?;
         }
         Ok(())
@@ -163,14 +164,14 @@ impl Search<'_> {
         if waiter.is_none() && self.mode == Mode::Exclusive {
             way = way.and(self.upgrading);
         }
-        let state = self.state;
-        for token in state.index.sets.lines.waiters(slot, lock).take_while(|token| *token <= below)
+        let lines = self.lines;
+        for token in lines.index.sets.lines.waiters(slot, lock).take_while(|token| *token <= below)
         {
             if way == Way::All {
                 break;
             }
             self.step()?;
-            way = way.with(state.ticket(token));
+            way = way.with(lines.ticket(token));
         }
         Ok(way)
     }
@@ -178,7 +179,7 @@ impl Search<'_> {
     /// Goes on with everything that a waiting ticket waits for.
     fn follow(&mut self, waiter: Token, from: (usize, Token)) -> Result<(), Refusal> {
         self.step()?;
-        let Some(ticket) = self.state.ticket(waiter).filter(|ticket| !ticket.held) else {
+        let Some(ticket) = self.lines.ticket(waiter).filter(|ticket| !ticket.held) else {
             return Ok(());
         };
         for slot in ticket.locks() {
@@ -198,18 +199,18 @@ impl Search<'_> {
         let mut next = Some((at, behind));
         while let Some((at, behind)) = next {
             let Some(visit) = self.visits.get(at) else { break };
-            let ticket = visit.waiter.and_then(|waiter| self.state.ticket(waiter));
-            let name = self.state.data.locks.get(visit.slot).map(|lock| lock.name.clone());
+            let ticket = visit.waiter.and_then(|waiter| self.lines.ticket(waiter));
+            let name = self.lines.data.locks.get(visit.slot).map(|lock| lock.name.clone());
             if let Some(waits_for) = name {
-                let label = ticket.and_then(|ticket| self.state.label_of(ticket));
-                let front = self.state.ticket(behind);
-                let behind_label = front.and_then(|front| self.state.label_of(front));
+                let label = ticket.and_then(|ticket| self.lines.label_of(ticket));
+                let front = self.lines.ticket(behind);
+                let behind_label = front.and_then(|front| self.lines.label_of(front));
                 links.push(Link { waiter: visit.waiter, label, waits_for, behind, behind_label });
             }
             next = visit.from;
         }
         links.reverse();
-        self.state.shorten(&mut links);
+        self.lines.shorten(&mut links);
         links
     }
 }

@@ -1,17 +1,18 @@
 //! What others may do to a holder: ask it to let go, or break the lock.
 
-use super::records::{Revocation, Weight};
-use super::{State, Steps};
+use super::history::What;
+use super::records::Revocation;
+use super::{Lines, Steps};
 use crate::command::{Revoke, Target};
 use crate::effect::{Answer, Effect, Forced, How};
-use crate::history::What;
 use crate::ids::Token;
 use crate::refusal::Refusal;
 use crate::text::{Label, LockName, Reason};
+use crate::weight::Weight;
 use std::sync::Arc;
 
-impl State {
-    pub(super) fn revoke(
+impl Lines {
+    pub(crate) fn revoke(
         &mut self,
         revoke: Revoke,
         effects: &mut Vec<Effect>,
@@ -61,7 +62,7 @@ impl State {
         }
     }
 
-    pub(super) fn force(
+    pub(crate) fn force(
         &mut self,
         name: &LockName,
         token: Option<Token>,
@@ -73,7 +74,7 @@ impl State {
         let forced = Arc::new(Forced { by, reason });
         let mut steps = Steps(self.limits.steps_max);
         for token in &tokens {
-            self.end(*token, How::Forced, Some(forced.clone()), &mut steps, effects);
+            self.end_ticket(*token, How::Forced, Some(forced.clone()), &mut steps, effects);
         }
         Ok(Answer::Forced(tokens.len()))
     }

@@ -1,8 +1,8 @@
 //! The last events, in one bounded ring, found by name.
 
+use crate::containers::{Index, Keyed, Slab, Slot};
 use crate::effect::{Forced, How};
 use crate::ids::Token;
-use crate::store::{Index, Keyed, Slab, Slot};
 use crate::text::{Label, LockName, Reason};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};

@@ -1,8 +1,8 @@
 //! What is due when logical time moves.
 
-use super::{State, Steps};
+use super::{Lines, Steps};
 use crate::command::Tick;
-use crate::effect::{Answer, Effect, Forced, How};
+use crate::effect::{Effect, Forced, How};
 use crate::ids::Token;
 use crate::text::LockName;
 use std::sync::Arc;
@@ -15,36 +15,41 @@ enum Due {
     Revocation(Token),
     /// A lock-delay ends.
     Delay(LockName),
-    /// An object ends.
-    Object(LockName),
 }
 
-impl State {
-    /// Moves time, then does what is due, up to the bound of one command. What is left is done
-    /// at the start of the next entries.
-    pub(super) fn tick(&mut self, tick: Tick, effects: &mut Vec<Effect>) -> Answer {
+impl Lines {
+    /// Moves time.
+    pub(crate) fn move_time(&mut self, tick: Tick) {
         let clock = &mut self.data.clock;
         clock.now_ms = clock.now_ms.saturating_add(tick.elapsed_ms);
         (clock.wall_ms, clock.term) = (tick.wall_ms, tick.term);
-        let mut steps = Steps(self.limits.steps_max);
-        self.serve_unserved(&mut steps, effects);
-        self.sweep(&mut steps, effects);
-        while let Some((due_ms, due)) = self.first_due() {
-            if due_ms > self.data.clock.now_ms || !steps.take() {
-                break;
-            }
-            self.fall_due(due_ms, due, &mut steps, effects);
-        }
-        self.forget();
-        Answer::Ticked
     }
 
-    /// How many milliseconds from now the next tick is needed; 0 if work is left over.
-    pub fn next_due_in_ms(&self) -> Option<u64> {
-        if !self.index.sets.unserved.is_empty() || !self.index.sets.dying.is_empty() {
-            return Some(0);
+    /// Goes on with what earlier commands left over at their bound.
+    pub(crate) fn do_left_over(&mut self, steps: &mut Steps, effects: &mut Vec<Effect>) {
+        self.serve_unserved(steps, effects);
+        self.sweep(steps, effects);
+    }
+
+    /// Whether anything is left over.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.index.sets.unserved.is_empty() || !self.index.sets.dying.is_empty()
+    }
+
+    /// When the first thing is due, in logical time.
+    pub(crate) fn first_due_ms(&self) -> Option<u64> {
+        let sets = &self.index.sets;
+        let ticket = sets.due.first().map(|(ms, _)| *ms);
+        let revocation = sets.revocations.first().map(|(ms, _)| *ms);
+        let delay = sets.delays.first().map(|(ms, _)| *ms);
+        [ticket, revocation, delay].into_iter().flatten().min()
+    }
+
+    /// Does the first thing that is due.
+    pub(crate) fn do_first_due(&mut self, steps: &mut Steps, effects: &mut Vec<Effect>) {
+        if let Some((due_ms, due)) = self.first_due() {
+            self.fall_due(due_ms, due, steps, effects);
         }
-        self.first_due().map(|(due_ms, _)| due_ms.saturating_sub(self.data.clock.now_ms))
     }
 
     /// The earliest of everything that is due; of those due together, waits and leases first.
@@ -53,8 +58,7 @@ impl State {
         let ticket = sets.due.first().map(|(ms, token)| (*ms, Due::Ticket(*token)));
         let revocation = sets.revocations.first().map(|(ms, token)| (*ms, Due::Revocation(*token)));
         let delay = sets.delays.first().map(|(ms, name)| (*ms, Due::Delay(name.clone())));
-        let object = sets.objects_due.first().map(|(ms, name)| (*ms, Due::Object(name.clone())));
-        [ticket, revocation, delay, object].into_iter().flatten().min_by_key(|(ms, _)| *ms)
+        [ticket, revocation, delay].into_iter().flatten().min_by_key(|(ms, _)| *ms)
     }
 
     fn fall_due(&mut self, due_ms: u64, due: Due, steps: &mut Steps, effects: &mut Vec<Effect>) {
@@ -63,7 +67,7 @@ impl State {
                 let held = self.ticket(token).is_some_and(|ticket| ticket.held);
                 let how = if held { How::Expired } else { How::TimedOut };
                 self.index.sets.due.remove(&(due_ms, token));
-                self.end(token, how, None, steps, effects);
+                self.end_ticket(token, how, None, steps, effects);
             }
             Due::Revocation(token) => {
                 self.index.sets.revocations.remove(&(due_ms, token));
@@ -77,10 +81,6 @@ impl State {
                     self.drop_lock_if_over(slot);
                 }
             }
-            Due::Object(name) => {
-                self.index.sets.objects_due.remove(&(due_ms, name.clone()));
-                self.remove_object(&name, effects);
-            }
         }
     }
 
@@ -89,7 +89,7 @@ impl State {
         let asked = self.change_ticket(slot, |ticket| ticket.extra.as_mut()?.revocation.take());
         if let Some(asked) = asked.flatten().filter(|asked| asked.force) {
             let forced = Arc::new(Forced { by: asked.by, reason: asked.reason });
-            self.end(token, How::Forced, Some(forced), steps, effects);
+            self.end_ticket(token, How::Forced, Some(forced), steps, effects);
         }
     }
 
@@ -104,7 +104,7 @@ impl State {
     }
 
     /// Forgets old deaths and old request ids, a bounded number at a time: nobody waits for it.
-    fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         let now_ms = self.data.clock.now_ms;
         for _ in 0..self.limits.steps_max {
             let oldest = self.index.sets.deaths.first_key_value().map(|(_, slot)| *slot);

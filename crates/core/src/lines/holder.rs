@@ -1,20 +1,22 @@
 //! What the owner of a ticket may do with it.
 
-use super::records::{Ticket, Weight};
-use super::{REQUESTS_LEVEL, State, Steps};
+use super::history::What;
+use super::records::Ticket;
+use super::{Lines, Steps};
 use crate::command::{Door, Lease, Proof, Target};
+use crate::containers::Slot;
 use crate::effect::{Answer, Effect, How};
-use crate::history::What;
 use crate::ids::{NEVER_MS, Token};
+use crate::level::REQUESTS_LEVEL;
 use crate::refusal::{Bad, Refusal};
-use crate::store::Slot;
 use crate::text::{LockName, Note};
+use crate::weight::Weight;
 
 /// How many events of a lock were looked through for the end of a ticket below the level at which
 /// each is found.
 const ENDS_LOOKED_THROUGH: usize = 64;
 
-impl State {
+impl Lines {
     /// The ticket that is meant, if the asker owns it.
     pub(super) fn owned(&self, target: &Target, proof: &Proof) -> Result<(Slot, &Ticket), Refusal> {
         let (slot, ticket) = self.meant(target)?;
@@ -83,7 +85,7 @@ impl State {
         if ticket.held { Ok((slot, ticket)) } else { Err(Refusal::NotYetServed(ticket.number)) }
     }
 
-    pub(super) fn release(
+    pub(crate) fn release(
         &mut self,
         target: &Target,
         proof: &Proof,
@@ -96,11 +98,11 @@ impl State {
             }
             Err(refusal) => return Err(refusal),
         };
-        self.end(token, How::Released, None, &mut Steps(self.limits.steps_max), effects);
+        self.end_ticket(token, How::Released, None, &mut Steps(self.limits.steps_max), effects);
         Ok(Answer::Released(token))
     }
 
-    pub(super) fn cancel(
+    pub(crate) fn cancel(
         &mut self,
         target: &Target,
         proof: &Proof,
@@ -111,11 +113,11 @@ impl State {
         if ticket.held {
             return Err(Refusal::AlreadyServed(token));
         }
-        self.end(token, How::Cancelled, None, &mut Steps(self.limits.steps_max), effects);
+        self.end_ticket(token, How::Cancelled, None, &mut Steps(self.limits.steps_max), effects);
         Ok(Answer::Cancelled(token))
     }
 
-    pub(super) fn renew(
+    pub(crate) fn renew(
         &mut self,
         target: &Target,
         proof: &Proof,
@@ -127,7 +129,7 @@ impl State {
         self.set_lease(target, proof, Lease::Deadline { ttl_ms })
     }
 
-    pub(super) fn persist(&mut self, target: &Target, proof: &Proof) -> Result<Answer, Refusal> {
+    pub(crate) fn persist(&mut self, target: &Target, proof: &Proof) -> Result<Answer, Refusal> {
         self.set_lease(target, proof, Lease::Permanent)
     }
 
@@ -161,7 +163,7 @@ impl State {
         ticket.due()
     }
 
-    pub(super) fn note(
+    pub(crate) fn note(
         &mut self,
         target: &Target,
         proof: &Proof,
@@ -182,7 +184,7 @@ impl State {
         Ok(Answer::Noted(token))
     }
 
-    pub(super) fn recovered(
+    pub(crate) fn recovered(
         &mut self,
         target: &Target,
         proof: &Proof,

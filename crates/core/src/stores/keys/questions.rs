@@ -1,10 +1,9 @@
 //! Keys as a door like Redis's sees them. Questions only: they change nothing.
 
-use super::State;
-use super::records::{Lock, Ticket};
-use crate::command::{Door, Lease, Mode};
+use super::Keys;
+use crate::command::Door;
 use crate::ids::Token;
-use crate::store::Slot;
+use crate::lines::{HolderView, StoreAccess};
 use crate::text::{Label, LockName};
 use crate::transaction::{KeyKind, Object, Stamp};
 use std::sync::Arc;
@@ -60,17 +59,17 @@ pub struct KeyPage {
     pub next_after: Option<LockName>,
 }
 
-impl State {
+impl Keys {
     /// What stands under a name.
-    pub fn key(&self, name: &LockName) -> Key {
-        if let Some((_, lock, ticket)) = self.first_holder(name) {
+    pub(crate) fn key(&self, name: &LockName, lines: &impl StoreAccess) -> Key {
+        if let Some(holder) = lines.holder(name) {
             return Key::Text(TextKey {
-                value: self.text_of(ticket),
-                token: ticket.number,
-                due_ms: ticket.due(),
-                door: ticket.door,
-                waiting: lock.waiters() as usize,
-                writable: is_a_text(lock, ticket),
+                value: text_of(&holder),
+                token: holder.token(),
+                due_ms: holder.due_ms(),
+                door: holder.door(),
+                waiting: holder.line().waiting() as usize,
+                writable: holder.is_known_by_label(),
             });
         }
         self.stored(name).map_or(Key::Absent, |stored| {
@@ -83,17 +82,16 @@ impl State {
     }
 
     /// How a key stands, for a transaction that has read it.
-    pub fn stamp(&self, name: &LockName) -> Stamp {
-        if let Some((slot, lock, ticket)) = self.first_holder(name) {
-            let last = self.index.sets.lines.iter(slot, lock).next_back();
+    pub(crate) fn stamp(&self, name: &LockName, lines: &impl StoreAccess) -> Stamp {
+        if let Some(holder) = lines.holder(name) {
             return Stamp::Text {
-                token: ticket.number,
-                holders: lock.holders,
-                waiting: lock.waiters(),
-                last: last.unwrap_or(ticket.number),
-                due_ms: ticket.due(),
-                exclusive: lock.exclusive && !ticket.is_unconfirmed(),
-                relabelled: ticket.relabelled(),
+                token: holder.token(),
+                holders: holder.line().holding(),
+                waiting: holder.line().waiting(),
+                last: holder.last_in_line(),
+                due_ms: holder.due_ms(),
+                exclusive: holder.is_exclusive(),
+                relabelled: holder.relabelled(),
             };
         }
         self.stored(name).map_or(Stamp::Absent, |stored| Stamp::Object { version: stored.version })
@@ -101,60 +99,47 @@ impl State {
 
     /// Up to `limit` names that begin with `prefix` and come after `after`, those of them that are
     /// keys now.
-    pub fn keys(&self, prefix: &[u8], after: Option<&LockName>, limit: usize) -> KeyPage {
+    pub(crate) fn keys(
+        &self,
+        prefix: &[u8],
+        after: Option<&LockName>,
+        limit: usize,
+        lines: &impl StoreAccess,
+    ) -> KeyPage {
         let one_more = limit.saturating_add(1);
-        let mut names = self.index.order.page(prefix, after, one_more);
-        names.extend(self.index.object_order.page(prefix, after, one_more));
+        let mut names = lines.names(prefix, after, one_more);
+        names.extend(self.order.page(prefix, after, one_more));
         names.sort_unstable();
         // A lock may be remembered under the name of an object.
         names.dedup();
         let more = names.len() > limit;
         names.truncate(limit);
         let next_after = names.last().filter(|_| more).cloned();
-        let kind = |name: LockName| self.kind_of(&name).map(|kind| (name, kind));
+        let kind = |name: LockName| self.kind_of(&name, lines).map(|kind| (name, kind));
         KeyPage { keys: names.into_iter().filter_map(kind).collect(), next_after }
     }
 
     /// How many keys there are.
-    pub fn keys_len(&self) -> usize {
-        self.index.sets.held_locks.saturating_add(self.data.objects.len())
+    pub(crate) fn keys_len(&self, lines: &impl StoreAccess) -> usize {
+        lines.held_locks().saturating_add(self.data.objects.len())
     }
 
-    /// A number that is higher whenever a key has come, gone or got another content. So a
-    /// transaction that has listed or counted keys can tell that it would find the same ones.
+    /// A number that is higher whenever a key has come, gone or got another content.
     ///
     /// Every holder's coming and going is an event of the history, so its numbering is half of it.
-    pub fn keys_changed(&self) -> u64 {
-        self.data.history.next_number.saturating_add(self.data.changes)
+    pub(crate) fn keys_changed(&self, lines: &impl StoreAccess) -> u64 {
+        lines.events_numbered().saturating_add(self.data.changes)
     }
 
-    fn kind_of(&self, name: &LockName) -> Option<KeyKind> {
-        match self.first_holder(name) {
+    fn kind_of(&self, name: &LockName, lines: &impl StoreAccess) -> Option<KeyKind> {
+        match lines.holder(name) {
             Some(_) => Some(KeyKind::Text),
             None => self.stored(name).map(|stored| stored.object.kind()),
         }
     }
-
-    /// The holder that a key shows.
-    pub(super) fn first_holder(&self, name: &LockName) -> Option<(Slot, &Lock, &Ticket)> {
-        let slot = self.lock_slot(name)?;
-        let lock = self.data.locks.get(slot).filter(|lock| lock.holders > 0)?;
-        Some((slot, lock, self.ticket(lock.head()?)?))
-    }
-
-    /// A ticket's label as a text.
-    pub(super) fn text_of(&self, ticket: &Ticket) -> Label {
-        self.label_of(ticket).unwrap_or_else(Label::empty)
-    }
 }
 
-/// Whether a lock is no more than a text: one exclusive holder, for whom its label speaks.
-pub(super) fn is_a_text(lock: &Lock, ticket: &Ticket) -> bool {
-    lock.holders == 1
-        && ticket.door != Door::Native
-        && ticket.secret.is_none()
-        && ticket.mode == Mode::Exclusive
-        && ticket.lease != Lease::Session
-        && !ticket.is_unconfirmed()
-        && !ticket.has_several_locks()
+/// A holder's label as a text.
+pub(super) fn text_of(holder: &HolderView<'_>) -> Label {
+    holder.label().unwrap_or_else(Label::empty)
 }

@@ -1,19 +1,20 @@
 //! Sessions: opened, closed, expired; and the numbering of what nodes propose.
 
-use super::records::{Dying, Session, Weight};
-use super::{State, Steps};
+use super::records::{Dying, Session};
+use super::{Lines, Steps};
 use crate::command::{Numbered, OpenSession, SessionKind, SessionRef};
+use crate::containers::Slot;
 use crate::effect::{Answer, Effect, How, Taken};
 use crate::ids::{RequestId, SessionId, Term, Token};
 use crate::limits::Limits;
 use crate::refusal::{Bad, Bound, Refusal};
-use crate::store::Slot;
+use crate::weight::Weight;
 use std::num::NonZeroU64;
 
-impl State {
+impl Lines {
     /// A node has one session at a time. Asked for the same one again, it is told which that is;
     /// another one is a new process of the node, and ends the session of the one before.
-    pub(super) fn open_session(
+    pub(crate) fn open_session(
         &mut self,
         open: OpenSession,
         effects: &mut Vec<Effect>,
@@ -53,7 +54,7 @@ impl State {
             memory_bytes: 0,
             dying: None,
         };
-        self.weigh(Weight::NONE, session.weight());
+        self.weigh_change(Weight::NONE, session.weight());
         let slot = self.data.sessions.insert(session);
         self.index.sessions.insert(&self.data.sessions, slot);
         self.index.sets.session_ids.insert(id);
@@ -79,7 +80,7 @@ impl State {
         }
     }
 
-    pub(super) fn close_session(
+    pub(crate) fn close_session(
         &mut self,
         session: SessionRef,
         effects: &mut Vec<Effect>,
@@ -88,7 +89,7 @@ impl State {
         Ok(self.end_session(slot, session.id, How::Closed, effects))
     }
 
-    pub(super) fn expire_session(
+    pub(crate) fn expire_session(
         &mut self,
         session: SessionId,
         decided_in: Term,
@@ -134,7 +135,7 @@ impl State {
                 if !steps.take() {
                     return;
                 }
-                self.end(token, how, None, steps, effects);
+                self.end_ticket(token, how, None, steps, effects);
             }
             self.index.sets.dying.remove(&number);
             self.forget_session(id);
@@ -152,7 +153,7 @@ impl State {
         self.index.sessions.remove(&self.data.sessions, slot);
         self.index.sets.session_ids.remove(&id);
         if let Some(session) = self.data.sessions.remove(slot) {
-            self.weigh(session.weight(), Weight::NONE);
+            self.weigh_change(session.weight(), Weight::NONE);
         }
     }
 
@@ -168,7 +169,7 @@ impl State {
     }
 
     /// Why a node's proposal is not taken: it is not the next one of its session.
-    pub(super) fn not_taken(&mut self, from: Numbered) -> Option<Taken> {
+    pub(crate) fn not_taken(&mut self, from: Numbered) -> Option<Taken> {
         let slot = self.session_slot(from.session);
         let session = slot.and_then(|slot| self.data.sessions.get_mut(slot));
         let lives = |s: &&mut Session| s.dying.is_none() && s.kind.is_node();

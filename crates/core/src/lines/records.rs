@@ -3,51 +3,16 @@
 
 use super::fingerprint::Fingerprint;
 use crate::command::{Door, Lease, Mode, SessionKind};
+use crate::containers::{Keyed, Slot};
 use crate::effect::{After, Answer, Ending, Fence, How};
 use crate::ids::{NEVER_MS, RequestId, Secret, SessionId, Term, Token};
 use crate::refusal::Refusal;
-use crate::store::{Keyed, Slot};
 use crate::text::{Label, LockName, Note, Reason, RequestKey, Value};
+use crate::weight::Weight;
 use postcard::experimental::serialized_size;
 use serde::{Deserialize, Serialize};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
-
-/// What a record takes beyond the few hundred bytes that its kind's own bound counts with.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Weight {
-    /// Bytes of names, labels, notes, reasons, values and objects.
-    pub(crate) texts: usize,
-    /// About what everything else takes that may be many. Counted since level
-    /// [`REQUESTS_LEVEL`](super::REQUESTS_LEVEL).
-    pub(crate) rest: usize,
-}
-
-impl Weight {
-    pub(crate) const NONE: Self = Self { texts: 0, rest: 0 };
-
-    pub(crate) fn texts(texts: usize) -> Self {
-        Self { texts, rest: 0 }
-    }
-
-    pub(crate) fn rest(rest: usize) -> Self {
-        Self { texts: 0, rest }
-    }
-
-    pub(crate) fn and(self, more: Self) -> Self {
-        Self {
-            texts: self.texts.saturating_add(more.texts),
-            rest: self.rest.saturating_add(more.rest),
-        }
-    }
-
-    pub(crate) fn without(self, less: Self) -> Self {
-        Self {
-            texts: self.texts.saturating_sub(less.texts),
-            rest: self.rest.saturating_sub(less.rest),
-        }
-    }
-}
 
 /// What a lock takes whose name is not a ticket's first: the record, its place in line, indexes.
 const FURTHER_NAME_BYTES: usize = 256;
@@ -65,9 +30,6 @@ const AFTER_BYTES: usize = 256;
 const REQUEST_BYTES: usize = 32;
 const ANSWER_BYTES: usize = 224;
 
-/// What an element of an object takes, beside its bytes.
-pub(super) const ELEMENT_BYTES: usize = 64;
-
 /// Time as the log tells it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Clock {
@@ -84,7 +46,7 @@ pub(crate) struct Clock {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Lock {
     pub(crate) name: LockName,
-    /// The first ticket in line; the others are in `Lines`. Tickets are numbered from 1, so that
+    /// The first ticket in line; the others are in `LineOrder`. Tickets are numbered from 1, so that
     /// none takes no room of its own.
     head: Option<NonZeroU64>,
     /// The highest ticket served so far: the next waiter is the first one above it.

@@ -4,7 +4,7 @@
 //! another ticket waits. The second is *declared* if that ticket claims the token, and only
 //! *possible* if both merely belong to one session.
 
-use super::State;
+use super::Lines;
 use super::records::Ticket;
 use crate::ids::Token;
 use crate::text::{Label, LockName};
@@ -76,9 +76,9 @@ impl WhyLink {
     }
 }
 
-impl State {
+impl Lines {
     /// Why nobody moves on in this line: who waits for whom, over all lines that matter.
-    pub fn why(&self, name: &LockName) -> Why {
+    pub(crate) fn why(&self, name: &LockName) -> Why {
         let mut why = Why::default();
         let Some(slot) = self.lock_slot(name) else { return why };
         let Some(lock) = self.data.locks.get(slot) else { return why };

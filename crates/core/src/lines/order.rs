@@ -4,13 +4,13 @@
 //! common one, costs nothing here.
 
 use super::records::Lock;
+use crate::containers::Slot;
 use crate::ids::Token;
-use crate::store::Slot;
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Lines {
+pub(crate) struct LineOrder {
     /// Every ticket that is not the first of its line.
     behind: BTreeSet<(Slot, Token)>,
     /// How many lines have so many tickets, from two on.
@@ -18,7 +18,7 @@ pub(crate) struct Lines {
 }
 
 /// From every ticket that is not the first of its line.
-impl FromIterator<(Slot, Token)> for Lines {
+impl FromIterator<(Slot, Token)> for LineOrder {
     fn from_iter<I: IntoIterator<Item = (Slot, Token)>>(behind: I) -> Self {
         let behind: BTreeSet<(Slot, Token)> = behind.into_iter().collect();
         let mut lines = Self { behind, lens: BTreeMap::new() };
@@ -52,7 +52,7 @@ fn uncount(lens: &mut BTreeMap<u32, u32>, len: u32) {
     }
 }
 
-impl Lines {
+impl LineOrder {
     /// Tickets in the longest line; 0 if no line has two.
     pub(crate) fn longest(&self) -> usize {
         self.lens.last_key_value().map_or(0, |(len, _)| *len as usize)

@@ -1,47 +1,65 @@
 //! One effect and a certain outcome for a request, however often it is sent.
 
+use super::Lines;
 use super::fingerprint::Fingerprint;
-use super::records::{Alone, Outcome, Remembered, Session, Ticket, Weight};
-use super::{REQUESTS_LEVEL, State};
+use super::records::{Alone, Outcome, Remembered, Session, Ticket};
 use crate::command::{Command, Request};
-use crate::effect::{Answer, Effect, How, Standing};
+use crate::containers::Slot;
+use crate::effect::{Answer, How, Standing};
 use crate::ids::RequestId;
+use crate::level::REQUESTS_LEVEL;
 use crate::refusal::{Bad, Bound, Refusal};
-use crate::store::Slot;
 use crate::text::RequestKey;
+use crate::weight::Weight;
 
-impl State {
-    /// Runs a command that may be a retry: what was done once is told as it stands now.
-    pub(super) fn decide_once(
+/// What is known of a request before it runs.
+pub(crate) enum Recalled {
+    /// It ran before: what it came to, told as it stands now.
+    Ran(Result<Answer, Refusal>),
+    /// It is new, and asks for this.
+    New(Option<Fingerprint>),
+}
+
+impl Lines {
+    /// Whether a request is a retry: what was done once is told as it stands now. Refuses what may
+    /// not run, or what there is no room to remember.
+    pub(crate) fn recall_request(
         &mut self,
-        request: Request,
-        command: Command,
-        effects: &mut Vec<Effect>,
-    ) -> Result<Answer, Refusal> {
-        self.check_takes_request(&request, &command)?;
+        request: &Request,
+        command: &Command,
+    ) -> Result<Recalled, Refusal> {
+        self.check_takes_request(request, command)?;
         let knows = self.level >= REQUESTS_LEVEL;
-        let fingerprint = if knows { Fingerprint::of(&command) } else { None };
-        if let Some((outcome, asked)) = self.recall(&request)? {
+        let fingerprint = if knows { Fingerprint::of(command) } else { None };
+        if let Some((outcome, asked)) = self.recall(request)? {
             if asked.is_some() && asked != fingerprint {
                 return Err(Refusal::OtherRequest);
             }
-            return self.tell(&outcome);
+            return Ok(Recalled::Ran(self.tell(&outcome)));
         }
-        self.check_memory(&request, takes_memory(&command))?;
-        let result = self.decide(command, Some(&request), effects);
-        let outcome = match &result {
+        self.check_memory(request, takes_memory(command))?;
+        Ok(Recalled::New(fingerprint))
+    }
+
+    /// Remembers what a new request came to.
+    pub(crate) fn remember_request(
+        &mut self,
+        request: &Request,
+        result: &Result<Answer, Refusal>,
+        fingerprint: Option<Fingerprint>,
+    ) {
+        let outcome = match result {
             Ok(Answer::Standing(standing)) => Outcome::Ticket(standing.token()),
             Ok(answer) => Outcome::Answered(Box::new(answer.clone())),
             Err(refusal) => Outcome::Refused(Box::new(refusal.clone())),
         };
-        self.remember(&request, outcome, fingerprint);
-        result
+        self.remember(request, outcome, fingerprint);
     }
 
     /// What became of a request. One that was not seen by now is barred: in a session as long as
     /// that lives, a random id as long as any such id is remembered. No copy of it that is on its
     /// way takes that long.
-    pub(super) fn outcome(&mut self, request: &Request) -> Result<Answer, Refusal> {
+    pub(crate) fn outcome(&mut self, request: &Request) -> Result<Answer, Refusal> {
         if let Some((outcome, _)) = self.recall(request)? {
             return match outcome {
                 Outcome::Barred => Ok(Answer::Barred),
@@ -156,7 +174,7 @@ impl State {
                 let slot = self.alone_slot(key).unwrap_or_else(|| {
                     let (key, outcome) = (key.clone(), outcome.clone());
                     let alone = Alone { key, outcome, forget: None, fingerprint };
-                    self.weigh(Weight::NONE, alone.weight());
+                    self.weigh_change(Weight::NONE, alone.weight());
                     let slot = self.data.alone.insert(alone);
                     self.index.alone.insert(&self.data.alone, slot);
                     slot
@@ -180,13 +198,13 @@ impl State {
         if let Some(forget) = forget {
             self.index.sets.forget.insert(forget, slot);
         }
-        self.weigh(weighed, weight);
+        self.weigh_change(weighed, weight);
     }
 
     pub(super) fn forget_alone(&mut self, slot: Slot) {
         self.index.alone.remove(&self.data.alone, slot);
         let Some(alone) = self.data.alone.remove(slot) else { return };
-        self.weigh(alone.weight(), Weight::NONE);
+        self.weigh_change(alone.weight(), Weight::NONE);
         if let Some(forget) = alone.forget {
             self.index.sets.forget.remove(&forget);
         }
@@ -242,7 +260,7 @@ impl Session {
         self.requests.get(self.find(id).ok()?)
     }
 
-    pub(super) fn request_mut(&mut self, id: RequestId) -> Option<&mut Remembered> {
+    pub(crate) fn request_mut(&mut self, id: RequestId) -> Option<&mut Remembered> {
         let at = self.find(id).ok()?;
         self.requests.get_mut(at)
     }

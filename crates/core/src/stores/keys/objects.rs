@@ -3,16 +3,20 @@
 //! A name is a lock or an object, never both: nobody can acquire the name of an object, and no
 //! object is put where somebody stands in line.
 
-use super::State;
-use super::records::{ELEMENT_BYTES, Weight};
+use super::Keys;
+use crate::containers::{Keyed, Slot};
 use crate::effect::Effect;
 use crate::ids::NEVER_MS;
+use crate::lines::StoreAccess;
 use crate::refusal::Refusal;
-use crate::store::{Keyed, Slot};
 use crate::text::LockName;
 use crate::transaction::Object;
+use crate::weight::Weight;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+
+/// What an element of an object takes, beside its bytes.
+const ELEMENT_BYTES: usize = 64;
 
 /// One object. Its content is shared with snapshots and readers: a write brings a new one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -46,12 +50,12 @@ impl Keyed for Stored {
     }
 }
 
-impl State {
-    pub(super) fn object_slot(&self, name: &LockName) -> Option<Slot> {
+impl Keys {
+    fn object_slot(&self, name: &LockName) -> Option<Slot> {
         if self.data.objects.len() == 0 {
             return None;
         }
-        self.index.objects.get(&self.data.objects, name)
+        self.objects.get(&self.data.objects, name)
     }
 
     pub(super) fn stored(&self, name: &LockName) -> Option<&Stored> {
@@ -59,7 +63,7 @@ impl State {
     }
 
     /// A name that is an object can't be a lock as well.
-    pub(super) fn check_no_object(&self, name: &LockName) -> Result<(), Refusal> {
+    pub(crate) fn check_no_object(&self, name: &LockName) -> Result<(), Refusal> {
         match self.stored(name) {
             Some(stored) => Err(Refusal::InUse { name: name.clone(), kind: stored.object.kind() }),
             None => Ok(()),
@@ -79,36 +83,58 @@ impl State {
         name: LockName,
         object: Arc<Object>,
         due_ms: u64,
+        lines: &mut impl StoreAccess,
         effects: &mut Vec<Effect>,
     ) {
-        self.take_out_object(&name);
+        self.take_out_object(&name, lines);
         let version = self.next_change();
         let now = Some(object.kind());
         let stored = Stored { name: name.clone(), object, version, due_ms };
-        self.weigh(Weight::NONE, stored.weight());
-        self.index.sets.objects_due.extend(stored.due().map(|due_ms| (due_ms, name.clone())));
+        lines.weigh(Weight::NONE, stored.weight());
+        self.due.extend(stored.due().map(|due_ms| (due_ms, name.clone())));
         let slot = self.data.objects.insert(stored);
-        self.index.objects.insert(&self.data.objects, slot);
-        self.index.object_order.insert(slot, &name);
+        self.objects.insert(&self.data.objects, slot);
+        self.order.insert(slot, &name);
         effects.push(Effect::ObjectChanged { name, now, version });
     }
 
     /// Removes an object, if there is one.
-    pub(super) fn remove_object(&mut self, name: &LockName, effects: &mut Vec<Effect>) {
-        if self.take_out_object(name) {
+    pub(super) fn remove_object(
+        &mut self,
+        name: &LockName,
+        lines: &mut impl StoreAccess,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.take_out_object(name, lines) {
             let (name, version) = (name.clone(), self.next_change());
             effects.push(Effect::ObjectChanged { name, now: None, version });
         }
     }
 
-    fn take_out_object(&mut self, name: &LockName) -> bool {
+    /// When the first object ends, in logical time.
+    pub(crate) fn first_due_ms(&self) -> Option<u64> {
+        self.due.first().map(|(due_ms, _)| *due_ms)
+    }
+
+    /// Removes the object that ends first.
+    pub(crate) fn end_first_due(
+        &mut self,
+        lines: &mut impl StoreAccess,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some((_, name)) = self.due.pop_first() {
+            self.remove_object(&name, lines, effects);
+        }
+    }
+
+    fn take_out_object(&mut self, name: &LockName, lines: &mut impl StoreAccess) -> bool {
         let Some(slot) = self.object_slot(name) else { return false };
-        self.index.objects.remove(&self.data.objects, slot);
-        self.index.object_order.remove(slot, name);
+        self.objects.remove(&self.data.objects, slot);
+        self.order.remove(slot, name);
         let Some(stored) = self.data.objects.remove(slot) else { return false };
-        self.weigh(stored.weight(), Weight::NONE);
+        lines.weigh(stored.weight(), Weight::NONE);
         if let Some(due_ms) = stored.due() {
-            self.index.sets.objects_due.remove(&(due_ms, stored.name));
+            self.due.remove(&(due_ms, stored.name));
         }
         true
     }
