@@ -20,7 +20,7 @@
 //!    in `lines/time.rs`, the death of a session) and `serve` is asked again.
 //!
 //! ```
-//! use holdfast_core::play::Play;
+//! use holdfast_play::Play;
 //!
 //! let mut play = Play::default();
 //! assert_eq!(play.line("ana: acquire seat-12A ttl=5s"), ["ana: granted seat-12A token=1"]);
@@ -47,7 +47,6 @@ mod ids;
 mod level;
 mod limits;
 mod lines;
-pub mod play;
 mod refusal;
 mod state;
 mod stores;

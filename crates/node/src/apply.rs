@@ -6,8 +6,8 @@ use crate::io::{NotChanged, Output, Reply};
 use crate::lead::member_step;
 use crate::node::{Node, too_old};
 use crate::own;
-use crate::types::{EntryKind, LogEntry};
 use holdfast_core::{Answer, Command, Effect, Proposal, Taken, Term, Tick};
+use holdfast_storage::{EntryKind, LogEntry};
 
 /// Digests of its own that a node keeps until the others' reports come.
 const DIGESTS_KEPT: usize = 8;

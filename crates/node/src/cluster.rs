@@ -227,8 +227,8 @@ mod tests {
     use super::*;
     use crate::io::{Ask, Boot, Busy, Config, Input, Loaded, Moment, Output, Reply};
     use crate::node::Node;
-    use crate::types::{HardState, Position};
     use holdfast_core::{Answer, Door, Limits, SessionRef, State, Transaction};
+    use holdfast_storage::{HardState, Position};
 
     fn transaction() -> Command {
         let (seen, writes, publish) = Default::default();

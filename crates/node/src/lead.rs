@@ -6,8 +6,9 @@ use crate::consensus::{ELECTION_MS, MemberStep};
 use crate::io::{Ask, NotChanged, Output, Reply};
 use crate::node::Node;
 use crate::pulse::Pulse;
-use crate::types::{NodeId, Position};
+use crate::types::NodeId;
 use holdfast_core::{Command, Proposal, Term};
+use holdfast_storage::Position;
 use std::collections::{BTreeSet, VecDeque};
 
 /// Bytes that a leader gathers; what comes beyond is dropped and sent again by its node.

@@ -36,10 +36,11 @@ pub use disk::{
     NodeDisk, Salvage, backup, load, read_backup, read_snapshot, salvage, verify_backup,
     write_snapshot,
 };
+pub use holdfast_storage::{EntryKind, HardState, LogEntry, Position};
 pub use io::{
     Ask, Boot, Busy, Config, Input, Loaded, Moment, NotChanged, Output, Persist, Reply,
     SnapshotTask,
 };
 pub use message::{FRAME_BYTES_MAX, PeerMessage};
 pub use node::Node;
-pub use types::{EntryKind, HardState, LogEntry, NodeId, Position, RaftMessage, Voters};
+pub use types::{NodeId, RaftMessage, Voters};

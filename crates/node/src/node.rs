@@ -10,8 +10,9 @@ use crate::lead::Leading;
 use crate::message::{PeerMessage, Say};
 use crate::own::{Asked, Own};
 use crate::rounds::{Rounds, Waiter};
-use crate::types::{NodeId, Position, RaftMessage, Voters};
+use crate::types::{NodeId, RaftMessage, Voters};
 use holdfast_core::{Command, Request, SessionRef, State};
+use holdfast_storage::Position;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The most time that one turn of the loop may count. What a stopped process did not see does

@@ -1,23 +1,21 @@
 //! Lines about keys: reading them, and writing several at once.
 
-use super::parse::{Error, duration_ms, name};
-use super::show;
-use crate::Door;
-use crate::Effect;
-use crate::Token;
-use crate::{Channel, Element, Label, LockName, Message};
-use crate::{Expiry, KeyKind, Object, Stamp, To, Transaction, Write};
-use crate::{Key, KeyPage, State};
+use crate::parse::{Error, duration_ms, name};
+use crate::show;
+use holdfast_core::{
+    Channel, Door, Effect, Element, Expiry, Key, KeyKind, KeyPage, Label, LockName, Message,
+    Object, Stamp, State, To, Token, Transaction, Write,
+};
 
 /// What an actor has read and not yet used.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     keys: Vec<(LockName, Stamp)>,
     all: Option<u64>,
 }
 
 /// What is to be written, without what was read before.
-pub(super) struct Exec {
+pub(crate) struct Exec {
     door: Door,
     writes: Vec<Write>,
     publish: Vec<(Channel, Message)>,
@@ -25,7 +23,7 @@ pub(super) struct Exec {
 
 impl Seen {
     /// Reads keys, or all of them, and remembers how they stood.
-    pub(super) fn look(&mut self, names: &[LockName], state: &State) -> Vec<String> {
+    pub(crate) fn look(&mut self, names: &[LockName], state: &State) -> Vec<String> {
         if names.is_empty() {
             self.all = Some(state.keys_changed());
             return keys(&state.keys(b"", None, usize::MAX), "", usize::MAX);
@@ -35,7 +33,7 @@ impl Seen {
     }
 
     /// Everything read since the last time goes with what is to be written.
-    pub(super) fn with(&mut self, exec: Exec) -> Transaction {
+    pub(crate) fn with(&mut self, exec: Exec) -> Transaction {
         let Self { keys: seen, all: seen_all } = std::mem::take(self);
         let Exec { door, writes, publish } = exec;
         Transaction { door, seen, seen_all, writes, publish }
@@ -43,7 +41,7 @@ impl Seen {
 }
 
 /// Names after `look`; none for `*`, which is all of them.
-pub(super) fn looked_at(words: &[String]) -> Result<Vec<LockName>, Error> {
+pub(crate) fn looked_at(words: &[String]) -> Result<Vec<LockName>, Error> {
     match words {
         [] => Err("say which keys, or * for all".to_owned()),
         [all] if all == "*" => Ok(Vec::new()),
@@ -52,7 +50,7 @@ pub(super) fn looked_at(words: &[String]) -> Result<Vec<LockName>, Error> {
 }
 
 /// `set a 1 ttl=5s; del b; publish news hello`
-pub(super) fn exec(words: &[String]) -> Result<Exec, Error> {
+pub(crate) fn exec(words: &[String]) -> Result<Exec, Error> {
     let mut exec = Exec { door: Door::Redis, writes: Vec::new(), publish: Vec::new() };
     let mut words = words;
     if let [first, rest @ ..] = words
@@ -134,7 +132,7 @@ fn element(text: &str) -> Result<Element, Error> {
     Element::parse(text).map_err(|error| error.to_string())
 }
 
-pub(super) fn key(name: &LockName, key: &Key, now_ms: u64) -> String {
+pub(crate) fn key(name: &LockName, key: &Key, now_ms: u64) -> String {
     let until = |due_ms: Option<u64>| match due_ms {
         Some(due_ms) => format!("ends in {}", show::ms(due_ms.saturating_sub(now_ms))),
         None => "for ever".to_owned(),
@@ -168,7 +166,7 @@ fn content(object: &Object) -> String {
     words.join(" ")
 }
 
-pub(super) fn keys(page: &KeyPage, prefix: &str, limit: usize) -> Vec<String> {
+pub(crate) fn keys(page: &KeyPage, prefix: &str, limit: usize) -> Vec<String> {
     let line = |(name, kind): &(LockName, KeyKind)| format!("{name} is {kind}");
     let mut lines: Vec<String> = page.keys.iter().map(line).collect();
     if let Some(next_after) = &page.next_after {
@@ -182,7 +180,7 @@ pub(super) fn keys(page: &KeyPage, prefix: &str, limit: usize) -> Vec<String> {
 }
 
 /// The tickets behind what was written, in the order of the writes.
-pub(super) fn applied(tokens: &[Option<Token>]) -> String {
+pub(crate) fn applied(tokens: &[Option<Token>]) -> String {
     let word = |token: &Option<Token>| token.map_or("-".to_owned(), |token| token.to_string());
     let words: Vec<String> = tokens.iter().map(word).collect();
     if words.is_empty() {
@@ -193,7 +191,7 @@ pub(super) fn applied(tokens: &[Option<Token>]) -> String {
 }
 
 /// What everybody may hear of objects and messages.
-pub(super) fn effect(effect: &Effect) -> Option<String> {
+pub(crate) fn effect(effect: &Effect) -> Option<String> {
     Some(match effect {
         Effect::Relabelled { token, name, label } => {
             format!("{name} token={token} calls itself {label:?}")

@@ -1,24 +1,21 @@
 //! From a line to what it asks for.
 
-use super::transact::{self, Exec};
-use crate::Limits;
-use crate::Scope;
-use crate::{
-    Acquire, Command, Door, Lease, Mode, Proof, Request, Revoke, SessionKind, SessionRef, Target,
+use crate::transact::{self, Exec};
+use holdfast_core::{
+    Acquire, Command, Door, Label, Lease, Limits, LockName, Mode, Note, Proof, Reason, Request,
+    RequestId, RequestKey, Revoke, Scope, Secret, SessionKind, SessionRef, Target, Token, Value,
     Wait,
 };
-use crate::{Label, LockName, Note, Reason, RequestKey, Value};
-use crate::{RequestId, Secret, Token};
 use std::collections::BTreeMap;
 
 /// A line that was understood.
-pub(super) struct Parsed {
+pub(crate) struct Parsed {
     /// Who; empty for lines of the stage itself.
-    pub(super) actor: String,
-    pub(super) verb: Verb,
+    pub(crate) actor: String,
+    pub(crate) verb: Verb,
 }
 
-pub(super) enum Verb {
+pub(crate) enum Verb {
     Tick {
         elapsed_ms: u64,
         term: Option<u64>,
@@ -63,14 +60,14 @@ pub(super) enum Verb {
 }
 
 /// A command of an actor, before its session and tickets are filled in.
-pub(super) struct Asked {
+pub(crate) struct Asked {
     verb: String,
     words: Vec<String>,
     options: Options,
-    pub(super) number: Option<u64>,
+    pub(crate) number: Option<u64>,
 }
 
-pub(super) type Error = String;
+pub(crate) type Error = String;
 
 /// `key=value` options and bare flags; each must be used.
 struct Options(BTreeMap<String, String>);
@@ -121,7 +118,7 @@ fn is_flag(verb: &str, word: &str) -> bool {
 }
 
 /// Reads a line; none if there is nothing to do.
-pub(super) fn line(line: &str) -> Result<Option<Parsed>, Error> {
+pub(crate) fn line(line: &str) -> Result<Option<Parsed>, Error> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
@@ -277,7 +274,7 @@ fn acting(actor: &str, verb: &str) -> Result<String, Error> {
     Ok(actor.to_owned())
 }
 
-pub(super) fn name(text: &str) -> Result<LockName, Error> {
+pub(crate) fn name(text: &str) -> Result<LockName, Error> {
     LockName::parse(text).map_err(|error| error.to_string())
 }
 
@@ -343,7 +340,7 @@ fn limits(options: &mut Options) -> Result<Limits, Error> {
 
 impl Asked {
     /// Whether the actor must have a session for it.
-    pub(super) fn needs_session(&self) -> bool {
+    pub(crate) fn needs_session(&self) -> bool {
         let has = |key| self.options.0.contains_key(key);
         match self.verb.as_str() {
             "acquire" => !has("alone") && !has("key"),
@@ -354,7 +351,7 @@ impl Asked {
     }
 
     /// The command, with `last` telling the actor's last ticket on a name.
-    pub(super) fn command(
+    pub(crate) fn command(
         self,
         actor: &str,
         session: Option<SessionRef>,
@@ -456,7 +453,7 @@ fn acquire(
     })
 }
 
-pub(super) fn door(text: &str) -> Result<Door, Error> {
+pub(crate) fn door(text: &str) -> Result<Door, Error> {
     match text {
         "native" => Ok(Door::Native),
         "redis" => Ok(Door::Redis),

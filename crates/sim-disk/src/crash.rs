@@ -1,7 +1,7 @@
 //! What a loss of power leaves of a simulated disk.
 
-use super::SimDisk;
-use super::sim_state::{Change, Inode, NameChange, State, Unsynced, put};
+use crate::SimDisk;
+use crate::state::{Change, Inode, NameChange, State, Unsynced, put};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a disk writes in one piece.

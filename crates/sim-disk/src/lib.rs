@@ -1,7 +1,10 @@
 //! A disk in memory that can lose, tear and damage what real disks lose, tear and damage.
 
-use super::Disk;
-use super::sim_state::{Change, State};
+mod crash;
+mod state;
+
+use holdfast_storage::Disk;
+use state::{Change, State};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// another disk.
 #[derive(Debug, Clone, Default)]
 pub struct SimDisk {
-    pub(super) state: Arc<Mutex<State>>,
+    pub(crate) state: Arc<Mutex<State>>,
 }
 
 /// An open file of a [`SimDisk`]; dead after a crash.
@@ -42,7 +45,7 @@ pub struct SimFaults {
 
 impl SimFaults {
     /// How many of these bytes a write gets done, and how it ends.
-    pub(super) fn allow(&mut self, bytes: usize) -> (usize, Option<io::ErrorKind>) {
+    pub(crate) fn allow(&mut self, bytes: usize) -> (usize, Option<io::ErrorKind>) {
         let full = (&mut self.write_full_after_bytes, io::ErrorKind::StorageFull);
         let broken = (&mut self.write_error_after_bytes, io::ErrorKind::Other);
         let mut allowed = bytes;
@@ -58,7 +61,7 @@ impl SimFaults {
         (allowed, failure)
     }
 
-    pub(super) fn sync_fails(&mut self) -> bool {
+    pub(crate) fn sync_fails(&mut self) -> bool {
         let left = self.sync_error_after;
         self.sync_error_after = left.and_then(|left| left.checked_sub(1));
         left == Some(0)
@@ -86,7 +89,7 @@ impl SimDisk {
         Self::default()
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,7 +166,7 @@ impl SimDisk {
 }
 
 impl Change {
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         match self {
             Self::Length(_) => 0,
             Self::Write { bytes, .. } => bytes.len() as u64,

@@ -1,13 +1,13 @@
 //! How things look in a transcript.
 
-use crate::{After, Answer, Effect, Ended, Ending, Fence, Grant, How, Standing};
-use crate::{Counts, LockPage, LockView, Restored, SessionView, State, TicketView, Why, WhyLink};
-use crate::{Event, What};
-use crate::{Label, LockName, Reason};
-use crate::{Lease, Mode};
+use holdfast_core::{
+    After, Answer, Counts, Effect, Ended, Ending, Event, Fence, Grant, How, Label, Lease, LockName,
+    LockPage, LockView, Mode, Reason, Restored, SessionView, Standing, State, TicketView, What,
+    Why, WhyLink,
+};
 use std::fmt::Display;
 
-pub(super) fn ms(ms: u64) -> String {
+pub(crate) fn ms(ms: u64) -> String {
     for (unit_ms, unit) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")] {
         let whole = ms.checked_div(unit_ms).filter(|_| ms.is_multiple_of(unit_ms));
         if let Some(whole) = whole.filter(|whole| *whole > 0) {
@@ -33,7 +33,7 @@ fn option<T: Display>(key: &str, value: Option<T>) -> String {
     value.map_or(String::new(), |value| format!(" {key}={value}"))
 }
 
-pub(super) fn grant(verb: &str, grant: &Grant) -> String {
+pub(crate) fn grant(verb: &str, grant: &Grant) -> String {
     let names = join(grant.names.as_slice());
     let waited = (grant.waited_ms > 0).then(|| ms(grant.waited_ms));
     let after = grant.after.as_deref().unwrap_or_default();
@@ -75,7 +75,7 @@ fn because(reason: &Reason) -> String {
     if reason.as_bytes().is_empty() { String::new() } else { format!(": {reason}") }
 }
 
-pub(super) fn ended(ended: &Ended) -> String {
+pub(crate) fn ended(ended: &Ended) -> String {
     let names = join(ended.names.as_slice());
     let token = ended.token;
     let forced = ended.forced.as_ref();
@@ -88,7 +88,7 @@ pub(super) fn ended(ended: &Ended) -> String {
     }
 }
 
-pub(super) fn effect(effect: &Effect) -> String {
+pub(crate) fn effect(effect: &Effect) -> String {
     match effect {
         Effect::Granted(granted) => {
             format!("{}{}", grant("granted", granted), option("by", granted.label.as_ref()))
@@ -121,7 +121,7 @@ pub(super) fn effect(effect: &Effect) -> String {
     }
 }
 
-pub(super) fn standing(standing: &Standing, names: &[LockName]) -> String {
+pub(crate) fn standing(standing: &Standing, names: &[LockName]) -> String {
     match standing {
         Standing::Waiting { token, place, delayed_until_ms, .. } => {
             let place = place.map_or("far back".to_owned(), |place| format!("place={place}"));
@@ -133,7 +133,7 @@ pub(super) fn standing(standing: &Standing, names: &[LockName]) -> String {
     }
 }
 
-pub(super) fn answer(answer: &Answer) -> String {
+pub(crate) fn answer(answer: &Answer) -> String {
     match answer {
         Answer::Ticked => "time moved".to_owned(),
         Answer::SessionOpened(id) => format!("session {id} opened"),
@@ -163,7 +163,7 @@ pub(super) fn answer(answer: &Answer) -> String {
     }
 }
 
-pub(super) fn fence(key: &LockName, fence: &Fence) -> String {
+pub(crate) fn fence(key: &LockName, fence: &Fence) -> String {
     let value = fence.value.as_ref().map_or("nothing yet".to_owned(), |value| format!("{value:?}"));
     format!(
         "{key} is {value}, highest exclusive={} of any mode={}",
@@ -197,7 +197,7 @@ fn ticket(ticket: &TicketView, now_ms: u64) -> String {
     )
 }
 
-pub(super) fn lock(view: Option<LockView>, name: &LockName, state: &State) -> Vec<String> {
+pub(crate) fn lock(view: Option<LockView>, name: &LockName, state: &State) -> Vec<String> {
     let Some(view) = view else { return vec![format!("{name} is free")] };
     let mut lines = vec![summary(&view)];
     for holder in &view.holders {
@@ -230,7 +230,7 @@ fn summary(view: &LockView) -> String {
     )
 }
 
-pub(super) fn page(page: &LockPage, prefix: &str, limit: usize) -> Vec<String> {
+pub(crate) fn page(page: &LockPage, prefix: &str, limit: usize) -> Vec<String> {
     let mut lines: Vec<String> = page.locks.iter().map(summary).collect();
     if let Some(next_after) = &page.next_after {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix} ") };
@@ -242,7 +242,7 @@ pub(super) fn page(page: &LockPage, prefix: &str, limit: usize) -> Vec<String> {
     lines
 }
 
-pub(super) fn why(why: &Why) -> Vec<String> {
+pub(crate) fn why(why: &Why) -> Vec<String> {
     let mut lines: Vec<String> = why.links.iter().map(why_link).collect();
     for circle in &why.circles {
         let kind = if circle.declared { "declared" } else { "possible" };
@@ -276,7 +276,7 @@ fn why_link(link: &WhyLink) -> String {
     }
 }
 
-pub(super) fn history<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<String> {
+pub(crate) fn history<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<String> {
     let lines: Vec<String> = events.map(event).collect();
     if lines.is_empty() { vec!["nothing is known".to_owned()] } else { lines }
 }
@@ -297,7 +297,7 @@ fn event(event: &Event) -> String {
     format!("{} token={} {} {what}", ms(event.at_ms), event.token, who(event.label.as_ref()))
 }
 
-pub(super) fn sessions(sessions: &[SessionView]) -> Vec<String> {
+pub(crate) fn sessions(sessions: &[SessionView]) -> Vec<String> {
     if sessions.is_empty() {
         return vec!["no sessions".to_owned()];
     }
@@ -312,7 +312,7 @@ pub(super) fn sessions(sessions: &[SessionView]) -> Vec<String> {
     sessions.iter().map(line).collect()
 }
 
-pub(super) fn restored(restored: &Restored) -> String {
+pub(crate) fn restored(restored: &Restored) -> String {
     let Restored { sessions_ended, waits_ended, holders_ended, still_held, counter } = restored;
     format!(
         "restored: ended sessions={sessions_ended} waits={waits_ended} holders={holders_ended}, \
@@ -320,7 +320,7 @@ pub(super) fn restored(restored: &Restored) -> String {
     )
 }
 
-pub(super) fn counts(counts: Counts) -> String {
+pub(crate) fn counts(counts: Counts) -> String {
     let Counts {
         locks,
         holders,

@@ -1,26 +1,26 @@
 //! What the simulated disk holds: what programs see, what is durable, and what lies between.
 
-use super::sim::{SimCounts, SimFaults};
+use crate::{SimCounts, SimFaults};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
 /// A change that no sync has made durable yet.
 #[derive(Debug, Clone)]
-pub(super) struct Unsynced<C> {
+pub(crate) struct Unsynced<C> {
     /// When it was made, over all files and names.
-    pub(super) moment: u64,
-    pub(super) change: C,
+    pub(crate) moment: u64,
+    pub(crate) change: C,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Change {
+pub(crate) enum Change {
     Length(usize),
     Write { offset: usize, bytes: Vec<u8> },
 }
 
 impl Change {
-    pub(super) fn apply(&self, content: &mut Vec<u8>) {
+    pub(crate) fn apply(&self, content: &mut Vec<u8>) {
         match self {
             Self::Length(length) => content.resize(*length, 0),
             Self::Write { offset, bytes } => put(content, *offset, bytes),
@@ -29,7 +29,7 @@ impl Change {
 }
 
 /// Writes into `content`, which grows as needed.
-pub(super) fn put(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+pub(crate) fn put(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     let end = offset + bytes.len();
     if content.len() < end {
         content.resize(end, 0);
@@ -40,14 +40,14 @@ pub(super) fn put(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum NameChange {
+pub(crate) enum NameChange {
     Create { name: String, inode: u64 },
     Rename { from: String, to: String },
     Delete { name: String },
 }
 
 impl NameChange {
-    pub(super) fn apply(&self, names: &mut BTreeMap<String, u64>) {
+    pub(crate) fn apply(&self, names: &mut BTreeMap<String, u64>) {
         match self {
             Self::Create { name, inode } => {
                 names.insert(name.clone(), *inode);
@@ -63,7 +63,7 @@ impl NameChange {
         }
     }
 
-    pub(super) fn names(&self) -> Vec<&str> {
+    pub(crate) fn names(&self) -> Vec<&str> {
         match self {
             Self::Create { name, .. } | Self::Delete { name } => vec![name],
             Self::Rename { from, to } => vec![from, to],
@@ -72,34 +72,34 @@ impl NameChange {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Inode {
+pub(crate) struct Inode {
     /// What a program reads.
-    pub(super) seen: Vec<u8>,
+    pub(crate) seen: Vec<u8>,
     /// What is left when nothing unsynced survives a crash.
-    pub(super) durable: Vec<u8>,
-    pub(super) unsynced: Vec<Unsynced<Change>>,
+    pub(crate) durable: Vec<u8>,
+    pub(crate) unsynced: Vec<Unsynced<Change>>,
     /// Shared with the open handles: a file without a name lives as long as one of them.
-    pub(super) handles: Arc<()>,
+    pub(crate) handles: Arc<()>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct State {
-    pub(super) inodes: BTreeMap<u64, Inode>,
-    pub(super) names: BTreeMap<String, u64>,
-    pub(super) durable_names: BTreeMap<String, u64>,
-    pub(super) unsynced_names: Vec<Unsynced<NameChange>>,
-    pub(super) faults: SimFaults,
-    pub(super) counts: SimCounts,
+pub(crate) struct State {
+    pub(crate) inodes: BTreeMap<u64, Inode>,
+    pub(crate) names: BTreeMap<String, u64>,
+    pub(crate) durable_names: BTreeMap<String, u64>,
+    pub(crate) unsynced_names: Vec<Unsynced<NameChange>>,
+    pub(crate) faults: SimFaults,
+    pub(crate) counts: SimCounts,
     /// Raised by a crash: handles from before are dead.
-    pub(super) boot: u64,
-    pub(super) locked: bool,
+    pub(crate) boot: u64,
+    pub(crate) locked: bool,
     next_inode: u64,
     moment: u64,
 }
 
 impl State {
     /// Every change begins here: a disk without power does nothing.
-    pub(super) fn step(&mut self) -> io::Result<()> {
+    pub(crate) fn step(&mut self) -> io::Result<()> {
         match &mut self.faults.power_off_after {
             Some(0) => return Err(io::Error::other("the power is off")),
             Some(steps) => *steps -= 1,
@@ -110,20 +110,20 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn inode(&mut self, id: u64) -> io::Result<&mut Inode> {
+    pub(crate) fn inode(&mut self, id: u64) -> io::Result<&mut Inode> {
         self.inodes.get_mut(&id).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    pub(super) fn named(&self, name: &str) -> io::Result<u64> {
+    pub(crate) fn named(&self, name: &str) -> io::Result<u64> {
         self.names.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    pub(super) fn change_name(&mut self, change: NameChange) {
+    pub(crate) fn change_name(&mut self, change: NameChange) {
         change.apply(&mut self.names);
         self.unsynced_names.push(Unsynced { moment: self.moment, change });
     }
 
-    pub(super) fn create(&mut self, name: &str) -> io::Result<u64> {
+    pub(crate) fn create(&mut self, name: &str) -> io::Result<u64> {
         self.step()?;
         if let Ok(id) = self.named(name) {
             self.resize(id, 0)?;
@@ -136,7 +136,7 @@ impl State {
         Ok(inode)
     }
 
-    pub(super) fn preallocate(&mut self, id: u64, length: usize) -> io::Result<()> {
+    pub(crate) fn preallocate(&mut self, id: u64, length: usize) -> io::Result<()> {
         self.step()?;
         let grown = length.saturating_sub(self.inode(id)?.seen.len());
         if self.grant(grown) < grown {
@@ -155,7 +155,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn write(&mut self, id: u64, offset: usize, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn write(&mut self, id: u64, offset: usize, bytes: &[u8]) -> io::Result<()> {
         self.step()?;
         self.counts.writes += 1;
         let end = offset + bytes.len();
@@ -177,7 +177,7 @@ impl State {
         }
     }
 
-    pub(super) fn sync(&mut self, id: u64) -> io::Result<()> {
+    pub(crate) fn sync(&mut self, id: u64) -> io::Result<()> {
         self.step()?;
         self.counts.syncs += 1;
         let fails = self.faults.sync_fails();
@@ -194,7 +194,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn sync_dir(&mut self) -> io::Result<()> {
+    pub(crate) fn sync_dir(&mut self) -> io::Result<()> {
         self.step()?;
         self.counts.dir_syncs += 1;
         let unsynced = std::mem::take(&mut self.unsynced_names);
@@ -208,14 +208,14 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+    pub(crate) fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         self.step()?;
         self.named(from)?;
         self.change_name(NameChange::Rename { from: from.to_owned(), to: to.to_owned() });
         Ok(())
     }
 
-    pub(super) fn delete(&mut self, name: &str) -> io::Result<()> {
+    pub(crate) fn delete(&mut self, name: &str) -> io::Result<()> {
         self.step()?;
         let id = self.named(name)?;
         let freed = self.inode(id)?.seen.len();
@@ -239,7 +239,7 @@ impl State {
     }
 
     /// A long simulation deletes many files: those that nobody can reach any more must go.
-    pub(super) fn forget_nameless(&mut self) {
+    pub(crate) fn forget_nameless(&mut self) {
         let Self { inodes, names, durable_names, .. } = self;
         let named =
             |id: &u64| names.values().chain(durable_names.values()).any(|named| named == id);

@@ -15,14 +15,11 @@ mod transact;
 
 pub use parse::duration_ms;
 
-use crate::Limits;
-use crate::Refusal;
-use crate::{Answer, Effect, How, Names, Standing, Taken};
-use crate::{Command, Numbered, OpenSession, Proposal, SessionKind, SessionRef, Tick};
-use crate::{Key, State};
-use crate::{Label, LockName};
-use crate::{Scope, Watches};
-use crate::{Secret, SessionId, Term, Token};
+use holdfast_core::{
+    Answer, Command, Effect, How, Key, Label, Limits, LockName, Names, Numbered, OpenSession,
+    Proposal, Refusal, Scope, Secret, SessionId, SessionKind, SessionRef, Standing, State, Taken,
+    Term, Tick, Token, Watches,
+};
 use parse::{Asked, Parsed, Verb};
 use std::collections::BTreeMap;
 use transact::Seen;
