@@ -1,7 +1,8 @@
 //! Applying what is committed: the same on every node.
 
 use crate::batch::{Batch, Item};
-use crate::cluster::{Change, LEVEL, REPORT_EVERY, Report, mix};
+use crate::cluster::{Change, LEVEL, REPORT_EVERY, Report};
+use crate::digest::{self, mix};
 use crate::io::{NotChanged, Output, Reply};
 use crate::lead::member_step;
 use crate::node::{Node, too_old};
@@ -83,7 +84,9 @@ impl Node {
         };
         let before = effects.len();
         let taken = self.state.apply(proposal, effects);
-        self.mix_in(&taken, effects.get(before..).unwrap_or_default());
+        let came_out = effects.get(before..).unwrap_or_default();
+        self.cluster.digest =
+            digest::after(self.cluster.digest, self.cluster.level, &taken, came_out);
         for effect in effects.iter().skip(before) {
             if let Effect::SessionEnded { session, .. } = effect {
                 for ask in self.own.session_ended(*session) {
@@ -119,39 +122,6 @@ impl Node {
         if member.birth == 0 && self.birth != 0 {
             self.own.add_loose(Item::Birth { node: self.id, birth: self.birth });
         }
-    }
-
-    /// Mixes what came out into the running digest: kinds, numbers and order.
-    fn mix_in(&mut self, taken: &Taken, effects: &[Effect]) {
-        let taken = match taken {
-            Taken::Answered(Ok(answer)) => match answer {
-                Answer::Standing(standing) => standing.token().0,
-                Answer::SessionOpened(id) | Answer::SessionEnded(id) => id.0.get(),
-                _ => 1,
-            },
-            Taken::Answered(Err(_)) => 2,
-            Taken::Seen => 3,
-            Taken::TooSoon => 4,
-            Taken::NodeGone => 5,
-        };
-        let mut digest = mix(self.cluster.digest, taken);
-        for effect in effects {
-            let (kind, number) = match effect {
-                Effect::Granted(grant) => (1, grant.token.0),
-                Effect::Ended(ended) => (2 + ended.how as u64, ended.token.0),
-                Effect::Delayed { until_ms, .. } => (20, *until_ms),
-                Effect::RevocationAsked { token, .. } => (21, token.0),
-                Effect::Noted { token, .. } => (22, token.0),
-                Effect::Downgraded { token, .. } => (23, token.0),
-                Effect::Recovered { token, .. } => (24, token.0),
-                Effect::SessionEnded { session, .. } => (25, session.0.get()),
-                Effect::Relabelled { token, .. } => (26, token.0),
-                Effect::ObjectChanged { version, .. } => (27, *version),
-                Effect::Published { message, .. } => (28, message.as_bytes().len() as u64),
-            };
-            digest = mix(mix(digest, kind), number);
-        }
-        self.cluster.digest = digest;
     }
 
     /// Tells the others what this node computed up to an agreed index.

@@ -21,6 +21,7 @@ mod batch;
 mod beats;
 mod cluster;
 mod consensus;
+mod digest;
 mod disk;
 mod io;
 mod lead;
