@@ -6,7 +6,7 @@ use crate::digest::{self, mix};
 use crate::io::{NotChanged, Output, Reply};
 use crate::lead::member_step;
 use crate::node::{Node, too_old};
-use crate::own;
+use crate::proposals;
 use holdfast_core::{Answer, Command, Effect, Proposal, Taken, Term, Tick};
 use holdfast_storage::{EntryKind, LogEntry};
 
@@ -73,11 +73,11 @@ impl Node {
         effects: &mut Vec<Effect>,
         out: &mut Vec<Output>,
     ) {
-        let own_number = match (proposal.from, self.own.session) {
+        let own_number = match (proposal.from, self.proposals.session) {
             (Some(from), Some(own)) if from.session == own.id => Some(from.number),
             _ => None,
         };
-        let nothing = own::is_nothing(&proposal.command);
+        let nothing = proposals::is_nothing(&proposal.command);
         let opened = match &proposal.command {
             Command::OpenSession(open) => Some((open.secret, open.ttl_ms)),
             _ => None,
@@ -89,24 +89,26 @@ impl Node {
             digest::after(self.cluster.digest, self.cluster.level, &taken, came_out);
         for effect in effects.iter().skip(before) {
             if let Effect::SessionEnded { session, .. } = effect {
-                for ask in self.own.session_ended(*session) {
+                for ask in self.proposals.session_ended(*session) {
                     out.push(Output::Reply { ask, reply: Reply::Withdrawn });
                 }
                 if let Some(leading) = &mut self.leading {
-                    leading.pulse.close(*session);
+                    leading.liveness.close(*session);
                 }
             }
         }
         let Taken::Answered(answer) = taken else { return };
         if let (Some((secret, ttl_ms)), Ok(Answer::SessionOpened(id))) = (opened, &answer) {
             if let Some(leading) = &mut self.leading {
-                leading.pulse.open(*id, ttl_ms, self.seen_ms);
+                leading.liveness.open(*id, ttl_ms, self.seen_ms);
             }
-            if self.own.opened(secret, *id) {
+            if self.proposals.opened(secret, *id) {
                 self.introduce();
             }
         }
-        if let Some(ask) = own_number.and_then(|number| self.own.applied(number, self.seen_ms)) {
+        if let Some(ask) =
+            own_number.and_then(|number| self.proposals.applied(number, self.seen_ms))
+        {
             let reply = if nothing { Reply::Withdrawn } else { Reply::Answer(answer) };
             out.push(Output::Reply { ask, reply });
         }
@@ -114,13 +116,13 @@ impl Node {
 
     /// Tells the others what they do not know of this node yet.
     pub(crate) fn introduce(&mut self) {
-        self.own.introduced_ms = self.seen_ms;
+        self.proposals.introduced_ms = self.seen_ms;
         let Some(member) = self.cluster.members.get(&self.id) else { return };
         if member.level != LEVEL {
-            self.own.add_loose(Item::Level { node: self.id, level: LEVEL });
+            self.proposals.add_loose(Item::Level { node: self.id, level: LEVEL });
         }
         if member.birth == 0 && self.birth != 0 {
-            self.own.add_loose(Item::Birth { node: self.id, birth: self.birth });
+            self.proposals.add_loose(Item::Birth { node: self.id, birth: self.birth });
         }
     }
 
@@ -136,7 +138,7 @@ impl Node {
             self.digests.pop_first();
         }
         let report = Report { node: self.id, index, digest: self.cluster.digest };
-        self.own.add_loose(Item::Report(report));
+        self.proposals.add_loose(Item::Report(report));
     }
 
     /// A node that computed something else than a majority is not to be trusted.

@@ -5,7 +5,7 @@
 //!
 //! The story of one acquire that comes in at a follower:
 //!
-//! 1. `Input::Ask` puts the command in line (`own.rs`). The node numbers it within its own
+//! 1. `Input::Ask` puts the command in line (`proposals.rs`). The node numbers it within its own
 //!    session and forwards it to the leader; it sends it again until it sees it applied.
 //! 2. The leader (`lead.rs`) gathers what came while the last entry was made durable, and appends
 //!    one batch: one entry, one fsync, with how much time it saw pass.
@@ -18,18 +18,18 @@
 
 mod apply;
 mod batch;
-mod beats;
 mod cluster;
 mod consensus;
 mod digest;
 mod disk;
+mod heartbeats;
 mod io;
 mod lead;
+mod liveness;
 mod message;
 mod node;
-mod own;
-mod pulse;
-mod rounds;
+mod proposals;
+mod read_index;
 mod types;
 
 pub use cluster::{Change, Cluster, LEVEL, Member};

@@ -3,20 +3,20 @@
 use crate::io::{Ask, Busy, Output, Reply};
 use crate::message::{PeerMessage, Say};
 use crate::node::{Node, ROUND_WAITERS_MAX};
-use crate::own::NODE_TTL_MS;
-use crate::rounds::Waiter;
+use crate::proposals::NODE_TTL_MS;
+use crate::read_index::Waiter;
 use crate::types::NodeId;
 use holdfast_core::{Secret, SessionId, SessionRef};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Beats that were not confirmed for so long are sent again with the next ones.
+/// Heartbeats that were not confirmed for so long are sent again with the next ones.
 const RETRY_MS: u64 = 500;
 
 /// How often a node's own session beats.
 const OWN_BEAT_MS: u64 = NODE_TTL_MS / 5;
 
 #[derive(Debug)]
-pub(crate) struct Beats {
+pub(crate) struct Heartbeats {
     gathered: Vec<(Ask, SessionRef)>,
     running: Option<Running>,
     /// Begins at a random number: a late answer to an earlier start of this node matches no round.
@@ -31,7 +31,7 @@ struct Running {
     beats: Vec<(Ask, SessionRef)>,
 }
 
-impl Beats {
+impl Heartbeats {
     pub(crate) fn new(nonce: u64) -> Self {
         Self { gathered: Vec::new(), running: None, last_round: nonce, own_beat_ms: None }
     }
@@ -84,12 +84,12 @@ impl Node {
     /// A client's session was heard of. Secrets never change, so one that is known to be wrong is
     /// answered here, and can't delay the owner's own heartbeats.
     pub(crate) fn beat(&mut self, ask: Ask, session: SessionRef, out: &mut Vec<Output>) {
-        if self.beats.len() >= ROUND_WAITERS_MAX {
+        if self.heartbeats.len() >= ROUND_WAITERS_MAX {
             out.push(Output::Reply { ask, reply: Reply::Busy(Busy::QueueFull) });
         } else if self.knows_another_secret(&session) {
             out.push(Output::Reply { ask, reply: Reply::Beat(false) });
         } else {
-            self.beats.add(ask, session);
+            self.heartbeats.add(ask, session);
         }
     }
 
@@ -97,33 +97,38 @@ impl Node {
         self.state.session_owner(session) == Some(false)
     }
 
-    pub(crate) fn send_beats(&mut self, out: &mut Vec<Output>) {
+    pub(crate) fn send_heartbeats(&mut self, out: &mut Vec<Output>) {
         let Some(leader) = self.consensus.leader() else { return };
-        let own = self.own.may_beat(self.seen_ms);
-        let Some((round, sessions)) = self.beats.begin(own, self.seen_ms) else { return };
+        let own = self.proposals.may_beat(self.seen_ms);
+        let Some((round, sessions)) = self.heartbeats.begin(own, self.seen_ms) else { return };
         if leader == self.id {
-            self.hear_beats(self.id, round, sessions);
+            self.receive_heartbeats(self.id, round, sessions);
         } else {
-            let message = PeerMessage(Say::Beats { round, sessions });
+            let message = PeerMessage(Say::Heartbeats { round, sessions });
             out.push(Output::Send { to: leader, message });
         }
     }
 
     /// The leader notes that sessions live. It says so only once a majority has confirmed it as
     /// leader, in a round begun after this.
-    pub(crate) fn hear_beats(&mut self, from: NodeId, round: u64, sessions: Vec<SessionRef>) {
+    pub(crate) fn receive_heartbeats(
+        &mut self,
+        from: NodeId,
+        round: u64,
+        sessions: Vec<SessionRef>,
+    ) {
         let now_ms = self.seen_ms;
         let Some(leading) = &mut self.leading else { return };
         // One that is not applied here yet gets a full TTL when it is.
         let owned = |session: &&SessionRef| self.state.session_lives(session);
         for session in sessions.iter().filter(owned) {
-            leading.pulse.beat(session.id, now_ms);
+            leading.liveness.beat(session.id, now_ms);
         }
-        self.rounds.add(Waiter::Beats { from, round, sessions });
+        self.read_index.add(Waiter::Heartbeats { from, round, sessions });
     }
 
     /// The round that these beats waited for is confirmed, and applied up to there.
-    pub(crate) fn confirm_beats(
+    pub(crate) fn confirm_heartbeats(
         &mut self,
         from: NodeId,
         round: u64,
@@ -135,26 +140,27 @@ impl Node {
         let (alive, gone): (Vec<SessionRef>, Vec<SessionRef>) =
             sessions.iter().partition(|s| lives(s));
         // Once its end is proposed, a session hears nothing more until that is decided.
-        let tells = |id: &SessionId| !leading.pulse.is_ending(*id);
+        let tells = |id: &SessionId| !leading.liveness.is_ending(*id);
         let alive = alive.iter().map(|session| session.id).filter(tells);
         let alive: Vec<SessionId> = alive.collect();
         let gone: Vec<SessionId> = gone.iter().map(|session| session.id).collect();
         if from == self.id {
-            self.beats_confirmed(round, &alive, &gone, out);
+            self.heartbeats_confirmed(round, &alive, &gone, out);
         } else {
-            let message = PeerMessage(Say::BeatsConfirmed { round, alive, gone });
+            let message = PeerMessage(Say::HeartbeatsConfirmed { round, alive, gone });
             out.push(Output::Send { to: from, message });
         }
     }
 
-    pub(crate) fn beats_confirmed(
+    pub(crate) fn heartbeats_confirmed(
         &mut self,
         round: u64,
         alive: &[SessionId],
         gone: &[SessionId],
         out: &mut Vec<Output>,
     ) {
-        let Some(running) = self.beats.running.take_if(|running| running.round == round) else {
+        let Some(running) = self.heartbeats.running.take_if(|running| running.round == round)
+        else {
             return;
         };
         let alive: BTreeSet<&SessionId> = alive.iter().collect();

@@ -5,7 +5,7 @@ use holdfast_core::SessionId;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Default)]
-pub(crate) struct Pulse {
+pub(crate) struct Liveness {
     sessions: BTreeMap<SessionId, Beat>,
     silent_at: BTreeSet<(u64, SessionId)>,
 }
@@ -18,7 +18,7 @@ struct Beat {
     ending: bool,
 }
 
-impl Pulse {
+impl Liveness {
     /// All sessions, each with a full TTL from now.
     pub(crate) fn begin(sessions: impl Iterator<Item = (SessionId, u64)>, now_ms: u64) -> Self {
         // Collected and not inserted one by one: with a million sessions a new leader has no

@@ -31,7 +31,7 @@ const LOOSE_MAX: usize = 16;
 const IN_FLIGHT_BYTES_MAX: usize = 4 * BATCH_BYTES_MAX;
 
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct ProposalQueue {
     node: NodeId,
     secret: Secret,
     /// Whether all members know sessions of a certain node, and leases that wait for a confirmation.
@@ -46,7 +46,7 @@ pub(crate) struct Own {
     /// In line for a number. None of it was ever sent.
     waiting: VecDeque<Asked>,
     /// Numbered and sent, not yet seen applied.
-    unapplied: VecDeque<Sent>,
+    unapplied: VecDeque<InFlight>,
     /// Items that need no number: losing one does no harm.
     loose: VecDeque<Item>,
     /// How many of `unapplied` the leader of `sent_to` has been sent.
@@ -83,7 +83,7 @@ impl Asked {
 }
 
 #[derive(Debug)]
-struct Sent {
+struct InFlight {
     number: u64,
     ask: Ask,
     item: Item,
@@ -94,7 +94,7 @@ struct Sent {
     withdrawn: bool,
 }
 
-impl Own {
+impl ProposalQueue {
     pub(crate) fn new(node: NodeId, secret: Secret) -> Self {
         Self {
             node,
@@ -183,7 +183,7 @@ impl Own {
                 if let (true, Command::Acquire(acquire)) = (sent.adopted, &mut command) {
                     disown(acquire);
                 }
-                let Sent { ask, bytes, .. } = sent;
+                let InFlight { ask, bytes, .. } = sent;
                 self.waiting.push_front(Asked { ask, request, command, bytes });
             }
         }
@@ -225,7 +225,7 @@ impl Own {
         let adopted = request.is_none() && self.adopt(&mut command, session);
         let from = Some(Numbered { session: session.id, number });
         let item = Item::Propose(Proposal { from, request, command });
-        self.unapplied.push_back(Sent { number, ask, item, bytes, adopted, withdrawn: false });
+        self.unapplied.push_back(InFlight { number, ask, item, bytes, adopted, withdrawn: false });
     }
 
     /// A wait that nobody owns is this node's: it ends with this node, or when the node cancels it
@@ -332,17 +332,17 @@ pub(crate) fn is_nothing(command: &Command) -> bool {
 
 impl Node {
     /// Brings what this node wants to propose to the leader.
-    pub(crate) fn send_own(&mut self, out: &mut Vec<Output>) {
+    pub(crate) fn send_proposals(&mut self, out: &mut Vec<Output>) {
         let Some(leader) = self.consensus.leader() else { return };
         let term = self.consensus.term();
         // What was said before may have been lost with a leader.
-        if self.own.session.is_some()
-            && self.seen_ms.saturating_sub(self.own.introduced_ms) >= RESEND_MS
+        if self.proposals.session.is_some()
+            && self.seen_ms.saturating_sub(self.proposals.introduced_ms) >= RESEND_MS
         {
             self.introduce();
         }
-        self.own.all_know_unconfirmed = self.cluster.all_know_unconfirmed();
-        let items = self.own.take_unsent((leader, term), self.seen_ms);
+        self.proposals.all_know_unconfirmed = self.cluster.all_know_unconfirmed();
+        let items = self.proposals.take_unsent((leader, term), self.seen_ms);
         if items.is_empty() {
             return;
         }

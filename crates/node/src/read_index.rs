@@ -15,11 +15,11 @@ pub(crate) enum Waiter {
     /// A read that must be current.
     Read(Ask),
     /// Heartbeats of sessions, from a node.
-    Beats { from: NodeId, round: u64, sessions: Vec<SessionRef> },
+    Heartbeats { from: NodeId, round: u64, sessions: Vec<SessionRef> },
 }
 
 #[derive(Debug)]
-pub(crate) struct Rounds {
+pub(crate) struct ReadIndex {
     id: NodeId,
     nonce: u64,
     /// What came since the last round began.
@@ -37,7 +37,7 @@ struct Running {
     waiters: Vec<Waiter>,
 }
 
-impl Rounds {
+impl ReadIndex {
     pub(crate) fn new(id: NodeId, nonce: u64) -> Self {
         Self {
             id,
@@ -100,7 +100,7 @@ impl Rounds {
     }
 
     /// Drops heartbeats: whoever confirmed them must be the one that received them.
-    pub(crate) fn drop_beats(&mut self) {
+    pub(crate) fn drop_heartbeats(&mut self) {
         self.retain(|waiter| matches!(waiter, Waiter::Read(_)));
     }
 
