@@ -42,6 +42,7 @@
 
 mod command;
 mod containers;
+mod display;
 mod effect;
 mod ids;
 mod level;
@@ -54,7 +55,6 @@ mod text;
 mod transaction;
 mod watch;
 mod weight;
-mod words;
 
 pub use command::{
     Acquire, Command, Door, Lease, Mode, Numbered, OpenSession, Proof, Proposal, Request, Revoke,
