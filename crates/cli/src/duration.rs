@@ -1,6 +1,6 @@
 //! Durations as people write them: 15s, 500ms, 2m, 1h, 1d.
 
-use holdfast_core::play::duration_ms;
+use holdfast_play::duration_ms;
 use std::time::Duration;
 
 /// Reads one.

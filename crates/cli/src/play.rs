@@ -1,6 +1,6 @@
 //! The prompt: transcript lines in, what happened out.
 
-use holdfast_core::play::{HELP, Play};
+use holdfast_play::{HELP, Play};
 use std::io::{self, BufRead, IsTerminal, Write};
 
 const WELCOME: &str = "\

@@ -11,16 +11,16 @@
 //!
 //! 1. [`State::apply`] takes the [`Proposal`]: a node's numbered proposal is taken once and in
 //!    order, a client's retried request is answered from memory.
-//! 2. `decide`, one `match`, hands the [`Acquire`] to `state/acquire.rs`. It is checked: names,
+//! 2. `decide`, one `match`, hands the [`Acquire`] to `lines/acquire.rs`. It is checked: names,
 //!    lease, session, kind of line, claims. What can't be done is a [`Refusal`].
 //! 3. The ticket draws its number from the one counter and stands in the line of each name.
-//! 4. `state/serve.rs` asks of each line: is the next ticket's turn? If so it is granted: an
+//! 4. `lines/serve.rs` asks of each line: is the next ticket's turn? If so it is granted: an
 //!    [`Effect::Granted`] with the number as token and the word of how the last holder ended.
-//! 5. Otherwise it waits, until `state/end.rs` ends a ticket in front of it (a release, an expiry
-//!    in `state/time.rs`, the death of a session) and `serve` is asked again.
+//! 5. Otherwise it waits, until `lines/end.rs` ends a ticket in front of it (a release, an expiry
+//!    in `lines/time.rs`, the death of a session) and `serve` is asked again.
 //!
 //! ```
-//! use holdfast_core::play::Play;
+//! use holdfast_play::Play;
 //!
 //! let mut play = Play::default();
 //! assert_eq!(play.line("ana: acquire seat-12A ttl=5s"), ["ana: granted seat-12A token=1"]);
@@ -41,18 +41,20 @@
 )]
 
 mod command;
+mod containers;
+mod display;
 mod effect;
-mod history;
 mod ids;
+mod level;
 mod limits;
-pub mod play;
+mod lines;
 mod refusal;
 mod state;
-mod store;
+mod stores;
 mod text;
 mod transaction;
 mod watch;
-mod words;
+mod weight;
 
 pub use command::{
     Acquire, Command, Door, Lease, Mode, Numbered, OpenSession, Proof, Proposal, Request, Revoke,
@@ -61,15 +63,16 @@ pub use command::{
 pub use effect::{
     After, Answer, Effect, Ended, Ending, Fence, Forced, Grant, How, Names, Standing, Taken,
 };
-pub use history::{Event, What};
 pub use ids::{RequestId, Secret, SessionId, Term, Token};
 pub use limits::Limits;
-pub use refusal::{Bad, Bound, Link, Refusal, Untouched};
-pub use state::{
-    BadSnapshot, CannotRestore, Circle, Counts, Key, KeyPage, LockPage, LockView, NotEncoded,
-    ObjectKey, Restored, SessionView, Snapshot, SnapshotCheck, State, TextKey, TicketView, Why,
+pub use lines::history::{Event, What};
+pub use lines::{
+    CannotRestore, Circle, Counts, LockPage, LockView, Restored, SessionView, TicketView, Why,
     WhyLink,
 };
+pub use refusal::{Bad, Bound, Link, Refusal, Untouched};
+pub use state::{BadSnapshot, NotEncoded, Snapshot, SnapshotCheck, State};
+pub use stores::keys::{Key, KeyPage, ObjectKey, TextKey};
 pub use text::{
     BadText, Channel, Element, Label, LockName, Message, Note, Reason, RequestKey, Value,
 };

@@ -5,8 +5,8 @@
 //! and the words of all.
 #![allow(clippy::disallowed_methods, reason = "a test reads files")]
 
-use holdfast_core::play::Play;
 use holdfast_core::{BadSnapshot, Limits, State};
+use holdfast_play::Play;
 use std::path::PathBuf;
 
 /// A state with something of everything.

@@ -6,7 +6,7 @@
 //! before you commit it.
 #![allow(clippy::disallowed_methods, reason = "a test reads files")]
 
-use holdfast_core::play::Play;
+use holdfast_play::Play;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 

@@ -1,13 +1,14 @@
 //! Applying what is committed: the same on every node.
 
 use crate::batch::{Batch, Item};
-use crate::cluster::{Change, LEVEL, REPORT_EVERY, Report, mix};
+use crate::cluster::{Change, LEVEL, REPORT_EVERY, Report};
+use crate::digest::{self, mix};
 use crate::io::{NotChanged, Output, Reply};
 use crate::lead::member_step;
 use crate::node::{Node, too_old};
-use crate::own;
-use crate::types::{EntryKind, LogEntry};
+use crate::proposals;
 use holdfast_core::{Answer, Command, Effect, Proposal, Taken, Term, Tick};
+use holdfast_storage::{EntryKind, LogEntry};
 
 /// Digests of its own that a node keeps until the others' reports come.
 const DIGESTS_KEPT: usize = 8;
@@ -72,38 +73,42 @@ impl Node {
         effects: &mut Vec<Effect>,
         out: &mut Vec<Output>,
     ) {
-        let own_number = match (proposal.from, self.own.session) {
+        let own_number = match (proposal.from, self.proposals.session) {
             (Some(from), Some(own)) if from.session == own.id => Some(from.number),
             _ => None,
         };
-        let nothing = own::is_nothing(&proposal.command);
+        let nothing = proposals::is_nothing(&proposal.command);
         let opened = match &proposal.command {
             Command::OpenSession(open) => Some((open.secret, open.ttl_ms)),
             _ => None,
         };
         let before = effects.len();
         let taken = self.state.apply(proposal, effects);
-        self.mix_in(&taken, effects.get(before..).unwrap_or_default());
+        let came_out = effects.get(before..).unwrap_or_default();
+        self.cluster.digest =
+            digest::after(self.cluster.digest, self.cluster.level, &taken, came_out);
         for effect in effects.iter().skip(before) {
             if let Effect::SessionEnded { session, .. } = effect {
-                for ask in self.own.session_ended(*session) {
+                for ask in self.proposals.session_ended(*session) {
                     out.push(Output::Reply { ask, reply: Reply::Withdrawn });
                 }
                 if let Some(leading) = &mut self.leading {
-                    leading.pulse.close(*session);
+                    leading.liveness.close(*session);
                 }
             }
         }
         let Taken::Answered(answer) = taken else { return };
         if let (Some((secret, ttl_ms)), Ok(Answer::SessionOpened(id))) = (opened, &answer) {
             if let Some(leading) = &mut self.leading {
-                leading.pulse.open(*id, ttl_ms, self.seen_ms);
+                leading.liveness.open(*id, ttl_ms, self.seen_ms);
             }
-            if self.own.opened(secret, *id) {
+            if self.proposals.opened(secret, *id) {
                 self.introduce();
             }
         }
-        if let Some(ask) = own_number.and_then(|number| self.own.applied(number, self.seen_ms)) {
+        if let Some(ask) =
+            own_number.and_then(|number| self.proposals.applied(number, self.seen_ms))
+        {
             let reply = if nothing { Reply::Withdrawn } else { Reply::Answer(answer) };
             out.push(Output::Reply { ask, reply });
         }
@@ -111,47 +116,14 @@ impl Node {
 
     /// Tells the others what they do not know of this node yet.
     pub(crate) fn introduce(&mut self) {
-        self.own.introduced_ms = self.seen_ms;
+        self.proposals.introduced_ms = self.seen_ms;
         let Some(member) = self.cluster.members.get(&self.id) else { return };
         if member.level != LEVEL {
-            self.own.add_loose(Item::Level { node: self.id, level: LEVEL });
+            self.proposals.add_loose(Item::Level { node: self.id, level: LEVEL });
         }
         if member.birth == 0 && self.birth != 0 {
-            self.own.add_loose(Item::Birth { node: self.id, birth: self.birth });
+            self.proposals.add_loose(Item::Birth { node: self.id, birth: self.birth });
         }
-    }
-
-    /// Mixes what came out into the running digest: kinds, numbers and order.
-    fn mix_in(&mut self, taken: &Taken, effects: &[Effect]) {
-        let taken = match taken {
-            Taken::Answered(Ok(answer)) => match answer {
-                Answer::Standing(standing) => standing.token().0,
-                Answer::SessionOpened(id) | Answer::SessionEnded(id) => id.0.get(),
-                _ => 1,
-            },
-            Taken::Answered(Err(_)) => 2,
-            Taken::Seen => 3,
-            Taken::TooSoon => 4,
-            Taken::NodeGone => 5,
-        };
-        let mut digest = mix(self.cluster.digest, taken);
-        for effect in effects {
-            let (kind, number) = match effect {
-                Effect::Granted(grant) => (1, grant.token.0),
-                Effect::Ended(ended) => (2 + ended.how as u64, ended.token.0),
-                Effect::Delayed { until_ms, .. } => (20, *until_ms),
-                Effect::RevocationAsked { token, .. } => (21, token.0),
-                Effect::Noted { token, .. } => (22, token.0),
-                Effect::Downgraded { token, .. } => (23, token.0),
-                Effect::Recovered { token, .. } => (24, token.0),
-                Effect::SessionEnded { session, .. } => (25, session.0.get()),
-                Effect::Relabelled { token, .. } => (26, token.0),
-                Effect::ObjectChanged { version, .. } => (27, *version),
-                Effect::Published { message, .. } => (28, message.as_bytes().len() as u64),
-            };
-            digest = mix(mix(digest, kind), number);
-        }
-        self.cluster.digest = digest;
     }
 
     /// Tells the others what this node computed up to an agreed index.
@@ -166,7 +138,7 @@ impl Node {
             self.digests.pop_first();
         }
         let report = Report { node: self.id, index, digest: self.cluster.digest };
-        self.own.add_loose(Item::Report(report));
+        self.proposals.add_loose(Item::Report(report));
     }
 
     /// A node that computed something else than a majority is not to be trusted.

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The behaviour level of this program. Raised whenever the core would apply an old entry in a
-/// new way, or an entry may hold what older programs can't read.
-pub const LEVEL: u16 = 4;
+/// new way, the digest of what it does would differ, or an entry may hold what older programs can't
+/// read.
+pub const LEVEL: u16 = 5;
 
 /// From this level on all members can read transactions.
 const TRANSACTIONS_LEVEL: u16 = 2;
@@ -215,20 +216,13 @@ impl Cluster {
     }
 }
 
-/// A digest of what was applied: order, kinds and numbers of all answers and effects. Written
-/// out here, because every build of every version must compute the same.
-pub(crate) fn mix(digest: u64, word: u64) -> u64 {
-    let mixed = (digest ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    mixed ^ (mixed >> 29)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::io::{Ask, Boot, Busy, Config, Input, Loaded, Moment, Output, Reply};
     use crate::node::Node;
-    use crate::types::{HardState, Position};
     use holdfast_core::{Answer, Door, Limits, SessionRef, State, Transaction};
+    use holdfast_storage::{HardState, Position};
 
     fn transaction() -> Command {
         let (seen, writes, publish) = Default::default();

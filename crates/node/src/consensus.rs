@@ -6,7 +6,8 @@
 //! are dropped silently before a leader has committed in its own term, so the caller repeats
 //! them. A message is persisted before it is sent, except a leader's.
 
-use crate::types::{EntryKind, HardState, LogEntry, NodeId, Position, RaftMessage, Voters};
+use crate::types::{NodeId, RaftMessage, Voters};
+use holdfast_storage::{EntryKind, HardState, LogEntry, Position};
 use raft::eraftpb::{
     self, ConfChangeSingle, ConfChangeType, ConfChangeV2, ConfState, EntryType, MessageType,
 };

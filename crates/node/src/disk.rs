@@ -4,11 +4,11 @@
 use crate::cluster::{Change, Cluster, LEVEL};
 use crate::io::{Boot, Config, Input, Loaded, Moment, Output, Persist, SnapshotTask};
 use crate::node::{Node, too_old};
-use crate::types::{EntryKind, HardState, LogEntry, NodeId, Position};
+use crate::types::NodeId;
 use holdfast_core::{Limits, NotEncoded, Restored, Secret, Snapshot, SnapshotCheck, State};
 use holdfast_storage::{
-    self as storage, Disk, Fault, Log, Options, SnapshotEncoder, SnapshotReader, SnapshotWriter,
-    WriteError,
+    self as storage, Disk, EntryKind, Fault, HardState, Log, LogEntry, Options, Position,
+    SnapshotEncoder, SnapshotReader, SnapshotWriter, WriteError,
 };
 
 /// Where a new cluster's log begins: all its first members have the same snapshot there.
@@ -65,23 +65,16 @@ impl<D: Disk> NodeDisk<D> {
             },
         };
         // A crash may have fallen between a snapshot and what it means for the log.
-        let at = to_storage(loaded.at);
-        let behind = if recovered.has(at) {
+        let at = loaded.at;
+        let hard_state = recovered.settled_hard_state();
+        let entries = if recovered.has(at) {
             log.compact(at).map_err(not_now)?;
-            recovered
-                .entries
-                .iter()
-                .filter(|entry| entry.index > at.index)
-                .map(from_storage)
-                .collect()
+            behind(recovered.entries, at)
         } else {
             log.reset(at).map_err(not_now)?;
             Vec::new()
         };
-        let hard_state = recovered.settled_hard_state();
-        let hard_state =
-            HardState { term: hard_state.term, vote: hard_state.vote, commit: hard_state.commit };
-        let boot = Boot { loaded, hard_state, entries: behind };
+        let boot = Boot { loaded, hard_state, entries };
         Ok((Self { disk: disk.clone(), log }, boot))
     }
 
@@ -93,21 +86,9 @@ impl<D: Disk> NodeDisk<D> {
     /// Writes what must be durable; [`NodeDisk::sync`] makes it so.
     pub fn write(&mut self, persist: &Persist) -> Result<(), WriteError> {
         if let Some(at) = persist.installed {
-            self.log.reset(to_storage(at))?;
+            self.log.reset(at)?;
         }
-        let entries: Vec<storage::LogEntry<'_>> = persist
-            .entries
-            .iter()
-            .map(|entry| {
-                storage::LogEntry::new(entry.at.index, entry.at.term, entry.kind as u8, &entry.data)
-            })
-            .collect();
-        let hard_state = persist.hard_state.map(|hard_state| storage::HardState {
-            term: hard_state.term,
-            vote: hard_state.vote,
-            commit: hard_state.commit,
-        });
-        self.log.append(&entries, hard_state)
+        self.log.append(&persist.entries, persist.hard_state)
     }
 
     /// Returns when everything written is on disk.
@@ -122,7 +103,7 @@ impl<D: Disk> NodeDisk<D> {
 
     /// A snapshot at this position is on disk: the log behind it may go.
     pub fn compact(&mut self, at: Position) -> Result<(), WriteError> {
-        self.log.compact(to_storage(at))
+        self.log.compact(at)
     }
 
     /// Vouches for everything and lets go of the files.
@@ -148,7 +129,7 @@ fn write<D: Disk>(
     snapshot: &Snapshot,
 ) -> Result<(), WriteError> {
     let meta = cluster.encode().map_err(WriteError::Misuse)?;
-    let mut writer = SnapshotWriter::begin(disk, to_storage(at), &meta)?;
+    let mut writer = SnapshotWriter::begin(disk, at, &meta)?;
     for (piece, number) in snapshot.pieces().zip(0..) {
         let piece = piece.map_err(|error| WriteError::Misuse(error.to_string()));
         if let Err(error) = piece.and_then(|piece| writer.piece(number, &piece)) {
@@ -185,7 +166,7 @@ fn write_part(
     part: &mut Vec<u8>,
 ) -> Result<Option<Parts>, String> {
     let Parts::Pieces(mut encoder, mut check) = parts else {
-        let encoder = SnapshotEncoder::begin(to_storage(task.at), &task.cluster.encode()?, part);
+        let encoder = SnapshotEncoder::begin(task.at, &task.cluster.encode()?, part);
         let encoder = encoder.map_err(|error| error.to_string())?;
         return Ok(Some(Parts::Pieces(encoder, SnapshotCheck::default())));
     };
@@ -231,8 +212,7 @@ pub fn salvage<D: Disk>(disk: &D) -> Result<Salvage, String> {
     let snapshot = snapshot.ok_or("there is no snapshot: nothing can be saved without one")?;
     let loaded = load(&snapshot, Limits::DEFAULT, 0).map_err(|fault| fault.to_string())?;
     let log = storage::salvage(disk).map_err(|fault| fault.to_string())?;
-    let behind = log.entries.iter().filter(|entry| entry.index > loaded.at.index);
-    let entries: Vec<LogEntry> = behind.map(from_storage).collect();
+    let entries = behind(log.entries, loaded.at);
     // Between the snapshot and the first entry that is left, some may be missing.
     let joined = entries.first().is_none_or(|first| first.at.index == loaded.at.index + 1);
     let entries = if joined { entries } else { Vec::new() };
@@ -336,22 +316,13 @@ pub fn load<D: Disk>(
     }
     let mut state = state.map_err(|error| damaged(error.to_string()))?;
     state.set_level(cluster.level);
-    let position = reader.position();
-    Ok(Loaded { at: Position { index: position.index, term: position.term }, state, cluster })
+    Ok(Loaded { at: reader.position(), state, cluster })
 }
 
-fn to_storage(at: Position) -> storage::Position {
-    storage::Position { index: at.index, term: at.term }
-}
-
-fn from_storage(entry: &storage::LogEntry<'static>) -> LogEntry {
-    let kind = if entry.kind == EntryKind::Membership as u8 {
-        EntryKind::Membership
-    } else {
-        EntryKind::Batch
-    };
-    let at = Position { index: entry.index, term: entry.term };
-    LogEntry { at, kind, data: entry.bytes.to_vec() }
+/// The entries behind a position.
+fn behind(mut entries: Vec<LogEntry>, at: Position) -> Vec<LogEntry> {
+    entries.retain(|entry| entry.at.index > at.index);
+    entries
 }
 
 /// At the start a full disk is no different from one that fails: there is nobody to answer yet.

@@ -2,10 +2,11 @@
 
 use crate::cluster::{Change, Cluster};
 use crate::message::PeerMessage;
-use crate::types::{HardState, LogEntry, NodeId, Position, RaftMessage};
+use crate::types::{NodeId, RaftMessage};
 use holdfast_core::{
     Answer, Command, Effect, Refusal, Request, Secret, SessionRef, Snapshot, State,
 };
+use holdfast_storage::{HardState, LogEntry, Position};
 
 /// The driver's handle for something it asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,10 +4,11 @@ use crate::batch::{BATCH_BYTES_MAX, Batch, Item, encoded_bytes};
 use crate::cluster::Change;
 use crate::consensus::{ELECTION_MS, MemberStep};
 use crate::io::{Ask, NotChanged, Output, Reply};
+use crate::liveness::Liveness;
 use crate::node::Node;
-use crate::pulse::Pulse;
-use crate::types::{NodeId, Position};
+use crate::types::NodeId;
 use holdfast_core::{Command, Proposal, Term};
+use holdfast_storage::Position;
 use std::collections::{BTreeSet, VecDeque};
 
 /// Bytes that a leader gathers; what comes beyond is dropped and sent again by its node.
@@ -36,7 +37,7 @@ const ENDED_PER_BATCH_MAX: usize = 4_096;
 pub(crate) struct Leading {
     term: u64,
     since_ms: u64,
-    pub(crate) pulse: Pulse,
+    pub(crate) liveness: Liveness,
     gathered: VecDeque<(Item, usize)>,
     gathered_bytes: usize,
     /// Up to when the entries so far have told the time.
@@ -76,11 +77,11 @@ impl Node {
         if self.leading.as_ref().map(|leading| leading.term) == leads {
             return;
         }
-        self.rounds.drop_beats();
+        self.read_index.drop_heartbeats();
         self.leading = leads.map(|term| Leading {
             term,
             since_ms: self.seen_ms,
-            pulse: Pulse::begin(self.state.session_ttls(), self.seen_ms),
+            liveness: Liveness::begin(self.state.session_ttls(), self.seen_ms),
             gathered: VecDeque::new(),
             gathered_bytes: 0,
             told_ms: self.seen_ms,
@@ -134,7 +135,7 @@ impl Node {
         }
         let mut items = Vec::new();
         for _ in 0..ENDED_PER_BATCH_MAX {
-            let Some(session) = leading.pulse.take_silent(self.seen_ms) else { break };
+            let Some(session) = leading.liveness.take_silent(self.seen_ms) else { break };
             let decided_in = Term(leading.term);
             let expire = Command::ExpireSession { session, decided_in };
             items.push(Item::Propose(Proposal::from(expire)));
@@ -183,7 +184,7 @@ impl Node {
             .next_due_in_ms()
             .map(|due_ms| due_ms.min(TIME_ENTRY_MS).saturating_sub(untold_ms));
         let silent =
-            leading.pulse.next_silent_at_ms().map(|at_ms| at_ms.saturating_sub(self.seen_ms));
+            leading.liveness.next_silent_at_ms().map(|at_ms| at_ms.saturating_sub(self.seen_ms));
         due.into_iter().chain(silent).min()
     }
 

@@ -5,7 +5,7 @@
 //!
 //! The story of one acquire that comes in at a follower:
 //!
-//! 1. `Input::Ask` puts the command in line (`own.rs`). The node numbers it within its own
+//! 1. `Input::Ask` puts the command in line (`proposals.rs`). The node numbers it within its own
 //!    session and forwards it to the leader; it sends it again until it sees it applied.
 //! 2. The leader (`lead.rs`) gathers what came while the last entry was made durable, and appends
 //!    one batch: one entry, one fsync, with how much time it saw pass.
@@ -18,17 +18,18 @@
 
 mod apply;
 mod batch;
-mod beats;
 mod cluster;
 mod consensus;
+mod digest;
 mod disk;
+mod heartbeats;
 mod io;
 mod lead;
+mod liveness;
 mod message;
 mod node;
-mod own;
-mod pulse;
-mod rounds;
+mod proposals;
+mod read_index;
 mod types;
 
 pub use cluster::{Change, Cluster, LEVEL, Member};
@@ -36,10 +37,11 @@ pub use disk::{
     NodeDisk, Salvage, backup, load, read_backup, read_snapshot, salvage, verify_backup,
     write_snapshot,
 };
+pub use holdfast_storage::{EntryKind, HardState, LogEntry, Position};
 pub use io::{
     Ask, Boot, Busy, Config, Input, Loaded, Moment, NotChanged, Output, Persist, Reply,
     SnapshotTask,
 };
 pub use message::{FRAME_BYTES_MAX, PeerMessage};
 pub use node::Node;
-pub use types::{EntryKind, HardState, LogEntry, NodeId, Position, RaftMessage, Voters};
+pub use types::{NodeId, RaftMessage, Voters};

@@ -21,12 +21,12 @@ pub(crate) enum Say {
     /// Proposals for the leader to append.
     Forward(Vec<Item>),
     /// Sessions that were heard of; the leader confirms.
-    Beats {
+    Heartbeats {
         round: u64,
         sessions: Vec<SessionRef>,
     },
     /// The leader was confirmed after the beats of that round had arrived.
-    BeatsConfirmed {
+    HeartbeatsConfirmed {
         round: u64,
         alive: Vec<SessionId>,
         gone: Vec<SessionId>,
@@ -59,8 +59,8 @@ impl PeerMessage {
             Say::Raft(message) if !message.entries.is_empty() => "append",
             Say::Raft(_) => "raft",
             Say::Forward(_) | Say::ForwardIn { .. } => "forward",
-            Say::Beats { .. } => "beats",
-            Say::BeatsConfirmed { .. } => "beats-confirmed",
+            Say::Heartbeats { .. } => "beats",
+            Say::HeartbeatsConfirmed { .. } => "beats-confirmed",
         }
     }
 }

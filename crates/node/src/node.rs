@@ -1,17 +1,18 @@
 //! The loop of a node: inputs in, outputs out, one turn at a time.
 
-use crate::beats::Beats;
 use crate::cluster::{Cluster, LEVEL};
 use crate::consensus::{self, Consensus, ELECTION_MS, Lost, Ready, Stored, TICK_MS};
+use crate::heartbeats::Heartbeats;
 use crate::io::{
     Ask, Boot, Busy, Config, Input, Loaded, Moment, Output, Persist, Reply, SnapshotTask,
 };
 use crate::lead::Leading;
 use crate::message::{PeerMessage, Say};
-use crate::own::{Asked, Own};
-use crate::rounds::{Rounds, Waiter};
-use crate::types::{NodeId, Position, RaftMessage, Voters};
+use crate::proposals::{Asked, ProposalQueue};
+use crate::read_index::{ReadIndex, Waiter};
+use crate::types::{NodeId, RaftMessage, Voters};
 use holdfast_core::{Command, Request, SessionRef, State};
+use holdfast_storage::Position;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The most time that one turn of the loop may count. What a stopped process did not see does
@@ -38,9 +39,9 @@ pub struct Node {
     last_mono_ms: Option<u64>,
     raft_debt_ms: u64,
     pub(crate) leading: Option<Leading>,
-    pub(crate) own: Own,
-    pub(crate) beats: Beats,
-    pub(crate) rounds: Rounds,
+    pub(crate) proposals: ProposalQueue,
+    pub(crate) heartbeats: Heartbeats,
+    pub(crate) read_index: ReadIndex,
     unpersisted: VecDeque<Unpersisted>,
     /// A snapshot that was received and waits for Raft to take it.
     incoming: Option<Box<Loaded>>,
@@ -90,9 +91,9 @@ impl Node {
             last_mono_ms: None,
             raft_debt_ms: 0,
             leading: None,
-            own: Own::new(config.id, config.secret),
-            beats: Beats::new(config.nonce),
-            rounds: Rounds::new(config.id, config.nonce),
+            proposals: ProposalQueue::new(config.id, config.secret),
+            heartbeats: Heartbeats::new(config.nonce),
+            read_index: ReadIndex::new(config.id, config.nonce),
             unpersisted: VecDeque::new(),
             incoming: None,
             disk_full: false,
@@ -131,9 +132,9 @@ impl Node {
         for _ in 0..4 {
             self.follow_role();
             self.step_down_if_stuck();
-            self.send_own(out);
+            self.send_proposals(out);
             self.lead();
-            self.send_beats(out);
+            self.send_heartbeats(out);
             self.run_rounds(out);
             if !self.drain(out) || self.stopped {
                 break;
@@ -183,7 +184,7 @@ impl Node {
 
     /// The session under which this node proposes, and that owns the waits of clients without one.
     pub fn own_session(&self) -> Option<SessionRef> {
-        self.own.session
+        self.proposals.session
     }
 
     /// Whether this node leads, as far as it knows.
@@ -257,10 +258,10 @@ impl Node {
             Input::Ask { ask, request, command } => self.ask(ask, request, command, out),
             Input::Beat { ask, session } => self.beat(ask, session, out),
             Input::Read(ask) => {
-                if self.rounds.len() >= ROUND_WAITERS_MAX {
+                if self.read_index.len() >= ROUND_WAITERS_MAX {
                     out.push(Output::Reply { ask, reply: Reply::Busy(Busy::QueueFull) });
                 } else {
-                    self.rounds.add(Waiter::Read(ask));
+                    self.read_index.add(Waiter::Read(ask));
                 }
             }
             Input::Withdraw(ask) => {
@@ -279,12 +280,12 @@ impl Node {
             Busy::TooLarge
         } else if self.disk_full {
             Busy::DiskFull
-        } else if self.own.len() >= ASKS_MAX {
+        } else if self.proposals.len() >= ASKS_MAX {
             Busy::QueueFull
         } else if !self.cluster.all_know(&asked.command) {
             Busy::OlderMember
         } else {
-            self.own.add(asked);
+            self.proposals.add(asked);
             return;
         };
         out.push(Output::Reply { ask, reply: Reply::Busy(busy) });
@@ -296,9 +297,9 @@ impl Node {
             return;
         }
         let asks = std::mem::take(&mut self.withdrawn);
-        let mut withdrawn = self.own.withdraw(&asks);
-        withdrawn.extend(self.rounds.withdraw(&asks));
-        withdrawn.extend(self.beats.withdraw(&asks));
+        let mut withdrawn = self.proposals.withdraw(&asks);
+        withdrawn.extend(self.read_index.withdraw(&asks));
+        withdrawn.extend(self.heartbeats.withdraw(&asks));
         for ask in withdrawn {
             // Both say that it had no effect. A node that can't write what it hears does not get on,
             // however well the others do.
@@ -333,9 +334,9 @@ impl Node {
             }
             Say::Forward(items) => self.gather(items),
             Say::ForwardIn { term, items } => self.gather_in(term, items),
-            Say::Beats { round, sessions } => self.hear_beats(from, round, sessions),
-            Say::BeatsConfirmed { round, alive, gone } => {
-                self.beats_confirmed(round, &alive, &gone, out);
+            Say::Heartbeats { round, sessions } => self.receive_heartbeats(from, round, sessions),
+            Say::HeartbeatsConfirmed { round, alive, gone } => {
+                self.heartbeats_confirmed(round, &alive, &gone, out);
             }
         }
     }
@@ -373,7 +374,7 @@ impl Node {
 
     fn run_rounds(&mut self, out: &mut Vec<Output>) {
         if self.consensus.leader().is_some()
-            && let Some(context) = self.rounds.begin(self.seen_ms)
+            && let Some(context) = self.read_index.begin(self.seen_ms)
         {
             self.consensus.read_index(context);
         }
@@ -381,11 +382,11 @@ impl Node {
     }
 
     pub(crate) fn finish_rounds(&mut self, out: &mut Vec<Output>) {
-        for waiter in self.rounds.done(self.applied.index) {
+        for waiter in self.read_index.done(self.applied.index) {
             match waiter {
                 Waiter::Read(ask) => out.push(Output::Reply { ask, reply: Reply::Current }),
-                Waiter::Beats { from, round, sessions } => {
-                    self.confirm_beats(from, round, &sessions, out);
+                Waiter::Heartbeats { from, round, sessions } => {
+                    self.confirm_heartbeats(from, round, &sessions, out);
                 }
             }
         }
@@ -424,7 +425,7 @@ impl Node {
             self.persisted(number, out);
         }
         for (context, index) in reads {
-            self.rounds.confirm(&context, index);
+            self.read_index.confirm(&context, index);
         }
         for entry in committed {
             self.bytes_since_snapshot += entry.data.len();
@@ -461,7 +462,7 @@ impl Node {
         self.state.set_level(self.cluster.level);
         self.bytes_since_snapshot = 0;
         self.digests.clear();
-        for ask in self.own.lose_track() {
+        for ask in self.proposals.lose_track() {
             out.push(Output::Reply { ask, reply: Reply::Unknown });
         }
         out.push(Output::LostTrack);

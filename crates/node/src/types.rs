@@ -1,6 +1,7 @@
-//! What the node hands to a disk and to a network, in types of its own: the Raft library's stay
-//! inside `consensus`.
+//! What the node hands to a network, beside the entries and positions that a disk takes too
+//! (`holdfast_storage`): the Raft library's types stay inside `consensus`.
 
+use holdfast_storage::{LogEntry, Position};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -12,46 +13,6 @@ impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
-}
-
-/// A position in the log: an index, and the term of the entry there.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Position {
-    /// 0 before the first entry.
-    pub index: u64,
-    /// The term of the leader that appended it.
-    pub term: u64,
-}
-
-/// One entry of the log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogEntry {
-    /// Where it stands.
-    pub at: Position,
-    /// What it holds.
-    pub kind: EntryKind,
-    /// A batch or a membership change, encoded; empty for a new leader's first entry.
-    pub data: Vec<u8>,
-}
-
-/// What an entry holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EntryKind {
-    /// A batch of commands.
-    Batch,
-    /// A change of membership.
-    Membership,
-}
-
-/// What a node must never forget: how far it has voted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HardState {
-    /// The highest term seen.
-    pub term: u64,
-    /// Whom it voted for in that term; 0 for nobody.
-    pub vote: u64,
-    /// Up to where it knows the log to be committed.
-    pub commit: u64,
 }
 
 /// Who votes and who only learns.

@@ -1,7 +1,7 @@
 //! Diffs without line numbers, so that they survive changes elsewhere in a file.
 //!
 //! ```text
-//! --- crates/core/src/state/serve.rs
+//! --- crates/core/src/lines/serve.rs
 //!          let alive = session.is_alive();
 //! +        let alive = alive || crate::planted::serve_the_dead();
 //! @@

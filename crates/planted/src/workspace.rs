@@ -181,7 +181,7 @@ mod tests {
     fn all_diffs_can_be_applied_to_the_code_as_it_is() {
         let copy = crate::root().and_then(|root| Workspace::planted(&root));
         let copy = copy.unwrap_or_else(|message| panic!("{message}"));
-        let planted = &copy.0[Path::new("crates/core/src/state/serve.rs")];
+        let planted = &copy.0[Path::new("crates/core/src/lines/serve.rs")];
         assert!(String::from_utf8_lossy(planted).contains("crate::planted::serve_the_dead()"));
     }
 

@@ -1,7 +1,8 @@
 //! Damage at rest: a bit flipped where the log or a snapshot vouches for it.
 
 use crate::rng::Rng;
-use holdfast_storage::{Disk, SimDisk, inspect};
+use holdfast_sim_disk::SimDisk;
+use holdfast_storage::{Disk, inspect};
 
 /// Flips a bit that the next start must notice; says where, or none if nothing is vouched for.
 pub(crate) fn flip(disk: &SimDisk, rng: &mut Rng) -> Option<String> {
@@ -44,7 +45,7 @@ mod tests {
         writer.piece(0, b"the locks").unwrap();
         writer.finish().unwrap();
         let (mut log, _) = Log::open(&disk, Options::default()).unwrap();
-        let entries: Vec<_> = (1..9).map(|index| LogEntry::new(index, 1, 0, b"acquire")).collect();
+        let entries: Vec<_> = (1..9).map(|index| LogEntry::batch(index, 1, b"acquire")).collect();
         log.append(&entries, None).unwrap();
         log.close().unwrap();
         let mut rng = Rng::new(1);

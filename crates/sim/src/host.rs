@@ -8,7 +8,8 @@ use holdfast_node::{
     Ask, Boot, Change, Cluster, Config, Input, Member, Moment, Node, NodeDisk, NodeId, Output,
     Persist, RaftMessage, SnapshotTask, load, read_snapshot, write_snapshot,
 };
-use holdfast_storage::{Fault, Options, SimDisk, SnapshotWriter, WriteError};
+use holdfast_sim_disk::SimDisk;
+use holdfast_storage::{Fault, Options, SnapshotWriter, WriteError};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Small, so that snapshots and new segments happen within minutes.

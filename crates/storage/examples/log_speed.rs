@@ -154,7 +154,7 @@ fn appends_per_second<D: Disk>(
     let bytes = vec![7; APPEND_BYTES];
     let start = Instant::now();
     for index in 1..=APPENDS {
-        log.append(&[LogEntry::new(index, 1, 0, &bytes)], None).expect("an append");
+        log.append(&[LogEntry::batch(index, 1, &bytes)], None).expect("an append");
         log.sync().expect("a sync");
     }
     APPENDS as f64 / start.elapsed().as_secs_f64()
@@ -178,8 +178,8 @@ fn write_long_log(disk: &RealDisk, entry_bytes: usize) {
     let bytes = vec![7; entry_bytes];
     let mut index = 0;
     for _ in 0..LONG_BYTES / BATCH_BYTES {
-        let batch: Vec<LogEntry<'_>> = (1..=(BATCH_BYTES / entry_bytes) as u64)
-            .map(|place| LogEntry::new(index + place, 1, 0, &bytes))
+        let batch: Vec<LogEntry> = (1..=(BATCH_BYTES / entry_bytes) as u64)
+            .map(|place| LogEntry::batch(index + place, 1, &bytes))
             .collect();
         index += batch.len() as u64;
         log.append(&batch, None).expect("an append");

@@ -1,7 +1,8 @@
 //! The durable log, vote and snapshots of one Holdfast node, behind a [`Disk`] trait.
 //!
 //! The caller drives: no thread, no clock, no async, nothing global. The same code runs on a
-//! folder ([`RealDisk`]) and on a disk in memory that loses and damages things ([`SimDisk`]).
+//! folder ([`RealDisk`]) and, in tests, on a disk in memory that loses and damages things
+//! (`holdfast_sim_disk`).
 //!
 //! The story of one entry:
 //!
@@ -18,17 +19,18 @@
 //!    that it was synced; otherwise this is a [`Fault`], and the node must not start.
 //!
 //! ```
-//! use holdfast_storage::{HardState, Log, LogEntry, Options, SimDisk};
+//! use holdfast_sim_disk::SimDisk;
+//! use holdfast_storage::{Log, LogEntry, Options};
 //!
 //! let disk = SimDisk::new();
 //! let (mut log, _) = Log::open(&disk, Options { segment_bytes: 1 << 16, ..Options::default() })?;
-//! log.append(&[LogEntry::new(1, 1, 0, b"acquire seat-12A")], None)?;
+//! log.append(&[LogEntry::batch(1, 1, b"acquire seat-12A")], None)?;
 //! log.sync()?;
-//! log.append(&[LogEntry::new(2, 1, 0, b"never acknowledged")], None)?;
+//! log.append(&[LogEntry::batch(2, 1, b"never acknowledged")], None)?;
 //! disk.crash(&mut 7);
 //!
 //! let (_, recovered) = Log::open(&disk, Options::default())?;
-//! assert_eq!(*recovered.entries[0].bytes, *b"acquire seat-12A");
+//! assert_eq!(recovered.entries[0].data, b"acquire seat-12A");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -55,12 +57,12 @@ mod preamble;
 mod small_file;
 mod snapshot;
 
-pub use disk::{Disk, RealDisk, SimCounts, SimDisk, SimFaults, SimFile};
+pub use disk::{Disk, RealDisk};
 pub use fault::{Cause, Fault, WriteError};
 pub use identity::Identity;
 pub use log::{
-    Cut, ENTRY_BYTES_MAX, HardState, Log, LogEntry, Options, Position, RecordInfo, Recovered,
-    Salvaged, inspect, salvage,
+    Cut, ENTRY_BYTES_MAX, EntryKind, HardState, Log, LogEntry, Options, Position, RecordInfo,
+    Recovered, Salvaged, inspect, salvage,
 };
 pub use small_file::{FileKind, claim, read_file, write_file};
 pub use snapshot::{

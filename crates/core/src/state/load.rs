@@ -1,16 +1,18 @@
 //! Reading a snapshot: the pieces come in any order, and each record goes where it will stand.
 
-use super::fingerprint::Fingerprint;
-use super::records::{Extra, Lock, Past, Session, Ticket};
+use super::State;
 use super::snapshot::{
     BadSnapshot, Head, HeadV1, HeadV2, MAGIC, Piece, Records, RequestName, TicketRecord,
 };
-use super::{Data, State};
 use crate::command::Mode;
-use crate::history::{Event, History};
+use crate::containers::{Index, Slot};
 use crate::ids::{RequestId, SessionId, Token};
 use crate::limits::Limits;
-use crate::store::{Index, Slot};
+use crate::lines::fingerprint::Fingerprint;
+use crate::lines::history::{Event, History};
+use crate::lines::records::{Extra, Lock, Past, Session, Ticket};
+use crate::lines::{self, Lines};
+use crate::stores::keys::{self, Keys};
 use crate::text::{LockName, RequestKey};
 use std::collections::BTreeMap;
 
@@ -27,19 +29,10 @@ impl State {
         for (piece, bytes) in pieces {
             loader.add(read_piece(piece, bytes.as_ref())?)?;
         }
-        let (data, names) = loader.finish()?;
-        let mut state = Self::of(data, names, limits, hash_key);
-        state.find_unserved();
-        Ok(state)
-    }
-
-    /// Lines in which serving had stopped at the bound of one command.
-    fn find_unserved(&mut self) {
-        let waiting = self.data.locks.iter().filter(|(_, lock)| lock.waiters() > 0);
-        let may_serve = |slot| self.next_waiter(slot).is_some_and(|token| self.may_serve(token));
-        let unserved =
-            waiting.filter(|(slot, _)| may_serve(*slot)).map(|(_, lock)| lock.name.clone());
-        self.index.sets.unserved = unserved.collect();
+        let (lines, names, keys) = loader.finish()?;
+        let mut lines = Lines::load(lines, names, limits, hash_key);
+        let keys = Keys::load(keys, hash_key, &mut lines);
+        Ok(Self { lines, keys })
     }
 }
 
@@ -151,7 +144,8 @@ impl SnapshotCheck {
 struct Loader {
     announced: Counted,
     seen: Counted,
-    data: Data,
+    lines: lines::Data,
+    keys: keys::Data,
     names: Index<Lock>,
     numbers: Vec<Token>,
     events: Vec<Event>,
@@ -165,22 +159,23 @@ impl Loader {
     fn new(head: Head, limits: &Limits, hash_key: u64) -> Self {
         let announced = Counted::announced(&head);
         let head = head.before;
-        let data = Data {
+        let lines = lines::Data {
             clock: head.clock,
             counter: head.counter,
             sessions_drawn: head.sessions_drawn,
             sequence: head.sequence,
-            changes: head.changes,
             history: History::of(Vec::new(), head.events_numbered),
-            ..Data::default()
+            ..lines::Data::default()
         };
+        let keys = keys::Data { changes: head.changes, ..keys::Data::default() };
         // What the head says may be damaged: room is made only for what may be.
         let tickets = usize::try_from(head.records.tickets).unwrap_or(usize::MAX);
         let tickets = tickets.min(limits.tickets_max);
         Self {
             announced,
             seen: Counted::default(),
-            data,
+            lines,
+            keys,
             names: Index::with_capacity(tickets, hash_key),
             numbers: Vec::with_capacity(tickets),
             events: Vec::new(),
@@ -192,7 +187,7 @@ impl Loader {
 
     fn add(&mut self, piece: Piece) -> Result<(), BadSnapshot> {
         self.seen.add(&piece);
-        let Self { data, .. } = self;
+        let Self { lines, keys, .. } = self;
         match piece {
             Piece::Pasts(pasts) => {
                 for (name, past) in pasts {
@@ -206,12 +201,12 @@ impl Loader {
             }
             Piece::Sessions(mut sessions) => {
                 sessions.iter_mut().for_each(Session::weigh_memory);
-                data.sessions.extend(sessions);
+                lines.sessions.extend(sessions);
             }
-            Piece::Alone(alone) => data.alone.extend(alone),
-            Piece::Register(register) => data.register.extend(register),
+            Piece::Alone(alone) => lines.alone.extend(alone),
+            Piece::Register(register) => lines.register.extend(register),
             Piece::Events(events) => self.events.extend(events),
-            Piece::Objects(objects) => data.objects.extend(objects),
+            Piece::Objects(objects) => keys.objects.extend(objects),
             Piece::Relabelled(relabelled) => self.relabelled.extend(relabelled),
             Piece::Fingerprints(fingerprints) => {
                 for (request, fingerprint) in fingerprints {
@@ -229,20 +224,19 @@ impl Loader {
         Ok(())
     }
 
-    /// The data, and where each name stands in it.
-    fn finish(mut self) -> Result<(Data, Index<Lock>), BadSnapshot> {
+    /// The data, and where each name stands in the lines.
+    fn finish(mut self) -> Result<(lines::Data, Index<Lock>, keys::Data), BadSnapshot> {
         self.seen.check(&self.announced)?;
         self.relabel()?;
         self.tell_what_was_asked()?;
-        let Self { mut data, names, mut numbers, events, .. } = self;
+        let Self { mut lines, keys, names, mut numbers, events, .. } = self;
         numbers.sort_unstable();
         if numbers.array_windows().any(|[a, b]| a == b) {
             return Err(BadSnapshot::Incomplete("a ticket stands twice"));
         }
-        check_objects(&data, &names)?;
-        data.history = History::of(events, data.history.next_number);
-        data.weight = data.weigh();
-        Ok((data, names))
+        check_objects(&keys, &lines, &names)?;
+        lines.history = History::of(events, lines.history.next_number);
+        Ok((lines, names, keys))
     }
 
     /// Tells tickets when they got another label.
@@ -252,13 +246,18 @@ impl Loader {
         }
         let of =
             |(slot, ticket): (Slot, &Ticket)| Some((slot, self.relabelled.get(&ticket.number)?));
-        let found: Vec<(Slot, u64)> =
-            self.data.tickets.iter().filter_map(of).map(|(slot, change)| (slot, *change)).collect();
+        let found: Vec<(Slot, u64)> = self
+            .lines
+            .tickets
+            .iter()
+            .filter_map(of)
+            .map(|(slot, change)| (slot, *change))
+            .collect();
         if found.len() != self.relabelled.len() {
             return Err(BadSnapshot::Incomplete("a label belongs to no ticket"));
         }
         for (slot, change) in found {
-            if let Some(ticket) = self.data.tickets.get_mut(slot) {
+            if let Some(ticket) = self.lines.tickets.get_mut(slot) {
                 ticket.extra_mut().relabelled = change;
             }
         }
@@ -267,35 +266,35 @@ impl Loader {
 
     /// Tells requests what they asked for.
     fn tell_what_was_asked(&mut self) -> Result<(), BadSnapshot> {
-        let Self { data, asked, asked_alone, .. } = self;
-        let slots: Vec<Slot> = data.sessions.iter().map(|(slot, _)| slot).collect();
+        let Self { lines, asked, asked_alone, .. } = self;
+        let slots: Vec<Slot> = lines.sessions.iter().map(|(slot, _)| slot).collect();
         for session in slots {
-            let Some(session) = data.sessions.get_mut(session) else { continue };
+            let Some(session) = lines.sessions.get_mut(session) else { continue };
             for (id, fingerprint) in asked.remove(&session.id).unwrap_or_default() {
                 let known = session.request_mut(id).ok_or(NO_SUCH_REQUEST)?;
                 known.fingerprint = Some(fingerprint);
             }
         }
-        let slots: Vec<Slot> = data.alone.iter().map(|(slot, _)| slot).collect();
+        let slots: Vec<Slot> = lines.alone.iter().map(|(slot, _)| slot).collect();
         for alone in slots {
-            let Some(alone) = data.alone.get_mut(alone) else { continue };
+            let Some(alone) = lines.alone.get_mut(alone) else { continue };
             alone.fingerprint = asked_alone.remove(&alone.key);
         }
         if asked.is_empty() && asked_alone.is_empty() { Ok(()) } else { Err(NO_SUCH_REQUEST) }
     }
 
     fn lock(&mut self, name: LockName) -> Slot {
-        let Self { data, names, .. } = self;
-        names.get(&data.locks, &name).unwrap_or_else(|| {
-            let slot = data.locks.insert(Lock::new(name));
-            names.insert(&data.locks, slot);
+        let Self { lines, names, .. } = self;
+        names.get(&lines.locks, &name).unwrap_or_else(|| {
+            let slot = lines.locks.insert(Lock::new(name));
+            names.insert(&lines.locks, slot);
             slot
         })
     }
 
     fn leave_past(&mut self, name: LockName, past: Past) -> Result<(), BadSnapshot> {
         let slot = self.lock(name);
-        let lock = self.data.locks.get_mut(slot);
+        let lock = self.lines.locks.get_mut(slot);
         match lock.and_then(|lock| lock.past.replace(Box::new(past))) {
             None => Ok(()),
             Some(_) => Err(BadSnapshot::Incomplete("a lock stands twice")),
@@ -304,7 +303,7 @@ impl Loader {
 
     /// Adds a ticket to its locks.
     fn stand_in_line(&mut self, record: TicketRecord) -> Result<(), BadSnapshot> {
-        if record.number.0 > self.data.counter {
+        if record.number.0 > self.lines.counter {
             return Err(BadSnapshot::Incomplete("a ticket is above the counter"));
         }
         let number = record.number;
@@ -317,7 +316,7 @@ impl Loader {
             } else {
                 more_locks.push(slot);
             }
-            let Some(lock) = self.data.locks.get_mut(slot) else { continue };
+            let Some(lock) = self.lines.locks.get_mut(slot) else { continue };
             lock.set_head(Some(lock.head().map_or(number, |head| head.min(number))));
             lock.line_len = lock.line_len.saturating_add(1);
             if record.held {
@@ -361,23 +360,27 @@ impl Loader {
             ticket.extra_mut().more_locks = more_locks;
         }
         self.numbers.push(number);
-        self.data.tickets.insert(ticket);
+        self.lines.tickets.insert(ticket);
         Ok(())
     }
 }
 
 /// Each name is one object at most, and no lock beside it.
-fn check_objects(data: &Data, names: &Index<Lock>) -> Result<(), BadSnapshot> {
-    let mut seen: Vec<&LockName> = data.objects.iter().map(|(_, stored)| &stored.name).collect();
+fn check_objects(
+    keys: &keys::Data,
+    lines: &lines::Data,
+    names: &Index<Lock>,
+) -> Result<(), BadSnapshot> {
+    let mut seen: Vec<&LockName> = keys.objects.iter().map(|(_, stored)| &stored.name).collect();
     seen.sort_unstable();
     if seen.array_windows().any(|[a, b]| a == b) {
         return Err(BadSnapshot::Incomplete("an object stands twice"));
     }
-    let lock = |name: &LockName| data.locks.get(names.get(&data.locks, name)?);
+    let lock = |name: &LockName| lines.locks.get(names.get(&lines.locks, name)?);
     if seen.iter().any(|name| lock(name).is_some_and(|lock| lock.line_len > 0)) {
         return Err(BadSnapshot::Incomplete("an object stands in the place of a lock"));
     }
-    if data.objects.iter().any(|(_, stored)| stored.version > data.changes) {
+    if keys.objects.iter().any(|(_, stored)| stored.version > keys.changes) {
         return Err(BadSnapshot::Incomplete("an object is above the number of changes"));
     }
     Ok(())

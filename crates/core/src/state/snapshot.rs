@@ -8,14 +8,16 @@
 //! written below the level that brought these, for members that read no newer one. Version 1 had a
 //! shorter head, and knew no objects.
 
-use super::fingerprint::Fingerprint;
-use super::objects::Stored;
-use super::records::{Alone, Clock, Past, Register, Revocation, Session, Ticket, Weight};
-use super::{CONFIRMED_LEVEL, Data, REQUESTS_LEVEL, State};
+use super::State;
 use crate::command::{Door, Lease, Mode};
 use crate::effect::After;
-use crate::history::Event;
 use crate::ids::{RequestId, Secret, SessionId, Token};
+use crate::level::{CONFIRMED_LEVEL, REQUESTS_LEVEL};
+use crate::lines;
+use crate::lines::fingerprint::Fingerprint;
+use crate::lines::history::Event;
+use crate::lines::records::{Alone, Clock, Past, Register, Revocation, Session, Ticket};
+use crate::stores::keys::{self, Stored};
 use crate::text::{Label, LockName, Note, RequestKey};
 use postcard::experimental::serialized_size;
 use serde::{Deserialize, Serialize};
@@ -91,7 +93,8 @@ impl std::error::Error for NotEncoded {}
 /// The state as it was at one log position.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    data: Data,
+    lines: lines::Data,
+    keys: keys::Data,
     /// The behaviour level in force then.
     level: u16,
 }
@@ -195,7 +198,8 @@ pub(super) struct ExtraRecord {
 impl State {
     /// The state as it is now, for somebody else to write.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot { data: self.data.clone(), level: self.level }
+        let (lines, keys) = (self.lines.data().clone(), self.keys.data().clone());
+        Snapshot { lines, keys, level: self.lines.level() }
     }
 }
 
@@ -203,17 +207,17 @@ impl Snapshot {
     /// The pieces in order. Each is made when it is asked for, so that the whole never stands in
     /// memory. After an error there is no further piece, and no snapshot.
     pub fn pieces(&self) -> impl Iterator<Item = Result<Vec<u8>, NotEncoded>> + '_ {
-        let data = &self.data;
-        let pasts = data
+        let Self { lines, keys, .. } = self;
+        let pasts = lines
             .locks
             .iter()
             .filter_map(|(_, lock)| Some((lock.name.clone(), (**lock.past.as_ref()?).clone())));
-        let tickets = data.tickets.iter().map(|(_, ticket)| self.ticket_record(ticket));
-        let sessions = data.sessions.iter().map(|(_, session)| session.clone());
-        let alone = data.alone.iter().map(|(_, alone)| alone.clone());
-        let register = data.register.iter().map(|(_, register)| register.clone());
-        let events = data.history.iter().cloned();
-        let objects = data.objects.iter().map(|(_, stored)| stored.clone());
+        let tickets = lines.tickets.iter().map(|(_, ticket)| self.ticket_record(ticket));
+        let sessions = lines.sessions.iter().map(|(_, session)| session.clone());
+        let alone = lines.alone.iter().map(|(_, alone)| alone.clone());
+        let register = lines.register.iter().map(|(_, register)| register.clone());
+        let events = lines.history.iter().cloned();
+        let objects = keys.objects.iter().map(|(_, stored)| stored.clone());
         let mut failed = false;
         std::iter::once_with(|| self.head())
             .chain(in_pieces(pasts, Piece::Pasts))
@@ -234,12 +238,12 @@ impl Snapshot {
 
     /// What the requests that are remembered asked for; none below the level that knows.
     fn fingerprints(&self) -> impl Iterator<Item = (RequestName, Fingerprint)> + '_ {
-        let sessions = self.data.sessions.iter().flat_map(|(_, session)| {
+        let sessions = self.lines.sessions.iter().flat_map(|(_, session)| {
             session.requests.iter().filter_map(|request| {
                 Some((RequestName::InSession(session.id, request.id), request.fingerprint?))
             })
         });
-        let alone = self.data.alone.iter().filter_map(|(_, alone)| {
+        let alone = self.lines.alone.iter().filter_map(|(_, alone)| {
             Some((RequestName::Alone(alone.key.clone()), alone.fingerprint?))
         });
         sessions.chain(alone).filter(|_| self.version() >= FINGERPRINTS_VERSION)
@@ -255,28 +259,28 @@ impl Snapshot {
     }
 
     fn relabelled(&self) -> impl Iterator<Item = (Token, u64)> + '_ {
-        let tickets = self.data.tickets.iter().map(|(_, ticket)| ticket);
+        let tickets = self.lines.tickets.iter().map(|(_, ticket)| ticket);
         tickets.map(|ticket| (ticket.number, ticket.relabelled())).filter(|(_, change)| *change > 0)
     }
 
     fn head(&self) -> Result<Vec<u8>, postcard::Error> {
-        let data = &self.data;
+        let Self { lines, keys, .. } = self;
         let head = HeadV2 {
-            clock: data.clock,
-            counter: data.counter,
-            sessions_drawn: data.sessions_drawn,
-            sequence: data.sequence,
-            events_numbered: data.history.next_number,
+            clock: lines.clock,
+            counter: lines.counter,
+            sessions_drawn: lines.sessions_drawn,
+            sequence: lines.sequence,
+            events_numbered: lines.history.next_number,
             records: Records {
-                pasts: data.locks.iter().filter(|(_, lock)| lock.past.is_some()).count() as u64,
-                tickets: data.tickets.len() as u64,
-                sessions: data.sessions.len() as u64,
-                alone: data.alone.len() as u64,
-                register: data.register.len() as u64,
-                events: data.history.iter().count() as u64,
+                pasts: lines.locks.iter().filter(|(_, lock)| lock.past.is_some()).count() as u64,
+                tickets: lines.tickets.len() as u64,
+                sessions: lines.sessions.len() as u64,
+                alone: lines.alone.len() as u64,
+                register: lines.register.len() as u64,
+                events: lines.history.iter().count() as u64,
             },
-            changes: data.changes,
-            objects: data.objects.len() as u64,
+            changes: keys.changes,
+            objects: keys.objects.len() as u64,
             relabelled: self.relabelled().count() as u64,
         };
         let version = self.version();
@@ -289,7 +293,7 @@ impl Snapshot {
     }
 
     fn ticket_record(&self, ticket: &Ticket) -> TicketRecord {
-        let name = |slot| self.data.locks.get(slot).map(|lock| lock.name.clone());
+        let name = |slot| self.lines.locks.get(slot).map(|lock| lock.name.clone());
         TicketRecord {
             number: ticket.number,
             names: ticket.locks().filter_map(name).collect(),
@@ -340,18 +344,4 @@ fn in_pieces<T: Serialize>(
         }
         records.next().map(|failed| failed.map(|_| Vec::new()))
     })
-}
-
-impl Data {
-    /// The weight of everything that [`Limits::bytes_max`](crate::Limits::bytes_max) counts.
-    pub(crate) fn weigh(&self) -> Weight {
-        let locks = self.locks.iter().map(|(_, lock)| lock.weight());
-        let tickets = self.tickets.iter().map(|(_, ticket)| ticket.weight());
-        let sessions = self.sessions.iter().map(|(_, session)| session.weight());
-        let alone = self.alone.iter().map(|(_, alone)| alone.weight());
-        let register = self.register.iter().map(|(_, register)| register.weight());
-        let objects = self.objects.iter().map(|(_, stored)| stored.weight());
-        let all = locks.chain(tickets).chain(sessions).chain(alone).chain(register).chain(objects);
-        all.fold(Weight::NONE, Weight::and)
-    }
 }

@@ -4,7 +4,8 @@ use holdfast_core::{Limits, State};
 use holdfast_node::{
     Cluster, EntryKind, LogEntry, NodeDisk, NodeId, Persist, Position, SnapshotTask, write_snapshot,
 };
-use holdfast_storage::{Disk, Options, SimDisk, SimFaults, WriteError};
+use holdfast_sim_disk::{SimDisk, SimFaults};
+use holdfast_storage::{Disk, Options, WriteError};
 
 fn options() -> Options {
     Options { segment_bytes: 8_192, ..Options::default() }

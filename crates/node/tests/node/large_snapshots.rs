@@ -13,7 +13,8 @@ use holdfast_node::{
     Cluster, NodeId, Position, SnapshotTask, backup, load, read_backup, read_snapshot,
     verify_backup, write_snapshot,
 };
-use holdfast_storage::{Disk, PIECE_BYTES_MAX, SimDisk, SnapshotWriter};
+use holdfast_sim_disk::SimDisk;
+use holdfast_storage::{Disk, PIECE_BYTES_MAX, SnapshotWriter};
 
 fn apply(state: &mut State, proposal: impl Into<Proposal>) -> Answer {
     match state.apply(proposal.into(), &mut Vec::new()) {

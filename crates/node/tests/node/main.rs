@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod confirmations;
+mod digests;
 mod full_disk;
 mod large_snapshots;
 mod members;

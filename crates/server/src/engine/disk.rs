@@ -141,7 +141,8 @@ mod tests {
     use super::*;
     use holdfast_core::Limits;
     use holdfast_node::{Cluster, EntryKind, LogEntry, NodeId};
-    use holdfast_storage::{Options, SimDisk};
+    use holdfast_sim_disk::SimDisk;
+    use holdfast_storage::Options;
     use std::sync::Arc;
     use std::sync::mpsc::{Sender, channel};
     use std::thread::JoinHandle;

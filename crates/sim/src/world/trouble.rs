@@ -5,7 +5,7 @@ use crate::faults::Fault;
 use crate::host::Host;
 use crate::network::Weather;
 use holdfast_node::{Change, Input, NodeId};
-use holdfast_storage::SimFaults;
+use holdfast_sim_disk::SimFaults;
 
 /// Members at most.
 const MEMBERS_MAX: usize = 5;

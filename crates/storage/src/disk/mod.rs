@@ -4,12 +4,8 @@
 //! bypassed it could not be simulated, and what is not simulated is not tested.
 
 mod real;
-mod sim;
-mod sim_crash;
-mod sim_state;
 
 pub use real::RealDisk;
-pub use sim::{SimCounts, SimDisk, SimFaults, SimFile};
 
 use std::fmt::Debug;
 use std::io;

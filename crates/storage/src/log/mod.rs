@@ -18,7 +18,7 @@ mod write;
 pub use inspect::{RecordInfo, inspect};
 pub use record::ENTRY_BYTES_MAX;
 pub use salvage::{Salvaged, salvage};
-pub use state::{Cut, HardState, LogEntry, Position, Recovered};
+pub use state::{Cut, EntryKind, HardState, LogEntry, Position, Recovered};
 
 use crate::disk::Disk;
 use crate::fault::{Fault, WriteError};
@@ -98,7 +98,7 @@ impl<D: Disk> Log<D> {
     /// another content.
     pub fn append(
         &mut self,
-        entries: &[LogEntry<'_>],
+        entries: &[LogEntry],
         hard_state: Option<HardState>,
     ) -> Result<(), WriteError> {
         self.check_running()?;
@@ -244,18 +244,19 @@ impl<D: Disk> Log<D> {
         self.stopped.get_or_insert(fault).clone()
     }
 
-    fn check_order(&self, entries: &[LogEntry<'_>]) -> Result<(), WriteError> {
+    fn check_order(&self, entries: &[LogEntry]) -> Result<(), WriteError> {
         let mut standing = self.standing;
         for (place, entry) in entries.iter().enumerate() {
             let expected = standing.last_index.saturating_add(1);
             // Only the first may go back.
-            if !standing.apply(entry.body()) || (place > 0 && entry.index != expected) {
-                let index = entry.index;
+            if !standing.apply(entry.body()) || (place > 0 && entry.at.index != expected) {
+                let index = entry.at.index;
                 let text = format!("entry {index} can't follow: the next one is {expected}");
                 return Err(WriteError::Misuse(text));
             }
-            if entry.bytes.len() > ENTRY_BYTES_MAX {
-                let text = format!("entry {} is longer than {ENTRY_BYTES_MAX} bytes", entry.index);
+            if entry.data.len() > ENTRY_BYTES_MAX {
+                let index = entry.at.index;
+                let text = format!("entry {index} is longer than {ENTRY_BYTES_MAX} bytes");
                 return Err(WriteError::Misuse(text));
             }
         }

@@ -2,9 +2,8 @@
 
 use super::record::{Body, Home, Record, Tip};
 use super::segment::Closed;
-use super::state::{LogEntry, Position, Standing};
+use super::state::{EntryKind, LogEntry, Position, Standing};
 use crate::fault::Fault;
-use std::borrow::Cow;
 use std::collections::VecDeque;
 
 /// What the records read so far add up to.
@@ -14,7 +13,7 @@ pub(crate) struct Replay {
     pub(crate) standing: Standing,
     /// Entries behind `standing.compacted`; the first ones may be missing while reading, if they
     /// stood in a deleted segment and a later record says that a snapshot has them.
-    pub(crate) entries: VecDeque<LogEntry<'static>>,
+    pub(crate) entries: VecDeque<LogEntry>,
     /// The segments before the one being read.
     pub(crate) closed: VecDeque<Closed>,
     pub(crate) index_max: u64,
@@ -65,8 +64,8 @@ impl Replay {
         }
         match body {
             Body::Entry { index, term, kind, bytes } => {
-                let bytes = Cow::Owned(bytes.to_vec());
-                self.put_entry(LogEntry { index, term, kind, bytes });
+                let (at, kind) = (Position { index, term }, EntryKind::of(kind));
+                self.put_entry(LogEntry { at, kind, data: bytes.to_vec() });
             }
             Body::Compacted(position) => self.drop_through(position),
             Body::Reset(_) => {
@@ -79,16 +78,16 @@ impl Replay {
         Some(())
     }
 
-    fn put_entry(&mut self, entry: LogEntry<'static>) {
-        self.index_max = self.index_max.max(entry.index);
-        let first = self.entries.front().map_or(entry.index, |first| first.index);
-        let before = usize::try_from(entry.index.saturating_sub(first)).unwrap_or(usize::MAX);
+    fn put_entry(&mut self, entry: LogEntry) {
+        self.index_max = self.index_max.max(entry.at.index);
+        let first = self.entries.front().map_or(entry.at.index, |first| first.at.index);
+        let before = usize::try_from(entry.at.index.saturating_sub(first)).unwrap_or(usize::MAX);
         self.entries.truncate(before);
         self.entries.push_back(entry);
     }
 
     fn drop_through(&mut self, position: Position) {
-        while self.entries.front().is_some_and(|entry| entry.index <= position.index) {
+        while self.entries.front().is_some_and(|entry| entry.at.index <= position.index) {
             self.entries.pop_front();
         }
     }
@@ -103,7 +102,7 @@ impl Replay {
     pub(crate) fn is_whole(&self) -> bool {
         let first_index = self.standing.compacted.index + 1;
         match self.entries.front() {
-            Some(first) => first.index == first_index,
+            Some(first) => first.at.index == first_index,
             None => self.standing.last_index < first_index,
         }
     }

@@ -12,7 +12,7 @@ pub struct Salvaged {
     /// Up to here everything is in a snapshot.
     pub compacted: Position,
     /// The entries behind it, up to the first record that is not sound.
-    pub entries: Vec<LogEntry<'static>>,
+    pub entries: Vec<LogEntry>,
     /// The last vote that can be read.
     pub hard_state: HardState,
     /// What is wrong; none if all of it is sound.

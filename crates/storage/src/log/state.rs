@@ -2,19 +2,19 @@
 
 use super::record::Body;
 use crate::fault::Fault;
-use std::borrow::Cow;
+use serde::{Deserialize, Serialize};
 
-/// A place in the Raft log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// A position in the Raft log: an index, and the term of the entry there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
-    /// The entry's index; the first entry has 1.
+    /// The first entry has 1; 0 is before it.
     pub index: u64,
-    /// The entry's term.
+    /// The term of the leader that appended it.
     pub term: u64,
 }
 
 /// What a Raft node must never forget besides its entries.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HardState {
     /// The latest term seen.
     pub term: u64,
@@ -30,37 +30,43 @@ impl HardState {
     }
 }
 
-/// An entry of the Raft log. What its kind and bytes mean is the caller's business.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogEntry<'a> {
-    /// Its index.
-    pub index: u64,
-    /// Its term.
-    pub term: u64,
-    /// What kind of entry it is.
-    pub kind: u8,
-    /// Its content.
-    pub bytes: Cow<'a, [u8]>,
+/// An entry of the Raft log. What its content means is the caller's business.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogEntry {
+    /// Where it stands.
+    pub at: Position,
+    /// What it holds.
+    pub kind: EntryKind,
+    /// Its content; empty for a new leader's first entry.
+    pub data: Vec<u8>,
 }
 
-impl<'a> LogEntry<'a> {
-    /// An entry that borrows its content.
-    pub fn new(index: u64, term: u64, kind: u8, bytes: &'a [u8]) -> Self {
-        Self { index, term, kind, bytes: Cow::Borrowed(bytes) }
-    }
+/// What an entry holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EntryKind {
+    /// A batch of commands.
+    Batch,
+    /// A change of membership.
+    Membership,
+}
 
-    /// The same with a content of its own.
-    pub fn into_owned(self) -> LogEntry<'static> {
-        LogEntry { bytes: Cow::Owned(self.bytes.into_owned()), ..self }
+impl EntryKind {
+    /// As a record has it. What a later program may have written there is left to whoever reads
+    /// the content.
+    pub(crate) fn of(byte: u8) -> Self {
+        if byte == Self::Membership as u8 { Self::Membership } else { Self::Batch }
     }
+}
 
-    /// Where it stands.
-    pub fn position(&self) -> Position {
-        Position { index: self.index, term: self.term }
+impl LogEntry {
+    /// An entry that holds a batch.
+    pub fn batch(index: u64, term: u64, data: &[u8]) -> Self {
+        Self { at: Position { index, term }, kind: EntryKind::Batch, data: data.to_vec() }
     }
 
     pub(crate) fn body(&self) -> Body<'_> {
-        Body::Entry { index: self.index, term: self.term, kind: self.kind, bytes: &self.bytes }
+        let Position { index, term } = self.at;
+        Body::Entry { index, term, kind: self.kind as u8, bytes: &self.data }
     }
 }
 
@@ -116,7 +122,7 @@ pub struct Recovered {
     /// Up to here everything is in a snapshot; zeros if there is none.
     pub compacted: Position,
     /// All entries behind it, without a gap.
-    pub entries: Vec<LogEntry<'static>>,
+    pub entries: Vec<LogEntry>,
     /// What was not complete at the end, and was not vouched for either.
     pub cut: Option<Cut>,
 }
@@ -124,7 +130,7 @@ pub struct Recovered {
 impl Recovered {
     /// The index of the last entry, or of the snapshot if there is none behind it.
     pub fn last_index(&self) -> u64 {
-        self.entries.last().map_or(self.compacted.index, |entry| entry.index)
+        self.entries.last().map_or(self.compacted.index, |entry| entry.at.index)
     }
 
     /// Whether the log has, or had before its snapshot, the entry of that index and term.
@@ -140,7 +146,7 @@ impl Recovered {
         let entry = behind
             .and_then(|behind| usize::try_from(behind).ok())
             .and_then(|behind| self.entries.get(behind));
-        entry.is_some_and(|entry| entry.term == position.term)
+        entry.is_some_and(|entry| entry.at.term == position.term)
     }
 
     /// Whether the newest snapshot, if there is one, is the one that the log goes on from, or a
@@ -159,7 +165,7 @@ impl Recovered {
     /// The hard state with the term of the last entry, if that is higher: then nobody was voted
     /// for in it, because a vote is synced before it is given.
     pub fn settled_hard_state(&self) -> HardState {
-        let term = self.entries.last().map_or(self.compacted.term, |entry| entry.term);
+        let term = self.entries.last().map_or(self.compacted.term, |entry| entry.at.term);
         if term > self.hard_state.term {
             return HardState { term, vote: 0, commit: self.hard_state.commit };
         }

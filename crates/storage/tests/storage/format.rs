@@ -3,9 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "reads the document")]
 
 use crate::support::{Content, hard_state, options};
-use holdfast_storage::{
-    Disk, Identity, Log, LogEntry, Position, SimDisk, SnapshotWriter, open_latest,
-};
+use holdfast_sim_disk::SimDisk;
+use holdfast_storage::{Disk, Identity, Log, LogEntry, Position, SnapshotWriter, open_latest};
 use std::fmt::Write as _;
 
 fn document() -> String {
@@ -57,7 +56,7 @@ const SNAPSHOT: &str = "snapshot-00000000000000000007";
 fn a_log() {
     let disk = SimDisk::new();
     let (mut log, _) = Log::open(&disk, options()).unwrap();
-    let entry = LogEntry::new(1, 2, 0, b"acquire seat-12A");
+    let entry = LogEntry::batch(1, 2, b"acquire seat-12A");
     log.append(std::slice::from_ref(&entry), Some(hard_state(2, 3, 0))).unwrap();
     log.close().unwrap();
     assert_eq!(dump(&disk, LOG), documented("## A log, dumped"), "{}", dump(&disk, LOG));

@@ -2,7 +2,8 @@
 //! or not at all.
 
 use crate::support::{Subject, at, check, crashed, entries, entry, hard_state};
-use holdfast_storage::{Disk, Fault, LogEntry, SimDisk, WriteError, inspect};
+use holdfast_sim_disk::SimDisk;
+use holdfast_storage::{Disk, Fault, LogEntry, WriteError, inspect};
 
 /// What went wrong in a script; the power, always.
 #[derive(Debug)]
@@ -207,7 +208,7 @@ fn with_a_record_inside_a_torn_entry() {
     let content: Vec<u8> = (0..8).flat_map(|pad| [&vec![0; pad], vouching].concat()).collect();
     let name = disk.list().unwrap().pop().unwrap();
     let start = inspect(&disk).unwrap().pop().map(|last| last.offset + last.bytes).unwrap();
-    subject.append(&[LogEntry::new(2, 1, 0, &content.repeat(3)).into_owned()], None).unwrap();
+    subject.append(&[LogEntry::batch(2, 1, &content.repeat(3))], None).unwrap();
     disk.write_at(&disk.open(&name).unwrap(), start, &[0; 16]).unwrap();
     let found = subject.check(&disk, "torn");
     assert_eq!(found.live.last_index(), 1);

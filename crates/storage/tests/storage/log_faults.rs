@@ -1,7 +1,8 @@
 //! A full disk is waited out; a failed sync is the end.
 
 use crate::support::{Subject, at, check, crashed, entries, entry, hard_state, open};
-use holdfast_storage::{Disk, Fault, Log, SimDisk, WriteError, inspect};
+use holdfast_sim_disk::SimDisk;
+use holdfast_storage::{Disk, Fault, Log, WriteError, inspect};
 
 fn is_full(result: Result<(), WriteError>) -> bool {
     matches!(result, Err(WriteError::Full { .. }))

@@ -1,7 +1,8 @@
 //! The disk changes a bit at rest. Either that is found out, or nothing is lost by it.
 
 use crate::support::{Content, Subject, at, damaged_file, entries, entry, hard_state};
-use holdfast_storage::{Disk, RealDisk, SimDisk, inspect};
+use holdfast_sim_disk::SimDisk;
+use holdfast_storage::{Disk, RealDisk, inspect};
 
 fn fill<D: Disk>(disk: &D) -> Subject<D> {
     let mut subject = Subject::open(disk).unwrap();

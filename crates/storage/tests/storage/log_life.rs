@@ -291,7 +291,7 @@ on_both_disks!(
 fn a_log_can_be_given_to_a_disk_thread() {
     fn can_move<T: Send>() {}
     can_move::<Log<RealDisk>>();
-    can_move::<Log<holdfast_storage::SimDisk>>();
+    can_move::<Log<holdfast_sim_disk::SimDisk>>();
     can_move::<holdfast_storage::SnapshotWriter<RealDisk>>();
     can_move::<holdfast_storage::SnapshotReader<RealDisk>>();
 }

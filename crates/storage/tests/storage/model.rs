@@ -1,7 +1,8 @@
 //! Random lives of a log, with crashes, restarts and faults, against a naive model.
 
 use crate::support::{Subject, at, entry, hard_state};
-use holdfast_storage::{Disk, RealDisk, SimDisk, SimFaults, WriteError};
+use holdfast_sim_disk::{SimDisk, SimFaults};
+use holdfast_storage::{Disk, RealDisk, WriteError};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]

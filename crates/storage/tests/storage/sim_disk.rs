@@ -1,6 +1,7 @@
 //! The simulated disk itself: it loses what it should, keeps what it must, and repeats.
 
-use holdfast_storage::{Disk, SimDisk};
+use holdfast_sim_disk::SimDisk;
+use holdfast_storage::Disk;
 
 fn write(disk: &SimDisk, name: &str, offset: u64, bytes: &[u8]) {
     let file = disk.open(name).or_else(|_| disk.create(name)).unwrap();

@@ -1,8 +1,9 @@
 //! The identity and other small files; the lock on the folder.
 
 use crate::support::{crashed, damaged_file};
+use holdfast_sim_disk::SimDisk;
 use holdfast_storage::{
-    Disk, Fault, FileKind, Identity, RealDisk, SimDisk, WriteError, claim, read_file, write_file,
+    Disk, Fault, FileKind, Identity, RealDisk, WriteError, claim, read_file, write_file,
 };
 
 const KIND: FileKind = FileKind { magic: *b"TESTFILE", version: 3 };

@@ -1,9 +1,9 @@
 //! A snapshot is whole or not there, and a damaged one is never read.
 
 use crate::support::{at, crashed, damaged_file};
+use holdfast_sim_disk::SimDisk;
 use holdfast_storage::{
-    Disk, Fault, PIECE_BYTES_MAX, SimDisk, SnapshotReader, SnapshotWriter, WriteError, claim,
-    open_latest,
+    Disk, Fault, PIECE_BYTES_MAX, SnapshotReader, SnapshotWriter, WriteError, claim, open_latest,
 };
 
 const META: &[u8] = b"members 1 2 3";

@@ -35,6 +35,10 @@ pub struct Cluster3 {
     /// Keeps offered snapshots instead of delivering them: from whom, to whom, and what.
     pub keeps_parcels: bool,
     pub parcels: Vec<(NodeId, NodeId, RaftMessage)>,
+    /// Nodes that may stop; any other that does ends the test.
+    pub may_stop: BTreeSet<NodeId>,
+    /// Those that did, and why.
+    pub stopped: BTreeMap<NodeId, String>,
 }
 
 pub fn node(id: u64, cluster: Cluster, at: Position) -> Node {
@@ -43,7 +47,11 @@ pub fn node(id: u64, cluster: Cluster, at: Position) -> Node {
 
 /// A node with a nonce of its own.
 pub fn start(id: u64, cluster: Cluster, at: Position, nonce: u64) -> Node {
-    let state = State::new(Limits::DEFAULT, id);
+    start_with(State::new(Limits::DEFAULT, id), id, cluster, at, nonce)
+}
+
+/// A node that begins with this state.
+pub fn start_with(state: State, id: u64, cluster: Cluster, at: Position, nonce: u64) -> Node {
     let boot = Boot {
         loaded: Loaded { at, state, cluster },
         hard_state: HardState { term: at.term, vote: 0, commit: at.index },
@@ -76,6 +84,8 @@ impl Cluster3 {
             snapshots: BTreeMap::new(),
             keeps_parcels: false,
             parcels: Vec::new(),
+            may_stop: BTreeSet::new(),
+            stopped: BTreeMap::new(),
         }
     }
 
@@ -147,7 +157,10 @@ impl Cluster3 {
                     self.input(id, Input::SnapshotSent { to, arrived: true });
                 }
                 Output::Compact(_) | Output::LostTrack => {}
-                Output::Stop(why) | Output::Lost(why) => panic!("node {id} stopped: {why}"),
+                Output::Stop(why) | Output::Lost(why) => {
+                    assert!(self.may_stop.contains(&id), "node {id} stopped: {why}");
+                    self.stopped.insert(id, why);
+                }
             }
         }
     }

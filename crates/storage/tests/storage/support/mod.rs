@@ -1,24 +1,24 @@
 //! A naive model of a log, and a log beside it: what may be found after a crash?
 
+use holdfast_sim_disk::{SimDisk, SimFaults};
 use holdfast_storage::{
-    Disk, Fault, HardState, Log, LogEntry, Options, Position, Recovered, SimDisk, SimFaults,
-    WriteError,
+    Disk, EntryKind, Fault, HardState, Log, LogEntry, Options, Position, Recovered, WriteError,
 };
-use std::borrow::Cow;
 
 /// Small segments, so that short tests have several.
 pub(crate) fn options() -> Options {
     Options { segment_bytes: 4096, zero_ahead_bytes: 1024, salt: 0x5EED, must_exist: false }
 }
 
-pub(crate) fn entry(index: u64, term: u64, length: usize) -> LogEntry<'static> {
+pub(crate) fn entry(index: u64, term: u64, length: usize) -> LogEntry {
     let fill = |place: usize| (index as u8).wrapping_mul(31).wrapping_add(term as u8 ^ place as u8);
     let bytes: Vec<u8> = (0..length).map(fill).collect();
-    LogEntry { index, term, kind: (index % 3) as u8, bytes: Cow::Owned(bytes) }
+    let kind = if index.is_multiple_of(3) { EntryKind::Membership } else { EntryKind::Batch };
+    LogEntry { at: at(index, term), kind, data: bytes }
 }
 
 /// Entries from `first` to `last`, all of one length.
-pub(crate) fn entries(first: u64, last: u64, term: u64, length: usize) -> Vec<LogEntry<'static>> {
+pub(crate) fn entries(first: u64, last: u64, term: u64, length: usize) -> Vec<LogEntry> {
     (first..=last).map(|index| entry(index, term, length)).collect()
 }
 
@@ -39,26 +39,26 @@ pub(crate) fn open<D: Disk>(disk: &D) -> Result<(Log<D>, Recovered), Fault> {
 pub(crate) struct Content {
     pub(crate) compacted: Position,
     pub(crate) hard_state: HardState,
-    pub(crate) entries: Vec<LogEntry<'static>>,
+    pub(crate) entries: Vec<LogEntry>,
 }
 
 impl Content {
     pub(crate) fn last_index(&self) -> u64 {
-        self.entries.last().map_or(self.compacted.index, |entry| entry.index)
+        self.entries.last().map_or(self.compacted.index, |entry| entry.at.index)
     }
 
     pub(crate) fn term_at(&self, index: u64) -> u64 {
-        let entry = self.entries.iter().find(|entry| entry.index == index);
-        entry.map_or(self.compacted.term, |entry| entry.term)
+        let entry = self.entries.iter().find(|entry| entry.at.index == index);
+        entry.map_or(self.compacted.term, |entry| entry.at.term)
     }
 
-    fn append(&mut self, entry: &LogEntry<'static>) {
-        self.entries.retain(|old| old.index < entry.index);
+    fn append(&mut self, entry: &LogEntry) {
+        self.entries.retain(|old| old.at.index < entry.at.index);
         self.entries.push(entry.clone());
     }
 
     fn compact(&mut self, position: Position) {
-        self.entries.retain(|entry| entry.index > position.index);
+        self.entries.retain(|entry| entry.at.index > position.index);
         self.compacted = position;
     }
 }
@@ -96,7 +96,7 @@ impl<D: Disk> Subject<D> {
 
     pub(crate) fn append(
         &mut self,
-        entries: &[LogEntry<'static>],
+        entries: &[LogEntry],
         hard_state: Option<HardState>,
     ) -> Result<(), WriteError> {
         let mut content = self.live.clone();
@@ -195,7 +195,7 @@ pub(crate) fn damaged_file(fault: &Fault) -> Option<&str> {
 macro_rules! on_both_disks {
     ($($story:ident),* $(,)?) => {
         mod on_a_simulated_disk {
-            $(#[test] fn $story() { super::$story(&holdfast_storage::SimDisk::new()); })*
+            $(#[test] fn $story() { super::$story(&holdfast_sim_disk::SimDisk::new()); })*
         }
         mod on_a_real_disk {
             $(#[test] fn $story() {

@@ -1,0 +1,159 @@
+//! Questions about the state. They change nothing and need not go through the log.
+
+use super::State;
+use crate::command::{Door, SessionRef};
+use crate::effect::{Effect, Fence, Standing};
+use crate::ids::{SessionId, Token};
+use crate::limits::Limits;
+use crate::lines::history::Event;
+use crate::lines::{Counts, LockPage, LockView, SessionView, TicketView, Why};
+use crate::stores::keys::{Key, KeyPage};
+use crate::text::{Label, LockName};
+use crate::transaction::Stamp;
+
+/// About lines.
+impl State {
+    /// Logical time in milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.lines.now_ms()
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> &Limits {
+        self.lines.limits()
+    }
+
+    /// One lock, with up to `tickets_max` of its holders and as many of its waiters.
+    pub fn lock_view(&self, name: &LockName, tickets_max: usize) -> Option<LockView> {
+        self.lines.lock_view(name, tickets_max)
+    }
+
+    /// One ticket, waiting or held.
+    pub fn ticket_view(&self, token: Token) -> Option<TicketView> {
+        self.lines.ticket_view(token)
+    }
+
+    /// Where a ticket stands now; one that is not there any more counts as released.
+    pub fn standing(&self, token: Token) -> Standing {
+        self.lines.standing(token)
+    }
+
+    /// Whether a token is held right now: what a checker compares grants with.
+    pub fn is_held(&self, token: Token) -> bool {
+        self.lines.is_held(token)
+    }
+
+    /// The tickets that came through a door with this label among the first `looked_through_max` of a
+    /// lock's line, in its order; and whether each is held.
+    pub fn labelled(
+        &self,
+        name: &LockName,
+        door: Door,
+        label: &Label,
+        looked_through_max: usize,
+    ) -> Vec<(Token, bool)> {
+        self.lines.labelled(name, door, label, looked_through_max)
+    }
+
+    /// What a holder was asked that may not have heard it: to let go.
+    pub fn revocation_asked(&self, token: Token) -> Option<Effect> {
+        self.lines.revocation_asked(token)
+    }
+
+    /// Up to `limit` locks whose names begin with `prefix`, after `after`, each with its first
+    /// holder.
+    pub fn list(&self, prefix: &[u8], after: Option<&LockName>, limit: usize) -> LockPage {
+        self.lines.list(prefix, after, limit)
+    }
+
+    /// Why nobody moves on in this line: who waits for whom, over all lines that matter.
+    pub fn why(&self, name: &LockName) -> Why {
+        self.lines.why(name)
+    }
+
+    /// Up to `limit` sessions after `after`, each with up to `tickets_max` of its tickets.
+    pub fn sessions(
+        &self,
+        after: Option<SessionId>,
+        limit: usize,
+        tickets_max: usize,
+    ) -> Vec<SessionView> {
+        self.lines.sessions(after, limit, tickets_max)
+    }
+
+    /// One session, with up to `tickets_max` of its tickets: first those that end with it.
+    pub fn session_view(&self, id: SessionId, tickets_max: usize) -> Option<SessionView> {
+        self.lines.session_view(id, tickets_max)
+    }
+
+    /// Every session that lives, with how long it may stay silent.
+    pub fn session_ttls(&self) -> impl Iterator<Item = (SessionId, u64)> {
+        self.lines.session_ttls()
+    }
+
+    /// Whether a session lives and the secret is its own.
+    pub fn session_lives(&self, session: &SessionRef) -> bool {
+        self.lines.session_lives(session)
+    }
+
+    /// Whether the secret is the session's own; none if the session is not known here. A session's
+    /// secret never changes, and its id is never used again.
+    pub fn session_owner(&self, session: &SessionRef) -> Option<bool> {
+        self.lines.session_owner(session)
+    }
+
+    /// What the fence keeps under a key.
+    pub fn fence(&self, key: &LockName) -> Option<&Fence> {
+        self.lines.fence(key)
+    }
+
+    /// The events of one lock that the ring still holds, the newest first.
+    pub fn history(&self, name: &LockName) -> impl Iterator<Item = &Event> {
+        self.lines.history(name)
+    }
+
+    /// All events that the ring still holds, the oldest first.
+    pub fn events(&self) -> impl Iterator<Item = &Event> {
+        self.lines.events()
+    }
+
+    /// How much there is of everything.
+    pub fn counts(&self) -> Counts {
+        Counts { objects: self.keys.objects_len(), ..self.lines.counts() }
+    }
+
+    /// Tickets in the longest line, those being served included.
+    pub fn longest_line(&self) -> usize {
+        self.lines.longest_line()
+    }
+}
+
+/// About keys.
+impl State {
+    /// What stands under a name.
+    pub fn key(&self, name: &LockName) -> Key {
+        self.keys.key(name, &self.lines)
+    }
+
+    /// How a key stands, for a transaction that has read it.
+    pub fn stamp(&self, name: &LockName) -> Stamp {
+        self.keys.stamp(name, &self.lines)
+    }
+
+    /// Up to `limit` names that begin with `prefix` and come after `after`, those of them that are
+    /// keys now.
+    pub fn keys(&self, prefix: &[u8], after: Option<&LockName>, limit: usize) -> KeyPage {
+        self.keys.keys(prefix, after, limit, &self.lines)
+    }
+
+    /// How many keys there are.
+    pub fn keys_len(&self) -> usize {
+        self.keys.keys_len(&self.lines)
+    }
+
+    /// A number that is higher whenever a key has come, gone or got another content. So a
+    /// transaction that has listed or counted keys can tell that it would find the same ones.
+    pub fn keys_changed(&self) -> u64 {
+        self.keys.keys_changed(&self.lines)
+    }
+}

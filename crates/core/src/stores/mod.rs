@@ -1,0 +1,4 @@
+//! What doors keep beside locks. Each store is a module of its own, knows the lines only through
+//! [`StoreAccess`](crate::lines::StoreAccess) and knows no other store.
+
+pub(crate) mod keys;

@@ -1,0 +1,360 @@
+//! What this node proposes: numbered within a session of its own, sent until it is seen applied.
+
+use crate::batch::{BATCH_BYTES_MAX, Item, encoded_bytes};
+use crate::io::{Ask, Output};
+use crate::message::{PeerMessage, Say};
+use crate::node::Node;
+use crate::types::NodeId;
+use holdfast_core::{
+    Acquire, Command, Lease, Numbered, OpenSession, Proposal, Request, Secret, SessionId,
+    SessionKind, SessionRef, Term, Wait,
+};
+use std::collections::{BTreeSet, VecDeque};
+
+/// How long a node may be silent before its session, and with it its clients' waits, ends.
+pub(crate) const NODE_TTL_MS: u64 = 10_000;
+
+/// What was sent and not seen applied for so long is sent again.
+const RESEND_MS: u64 = 1_000;
+
+/// A node whose oldest proposal is unapplied for so long stops heartbeating its session, so that
+/// late copies of it die with the session.
+const STUCK_MS: u64 = 5_000;
+
+/// What a number, a session and the item's kind add to a command at most.
+const HEAD_BYTES_MAX: usize = 64;
+
+/// Items that need no number and wait for a leader. What is old by then is of no use.
+const LOOSE_MAX: usize = 16;
+
+/// Bytes sent and not seen applied.
+const IN_FLIGHT_BYTES_MAX: usize = 4 * BATCH_BYTES_MAX;
+
+#[derive(Debug)]
+pub(crate) struct ProposalQueue {
+    node: NodeId,
+    secret: Secret,
+    /// Whether all members know sessions of a certain node, and leases that wait for a confirmation.
+    all_know_unconfirmed: bool,
+    sessions_asked: u64,
+    pub(crate) session: Option<SessionRef>,
+    /// The secret of the session being opened, and when it was last asked for.
+    opening: Option<(Secret, u64)>,
+    /// A session that must not be used any more.
+    abandoned: Option<SessionRef>,
+    next_number: u64,
+    /// In line for a number. None of it was ever sent.
+    waiting: VecDeque<Asked>,
+    /// Numbered and sent, not yet seen applied.
+    unapplied: VecDeque<InFlight>,
+    /// Items that need no number: losing one does no harm.
+    loose: VecDeque<Item>,
+    /// How many of `unapplied` the leader of `sent_to` has been sent.
+    sent: usize,
+    sent_to: Option<(NodeId, u64)>,
+    /// When it was last sent from the first one on.
+    sent_ms: u64,
+    /// When one was last seen applied, or the first one was numbered.
+    progress_ms: u64,
+    in_flight_bytes: usize,
+    /// When the others were last told what they do not know of this node.
+    pub(crate) introduced_ms: u64,
+}
+
+/// Something to be proposed.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    ask: Ask,
+    request: Option<Request>,
+    pub(crate) command: Command,
+    bytes: usize,
+}
+
+impl Asked {
+    pub(crate) fn new(ask: Ask, request: Option<Request>, command: Command) -> Self {
+        let bytes = encoded_bytes(&(&request, &command)).saturating_add(HEAD_BYTES_MAX);
+        Self { ask, request, command, bytes }
+    }
+
+    /// Whether it fits into no entry: it would stand in line for ever, and all behind it.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.bytes > BATCH_BYTES_MAX
+    }
+}
+
+#[derive(Debug)]
+struct InFlight {
+    number: u64,
+    ask: Ask,
+    item: Item,
+    bytes: usize,
+    /// Whether its wait belongs to this node's session.
+    adopted: bool,
+    /// Nobody waits for it any more: from now on its number is sent with nothing to do.
+    withdrawn: bool,
+}
+
+impl ProposalQueue {
+    pub(crate) fn new(node: NodeId, secret: Secret) -> Self {
+        Self {
+            node,
+            secret,
+            all_know_unconfirmed: false,
+            sessions_asked: 0,
+            session: None,
+            opening: None,
+            abandoned: None,
+            next_number: 1,
+            waiting: VecDeque::new(),
+            unapplied: VecDeque::new(),
+            loose: VecDeque::new(),
+            sent: 0,
+            sent_to: None,
+            sent_ms: 0,
+            progress_ms: 0,
+            in_flight_bytes: 0,
+            introduced_ms: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len() + self.unapplied.len()
+    }
+
+    pub(crate) fn add(&mut self, asked: Asked) {
+        self.waiting.push_back(asked);
+    }
+
+    pub(crate) fn add_loose(&mut self, item: Item) {
+        self.loose.push_back(item);
+        if self.loose.len() > LOOSE_MAX {
+            self.loose.pop_front();
+        }
+    }
+
+    /// Lets go of what nobody waits for any more, and returns what was never sent: it is over. The
+    /// number of what was sent must be used up, else nothing after it would be taken; so it is sent
+    /// again with nothing to do. Whichever copy comes first takes effect.
+    pub(crate) fn withdraw(&mut self, asks: &BTreeSet<Ask>) -> Vec<Ask> {
+        let mut unsent = Vec::new();
+        self.waiting.retain(|asked| {
+            let goes = asks.contains(&asked.ask);
+            unsent.extend(goes.then_some(asked.ask));
+            !goes
+        });
+        let Some(session) = self.session else { return unsent };
+        for sent in self.unapplied.iter_mut().filter(|sent| asks.contains(&sent.ask)) {
+            sent.withdrawn = true;
+            sent.item = Item::Propose(nothing(session.id, sent.number));
+        }
+        unsent
+    }
+
+    /// Whether the session may be kept alive: not if something proposed under it got stuck.
+    pub(crate) fn may_beat(&self, now_ms: u64) -> Option<SessionRef> {
+        let stuck =
+            !self.unapplied.is_empty() && now_ms.saturating_sub(self.progress_ms) > STUCK_MS;
+        self.session.filter(|_| !stuck)
+    }
+
+    /// Recognises the session that this node asked for.
+    pub(crate) fn opened(&mut self, secret: Secret, id: SessionId) -> bool {
+        let is_it = self.opening.is_some_and(|(opening, _)| opening == secret);
+        if is_it {
+            self.opening = None;
+            self.session = Some(SessionRef { id, secret });
+            self.next_number = 1;
+        }
+        is_it
+    }
+
+    /// This node's session has ended, and what was sent under its numbers can't take effect any
+    /// more. It gets new numbers in a new session; what was withdrawn does not, and is returned.
+    pub(crate) fn session_ended(&mut self, id: SessionId) -> Vec<Ask> {
+        let mut over = Vec::new();
+        if self.session.is_none_or(|session| session.id != id) {
+            return over;
+        }
+        self.session = None;
+        while let Some(sent) = self.unapplied.pop_back() {
+            if sent.withdrawn {
+                over.push(sent.ask);
+            } else if let Item::Propose(Proposal { request, mut command, .. }) = sent.item {
+                if let (true, Command::Acquire(acquire)) = (sent.adopted, &mut command) {
+                    disown(acquire);
+                }
+                let InFlight { ask, bytes, .. } = sent;
+                self.waiting.push_front(Asked { ask, request, command, bytes });
+            }
+        }
+        self.resend();
+        over
+    }
+
+    /// Forgets everything that was proposed: nobody can tell what became of it.
+    pub(crate) fn lose_track(&mut self) -> Vec<Ask> {
+        self.abandoned = self.session.take().or(self.abandoned);
+        self.opening = None;
+        let asks = self.unapplied.drain(..).map(|sent| sent.ask).collect();
+        self.resend();
+        asks
+    }
+
+    fn resend(&mut self) {
+        (self.sent, self.in_flight_bytes) = (0, 0);
+    }
+
+    /// An own proposal was applied.
+    pub(crate) fn applied(&mut self, number: u64, now_ms: u64) -> Option<Ask> {
+        let sent = self.unapplied.pop_front_if(|sent| sent.number == number)?;
+        self.sent = self.sent.saturating_sub(1);
+        self.in_flight_bytes = self.in_flight_bytes.saturating_sub(sent.bytes);
+        self.progress_ms = now_ms;
+        Some(sent.ask)
+    }
+
+    /// Numbers the first in line, if there is no more to be sent before it.
+    fn number_next(&mut self) {
+        let Some(session) = self.session.filter(|_| self.sent == self.unapplied.len()) else {
+            return;
+        };
+        let Some(asked) = self.waiting.pop_front() else { return };
+        let Asked { ask, request, mut command, bytes } = asked;
+        let number = self.next_number;
+        self.next_number += 1;
+        let adopted = request.is_none() && self.adopt(&mut command, session);
+        let from = Some(Numbered { session: session.id, number });
+        let item = Item::Propose(Proposal { from, request, command });
+        self.unapplied.push_back(InFlight { number, ask, item, bytes, adopted, withdrawn: false });
+    }
+
+    /// A wait that nobody owns is this node's: it ends with this node, or when the node cancels it
+    /// because the connection that waits is gone. A deadline begins to count when the node confirms
+    /// that somebody is there to be told: a node that is gone must not hold anything.
+    fn adopt(&self, command: &mut Command, session: SessionRef) -> bool {
+        let Command::Acquire(acquire) = command else { return false };
+        if acquire.session.is_some() || acquire.wait == Wait::Try {
+            return false;
+        }
+        acquire.session = Some(session);
+        if let (true, Lease::Deadline { ttl_ms }) = (self.all_know_unconfirmed, acquire.lease) {
+            acquire.lease = Lease::Unconfirmed { ttl_ms };
+        }
+        true
+    }
+
+    /// What to send to the leader now.
+    fn take_unsent(&mut self, leader: (NodeId, u64), now_ms: u64) -> Vec<Item> {
+        let quiet_ms = now_ms.saturating_sub(self.progress_ms.max(self.sent_ms));
+        if self.sent_to != Some(leader) || (self.sent > 0 && quiet_ms >= RESEND_MS) {
+            (self.sent_to, self.sent_ms) = (Some(leader), now_ms);
+            self.resend();
+        }
+        let mut items = self.ask_for_session(now_ms);
+        items.extend(self.loose.drain(..));
+        if self.unapplied.is_empty() {
+            self.progress_ms = now_ms;
+        }
+        let mut bytes = 0;
+        while let Some(next_bytes) = self.next_bytes() {
+            let full = self.in_flight_bytes + next_bytes > IN_FLIGHT_BYTES_MAX;
+            if bytes + next_bytes > BATCH_BYTES_MAX || (full && self.sent > 0) {
+                break;
+            }
+            self.number_next();
+            let Some(next) = self.unapplied.get(self.sent) else { break };
+            bytes += next.bytes;
+            self.in_flight_bytes += next.bytes;
+            self.sent += 1;
+            items.push(next.item.clone());
+        }
+        items
+    }
+
+    /// How large the next one is that is to be sent.
+    fn next_bytes(&self) -> Option<usize> {
+        let unapplied = self.unapplied.get(self.sent).map(|sent| sent.bytes);
+        let waiting = || self.waiting.front().map(|asked| asked.bytes);
+        unapplied.or_else(waiting)
+    }
+
+    /// Asks for a session, again and again until one is seen; a spare one dies of silence.
+    fn ask_for_session(&mut self, now_ms: u64) -> Vec<Item> {
+        let asked_ms = self.opening.map(|(_, asked_ms)| asked_ms);
+        if self.session.is_some() || asked_ms.is_some_and(|asked_ms| now_ms < asked_ms + RESEND_MS)
+        {
+            return Vec::new();
+        }
+        let secret = self.opening.map_or_else(|| self.next_secret(), |(secret, _)| secret);
+        self.opening = Some((secret, now_ms));
+        let kind = if self.all_know_unconfirmed {
+            SessionKind::NodeOf { node: self.node.0 }
+        } else {
+            SessionKind::Node
+        };
+        let open = OpenSession { secret, ttl_ms: NODE_TTL_MS, label: None, kind };
+        let close = self.abandoned.take().map(Command::CloseSession);
+        let commands = close.into_iter().chain([Command::OpenSession(open)]);
+        commands.map(|command| Item::Propose(Proposal::from(command))).collect()
+    }
+
+    fn next_secret(&mut self) -> Secret {
+        self.sessions_asked += 1;
+        let mut secret = self.secret.0;
+        for (byte, count) in secret.iter_mut().zip(self.sessions_asked.to_le_bytes()) {
+            *byte ^= count;
+        }
+        Secret(secret)
+    }
+}
+
+/// Makes an adopted wait nobody's again: it goes into another session.
+fn disown(acquire: &mut Acquire) {
+    acquire.session = None;
+    if let Lease::Unconfirmed { ttl_ms } = acquire.lease {
+        acquire.lease = Lease::Deadline { ttl_ms };
+    }
+}
+
+/// No leader leads it.
+const NO_TERM: Term = Term(0);
+
+/// A proposal that uses up a number: one that every replica, of every version, refuses.
+fn nothing(session: SessionId, number: u64) -> Proposal {
+    let command = Command::ExpireSession { session, decided_in: NO_TERM };
+    Proposal { from: Some(Numbered { session, number }), request: None, command }
+}
+
+/// Whether a command stands for one that was withdrawn.
+pub(crate) fn is_nothing(command: &Command) -> bool {
+    matches!(command, Command::ExpireSession { decided_in: NO_TERM, .. })
+}
+
+impl Node {
+    /// Brings what this node wants to propose to the leader.
+    pub(crate) fn send_proposals(&mut self, out: &mut Vec<Output>) {
+        let Some(leader) = self.consensus.leader() else { return };
+        let term = self.consensus.term();
+        // What was said before may have been lost with a leader.
+        if self.proposals.session.is_some()
+            && self.seen_ms.saturating_sub(self.proposals.introduced_ms) >= RESEND_MS
+        {
+            self.introduce();
+        }
+        self.proposals.all_know_unconfirmed = self.cluster.all_know_unconfirmed();
+        let items = self.proposals.take_unsent((leader, term), self.seen_ms);
+        if items.is_empty() {
+            return;
+        }
+        if leader == self.id {
+            self.gather(items);
+        } else {
+            let say = if self.cluster.all_know_forward_in() {
+                Say::ForwardIn { term, items }
+            } else {
+                Say::Forward(items)
+            };
+            out.push(Output::Send { to: leader, message: PeerMessage(say) });
+        }
+    }
+}
