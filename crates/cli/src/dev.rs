@@ -4,7 +4,7 @@ use crate::serve::{log_to_stderr, run_node, runtime, told_to_stop};
 use crate::stderr::tell;
 use clap::Args;
 use holdfast_server::{
-    ClusterKey, Config, First, PEER_PORT_ABOVE, REDIS_PORT_ABOVE, RedisDoor, Server, ports_are_free,
+    ClusterKey, Config, DOORS, DoorAddresses, First, PEER_PORT_ABOVE, Server, ports_are_free,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{self, Write};
@@ -85,26 +85,21 @@ impl Dev {
         let mut text = format!("Holdfast {}\n", env!("CARGO_PKG_VERSION"));
         for node in 1..=self.nodes {
             let http = self.http_port(node);
-            text += &format!(
-                "  node {node}   http://127.0.0.1:{http}   redis 127.0.0.1:{}   peers 127.0.0.1:{}\n",
-                http + REDIS_PORT_ABOVE,
-                http + PEER_PORT_ABOVE
-            );
+            text += &format!("  node {node}");
+            for door in DOORS {
+                text += &format!("   {}127.0.0.1:{}", door.shown_as, http + door.port_above);
+            }
+            text += &format!("   peers 127.0.0.1:{}\n", http + PEER_PORT_ABOVE);
         }
         let fate = if kept { "it stays" } else { "it goes when this ends; --data-dir keeps it" };
-        let url = format!("http://127.0.0.1:{}", self.port);
-        text += &format!(
-            "  data     {} ({fate})\n\
-             Try:\n  \
-             curl -s {url}/v1/grab_lock -d '{{\"name\":\"seat-12A\",\"ttl_ms\":15000}}'\n  \
-             curl -s '{url}/v1/lock?name=seat-12A'\n  \
-             curl -s {url}/v1/status\n  \
-             redis-cli -p {} set seat-12B ana nx px 15000\n\
-             Ctrl-C ends it.\n",
-            folder.display(),
-            self.port + REDIS_PORT_ABOVE,
-        );
-        text
+        text += &format!("  data     {} ({fate})\nTry:\n", folder.display());
+        for door in DOORS {
+            let port = (self.port + door.port_above).to_string();
+            for example in door.examples {
+                text += &format!("  {}\n", example.replace("{port}", &port));
+            }
+        }
+        text + "Ctrl-C ends it.\n"
     }
 
     fn run_one(&self, folder: &Path, welcome: &str) -> Result<(), String> {
@@ -114,7 +109,7 @@ impl Dev {
             advertise: None,
             allow_hosts: Vec::new(),
             port: self.port,
-            redis: RedisDoor::Usual,
+            doors: DoorAddresses::default(),
             key: None,
             first: First::Alone,
             password: None,
@@ -129,8 +124,9 @@ impl Dev {
     fn run_several(&self, folder: &Path, welcome: &str) -> Result<(), String> {
         // Said once here: each node would say it again and again.
         let ports = (1..=self.nodes).map(|node| self.http_port(node));
-        let doors = [0, REDIS_PORT_ABOVE, PEER_PORT_ABOVE];
-        ports_are_free(HERE, ports.flat_map(|http| doors.map(|above| http + above)))?;
+        let above: Vec<u16> =
+            DOORS.iter().map(|door| door.port_above).chain([PEER_PORT_ABOVE]).collect();
+        ports_are_free(HERE, ports.flat_map(|http| above.iter().map(move |above| http + above)))?;
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("can't make {}: {error}", folder.display()))?;
         let key = folder.join("cluster.key");

@@ -61,9 +61,11 @@ impl Serve {
         run_node(async {
             let contact = config.contact()?;
             let server = Server::start(&config).await?;
-            let redis = config.redis()?.map(|address| format!(", Redis clients at {address}"));
-            let redis = redis.unwrap_or_default();
-            tracing::info!("node {} serves at {}{redis}", server.id(), contact.http);
+            let others =
+                config.open_doors()?.into_iter().filter(|(door, _)| door.setting.is_some());
+            let others: String =
+                others.map(|(door, address)| format!(", {} at {address}", door.clients)).collect();
+            tracing::info!("node {} serves at {}{others}", server.id(), contact.http);
             server.run(told_to_stop(stdin_counts)).await
         })
     }

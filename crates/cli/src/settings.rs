@@ -1,12 +1,15 @@
 //! Where a node's settings come from: flags, then the environment, then a TOML file, then what is
 //! usual.
 
+use crate::door_flags::DoorFlags;
 use clap::Args;
-use holdfast_server::{Config, First, Password, REDIS_PORT_ABOVE, RedisDoor};
+use holdfast_server::{Config, DOORS, Door, First, Password};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use toml::Spanned;
 
 /// The port for HTTP, if none is said.
 const PORT: u16 = 7400;
@@ -28,9 +31,8 @@ pub(crate) struct Address {
     /// peers the tenth above it
     #[arg(long, value_name = "BASE", env = "HOLDFAST_PORT")]
     port: Option<u16>,
-    /// Where Redis clients come in, if not at the next port: IP:PORT, or off
-    #[arg(long, value_name = "ADDR", env = "HOLDFAST_REDIS")]
-    redis: Option<RedisDoor>,
+    #[command(flatten)]
+    doors: DoorFlags,
     /// A file whose first line is the password that every door asks for
     #[arg(long, value_name = "FILE", env = "HOLDFAST_PASSWORD_FILE")]
     password_file: Option<PathBuf>,
@@ -50,7 +52,7 @@ impl Address {
             advertise: self.advertise.or(other.advertise),
             allow_host: if self.allow_host.is_empty() { other.allow_host } else { self.allow_host },
             port: self.port.or(other.port),
-            redis: self.redis.or(other.redis),
+            doors: self.doors.or(other.doors),
             // What was said first counts, in whichever form.
             password: self.password.or(other.password).filter(|_| self.password_file.is_none()),
             password_file: self.password_file.or(other.password_file),
@@ -66,19 +68,16 @@ impl Address {
         self.port.unwrap_or(PORT)
     }
 
-    fn redis(&self) -> RedisDoor {
-        self.redis.unwrap_or_default()
-    }
-
-    /// With the address said that is usual otherwise.
-    fn redis_shown(&self) -> String {
-        match self.redis() {
-            RedisDoor::Usual => {
-                let port = self.port().saturating_add(REDIS_PORT_ABOVE);
-                SocketAddr::new(self.listen(), port).to_string()
-            }
-            said => said.to_string(),
-        }
+    /// Where each door listens that can be moved or closed, with the address said that is usual
+    /// otherwise.
+    fn doors_shown(&self) -> BTreeMap<String, String> {
+        let addresses = self.doors.addresses();
+        let shown = |door: &Door| {
+            let address = addresses.resolve(door, self.listen(), self.port());
+            address.map_or_else(|| "off".to_owned(), |address| address.to_string())
+        };
+        let doors = DOORS.iter().filter(|door| door.setting.is_some());
+        doors.map(|door| (door.name.to_owned(), shown(door))).collect()
     }
 
     /// As it is to be typed again; what is as usual is left out.
@@ -102,10 +101,7 @@ impl Address {
         if self.port() != PORT {
             words += &format!(" --port {}", self.port());
         }
-        if self.redis() != RedisDoor::Usual {
-            words += &format!(" --redis {}", self.redis());
-        }
-        words
+        words + &self.doors.words()
     }
 
     pub(crate) fn config(&self, data_dir: PathBuf, first: First) -> Result<Config, String> {
@@ -114,11 +110,9 @@ impl Address {
             (None, password) => password.clone(),
         };
         let listen = self.listen();
-        let redis = match self.redis() {
-            RedisDoor::At(address) => address.ip(),
-            RedisDoor::Usual | RedisDoor::Off => listen,
-        };
-        let beyond = [listen, redis].into_iter().find(|ip| !ip.is_loopback());
+        let doors = self.doors.addresses();
+        let open = DOORS.iter().filter_map(|door| doors.resolve(door, listen, self.port()));
+        let beyond = open.map(|address| address.ip()).find(|ip| !ip.is_loopback());
         if let Some(listen) = beyond.filter(|_| !self.insecure && password.is_none()) {
             return Err(format!(
                 "listening on {listen} lets everybody who can reach it take and break locks: say \
@@ -136,7 +130,7 @@ impl Address {
             advertise: self.advertise.clone(),
             allow_hosts: self.allow_host.clone(),
             port: self.port(),
-            redis: self.redis(),
+            doors,
             key: None,
             first,
             password,
@@ -172,9 +166,9 @@ impl Settings {
         let shown = file.display();
         let text =
             fs::read_to_string(file).map_err(|error| format!("can't read {shown}: {error}"))?;
-        let said: File = toml::from_str(&text)
-            .map_err(|error| format!("{shown} is not as it should be: {error}"))?;
-        said.settings().map_err(|error| format!("{shown} is not as it should be: {error}"))
+        File::parse(&text)
+            .and_then(File::settings)
+            .map_err(|error| format!("{shown} is not as it should be: {error}"))
     }
 
     /// What is not said here is as it is there.
@@ -204,9 +198,25 @@ impl Settings {
     }
 }
 
+/// The keys of a file that are not doors'.
+const KEYS: [&str; 12] = [
+    "data_dir",
+    "listen",
+    "advertise",
+    "allow_host",
+    "port",
+    "password_file",
+    "password",
+    "insecure",
+    "cluster_key",
+    "node",
+    "members",
+    "join",
+];
+
 /// The same as it stands in a file.
 #[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 struct File {
     data_dir: Option<PathBuf>,
     listen: Option<IpAddr>,
@@ -214,7 +224,9 @@ struct File {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allow_host: Vec<String>,
     port: Option<u16>,
-    redis: Option<String>,
+    /// The keys that no other field has: each must be a door's.
+    #[serde(flatten)]
+    doors: BTreeMap<String, String>,
     password_file: Option<PathBuf>,
     #[serde(skip_serializing)]
     password: Option<String>,
@@ -228,6 +240,21 @@ struct File {
 }
 
 impl File {
+    fn parse(text: &str) -> Result<Self, String> {
+        // Flattened keys lose their place in the text; a key that nobody knows is looked for first.
+        let keys: BTreeMap<String, Spanned<toml::Value>> =
+            toml::from_str(text).map_err(|error| error.to_string())?;
+        let doors = DOORS.iter().filter(|door| door.setting.is_some()).map(|door| door.name);
+        let known: Vec<&str> = KEYS.into_iter().chain(doors).collect();
+        if let Some((key, value)) = keys.iter().find(|(key, _)| !known.contains(&key.as_str())) {
+            let before = text.get(..value.span().start).unwrap_or(text);
+            let line = before.matches('\n').count() + 1;
+            let known = known.join(", ");
+            return Err(format!("line {line}: unknown field `{key}`, expected one of {known}"));
+        }
+        toml::from_str(text).map_err(|error| error.to_string())
+    }
+
     fn settings(self) -> Result<Settings, String> {
         if self.password.is_some() && self.password_file.is_some() {
             return Err("password and password_file both say it: keep one".to_owned());
@@ -237,7 +264,7 @@ impl File {
             advertise: self.advertise,
             allow_host: self.allow_host,
             port: self.port,
-            redis: self.redis.as_deref().map(str::parse).transpose()?,
+            doors: DoorFlags::parse(&self.doors)?,
             password_file: self.password_file,
             insecure: self.insecure,
             password: self.password.as_deref().map(Password::parse).transpose()?,
@@ -259,7 +286,7 @@ impl File {
             data_dir,
             listen: Some(address.listen()),
             port: Some(address.port()),
-            redis: Some(address.redis_shown()),
+            doors: address.doors_shown(),
             advertise: address.advertise,
             allow_host: address.allow_host,
             password_file: address.password_file,
@@ -278,7 +305,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Settings {
-        toml::from_str::<File>(text).unwrap().settings().unwrap()
+        File::parse(text).unwrap().settings().unwrap()
     }
 
     #[test]
@@ -305,10 +332,11 @@ mod tests {
         assert!(printed("redis = '127.0.0.1:6379'").contains("redis = \"127.0.0.1:6379\""));
         assert!(printed("redis = 'off'").contains("redis = \"off\""));
         let config = |text: &str| parse(text).address.config("d".into(), First::Alone);
-        assert_eq!(config("redis = 'off'").unwrap().redis, RedisDoor::Off);
+        let open = config("redis = 'off'").unwrap().open_doors().unwrap();
+        assert!(open.iter().all(|(door, _)| door.name != "redis"));
         let open = config("redis = '0.0.0.0:6379'").unwrap_err();
         assert!(open.contains("--password-file"), "{open}");
-        let wrong = toml::from_str::<File>("redis = '6379'").unwrap().settings().unwrap_err();
+        let wrong = File::parse("redis = '6379'").unwrap().settings().unwrap_err();
         assert!(wrong.contains("write IP:PORT, or off"), "{wrong}");
     }
 
@@ -336,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_word_that_nobody_knows_is_named() {
-        let wrong = toml::from_str::<File>("dta_dir = 'd'").unwrap_err().to_string();
-        assert!(wrong.contains("dta_dir"), "{wrong}");
+        let wrong = File::parse("port = 8000\ndta_dir = 'd'").unwrap_err();
+        assert!(wrong.contains("line 2") && wrong.contains("`dta_dir`"), "{wrong}");
     }
 }

@@ -3,7 +3,7 @@
 #![cfg(all(feature = "holdfast", feature = "redis"))]
 
 use holdfast_locks::{Error, LeaseRef, Locks};
-use holdfast_server::{Config, First, Password, RedisDoor, Server};
+use holdfast_server::{Config, DoorAddress, DoorAddresses, First, Password, Server};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -163,7 +163,7 @@ impl Node {
                 advertise: None,
                 allow_hosts: Vec::new(),
                 port: http.port(),
-                redis: RedisDoor::At(redis),
+                doors: DoorAddresses::default().with("redis", DoorAddress::At(redis)),
                 key: None,
                 first: First::Alone,
                 password: Some(Password::read(&file).unwrap()),

@@ -179,7 +179,7 @@ pub enum SubmitError {
 }
 
 /// Why a request was not done, whatever door it came through.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ApiError {
     /// For programs.
     pub code: Code,

@@ -1,11 +1,50 @@
-//! What stands between the doors and the node, without any I/O.
+//! What stands between the doors and the node, without any I/O, clock or randomness.
 //!
-//! A door turns frames into the native requests of [`request`], which validates each of them once and
-//! holds every bound, and turns what comes back, an answer of the core or an [`ApiError`], into frames
-//! again. Nothing here knows of a particular door, except the table of [`Code`], which has a column
-//! for each protocol.
+//! The story of one acquire. A door turns a frame into a native request ([`request`]), which is
+//! validated once, whatever transport it came over. Its driver hands it to the [`Gateway`] as
+//! [`Input::Submit`], with an address for the completion. The gateway keeps the call, gives the node
+//! its command, and takes the node's reply. If the ticket waits, the call becomes a wait, and is
+//! completed when the grant is among the effects of a later entry: of a wait without a session only
+//! after the grant was confirmed through the log. If the caller goes away, the driver says
+//! [`Input::Abandon`], whatever has become of the call by then, and the gateway withdraws the command,
+//! ends the wait or releases the lock.
+//!
+//! - `io`: what goes in, what comes out
+//! - `gateway`: the turn, deadlines, abandoned calls and tickets, confirmed grants
+//! - `calls`: what a node's reply means for each call; attach
+//! - `waits`: who waits for which ticket
+//! - `events`, `queue`: sessions' events, topics and subscriptions, the bounded queue of a connection
+//! - `task`, `tasks`, `blocked`: what doors do beside the state, step by step
+//! - `freshness`: whether a grant is still good when its caller is told
+//! - `request`, `error`: native requests, and the one error
+//!
+//! Nothing here knows of a particular door, except the table of [`Code`], which has a column for each
+//! protocol. A server drives it with sockets; a simulator can with virtual ones.
 
+mod blocked;
+mod calls;
 mod error;
+mod events;
+mod freshness;
+mod gateway;
+pub mod glob;
+mod index;
+mod io;
+mod queue;
 pub mod request;
+mod task;
+mod tasks;
+mod ticket_ref;
+mod waits;
 
 pub use error::{ApiError, Code, GrpcStatus, SubmitError};
+pub use events::{Channels, Topic};
+pub use freshness::{Fresh, Freshness, lasts_of};
+pub use gateway::{Gateway, HOLD_BACK_FOR, TIMEOUT};
+pub use io::{
+    Attached, CallId, Completion, Driver, Input, Outcome, Output, Published, SessionEvent, Sink,
+    SinkId, submit_error,
+};
+pub use queue::EventQueue;
+pub use task::{Resume, Step, Task, View};
+pub use ticket_ref::TicketRef;

@@ -16,6 +16,7 @@
 //!    wrote. The core applies it if nothing has changed meanwhile; else the job runs once more.
 //!    So a job may run with keys that are a little old: if it writes, the core finds out. Only a
 //!    job that writes nothing must have read the current state.
+//!    [`JobTask`] does all this beside the state, as a task of the gateway.
 //! 5. `HOLDFAST.ACQUIRE` alone is no transaction: [`acquiring::Acquiring`] stands in line.
 //! 6. [`resp::encode`] writes the reply.
 //!
@@ -25,10 +26,13 @@ pub mod acquiring;
 pub mod client;
 pub mod command;
 mod error;
-pub mod glob;
 pub mod lua;
+pub mod messages;
 mod number;
 pub mod resp;
 pub mod run;
+mod task;
 
 pub use error::Error;
+pub use holdfast_gateway::glob;
+pub use task::{JobOutcome, JobTask};

@@ -14,7 +14,7 @@ use holdfast_core::{
     Standing, Wait,
 };
 use holdfast_node::NodeId;
-use holdfast_server::{ClusterKey, Contact, First, Handle, Place, Running};
+use holdfast_server::{ClusterKey, Contact, Engine, First, Place, Running};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -45,7 +45,7 @@ async fn one_node(folder: &Path, leases: u64) {
     };
     let node = Running::start(&place, listener().await).await.unwrap();
     let begun = Instant::now();
-    fill(&node.handle, leases, Kind::Deadlines).await;
+    fill(&node.engine, leases, Kind::Deadlines).await;
     println!("  filled in               {:>8.2} s", begun.elapsed().as_secs_f64());
     node.stop().await;
     // The second time everything is in a snapshot and little in the log.
@@ -53,17 +53,17 @@ async fn one_node(folder: &Path, leases: u64) {
         let begun = Instant::now();
         let node = Running::start(&place, listener().await).await.unwrap();
         let opened = begun.elapsed();
-        let held = node.handle.read(|node| node.state().counts().holders).await.unwrap();
+        let held = node.engine.read(|node| node.state().counts().holders).await.unwrap();
         assert_eq!(held as u64, leases);
-        try_grant(&node.handle, "after").await;
+        try_grant(&node.engine, "after").await;
         println!(
             "  restart {what} {:>8.2} s, of it opening {:.2} s",
             begun.elapsed().as_secs_f64(),
             opened.as_secs_f64()
         );
-        give_back(&node.handle, "after").await;
-        let at = node.handle.peek(|node| node.applied()).await.unwrap();
-        node.handle.take_snapshot();
+        give_back(&node.engine, "after").await;
+        let at = node.engine.peek(|node| node.applied()).await.unwrap();
+        node.engine.take_snapshot();
         let written = place.folder.join(format!("snapshot-{:020}", at.index));
         while !written.exists() && !newer_snapshot(&place.folder, at.index) {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -85,18 +85,18 @@ async fn three_nodes(folder: &Path, leases: u64) {
         let mut nodes = start_three(&folder.join(kind.words().replace(' ', "-"))).await;
         let begun = Instant::now();
         // The nodes have sessions of their own, and a million is the most there may be.
-        fill(&nodes[0].handle, leases - 10, kind).await;
+        fill(&nodes[0].engine, leases - 10, kind).await;
         println!("  filled in               {:>8.2} s", begun.elapsed().as_secs_f64());
 
         let leader = leader_of(&nodes).await;
         let heir = (leader + 1) % 3;
         let begun = Instant::now();
-        nodes[leader].handle.transfer(nodes[heir].id);
-        while !nodes[heir].handle.peek(|node| node.is_leader()).await.unwrap() {
+        nodes[leader].engine.transfer(nodes[heir].id);
+        while !nodes[heir].engine.peek(|node| node.is_leader()).await.unwrap() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let elected = begun.elapsed();
-        try_grant(&nodes[heir].handle, "after").await;
+        try_grant(&nodes[heir].engine, "after").await;
         println!(
             "  leadership handed over  {:>8.2} s until it leads, {:.2} s until its first grant",
             elected.as_secs_f64(),
@@ -105,15 +105,15 @@ async fn three_nodes(folder: &Path, leases: u64) {
 
         let dead = nodes.remove(heir);
         let begun = Instant::now();
-        dead.handle.stop();
-        let survivor = nodes[0].handle.clone();
+        dead.engine.stop();
+        let survivor = nodes[0].engine.clone();
         try_grant(&survivor, "after the second").await;
         println!(
             "  leader stopped dead     {:>8.2} s until the next grant",
             begun.elapsed().as_secs_f64()
         );
         for node in nodes {
-            node.handle.stop();
+            node.engine.stop();
         }
     }
 }
@@ -164,7 +164,7 @@ async fn start_three(folder: &Path) -> Vec<Running> {
 async fn leader_of(nodes: &[Running]) -> usize {
     loop {
         for (at, node) in nodes.iter().enumerate() {
-            if node.handle.peek(|node| node.is_leader()).await.unwrap() {
+            if node.engine.peek(|node| node.is_leader()).await.unwrap() {
                 return at;
             }
         }
@@ -172,10 +172,10 @@ async fn leader_of(nodes: &[Running]) -> usize {
     }
 }
 
-async fn fill(handle: &Handle, count: u64, kind: Kind) {
+async fn fill(engine: &Engine, count: u64, kind: Kind) {
     let mut askers = JoinSet::new();
     for asker in 0..ASKERS {
-        let handle = handle.clone();
+        let engine = engine.clone();
         askers.spawn(async move {
             for number in (asker..count).step_by(ASKERS as usize) {
                 let command = match kind {
@@ -187,7 +187,7 @@ async fn fill(handle: &Handle, count: u64, kind: Kind) {
                         kind: SessionKind::Client,
                     }),
                 };
-                handle.ask(None, command).await.unwrap().answer.unwrap();
+                engine.submit(None, command).await.unwrap().unwrap();
             }
         });
     }
@@ -210,15 +210,15 @@ fn acquire(name: &str) -> Command {
     })
 }
 
-async fn try_grant(handle: &Handle, name: &str) {
-    let answer = handle.ask(None, acquire(name)).await.unwrap().answer.unwrap();
+async fn try_grant(engine: &Engine, name: &str) {
+    let answer = engine.submit(None, acquire(name)).await.unwrap().unwrap();
     assert!(matches!(answer, Answer::Standing(Standing::Held(_))));
 }
 
-async fn give_back(handle: &Handle, name: &str) {
+async fn give_back(engine: &Engine, name: &str) {
     let release = Command::Release {
         target: holdfast_core::Target { name: LockName::parse(name).unwrap(), token: None },
         proof: holdfast_core::Proof::Secret(SECRET),
     };
-    handle.ask(None, release).await.unwrap().answer.unwrap();
+    engine.submit(None, release).await.unwrap().unwrap();
 }

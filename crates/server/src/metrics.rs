@@ -19,6 +19,22 @@ struct Ending {
     held: &'static str,
 }
 
+/// Which door something happened at.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DoorLabel {
+    door: &'static str,
+}
+
+/// What is counted at one door.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DoorMetrics {
+    /// Open connections.
+    pub(crate) connections: Gauge,
+    pub(crate) connections_refused: Counter,
+    /// Commands that clients sent, at a door whose protocol has commands.
+    pub(crate) commands: Counter,
+}
+
 /// Everything that is counted as it happens; the rest is read when it is asked for.
 pub(crate) struct Metrics {
     registry: Registry,
@@ -32,11 +48,9 @@ pub(crate) struct Metrics {
     pub(crate) fsync: Histogram,
     pub(crate) apply: Histogram,
     pub(crate) turn: Histogram,
-    pub(crate) connections: Gauge,
-    pub(crate) connections_refused: Counter,
-    pub(crate) redis_connections: Gauge,
-    pub(crate) redis_connections_refused: Counter,
-    pub(crate) redis_commands: Counter,
+    connections: Family<DoorLabel, Gauge>,
+    connections_refused: Family<DoorLabel, Counter>,
+    commands: Family<DoorLabel, Counter>,
     /// In the order of [`GAUGES`].
     gauges: Vec<Gauge>,
 }
@@ -145,32 +159,35 @@ impl Metrics {
                 short(),
             ),
             turn: add(r, "turn_seconds", "How long all turns of the loop took", short()),
-            connections: add(r, "connections", "Open connections of clients", Gauge::default()),
+            connections: add(
+                r,
+                "connections",
+                "Open connections of clients, by door",
+                Family::default(),
+            ),
             connections_refused: add(
                 r,
                 "connections_refused",
-                "Connections that were refused because there were too many",
-                Counter::default(),
+                "Connections that were refused because there were too many, by door",
+                Family::default(),
             ),
-            redis_connections: add(
+            commands: add(
                 r,
-                "redis_connections",
-                "Open connections of Redis clients",
-                Gauge::default(),
-            ),
-            redis_connections_refused: add(
-                r,
-                "redis_connections_refused",
-                "Connections of Redis clients that were refused because there were too many",
-                Counter::default(),
-            ),
-            redis_commands: add(
-                r,
-                "redis_commands",
-                "Commands of Redis clients that this node took",
-                Counter::default(),
+                "commands",
+                "Commands that clients sent, by door; HTTP and gRPC have none",
+                Family::default(),
             ),
             registry,
+        }
+    }
+
+    /// What is counted at a door.
+    pub(crate) fn door(&self, door: &'static str) -> DoorMetrics {
+        let label = DoorLabel { door };
+        DoorMetrics {
+            connections: self.connections.get_or_create(&label).clone(),
+            connections_refused: self.connections_refused.get_or_create(&label).clone(),
+            commands: self.commands.get_or_create(&label).clone(),
         }
     }
 

@@ -1,11 +1,10 @@
 //! A running node: its folder opened, its threads started, its peers connected.
 
 use crate::data::{Joining, Opened, Place, store_lost};
-use crate::engine::{self, End, Handle, Inbox, Post, Snapshots};
+use crate::engine::{self, End, Engine, Inbox, Post, Snapshots};
 use crate::metrics::Metrics;
 use crate::peers::{self, Me, Membership, Peers, Question, Shared};
 use crate::random;
-use crate::redis::Channels;
 use crate::site::Stamp;
 use holdfast_core::{Command, Secret};
 use holdfast_node::{Config, Input, Node, NodeId};
@@ -27,11 +26,10 @@ pub struct Running {
     /// Which member it is.
     pub id: NodeId,
     /// The way to its loop.
-    pub handle: Handle,
+    pub engine: Engine,
     /// The way to the members.
     pub membership: Membership,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) channels: Arc<Channels>,
     ended: oneshot::Receiver<End>,
     tasks: Vec<JoinHandle<()>>,
     /// Keeps the folder taken.
@@ -56,7 +54,7 @@ impl Running {
         let inbox = Arc::new(Inbox::new());
         if is_only_voter(&node) {
             // Nobody else could lead: there is no time-out to wait for.
-            inbox.post_always(Post::Input(Input::Campaign));
+            inbox.post_always(Post::Node(Input::Campaign));
         }
         let snapshots = Arc::new(Snapshots::new(disk.clone()));
         let (birth, contact) = (files.birth(), place.contact.clone());
@@ -66,22 +64,20 @@ impl Running {
         shared.learn(node.cluster());
         let peers = Peers::new(shared.clone(), runtime::Handle::current());
         let metrics = Arc::new(Metrics::new());
-        let handle = Handle::new(inbox.clone());
-        let membership = Membership::new(handle.clone(), shared.clone());
-        let channels = Arc::new(Channels::default());
-        let (said_on, counted) = (channels.clone(), metrics.clone());
-        let ended = engine::start(node, files, snapshots, inbox, peers, said_on, counted)
+        let engine = Engine::new(inbox.clone());
+        let membership = Membership::new(engine.clone(), shared.clone());
+        let ended = engine::start(node, files, snapshots, inbox, peers, metrics.clone())
             .map_err(|error| format!("can't start a thread: {error}"))?;
         let mut tasks = vec![
             tokio::spawn(peers::found(shared.clone())),
             tokio::spawn(peers::listen(listener, shared, membership.clone())),
-            tokio::spawn(keep_stamp(handle.clone(), disk.clone(), run.number)),
+            tokio::spawn(keep_stamp(engine.clone(), disk.clone(), run.number)),
         ];
         if let Some(joining) = Joining::load(&disk)? {
             tasks.push(tokio::spawn(settle_in(id, joining, membership.clone(), disk.clone())));
         }
         let start = run.number;
-        Ok(Self { id, handle, membership, metrics, channels, ended, tasks, disk, start })
+        Ok(Self { id, engine, membership, metrics, ended, tasks, disk, start })
     }
 
     /// Resolves when the node has ended, and says why.
@@ -100,8 +96,8 @@ impl Running {
     /// and is not served after the connection is gone.
     async fn end_waits(&self) {
         let ended = async {
-            let session = self.handle.peek(Node::own_session).await.ok()??;
-            self.handle.ask(None, Command::CloseSession(session)).await.ok()
+            let session = self.engine.peek(Node::own_session).await.ok()??;
+            self.engine.submit(None, Command::CloseSession(session)).await.ok()
         };
         let _ = timeout(END_WAITS_WITHIN, ended).await;
     }
@@ -111,8 +107,8 @@ impl Running {
     pub async fn stop(mut self) -> End {
         self.end_waits().await;
         self.membership.hand_over().await;
-        let at = self.handle.peek(Node::applied_durably).await.ok().flatten();
-        self.handle.stop();
+        let at = self.engine.peek(Node::applied_durably).await.ok().flatten();
+        self.engine.stop();
         let end = self.ended().await;
         for task in self.tasks {
             task.abort();
@@ -137,11 +133,11 @@ fn is_only_voter(node: &Node) -> bool {
 /// recognised if it is put back.
 const STAMP_EVERY: Duration = Duration::from_secs(5);
 
-async fn keep_stamp(handle: Handle, disk: RealDisk, start: u64) {
+async fn keep_stamp(engine: Engine, disk: RealDisk, start: u64) {
     let mut stamped_at = None;
     loop {
         sleep(STAMP_EVERY).await;
-        let peeked = handle.peek(|node| (node.term(), node.applied_durably())).await;
+        let peeked = engine.peek(|node| (node.term(), node.applied_durably())).await;
         let Ok(now) = peeked else { return };
         if stamped_at.replace(now) == Some(now) {
             continue;

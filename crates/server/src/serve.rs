@@ -1,22 +1,21 @@
 //! A whole server: listeners, the node behind them, an orderly end.
 
-use crate::api::Api;
 use crate::data::{First, PID_FILE, Place};
+use crate::doors::{
+    ConnectionLimit, Context, DOORS, Door, DoorAddresses, Opening, connections_max,
+};
 use crate::engine::End;
-use crate::http;
 use crate::node::Running;
 use crate::password::Password;
 use crate::peers::Contact;
-use crate::redis;
 use holdfast_node::NodeId;
-use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::str::FromStr;
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 /// What a server needs to know.
 #[derive(Debug, Clone)]
@@ -31,8 +30,8 @@ pub struct Config {
     pub allow_hosts: Vec<String>,
     /// The port for HTTP; the others follow from it.
     pub port: u16,
-    /// Where Redis clients come in.
-    pub redis: RedisDoor,
+    /// Where the other doors listen.
+    pub doors: DoorAddresses,
     /// The file of the cluster's key; none for the one in the data folder.
     pub key: Option<PathBuf>,
     /// What an empty folder is to become.
@@ -44,43 +43,6 @@ pub struct Config {
 /// Peers are reached so many ports above HTTP.
 pub const PEER_PORT_ABOVE: u16 = 10;
 
-/// Redis clients come in so many ports above HTTP.
-pub const REDIS_PORT_ABOVE: u16 = 1;
-
-/// Where Redis clients come in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum RedisDoor {
-    /// At the address that the node listens on, one port above HTTP.
-    #[default]
-    Usual,
-    /// There.
-    At(SocketAddr),
-    /// Nowhere.
-    Off,
-}
-
-impl FromStr for RedisDoor {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.eq_ignore_ascii_case("off") {
-            return Ok(Self::Off);
-        }
-        let wrong = |_| format!("`{text}` is no address: write IP:PORT, or off");
-        text.parse().map(Self::At).map_err(wrong)
-    }
-}
-
-impl fmt::Display for RedisDoor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Usual => f.write_str("the next port"),
-            Self::At(address) => address.fmt(f),
-            Self::Off => f.write_str("off"),
-        }
-    }
-}
-
 impl Config {
     /// The port for peers.
     pub fn peer_port(&self) -> Result<u16, String> {
@@ -88,17 +50,13 @@ impl Config {
         port.ok_or_else(|| format!("--port {} leaves no room for the other ports", self.port))
     }
 
-    /// Where Redis clients come in; none if nowhere.
-    pub fn redis(&self) -> Result<Option<SocketAddr>, String> {
-        match self.redis {
-            RedisDoor::Off => Ok(None),
-            RedisDoor::At(address) => Ok(Some(address)),
-            RedisDoor::Usual => {
-                // The highest port of all is asked for first: if there is room for it, there is here.
-                self.peer_port()?;
-                Ok(Some(SocketAddr::new(self.listen, self.port.saturating_add(REDIS_PORT_ABOVE))))
-            }
-        }
+    /// Every door that is open, and where.
+    pub fn open_doors(&self) -> Result<Vec<(&'static Door, SocketAddr)>, String> {
+        // The highest port of all is asked for first: if there is room for it, there is for all.
+        self.peer_port()?;
+        let address =
+            |door: &'static Door| Some((door, self.doors.resolve(door, self.listen, self.port)?));
+        Ok(DOORS.iter().filter_map(address).collect())
     }
 
     /// Where others reach it.
@@ -130,8 +88,7 @@ pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A server that runs.
 pub struct Server {
     running: Running,
-    http: tokio::task::JoinHandle<io::Result<()>>,
-    redis: Option<tokio::task::JoinHandle<io::Result<()>>>,
+    doors: JoinSet<(&'static Door, io::Result<()>)>,
     pid_file: PathBuf,
 }
 
@@ -142,29 +99,35 @@ impl Server {
     }
 
     async fn start_all(config: &Config) -> Result<Self, String> {
-        let http = bind(config.listen, config.port).await?;
+        let mut listeners = Vec::new();
+        for (door, address) in config.open_doors()? {
+            listeners.push((door, bind_door(door, address).await?));
+        }
         let peers = bind(config.listen, config.peer_port()?).await?;
-        let redis = match config.redis()? {
-            Some(address) => Some(bind_redis(address).await?),
-            None => None,
-        };
         let running = Running::start(&config.place()?, peers).await?;
         let pid_file = config.data_dir.join(PID_FILE);
         fs::write(&pid_file, format!("{}\n", std::process::id()))
             .map_err(|error| format!("can't write {}: {error}", pid_file.display()))?;
-        let api = Api {
+        let context = Context {
             id: running.id,
-            handle: running.handle.clone(),
+            engine: running.engine.clone(),
             membership: running.membership.clone(),
             metrics: running.metrics.clone(),
         };
-        let redis = redis.map(|listener| {
-            let (channels, password) = (running.channels.clone(), config.password.clone());
-            tokio::spawn(redis::serve(listener, api.clone(), channels, password))
-        });
-        let hosts = config.advertise.iter().chain(&config.allow_hosts).cloned().collect();
-        let http = tokio::spawn(http::serve(http, api, config.password.clone(), hosts));
-        Ok(Self { running, http, redis, pid_file })
+        let connections_max = connections_max();
+        let mut doors = JoinSet::new();
+        for (door, listener) in listeners {
+            let metrics = running.metrics.door(door.name);
+            let serving = (door.serve)(Opening {
+                listener,
+                limit: ConnectionLimit { connections_max, metrics },
+                context: context.clone(),
+                password: config.password.clone(),
+                hosts: config.advertise.iter().chain(&config.allow_hosts).cloned().collect(),
+            });
+            doors.spawn(async move { (door, serving.await) });
+        }
+        Ok(Self { running, doors, pid_file })
     }
 
     /// Which member it is.
@@ -184,20 +147,19 @@ impl Server {
     async fn run_until(mut self, stop: Boxed<'_, ()>) -> Result<(), String> {
         let end = tokio::select! {
             end = self.running.ended() => end,
-            ended = &mut self.http => {
-                let why = ended.map_or_else(|error| error.to_string(), |served| format!("{served:?}"));
+            Some(ended) = self.doors.join_next() => {
                 self.running.stop().await;
-                End::Fault(format!("the HTTP door has ended: {why}"))
+                End::Fault(match ended {
+                    Ok((door, served)) => format!("the door for {} has ended: {served:?}", door.clients),
+                    Err(error) => format!("a door has ended: {error}"),
+                })
             }
             () = stop => {
                 tracing::info!("stopping: leadership goes to another node first");
                 self.running.stop().await
             }
         };
-        self.http.abort();
-        if let Some(redis) = self.redis {
-            redis.abort();
-        }
+        self.doors.abort_all();
         // It is for people; one that stays tells them of a process that is gone.
         let _ = fs::remove_file(&self.pid_file);
         match end {
@@ -211,11 +173,11 @@ async fn bind(ip: IpAddr, port: u16) -> Result<TcpListener, String> {
     TcpListener::bind((ip, port)).await.map_err(|error| not_bound(ip, port, &error))
 }
 
-async fn bind_redis(address: SocketAddr) -> Result<TcpListener, String> {
-    let hint = "or say --redis IP:PORT, or --redis off";
-    TcpListener::bind(address)
-        .await
-        .map_err(|error| format!("{}; {hint}", not_bound(address.ip(), address.port(), &error)))
+async fn bind_door(door: &Door, address: SocketAddr) -> Result<TcpListener, String> {
+    let bound = bind(address.ip(), address.port()).await;
+    let Some(_) = door.setting else { return bound };
+    let name = door.name;
+    bound.map_err(|error| format!("{error}; or say --{name} IP:PORT, or --{name} off"))
 }
 
 /// Whether all these ports are free now.

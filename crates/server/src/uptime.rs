@@ -14,8 +14,8 @@ impl Uptime {
         Self(Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0)))
     }
 
-    /// How long ago it was.
-    pub(crate) fn elapsed(self) -> Duration {
-        Self::now().0.saturating_sub(self.0)
+    /// How long the machine had run then.
+    pub(crate) fn since_boot(self) -> Duration {
+        self.0
     }
 }

@@ -5,7 +5,9 @@
 
 #[allow(unused_imports, reason = "the examples use them")]
 use holdfast_client::{Client, Error};
-use holdfast_server::{Config, First, PEER_PORT_ABOVE, Password, RedisDoor, Server};
+use holdfast_server::{
+    Config, DoorAddress, DoorAddresses, First, PEER_PORT_ABOVE, Password, Server,
+};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::Path;
 #[allow(unused_imports, reason = "the examples use them")]
@@ -77,7 +79,7 @@ impl Node {
                 advertise: None,
                 allow_hosts: Vec::new(),
                 port,
-                redis: RedisDoor::Off,
+                doors: DoorAddresses::default().with("redis", DoorAddress::Off),
                 key: None,
                 first: First::Alone,
                 password: password.clone(),

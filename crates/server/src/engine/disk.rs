@@ -88,7 +88,7 @@ impl<D: Disk> Worker<'_, D> {
             let begun = Instant::now();
             self.files.sync()?;
             self.metrics.fsync.observe(begun.elapsed().as_secs_f64());
-            self.inbox.post_always(Post::Input(Input::Persisted(number)));
+            self.inbox.post_always(Post::Node(Input::Persisted(number)));
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl<D: Disk> Worker<'_, D> {
                 Ok(()) if !told => return Ok(()),
                 Ok(()) => {
                     tracing::info!("the disk has room again");
-                    self.inbox.post_always(Post::Input(Input::DiskFull(false)));
+                    self.inbox.post_always(Post::Node(Input::DiskFull(false)));
                     return Ok(());
                 }
                 Err(WriteError::Full { file, cause }) => {
@@ -115,7 +115,7 @@ impl<D: Disk> Worker<'_, D> {
                              is room; free some space"
                         );
                         self.sync()?;
-                        self.inbox.post_always(Post::Input(Input::DiskFull(true)));
+                        self.inbox.post_always(Post::Node(Input::DiskFull(true)));
                         told = true;
                     }
                     std::thread::sleep(FULL_RETRY);
@@ -181,7 +181,7 @@ mod tests {
             let mut posts = Vec::new();
             self.inbox.take(&mut posts, Duration::from_secs(60));
             let word = |post| match post {
-                Post::Input(input) => format!("{input:?}"),
+                Post::Node(input) => format!("{input:?}"),
                 Post::Stop(End::Fault(why) | End::Lost { why, .. }) => format!("stop: {why}"),
                 _ => "something else".to_owned(),
             };

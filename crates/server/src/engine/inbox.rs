@@ -1,91 +1,30 @@
 //! What waits for the loop: everybody puts it here, the loop takes all of it at once.
 
-use super::asked::{Asker, Line};
-use super::errand::Errand;
-use super::undelivered::TicketRef;
-use holdfast_core::{Command, Request, Scope, SessionId, SessionRef};
-use holdfast_gateway::SubmitError;
-use holdfast_node::{Change, Input, Node};
+use super::calls::Server;
+use holdfast_gateway::{CallId, Channels, Input, SinkId, SubmitError};
+use holdfast_node::{self as node, Node};
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use std::time::Duration;
 
 /// What may wait for one turn of the loop. It is taken many times a millisecond; so much waits
 /// only while the loop stands still.
 const POSTS_MAX: usize = 131_072;
 
-/// A look at the node, on the loop's own thread: short. Or why there is none.
-pub(crate) type Look = Box<dyn FnOnce(Result<&Node, SubmitError>) + Send>;
+/// A look at the node and at who listens, on the loop's own thread: short. Or why there is none.
+pub(crate) type Look = Box<dyn FnOnce(Result<(&Node, &Arc<Channels>), SubmitError>) + Send>;
 
 /// Something for the loop.
 pub(crate) enum Post {
     /// For the node as it is.
-    Input(Input),
-    /// A request that goes through the log.
-    Ask {
-        request: Option<Request>,
-        command: Command,
-        asker: Asker,
-        /// If it was not sent to a leader by then, it never is.
-        until: Option<Instant>,
-    },
-    /// A session was heard of.
-    Beat {
-        session: SessionRef,
-        asker: Asker,
-    },
-    /// A session's connection wants to hear what happens to it; or no longer.
-    Listen {
-        session: SessionId,
-        line: Arc<Line>,
-    },
-    Unlisten {
-        session: SessionId,
-        line: Arc<Line>,
-    },
-    /// A connection wants to hear what happens to some locks; or no longer.
-    Watch {
-        watch: u64,
-        scope: Scope,
-        line: Arc<Line>,
-        stands: oneshot::Sender<bool>,
-    },
-    Unwatch(u64),
-    /// A look at the state, once it is current.
-    Read(Look),
+    Node(node::Input),
+    /// For the gateway in front of it.
+    Gateway(Input<Server>),
     /// A look at the state as it is here.
     Peek(Look),
-    /// Something to be done step by step on the loop's thread.
-    Errand(Box<dyn Errand>),
-    /// Whoever sent the errand of that number does not want to wait any longer.
-    GiveUp(u64),
-    /// Nobody knows of this ticket any more: it is to be given up.
-    Abandon(TicketRef),
-    /// Another membership.
-    Change {
-        change: Change,
-        force: bool,
-        asker: Asker,
-    },
     /// It is over.
     Stop(End),
-}
-
-impl Post {
-    /// Whether it asks for something that goes through the log, or may.
-    pub(crate) fn is_request(&self) -> bool {
-        matches!(self, Self::Ask { .. } | Self::Errand(_))
-    }
-
-    /// Whether whoever asked is gone.
-    pub(crate) fn is_given_up(&self) -> bool {
-        match self {
-            Self::Ask { asker, .. } => asker.hung_up(),
-            Self::Errand(errand) => errand.nobody_waits(),
-            _ => false,
-        }
-    }
 }
 
 /// Why a node ended.
@@ -107,6 +46,8 @@ pub enum End {
 pub(crate) struct Inbox {
     posts: Mutex<Posts>,
     bell: Condvar,
+    /// Calls and sinks are numbered.
+    next: AtomicU64,
 }
 
 impl fmt::Debug for Inbox {
@@ -123,12 +64,22 @@ struct Posts {
 impl Inbox {
     pub(crate) fn new() -> Self {
         let posts = Posts { waiting: Vec::new(), closed: false };
-        Self { posts: Mutex::new(posts), bell: Condvar::new() }
+        Self { posts: Mutex::new(posts), bell: Condvar::new(), next: AtomicU64::new(1) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Posts> {
         // Nobody panics while holding it; if somebody did, what is in it is still whole.
         self.posts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that no other call has.
+    pub(crate) fn next_call(&self) -> CallId {
+        CallId(self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A number that no other sink has.
+    pub(crate) fn next_sink(&self) -> SinkId {
+        SinkId(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
     /// For what can be refused.

@@ -1,59 +1,50 @@
 //! A running node: the pure loop on a thread of its own, a disk thread, a snapshot thread.
+//!
+//! The loop's thread owns the node and the gateway in front of it, and drives both in one turn
+//! (`driver`). Everybody else talks to it through an [`Engine`], which puts what it wants into the
+//! inbox, and drops into `Abandon` what it no longer waits for (`calls`). It knows no door.
 
-mod asked;
+mod acquire;
+mod calls;
 mod disk;
 mod driver;
-mod errand;
 mod inbox;
+mod sink;
 mod snapshots;
-mod undelivered;
 
-pub use asked::Turn;
-pub(crate) use asked::{Line, Missed, Word};
-pub(crate) use driver::trouble;
-pub(crate) use errand::{Errand, Next, Now};
-use holdfast_gateway::SubmitError;
+pub(crate) use acquire::Taken;
+pub(crate) use calls::{EngineTask, Pending, Undelivered};
 pub use inbox::End;
 pub(crate) use inbox::{Inbox, Post};
+pub(crate) use sink::{EventSink, Missed, Subscriber};
 pub(crate) use snapshots::{NotTaken, Piece, Snapshots};
-pub(crate) use undelivered::Undelivered;
 
 use crate::metrics::Metrics;
 use crate::peers::Peers;
-use crate::redis::Channels;
-use asked::{Asker, Told};
+use calls::{Completed, ReplyTo, Server};
 use driver::Driver;
-use holdfast_core::{Answer, Command, Effect, Refusal, Request, Scope, SessionId, SessionRef};
-use holdfast_node::{Change, Input, Node, NodeDisk, NodeId, NotChanged, Reply};
+use holdfast_core::{Answer, Command, Refusal, Request, Scope, SessionRef, Token};
+use holdfast_gateway::{
+    Attached, CallId, Channels, Input, Outcome, Sink, SubmitError, TIMEOUT, Topic,
+};
+use holdfast_node::{self as node, Change, Node, NodeDisk, NodeId, NotChanged};
 use holdfast_storage::RealDisk;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::oneshot;
-use undelivered::TicketRef;
+use tokio::time::timeout;
 
-/// How long a request waits for the cluster to take it. An election takes about a second.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
+/// When a caller stops waiting for the loop, which answers after [`TIMEOUT`] by itself, and knows
+/// whether something was done; unless it hangs.
+pub(crate) const TIMEOUT_OF_THE_LOOP: Duration = TIMEOUT.saturating_add(Duration::from_secs(2));
 
-/// When a caller stops waiting for the loop, which answers after [`TIMEOUT`] by itself.
-pub(crate) const TIMEOUT_OF_THE_LOOP: Duration = Duration::from_secs(12);
-
-/// The answer to something that went through the log.
-#[derive(Debug)]
-pub struct Answered {
-    /// What it was.
-    pub answer: Result<Answer, Refusal>,
-    /// For a ticket that waits: resolves when its turn has come or its wait is over. Fails if the
-    /// node lost track of it: then ask.
-    pub turn: Option<oneshot::Receiver<Turn>>,
-}
-
-/// How everybody else talks to the loop.
+/// How everybody else talks to the loop. Every future may be dropped: a call that is not completed is
+/// abandoned then. A request that no leader was sent yet has no effect in that case; otherwise it may
+/// still take effect. A ticket that only the caller can know of is given up.
 #[derive(Clone)]
-pub struct Handle {
+pub struct Engine {
     inbox: Arc<Inbox>,
 }
 
@@ -64,7 +55,6 @@ pub(crate) fn start(
     snapshots: Arc<Snapshots>,
     inbox: Arc<Inbox>,
     peers: Peers,
-    channels: Arc<Channels>,
     metrics: Arc<Metrics>,
 ) -> io::Result<oneshot::Receiver<End>> {
     let (jobs, jobs_taken) = mpsc::channel();
@@ -79,7 +69,7 @@ pub(crate) fn start(
         .spawn(move || snapshots.run(&tasks_taken, &snapshot_inbox))?;
     let (ended, wait) = oneshot::channel();
     thread::Builder::new().name("loop".into()).spawn(move || {
-        let end = Driver::new(node, inbox, jobs, tasks, peers, channels, metrics).run();
+        let end = Driver::new(node, inbox, jobs, tasks, peers, metrics).run();
         // The driver is gone, and with it what the others wait for: they finish what they have.
         let _ = disk.join();
         let _ = writer.join();
@@ -88,180 +78,179 @@ pub(crate) fn start(
     Ok(wait)
 }
 
-/// Watches of this process are numbered: the number says whose news it is.
-static NEXT_WATCH: AtomicU64 = AtomicU64::new(1);
-
-/// A watch that stands.
-pub(crate) struct Watch {
-    handle: Handle,
-    watch: u64,
-    line: Arc<Line>,
-    words: tokio::sync::mpsc::Receiver<Word>,
-}
-
-impl Watch {
-    /// What happens next, and the logical time then; or why something was missed: watch anew.
-    pub(crate) fn poll_next(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Result<(Arc<Effect>, u64), Missed>> {
-        if self.line.is_broken() {
-            return Poll::Ready(Err(Missed::TooSlow));
-        }
-        match self.words.poll_recv(context) {
-            Poll::Ready(Some(Word::News { effect, now_ms })) => Poll::Ready(Ok((effect, now_ms))),
-            Poll::Ready(_) => Poll::Ready(Err(Missed::LostTrack)),
-            Poll::Pending => Poll::Pending,
-        }
-    }
-
-    /// Resolves when the watcher has missed something because it did not read. Only one task may
-    /// wait for it.
-    pub(crate) fn too_slow(&self) -> impl Future<Output = ()> + Send + 'static {
-        let line = self.line.clone();
-        async move { line.broken().await }
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.handle.inbox.post_always(Post::Unwatch(self.watch));
-    }
-}
-
-impl Handle {
+impl Engine {
     pub(crate) fn new(inbox: Arc<Inbox>) -> Self {
         Self { inbox }
     }
 
-    /// Puts something into the inbox and waits for what it is told.
-    async fn put(
-        &self,
-        draws: Option<TicketRef>,
-        post: impl FnOnce(Asker) -> Post,
-    ) -> Result<Told, SubmitError> {
-        let (told, wait) = oneshot::channel();
-        self.inbox.post(post(Asker::One { told, draws }))?;
-        wait.await.map_err(|_| SubmitError::Stopped)
+    fn post(&self, input: Input<Server>) -> Result<(), SubmitError> {
+        self.inbox.post(Post::Gateway(input))
     }
 
-    /// Puts a command through the log. If the caller hangs up before the answer, the command is
-    /// withdrawn if no leader was sent it yet; otherwise it may still take effect. The ticket of an
-    /// acquire without a request id is given up then.
-    pub async fn ask(
+    /// Makes a call and waits for its completion, however long that takes.
+    async fn call_for_long(
         &self,
-        request: Option<Request>,
-        command: Command,
-    ) -> Result<Answered, SubmitError> {
-        self.ask_until(request, command, None).await
+        input: impl FnOnce(CallId, ReplyTo) -> Input<Server>,
+    ) -> Result<(Outcome, Option<Undelivered>), SubmitError> {
+        let (reply_to, wait) = oneshot::channel();
+        let call = self.inbox.next_call();
+        self.post(input(call, ReplyTo::Caller(reply_to)))?;
+        let pending = Pending::new(call, self.inbox.clone());
+        let completed = wait.await;
+        pending.completed();
+        let Completed { outcome, undelivered } = completed.map_err(|_| SubmitError::Stopped)?;
+        Ok((outcome?, undelivered))
     }
 
-    /// The same, but answered within 10 seconds: `SubmitError::Withdrawn` says that it had no effect.
-    pub async fn ask_within_timeout(
+    async fn call(
         &self,
-        request: Option<Request>,
-        command: Command,
-    ) -> Result<Answered, SubmitError> {
-        self.ask_until(request, command, Some(Instant::now() + TIMEOUT)).await
-    }
-
-    async fn ask_until(
-        &self,
-        request: Option<Request>,
-        command: Command,
-        until: Option<Instant>,
-    ) -> Result<Answered, SubmitError> {
-        let (answered, undelivered) = self.ask_undelivered(request, command, until).await?;
+        input: impl FnOnce(CallId, ReplyTo) -> Input<Server>,
+    ) -> Result<Outcome, SubmitError> {
+        let completed = timeout(TIMEOUT_OF_THE_LOOP, self.call_for_long(input)).await;
+        let (outcome, undelivered) = completed.unwrap_or(Err(SubmitError::Unknown))?;
         if let Some(undelivered) = undelivered {
             undelivered.delivered();
         }
-        Ok(answered)
+        Ok(outcome)
     }
 
-    /// The same for a caller whose answer has some way to go yet: it says when that is delivered.
-    pub(crate) async fn ask_undelivered(
+    /// Puts a command through the log, within 10 seconds: `SubmitError::Withdrawn` says that it had no
+    /// effect.
+    pub async fn submit(
         &self,
         request: Option<Request>,
         command: Command,
-        until: Option<Instant>,
-    ) -> Result<(Answered, Option<Undelivered>), SubmitError> {
-        // With a request id a retry finds the ticket; without one only the caller knows of it.
-        let draws = if request.is_none() { TicketRef::drawn_by(&command) } else { None };
-        match self.put(draws, |asker| Post::Ask { request, command, asker, until }).await? {
-            Told { reply: Reply::Answer(answer), turn, undelivered } => {
-                Ok((Answered { answer, turn }, undelivered))
-            }
-            Told { reply, .. } => Err(trouble(&reply)),
-        }
+    ) -> Result<Result<Answer, Refusal>, SubmitError> {
+        let (wait, follow) = (false, None);
+        let submitted = self.call(|call, reply_to| Input::Submit {
+            call,
+            reply_to,
+            request,
+            command,
+            wait,
+            follow,
+        });
+        answer(submitted.await?)
     }
 
-    /// Tells that a session lives; whether it still does, confirmed by a majority, within
-    /// 10 seconds.
-    pub async fn beat(&self, session: SessionRef) -> Result<bool, SubmitError> {
-        match self.put(None, |asker| Post::Beat { session, asker }).await?.reply {
-            Reply::Beat(alive) => Ok(alive),
-            reply => Err(trouble(&reply)),
-        }
-    }
-
-    /// Puts a command through the log; its answer comes over the line under that number, within
-    /// 10 seconds.
-    pub(crate) fn ask_on(
+    /// The same for a ticket whose caller waits for its turn.
+    async fn submit_for_turn(
         &self,
-        line: &Arc<Line>,
+        request: Option<Request>,
+        command: Command,
+        follow: Option<EventSink>,
+    ) -> Result<(Outcome, Option<Undelivered>), SubmitError> {
+        let wait = true;
+        let submit =
+            |call, reply_to| Input::Submit { call, reply_to, request, command, wait, follow };
+        self.call_for_long(submit).await
+    }
+
+    /// Tells that a session lives, within 10 seconds; why not, if it does not.
+    pub async fn heartbeat(&self, session: SessionRef) -> Result<Result<(), Refusal>, SubmitError> {
+        match self.call(|call, reply_to| Input::Heartbeat { call, reply_to, session }).await? {
+            Outcome::Alive => Ok(Ok(())),
+            Outcome::NotAlive(refusal) => Ok(Err(refusal)),
+            _ => Err(SubmitError::Unknown),
+        }
+    }
+
+    /// Opens a session whose events go to a sink.
+    pub(crate) async fn open(
+        &self,
+        command: Command,
+        sink: &EventSink,
+    ) -> Result<Result<Answer, Refusal>, SubmitError> {
+        let sink = sink.clone();
+        answer(self.call(|call, reply_to| Input::Open { call, reply_to, command, sink }).await?)
+    }
+
+    /// Goes on with a session: its events go to this sink from now on.
+    pub(crate) async fn attach(
+        &self,
+        session: SessionRef,
+        tickets: Vec<Token>,
+        sink: &EventSink,
+    ) -> Result<Result<Attached, Refusal>, SubmitError> {
+        let sink = sink.clone();
+        let attach = |call, reply_to| Input::Attach { call, reply_to, session, tickets, sink };
+        match self.call(attach).await? {
+            Outcome::Attached(attached) => Ok(Ok(*attached)),
+            Outcome::NotAlive(refusal) => Ok(Err(refusal)),
+            _ => Err(SubmitError::Unknown),
+        }
+    }
+
+    /// Puts a command of a session through the log; the reply is an event, within 10 seconds.
+    pub(crate) fn submit_on(
+        &self,
+        sink: &EventSink,
         number: u64,
         request: Option<Request>,
         command: Command,
     ) -> Result<(), SubmitError> {
-        let asker = Asker::Line { line: line.clone(), number };
-        let until = Some(Instant::now() + TIMEOUT);
-        self.inbox.post(Post::Ask { request, command, asker, until })
+        self.post(Input::SubmitOn { sink: sink.clone(), number, request, command })
     }
 
-    /// Tells that a session lives; the answer comes over the line under that number.
-    pub(crate) fn beat_on(
+    /// Tells that a session lives; the reply is an event.
+    pub(crate) fn heartbeat_on(
         &self,
-        line: &Arc<Line>,
+        sink: &EventSink,
         number: u64,
         session: SessionRef,
     ) -> Result<(), SubmitError> {
-        let asker = Asker::Line { line: line.clone(), number };
-        self.inbox.post(Post::Beat { session, asker })
+        self.post(Input::HeartbeatOn { sink: sink.clone(), number, session })
     }
 
-    /// From now on the line hears what happens to the session and its tickets.
-    pub(crate) fn listen(&self, session: SessionId, line: &Arc<Line>) {
-        self.inbox.post_always(Post::Listen { session, line: line.clone() });
+    /// What takes a connection's events: so many, and of messages so many bytes, may wait for it.
+    pub(crate) fn subscriber(&self, events_max: usize, bytes_max: usize) -> Subscriber {
+        Subscriber::new(self.inbox.clone(), events_max, bytes_max)
     }
 
-    /// No longer.
-    pub(crate) fn unlisten(&self, session: SessionId, line: &Arc<Line>) {
-        self.inbox.post_always(Post::Unlisten { session, line: line.clone() });
+    /// Lets a connection receive what is about these topics, in place of those that it had.
+    pub(crate) async fn subscribe(
+        &self,
+        subscriber: &Subscriber,
+        topics: Vec<Topic>,
+    ) -> Result<(), SubmitError> {
+        let sink = subscriber.sink().clone();
+        let subscribe = |call, reply_to| Input::Subscribe { call, reply_to, sink, topics };
+        self.call(subscribe).await.map(|_| ())
     }
 
-    /// Sends an errand to the loop's thread. What comes of it, it says itself.
-    pub(crate) fn send(&self, errand: Box<dyn Errand>) -> Result<(), SubmitError> {
-        self.inbox.post(Post::Errand(errand))
+    /// Leaves a connection only these of its topics.
+    pub(crate) fn unsubscribe(&self, subscriber: &Subscriber, left: Vec<Topic>) {
+        let sink = subscriber.sink().id();
+        self.inbox.post_always(Post::Gateway(Input::Unsubscribe { sink, left }));
     }
 
-    /// Does not want to wait any longer for the errand of that number, if it sleeps.
-    pub(crate) fn give_up(&self, number: u64) {
-        self.inbox.post_always(Post::GiveUp(number));
+    /// A connection is about to take over a ticket itself: it need not end for that.
+    pub(crate) fn unfollow(&self, sink: &EventSink, token: Token) {
+        let sink = sink.id();
+        self.inbox.post_always(Post::Gateway(Input::Unfollow { sink, token }));
     }
 
-    /// Hears what happens to these locks, until the watch is dropped. It begins when the state is
-    /// current: a node that is behind would tell what happened long before.
-    pub(crate) async fn watch(&self, scope: Scope, words_max: usize) -> Result<Watch, SubmitError> {
-        self.read(|_| ()).await?;
-        let (line, words) = Line::new(words_max);
-        let watch = NEXT_WATCH.fetch_add(1, Ordering::Relaxed);
-        let (stands, wait) = oneshot::channel();
-        self.inbox.post(Post::Watch { watch, scope, line: line.clone(), stands })?;
-        match wait.await {
-            Ok(true) => Ok(Watch { handle: self.clone(), watch, line, words }),
-            Ok(false) => Err(SubmitError::QueueFull),
-            Err(_) => Err(SubmitError::Stopped),
-        }
+    /// Receives what happens to these locks, until it is dropped.
+    pub(crate) async fn watch(
+        &self,
+        scope: Scope,
+        events_max: usize,
+    ) -> Result<Subscriber, SubmitError> {
+        let subscriber = self.subscriber(events_max, usize::MAX);
+        self.subscribe(&subscriber, vec![Topic::Locks(scope)]).await?;
+        Ok(subscriber)
+    }
+
+    /// Starts a task on the loop's thread, which comes back by itself. It may be blocked for so long;
+    /// none is forever.
+    pub(crate) fn start(
+        &self,
+        task: Box<dyn EngineTask>,
+        block_for: Option<Duration>,
+    ) -> Result<Pending, SubmitError> {
+        let call = self.inbox.next_call();
+        self.post(Input::Start { call, task, block_for })?;
+        Ok(Pending::new(call, self.inbox.clone()))
     }
 
     /// Looks at the current state, within 10 seconds: everything that was acknowledged before is in
@@ -270,7 +259,12 @@ impl Handle {
         &self,
         look: impl FnOnce(&Node) -> T + Send + 'static,
     ) -> Result<T, SubmitError> {
-        self.look(look, Post::Read).await
+        let call = self.inbox.next_call();
+        let pending = Pending::new(call, self.inbox.clone());
+        let post = |look| Post::Gateway(Input::Read { call, reply_to: ReplyTo::Look(look) });
+        let looked = self.look_at(move |node, _| look(node), post).await;
+        pending.completed();
+        looked
     }
 
     /// Looks at the state as this node has it, which may be stale.
@@ -278,21 +272,36 @@ impl Handle {
         &self,
         look: impl FnOnce(&Node) -> T + Send + 'static,
     ) -> Result<T, SubmitError> {
-        self.look(look, Post::Peek).await
+        self.look_at(move |node, _| look(node), Post::Peek).await
     }
 
-    async fn look<T: Send + 'static>(
+    /// Looks at the state as this node has it if `stale`, otherwise at the current one.
+    pub(crate) async fn look<T: Send + 'static>(
         &self,
+        stale: bool,
         look: impl FnOnce(&Node) -> T + Send + 'static,
+    ) -> Result<T, SubmitError> {
+        if stale { self.peek(look).await } else { self.read(look).await }
+    }
+
+    /// Who listens on this node.
+    pub(crate) async fn channels(&self) -> Result<Arc<Channels>, SubmitError> {
+        self.look_at(|_, channels| channels.clone(), Post::Peek).await
+    }
+
+    async fn look_at<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Node, &Arc<Channels>) -> T + Send + 'static,
         post: impl FnOnce(inbox::Look) -> Post,
     ) -> Result<T, SubmitError> {
-        let (told, wait) = oneshot::channel();
-        let look: inbox::Look = Box::new(move |node| {
-            // Whoever hung up does not want to know.
-            let _ = told.send(node.map(look));
+        let (reply_to, wait) = oneshot::channel();
+        let look: inbox::Look = Box::new(move |seen| {
+            // A caller that hung up does not want to know.
+            let _ = reply_to.send(seen.map(|(node, channels)| look(node, channels)));
         });
         self.inbox.post(post(look))?;
-        wait.await.unwrap_or(Err(SubmitError::Stopped))
+        let looked = timeout(TIMEOUT_OF_THE_LOOP, wait).await;
+        looked.map_or(Err(SubmitError::Unknown), |seen| seen.unwrap_or(Err(SubmitError::Stopped)))
     }
 
     /// Changes the membership; only the leader can.
@@ -301,24 +310,32 @@ impl Handle {
         change: Change,
         force: bool,
     ) -> Result<Result<(), NotChanged>, SubmitError> {
-        match self.put(None, |asker| Post::Change { change, force, asker }).await?.reply {
-            Reply::Changed(changed) => Ok(changed),
-            reply => Err(trouble(&reply)),
+        let change = |call, reply_to| Input::Change { call, reply_to, change, force };
+        match self.call_for_long(change).await? {
+            (Outcome::Changed(changed), _) => Ok(changed),
+            _ => Err(SubmitError::Unknown),
         }
     }
 
     /// Asks for another leader.
     pub fn transfer(&self, to: NodeId) {
-        self.inbox.post_always(Post::Input(Input::Transfer(to)));
+        self.inbox.post_always(Post::Node(node::Input::Transfer(to)));
     }
 
     /// Asks for a snapshot now.
     pub fn take_snapshot(&self) {
-        self.inbox.post_always(Post::Input(Input::TakeSnapshot));
+        self.inbox.post_always(Post::Node(node::Input::TakeSnapshot));
     }
 
     /// Ends the node.
     pub fn stop(&self) {
         self.inbox.post_always(Post::Stop(End::Asked));
+    }
+}
+
+fn answer(outcome: Outcome) -> Result<Result<Answer, Refusal>, SubmitError> {
+    match outcome {
+        Outcome::Answer(answer) => Ok(answer),
+        _ => Err(SubmitError::Unknown),
     }
 }

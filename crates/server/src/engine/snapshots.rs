@@ -26,11 +26,11 @@ impl Snapshots {
         while let Ok(task) = tasks.recv() {
             let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
             let word = match write_snapshot(&self.disk, &task) {
-                Ok(()) => Post::Input(Input::SnapshotWritten(task.at)),
+                Ok(()) => Post::Node(Input::SnapshotWritten(task.at)),
                 Err(WriteError::Fault(fault)) => Post::Stop(End::Fault(fault.to_string())),
                 Err(error) => {
                     tracing::warn!("no snapshot now, the log stays longer: {error}");
-                    Post::Input(Input::SnapshotNotWritten)
+                    Post::Node(Input::SnapshotNotWritten)
                 }
             };
             inbox.post_always(word);

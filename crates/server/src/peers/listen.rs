@@ -223,7 +223,7 @@ async fn hear_all(
         while shared.inbox.is_crowded() {
             sleep(Duration::from_millis(1)).await;
         }
-        let post = Post::Input(Input::Peer { from, message });
+        let post = Post::Node(Input::Peer { from, message });
         shared.inbox.post(post).map_err(|trouble| format!("{trouble:?}"))?;
     }
 }

@@ -3,7 +3,7 @@
 use super::Shared;
 use super::connection;
 use super::hello::{Contact, Purpose};
-use crate::engine::Handle;
+use crate::engine::Engine;
 use crate::key::ClusterKey;
 use holdfast_gateway::SubmitError;
 use holdfast_node::{Change, Cluster, Member, Node, NodeId, NotChanged};
@@ -100,13 +100,13 @@ enum HandOver {
 /// The members, to be asked from anywhere.
 #[derive(Clone)]
 pub struct Membership {
-    handle: Handle,
+    engine: Engine,
     shared: Arc<Shared>,
 }
 
 impl Membership {
-    pub(crate) fn new(handle: Handle, shared: Arc<Shared>) -> Self {
-        Self { handle, shared }
+    pub(crate) fn new(engine: Engine, shared: Arc<Shared>) -> Self {
+        Self { engine, shared }
     }
 
     /// Where a node can be reached, as far as this one knows.
@@ -117,7 +117,7 @@ impl Membership {
     /// Whether a member has a vote; none if it is no member. As this node knows it.
     pub(crate) async fn votes(&self, id: NodeId) -> Result<Option<bool>, String> {
         let votes = move |node: &Node| node.cluster().members().get(&id).map(|m| m.votes);
-        self.handle.peek(votes).await.map_err(stopped)
+        self.engine.peek(votes).await.map_err(stopped)
     }
 
     /// Asks the leader, wherever it is.
@@ -142,7 +142,7 @@ impl Membership {
     }
 
     async fn ask_once(&self, question: &Question) -> Result<Word, NotDone> {
-        let leader = self.handle.peek(|node| node.leader()).await;
+        let leader = self.engine.peek(|node| node.leader()).await;
         let leader = leader.map_err(|trouble| NotDone::certainly(stopped(trouble)))?;
         let Some(leader) = leader else { return Ok(Word::NotHere(None)) };
         if leader == self.shared.me.node {
@@ -157,13 +157,13 @@ impl Membership {
     async fn decide(&self, question: &Question) -> Result<Word, String> {
         // The answer to the same question may have been lost.
         let asked = question.clone();
-        let done = self.handle.peek(move |node| done_before(&asked, node.cluster()));
+        let done = self.engine.peek(move |node| done_before(&asked, node.cluster()));
         if let Some(about) = done.await.map_err(stopped)? {
             return Ok(Word::Done(about));
         }
         let about = match question {
             Question::Add { .. } => {
-                self.handle.peek(|node| node.cluster().next_id()).await.map_err(stopped)?
+                self.engine.peek(|node| node.cluster().next_id()).await.map_err(stopped)?
             }
             Question::Promote(node)
             | Question::Remove(node)
@@ -192,7 +192,7 @@ impl Membership {
         let force = matches!(question, Question::RemoveByForce(_));
         let until = Instant::now() + ANSWERS_WITHIN;
         let changed = loop {
-            let changed = timeout(CHANGED_WITHIN, self.handle.change(change.clone(), force)).await;
+            let changed = timeout(CHANGED_WITHIN, self.engine.change(change.clone(), force)).await;
             let Ok(changed) = changed else { return Ok(Word::Unknown(unfinished(about))) };
             let changed = changed.map_err(stopped)?;
             let silent =
@@ -220,7 +220,7 @@ impl Membership {
     /// Whether a majority of the voters answers right now: they must commit a change. Otherwise it
     /// would wait in the log, and take effect whenever they are back.
     async fn no_majority_answers(&self) -> Result<Option<Word>, String> {
-        if let Ok(Ok(())) = timeout(ANSWERS_WITHIN, self.handle.read(|_| ())).await {
+        if let Ok(Ok(())) = timeout(ANSWERS_WITHIN, self.engine.read(|_| ())).await {
             return Ok(None);
         }
         let look = |node: &Node| {
@@ -230,7 +230,7 @@ impl Membership {
             let silent: Vec<NodeId> = voters.into_iter().filter(|id| !node.answers(*id)).collect();
             (node.is_leader() && silent.len() * 2 >= count).then_some(silent)
         };
-        let silent = self.handle.peek(look).await.map_err(stopped)?;
+        let silent = self.engine.peek(look).await.map_err(stopped)?;
         // If they do answer, it was slow, or another node leads: the next try will tell.
         let word = silent.map(|silent| Word::Refused(not_committable(&silent)));
         Ok(Some(word.unwrap_or(Word::NotHere(None))))
@@ -246,7 +246,7 @@ impl Membership {
             let has_said_birth = member.is_none_or(|member| member.votes || member.birth != 0);
             of(node.id()).zip(of(learner).map(|has| if has_said_birth { has } else { 0 }))
         };
-        Ok(match self.handle.peek(entries).await.map_err(stopped)? {
+        Ok(match self.engine.peek(entries).await.map_err(stopped)? {
             // A leader counts from 0 until it has heard of what a member has.
             Some((_, 0)) => Some(format!("node {learner} has not been heard of: is it running?")),
             Some((last, has)) if last.saturating_sub(has) > LAG_MAX => {
@@ -267,10 +267,10 @@ impl Membership {
             }
             Some(true) => {}
         }
-        self.handle.transfer(to);
+        self.engine.transfer(to);
         let until = Instant::now() + TRANSFERRED_WITHIN;
         while Instant::now() < until {
-            if self.handle.peek(|node| node.leader()).await.map_err(stopped)? == Some(to) {
+            if self.engine.peek(|node| node.leader()).await.map_err(stopped)? == Some(to) {
                 return Ok(Word::Done(to));
             }
             sleep(Duration::from_millis(5)).await;
@@ -313,7 +313,7 @@ impl Membership {
             others.sort_unstable_by(|a, b| b.cmp(a));
             node.is_leader().then_some(others)
         };
-        let Some(others) = self.handle.peek(successors).await.map_err(stopped)? else {
+        let Some(others) = self.engine.peek(successors).await.map_err(stopped)? else {
             return Ok(HandOver::Done);
         };
         if others.is_empty() {
@@ -384,8 +384,8 @@ fn stopped(trouble: SubmitError) -> String {
 pub(super) async fn answer(mut stream: TcpStream, membership: &Membership) -> Result<(), String> {
     let question = timeout(PATIENCE, connection::read::<Question>(&mut stream)).await;
     let question = question.map_err(|_| "it asked nothing".to_owned())??;
-    let handle = &membership.handle;
-    let leads = handle.peek(|node| (node.is_leader(), node.leader())).await.map_err(stopped)?;
+    let engine = &membership.engine;
+    let leads = engine.peek(|node| (node.is_leader(), node.leader())).await.map_err(stopped)?;
     let word = match leads {
         (true, _) => membership.decide(&question).await.unwrap_or_else(Word::Refused),
         (false, leader) => {

@@ -166,7 +166,7 @@ impl Shared {
     }
 
     fn tell(&self, input: Input) {
-        self.inbox.post_always(Post::Input(input));
+        self.inbox.post_always(Post::Node(input));
     }
 }
 

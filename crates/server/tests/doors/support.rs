@@ -1,8 +1,6 @@
 //! A server in this process, and HTTP as a client sees it.
 
-use holdfast_server::{
-    Config, First, PEER_PORT_ABOVE, Password, REDIS_PORT_ABOVE, RedisDoor, Server,
-};
+use holdfast_server::{Config, DOORS, DoorAddresses, First, PEER_PORT_ABOVE, Password, Server};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -79,7 +77,7 @@ impl Node {
                 advertise: None,
                 allow_hosts: Vec::new(),
                 port: free_port(),
-                redis: RedisDoor::Usual,
+                doors: DoorAddresses::default(),
                 key: None,
                 first: First::Alone,
                 password: read.clone(),
@@ -258,7 +256,7 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
     }
 }
 
-/// A port whose neighbours for peers and Redis clients are free as well.
+/// A port whose neighbours for peers and the other doors are free as well.
 pub(crate) fn free_port() -> u16 {
     loop {
         let http = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -267,7 +265,8 @@ pub(crate) fn free_port() -> u16 {
             let port = port.checked_add(above);
             port.is_some_and(|port| TcpListener::bind(("127.0.0.1", port)).is_ok())
         };
-        if free(PEER_PORT_ABOVE) && free(REDIS_PORT_ABOVE) {
+        let mut others = DOORS.iter().map(|door| door.port_above).filter(|above| *above > 0);
+        if others.all(free) && free(PEER_PORT_ABOVE) {
             return port;
         }
     }

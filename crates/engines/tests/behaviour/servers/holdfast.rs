@@ -8,7 +8,7 @@ use crate::engine::{Engine, Exception, needs_own_server};
 use holdfast_node::NodeId;
 #[cfg(feature = "cassandra")]
 use holdfast_server::ClusterKey;
-use holdfast_server::{Config, First, PEER_PORT_ABOVE, RedisDoor, Server};
+use holdfast_server::{Config, DoorAddress, DoorAddresses, First, PEER_PORT_ABOVE, Server};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -77,7 +77,7 @@ impl Node {
                 advertise: None,
                 allow_hosts: Vec::new(),
                 port: free_port(),
-                redis: RedisDoor::At(redis),
+                doors: DoorAddresses::default().with("redis", DoorAddress::At(redis)),
                 key: None,
                 first: First::Alone,
                 password: None,
@@ -202,7 +202,7 @@ pub(crate) async fn serve(folder: &Path, ports: &[u16], node: u64) -> Server {
         advertise: None,
         allow_hosts: Vec::new(),
         port: ports[at],
-        redis: RedisDoor::Usual,
+        doors: DoorAddresses::default(),
         key: Some(folder.join("cluster.key")),
         first: First::Member { node: NodeId(node), members },
         password: None,

@@ -4,7 +4,7 @@ use crate::support::Node;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-const ROUTER: &str = include_str!("../../../src/http/mod.rs");
+const ROUTER: &str = include_str!("../../../src/doors/http/serve/mod.rs");
 
 /// The paths and methods of the router, as its source says them.
 fn routes() -> BTreeSet<(String, String)> {

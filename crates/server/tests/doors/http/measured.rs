@@ -87,7 +87,7 @@ fn what_happens_is_counted() {
         }
         crate::support::eventually("both wait", || (value("waiters") == 2.0).then_some(()));
         assert_eq!(value("longest_line"), 3.0);
-        assert!(value("connections") >= 3.0);
+        assert!(value("connections{door=\"http\"}") >= 3.0);
         node.post("/v1/release_lock", &Node::own(&first)).ok();
         let force = json!({ "name": "seat", "by": "me", "reason": "test" });
         crate::support::eventually("one holds", || (value("waiters") == 1.0).then_some(()));

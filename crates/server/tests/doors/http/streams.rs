@@ -203,7 +203,7 @@ fn a_watcher_that_does_not_read_is_told_so_or_cut_off() {
         asks.write_all(head).unwrap();
         let mut said = String::new();
         asks.read_to_string(&mut said).unwrap();
-        said.contains("\nholdfast_connections 1\n").then_some(())
+        said.contains("\nholdfast_connections{door=\"http\"} 1\n").then_some(())
     });
     drop(never_reads);
 }

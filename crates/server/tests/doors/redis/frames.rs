@@ -63,7 +63,7 @@ fn a_long_pipeline_costs_few_entries() {
     }
     let requests = node.metric("holdfast_requests_total") - before;
     assert!(requests < 200.0, "{requests} requests for 1,000 commands");
-    assert_eq!(node.metric("holdfast_redis_commands_total"), 1_000.0);
+    assert_eq!(node.metric("holdfast_commands_total{door=\"redis\"}"), 1_000.0);
     assert_eq!(redis.ask("GET key-999"), "999");
     assert_eq!(redis.ask("DBSIZE"), "1000");
 }

@@ -4,7 +4,7 @@ use super::client;
 use super::resp::Redis;
 use crate::support::{Node, eventually, free_port};
 use holdfast_node::NodeId;
-use holdfast_server::{ClusterKey, Config, First, PEER_PORT_ABOVE, RedisDoor, Server};
+use holdfast_server::{ClusterKey, Config, DoorAddresses, First, PEER_PORT_ABOVE, Server};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -46,7 +46,7 @@ impl Member {
             advertise: None,
             allow_hosts: Vec::new(),
             port: ports[at],
-            redis: RedisDoor::Usual,
+            doors: DoorAddresses::default(),
             key: Some(folder.join("cluster.key")),
             first: First::Member { node: members[at].0, members },
             password: None,

@@ -45,7 +45,7 @@ fn a_slow_listener_is_hung_up_on() {
     assert_eq!(ana.ask("SUBSCRIBE end"), "[subscribe end 1]");
     let line = format!("PUBLISH news {}", "x".repeat(4_000));
     let lot = [line.as_str(); 64];
-    let gone = || node.metric("holdfast_redis_connections") < 3.0;
+    let gone = || node.metric("holdfast_connections{door=\"redis\"}") < 3.0;
     for _ in 0..1_000 {
         say.send(&lot);
         lot.iter().for_each(|_| drop(say.hear()));

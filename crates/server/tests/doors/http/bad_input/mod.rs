@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use table::{Call, gets, posts};
 
-const OPENAPI: &str = include_str!("../../../../src/http/openapi.json");
+const OPENAPI: &str = include_str!("../../../../src/doors/http/openapi.json");
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// A lock that is held by a session, so that no time passes for it; and all that can be seen.

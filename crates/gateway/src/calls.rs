@@ -1,0 +1,349 @@
+//! Calls that the node is to reply to, and what a reply means for each.
+
+use crate::gateway::{Gateway, Place, Woken};
+use crate::io::{Attached, CallId, Completion, Driver, Outcome, Output, Sink, submit_error};
+use crate::waits::Waiter;
+use crate::{SubmitError, TicketRef, Topic};
+use holdfast_core::{
+    Answer, Effect, Grant, Refusal, SessionId, SessionRef, Standing, State, Token,
+};
+use holdfast_node::{self as node, Ask, Node, Reply};
+use std::time::Duration;
+
+/// Something that the node is to reply to.
+pub(crate) struct Call<D: Driver> {
+    /// None if nobody can abandon it.
+    pub(crate) id: Option<CallId>,
+    /// Tells it from an earlier one in the same place.
+    pub(crate) serial: u64,
+    pub(crate) since: Duration,
+    /// Then it is withdrawn.
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) withdrawn: bool,
+    pub(crate) kind: Kind<D>,
+}
+
+/// Where the outcome of a call goes.
+pub(crate) enum ReplyTo<D: Driver> {
+    /// To a caller that waits for just this.
+    One(D::ReplyTo),
+    /// To a sink, under a number of its own.
+    Sink { sink: D::Sink, number: u64 },
+    /// To nobody: the caller is gone, or was told that nobody knows.
+    Nobody,
+}
+
+pub(crate) enum Kind<D: Driver> {
+    Submit {
+        reply_to: ReplyTo<D>,
+        /// The ticket that this draws, if only the caller can know of it.
+        draws: Option<TicketRef>,
+        wait: bool,
+        follow: Option<D::Sink>,
+    },
+    Heartbeat {
+        reply_to: ReplyTo<D>,
+        session: SessionRef,
+    },
+    Read(ReplyTo<D>),
+    Change(ReplyTo<D>),
+    Open {
+        reply_to: ReplyTo<D>,
+        sink: D::Sink,
+    },
+    /// The heartbeat of an attach. It was confirmed by the leader, which says nothing about how far
+    /// this node has come.
+    Attach {
+        reply_to: ReplyTo<D>,
+        session: SessionRef,
+        tickets: Vec<Token>,
+        sink: D::Sink,
+    },
+    /// The read behind it.
+    LookAt {
+        reply_to: ReplyTo<D>,
+        session: SessionId,
+        tickets: Vec<Token>,
+        sink: D::Sink,
+    },
+    /// The read behind a heartbeat of a session that is not alive: whoever shows another secret is
+    /// not its owner, and learns nothing else about it.
+    NotAlive {
+        reply_to: ReplyTo<D>,
+        session: SessionRef,
+    },
+    Subscribe {
+        reply_to: ReplyTo<D>,
+        sink: D::Sink,
+        topics: Vec<Topic>,
+    },
+    Task {
+        task: D::Task,
+        woken: Option<Woken>,
+        /// Until when it may be blocked.
+        until: Option<Duration>,
+    },
+    /// The end of a ticket that nobody knows of any more.
+    GiveUp(TicketRef),
+    /// Of a grant that somebody here waits for: its deadline begins to count.
+    Confirm(Box<Grant>),
+}
+
+impl<D: Driver> Kind<D> {
+    pub(crate) fn has_deadline(&self) -> bool {
+        !matches!(self, Self::Change(_) | Self::GiveUp(_) | Self::Confirm(_))
+    }
+
+    fn reply_to(&mut self) -> Option<&mut ReplyTo<D>> {
+        match self {
+            Self::Submit { reply_to, .. }
+            | Self::Heartbeat { reply_to, .. }
+            | Self::Read(reply_to)
+            | Self::Change(reply_to)
+            | Self::Open { reply_to, .. }
+            | Self::Attach { reply_to, .. }
+            | Self::LookAt { reply_to, .. }
+            | Self::NotAlive { reply_to, .. }
+            | Self::Subscribe { reply_to, .. } => Some(reply_to),
+            Self::Task { .. } | Self::GiveUp(_) | Self::Confirm(_) => None,
+        }
+    }
+}
+
+impl<D: Driver> Call<D> {
+    pub(crate) fn reply_to(&mut self) -> Option<&mut ReplyTo<D>> {
+        self.kind.reply_to()
+    }
+
+    /// Nobody is told any more what becomes of it.
+    pub(crate) fn take_reply_to(&mut self) -> ReplyTo<D> {
+        let reply_to = self.kind.reply_to();
+        reply_to.map_or(ReplyTo::Nobody, |to| std::mem::replace(to, ReplyTo::Nobody))
+    }
+
+    pub(crate) fn abandon(&mut self) {
+        self.id = None;
+        self.take_reply_to();
+    }
+}
+
+impl<D: Driver> Gateway<D> {
+    /// The node replied.
+    pub fn reply(&mut self, ask: Ask, reply: Reply, now: Duration, node: &Node) {
+        let key = usize::try_from(ask.0).unwrap_or(usize::MAX);
+        let Some(call) = self.calls.try_remove(key) else { return };
+        let took = now.saturating_sub(call.since);
+        let (id, deadline) = (call.id, call.deadline);
+        if let Some(id) = id {
+            self.places.remove(&id);
+        }
+        match call.kind {
+            Kind::Submit { reply_to, draws, wait, follow } => {
+                self.answered_after.push(took);
+                match (reply_to, id) {
+                    (ReplyTo::One(reply_to), Some(id)) => {
+                        let waiter = Waiter { call: id, reply_to, ticket: draws, follow };
+                        self.answer(waiter, wait, reply);
+                    }
+                    (ReplyTo::Sink { sink, number }, _) => {
+                        self.events.reply(sink, number, reply, &mut self.outputs);
+                    }
+                    _ => {
+                        if let Some(ticket) = known(draws, &reply) {
+                            self.give_up(ticket, now, node);
+                        }
+                    }
+                }
+            }
+            Kind::Heartbeat { reply_to: ReplyTo::Sink { sink, number }, .. } => {
+                self.events.reply(sink, number, reply, &mut self.outputs);
+            }
+            Kind::Heartbeat { reply_to, session } => match reply {
+                Reply::Beat(true) => self.complete(reply_to, Outcome::Alive.into()),
+                Reply::Beat(false) => {
+                    self.read_on(id, deadline, now, Kind::NotAlive { reply_to, session })
+                }
+                reply => self.complete(reply_to, submit_error(&reply).into()),
+            },
+            Kind::NotAlive { reply_to, session } => self.complete(
+                reply_to,
+                match reply {
+                    Reply::Current => Outcome::NotAlive(not_alive(session, node)).into(),
+                    reply => submit_error(&reply).into(),
+                },
+            ),
+            Kind::Read(reply_to) => self.complete(
+                reply_to,
+                match reply {
+                    Reply::Current => Outcome::Current.into(),
+                    reply => submit_error(&reply).into(),
+                },
+            ),
+            Kind::Change(reply_to) => self.complete(
+                reply_to,
+                match reply {
+                    Reply::Changed(changed) => Outcome::Changed(changed).into(),
+                    reply => submit_error(&reply).into(),
+                },
+            ),
+            Kind::Open { reply_to, sink } => {
+                self.answered_after.push(took);
+                let there = !matches!(reply_to, ReplyTo::Nobody);
+                if let (Reply::Answer(Ok(Answer::SessionOpened(id))), true) = (&reply, there) {
+                    self.events.bind(*id, &sink, &mut self.outputs);
+                }
+                self.complete(reply_to, answered(reply));
+            }
+            Kind::Attach { reply_to: ReplyTo::Nobody, .. } => {}
+            Kind::Attach { reply_to, session, tickets, sink } => match reply {
+                // From now on the sink receives events, before its client is told how its tickets
+                // stand: so nothing is missed in between.
+                Reply::Beat(true) => {
+                    self.events.bind(session.id, &sink, &mut self.outputs);
+                    let session = session.id;
+                    if tickets.is_empty() {
+                        let attached = Outcome::Attached(Box::default());
+                        self.complete(reply_to, attached.into());
+                    } else {
+                        let look = Kind::LookAt { reply_to, session, tickets, sink };
+                        self.read_on(id, deadline, now, look);
+                    }
+                }
+                Reply::Beat(false) => {
+                    self.read_on(id, deadline, now, Kind::NotAlive { reply_to, session })
+                }
+                reply => self.complete(reply_to, submit_error(&reply).into()),
+            },
+            Kind::LookAt { reply_to, session, tickets, sink } => match reply {
+                Reply::Current => {
+                    let attached = attached(node.state(), session, &tickets);
+                    self.complete(reply_to, Outcome::Attached(Box::new(attached)).into());
+                }
+                reply => {
+                    self.events.close(sink.id());
+                    self.complete(reply_to, submit_error(&reply).into());
+                }
+            },
+            Kind::Subscribe { reply_to: ReplyTo::Nobody, .. } => {}
+            Kind::Subscribe { reply_to, sink, topics } => {
+                let completion = match reply {
+                    Reply::Current if self.events.subscribe(&sink, topics) => {
+                        Outcome::Subscribed.into()
+                    }
+                    Reply::Current => SubmitError::QueueFull.into(),
+                    reply => submit_error(&reply).into(),
+                };
+                self.complete(reply_to, completion);
+            }
+            Kind::Task { task, woken, until } => {
+                if matches!(reply, Reply::Answer(_)) {
+                    self.answered_after.push(took);
+                }
+                match id {
+                    Some(id) => self.replied.push((id, task, reply, woken, until)),
+                    // It was abandoned. What it did not take, the next one may.
+                    None => self.stirred.extend(woken.map(|woken| (woken.name, woken.kind))),
+                }
+            }
+            Kind::GiveUp(ticket) => self.given_up(ticket, &reply, now),
+            Kind::Confirm(grant) => self.confirmed(grant, &reply, now),
+        }
+    }
+
+    /// A call goes on with a read, until the same deadline.
+    fn read_on(
+        &mut self,
+        id: Option<CallId>,
+        deadline: Option<Duration>,
+        now: Duration,
+        kind: Kind<D>,
+    ) {
+        let ask = self.pending(id, now, kind);
+        if let Some(call) = self.calls.get_mut(ask.0 as usize) {
+            call.deadline = deadline;
+        }
+        if let Some(id) = id {
+            self.places.insert(id, Place::Pending(ask.0 as usize));
+        }
+        self.node_inputs.push(node::Input::Read(ask));
+    }
+
+    pub(crate) fn complete(&mut self, reply_to: ReplyTo<D>, completion: Completion) {
+        if let ReplyTo::One(reply_to) = reply_to {
+            self.outputs.push(Output::Complete(reply_to, completion));
+        }
+    }
+
+    /// The answer to a caller that waits for it: or, if it waits for its turn, a place among the waits.
+    fn answer(&mut self, mut waiter: Waiter<D>, wait: bool, reply: Reply) {
+        waiter.ticket = known(waiter.ticket, &reply);
+        match &reply {
+            Reply::Answer(Ok(Answer::Standing(Standing::Waiting { token, .. }))) if wait => {
+                let token = *token;
+                self.places.insert(waiter.call, Place::Waiting(token));
+                self.waits.add(token, waiter);
+                return;
+            }
+            Reply::Answer(Ok(Answer::Standing(Standing::Held(grant)))) => {
+                if let Some(sink) = &waiter.follow {
+                    self.events.follow(grant.token, sink);
+                }
+            }
+            _ => {}
+        }
+        let completion = Completion { ticket: waiter.ticket, ..answered(reply) };
+        self.outputs.push(Output::Complete(waiter.reply_to, completion));
+    }
+
+    /// Whether an abandoned ticket is over now; if it is not, that is tried again.
+    fn given_up(&mut self, ticket: TicketRef, reply: &Reply, now: Duration) {
+        match reply {
+            // Its turn came before the cancel did.
+            Reply::Answer(Err(Refusal::AlreadyServed(_))) if ticket.release_if_served => {
+                self.give_up_later(ticket, now);
+            }
+            Reply::Answer(_) => {}
+            // Nobody can tell, or nothing could be taken: the same has no second effect.
+            _ => self.give_up_later(ticket, Self::retry_after(now)),
+        }
+    }
+}
+
+fn answered(reply: Reply) -> Completion {
+    match reply {
+        Reply::Answer(answer) => Outcome::Answer(answer).into(),
+        reply => submit_error(&reply).into(),
+    }
+}
+
+/// A ticket that was drawn, now that its token is known; none if it is over or was not drawn.
+fn known(draws: Option<TicketRef>, reply: &Reply) -> Option<TicketRef> {
+    let mut ticket = draws?;
+    match reply {
+        Reply::Answer(Ok(Answer::Standing(Standing::Over { .. }))) => None,
+        Reply::Answer(Ok(Answer::Standing(standing))) => {
+            ticket.target.token = Some(standing.token());
+            Some(ticket)
+        }
+        _ => None,
+    }
+}
+
+fn not_alive(session: SessionRef, node: &Node) -> Refusal {
+    match node.state().session_owner(&session) {
+        Some(false) => Refusal::NotOwner,
+        Some(true) | None => Refusal::NoSession(session.id),
+    }
+}
+
+/// What a client is told that comes back to its session.
+fn attached(state: &State, session: SessionId, tickets: &[Token]) -> Attached {
+    let own = |token: &&Token| {
+        state.ticket_view(**token).is_none_or(|ticket| ticket.session == Some(session))
+    };
+    let own: Vec<Token> = tickets.iter().filter(own).copied().collect();
+    let revocations: Vec<Effect> =
+        own.iter().filter_map(|token| state.revocation_asked(*token)).collect();
+    let standings = own.iter().map(|token| state.standing(*token)).collect();
+    Attached { standings, revocations, now_ms: state.now_ms() }
+}

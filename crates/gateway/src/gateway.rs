@@ -1,0 +1,478 @@
+//! The gateway: what doors want goes in, what the node replies goes in, and what is to be delivered
+//! comes out.
+//!
+//! A driver calls, in each turn: [`Gateway::begin_turn`]; [`Gateway::handle`] for each input; the node,
+//! with what [`Gateway::take_node_inputs`] gives; [`Gateway::reply`], [`Gateway::applied`] and
+//! [`Gateway::lost_track`] for what the node puts out; [`Gateway::finish_turn`]; and then it delivers
+//! [`Gateway::take_outputs`] in order. Time is an argument: how long the driver has run, on any clock
+//! that does not go back.
+
+use crate::blocked::Blocked;
+use crate::calls::{Call, Kind, ReplyTo};
+use crate::events::Events;
+use crate::index::Index;
+use crate::io::{CallId, Completion, Driver, Input, Outcome, Output, Sink, SinkId};
+use crate::task::View;
+use crate::waits::{Waiter, Waits};
+use crate::{Channels, SubmitError, TicketRef};
+use holdfast_core::{Command, Effect, Grant, KeyKind, Lease, LockName, Proof, Target};
+use holdfast_node::{self as node, Ask, Node, Reply};
+use slab::Slab;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a call waits for the cluster to take it. An election takes about a second.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// So often the gateway looks for calls that have waited long enough.
+const SWEEP_EVERY: Duration = Duration::from_millis(100);
+
+/// A driver that stood still finds requests in front of it that their callers have abandoned
+/// meanwhile; that they have comes just behind them. So long requests are held back then.
+pub const HOLD_BACK_FOR: Duration = Duration::from_millis(250);
+
+/// How long to wait before the node is asked again to end an abandoned ticket, or to confirm a grant.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Tickets that are waiting to be given up because the node could not take the command. Beyond it
+/// they are left to their deadlines.
+const RETRIES_MAX: usize = 100_000;
+
+/// What stands between doors and the node. See the module for how it is driven.
+pub struct Gateway<D: Driver> {
+    pub(crate) calls: Slab<Call<D>>,
+    /// Where a call is that can be abandoned.
+    pub(crate) places: Index<CallId, Place>,
+    pub(crate) waits: Waits<D>,
+    pub(crate) events: Events<D>,
+    pub(crate) blocked: Blocked<D::Task>,
+    /// Tasks whose step was replied to: they go on when all effects of the turn were published, so
+    /// that nobody is told of a message that is still on its way.
+    pub(crate) replied: Vec<(CallId, D::Task, Reply, Option<Woken>, Option<Duration>)>,
+    /// Names under which an object was put that a task may be blocked on.
+    pub(crate) stirred: Vec<(LockName, KeyKind)>,
+    /// Abandoned tickets that are still to be given up.
+    retries: Vec<TicketRef>,
+    /// Grants that are still to be confirmed: the node could not take that yet.
+    #[expect(clippy::vec_box, reason = "they come from `Kind` and go back to it, boxed")]
+    unconfirmed: Vec<Box<Grant>>,
+    retry_at: Duration,
+    /// Requests that came just after the driver stood still, and until when they are held back.
+    held_back: Vec<Input<D>>,
+    held_back_until: Option<Duration>,
+    swept: Duration,
+    withdrawing: Vec<(usize, u64)>,
+    closed: BTreeSet<SinkId>,
+    next_serial: u64,
+    pub(crate) node_inputs: Vec<node::Input>,
+    pub(crate) outputs: Vec<Output<D>>,
+    /// Requests for the log since somebody last looked.
+    pub submitted: u64,
+    /// How long those took that were answered since somebody last looked.
+    pub answered_after: Vec<Duration>,
+}
+
+/// Where a call is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place {
+    /// The node is to reply to it.
+    Pending(usize),
+    /// Its ticket waits.
+    Waiting(holdfast_core::Token),
+    /// Its task is blocked.
+    Blocked,
+}
+
+/// For which name a task was woken, and its place among those that are blocked.
+#[derive(Debug, Clone)]
+pub(crate) struct Woken {
+    pub(crate) name: LockName,
+    pub(crate) kind: KeyKind,
+    pub(crate) place: u64,
+}
+
+impl<D: Driver> Default for Gateway<D> {
+    fn default() -> Self {
+        Self {
+            calls: Slab::new(),
+            places: Index::default(),
+            waits: Waits::default(),
+            events: Events::default(),
+            blocked: Blocked::default(),
+            replied: Vec::new(),
+            stirred: Vec::new(),
+            retries: Vec::new(),
+            unconfirmed: Vec::new(),
+            retry_at: Duration::ZERO,
+            held_back: Vec::new(),
+            held_back_until: None,
+            swept: Duration::ZERO,
+            withdrawing: Vec::new(),
+            closed: BTreeSet::new(),
+            next_serial: 0,
+            node_inputs: Vec::new(),
+            outputs: Vec::new(),
+            submitted: 0,
+            answered_after: Vec::new(),
+        }
+    }
+}
+
+impl<D: Driver> Gateway<D> {
+    /// A gateway that nobody has called yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Who listens on this node.
+    pub fn channels(&self) -> &Arc<Channels> {
+        &self.events.channels
+    }
+
+    /// When the next turn is due at the latest; none if nothing waits for time to pass.
+    pub fn next_due(&self) -> Option<Duration> {
+        if !self.node_inputs.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let retries = !self.retries.is_empty() || !self.unconfirmed.is_empty();
+        let retry_at = retries.then_some(self.retry_at);
+        [retry_at, self.held_back_until, self.blocked.next_timeout()].into_iter().flatten().min()
+    }
+
+    /// The driver stood still: its callers may have gone away meanwhile.
+    pub fn stood_still(&mut self, now: Duration) {
+        self.held_back_until = Some(now.saturating_add(HOLD_BACK_FOR));
+    }
+
+    /// Does what is due at that time.
+    pub fn begin_turn(&mut self, now: Duration, node: &Node) {
+        if self.held_back_until.is_some_and(|until| until <= now) {
+            self.held_back_until = None;
+            for input in std::mem::take(&mut self.held_back) {
+                self.handle(input, now, node);
+            }
+        }
+        while let Some(entry) = self.blocked.time_out(now) {
+            self.time_out(entry, node);
+        }
+        if now >= self.retry_at {
+            for ticket in std::mem::take(&mut self.retries) {
+                self.give_up(ticket, now, node);
+            }
+            for grant in std::mem::take(&mut self.unconfirmed) {
+                self.confirm(grant, now, node);
+            }
+        }
+        if now.saturating_sub(self.swept) >= SWEEP_EVERY {
+            self.swept = now;
+            self.sweep(now);
+        }
+    }
+
+    /// Withdraws what nobody wants to wait for any longer.
+    fn sweep(&mut self, now: Duration) {
+        for (key, call) in &mut self.calls {
+            let sink_is_closed = match call.reply_to() {
+                Some(ReplyTo::Sink { sink, .. }) => self.closed.contains(&sink.id()),
+                _ => false,
+            };
+            if !call.withdrawn
+                && (sink_is_closed || call.deadline.is_some_and(|until| until <= now))
+            {
+                call.withdrawn = true;
+                self.node_inputs.push(node::Input::Withdraw(Ask(key as u64)));
+                self.withdrawing.push((key, call.serial));
+            }
+        }
+        self.closed.clear();
+    }
+
+    /// Takes what a door wants.
+    pub fn handle(&mut self, input: Input<D>, now: Duration, node: &Node) {
+        if self.held_back_until.is_some_and(|until| now < until) && input.is_request() {
+            self.held_back.push(input);
+            return;
+        }
+        match input {
+            Input::Submit { call, reply_to, request, command, wait, follow } => {
+                // With a request id a retry finds the ticket; without one only the caller knows of it.
+                let draws = if request.is_none() { TicketRef::drawn_by(&command) } else { None };
+                self.submitted += 1;
+                let reply_to = ReplyTo::One(reply_to);
+                let ask = self.ask(call, now, Kind::Submit { reply_to, draws, wait, follow });
+                self.node_inputs.push(node::Input::Ask { ask, request, command });
+            }
+            Input::Heartbeat { call, reply_to, session } => {
+                let kind = Kind::Heartbeat { reply_to: ReplyTo::One(reply_to), session };
+                let ask = self.ask(call, now, kind);
+                self.node_inputs.push(node::Input::Beat { ask, session });
+            }
+            Input::Read { call, reply_to } => {
+                let ask = self.ask(call, now, Kind::Read(ReplyTo::One(reply_to)));
+                self.node_inputs.push(node::Input::Read(ask));
+            }
+            Input::Change { call, reply_to, change, force } => {
+                let ask = self.ask(call, now, Kind::Change(ReplyTo::One(reply_to)));
+                self.node_inputs.push(node::Input::Change { ask, change, force });
+            }
+            Input::Open { call, reply_to, command, sink } => {
+                self.submitted += 1;
+                let ask =
+                    self.ask(call, now, Kind::Open { reply_to: ReplyTo::One(reply_to), sink });
+                self.node_inputs.push(node::Input::Ask { ask, request: None, command });
+            }
+            Input::Attach { call, reply_to, session, tickets, sink } => {
+                let reply_to = ReplyTo::One(reply_to);
+                let ask = self.ask(call, now, Kind::Attach { reply_to, session, tickets, sink });
+                self.node_inputs.push(node::Input::Beat { ask, session });
+            }
+            Input::Subscribe { call, reply_to, sink, topics } => {
+                let reply_to = ReplyTo::One(reply_to);
+                let ask = self.ask(call, now, Kind::Subscribe { reply_to, sink, topics });
+                self.node_inputs.push(node::Input::Read(ask));
+            }
+            Input::Unsubscribe { sink, left } => self.events.keep_topics(sink, &left),
+            Input::Unfollow { sink, token } => self.events.unfollow(token, sink),
+            Input::SubmitOn { sink, number, request, command } => {
+                self.submitted += 1;
+                let reply_to = ReplyTo::Sink { sink, number };
+                let (draws, follow) = (None, None);
+                let kind = Kind::Submit { reply_to, draws, wait: false, follow };
+                let ask = self.pending(None, now, kind);
+                self.node_inputs.push(node::Input::Ask { ask, request, command });
+            }
+            Input::HeartbeatOn { sink, number, session } => {
+                let reply_to = ReplyTo::Sink { sink, number };
+                let ask = self.pending(None, now, Kind::Heartbeat { reply_to, session });
+                self.node_inputs.push(node::Input::Beat { ask, session });
+            }
+            Input::Start { call, task, block_for } => {
+                let until = block_for.and_then(|block_for| now.checked_add(block_for));
+                self.start(call, task, until, now, node);
+            }
+            Input::Abandon { call, ticket } => {
+                self.abandon(call, now, node);
+                if let Some(ticket) = ticket {
+                    self.give_up(ticket, now, node);
+                }
+            }
+            Input::Close(sink) => {
+                self.closed.insert(sink);
+                self.held_back.retain(|input| !input.is_of_sink(sink));
+                self.events.close(sink);
+            }
+        }
+    }
+
+    fn ask(&mut self, call: CallId, now: Duration, kind: Kind<D>) -> Ask {
+        let ask = self.pending(Some(call), now, kind);
+        self.places.insert(call, Place::Pending(ask.0 as usize));
+        ask
+    }
+
+    /// Something that the node will reply to.
+    pub(crate) fn pending(&mut self, id: Option<CallId>, now: Duration, kind: Kind<D>) -> Ask {
+        self.next_serial = self.next_serial.wrapping_add(1);
+        let deadline = kind.has_deadline().then(|| now.saturating_add(TIMEOUT));
+        let serial = self.next_serial;
+        let call = Call { id, serial, since: now, deadline, withdrawn: false, kind };
+        Ask(self.calls.insert(call) as u64)
+    }
+
+    /// Nobody receives the completion of a call any more. What was not sent yet never will be; what
+    /// was, and drew a ticket that nobody knows of, gives it up once that is known.
+    fn abandon(&mut self, id: CallId, now: Duration, node: &Node) {
+        match self.places.remove(&id) {
+            Some(Place::Pending(key)) => {
+                if let Some(call) = self.calls.get_mut(key) {
+                    call.abandon();
+                    if !call.withdrawn {
+                        call.withdrawn = true;
+                        self.node_inputs.push(node::Input::Withdraw(Ask(key as u64)));
+                    }
+                }
+            }
+            Some(Place::Waiting(token)) => {
+                let ticket = self.waits.remove(token, id).and_then(|waiter| waiter.ticket);
+                if let Some(ticket) = ticket {
+                    self.give_up(ticket, now, node);
+                }
+            }
+            Some(Place::Blocked) => {
+                self.blocked.remove(id);
+            }
+            None => self.held_back.retain(|input| !input.is_of_call(id)),
+        }
+    }
+
+    /// Takes what is for the node's next turn.
+    pub fn take_node_inputs(&mut self, into: &mut Vec<node::Input>) {
+        into.append(&mut self.node_inputs);
+    }
+
+    /// Takes what is to be delivered, in order.
+    pub fn take_outputs(&mut self, into: &mut Vec<Output<D>>) {
+        into.append(&mut self.outputs);
+    }
+
+    /// An entry was applied.
+    pub fn applied(&mut self, effects: Vec<Effect>, now: Duration, node: &Node) {
+        for effect in effects {
+            match &effect {
+                Effect::Granted(grant) if matches!(grant.lease, Lease::Unconfirmed { .. }) => {
+                    self.confirm(Box::new(grant.clone()), now, node);
+                }
+                Effect::Granted(grant) => self.served(grant),
+                Effect::Ended(ended) => {
+                    // Also the end of a grant that was never confirmed: nobody has been told of it.
+                    for waiter in self.waits.take(ended.token) {
+                        let outcome = Outcome::Ended(Box::new(ended.clone()));
+                        self.complete_wait(waiter, outcome.into());
+                    }
+                }
+                Effect::ObjectChanged { name, now: Some(kind), .. } if !self.blocked.is_empty() => {
+                    self.stirred.push((name.clone(), *kind));
+                }
+                _ => {}
+            }
+            self.events.publish(effect, node.state().now_ms(), &mut self.outputs);
+        }
+        self.events.entry_done();
+    }
+
+    fn served(&mut self, grant: &Grant) {
+        for mut waiter in self.waits.take(grant.token) {
+            if let Some(sink) = waiter.follow.take() {
+                self.events.follow(grant.token, &sink);
+            }
+            let (outcome, ticket) =
+                (Outcome::Served(Box::new(grant.clone())), waiter.ticket.take());
+            self.complete_wait(waiter, Completion { outcome: Ok(outcome), ticket });
+        }
+    }
+
+    fn complete_wait(&mut self, waiter: Waiter<D>, completion: Completion) {
+        self.places.remove(&waiter.call);
+        self.outputs.push(Output::Complete(waiter.reply_to, completion));
+    }
+
+    /// The node jumped over entries: nobody knows what became of the tickets. Those who wait for one
+    /// are told so, and a ticket that only they know of is given up.
+    pub fn lost_track(&mut self, now: Duration, node: &Node) {
+        for waiter in self.waits.take_all() {
+            self.places.remove(&waiter.call);
+            let completion = Completion::from(SubmitError::Unknown);
+            self.outputs.push(Output::Complete(waiter.reply_to, completion));
+            if let Some(ticket) = waiter.ticket {
+                self.give_up(ticket, now, node);
+            }
+        }
+        self.events.lost_track(&mut self.outputs);
+        self.wake_all(now, node);
+    }
+
+    /// All that the node put out in this turn has been told.
+    pub fn finish_turn(&mut self, now: Duration, node: &Node) {
+        for (key, serial) in std::mem::take(&mut self.withdrawing) {
+            // Its place may have been taken by another one meanwhile.
+            if self.calls.get(key).is_some_and(|call| call.serial == serial) {
+                self.leave(key);
+            }
+        }
+        self.resume_tasks(now, node);
+    }
+
+    /// It was withdrawn, and the node could not say that it has no effect: the caller is told so.
+    /// What becomes of it is known later; then a ticket that nobody wants is given up.
+    fn leave(&mut self, key: usize) {
+        let Some(call) = self.calls.get_mut(key) else { return };
+        call.deadline = None;
+        let id = call.id.take();
+        let left = call.take_reply_to();
+        if let Kind::Task { .. } = call.kind {
+            let (draws, follow) = (None, None);
+            let nobody = Kind::Submit { reply_to: ReplyTo::Nobody, draws, wait: false, follow };
+            if let (Some(id), Kind::Task { task, woken, until }) =
+                (id, std::mem::replace(&mut call.kind, nobody))
+            {
+                self.places.remove(&id);
+                self.replied.push((id, task, Reply::Unknown, woken, until));
+            }
+            return;
+        }
+        if let Some(id) = id {
+            self.places.remove(&id);
+        }
+        match left {
+            ReplyTo::One(reply_to) => {
+                self.outputs.push(Output::Complete(reply_to, SubmitError::Unknown.into()));
+            }
+            // Its client asks again under the same number.
+            ReplyTo::Sink { sink, number } => {
+                self.events.reply(sink, number, Reply::Unknown, &mut self.outputs);
+            }
+            ReplyTo::Nobody => {}
+        }
+    }
+
+    /// Ends a ticket that nobody knows of any more.
+    pub(crate) fn give_up(&mut self, ticket: TicketRef, now: Duration, node: &Node) {
+        let view = ticket.target.token.and_then(|token| node.state().ticket_view(token));
+        let held = view.is_some_and(|view| view.held);
+        let command =
+            if held && ticket.release_if_served { ticket.release() } else { ticket.cancel() };
+        let ask = self.pending(None, now, Kind::GiveUp(ticket));
+        self.node_inputs.push(node::Input::Ask { ask, request: None, command });
+    }
+
+    /// Tries again to give a ticket up.
+    pub(crate) fn give_up_later(&mut self, ticket: TicketRef, at: Duration) {
+        if self.retries.len() < RETRIES_MAX {
+            self.retries.push(ticket);
+        }
+        self.retry_at = at;
+    }
+
+    /// Lets the deadline of a grant begin to count, if somebody here waits for it. Only then is that
+    /// somebody told: what was promised must not end with this process. A grant that is not confirmed
+    /// ends with the session of this node.
+    fn confirm(&mut self, grant: Box<Grant>, now: Duration, node: &Node) {
+        let Lease::Unconfirmed { ttl_ms } = grant.lease else { return };
+        let own = node.own_session().filter(|own| Some(own.id) == grant.session);
+        let Some((session, name)) = own.zip(grant.names.as_slice().first()) else { return };
+        if !self.waits.is_awaited(grant.token) {
+            return;
+        }
+        let target = Target { name: name.clone(), token: Some(grant.token) };
+        let command = Command::Renew { target, proof: Proof::Secret(session.secret), ttl_ms };
+        let ask = self.pending(None, now, Kind::Confirm(grant));
+        self.node_inputs.push(node::Input::Ask { ask, request: None, command });
+    }
+
+    /// A grant is confirmed: those who wait for it are told. If it could not be, that is tried again.
+    pub(crate) fn confirmed(&mut self, mut grant: Box<Grant>, reply: &Reply, now: Duration) {
+        match (reply, grant.lease) {
+            (Reply::Answer(Ok(_)), Lease::Unconfirmed { ttl_ms }) => {
+                grant.lease = Lease::Deadline { ttl_ms };
+                self.served(&grant);
+            }
+            // It has ended before, and those who waited were told so with its end.
+            (Reply::Answer(_), _) => {}
+            // Nobody can tell, or nothing could be taken: the same has no second effect.
+            _ => {
+                self.unconfirmed.push(grant);
+                self.retry_at = now.saturating_add(RETRY_AFTER);
+            }
+        }
+    }
+
+    pub(crate) fn retry_after(now: Duration) -> Duration {
+        now.saturating_add(RETRY_AFTER)
+    }
+
+    /// Lets a task do a step.
+    pub(crate) fn view<'a>(&'a self, node: &'a Node) -> View<'a> {
+        View { state: node.state(), channels: &self.events.channels }
+    }
+}

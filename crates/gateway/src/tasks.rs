@@ -1,0 +1,106 @@
+//! How tasks go on.
+
+use crate::blocked::Entry;
+use crate::calls::Kind;
+use crate::gateway::{Gateway, Place, Woken};
+use crate::io::{CallId, Driver, Output};
+use crate::task::{Resume, Step, Task};
+use holdfast_node::{self as node, Node};
+use std::time::Duration;
+
+impl<D: Driver> Gateway<D> {
+    pub(crate) fn start(
+        &mut self,
+        call: CallId,
+        task: D::Task,
+        until: Option<Duration>,
+        now: Duration,
+        node: &Node,
+    ) {
+        self.go_on(call, task, Resume::Started, None, until, now, node);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a task with everything that is known of it")]
+    fn go_on(
+        &mut self,
+        call: CallId,
+        mut task: D::Task,
+        resume: Resume,
+        woken: Option<Woken>,
+        until: Option<Duration>,
+        now: Duration,
+        node: &Node,
+    ) {
+        let input = match task.resume(&self.view(node), resume) {
+            Step::Submit(command) => {
+                self.submitted += 1;
+                let ask = self.pending(Some(call), now, Kind::Task { task, woken, until });
+                self.places.insert(call, Place::Pending(ask.0 as usize));
+                node::Input::Ask { ask, request: None, command }
+            }
+            Step::Read => {
+                let ask = self.pending(Some(call), now, Kind::Task { task, woken, until });
+                self.places.insert(call, Place::Pending(ask.0 as usize));
+                node::Input::Read(ask)
+            }
+            Step::Block { names, kind } => {
+                let place = woken.map(|woken| woken.place);
+                let entry = Entry { call, task, names, kind, until };
+                if until.is_some_and(|until| until <= now) {
+                    self.time_out(entry, node);
+                } else if let Err(entry) = self.blocked.put(entry, place) {
+                    self.end(entry, Resume::NoRoom, node);
+                } else {
+                    self.places.insert(call, Place::Blocked);
+                }
+                return;
+            }
+            Step::Done => {
+                self.places.remove(&call);
+                self.stirred.extend(woken.map(|woken| (woken.name, woken.kind)));
+                self.outputs.push(Output::Finished(task));
+                return;
+            }
+        };
+        self.node_inputs.push(input);
+    }
+
+    /// A task has been blocked for as long as it may be.
+    pub(crate) fn time_out(&mut self, entry: Entry<D::Task>, node: &Node) {
+        self.end(entry, Resume::TimedOut, node);
+    }
+
+    fn end(&mut self, mut entry: Entry<D::Task>, resume: Resume, node: &Node) {
+        // Whatever it wants next, it is over.
+        let _ = entry.task.resume(&self.view(node), resume);
+        self.places.remove(&entry.call);
+        self.outputs.push(Output::Finished(entry.task));
+    }
+
+    /// Lets tasks go on that were replied to, and those that were blocked on what was put somewhere.
+    pub(crate) fn resume_tasks(&mut self, now: Duration, node: &Node) {
+        let mut replied = std::mem::take(&mut self.replied);
+        for (call, task, reply, woken, until) in replied.drain(..) {
+            self.go_on(call, task, Resume::Replied(reply), woken, until, now, node);
+        }
+        self.replied = replied;
+        // The one that has waited longest may take it. What it leaves is for the next one.
+        while let Some((name, kind)) = self.stirred.pop() {
+            if let Some((entry, place)) = self.blocked.wake(&name, kind) {
+                let woken = Some(Woken { name, kind, place });
+                let Entry { call, task, until, .. } = entry;
+                self.go_on(call, task, Resume::Woken, woken, until, now, node);
+            }
+        }
+    }
+
+    /// Nobody knows what was put where.
+    pub(crate) fn wake_all(&mut self, now: Duration, node: &Node) {
+        let all: Vec<_> = std::iter::from_fn(|| self.blocked.wake_any()).collect();
+        for (Entry { call, task, names, kind, until }, place) in all {
+            let name = names.into_iter().next();
+            let woken = name.map(|name| Woken { name, kind, place });
+            self.go_on(call, task, Resume::Woken, woken, until, now, node);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Waits: whose turn it is, and what becomes of those who went away.
+
+use crate::bench::{Bench, WAIT, acquire, granted};
+use holdfast_core::{How, Lease, Wait};
+use holdfast_gateway::{Fresh, Freshness, Outcome, SubmitError};
+use std::time::Duration;
+
+#[test]
+fn a_wait_is_completed_when_its_turn_comes() {
+    let mut bench = Bench::new();
+    let held = bench.take("a");
+    let call = bench.submit(acquire("a", WAIT));
+    bench.pass(50);
+    assert!(!bench.is_completed(call));
+    bench.release("a", held.token);
+    bench.pass(10);
+    let completion = bench.completion(call);
+    assert!(completion.ticket.is_some(), "only its caller can know of it");
+    let grant = granted(completion.outcome);
+    assert!(grant.token > held.token);
+    // Confirmed in the log: from now on it has its own deadline.
+    assert_eq!(grant.lease, Lease::Deadline { ttl_ms: 60_000 });
+}
+
+/// A grant must not reach its caller before the log says that its deadline counts: if this process
+/// ended now, the lock would end with its session, under a caller who was told that it has it.
+#[test]
+fn a_caller_is_told_only_after_its_grant_is_confirmed() {
+    let mut bench = Bench::new();
+    let held = bench.take("a");
+    let call = bench.submit(acquire("a", WAIT));
+    bench.pass(5);
+    // The release is applied, the confirmation behind it is not.
+    bench.stall_after_next_write();
+    let target = holdfast_core::Target { name: crate::bench::lock("a"), token: Some(held.token) };
+    let proof = holdfast_core::Proof::Secret(crate::bench::SECRET);
+    bench.submit(holdfast_core::Command::Release { target, proof });
+    bench.pass(300);
+    assert_eq!(bench.in_line("a"), (1, 0));
+    assert!(!bench.is_completed(call));
+    bench.unstall();
+    bench.pass(50);
+    granted(bench.outcome(call));
+}
+
+#[test]
+fn an_abandoned_wait_leaves_the_line() {
+    let mut bench = Bench::new();
+    let held = bench.take("a");
+    let (first, second) = (bench.submit(acquire("a", WAIT)), bench.submit(acquire("a", WAIT)));
+    bench.pass(5);
+    assert_eq!(bench.in_line("a"), (1, 2));
+    bench.abandon(first);
+    bench.pass(5);
+    assert_eq!(bench.in_line("a"), (1, 1));
+    bench.release("a", held.token);
+    bench.pass(5);
+    granted(bench.outcome(second));
+    assert!(!bench.is_completed(first));
+}
+
+/// Its turn came before the word that nobody waits any more.
+#[test]
+fn a_wait_that_is_abandoned_in_the_moment_of_its_grant_is_released() {
+    let mut bench = Bench::new();
+    let held = bench.take("a");
+    let call = bench.submit(acquire("a", WAIT));
+    bench.pass(5);
+    bench.stalled = Some(Vec::new());
+    let target = holdfast_core::Target { name: crate::bench::lock("a"), token: Some(held.token) };
+    let proof = holdfast_core::Proof::Secret(crate::bench::SECRET);
+    bench.submit(holdfast_core::Command::Release { target, proof });
+    bench.pass(5);
+    // The cancel goes behind the release that serves it.
+    bench.abandon(call);
+    bench.pass(5);
+    bench.unstall();
+    bench.pass(1_000);
+    assert_eq!(bench.in_line("a"), (0, 0));
+    assert!(!bench.is_completed(call));
+}
+
+#[test]
+fn a_wait_that_is_over_says_how() {
+    let mut bench = Bench::new();
+    bench.take("a");
+    let call = bench.submit(acquire("a", Wait::For { ms: 300 }));
+    bench.pass(2_000);
+    let completion = bench.completion(call);
+    assert!(completion.ticket.is_none(), "there is nothing to give up");
+    let Ok(Outcome::Ended(ended)) = completion.outcome else { panic!("{completion:?}") };
+    assert_eq!((ended.how, ended.held), (How::TimedOut, false));
+}
+
+#[test]
+fn who_waits_at_a_node_that_lost_track_is_told_so_and_its_ticket_is_given_up() {
+    let mut bench = Bench::new();
+    bench.take("a");
+    let call = bench.submit(acquire("a", WAIT));
+    bench.pass(5);
+    bench.gateway.lost_track(bench.now, &bench.node);
+    bench.pass(50);
+    assert_eq!(bench.outcome(call), Err(SubmitError::Unknown));
+    assert_eq!(bench.in_line("a"), (1, 0));
+}
+
+#[test]
+fn a_grant_that_may_be_over_is_looked_at_again() {
+    let mut bench = Bench::new();
+    let grant = bench.take("a");
+    let second = Duration::from_secs(1);
+    let mut fresh = Freshness::of(&grant, second);
+    assert_eq!(fresh.check(second * 5), Fresh::Yes);
+    // Somebody else may have ended it.
+    assert_eq!(fresh.check(second * 7), Fresh::Look);
+    let (standing, lasts) = holdfast_gateway::lasts_of(bench.node.state(), grant.token);
+    assert!(matches!(standing, holdfast_core::Standing::Held(_)));
+    assert!(lasts > second * 50, "{lasts:?}");
+    fresh.looked(second * 7, lasts);
+    assert_eq!(fresh.check(second * 8), Fresh::Yes);
+    // A node that stands still again and again can't tell.
+    let mut fresh = Freshness::lasting(Duration::ZERO, second);
+    let checks: Vec<Fresh> = (0..6).map(|_| fresh.check(second * 100)).collect();
+    assert_eq!(
+        checks,
+        [Fresh::Look, Fresh::Look, Fresh::Look, Fresh::Look, Fresh::Look, Fresh::Unknown]
+    );
+}

@@ -1,0 +1,128 @@
+//! A job beside the state: run with the keys as this node has them, submitted at once if it writes, and
+//! run again if something has changed meanwhile.
+
+use crate::messages;
+use crate::resp::Reply;
+use crate::run::{Answered, Done, Job, Local, Run, Seen};
+use holdfast_core::{Command, KeyKind, State};
+use holdfast_gateway::{Resume, Step, SubmitError, submit_error};
+use holdfast_node::Reply as NodeReply;
+
+/// How often a job may find that something has changed. Each time somebody else got on.
+const TRIES_MAX: usize = 1_000;
+
+/// A job, and how far it has come. After `Step::Done` it has an outcome, and can begin another one.
+#[derive(Debug, Default)]
+pub struct JobTask {
+    job: Option<Job>,
+    tries: usize,
+    /// What is on its way through the log.
+    proposed: Option<Done>,
+    outcome: Option<JobOutcome>,
+}
+
+/// What became of a job.
+#[derive(Debug)]
+pub enum JobOutcome {
+    /// It is applied, or read what is current.
+    Done(Done),
+    /// Nothing of it is done, and these are the replies.
+    Replies(Vec<Reply>),
+    /// It can't be done beside the state, or its commands can't be done together.
+    Elsewhere(Job),
+    /// Why it has no answer.
+    Failed(SubmitError),
+}
+
+impl JobTask {
+    /// The next job.
+    pub fn begin(&mut self, job: Job) {
+        *self = Self { job: Some(job), ..Self::default() };
+    }
+
+    /// What became of it.
+    pub fn take_outcome(&mut self) -> JobOutcome {
+        self.outcome.take().unwrap_or(JobOutcome::Failed(SubmitError::Unknown))
+    }
+
+    /// Does the next step.
+    pub fn resume(&mut self, state: &State, local: &dyn Local, resume: Resume) -> Step {
+        match resume {
+            Resume::Started | Resume::Woken => self.run(state, local, false),
+            Resume::Replied(reply) => self.replied(state, local, &reply),
+            Resume::TimedOut => self.done(JobOutcome::Replies(vec![Reply::NullArray])),
+            Resume::NoRoom => self.fail(messages::TOO_MANY_WAIT),
+        }
+    }
+
+    fn done(&mut self, outcome: JobOutcome) -> Step {
+        self.outcome = Some(outcome);
+        self.job = None;
+        Step::Done
+    }
+
+    fn fail(&mut self, error: crate::Error) -> Step {
+        let count = self.job.as_ref().map_or(1, Job::replies);
+        self.done(JobOutcome::Replies(vec![Reply::Error(error); count]))
+    }
+
+    fn elsewhere(&mut self) -> Step {
+        match self.job.take() {
+            Some(job) => self.done(JobOutcome::Elsewhere(job)),
+            None => self.done(JobOutcome::Failed(SubmitError::Unknown)),
+        }
+    }
+
+    /// Runs the job. If it writes, the core finds out whether the state was current; if it only
+    /// reads, it must be.
+    fn run(&mut self, state: &State, local: &dyn Local, current: bool) -> Step {
+        let Some(job) = &self.job else { return Step::Done };
+        let mut wanted = job.wanted();
+        loop {
+            if wanted.listing {
+                return self.elsewhere();
+            }
+            let seen = Seen::read(state, &wanted);
+            match job.run_without_lua(&seen, local) {
+                Run::Need(more) => wanted = more,
+                Run::Lua | Run::Apart => return self.elsewhere(),
+                // If the state is stale, what was put there meanwhile wakes it.
+                Run::Block(block) => {
+                    return Step::Block { names: block.names, kind: KeyKind::List };
+                }
+                Run::Done(mut done) => {
+                    return match done.transaction.take() {
+                        Some(transaction) => {
+                            self.proposed = Some(done);
+                            Step::Submit(Command::Transact(transaction))
+                        }
+                        None if current || !done.reads => self.done(JobOutcome::Done(done)),
+                        None => Step::Read,
+                    };
+                }
+            }
+        }
+    }
+
+    fn replied(&mut self, state: &State, local: &dyn Local, reply: &NodeReply) -> Step {
+        let refusal = match (reply, self.proposed.take()) {
+            (NodeReply::Current, _) => return self.run(state, local, true),
+            (NodeReply::Answer(Ok(_)), Some(done)) => return self.done(JobOutcome::Done(done)),
+            (NodeReply::Answer(Err(refusal)), Some(done)) => done.refused(refusal),
+            (reply, _) => return self.done(JobOutcome::Failed(submit_error(reply))),
+        };
+        match refusal {
+            Answered::Again if self.tries >= TRIES_MAX => self.fail(messages::CONTENDED),
+            Answered::Again => {
+                self.tries += 1;
+                // The refusal came out of the log after the job began: what is read now is current.
+                self.run(state, local, true)
+            }
+            // One of several commands is not possible: each is asked alone.
+            Answered::Reply(_) if self.job.as_ref().is_some_and(|job| job.replies() > 1) => {
+                self.elsewhere()
+            }
+            Answered::Reply(reply) => self.done(JobOutcome::Replies(vec![reply])),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! How many connections of clients a door may have, whatever is said on them.
+
+use super::DOORS;
+use crate::activity::{Activity, IdleSet};
+use crate::metrics::DoorMetrics;
+use crate::sockets::prepare;
+use prometheus_client::metrics::gauge::Gauge;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// Connections of one door at once. One that waits costs about 20 KB: all of them stay near 200 MB.
+const CONNECTIONS_MAX: usize = 10_000;
+
+/// Connections beyond the bound that are told so at the same time; others are accepted after them.
+const REFUSED_MAX: usize = 64;
+
+/// How long it may take to tell one.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a connection waits for the place of one that was told to go.
+const PLACE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Files that the log, the snapshots and the peers need; a quarter of all if there are few.
+const FILES_KEPT: u64 = 256;
+
+/// A process without file descriptors tries again to accept connections after this long.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// How often the log says so.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+/// As many connections as each door of this process may have.
+pub(crate) fn connections_max() -> usize {
+    connections_within(files_allowed())
+}
+
+/// The same for a process that may have this many open files. Those that are being refused are open
+/// too.
+fn connections_within(files: u64) -> usize {
+    let kept = FILES_KEPT.min(files / 4);
+    let of_door = usize::try_from((files - kept) / DOORS.len() as u64).unwrap_or(usize::MAX);
+    CONNECTIONS_MAX.min(of_door - of_door / 8)
+}
+
+/// How many connections are told at the same time that there is no room.
+fn refused_max(connections_max: usize) -> usize {
+    (connections_max / 8).clamp(1, REFUSED_MAX)
+}
+
+/// Every connection is an open file, and what a shell allows at first is often only 1,024.
+fn files_allowed() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
+    // None is no limit.
+    (if raised { maximum } else { current }).unwrap_or(u64::MAX)
+}
+
+/// How many connections a door may have, and where they are counted.
+pub(crate) struct ConnectionLimit {
+    pub(crate) connections_max: usize,
+    pub(crate) metrics: DoorMetrics,
+}
+
+/// Room for so many connections, of which idle ones are closed when others come.
+struct Places {
+    room: Arc<Semaphore>,
+    idle: Arc<IdleSet>,
+}
+
+/// A connection's place, which may still have to be left by another one.
+struct Admission {
+    permit: Option<OwnedSemaphorePermit>,
+    room: Arc<Semaphore>,
+    activity: Arc<Activity>,
+}
+
+impl Places {
+    fn new(max: usize) -> Self {
+        Self { room: Arc::new(Semaphore::new(max)), idle: Arc::default() }
+    }
+
+    fn admit(&self) -> Option<Admission> {
+        let permit = self.room.clone().try_acquire_owned().ok();
+        let has_place = permit.is_some() || self.idle.evict_oldest();
+        let (room, idle) = (self.room.clone(), &self.idle);
+        has_place.then(|| Admission { permit, room, activity: idle.enter() })
+    }
+
+    /// Waits for a place if none is idle. Nobody may keep one for long.
+    async fn admit_or_wait(&self) -> Admission {
+        if let Some(admission) = self.admit() {
+            return admission;
+        }
+        let room = self.room.clone();
+        // An error means that the semaphore was closed, which nobody does.
+        let permit = room.clone().acquire_owned().await.ok();
+        Admission { permit, room, activity: self.idle.enter() }
+    }
+}
+
+impl Admission {
+    async fn place(self) -> Option<OwnedSemaphorePermit> {
+        match self.permit {
+            Some(permit) => Some(permit),
+            None => timeout(PLACE_PATIENCE, self.room.acquire_owned()).await.ok()?.ok(),
+        }
+    }
+}
+
+/// Serves all connections, until the task is dropped, and every connection with it.
+///
+/// `talk` gets those that there is room for. When there is none, the one that has been idle longest
+/// makes room: `talk` says through [`Activity`] when a connection is not idle, and ends when it is
+/// evicted. If none is idle, `refuse` gets the connection, and a moment to say why.
+pub(crate) async fn serve<T, R>(
+    listener: TcpListener,
+    limit: ConnectionLimit,
+    talk: impl Fn(TcpStream, Arc<Activity>) -> T,
+    refuse: impl Fn(TcpStream, Arc<Activity>) -> R,
+) -> io::Result<()>
+where
+    T: Future<Output = ()> + Send + 'static,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let places = Places::new(limit.connections_max);
+    let refusals = Places::new(refused_max(limit.connections_max));
+    let mut connections = JoinSet::new();
+    let mut warned = None;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                hold_on(&error, &mut warned).await;
+                continue;
+            }
+        };
+        if let Some(admission) = places.admit() {
+            prepare(&stream);
+            let open = limit.metrics.connections.clone();
+            let talking = talk(stream, admission.activity.clone());
+            connections.spawn(async move {
+                let Some(place) = admission.place().await else { return };
+                let _counted = Counted::new(open, place);
+                talking.await;
+            });
+            continue;
+        }
+        limit.metrics.connections_refused.inc();
+        // Those behind it wait in the system's queue: closed at once, they would not be told why.
+        let admission = refusals.admit_or_wait().await;
+        let refusing = refuse(stream, admission.activity.clone());
+        connections.spawn(async move {
+            let Some(_place) = admission.place().await else { return };
+            let _ = timeout(REFUSAL_TIMEOUT, refusing).await;
+        });
+    }
+}
+
+/// A connection that counts as long as this lives.
+struct Counted {
+    open: Gauge,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Counted {
+    fn new(open: Gauge, permit: OwnedSemaphorePermit) -> Self {
+        open.inc();
+        Self { open, _permit: permit }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+/// Says why there is no connection, and closes it.
+pub(crate) async fn turn_away(mut stream: TcpStream, why: &'static [u8]) {
+    let tell = async {
+        stream.write_all(why).await?;
+        stream.shutdown().await?;
+        // What the peer still sends must not make the system throw the answer away.
+        let mut rest = [0; 1_024];
+        while stream.read(&mut rest).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // One that hangs up does not want to know.
+    let _ = tell.await;
+}
+
+/// A peer that hung up is its own affair; anything else may pass. `warned` is when the log last said
+/// so.
+async fn hold_on(error: &io::Error, warned: &mut Option<Instant>) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+        if warned.is_none_or(|warned| warned.elapsed() >= WARN_EVERY) {
+            *warned = Some(Instant::now());
+            tracing::warn!("can't accept connections for now: {error}");
+        }
+        sleep(ACCEPT_RETRY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// At `ulimit -n 300`, each door allowed 128 connections and 64 more that were being refused: a
+    /// burst used up every file of the process, and what came next was reset.
+    #[test]
+    fn all_connections_together_leave_files_for_everything_else() {
+        for files in [64, 256, 300, 512, 1_024, 4_096, 65_536, 1 << 20] {
+            let connections = connections_within(files);
+            let open = DOORS.len() as u64 * (connections + refused_max(connections)) as u64;
+            assert!(connections > 0, "{files} files");
+            assert!(open <= files - FILES_KEPT.min(files / 4), "{files} files: {open} are open");
+        }
+        assert_eq!(connections_within(1 << 20), CONNECTIONS_MAX);
+    }
+}

@@ -1,0 +1,45 @@
+//! gRPC: sessions with a stream each, beside calls for one thing. It has no listener of its own: HTTP
+//! serves its paths. Its codec is tonic's, with the messages of `crates/proto`.
+
+mod serve;
+mod translate;
+
+pub(super) use serve::router;
+
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use holdfast_gateway::ApiError;
+use holdfast_proto::v1::holdfast_server::SERVICE_NAME;
+use tonic::Status;
+
+/// Whether a request speaks gRPC.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let content = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
+    content.is_some_and(|content| content.starts_with(b"application/grpc"))
+}
+
+/// Whether a path is that of a session's stream, which is open for as long as its client likes.
+pub(crate) fn is_session(path: &str) -> bool {
+    let call = path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE_NAME));
+    call == Some("/Session")
+}
+
+/// An error as the status of a call.
+pub(crate) fn status(error: ApiError) -> Status {
+    let ApiError { code, message, hint, .. } = error;
+    Status::new(
+        tonic::Code::from(code.grpc_status() as i32),
+        format!("{}: {message} ({hint})", code.as_str()),
+    )
+}
+
+/// Turns errors into statuses of calls.
+trait OrStatus<T> {
+    fn or_status(self) -> Result<T, Status>;
+}
+
+impl<T, E: Into<ApiError>> OrStatus<T> for Result<T, E> {
+    fn or_status(self) -> Result<T, Status> {
+        self.map_err(|error| status(error.into()))
+    }
+}

@@ -1,0 +1,290 @@
+//! The calls: each does one thing, without a session.
+
+use super::{Calls, session};
+use crate::doors::TICKETS_SHOWN;
+use crate::doors::grpc::translate;
+use crate::doors::grpc::{OrStatus, status};
+use crate::doors::http::serve::acquire;
+use crate::doors::http::serve::connection::{Connection, CutUnlessRead};
+use crate::engine::Subscriber;
+use holdfast_core::{Answer, Command, Request as CoreRequest, Scope};
+use holdfast_gateway::ApiError;
+use holdfast_gateway::request::{self, OperatorRequest};
+use holdfast_node::Node;
+use holdfast_proto::v1::holdfast_server::Holdfast;
+use holdfast_proto::v1::{self as proto, outcome_reply, watch_event, watch_request};
+use std::pin::Pin;
+use std::task::{self, Poll, ready};
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Events that wait for a slow watcher.
+const EVENTS_MAX: usize = 1_024;
+
+type Answering<T> = Result<Response<T>, Status>;
+
+impl Calls {
+    /// Puts a command through the log and takes its answer.
+    async fn put_through(&self, command: Command) -> Result<Answer, ApiError> {
+        Ok(self.context.engine.submit(None, command).await??)
+    }
+
+    async fn done(&self, command: Command, token: u64) -> Answering<proto::Done> {
+        self.put_through(command).await.or_status()?;
+        Ok(Response::new(proto::Done { token }))
+    }
+
+    async fn through_fence(&self, command: Command) -> Answering<proto::Fence> {
+        match self.put_through(command).await.or_status()? {
+            Answer::Passed(fence) => Ok(Response::new(translate::fence(&fence))),
+            _ => Err(status(ApiError::unexpected())),
+        }
+    }
+
+    async fn count(&self, command: Command) -> Answering<proto::Count> {
+        match self.put_through(command).await.or_status()? {
+            Answer::RevocationAsked(count) | Answer::Forced(count) => {
+                Ok(Response::new(proto::Count { count: count as u64 }))
+            }
+            _ => Err(status(ApiError::unexpected())),
+        }
+    }
+}
+
+fn token_of(own: &Option<proto::Own>) -> u64 {
+    own.as_ref().map_or(0, |own| own.token)
+}
+
+#[tonic::async_trait]
+impl Holdfast for Calls {
+    type SessionStream = session::Outgoing;
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<proto::WatchEvent, Status>> + Send>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<proto::ToServer>>,
+    ) -> Answering<Self::SessionStream> {
+        session::serve(self, request).await
+    }
+
+    async fn acquire(&self, request: Request<proto::AcquireAlone>) -> Answering<proto::Standing> {
+        let connection = connection(&request);
+        let sent = request.into_inner();
+        let acquire = sent.acquire.unwrap_or_default();
+        let (request, acquire) = translate::acquire(acquire, sent.request_id, None).or_status()?;
+        let command = Command::Acquire(acquire);
+        let standing =
+            acquire::take(&self.context, &connection, request, command).await.or_status()?;
+        Ok(Response::new(translate::standing(&standing)))
+    }
+
+    async fn release(&self, request: Request<proto::Own>) -> Answering<proto::Done> {
+        let own = request.into_inner();
+        let token = own.token;
+        let ticket = translate::ticket(Some(own), None).or_status()?;
+        self.done(ticket.release().or_status()?, token).await
+    }
+
+    async fn cancel(&self, request: Request<proto::Own>) -> Answering<proto::Done> {
+        let own = request.into_inner();
+        let token = own.token;
+        let ticket = translate::ticket(Some(own), None).or_status()?;
+        self.done(ticket.cancel().or_status()?, token).await
+    }
+
+    async fn renew(&self, request: Request<proto::RenewRequest>) -> Answering<proto::Done> {
+        let renew = request.into_inner();
+        let token = token_of(&renew.own);
+        self.done(translate::renew(renew, None).or_status()?, token).await
+    }
+
+    async fn note(&self, request: Request<proto::NoteRequest>) -> Answering<proto::Done> {
+        let note = request.into_inner();
+        let token = token_of(&note.own);
+        self.done(translate::note(note, None).or_status()?, token).await
+    }
+
+    async fn recovered(&self, request: Request<proto::Own>) -> Answering<proto::RecoveredReply> {
+        let ticket = translate::ticket(Some(request.into_inner()), None).or_status()?;
+        match self.put_through(ticket.recovered().or_status()?).await.or_status()? {
+            Answer::Recovered(death) => {
+                let death = death.as_deref().map(translate::ending);
+                Ok(Response::new(proto::RecoveredReply { death }))
+            }
+            _ => Err(status(ApiError::unexpected())),
+        }
+    }
+
+    async fn outcome(
+        &self,
+        request: Request<proto::OutcomeAlone>,
+    ) -> Answering<proto::OutcomeReply> {
+        let key = request::request_key(&request.into_inner().request_id).or_status()?;
+        let outcome = Command::Outcome(CoreRequest::Alone(key));
+        let answered = self.context.engine.submit(None, outcome).await.or_status()?;
+        let what = match answered {
+            Ok(Answer::Standing(standing)) => {
+                outcome_reply::What::Standing(translate::standing(&standing))
+            }
+            Ok(Answer::Barred) => outcome_reply::What::Never(proto::Never {}),
+            Ok(_) => return Err(status(ApiError::unexpected())),
+            Err(refusal) => outcome_reply::What::Refused(translate::refused(refusal.into())),
+        };
+        Ok(Response::new(proto::OutcomeReply { what: Some(what) }))
+    }
+
+    async fn put(&self, request: Request<proto::PutRequest>) -> Answering<proto::Fence> {
+        self.through_fence(translate::put(request.into_inner()).or_status()?).await
+    }
+
+    async fn raise(&self, request: Request<proto::RaiseRequest>) -> Answering<proto::Fence> {
+        self.through_fence(translate::raise(request.get_ref()).or_status()?).await
+    }
+
+    async fn get(&self, request: Request<proto::GetRequest>) -> Answering<proto::GetReply> {
+        let key = request::name(&request.get_ref().key).or_status()?;
+        let look = move |node: &Node| node.state().fence(&key).map(translate::fence);
+        let fence = self.context.engine.read(look).await.or_status()?;
+        Ok(Response::new(proto::GetReply { fence }))
+    }
+
+    async fn revoke(&self, request: Request<proto::RevokeRequest>) -> Answering<proto::Count> {
+        let sent = request.into_inner();
+        let operator = OperatorRequest {
+            name: sent.name.into(),
+            token: sent.token,
+            by: sent.by.into(),
+            reason: sent.reason.into(),
+        };
+        self.count(operator.revoke(sent.within_ms, sent.force).or_status()?).await
+    }
+
+    async fn force(&self, request: Request<proto::ForceRequest>) -> Answering<proto::Count> {
+        let sent = request.into_inner();
+        let operator = OperatorRequest {
+            name: sent.name.into(),
+            token: sent.token,
+            by: sent.by.into(),
+            reason: sent.reason.into(),
+        };
+        self.count(operator.force().or_status()?).await
+    }
+
+    async fn show(&self, request: Request<proto::ShowRequest>) -> Answering<proto::Lock> {
+        let sent = request.into_inner();
+        let name = request::name(&sent.name).or_status()?;
+        let look = move |node: &Node| {
+            let state = node.state();
+            let view = state.lock_view(&name, TICKETS_SHOWN);
+            view.map(|view| translate::lock(&view, state.now_ms()))
+        };
+        let lock = self.context.engine.look(sent.stale, look).await.or_status()?;
+        let nobody = || proto::Lock { name: sent.name, ..proto::Lock::default() };
+        Ok(Response::new(lock.unwrap_or_else(nobody)))
+    }
+
+    async fn list(&self, request: Request<proto::ListRequest>) -> Answering<proto::ListReply> {
+        let sent = request.into_inner();
+        let after = sent.after.as_deref().map(request::name).transpose().or_status()?;
+        let limit = request::limit(translate::unless_zero(sent.limit).map(u64::from));
+        let limit = limit.or_status()?;
+        request::prefix(&sent.prefix).or_status()?;
+        let look = move |node: &Node| {
+            let state = node.state();
+            let page = state.list(&sent.prefix, after.as_ref(), limit);
+            let locks = page.locks.iter().map(|view| translate::lock(view, state.now_ms()));
+            let next_after = page.next_after.as_ref().map(|name| name.as_bytes().to_vec().into());
+            proto::ListReply { locks: locks.collect(), next_after }
+        };
+        Ok(Response::new(self.context.engine.look(sent.stale, look).await.or_status()?))
+    }
+
+    async fn watch(&self, request: Request<proto::WatchRequest>) -> Answering<Self::WatchStream> {
+        let connection = connection(&request);
+        let scope = match request.into_inner().scope {
+            Some(watch_request::Scope::Name(name)) => {
+                Scope::Name(request::name(&name).or_status()?)
+            }
+            Some(watch_request::Scope::Prefix(prefix)) if !prefix.is_empty() => {
+                Scope::Prefix(Some(request::name(&prefix).or_status()?))
+            }
+            _ => Scope::Prefix(None),
+        };
+        let watch = self.context.engine.watch(scope, EVENTS_MAX).await.or_status()?;
+        let cut = connection.cut_unless_read(watch.too_slow());
+        Ok(Response::new(Box::pin(Watching { watch, state: Progress::New, _cut: cut })))
+    }
+
+    async fn status(&self, _: Request<proto::StatusRequest>) -> Answering<proto::StatusReply> {
+        let look = |node: &Node| {
+            let members: Vec<(u64, bool, String)> = node
+                .cluster()
+                .members()
+                .iter()
+                .map(|(id, member)| (id.0, member.votes, member.address.clone()))
+                .collect();
+            (node.leader(), members)
+        };
+        let (leader, members) = self.context.engine.peek(look).await.or_status()?;
+        let member = |(id, votes, peer)| {
+            let contact = self.context.membership.contact_of(holdfast_node::NodeId(id));
+            let http = contact.map(|contact| contact.http).unwrap_or_default();
+            proto::Member { id, votes, peer, http, applied: None }
+        };
+        Ok(Response::new(proto::StatusReply {
+            node: self.context.id.0,
+            leader: leader.map(|leader| leader.0),
+            members: members.into_iter().map(member).collect(),
+        }))
+    }
+}
+
+/// The connection that a request came over.
+fn connection<T>(request: &Request<T>) -> Connection {
+    request.extensions().get().cloned().unwrap_or_default()
+}
+
+/// What a watcher hears.
+struct Watching {
+    watch: Subscriber,
+    state: Progress,
+    _cut: CutUnlessRead,
+}
+
+/// How far a stream of events has come.
+enum Progress {
+    New,
+    Begun,
+    Over,
+}
+
+impl Stream for Watching {
+    type Item = Result<proto::WatchEvent, Status>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+    ) -> Poll<Option<Self::Item>> {
+        match self.state {
+            Progress::New => {
+                self.state = Progress::Begun;
+                let what = Some(watch_event::What::Watching(proto::Watching {}));
+                return Poll::Ready(Some(Ok(proto::WatchEvent { what })));
+            }
+            Progress::Begun => {}
+            Progress::Over => return Poll::Ready(None),
+        }
+        loop {
+            let (effect, now_ms) = match ready!(self.watch.poll_effect(context)) {
+                Ok(news) => news,
+                Err(missed) => {
+                    self.state = Progress::Over;
+                    return Poll::Ready(Some(Err(status(missed.into()))));
+                }
+            };
+            if let Some(what) = translate::watched(&effect, now_ms) {
+                return Poll::Ready(Some(Ok(proto::WatchEvent { what: Some(what) })));
+            }
+        }
+    }
+}

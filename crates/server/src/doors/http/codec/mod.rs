@@ -1,0 +1,6 @@
+//! Bytes to frames and back: JSON bodies, percent-encoded queries, and names as text. HTTP itself is
+//! hyper's.
+
+pub(super) mod json;
+pub(super) mod query;
+pub(super) mod text;

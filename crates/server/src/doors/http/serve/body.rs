@@ -1,0 +1,76 @@
+//! Bodies: read with a bound in size.
+
+use crate::doors::http::codec::json;
+use crate::doors::http::translate::error_response::HttpError;
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
+use bytes::Bytes;
+use holdfast_gateway::{ApiError, Code};
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tokio::time::timeout;
+use tokio_stream::StreamExt;
+
+/// The longest body: sixteen names, a note and a label, or a value, each byte written as escapes.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// What is too long is still heard, up to here: most clients read an answer only when they have sent
+/// everything.
+const HEARD_BYTES_MAX: usize = 16 << 20;
+
+/// The body of a request that is refused anyway is not waited for.
+const DISCARD_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A JSON body.
+pub(crate) struct Sent<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
+    type Rejection = HttpError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, HttpError> {
+        // All of it is here already: see `request_limit.rs`.
+        let bytes = collect(request.into_body(), |_| {}).await?;
+        Ok(Self(json::parse(&bytes)?))
+    }
+}
+
+/// Reads what is not wanted, so that the connection can be used again and the peer hears the answer;
+/// false if there is too much of it, or it does not come.
+pub(crate) async fn discard(body: Body) -> bool {
+    let mut pieces = body.into_data_stream();
+    let read = async {
+        let mut len = 0;
+        while let Some(Ok(piece)) = pieces.next().await {
+            len += piece.len();
+            if len > BODY_BYTES_MAX {
+                return false;
+            }
+        }
+        true
+    };
+    timeout(DISCARD_PATIENCE, read).await.unwrap_or(false)
+}
+
+/// All of a body. `kept` is told of each piece that takes memory.
+pub(crate) async fn collect(body: Body, mut kept: impl FnMut(usize)) -> Result<Bytes, ApiError> {
+    let (mut bytes, mut len) = (Vec::new(), 0);
+    let mut pieces = body.into_data_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|_| {
+            ApiError::bad("the body is cut off", "send as many bytes as Content-Length says")
+        })?;
+        len += piece.len();
+        if len > HEARD_BYTES_MAX {
+            break;
+        }
+        if len <= BODY_BYTES_MAX {
+            bytes.extend_from_slice(&piece);
+            kept(piece.len());
+        }
+    }
+    if len > BODY_BYTES_MAX {
+        let message = format!("the body is longer than {BODY_BYTES_MAX} bytes");
+        return Err(ApiError::new(Code::TooLarge, message, "send less in one request"));
+    }
+    Ok(bytes.into())
+}

@@ -1,0 +1,190 @@
+//! Elections: the leader is who holds the lock. Its label is its value, its token its term.
+
+use super::body::Sent;
+use super::locks::Grab;
+use super::watch::{self, EVENTS_MAX, Events};
+use crate::doors::Context;
+use crate::doors::http::codec::query::Asked;
+use crate::doors::http::serve::connection::{Connection, CutUnlessRead};
+use crate::doors::http::translate::error_response::HttpError;
+use crate::doors::http::translate::fields::{self, SessionField};
+use crate::doors::http::translate::show;
+use crate::engine::Subscriber;
+use axum::Json;
+use axum::extract::State;
+use axum::response::sse::Event;
+use holdfast_core::{Effect, Label, LockName, Refusal, Scope, Token, What};
+use holdfast_gateway::request;
+use holdfast_node::Node;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{self, Poll, ready};
+use tokio_stream::Stream;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Campaign {
+    name: String,
+    /// What the candidate stands for: where it can be reached, for instance.
+    value: Option<String>,
+    ttl_ms: Option<u64>,
+    wait_ms: Option<u64>,
+    note: Option<String>,
+    request_id: Option<String>,
+    session: Option<SessionField>,
+}
+
+/// Stands for election; answers when elected.
+pub(crate) async fn campaign(
+    State(context): State<Context>,
+    connection: Connection,
+    Sent(sent): Sent<Campaign>,
+) -> Result<Json<Value>, HttpError> {
+    let grab = Grab {
+        name: Some(sent.name),
+        label: sent.value,
+        ttl_ms: sent.ttl_ms,
+        wait_ms: sent.wait_ms,
+        note: sent.note,
+        request_id: sent.request_id,
+        session: sent.session,
+        ..Grab::default()
+    };
+    let wanted = request::label(fields::optional(grab.label.as_deref()))?;
+    let grant = grab.acquire(&context, &connection).await?;
+    // A label may differ in a retry; what a leader stands for may not.
+    if grant.session.is_none() && grant.label != wanted {
+        return Err(Refusal::OtherRequest.into());
+    }
+    let mut shown = show::grant(&grant);
+    if let Some(fields) = shown.as_object_mut() {
+        fields.insert("value".to_owned(), value(grant.label.as_ref()));
+    }
+    Ok(Json(shown))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Which {
+    name: String,
+    #[serde(default)]
+    stale: bool,
+}
+
+/// Who leads now.
+pub(crate) async fn leader(
+    State(context): State<Context>,
+    Asked(asked): Asked<Which>,
+) -> Result<Json<Value>, HttpError> {
+    let name = fields::name(&asked.name)?;
+    let look = move |node: &Node| leads(&name, leader_of(node, &name).as_ref());
+    Ok(Json(context.engine.look(asked.stale, look).await?))
+}
+
+struct Leader {
+    token: Token,
+    label: Option<Label>,
+}
+
+fn leader_of(node: &Node, name: &LockName) -> Option<Leader> {
+    let holder = node.state().lock_view(name, 1)?.holders.into_iter().next()?;
+    Some(Leader { token: holder.token, label: holder.label })
+}
+
+fn leads(name: &LockName, leader: Option<&Leader>) -> Value {
+    let leader = leader.map(
+        |leader| json!({ "fencing_token": leader.token.0, "value": value(leader.label.as_ref()) }),
+    );
+    json!({ "name": show::text(name.as_bytes()), "leader": leader })
+}
+
+fn value(label: Option<&Label>) -> Value {
+    label.map(|label| show::text(label.as_bytes())).into()
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Name {
+    name: String,
+}
+
+/// Who leads: first as it is now, then at each change.
+pub(crate) async fn observe(
+    State(context): State<Context>,
+    connection: Connection,
+    Asked(asked): Asked<Name>,
+) -> Result<Events<Observing>, HttpError> {
+    let name = fields::name(&asked.name)?;
+    // The watch first: what happens before the look is in the look.
+    let watch = context.engine.watch(Scope::Name(name.clone()), EVENTS_MAX).await?;
+    let of = name.clone();
+    let look = move |node: &Node| {
+        let granted = |event: &&holdfast_core::Event| event.what == What::Granted;
+        let last = node.state().history(&of).find(granted).map(|event| event.token);
+        (leader_of(node, &of), last)
+    };
+    let (leader, last) = context.engine.read(look).await?;
+    let told = leader.as_ref().map(|leader| leader.token);
+    let first = Some(leads(&name, leader.as_ref()));
+    let cut = connection.cut_unless_read(watch.too_slow());
+    let seen = last.max(told);
+    let observing = Observing { watch, name, first, seen, told, over: false, _cut: cut };
+    Ok(watch::events(observing))
+}
+
+pub(crate) struct Observing {
+    watch: Subscriber,
+    name: LockName,
+    /// How it was at first, if that was not told yet.
+    first: Option<Value>,
+    /// The last leader that is known of: what is not later was seen by the first look.
+    seen: Option<Token>,
+    /// Who leads, as was told.
+    told: Option<Token>,
+    over: bool,
+    _cut: CutUnlessRead,
+}
+
+impl Observing {
+    /// What an effect changes, if anything.
+    fn change(&mut self, effect: &Effect) -> Option<Value> {
+        match effect {
+            Effect::Granted(grant) if Some(grant.token) > self.seen => {
+                (self.seen, self.told) = (Some(grant.token), Some(grant.token));
+                let leader = Leader { token: grant.token, label: grant.label.clone() };
+                Some(leads(&self.name, Some(&leader)))
+            }
+            Effect::Ended(ended) if ended.held && self.told == Some(ended.token) => {
+                self.told = None;
+                Some(leads(&self.name, None))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Stream for Observing {
+    type Item = Result<Event, Infallible>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+    ) -> Poll<Option<Self::Item>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        let mut told = self.first.take();
+        while told.is_none() {
+            told = match ready!(self.watch.poll_effect(context)) {
+                Ok((effect, _)) => self.change(&effect),
+                Err(missed) => {
+                    self.over = true;
+                    return Poll::Ready(Some(Ok(watch::last_event(missed))));
+                }
+            };
+        }
+        Poll::Ready(told.map(|told| Ok(Event::default().event("leader").data(told.to_string()))))
+    }
+}

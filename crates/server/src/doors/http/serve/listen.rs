@@ -1,0 +1,282 @@
+//! Connections: how many there may be, and how long they may ask for nothing.
+//!
+//! HTTP/1 and HTTP/2 come in at the same port, hence JSON and gRPC too.
+
+use super::socket::{SharedSocket, Socket};
+use crate::activity::Activity;
+use crate::doors::connection_limit::{self, ConnectionLimit};
+use crate::doors::http::serve::connection::Connection;
+use crate::sockets::ALIVE_AFTER;
+use axum::Router;
+use axum::http::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
+use tonic::codegen::Service;
+
+/// Requests at once on one connection of HTTP/2.
+const STREAMS_MAX: u32 = 1_024;
+
+/// The longest head of a request: a name in a query, percent-encoded, and some headers.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// A connection that is told to go may still be on its way with a request, and has so long to finish.
+const FAREWELL: Duration = Duration::from_millis(250);
+
+/// How long a connection may go without a complete request.
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Serves until the task is dropped, and every connection with it. Connections that there is no
+/// room for are served by `when_full`, for a moment.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    when_full: Router,
+    limit: ConnectionLimit,
+    idle_timeout: Duration,
+) -> io::Result<()> {
+    let talk = |stream, activity| talk(stream, router.clone(), activity, idle_timeout);
+    let refuse = |stream, activity| self::talk(stream, when_full.clone(), activity, idle_timeout);
+    connection_limit::serve(listener, limit, talk, refuse).await
+}
+
+/// Tells each request which connection it came over.
+#[derive(Clone)]
+struct OverConnection {
+    router: Router,
+    connection: Connection,
+}
+
+impl<B> Service<Request<B>> for OverConnection
+where
+    Router: Service<Request<B>>,
+{
+    type Response = <Router as Service<Request<B>>>::Response;
+    type Error = <Router as Service<Request<B>>>::Error;
+    type Future = <Router as Service<Request<B>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Service::<Request<B>>::poll_ready(&mut self.router, context)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        request.extensions_mut().insert(self.connection.clone());
+        self.router.call(request)
+    }
+}
+
+async fn talk(stream: TcpStream, router: Router, activity: Arc<Activity>, idle_timeout: Duration) {
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(idle_timeout)
+        .max_buf_size(HEAD_BYTES_MAX);
+    http.http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(ALIVE_AFTER)
+        .keep_alive_timeout(ALIVE_AFTER)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEAD_BYTES_MAX as u32);
+    let shared = SharedSocket::new(stream);
+    let (connection, watched) = Connection::new(activity.clone());
+    let service = TowerToHyperService::new(OverConnection { router, connection });
+    let socket = TokioIo::new(Socket::new(shared.clone()));
+    let mut serving = pin!(http.serve_connection(socket, service));
+    let mut cut = pin!(watched.cut(&shared));
+    // Whatever went wrong, the peer has gone or talks nonsense; nobody else needs to know.
+    tokio::select! {
+        _ = serving.as_mut() => return,
+        () = cut.as_mut() => return,
+        () = activity.evicted() => {}
+        () = idle(&activity, idle_timeout) => {}
+    }
+    serving.as_mut().graceful_shutdown();
+    let gone = async {
+        loop {
+            sleep(FAREWELL).await;
+            // What it has asked for in the last moment is still answered.
+            if activity.idle_for().is_some() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        _ = serving => {}
+        () = cut => {}
+        () = gone => {}
+    }
+}
+
+/// Resolves when a connection has been idle for so long.
+async fn idle(activity: &Activity, timeout: Duration) {
+    loop {
+        let so_far = activity.idle_for().unwrap_or_default();
+        let Some(left) = timeout.checked_sub(so_far).filter(|left| !left.is_zero()) else { return };
+        sleep(left).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doors::http::serve::request_limit::{self, Room};
+    use crate::metrics::DoorMetrics;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use std::net::SocketAddr;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::time::{sleep, timeout};
+
+    /// Nothing here takes so long unless it is broken.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// The beginning of a connection of HTTP/2, as a client sends it.
+    const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+    /// The head of a POST of `/`, on stream 1 of such a connection; its body does not come. The first
+    /// bytes of the head are entries of HPACK's table: POST, http and /.
+    const HTTP2_POST: &[u8] = b"\0\0\x06\x01\x04\0\0\0\x01\x83\x86\x84\x41\x01a";
+
+    /// A server of a page, and one that answers never.
+    async fn start(connections_max: usize, idle_timeout: Duration) -> (SocketAddr, DoorMetrics) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let alive = || get(|| async { "alive" });
+        let router = Router::new()
+            .route("/", get(|| async { "here" }).post(|| async { "posted" }))
+            .route("/wait", get(std::future::pending::<()>))
+            .route("/healthz", alive())
+            .layer(from_fn_with_state(Arc::<Room>::default(), request_limit::check));
+        let metrics = DoorMetrics::default();
+        let limit = ConnectionLimit { connections_max, metrics: metrics.clone() };
+        let full = request_limit::when_full(alive());
+        tokio::spawn(serve(listener, router, full, limit, idle_timeout));
+        (address, metrics)
+    }
+
+    fn ask(path: &str) -> Vec<u8> {
+        format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").into_bytes()
+    }
+
+    async fn sends(address: SocketAddr, bytes: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        stream
+    }
+
+    /// All that is said until the other side hangs up.
+    async fn hears(stream: &mut TcpStream) -> String {
+        let mut said = Vec::new();
+        let read = timeout(LONG, stream.read_to_end(&mut said)).await;
+        // Hanging up hard is hanging up.
+        let _ = read.expect("the connection is closed");
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    /// The room of every connection is given back.
+    async fn all_gone(metrics: &DoorMetrics) {
+        let gone = async {
+            while metrics.connections.get() > 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(LONG, gone).await.expect("no connection is counted any more");
+    }
+
+    /// A connection of HTTP/2 that asked for nothing was kept for ever.
+    #[tokio::test]
+    async fn silence_ends_a_connection() {
+        let idle_timeout = Duration::from_millis(100);
+        let (address, metrics) = start(10, idle_timeout).await;
+        // Nothing; half of what tells HTTP/2; half a head of HTTP/1; nothing over HTTP/2; a request
+        // over HTTP/2 whose body does not come.
+        let half_head = b"GET / HTTP/1.1\r\nHost: somewhere\r\nX-More: ";
+        let half_request = [HTTP2, HTTP2_POST].concat();
+        for begun in [b"".as_slice(), b"PRI * HTTP/2.0", half_head, HTTP2, &half_request] {
+            let mut stream = sends(address, begun).await;
+            let said = hears(&mut stream).await;
+            assert!(!said.contains("here"), "{said}");
+        }
+        // An idle one after its answer.
+        let mut stream = sends(address, b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n").await;
+        assert!(hears(&mut stream).await.contains("here"));
+        all_gone(&metrics).await;
+    }
+
+    /// When all connections were taken, nobody could ask whether the node lives.
+    #[tokio::test]
+    async fn too_many_connections_are_told_so() {
+        let (address, metrics) = start(2, LONG).await;
+        let mut kept = Vec::new();
+        for _ in 0..2 {
+            kept.push(sends(address, &ask("/wait")).await);
+        }
+        let refused = async {
+            loop {
+                let said = hears(&mut sends(address, &ask("/")).await).await;
+                // Those that were quicker than one that waits got its place.
+                if said.starts_with("HTTP/1.1 503") {
+                    return said;
+                }
+                kept.push(sends(address, &ask("/wait")).await);
+            }
+        };
+        let said = timeout(LONG, refused).await.expect("the connections are all taken");
+        assert!(said.contains("too many"), "{said}");
+        assert!(metrics.connections_refused.get() > 0);
+        for _ in 0..100 {
+            // Silent ones make room here too.
+            let silent = sends(address, b"").await;
+            let said = hears(&mut sends(address, &ask("/healthz")).await).await;
+            assert!(said.starts_with("HTTP/1.1 200") && said.contains("alive"), "{said}");
+            kept.push(silent);
+        }
+        drop(kept);
+        all_gone(&metrics).await;
+        assert!(hears(&mut sends(address, &ask("/")).await).await.contains("here"));
+    }
+
+    /// As many silent connections as there was room for once locked everybody else out for half a
+    /// minute, again and again; later, those did that had sent the head of a request over HTTP/2, and
+    /// not its body.
+    #[tokio::test]
+    async fn silent_connections_make_room_for_those_that_ask() {
+        let (address, metrics) = start(4, LONG).await;
+        let mut asked = sends(address, b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n").await;
+        let mut first = [0; 12];
+        timeout(LONG, asked.read_exact(&mut first)).await.unwrap().unwrap();
+        let mut silent = Vec::new();
+        let half_request = [HTTP2, HTTP2_POST].concat();
+        for begun in [b"".as_slice(), b"GET / HT", &half_request] {
+            silent.push(sends(address, begun).await);
+        }
+        while metrics.connections.get() < 4 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        for _ in 0..3 {
+            assert!(hears(&mut sends(address, &ask("/")).await).await.contains("here"));
+            // One more for the place that it left.
+            silent.push(sends(address, b"").await);
+        }
+        // Who has asked before keeps its place.
+        asked.write_all(&ask("/")).await.unwrap();
+        assert!(hears(&mut asked).await.contains("here"));
+        assert_eq!(metrics.connections_refused.get(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_head_has_a_bound() {
+        let (address, _) = start(2, LONG).await;
+        let long = format!("GET /?{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(2 * HEAD_BYTES_MAX));
+        let mut stream = sends(address, long.as_bytes()).await;
+        let said = hears(&mut stream).await;
+        assert!(!said.contains("here"), "{said}");
+    }
+}

@@ -1,0 +1,189 @@
+//! The cluster itself: who is in it, how it is, and a copy of everything.
+
+use super::body::Sent;
+use crate::backup;
+use crate::doors::Context;
+use crate::doors::http::translate::error_response::HttpError;
+use crate::doors::http::translate::fields::Whole;
+use crate::metrics::Now;
+use crate::peers::{NO_MAJORITY, NOT_COMMITTABLE, NotDone, Question};
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use holdfast_gateway::{ApiError, Code, SubmitError, request};
+use holdfast_node::{Node, NodeId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// How the cluster looks from here.
+pub(crate) async fn status(State(context): State<Context>) -> Result<Json<Value>, HttpError> {
+    let look = |node: &Node| {
+        let members: Vec<(NodeId, bool, String)> = node
+            .cluster()
+            .members()
+            .iter()
+            .map(|(id, member)| (*id, member.votes, member.address.clone()))
+            .collect();
+        // Only a leader knows how far the others are.
+        let progress = if node.is_leader() { node.progress() } else { Vec::new() };
+        let applied = node.applied().index;
+        let leader = (node.leader(), node.term());
+        (leader, node.disk_is_full(), members, progress, applied, node.state().counts())
+    };
+    let ((leader, term), disk_full, members, progress, applied, counts) =
+        context.engine.peek(look).await?;
+    let nodes: Vec<Value> = members
+        .into_iter()
+        .map(|(id, votes, peer)| {
+            let role = match (Some(id) == leader, votes) {
+                (true, _) => "leader",
+                (false, true) => "follower",
+                (false, false) => "learner",
+            };
+            let known = progress.iter().find(|(who, _)| *who == id).map(|(_, index)| *index);
+            let http = context.membership.contact_of(id).map(|contact| contact.http);
+            json!({
+                "id": id,
+                "role": role,
+                "http": http.filter(|http| !http.is_empty()),
+                "peer": peer_address(&context, id, peer),
+                "applied": if id == context.id { Some(applied) } else { known },
+            })
+        })
+        .collect();
+    Ok(Json(json!({
+        "node": context.id,
+        "leader": leader,
+        "term": term,
+        "applied": applied,
+        "disk_full": disk_full,
+        "nodes": nodes,
+        "locks": counts.locks,
+        "holders": counts.holders,
+        "waiters": counts.waiters,
+        "sessions": counts.sessions,
+    })))
+}
+
+pub(crate) async fn list(State(context): State<Context>) -> Result<Json<Value>, HttpError> {
+    let look = |node: &Node| {
+        let members = node.cluster().members().iter();
+        members.map(|(id, member)| (*id, member.address.clone(), member.votes)).collect::<Vec<_>>()
+    };
+    let members = context.engine.read(look).await?.into_iter().map(|(id, joined_at, votes)| {
+        json!({ "id": id, "address": peer_address(&context, id, joined_at), "votes": votes })
+    });
+    Ok(Json(json!({ "members": members.collect::<Vec<_>>() })))
+}
+
+/// Where a node is reached by its peers: it may have moved since it joined.
+fn peer_address(context: &Context, id: NodeId, joined_at: String) -> String {
+    let known = context.membership.contact_of(id).map(|contact| contact.peer);
+    known.filter(|peer| !peer.is_empty()).unwrap_or(joined_at)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Address {
+    address: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Which {
+    node: Whole,
+}
+
+pub(crate) async fn add(
+    State(context): State<Context>,
+    Sent(sent): Sent<Address>,
+) -> Result<Json<Value>, HttpError> {
+    decide(&context, Question::Add { address: request::address(sent.address)? }).await
+}
+
+pub(crate) async fn promote(
+    State(context): State<Context>,
+    Sent(which): Sent<Which>,
+) -> Result<Json<Value>, HttpError> {
+    decide(&context, Question::Promote(NodeId(which.node.0))).await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Removal {
+    node: Whole,
+    force: Option<bool>,
+}
+
+pub(crate) async fn remove(
+    State(context): State<Context>,
+    Sent(removal): Sent<Removal>,
+) -> Result<Json<Value>, HttpError> {
+    let node = NodeId(removal.node.0);
+    let force = removal.force.unwrap_or_default();
+    decide(&context, if force { Question::RemoveByForce(node) } else { Question::Remove(node) })
+        .await
+}
+
+pub(crate) async fn transfer(
+    State(context): State<Context>,
+    Sent(which): Sent<Which>,
+) -> Result<Json<Value>, HttpError> {
+    decide(&context, Question::Transfer(NodeId(which.node.0))).await
+}
+
+async fn decide(context: &Context, question: Question) -> Result<Json<Value>, HttpError> {
+    match context.membership.ask(question).await {
+        Ok(node) => Ok(Json(json!({ "node": node }))),
+        // It may have been proposed, or done with the answer lost.
+        Err(NotDone { certain: false, .. }) => Err(SubmitError::Unknown.into()),
+        Err(NotDone { why, .. }) => {
+            let hint = if why.contains(NO_MAJORITY) && !why.contains(NOT_COMMITTABLE) {
+                "start the nodes that do not answer first; to remove one all the same, send force"
+            } else if why.contains(NOT_COMMITTABLE) {
+                "start the voters that do not answer; if a majority is lost for good, restore a \
+                 backup into a new cluster"
+            } else {
+                "look at GET /v1/members"
+            };
+            Err(ApiError::new(Code::NotChanged, why, hint).into())
+        }
+    }
+}
+
+/// A consistent copy of everything, while the cluster goes on.
+pub(crate) async fn backup(State(context): State<Context>) -> Result<impl IntoResponse, HttpError> {
+    let copy = context.engine.read(backup::Copy::of).await?;
+    let name = format!("attachment; filename=\"holdfast-{}.backup\"", copy.index());
+    let head = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_DISPOSITION, name),
+    ];
+    Ok((head, Body::from_stream(copy.stream())))
+}
+
+/// What is counted and measured, for Prometheus.
+pub(crate) async fn metrics(
+    State(context): State<Context>,
+) -> Result<impl IntoResponse, HttpError> {
+    let now = context.engine.peek(Now::of).await?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], context.metrics.text(&now)))
+}
+
+/// The process lives.
+pub(crate) async fn healthz(State(context): State<Context>) -> Result<Json<Value>, HttpError> {
+    context.engine.peek(|_| ()).await?;
+    Ok(Json(json!({ "alive": true })))
+}
+
+/// The node can serve: there is a leader, a majority confirms it, and the disk has room.
+pub(crate) async fn readyz(State(context): State<Context>) -> Result<Json<Value>, HttpError> {
+    if context.engine.peek(Node::disk_is_full).await? {
+        return Err(SubmitError::DiskFull.into());
+    }
+    context.engine.read(|_| ()).await?;
+    Ok(Json(json!({ "ready": true })))
+}

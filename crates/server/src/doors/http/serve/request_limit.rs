@@ -1,0 +1,278 @@
+//! How many requests a node answers at once, waits included, and how long they may take to arrive.
+
+use super::body;
+use super::refuse::refuse;
+use crate::activity::{Activity, Busy, IdleSet};
+use crate::doors::grpc;
+use crate::doors::http::serve::connection::Connection;
+use crate::doors::http::translate::error_response::respond;
+use axum::Router;
+use axum::body::{Body, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
+use axum::middleware::{Next, map_response};
+use axum::response::Response;
+use axum::routing::MethodRouter;
+use bytes::Bytes;
+use holdfast_gateway::{ApiError, Code};
+use http_body::{Frame, SizeHint};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::sleep;
+
+/// Requests at once. Each costs a few KB while it waits for its turn: all stay near 200 MB. Beyond
+/// it the answer is "busy".
+const REQUESTS_MAX: usize = 32_768;
+
+/// Requests at once whose bodies have not arrived yet. A body comes with its head or soon after:
+/// more of them are no clients, and the oldest makes room for the next.
+const ARRIVING_MAX: usize = 4_096;
+
+/// Bytes of bodies that have not arrived completely.
+const ARRIVING_BYTES_MAX: usize = 64 << 20;
+
+/// How long a body may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Room for requests.
+pub(crate) struct Room {
+    requests: Arc<Semaphore>,
+    arriving: Arc<IdleSet>,
+    arriving_bytes: AtomicUsize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self::new(REQUESTS_MAX)
+    }
+}
+
+/// A request that has not arrived completely.
+struct Arrival<'a> {
+    room: &'a Room,
+    activity: Arc<Activity>,
+    bytes: usize,
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        self.room.arriving_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Room {
+    fn new(requests_max: usize) -> Self {
+        let requests = Arc::new(Semaphore::new(requests_max));
+        Self { requests, arriving: Arc::default(), arriving_bytes: AtomicUsize::new(0) }
+    }
+
+    fn arrive(&self) -> Arrival<'_> {
+        if self.arriving.len() >= ARRIVING_MAX {
+            self.arriving.evict_oldest();
+        }
+        Arrival { room: self, activity: self.arriving.enter(), bytes: 0 }
+    }
+
+    /// Waits for the first message of a stream, which is not to be read to its end.
+    pub(crate) async fn first<T>(&self, message: impl Future<Output = T>) -> Result<T, ApiError> {
+        let arrival = self.arrive();
+        in_time(&arrival.activity, message).await
+    }
+
+    /// Waits for all of a request.
+    async fn whole(&self, request: Request) -> Result<Request, ApiError> {
+        let (head, body) = request.into_parts();
+        if body.is_end_stream() {
+            return Ok(Request::from_parts(head, body));
+        }
+        let mut arrival = self.arrive();
+        let activity = arrival.activity.clone();
+        let kept = |bytes| {
+            arrival.bytes += bytes;
+            let before = self.arriving_bytes.fetch_add(bytes, Ordering::Relaxed);
+            if before.saturating_add(bytes) > ARRIVING_BYTES_MAX {
+                self.arriving.evict_oldest();
+            }
+        };
+        let bytes = in_time(&activity, body::collect(body, kept)).await??;
+        Ok(Request::from_parts(head, Body::from(bytes)))
+    }
+
+    /// A place among the requests that are being answered.
+    pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        self.requests.clone().try_acquire_owned().map_err(|_| {
+            let message = "too many requests wait at this node: nothing was done";
+            let hint = "try again in a moment, or ask another node";
+            ApiError::new(Code::Busy, message, hint)
+        })
+    }
+}
+
+async fn in_time<T>(activity: &Activity, arriving: impl Future<Output = T>) -> Result<T, ApiError> {
+    tokio::select! {
+        biased;
+        arrived = arriving => Ok(arrived),
+        () = activity.evicted() => Err(ApiError::too_slow()),
+        () = sleep(BODY_TIMEOUT) => Err(ApiError::too_slow()),
+    }
+}
+
+/// Lets a request in when it has arrived, while there is room.
+pub(crate) async fn check(
+    State(room): State<Arc<Room>>,
+    connection: Connection,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    // Whoever looks after the node must be able to ask how it is, above all when it is full.
+    if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
+        let busy = connection.begin();
+        return answer(next.run(request).await, busy);
+    }
+    if grpc::is_session(request.uri().path()) {
+        request.extensions_mut().insert(room);
+        return next.run(request).await;
+    }
+    let grpc = grpc::is_grpc(request.headers());
+    let request = match room.whole(request).await {
+        Ok(request) => request,
+        Err(failure) => return respond(grpc, failure),
+    };
+    match room.enter() {
+        Ok(_permit) => {
+            let busy = connection.begin();
+            answer(next.run(request).await, busy)
+        }
+        Err(failure) => refuse(request, failure).await,
+    }
+}
+
+/// Until an answer is sent, its connection is not idle.
+fn answer(response: Response, busy: Option<Busy>) -> Response {
+    response.map(|body| Body::new(Answer { body, _busy: busy }))
+}
+
+/// The body of an answer.
+struct Answer {
+    body: Body,
+    _busy: Option<Busy>,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// What a connection gets that there is no room for: whether the process lives can still be asked.
+pub(crate) fn when_full(healthz: MethodRouter) -> Router {
+    let full = async |request: Request| {
+        let failure = ApiError::new(
+            Code::Busy,
+            "this node has too many connections",
+            "close those that you don't need, or ask another node",
+        );
+        refuse(request, failure).await
+    };
+    Router::new().route("/healthz", healthz).fallback(full).layer(map_response(close))
+}
+
+/// The connection is closed after this answer.
+async fn close(mut response: Response) -> Response {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::Router;
+    use axum::middleware::from_fn_with_state;
+    use axum::routing::get;
+    use std::net::SocketAddr;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::mpsc;
+
+    async fn ask(address: SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await.unwrap();
+        said
+    }
+
+    /// When there was no room for requests, nobody could ask whether the node lives either.
+    #[tokio::test]
+    async fn beyond_the_bound_a_request_is_told_so_and_then_there_is_room_again() {
+        let (begun, mut begins) = mpsc::channel(1);
+        let turn = Arc::new(Semaphore::new(0));
+        let waits = turn.clone();
+        let handler = move || async move {
+            begun.send(()).await.unwrap();
+            waits.acquire().await.unwrap().forget();
+            "served"
+        };
+        let room = Arc::new(Room::new(1));
+        let router = Router::new()
+            .route("/", get(handler))
+            .route("/healthz", get(|| async { "alive" }))
+            .layer(from_fn_with_state(room, check));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let first = tokio::spawn(ask(address, "/"));
+        begins.recv().await.unwrap();
+        let second = ask(address, "/").await;
+        assert!(second.starts_with("HTTP/1.1 503") && second.contains("busy"), "{second}");
+        assert!(ask(address, "/healthz").await.contains("alive"));
+        turn.add_permits(2);
+        assert!(first.await.unwrap().contains("served"));
+        assert!(ask(address, "/").await.contains("served"));
+    }
+
+    /// Requests whose bodies did not come took the places of others, as long as they liked.
+    #[tokio::test]
+    async fn a_request_that_has_not_arrived_takes_no_place() {
+        let handler = |body: String| async move { format!("served {body}") };
+        let room = Arc::new(Room::new(1));
+        let router = Router::new()
+            .route("/", get(|| async { "served" }).post(handler))
+            .layer(from_fn_with_state(room.clone(), check));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let mut half = TcpStream::connect(address).await.unwrap();
+        let head =
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nConnection: close\r\n\r\nha";
+        half.write_all(head).await.unwrap();
+        while room.arriving.len() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(ask(address, "/").await.contains("served"));
+        half.write_all(b"lf").await.unwrap();
+        let mut said = String::new();
+        half.read_to_string(&mut said).await.unwrap();
+        assert!(said.contains("served half"), "{said}");
+    }
+}

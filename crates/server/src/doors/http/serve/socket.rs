@@ -1,0 +1,113 @@
+//! A socket that several tasks look at: one serves it, another waits for its end. A peer that does
+//! not take what is written is given up.
+
+use rustix::net::{Shutdown, shutdown};
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+/// So long a peer may take nothing of what is written.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What both tasks see of a socket.
+pub(crate) struct SharedSocket {
+    pub(crate) stream: TcpStream,
+    write_is_stalled: AtomicBool,
+}
+
+impl SharedSocket {
+    pub(crate) fn new(stream: TcpStream) -> Arc<Self> {
+        Arc::new(Self { stream, write_is_stalled: AtomicBool::new(false) })
+    }
+
+    /// Whether something is to be written that the peer does not take.
+    pub(crate) fn write_is_stalled(&self) -> bool {
+        self.write_is_stalled.load(Ordering::Relaxed)
+    }
+}
+
+/// The end that serves the connection.
+pub(crate) struct Socket {
+    shared: Arc<SharedSocket>,
+    /// Runs out if the write that waits makes no progress.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Socket {
+    pub(crate) fn new(shared: Arc<SharedSocket>) -> Self {
+        Self { shared, stalled: None }
+    }
+
+    fn write(
+        &mut self,
+        context: &mut Context<'_>,
+        attempt: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        while self.shared.stream.poll_write_ready(context)?.is_ready() {
+            match attempt(&self.shared.stream) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => {
+                    self.stalled = None;
+                    self.shared.write_is_stalled.store(false, Ordering::Relaxed);
+                    return Poll::Ready(written);
+                }
+            }
+        }
+        self.shared.write_is_stalled.store(true, Ordering::Relaxed);
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(WRITE_TIMEOUT)));
+        ready!(stalled.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.shared.stream.poll_read_ready(context))?;
+            match self.shared.stream.try_read_buf(into) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read.map(|_| ())),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.write(context, |stream| stream.try_write(bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(shutdown(&self.shared.stream, Shutdown::Write).map_err(io::Error::from))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.write(context, |stream| stream.try_write_vectored(bytes))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+}

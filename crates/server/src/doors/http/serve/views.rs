@@ -1,0 +1,64 @@
+//! Looking at locks: current unless a stale look is asked for.
+
+use crate::doors::http::codec::query::Asked;
+use crate::doors::http::translate::error_response::HttpError;
+use crate::doors::http::translate::fields::{self, Whole};
+use crate::doors::http::translate::show;
+use crate::doors::{Context, TICKETS_SHOWN};
+use axum::Json;
+use axum::extract::State;
+use holdfast_node::Node;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct One {
+    name: String,
+    #[serde(default)]
+    stale: bool,
+}
+
+pub(crate) async fn lock(
+    State(context): State<Context>,
+    Asked(one): Asked<One>,
+) -> Result<Json<Value>, HttpError> {
+    let name = fields::name(&one.name)?;
+    let look = move |node: &Node| {
+        let state = node.state();
+        match state.lock_view(&name, TICKETS_SHOWN) {
+            Some(view) => show::lock(&view, state.now_ms()),
+            None => show::nobody(&name),
+        }
+    };
+    Ok(Json(context.engine.look(one.stale, look).await?))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Listing {
+    #[serde(default)]
+    prefix: String,
+    after: Option<String>,
+    limit: Option<Whole>,
+    #[serde(default)]
+    stale: bool,
+}
+
+pub(crate) async fn locks(
+    State(context): State<Context>,
+    Asked(asked): Asked<Listing>,
+) -> Result<Json<Value>, HttpError> {
+    let after = asked.after.as_deref().map(fields::name).transpose()?;
+    let limit = fields::limit(asked.limit)?;
+    let prefix = fields::prefix(&asked.prefix)?;
+    let look = move |node: &Node| {
+        let state = node.state();
+        let page = state.list(&prefix, after.as_ref(), limit);
+        let locks: Vec<Value> =
+            page.locks.iter().map(|view| show::lock(view, state.now_ms())).collect();
+        let next = page.next_after.map(|name| show::text(name.as_bytes()));
+        json!({ "locks": locks, "next_after": next })
+    };
+    Ok(Json(context.engine.look(asked.stale, look).await?))
+}

@@ -1,0 +1,132 @@
+//! The fields of bodies and queries, as JSON writes them.
+
+use crate::doors::http::codec::text;
+use holdfast_core::{LockName, Secret, SessionRef};
+use holdfast_gateway::ApiError;
+use holdfast_gateway::request::{self, ModeKind};
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
+use std::fmt;
+
+/// A whole number, also as the decimal digits of a string: not every language has integers that
+/// are exact.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Whole(pub(crate) u64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+        impl Visitor<'_> for Reader {
+            type Value = Whole;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number, or its decimal digits in a string")
+            }
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Whole, E> {
+                Ok(Whole(number))
+            }
+            fn visit_str<E: Error>(self, digits: &str) -> Result<Whole, E> {
+                let decimal = digits.bytes().all(|byte| byte.is_ascii_digit());
+                let number = digits.parse().ok().filter(|_| decimal);
+                number.map(Whole).ok_or_else(|| {
+                    E::custom(format!("{digits:?} is no whole number from 0 to {}", u64::MAX))
+                })
+            }
+        }
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// How a lock is held.
+#[derive(Debug, Clone, Copy, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ModeField {
+    Exclusive,
+    Shared,
+    Permit,
+}
+
+impl From<ModeField> for ModeKind {
+    fn from(mode: ModeField) -> Self {
+        match mode {
+            ModeField::Exclusive => Self::Exclusive,
+            ModeField::Shared => Self::Shared,
+            ModeField::Permit => Self::Permit,
+        }
+    }
+}
+
+/// A session and its proof, as it stands in a body.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SessionField {
+    id: Whole,
+    secret: String,
+}
+
+impl SessionField {
+    pub(crate) fn parse(&self) -> Result<SessionRef, ApiError> {
+        Ok(SessionRef { id: request::session_id(self.id.0)?, secret: secret(&self.secret)? })
+    }
+}
+
+/// Which ticket is meant, and the proof, as it stands in a body.
+pub(crate) fn ticket(
+    name: &str,
+    token: Whole,
+    proof: &str,
+) -> Result<request::TicketRequest, ApiError> {
+    let (name, secret) = (text::read(name), secret(proof)?);
+    Ok(request::TicketRequest { name, token: token.0, secret })
+}
+
+pub(crate) fn name(text: &str) -> Result<LockName, ApiError> {
+    request::name(&text::read(text))
+}
+
+/// What names begin with.
+pub(crate) fn prefix(text: &str) -> Result<Vec<u8>, ApiError> {
+    let bytes = text::read(text);
+    request::prefix(&bytes).map(|()| bytes)
+}
+
+pub(crate) fn optional(text: Option<&str>) -> Option<Vec<u8>> {
+    text.map(text::read)
+}
+
+/// A secret, in hexadecimal digits.
+pub(crate) fn secret(text: &str) -> Result<Secret, ApiError> {
+    let digit = |digit: char| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let digits: Option<Vec<u8>> = text.chars().map(digit).collect();
+    let (pairs, odd) = digits.as_deref().unwrap_or_default().as_chunks::<2>();
+    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
+    // What is no hexadecimal digit, or half a byte, is as wrong as any other length.
+    request::secret(if odd.is_empty() { &bytes } else { &[] })
+}
+
+pub(crate) fn limit(limit: Option<Whole>) -> Result<usize, ApiError> {
+    request::limit(limit.map(|limit| limit.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_may_be_a_string_of_digits() {
+        let read = |text| serde_json::from_str::<Whole>(text).map(|whole| whole.0).ok();
+        assert_eq!(read("9007199254740993"), Some(9_007_199_254_740_993));
+        assert_eq!(read("\"9007199254740993\""), Some(9_007_199_254_740_993));
+        for wrong in ["-1", "1.0", "\"\"", "\"+1\"", "\" 1\"", "\"0x1\"", "null", "true", "[1]"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_read_only_as_it_was_written() {
+        assert_eq!(secret("000102030405060708090a0B0c0d0e0f").unwrap().0[11], 11);
+        for wrong in
+            ["", "00", "+f000000000000000000000000000000", &"g".repeat(32), &"é".repeat(16)]
+        {
+            assert!(secret(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The doors: each speaks one protocol, on a port of its own. [`DOORS`] is the one list of them.
+//!
+//! Listening, the connection limit, metrics, settings, flags and what `holdfast dev` prints are taken
+//! from that list: a new door is a new entry. Every door has the same three parts:
+//!
+//! - `codec`: bytes to frames and back, without I/O. HTTP's frames are hyper's and its bodies JSON;
+//!   gRPC's are tonic's and prost's (`crates/proto`); Redis's are `holdfast_redis::resp`.
+//! - `translate`: frames to requests, replies to frames; pure. For Redis, `holdfast_redis`.
+//! - `serve`: the socket loop.
+//!
+//! gRPC comes in at HTTP's port: the `http` door has its listener, limits and metrics.
+
+mod address;
+mod connection_limit;
+mod grpc;
+mod http;
+mod redis;
+
+pub use address::{DoorAddress, DoorAddresses};
+pub(crate) use connection_limit::{ConnectionLimit, connections_max};
+
+use crate::engine::Engine;
+use crate::metrics::Metrics;
+use crate::password::Password;
+use crate::peers::Membership;
+use crate::serve::Boxed;
+use holdfast_node::NodeId;
+use std::io;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+/// All doors. The first one can't be closed or moved: its port is the base that the others count from.
+pub const DOORS: &[Door] = &[http::DOOR, redis::DOOR];
+
+/// A protocol on a port of its own.
+#[derive(Debug)]
+pub struct Door {
+    /// What its flag, its key in a settings file and its label in metrics are called.
+    pub name: &'static str,
+    /// Who comes in, as messages call them.
+    pub clients: &'static str,
+    /// Its default port, counted from the base port.
+    pub port_above: u16,
+    /// The setting that moves or closes it. None if it is always open at the base port.
+    pub setting: Option<DoorSetting>,
+    /// What stands in front of its address in `holdfast dev`'s list.
+    pub shown_as: &'static str,
+    /// Commands that `holdfast dev` suggests; `{port}` stands for the door's port.
+    pub examples: &'static [&'static str],
+    /// Serves until the future is dropped, and every connection with it.
+    pub(crate) serve: fn(Opening) -> Boxed<'static, io::Result<()>>,
+}
+
+/// The setting that moves or closes a door.
+#[derive(Debug)]
+pub struct DoorSetting {
+    /// The environment variable that says the same as the flag.
+    pub env: &'static str,
+    /// The help of the flag.
+    pub help: &'static str,
+}
+
+/// Tickets of one line or session that are shown.
+pub(crate) const TICKETS_SHOWN: usize = 100;
+
+/// The node behind all doors.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) id: NodeId,
+    pub(crate) engine: Engine,
+    pub(crate) membership: Membership,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What a door is opened with.
+pub(crate) struct Opening {
+    pub(crate) listener: TcpListener,
+    pub(crate) limit: ConnectionLimit,
+    pub(crate) context: Context,
+    /// Asked for at every door; none for nobody.
+    pub(crate) password: Option<Password>,
+    /// Further names under which this node may be addressed.
+    pub(crate) hosts: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn doors_share_neither_names_nor_ports() {
+        let names: BTreeSet<&str> = DOORS.iter().map(|door| door.name).collect();
+        let ports: BTreeSet<u16> = DOORS.iter().map(|door| door.port_above).collect();
+        assert_eq!((names.len(), ports.len()), (DOORS.len(), DOORS.len()));
+        assert!(ports.iter().all(|above| *above < crate::serve::PEER_PORT_ABOVE));
+        let fixed: Vec<bool> = DOORS.iter().map(|door| door.setting.is_none()).collect();
+        assert!(fixed[0] && !fixed[1..].contains(&true), "the first is the base, the others move");
+    }
+}

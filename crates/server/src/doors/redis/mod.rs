@@ -1,0 +1,19 @@
+//! The Redis door: RESP on a port of its own. Its codec and its translation are in the crate
+//! `holdfast-redis`.
+
+mod serve;
+
+use super::{Door, DoorSetting};
+
+pub(super) const DOOR: Door = Door {
+    name: "redis",
+    clients: "Redis clients",
+    port_above: 1,
+    setting: Some(DoorSetting {
+        env: "HOLDFAST_REDIS",
+        help: "Where Redis clients come in, if not at the next port: IP:PORT, or off",
+    }),
+    shown_as: "redis ",
+    examples: &["redis-cli -p {port} set seat-12B ana nx px 15000"],
+    serve: |opening| Box::pin(serve::serve(opening)),
+};

@@ -1,0 +1,512 @@
+//! One client: its requests in order, and what came together done together.
+
+use super::background;
+use super::door::Door;
+use super::listen::Timeouts;
+use super::waiting;
+use super::wire::{Event, OUT_BYTES, Wire};
+use super::work::Work;
+use crate::activity::Activity;
+use crate::engine::{TIMEOUT_OF_THE_LOOP, Taken};
+use bytes::Bytes;
+use holdfast_core::{LockName, Standing};
+use holdfast_gateway::{SubmitError, Topic};
+use holdfast_redis::acquiring::Acquiring;
+use holdfast_redis::client::{Client, Plan};
+use holdfast_redis::resp::{Decoder, Protocol, Reply, Request, encode};
+use holdfast_redis::run::Job;
+use holdfast_redis::{JobOutcome, messages};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// Places for replies that a connection keeps from one pipeline to the next.
+const SLOTS_KEPT: usize = 64;
+
+/// One client's connection.
+pub(super) struct Connection {
+    door: Arc<Door>,
+    wire: Wire,
+    client: Client,
+    decoder: Decoder,
+    /// What came together and is to be done together.
+    joined: Option<Job>,
+    /// Replies in the order of their requests, from the first one that is joined on.
+    slots: Vec<Slot>,
+    /// Bytes of the replies in them that are known already.
+    said_bytes: usize,
+    /// Goes to the loop's thread and comes back.
+    work: Option<Box<Work>>,
+    line: mpsc::Receiver<Box<Work>>,
+    /// How many channels and patterns its messages come from.
+    listens: (usize, usize),
+    /// Until it has asked for something, it must make room for others.
+    activity: Arc<Activity>,
+    /// A lock whose grant has not been written to the socket: dropped with this, it is given back.
+    unsent: Option<Taken>,
+}
+
+/// A place for a reply.
+enum Slot {
+    /// It is known already.
+    Said(Vec<u8>),
+    /// The next one of the joined job.
+    Job(Protocol),
+}
+
+/// Whether a connection goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goes {
+    On,
+    Away,
+}
+
+impl Connection {
+    pub(super) fn new(door: Arc<Door>, stream: TcpStream, activity: Arc<Activity>) -> Self {
+        let client = door.welcome();
+        let (work, line) = new_line(&door);
+        Self {
+            wire: Wire::new(stream, door.share(&client)),
+            decoder: Decoder::default(),
+            joined: None,
+            slots: Vec::new(),
+            said_bytes: 0,
+            work: Some(work),
+            line,
+            listens: (0, 0),
+            activity,
+            unsent: None,
+            client,
+            door,
+        }
+    }
+
+    /// Talks until one side hangs up. A client that does not say the password, or the rest of a
+    /// request, in time is hung up on.
+    pub(super) async fn talk(mut self, timeouts: Timeouts) {
+        let number = self.client.id;
+        let Err(error) = self.serve(timeouts).await else { return };
+        let last_word = match error.kind() {
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe => return,
+            io::ErrorKind::OutOfMemory => Some(messages::NO_MEMORY),
+            io::ErrorKind::InvalidData => Some(messages::TOO_MUCH_BEHIND_WAIT),
+            io::ErrorKind::TimedOut if self.is_within_request() => Some(messages::TOO_SLOW),
+            _ => None,
+        };
+        // It is said if the client reads, and not waited for.
+        if let Some(last_word) = last_word {
+            self.wire.last_word(&Reply::Error(last_word), &self.client);
+        }
+        tracing::debug!("a Redis client's connection ({number}) was closed: {error}");
+    }
+
+    async fn serve(&mut self, timeouts: Timeouts) -> io::Result<()> {
+        let password_until = Instant::now() + timeouts.password;
+        let mut request_until = None;
+        loop {
+            if self.requests().await? == Goes::Away {
+                return self.wire.flush().await;
+            }
+            self.wire.flush().await?;
+            self.wire.others_bytes =
+                self.decoder.kept_bytes().saturating_add(self.client.kept_bytes());
+            self.wire.count()?;
+            request_until = self
+                .is_within_request()
+                .then(|| request_until.unwrap_or_else(|| Instant::now() + timeouts.request));
+            let password_until = (!self.client.may_ask()).then_some(password_until);
+            let until = [password_until, request_until].into_iter().flatten().min();
+            let next = match until {
+                None => self.wire.next().await?,
+                Some(until) => match timeout_at(until, self.wire.next()).await {
+                    Ok(event) => event?,
+                    Err(_) if request_until == Some(until) => {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    Err(_) => return Ok(()),
+                },
+            };
+            match next {
+                Event::Bytes => {}
+                Event::Published(published) => {
+                    self.wire.pass_on(published, &self.client).await?;
+                }
+                Event::Closed => return Ok(()),
+            }
+        }
+    }
+
+    /// Whether a part of a request is here and the rest is missing.
+    fn is_within_request(&self) -> bool {
+        self.decoder.is_within() || !self.wire.buffer.is_empty()
+    }
+
+    /// All requests that are here.
+    async fn requests(&mut self) -> io::Result<Goes> {
+        let mut commands = 0;
+        let goes = loop {
+            match self.decoder.decode(&mut self.wire.buffer, &self.client.bounds()) {
+                Ok(Some(request)) => {
+                    commands += 1;
+                    if self.client.may_ask() {
+                        self.activity.keep();
+                    }
+                    if self.take(&request).await? == Goes::Away {
+                        break Goes::Away;
+                    }
+                }
+                Ok(None) => {
+                    let rest = self.wire.buffer.len();
+                    self.finish().await?;
+                    // More may have been read meanwhile.
+                    if self.wire.buffer.len() == rest {
+                        break Goes::On;
+                    }
+                    self.wire.flush().await?;
+                }
+                Err(error) => {
+                    let error = holdfast_redis::Error::new(error.to_string());
+                    self.say(&[Reply::Error(error)]);
+                    break Goes::Away;
+                }
+            }
+        };
+        self.door.metrics.commands.inc_by(commands);
+        self.finish().await?;
+        Ok(goes)
+    }
+
+    async fn take(&mut self, request: &Request) -> io::Result<Goes> {
+        match self.client.take(request) {
+            Plan::Run(job) => self.join(job).await?,
+            Plan::Reply(replies) => {
+                if self.listens_to_more()
+                    && let Err(error) = self.subscribe().await
+                {
+                    // It would hear old messages, or none. Its client connects again.
+                    self.say(&[Reply::Error(messages::not_subscribed(&error.into()))]);
+                    return Ok(Goes::Away);
+                }
+                self.say(&replies);
+                self.changed();
+                if self.joined.is_none() {
+                    self.flush_much().await?;
+                } else if self.said_bytes >= OUT_BYTES {
+                    self.finish().await?;
+                }
+            }
+            Plan::Close(reply) => {
+                self.say(&[reply]);
+                return Ok(Goes::Away);
+            }
+            Plan::Watch(names) => {
+                self.finish().await?;
+                let reply = self.watch(names).await;
+                self.say(&[reply]);
+            }
+            Plan::Acquire(acquiring) => {
+                self.finish().await?;
+                let reply = self.acquire(&acquiring).await?;
+                self.say(&[reply]);
+                self.wire.flush().await?;
+                if let Some(sent) = self.unsent.take() {
+                    sent.delivered();
+                }
+            }
+            Plan::Password { user, password, hello } => {
+                let right = self.door.lets_in(user.as_ref(), &password);
+                let reply = self.client.passed(right, hello.as_ref());
+                self.wire.share = self.door.share(&self.client);
+                self.say(&[reply]);
+                self.changed();
+            }
+            Plan::ListClients => {
+                let list = Bytes::from(self.door.list());
+                self.say(&[Reply::Verbatim(*b"txt", list)]);
+                self.finish().await?;
+                self.wire.flush().await?;
+            }
+        }
+        Ok(Goes::On)
+    }
+
+    /// Replies, in its turn.
+    fn say(&mut self, replies: &[Reply]) {
+        let joined = self.joined.is_some();
+        let mut said = Vec::new();
+        let out = if joined { &mut said } else { &mut self.wire.out };
+        for reply in replies {
+            encode(reply, self.client.protocol, out);
+        }
+        if joined {
+            self.said_bytes = self.said_bytes.saturating_add(said.len());
+            self.slots.push(Slot::Said(said));
+        }
+    }
+
+    /// What its client is subscribed to: channels and patterns.
+    fn subscriptions(&self) -> (usize, usize) {
+        (self.client.channels.len(), self.client.patterns.len())
+    }
+
+    /// Whether its client has just subscribed to something. The state must be current then: a node that
+    /// is behind would tell it what was published long before.
+    fn listens_to_more(&self) -> bool {
+        let (channels, patterns) = self.subscriptions();
+        channels > self.listens.0 || patterns > self.listens.1
+    }
+
+    fn topics(&self) -> Vec<Topic> {
+        let channels = self.client.channels.iter().cloned().map(Topic::Channel);
+        channels.chain(self.client.patterns.iter().cloned().map(Topic::Pattern)).collect()
+    }
+
+    /// Lets it receive what its client has just subscribed to.
+    async fn subscribe(&mut self) -> Result<(), SubmitError> {
+        let topics = self.topics();
+        let engine = &self.door.engine;
+        engine.subscribe(self.wire.subscriber(engine), topics).await?;
+        self.listens = self.subscriptions();
+        Ok(())
+    }
+
+    /// What it listens to, or what it is called, may have changed.
+    fn changed(&mut self) {
+        let listens = self.subscriptions();
+        if listens != self.listens {
+            self.listens = listens;
+            let topics = self.topics();
+            let engine = &self.door.engine;
+            engine.unsubscribe(self.wire.subscriber(engine), topics);
+        }
+        self.door.show(&self.client);
+    }
+
+    /// Adds a job to those that are done together; one that can't be waits until they are done.
+    async fn join(&mut self, job: Job) -> io::Result<()> {
+        let job = match &mut self.joined {
+            Some(joined) => match joined.join(job) {
+                Ok(()) => {
+                    self.slots.push(Slot::Job(self.client.protocol));
+                    return Ok(());
+                }
+                Err(job) => job,
+            },
+            None => job,
+        };
+        self.finish().await?;
+        // What the client asks next may depend on what this one selects.
+        let alone = job.may_select();
+        self.joined = Some(job);
+        self.slots.push(Slot::Job(self.client.protocol));
+        if alone { self.finish().await } else { Ok(()) }
+    }
+
+    /// Does what was joined, and replies.
+    async fn finish(&mut self) -> io::Result<()> {
+        let Some(job) = self.joined.take() else { return Ok(()) };
+        let mut slots = std::mem::take(&mut self.slots);
+        self.said_bytes = 0;
+        let mut open = slots.drain(..);
+        match self.run(job).await? {
+            Ok(replies) => self.fill(&mut open, replies).await?,
+            // They can't be done together. Each may reply as much as all may: one reply is sent
+            // before the next command begins.
+            Err(job) => {
+                for one in job.split() {
+                    let replies = match self.run(one).await? {
+                        Ok(replies) => replies,
+                        Err(one) => self.run_in_background(one).await?,
+                    };
+                    self.fill(&mut open, replies).await?;
+                }
+            }
+        }
+        // What is said behind the last reply.
+        for slot in open {
+            match slot {
+                Slot::Said(said) => self.wire.out.extend_from_slice(&said),
+                Slot::Job(protocol) => encode(&Reply::Null, protocol, &mut self.wire.out),
+            }
+        }
+        if slots.capacity() <= SLOTS_KEPT {
+            self.slots = slots;
+        }
+        self.flush_much().await
+    }
+
+    /// Puts replies into the next places, and writes them if they are many.
+    async fn fill(
+        &mut self,
+        slots: &mut impl Iterator<Item = Slot>,
+        replies: Vec<Reply>,
+    ) -> io::Result<()> {
+        for reply in replies {
+            for slot in slots.by_ref() {
+                match slot {
+                    Slot::Said(said) => self.wire.out.extend_from_slice(&said),
+                    Slot::Job(protocol) => {
+                        encode(&reply, protocol, &mut self.wire.out);
+                        break;
+                    }
+                }
+            }
+            drop(reply);
+            self.flush_much().await?;
+        }
+        Ok(())
+    }
+
+    async fn flush_much(&mut self) -> io::Result<()> {
+        if self.wire.out.len() >= OUT_BYTES { self.wire.flush().await } else { Ok(()) }
+    }
+
+    async fn run_in_background(&mut self, job: Job) -> io::Result<Vec<Reply>> {
+        let outcome = tokio::select! {
+            biased;
+            // What was asked for and not sent yet is withdrawn.
+            error = self.wire.hangs_up() => return Err(error),
+            outcome = background::run(&self.door, job) => outcome,
+        };
+        Ok(match outcome {
+            Ok(done) => self.client.ran(done),
+            Err(reply) => vec![reply],
+        })
+    }
+
+    /// Does a job on the loop's thread; gives it back if it can't be done there.
+    async fn run(&mut self, job: Job) -> io::Result<Result<Vec<Reply>, Job>> {
+        if !job.is_light() {
+            return Ok(Ok(self.run_in_background(job).await?));
+        }
+        let (count, blocks, alone) = (job.replies(), job.blocks(), job.replies() == 1);
+        let work = self.work.take();
+        let mut work = work.unwrap_or_else(|| self.renew());
+        work.begin(job);
+        let block_for = blocks.flatten().map(Duration::from_millis);
+        let pending = match self.door.engine.start(work, block_for) {
+            Ok(pending) => pending,
+            Err(error) => {
+                self.work = Some(self.renew());
+                return Ok(Ok(vec![Reply::Error(messages::trouble(error)); count]));
+            }
+        };
+        // If the connection ends, the call is abandoned with `pending`.
+        let back = match blocks {
+            None => tokio::select! {
+                biased;
+                error = self.wire.hangs_up() => return Err(error),
+                back = timeout(TIMEOUT_OF_THE_LOOP, self.line.recv()) => back.ok(),
+            },
+            Some(_) => Some(self.block().await?),
+        };
+        let Some(back) = back else {
+            // The loop hangs: nobody knows whether something of it was done.
+            drop(pending);
+            self.work = Some(self.renew());
+            return Ok(Ok(vec![Reply::Error(messages::no_leader(true)); count]));
+        };
+        pending.completed();
+        let Some(mut work) = back else {
+            // The loop is gone, and the work with it.
+            return Err(io::Error::other("this node stops"));
+        };
+        let outcome = work.take_outcome();
+        self.work = Some(work);
+        Ok(match outcome {
+            JobOutcome::Done(done) => Ok(self.client.ran(done)),
+            JobOutcome::Replies(replies) => Ok(replies),
+            JobOutcome::Failed(error) => Ok(vec![Reply::Error(messages::trouble(error)); count]),
+            JobOutcome::Elsewhere(job) if alone => Ok(self.run_in_background(job).await?),
+            JobOutcome::Elsewhere(job) => Err(job),
+        })
+    }
+
+    fn renew(&mut self) -> Box<Work> {
+        let (work, line) = new_line(&self.door);
+        self.line = line;
+        work
+    }
+
+    /// Waits for a blocking command, for as long as the loop lets it.
+    async fn block(&mut self) -> io::Result<Option<Box<Work>>> {
+        self.wire.flush().await?;
+        let _blocked = Blocked::new(&self.door);
+        tokio::select! {
+            back = self.line.recv() => Ok(back),
+            error = self.wire.attend(&self.client) => Err(error),
+        }
+    }
+
+    async fn watch(&mut self, names: Vec<LockName>) -> Reply {
+        let stamps = self.door.engine.read(move |node| {
+            let stamp = |name: LockName| {
+                let stamp = node.state().stamp(&name);
+                (name, stamp)
+            };
+            names.into_iter().map(stamp).collect::<Vec<_>>()
+        });
+        match stamps.await {
+            Ok(stamps) => self.client.watch(stamps),
+            Err(error) => Reply::Error(messages::trouble(error)),
+        }
+    }
+
+    async fn acquire(&mut self, acquiring: &Acquiring) -> io::Result<Reply> {
+        self.wire.flush().await?;
+        let door = self.door.clone();
+        // If the lock is taken away, the client hears of it by the end of this connection.
+        let sink = self.wire.subscriber(&door.engine).sink().clone();
+        let taken = tokio::select! {
+            biased;
+            // One that has hung up is not told that it holds the lock.
+            error = self.wire.attend(&self.client) => return Err(error),
+            taken = waiting::acquire(&door, &sink, acquiring) => taken,
+        };
+        let taken = match taken {
+            Ok(taken) => taken,
+            Err(reply) => return Ok(reply),
+        };
+        // Taken over already, before it is told that it has it.
+        if self.wire.must_end() {
+            return Ok(acquiring.taken_over());
+        }
+        let Standing::Held(grant) = taken.standing() else { return Ok(Reply::Null) };
+        let reply = acquiring.granted(grant);
+        self.unsent = Some(taken);
+        Ok(reply)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.door.farewell(self.client.id);
+    }
+}
+
+fn new_line(door: &Arc<Door>) -> (Box<Work>, mpsc::Receiver<Box<Work>>) {
+    let (line, receiver) = mpsc::channel(1);
+    (Work::new(door.clone(), line), receiver)
+}
+
+/// Counts a connection that waits in a blocking command.
+struct Blocked<'a>(&'a Door);
+
+impl<'a> Blocked<'a> {
+    fn new(door: &'a Door) -> Self {
+        door.blocked.fetch_add(1, Ordering::Relaxed);
+        Self(door)
+    }
+}
+
+impl Drop for Blocked<'_> {
+    fn drop(&mut self) {
+        self.0.blocked.fetch_sub(1, Ordering::Relaxed);
+    }
+}

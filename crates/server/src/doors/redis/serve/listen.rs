@@ -1,0 +1,191 @@
+//! Connections come in: how many there may be, and how long they may take to say the password.
+
+use super::connection::Connection;
+use super::door::Door;
+use crate::activity::Activity;
+use crate::doors::connection_limit::{self, ConnectionLimit};
+use holdfast_redis::messages;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// A request has at most 1 MiB: it takes that long only over a very slow line.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long connections may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Timeouts {
+    /// How long a client may take to say the password.
+    pub(super) password: Duration,
+    /// How long a request may take from its first byte to its last.
+    pub(super) request: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { password: TIMEOUT, request: TIMEOUT }
+    }
+}
+
+/// Serves until the task is dropped, and every connection with it.
+pub(super) async fn serve(
+    listener: TcpListener,
+    door: Arc<Door>,
+    limit: ConnectionLimit,
+    timeouts: Timeouts,
+) -> io::Result<()> {
+    let talk = |stream, activity: Arc<Activity>| {
+        let connection = Connection::new(door.clone(), stream, activity.clone());
+        async move {
+            tokio::select! {
+                () = connection.talk(timeouts) => {}
+                () = activity.evicted() => {}
+            }
+        }
+    };
+    let refuse = |stream, _| connection_limit::turn_away(stream, messages::TOO_MANY);
+    connection_limit::serve(listener, limit, talk, refuse).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{First, Place};
+    use crate::metrics::DoorMetrics;
+    use crate::node::Running;
+    use crate::password::Password;
+    use crate::peers::Contact;
+    use std::net::SocketAddr;
+    use tempfile::TempDir;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::time::{sleep, timeout};
+
+    /// Nothing here takes so long unless it is broken.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// A door of a node alone.
+    struct House {
+        address: SocketAddr,
+        running: Running,
+        metrics: DoorMetrics,
+        _folder: TempDir,
+    }
+
+    impl House {
+        async fn open(connections_max: usize, timeouts: Timeouts, password: Option<&str>) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let peers = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let contact = Contact { peer: "127.0.0.1:1".into(), http: "http://127.0.0.1:1".into() };
+            let (place, first) = (folder.path().join("node"), First::Alone);
+            let place = Place { folder: place, key: None, first, contact };
+            let running = Running::start(&place, peers).await.unwrap();
+            let metrics = running.metrics.door("redis");
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let password = password.map(|password| Password::parse(password).unwrap());
+            let door = Door::new(running.engine.clone(), metrics.clone(), password, address.port());
+            let limit = ConnectionLimit { connections_max, metrics: metrics.clone() };
+            tokio::spawn(serve(listener, Arc::new(door), limit, timeouts));
+            Self { address, running, metrics, _folder: folder }
+        }
+
+        async fn says(&self, words: &[u8]) -> TcpStream {
+            let mut stream = TcpStream::connect(self.address).await.unwrap();
+            stream.write_all(words).await.unwrap();
+            stream
+        }
+    }
+
+    async fn hears(stream: &mut TcpStream, expected: &str) {
+        let mut said = vec![0; expected.len()];
+        timeout(LONG, stream.read_exact(&mut said)).await.expect("a reply").unwrap();
+        assert_eq!(String::from_utf8_lossy(&said), expected);
+    }
+
+    /// All that is said until the other side hangs up.
+    async fn rest(stream: &mut TcpStream) -> String {
+        let mut said = Vec::new();
+        let read = timeout(LONG, stream.read_to_end(&mut said)).await;
+        let _ = read.expect("the connection is closed");
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_does_not_say_the_password_is_hung_up_on() {
+        let timeouts = Timeouts { password: Duration::from_millis(200), request: LONG };
+        let house = House::open(10, timeouts, Some("sesame")).await;
+        let mut silent = house.says(b"").await;
+        let mut wrong = house.says(b"AUTH wrong\r\nPING\r\n").await;
+        let mut right = house.says(b"AUTH sesame\r\n").await;
+        hears(&mut right, "+OK\r\n").await;
+        assert_eq!(rest(&mut silent).await, "");
+        assert!(rest(&mut wrong).await.starts_with("-WRONGPASS"));
+        right.write_all(b"PING\r\n").await.unwrap();
+        hears(&mut right, "+PONG\r\n").await;
+        house.running.stop().await;
+    }
+
+    /// Connections that asked for nothing once kept everybody else out, for as long as they liked.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn silent_connections_make_room_for_those_that_ask() {
+        let house = House::open(2, Timeouts::default(), None).await;
+        let mut first = house.says(b"PING\r\n").await;
+        hears(&mut first, "+PONG\r\n").await;
+        let mut silent = house.says(b"*1\r\n$4\r\nPI").await;
+        while house.metrics.connections.get() < 2 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        let mut second = house.says(b"PING\r\n").await;
+        hears(&mut second, "+PONG\r\n").await;
+        assert_eq!(rest(&mut silent).await, "");
+        first.write_all(b"PING\r\n").await.unwrap();
+        hears(&mut first, "+PONG\r\n").await;
+        assert_eq!(house.metrics.connections_refused.get(), 0);
+        house.running.stop().await;
+    }
+
+    /// Connections with half of a request used to stay open for ever, and what they had sent with
+    /// them.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_request_that_does_not_go_on_is_given_up() {
+        let timeouts = Timeouts { password: LONG, request: Duration::from_millis(200) };
+        let house = House::open(10, timeouts, None).await;
+        let mut idle = house.says(b"PING\r\n").await;
+        hears(&mut idle, "+PONG\r\n").await;
+        let too_slow = "-ERR Protocol error: the rest of the request did not arrive in time\r\n";
+        let mut half = house.says(b"PING\r\n*2\r\n$3\r\nGET\r\n$10\r\nabc").await;
+        assert_eq!(rest(&mut half).await, format!("+PONG\r\n{too_slow}"));
+        let mut typed = house.says(b"GET abc").await;
+        assert_eq!(rest(&mut typed).await, too_slow);
+        // One that goes on byte by byte has no more time for it.
+        let mut drips = house.says(b"*2\r\n$3\r\nGET\r\n$500000\r\n").await;
+        let dripping = async {
+            while drips.write_all(b"x").await.is_ok() {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(LONG, dripping).await.expect("it is hung up on");
+        idle.write_all(b"PING\r\n").await.unwrap();
+        hears(&mut idle, "+PONG\r\n").await;
+        house.running.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn too_many_connections_are_told_so() {
+        let house = House::open(1, Timeouts::default(), None).await;
+        let mut first = house.says(b"PING\r\n").await;
+        hears(&mut first, "+PONG\r\n").await;
+        let mut second = house.says(b"").await;
+        assert_eq!(rest(&mut second).await, "-ERR max number of clients reached\r\n");
+        assert_eq!(house.metrics.connections_refused.get(), 1);
+        drop(first);
+        while house.metrics.connections.get() > 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        let mut third = house.says(b"PING\r\n").await;
+        hears(&mut third, "+PONG\r\n").await;
+        house.running.stop().await;
+    }
+}

@@ -1,0 +1,32 @@
+//! The socket loop:
+//!
+//! - `listen`: connections come in
+//! - `connection`: one client, its requests in order, what came together done together
+//! - `wire`: its socket: bytes in, replies and messages out
+//! - `work`: a job on the loop's thread, until it is applied
+//! - `background`: what takes too long for that thread: Lua, lists of all keys
+//! - `waiting`: HOLDFAST.ACQUIRE
+//! - `memory`: what all connections keep together
+//! - `door`: what all connections share
+
+mod background;
+mod connection;
+mod door;
+mod listen;
+mod memory;
+mod waiting;
+mod wire;
+mod work;
+
+use crate::doors::Opening;
+use door::Door;
+use std::io;
+use std::sync::Arc;
+
+/// Serves until the future is dropped.
+pub(super) async fn serve(opening: Opening) -> io::Result<()> {
+    let Opening { listener, limit, context, password, .. } = opening;
+    let port = listener.local_addr().map_or(0, |address| address.port());
+    let door = Arc::new(Door::new(context.engine, limit.metrics.clone(), password, port));
+    listen::serve(listener, door, limit, listen::Timeouts::default()).await
+}

@@ -1,0 +1,267 @@
+//! A connection's socket: bytes in, replies and messages out.
+
+use super::memory::Share;
+use crate::engine::{Engine, Subscriber};
+use bytes::BytesMut;
+use holdfast_gateway::{Published, SessionEvent};
+use holdfast_redis::client::Client;
+use holdfast_redis::resp::{Reply, encode};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// What is read at once: at first, and from a client that sends more than that.
+const READ_BYTES: usize = 4 << 10;
+const READ_BYTES_MAX: usize = 64 << 10;
+
+/// Replies are written when so much has gathered, whatever else is to come.
+pub(super) const OUT_BYTES: usize = 64 << 10;
+
+/// Bytes that are read ahead while a command runs.
+const AHEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes that a client may send behind a command that waits: as much as one request may have.
+const BEHIND_WAIT_BYTES_MAX: usize = 1 << 20;
+
+/// Messages that may wait for one client, and their bytes.
+const MESSAGES_MAX: usize = 16_384;
+const MESSAGES_BYTES_MAX: usize = 8 << 20;
+
+/// How long a client may leave what is written to it unread.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A socket with its buffers.
+pub(super) struct Wire {
+    stream: TcpStream,
+    pub(super) buffer: BytesMut,
+    pub(super) out: Vec<u8>,
+    /// How much of that is written.
+    written: usize,
+    subscriber: Option<Subscriber>,
+    /// Whether the last read filled all the room there was.
+    much: bool,
+    pub(super) share: Share,
+    /// What is kept for the client beside the buffers.
+    pub(super) others_bytes: usize,
+}
+
+/// Something that happened on a socket.
+pub(super) enum Event {
+    /// Bytes have come.
+    Bytes,
+    /// Something was published that its client may hear.
+    Published(Arc<Published>),
+    /// The other side has hung up.
+    Closed,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream, share: Share) -> Self {
+        Self {
+            stream,
+            buffer: BytesMut::new(),
+            out: Vec::new(),
+            written: 0,
+            subscriber: None,
+            much: false,
+            share,
+            others_bytes: 0,
+        }
+    }
+
+    /// Counts what is kept for this connection, after giving back what is not needed.
+    pub(super) fn count(&mut self) -> io::Result<()> {
+        if self.buffer.is_empty() && self.buffer.capacity() > READ_BYTES {
+            self.buffer = BytesMut::new();
+        }
+        if self.out.is_empty() && self.out.capacity() > READ_BYTES {
+            self.out = Vec::new();
+        }
+        let buffers = self.buffer.capacity().saturating_add(self.out.capacity());
+        self.share.set(buffers.saturating_add(self.others_bytes))
+    }
+
+    /// What takes the messages for this connection, and the word that it must end.
+    pub(super) fn subscriber(&mut self, engine: &Engine) -> &Subscriber {
+        let new = || engine.subscriber(MESSAGES_MAX, MESSAGES_BYTES_MAX);
+        self.subscriber.get_or_insert_with(new)
+    }
+
+    /// Whether the connection must end: something was missed, or its lock was taken over.
+    pub(super) fn must_end(&self) -> bool {
+        self.subscriber.as_ref().is_some_and(|subscriber| subscriber.sink().has_overflowed())
+    }
+
+    pub(super) fn say(&mut self, reply: &Reply, client: &Client) {
+        encode(reply, client.protocol, &mut self.out);
+    }
+
+    /// Says why the connection is closed, if the socket has room for it at once.
+    pub(super) fn last_word(&mut self, reply: &Reply, client: &Client) {
+        if self.written >= self.out.len() {
+            let mut last = Vec::new();
+            encode(reply, client.protocol, &mut last);
+            let _ = self.stream.try_write(&last);
+        }
+    }
+
+    fn read(&mut self) -> io::Result<Option<Event>> {
+        let room = if self.much { READ_BYTES_MAX } else { READ_BYTES };
+        self.buffer.reserve(room);
+        match self.stream.try_read_buf(&mut self.buffer) {
+            Ok(0) => Ok(Some(Event::Closed)),
+            Ok(count) => {
+                self.much = count >= room;
+                self.count()?;
+                Ok(Some(Event::Bytes))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What happens next.
+    pub(super) async fn next(&mut self) -> io::Result<Event> {
+        loop {
+            if self.must_end() {
+                return Err(too_slow());
+            }
+            let published = tokio::select! {
+                ready = self.stream.readable() => {
+                    ready?;
+                    None
+                }
+                published = next_message(&mut self.subscriber) => Some(published?),
+            };
+            let event = match published {
+                Some(published) => Some(Event::Published(published)),
+                None => self.read()?,
+            };
+            if let Some(event) = event {
+                return Ok(event);
+            }
+        }
+    }
+
+    /// Writes all that has gathered. A client that does not read it is hung up on.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match self.stream.try_write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                // Counted at once: whoever waits here may be interrupted.
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.count()?;
+                    tokio::select! {
+                        ready = timeout(WRITE_TIMEOUT, self.stream.writable()) => ready??,
+                        () = overflows(&self.subscriber) => return Err(too_slow()),
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    /// Writes what its client hears of a message, and of those that wait behind it.
+    pub(super) async fn pass_on(
+        &mut self,
+        published: Arc<Published>,
+        client: &Client,
+    ) -> io::Result<()> {
+        let mut next = Some(published);
+        while let Some(published) = next {
+            let (channel, message) = (&published.channel, &published.message);
+            for reply in client.hears(channel.as_bytes(), message.as_bytes()) {
+                self.say(&reply, client);
+            }
+            if self.out.len() >= OUT_BYTES {
+                self.flush().await?;
+            }
+            next = match self.subscriber.as_mut().and_then(Subscriber::try_next) {
+                Some(SessionEvent::Published(published)) => Some(published),
+                _ => None,
+            };
+        }
+        self.flush().await
+    }
+
+    /// Reads ahead while a command runs; returns when the other side has hung up. Messages wait
+    /// until the command is done.
+    pub(super) async fn hangs_up(&mut self) -> io::Error {
+        loop {
+            if self.buffer.len() > AHEAD_BYTES_MAX {
+                // The rest is read when there is room. Nobody sends urgent data: what this returns
+                // for is the end of the stream, or an error of the socket.
+                return match self.stream.ready(Interest::PRIORITY | Interest::ERROR).await {
+                    Ok(_) => io::ErrorKind::UnexpectedEof.into(),
+                    Err(error) => error,
+                };
+            }
+            let read = match self.stream.readable().await {
+                Ok(()) => self.read(),
+                Err(error) => return error,
+            };
+            match read {
+                Ok(Some(Event::Closed)) => return io::ErrorKind::UnexpectedEof.into(),
+                Ok(_) => {}
+                Err(error) => return error,
+            }
+        }
+    }
+
+    /// Keeps the connection while a command waits; returns when it has ended, or must end: the end
+    /// of a stream is only seen by whoever reads up to it, so everything is read.
+    pub(super) async fn attend(&mut self, client: &Client) -> io::Error {
+        loop {
+            if self.buffer.len() > BEHIND_WAIT_BYTES_MAX {
+                return io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "it sent too much behind a command that waits",
+                );
+            }
+            match self.next().await {
+                Ok(Event::Bytes) => {}
+                Ok(Event::Published(published)) => {
+                    if let Err(error) = self.pass_on(published, client).await {
+                        return error;
+                    }
+                }
+                Ok(Event::Closed) => return io::ErrorKind::UnexpectedEof.into(),
+                Err(error) => return error,
+            }
+        }
+    }
+}
+
+fn too_slow() -> io::Error {
+    io::Error::other(
+        "it does not read its messages as fast as they come, or this node missed some, or another \
+         connection took over its lock",
+    )
+}
+
+/// The next message; never, if nobody listens.
+async fn next_message(subscriber: &mut Option<Subscriber>) -> io::Result<Arc<Published>> {
+    let Some(subscriber) = subscriber else { return std::future::pending().await };
+    loop {
+        match subscriber.next().await {
+            Ok(SessionEvent::Published(published)) => return Ok(published),
+            // It subscribes to nothing else.
+            Ok(_) => {}
+            Err(_) => return Err(too_slow()),
+        }
+    }
+}
+
+async fn overflows(subscriber: &Option<Subscriber>) {
+    match subscriber {
+        Some(subscriber) => subscriber.sink().overflowed().await,
+        None => std::future::pending().await,
+    }
+}

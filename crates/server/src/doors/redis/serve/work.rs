@@ -1,0 +1,46 @@
+//! A connection's job on the loop's thread: goes there, and comes back over the connection's line.
+
+use super::door::{AtNode, Door};
+use crate::engine::EngineTask;
+use holdfast_gateway::{Resume, Step, View};
+use holdfast_redis::run::Job;
+use holdfast_redis::{JobOutcome, JobTask};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::sync::mpsc;
+
+pub(super) struct Work {
+    door: Arc<Door>,
+    line: mpsc::Sender<Box<Work>>,
+    task: JobTask,
+}
+
+impl Work {
+    pub(super) fn new(door: Arc<Door>, line: mpsc::Sender<Box<Self>>) -> Box<Self> {
+        Box::new(Self { door, line, task: JobTask::default() })
+    }
+
+    /// The next job.
+    pub(super) fn begin(&mut self, job: Job) {
+        self.task.begin(job);
+    }
+
+    /// What became of it.
+    pub(super) fn take_outcome(&mut self) -> JobOutcome {
+        self.task.take_outcome()
+    }
+}
+
+impl EngineTask for Work {
+    fn resume(&mut self, view: &View<'_>, resume: Resume) -> Step {
+        self.door.keys.store(view.state.keys_len(), Ordering::Relaxed);
+        let local = AtNode { door: &self.door, channels: view.channels };
+        self.task.resume(view.state, &local, resume)
+    }
+
+    fn finish(self: Box<Self>) {
+        let line = self.line.clone();
+        // If the connection is gone, nobody wants to know.
+        let _ = line.try_send(self);
+    }
+}

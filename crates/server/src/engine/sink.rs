@@ -1,0 +1,197 @@
+//! A connection's events: the engine puts them into an [`EventSink`], the connection takes them out
+//! through its [`Subscriber`].
+
+use super::inbox::{Inbox, Post};
+use holdfast_core::Effect;
+use holdfast_gateway::{ApiError, Code, EventQueue, Input, SessionEvent, Sink, SinkId};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use tokio::sync::Notify;
+
+/// Where the events of one connection go, in the order in which they happened.
+#[derive(Debug, Clone)]
+pub(crate) struct EventSink(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    id: SinkId,
+    waiting: Mutex<Waiting>,
+    /// Something was left out, or the connection must end for another reason.
+    overflowed: AtomicBool,
+    on_overflow: Notify,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    queue: EventQueue,
+    reader: Option<Waker>,
+}
+
+impl Sink for EventSink {
+    fn id(&self) -> SinkId {
+        self.0.id
+    }
+}
+
+impl EventSink {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        // Nobody panics while holding it; if somebody did, what is in it is still whole.
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, event: SessionEvent) {
+        let mut waiting = self.waiting();
+        if !waiting.queue.push(event) {
+            drop(waiting);
+            return self.overflow();
+        }
+        let reader = waiting.reader.take();
+        drop(waiting);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    /// The connection must end.
+    pub(crate) fn close(&self) {
+        self.waiting().queue.close();
+        self.overflow();
+    }
+
+    /// The connection must end if more than this waits for it.
+    pub(crate) fn close_if_above(&self, bytes: usize) {
+        if self.waiting().queue.bytes() > bytes {
+            self.close();
+        }
+    }
+
+    fn overflow(&self) {
+        self.0.overflowed.store(true, Ordering::Relaxed);
+        self.0.on_overflow.notify_one();
+        let reader = self.waiting().reader.take();
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    /// Whether something was left out.
+    pub(crate) fn has_overflowed(&self) -> bool {
+        self.0.overflowed.load(Ordering::Relaxed)
+    }
+
+    /// Resolves when something was left out. Only one task may wait for it.
+    pub(crate) async fn overflowed(&self) {
+        while !self.has_overflowed() {
+            self.0.on_overflow.notified().await;
+        }
+    }
+}
+
+/// Why the events of a connection have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missed {
+    /// Its client did not read fast enough.
+    TooSlow,
+    /// This node jumped over what happened.
+    LostTrack,
+}
+
+impl From<Missed> for ApiError {
+    fn from(missed: Missed) -> Self {
+        let hint = "begin again, and look how things are now";
+        match missed {
+            Missed::TooSlow => {
+                let message = "events were not read fast enough: some were missed";
+                Self::new(Code::Lagged, message, hint)
+            }
+            Missed::LostTrack => {
+                let message = "this node was behind and has caught up: events were missed";
+                Self::new(Code::Missed, message, hint)
+            }
+        }
+    }
+}
+
+/// Takes the events of one connection. When it is dropped, the gateway forgets its sink, its
+/// subscriptions and its calls.
+pub(crate) struct Subscriber {
+    sink: EventSink,
+    inbox: Arc<Inbox>,
+}
+
+impl Subscriber {
+    pub(super) fn new(inbox: Arc<Inbox>, events_max: usize, bytes_max: usize) -> Self {
+        let queue = EventQueue::new(events_max, bytes_max);
+        let shared = Shared {
+            id: inbox.next_sink(),
+            waiting: Mutex::new(Waiting { queue, reader: None }),
+            overflowed: AtomicBool::new(false),
+            on_overflow: Notify::new(),
+        };
+        Self { sink: EventSink(Arc::new(shared)), inbox }
+    }
+
+    pub(crate) fn sink(&self) -> &EventSink {
+        &self.sink
+    }
+
+    /// The next event, or why there is none any more.
+    pub(crate) fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<SessionEvent, Missed>> {
+        let mut waiting = self.sink.waiting();
+        if waiting.queue.has_overflowed() {
+            return Poll::Ready(Err(Missed::TooSlow));
+        }
+        match waiting.queue.pop() {
+            Some(SessionEvent::LostTrack) => Poll::Ready(Err(Missed::LostTrack)),
+            Some(event) => Poll::Ready(Ok(event)),
+            None => {
+                waiting.reader = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// The same; cancel-safe.
+    pub(crate) async fn next(&mut self) -> Result<SessionEvent, Missed> {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// An event that is here already.
+    pub(crate) fn try_next(&mut self) -> Option<SessionEvent> {
+        self.sink.waiting().queue.pop()
+    }
+
+    /// What happens next to what is watched, and the logical time then; or why something was missed:
+    /// watch again.
+    pub(crate) fn poll_effect(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(Arc<Effect>, u64), Missed>> {
+        loop {
+            match std::task::ready!(self.poll_next(context))? {
+                SessionEvent::Effect { effect, now_ms } => {
+                    return Poll::Ready(Ok((effect, now_ms)));
+                }
+                // A watcher subscribes to nothing else.
+                _ => {}
+            }
+        }
+    }
+
+    /// Resolves when the connection has missed something because it did not read. Only one task may
+    /// wait for it.
+    pub(crate) fn too_slow(&self) -> impl Future<Output = ()> + Send + 'static {
+        let sink = self.sink.clone();
+        async move { sink.overflowed().await }
+    }
+}
+
+impl Drop for Subscriber {
+    fn drop(&mut self) {
+        self.inbox.post_always(Post::Gateway(Input::Close(self.sink.id())));
+    }
+}
