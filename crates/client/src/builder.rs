@@ -2,8 +2,8 @@
 
 use crate::client::Client;
 use crate::code::ErrorCode;
+use crate::driver::Setup;
 use crate::error::{Error, check_size};
-use crate::link::Setup;
 use crate::servers::IntoServers;
 use bytes::Bytes;
 use std::fmt;
@@ -15,10 +15,10 @@ use tonic::transport::Endpoint;
 const SESSION_TTL: Duration = Duration::from_secs(10);
 
 /// How long what has no other bound may take: several elections.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longer than anything is waited for, and short enough to reckon with.
-const PATIENCE_MAX: Duration = Duration::from_hours(24 * 365);
+const TIMEOUT_MAX: Duration = Duration::from_hours(24 * 365);
 
 /// Locks that one client may hold or wait for. A client that comes back tells the server all of
 /// them in one message, which must not be longer than the server takes.
@@ -56,7 +56,7 @@ impl Builder {
             ttl: SESSION_TTL,
             label: None,
             password: None,
-            patience: PATIENCE,
+            patience: TIMEOUT,
             tickets_max: TICKETS_MAX,
         }
     }
@@ -88,7 +88,7 @@ impl Builder {
     /// long as its session lives.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience.min(PATIENCE_MAX);
+        self.patience = patience.min(TIMEOUT_MAX);
         self
     }
 
@@ -116,7 +116,7 @@ impl Builder {
             ttl: self.ttl,
             label: Some(Bytes::from(label)),
             password: self.password.as_deref().map(bearer).transpose()?,
-            patience: self.patience,
+            timeout: self.patience,
         };
         Client::open(setup, self.tickets_max).await
     }

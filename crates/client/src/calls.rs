@@ -1,7 +1,8 @@
 //! Calls that need no session: any server takes them, and they may be repeated.
 
+use crate::driver::Setup;
 use crate::error::{self, Error};
-use crate::link::Setup;
+use crate::status::failure;
 use crate::timer::{sleep, timeout_at};
 use holdfast_proto::Message;
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
@@ -33,7 +34,7 @@ pub(crate) type Server = HoldfastClient<Channel>;
 pub(crate) struct Calls {
     servers: Vec<Channel>,
     password: Option<MetadataValue<Ascii>>,
-    patience: Duration,
+    timeout: Duration,
     /// Which one answered last.
     best: AtomicUsize,
 }
@@ -43,7 +44,7 @@ impl Calls {
         Self {
             servers: setup.servers.iter().map(Endpoint::connect_lazy).collect(),
             password: setup.password.clone(),
-            patience: setup.patience,
+            timeout: setup.timeout,
             best: AtomicUsize::new(0),
         }
     }
@@ -56,7 +57,7 @@ impl Calls {
         call: impl AsyncFn(Server, Request<M>) -> Result<Response<R>, Status>,
     ) -> Result<R, Error> {
         error::check_size(message.encoded_len())?;
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + self.timeout;
         let attempt = async |place: usize| {
             let place = place % self.servers.len();
             let server = self.servers.get(place).cloned();
@@ -90,10 +91,13 @@ impl Calls {
                         self.best.store(place, Ordering::Relaxed);
                         return Ok(response.into_inner());
                     }
-                    Err(status) if !error::may_work_elsewhere(&status) => {
-                        return Err(error::refused(&status));
+                    Err(status) => {
+                        let failure = failure(&status);
+                        if !failure.may_work_elsewhere() {
+                            return Err(failure.refused());
+                        }
+                        trouble = failure.message;
                     }
-                    Err(status) => trouble = error::why(&status),
                 }
                 ask_next_at = Instant::now();
             }

@@ -2,26 +2,29 @@
 
 use crate::builder::Builder;
 use crate::calls::Calls;
-use crate::driver::{self, Home};
+use crate::driver::{self, Answer, Order, Setup};
 use crate::election::Election;
 use crate::error::{self, Error};
-use crate::hold::Handles;
-use crate::link::{self, Answer, Ask, Change, Order, Permit, Setup};
+use crate::gate::Changing;
+use crate::held_ticket::Handles;
 use crate::lock::Lock;
 use crate::reentry::Reentries;
 use crate::register::Register;
+use crate::runtime::{self, Home};
 use crate::servers::IntoServers;
+use crate::session::{Call, CallId, ModeChange, Room, Rooms, TicketRef};
 use crate::watch::Watch;
 use bytes::Bytes;
-use holdfast_proto::v1::{self as proto, request, watch_request};
+use holdfast_proto::v1::{request, watch_request};
 use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as sync_mpsc};
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
-/// Other questions that one client may have open.
-const QUESTIONS_MAX: usize = 10_000;
+/// Requests other than acquires that one client may have open.
+const REQUESTS_MAX: usize = 10_000;
 
 /// A session with a Holdfast cluster. A clone is another handle of the same session.
 ///
@@ -45,12 +48,19 @@ const QUESTIONS_MAX: usize = 10_000;
 #[derive(Clone)]
 pub struct Client {
     orders: mpsc::UnboundedSender<Order>,
+    shared: Arc<Shared>,
+}
+
+/// What all handles of a session share.
+struct Shared {
     calls: Arc<Calls>,
-    tickets: Arc<Semaphore>,
-    questions: Arc<Semaphore>,
-    reentries: Arc<Reentries>,
+    tickets: Arc<Rooms>,
+    requests: Arc<Rooms>,
+    reentries: Reentries,
     home: Arc<Home>,
-    patience: Duration,
+    timeout: Duration,
+    /// The number of the last call.
+    last_call: AtomicU64,
 }
 
 impl Client {
@@ -96,13 +106,13 @@ impl Client {
     /// What happens to one lock, from now on.
     pub async fn watch(&self, name: impl AsRef<[u8]>) -> Result<Watch, Error> {
         let name = Bytes::copy_from_slice(name.as_ref());
-        Watch::begin(self.calls.clone(), watch_request::Scope::Name(name)).await
+        Watch::begin(self.shared.calls.clone(), watch_request::Scope::Name(name)).await
     }
 
     /// What happens to all locks whose names begin so, from now on.
     pub async fn watch_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Watch, Error> {
         let prefix = Bytes::copy_from_slice(prefix.as_ref());
-        Watch::begin(self.calls.clone(), watch_request::Scope::Prefix(prefix)).await
+        Watch::begin(self.shared.calls.clone(), watch_request::Scope::Prefix(prefix)).await
     }
 
     /// Ends the session, and with it everything that lives by it, and returns when that is done:
@@ -128,7 +138,7 @@ impl Client {
         }
     }
 
-    /// Starts the task of the session, and waits until a server has opened it. Boxed, so that the
+    /// Starts the driver of the session, and waits until a server has opened it. Boxed, so that the
     /// session's code is compiled here, and not again in every program that connects.
     pub(crate) fn open(
         setup: Setup,
@@ -138,83 +148,103 @@ impl Client {
     }
 
     async fn start(setup: Setup, tickets_max: usize) -> Result<Self, Error> {
-        let runtime = driver::runtime()?;
+        let runtime = runtime::runtime()?;
         let (orders, taken) = mpsc::unbounded_channel();
-        let (home, running) = driver::anchor(orders.downgrade());
+        let (home, running) = runtime::anchor(orders.downgrade());
         let calls = {
             let _entered = runtime.enter();
             Arc::new(Calls::new(&setup))
         };
-        let patience = setup.patience;
+        let timeout = setup.timeout;
         let handles = Handles { orders: orders.downgrade(), home: home.clone() };
-        runtime.spawn(link::run(setup, handles, calls.clone(), taken, running));
-        let client = Self {
-            orders,
+        runtime.spawn(driver::run(setup, handles, calls.clone(), taken, running));
+        let shared = Arc::new(Shared {
             calls,
-            tickets: Arc::new(Semaphore::new(tickets_max)),
-            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
-            reentries: Arc::default(),
+            tickets: Rooms::new(tickets_max),
+            requests: Rooms::new(REQUESTS_MAX),
+            reentries: Reentries::default(),
             home,
-            patience,
-        };
+            timeout,
+            last_call: AtomicU64::new(0),
+        });
+        let client = Self { orders, shared };
         let (opened, wait) = oneshot::channel();
-        // The task is there, and answers.
-        let _ = client.orders.send(Order::Open(opened));
+        // The driver is there, and answers.
+        let _ = client.orders.send(Order::Open(client.next_call(), opened));
         wait.await.unwrap_or(Err(Error::Closed))?;
         Ok(client)
     }
 
     pub(crate) fn calls(&self) -> &Arc<Calls> {
-        &self.calls
+        &self.shared.calls
     }
 
-    pub(crate) fn patience(&self) -> Duration {
-        self.patience
+    pub(crate) fn timeout(&self) -> Duration {
+        self.shared.timeout
     }
 
     pub(crate) fn reentries(&self) -> &Reentries {
-        &self.reentries
+        &self.shared.reentries
     }
 
-    pub(crate) fn room_for_ticket(&self) -> Result<Permit, Error> {
-        let permit = self.tickets.clone().try_acquire_owned();
-        permit.map_err(|_| Error::TooMany("locks held or waited for".to_owned()))
+    fn next_call(&self) -> CallId {
+        CallId(self.shared.last_call.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    pub(crate) fn room_for_question(&self) -> Result<Permit, Error> {
-        let permit = self.questions.clone().try_acquire_owned();
-        permit.map_err(|_| Error::TooMany("questions without an answer".to_owned()))
+    pub(crate) fn room_for_ticket(&self) -> Result<Room, Error> {
+        let too_many = || Error::TooMany("locks held or waited for".to_owned());
+        self.shared.tickets.take().ok_or_else(too_many)
+    }
+
+    pub(crate) fn room_for_request(&self) -> Result<Room, Error> {
+        let too_many = || Error::TooMany("questions without an answer".to_owned());
+        self.shared.requests.take().ok_or_else(too_many)
     }
 
     /// No longer renews a ticket with a lease of its own.
-    pub(crate) fn detach(&self, own: proto::Own) {
-        // If the task has ended, nothing is renewed.
-        let _ = self.orders.send(Order::Detach(own));
+    pub(crate) fn detach(&self, guard: CallId, ticket: TicketRef) {
+        // If the driver has ended, nothing is renewed.
+        let _ = self.orders.send(Order::Detach { guard, ticket });
     }
 
-    pub(crate) async fn ask(&self, what: request::What, permit: Permit) -> Result<Answer, Error> {
-        self.order(what, permit, None).await
+    pub(crate) async fn ask(&self, what: request::What, room: Room) -> Result<Answer, Error> {
+        self.order(what, room, None, None).await
     }
 
     pub(crate) async fn ask_for_change(
         &self,
         what: request::What,
-        permit: Permit,
-        change: Change,
+        room: Room,
+        change: ModeChange,
+        changing: Changing,
     ) -> Result<Answer, Error> {
-        self.order(what, permit, Some(change)).await
+        self.order(what, room, Some((change, changing)), None).await
+    }
+
+    /// Releases the ticket of a guard.
+    pub(crate) async fn release(
+        &self,
+        guard: CallId,
+        ticket: TicketRef,
+        room: Room,
+    ) -> Result<Answer, Error> {
+        self.order(request::What::Release(ticket), room, None, Some(guard)).await
     }
 
     async fn order(
         &self,
         what: request::What,
-        permit: Permit,
-        change: Option<Change>,
+        room: Room,
+        change: Option<(ModeChange, Changing)>,
+        releases: Option<CallId>,
     ) -> Result<Answer, Error> {
         error::check_size(what.encoded_len())?;
+        let call = self.next_call();
         let (reply, wait) = oneshot::channel();
-        let mut waits = Waits { wait, client: self, over: false };
-        if self.orders.send(Order::Ask(Ask { what, reply, permit, change })).is_err() {
+        let mut waits = Waits { call, wait, client: self, over: false };
+        let (change, changing) = change.unzip();
+        let call = Call { call, what, room, change };
+        if self.orders.send(Order::Call { call, reply, changing, releases }).is_err() {
             waits.over = true;
             return Err(Error::Closed);
         }
@@ -232,6 +262,7 @@ impl fmt::Debug for Client {
 
 /// Somebody who waits for an answer, and may stop to.
 struct Waits<'a> {
+    call: CallId,
     wait: oneshot::Receiver<Result<Answer, Error>>,
     client: &'a Client,
     over: bool,
@@ -241,8 +272,8 @@ impl Drop for Waits<'_> {
     fn drop(&mut self) {
         if !self.over {
             self.wait.close();
-            let _ = self.client.orders.send(Order::Abandoned);
-            self.client.home.flush(&self.client.orders);
+            let _ = self.client.orders.send(Order::Abandon(self.call));
+            self.client.shared.home.flush(&self.client.orders);
         }
     }
 }

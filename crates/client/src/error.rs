@@ -4,7 +4,6 @@ use crate::code::ErrorCode;
 use crate::token::Token;
 use holdfast_proto::v1 as proto;
 use std::fmt;
-use tonic::{Code, Status};
 
 /// How a ticket ended.
 ///
@@ -196,67 +195,4 @@ pub(crate) fn check_size(bytes: usize) -> Result<(), Error> {
     }
     let message = format!("the request has {bytes} bytes, and a server takes {MESSAGE_BYTES_MAX}");
     Err(Error::local(ErrorCode::TooLarge, &message, "use shorter names, labels, notes and values"))
-}
-
-/// Whether another server, or the same one later, may answer otherwise.
-pub(crate) fn may_work_elsewhere(status: &Status) -> bool {
-    !matches!(
-        status.code(),
-        Code::InvalidArgument
-            | Code::NotFound
-            | Code::Unauthenticated
-            | Code::PermissionDenied
-            | Code::FailedPrecondition
-            | Code::Unimplemented
-            | Code::ResourceExhausted
-            | Code::OutOfRange
-    )
-}
-
-/// An error with all its causes: the outermost of a failed connection says only that it failed.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    add_causes(error.to_string(), error)
-}
-
-/// What a server said, or why none could be asked.
-pub(crate) fn why(status: &Status) -> String {
-    add_causes(status.message().to_owned(), status)
-}
-
-fn add_causes(mut said: String, error: &dyn std::error::Error) -> String {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let why = error.to_string();
-        // Some errors repeat what they were caused by.
-        if !said.ends_with(&why) {
-            said = format!("{said}: {why}");
-        }
-        cause = error.source();
-    }
-    said
-}
-
-/// A server writes `code: message (hint)`.
-pub(crate) fn refused(status: &Status) -> Error {
-    let said = status.message();
-    let (code, said) = said.split_once(": ").unwrap_or(("", said));
-    let parts = said.strip_suffix(')').and_then(|said| said.rsplit_once(" ("));
-    let (message, hint) = parts.unwrap_or((said, ""));
-    Error::local(code.into(), message, hint)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_server_says_is_taken_apart() {
-        let status = Status::invalid_argument("bad_request: no name (none at all) (name one)");
-        let Error::Refused { code, message, hint, .. } = refused(&status) else { panic!() };
-        assert_eq!(code, ErrorCode::BadRequest);
-        assert_eq!([message, hint], ["no name (none at all)", "name one"]);
-        let status = Status::unimplemented("what is that?");
-        let Error::Refused { code, message, .. } = refused(&status) else { panic!() };
-        assert_eq!((code.as_str(), message.as_str()), ("", "what is that?"));
-    }
 }

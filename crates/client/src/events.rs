@@ -1,8 +1,7 @@
 //! What a holder should know, event by event.
 
 use crate::error::How;
-use crate::fate::{Fate, Health, Revocation};
-use tokio::sync::watch;
+use crate::guard_state::{GuardState, Health, Revocation};
 
 /// Something that a holder should know.
 ///
@@ -44,45 +43,36 @@ pub enum News {
 /// ```
 #[derive(Debug)]
 pub struct Events<'a> {
-    fate: &'a Fate,
-    health: watch::Receiver<Health>,
-    revocation: watch::Receiver<Option<Revocation>>,
-    told: Health,
+    state: &'a GuardState,
+    /// What was told last.
+    health: Health,
+    revocations: u64,
 }
 
 impl<'a> Events<'a> {
-    pub(crate) fn of(fate: &'a Fate) -> Self {
-        let (health, mut revocation) = (fate.health.subscribe(), fate.revocation.subscribe());
-        // One that came before counts too.
-        revocation.mark_changed();
-        Self { fate, health, revocation, told: Health::Good }
+    pub(crate) fn of(state: &'a GuardState) -> Self {
+        // A revocation that came before counts too.
+        Self { state, health: Health::Good, revocations: 0 }
     }
 
     /// What happens next; none after the end.
     pub async fn next(&mut self) -> Option<News> {
         loop {
-            if matches!(self.told, Health::Lost(_)) {
+            if matches!(self.health, Health::Lost(_)) {
                 return None;
             }
-            let now = self.fate.health();
-            if std::mem::replace(&mut self.told, now) != now {
+            let now = self.state.health();
+            if std::mem::replace(&mut self.health, now) != now {
                 return Some(match now {
                     Health::Good => News::Good,
                     Health::Jeopardy => News::Jeopardy,
                     Health::Lost(how) => News::Lost(how),
                 });
             }
-            if self.revocation.has_changed().unwrap_or(false)
-                && let Some(asked) = self.revocation.borrow_and_update().clone()
-            {
+            if let Some(asked) = self.state.revocation_after(&mut self.revocations) {
                 return Some(News::Revocation(asked));
             }
-            tokio::select! {
-                // Neither can fail: the senders are with the fate.
-                _ = self.health.changed() => {}
-                _ = self.revocation.changed() => self.revocation.mark_changed(),
-                _ = self.fate.lost() => {}
-            }
+            self.state.changed(self.health, self.revocations).await;
         }
     }
 }

@@ -3,10 +3,11 @@
 //!
 //! Looking does not lock anybody out: only a change does.
 
+use crate::guard_state::GuardState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Shared by a ticket and those that succeed it.
+/// Part of a guard's state, whichever ticket it has.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     changing: Mutex<bool>,
@@ -18,18 +19,15 @@ impl Gate {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a change if `check` agrees; none if another one is not settled yet.
-    pub(crate) fn begin<E>(
-        self: &Arc<Self>,
-        check: impl FnOnce() -> Result<(), E>,
-    ) -> Result<Option<Changing>, E> {
+    /// Begins a change if `check` agrees; false if another one is not settled yet.
+    pub(crate) fn begin<E>(&self, check: impl FnOnce() -> Result<(), E>) -> Result<bool, E> {
         let mut changing = self.changing();
         if *changing {
-            return Ok(None);
+            return Ok(false);
         }
         check()?;
         *changing = true;
-        Ok(Some(Changing(self.clone())))
+        Ok(true)
     }
 
     /// Looks while no change can begin; none if one is not settled yet.
@@ -58,11 +56,12 @@ impl Gate {
 
 /// A change that is not settled. Dropping it settles it.
 #[derive(Debug)]
-pub(crate) struct Changing(Arc<Gate>);
+pub(crate) struct Changing(pub(crate) Arc<GuardState>);
 
 impl Drop for Changing {
     fn drop(&mut self) {
-        *self.0.changing() = false;
-        self.0.settled.notify_waiters();
+        let gate = &self.0.gate;
+        *gate.changing() = false;
+        gate.settled.notify_waiters();
     }
 }

@@ -3,13 +3,14 @@
 use crate::client::Client;
 use crate::code::ErrorCode;
 use crate::detached::Detached;
+use crate::driver::Answer;
 use crate::error::{Error, How};
 use crate::events::Events;
-use crate::fate::{Fate, Health, Revocation};
-use crate::gate::Gate;
-use crate::hold::{Ending, Hold};
-use crate::link::{Answer, Change};
+use crate::gate::Changing;
+use crate::guard_state::{GuardState, Health, Revocation};
+use crate::held_ticket::{Ending, HeldTicket};
 use crate::lock::{FOREVER, millis};
+use crate::session::TicketRef;
 use crate::timer::timeout;
 use crate::token::Token;
 use bytes::Bytes;
@@ -42,39 +43,35 @@ use std::time::Duration;
 /// ```
 pub struct Guard {
     // Goes first: letting go needs the client.
-    hold: Arc<Hold>,
+    held: Arc<HeldTicket>,
     client: Client,
 }
 
 impl Guard {
-    pub(crate) fn new(client: Client, hold: Arc<Hold>) -> Self {
-        Self { hold, client }
+    pub(crate) fn new(client: Client, held: Arc<HeldTicket>) -> Self {
+        Self { held, client }
     }
 
-    pub(crate) fn downgrade_hold(&self) -> Weak<Hold> {
-        Arc::downgrade(&self.hold)
+    pub(crate) fn downgrade_ticket(&self) -> Weak<HeldTicket> {
+        Arc::downgrade(&self.held)
     }
 
-    pub(crate) fn gate(&self) -> Arc<Gate> {
-        self.hold.gate.clone()
+    /// The ticket that is held now.
+    fn held(&self) -> &HeldTicket {
+        self.held.current()
     }
 
-    /// What is held now.
-    fn hold(&self) -> &Hold {
-        self.hold.current()
-    }
-
-    fn fate(&self) -> &Fate {
-        &self.hold().fate
+    pub(crate) fn state(&self) -> &Arc<GuardState> {
+        &self.held.state
     }
 
     /// The fencing token: show it to whatever the lock protects.
     pub fn token(&self) -> Token {
-        Token::new(self.hold().own.token)
+        Token::new(self.held().ticket.token)
     }
 
     pub(crate) fn mode(&self) -> proto::Mode {
-        self.hold().mode()
+        self.held().mode()
     }
 
     /// Whether it is held together with other readers.
@@ -89,54 +86,54 @@ impl Guard {
 
     /// The name; of a lock of several names, the first in byte order.
     pub fn name(&self) -> &[u8] {
-        &self.hold().own.name
+        &self.held().ticket.name
     }
 
     /// All names, in byte order.
     pub fn names(&self) -> &[Bytes] {
-        &self.hold().names
+        &self.held().names
     }
 
     /// What proves that a request comes from this holder, for other ways to the server.
     pub fn secret(&self) -> &[u8] {
-        &self.hold().own.secret
+        &self.held().ticket.secret
     }
 
     /// How the holder before this one ended; none if nobody is remembered.
     pub fn ending(&self) -> Option<&Ending> {
-        self.hold().endings.first()
+        self.held().endings.first()
     }
 
     /// The same for each name of a lock of several.
     pub fn endings(&self) -> &[Ending] {
-        &self.hold().endings
+        &self.held().endings
     }
 
     /// Whether a holder died and nobody has put things right since: see [`Guard::recovered`].
     pub fn needs_recovery(&self) -> bool {
-        !self.hold().needs_recovery.is_empty()
+        !self.held().needs_recovery.is_empty()
     }
 
     /// The deaths that nobody has put right, at most one a name: each the first of its kind.
     pub fn deaths(&self) -> &[Ending] {
-        &self.hold().needs_recovery
+        &self.held().needs_recovery
     }
 
     /// How the lease is now, by a clock that also runs while the machine sleeps: a process that
     /// was stopped sees here that its lock is lost before it has heard anything.
     pub fn health(&self) -> Health {
-        self.fate().health()
+        self.state().health()
     }
 
     /// How long the lease is surely good, if nothing is heard from any server from now on.
     pub fn remaining(&self) -> Duration {
-        self.fate().remaining()
+        self.state().remaining()
     }
 
     /// Resolves when the lease is over or may be: stop what it protects. It does so before the
     /// server may serve the next one.
     pub async fn lost(&self) -> How {
-        self.fate().lost().await
+        self.state().lost().await
     }
 
     /// Resolves when somebody asks the holder to let go: finish, and release.
@@ -144,13 +141,7 @@ impl Guard {
     /// A lock that has outlived its session hears what it is asked from then on, not what it was asked
     /// before.
     pub async fn asked_to_let_go(&self) -> Revocation {
-        let mut revocation = self.fate().revocation.subscribe();
-        let asked = revocation.wait_for(Option::is_some).await;
-        match asked.as_deref() {
-            Ok(Some(asked)) => asked.clone(),
-            // It can't be: the sender is here.
-            _ => std::future::pending().await,
-        }
+        self.state().asked_to_let_go().await
     }
 
     /// What becomes of the lease, event by event.
@@ -175,22 +166,22 @@ impl Guard {
     /// # Ok(()) }) }
     /// ```
     pub fn events(&self) -> Events<'_> {
-        Events::of(self.fate())
+        Events::of(self.state())
     }
 
     /// Leaves another note on the lock; none takes it away.
     pub async fn note(&self, note: Option<&[u8]>) -> Result<(), Error> {
         let note = note.map(Bytes::copy_from_slice);
         self.settled().await?;
-        let own = Some(self.hold().own.clone());
+        let own = Some(self.held().ticket.clone());
         self.ask(request::What::Note(proto::NoteRequest { own, note })).await.map(drop)
     }
 
     /// Says that what dead holders left has been put right, on all names.
     pub async fn recovered(&self) -> Result<(), Error> {
         self.settled().await?;
-        for name in &self.hold().names {
-            let own = proto::Own { name: name.clone(), ..self.hold().own.clone() };
+        for name in &self.held().names {
+            let own = TicketRef { name: name.clone(), ..self.held().ticket.clone() };
             self.ask(request::What::Recovered(own)).await?;
         }
         Ok(())
@@ -218,20 +209,20 @@ impl Guard {
     /// # Ok(()) }) }
     /// ```
     pub async fn upgrade(&mut self, wait: Option<Duration>) -> Result<(), Error> {
-        let change = self.begin_change().await?;
+        let changing = self.begin_change().await?;
         let wait_ms = Some(wait.map_or(FOREVER, millis));
-        let own = Some(self.hold.own.clone());
+        let own = Some(self.held.ticket.clone());
         let upgrade = proto::Upgrade { own, wait_ms, claims: Vec::new() };
         // Its ticket takes the place of the reader's, which has room already.
-        let permit = self.client.room_for_question()?;
-        let upgrade = request::What::Upgrade(upgrade);
-        let asked = self.client.ask_for_change(upgrade, permit, change).await;
+        let room = self.client.room_for_request()?;
+        let (upgrade, change) = (request::What::Upgrade(upgrade), self.held.mode_change());
+        let asked = self.client.ask_for_change(upgrade, room, change, changing).await;
         match asked.map_err(Error::of_holder)? {
             Answer::Upgraded => {
                 self.follow();
                 Ok(())
             }
-            Answer::Held(_) | Answer::Told(_) => Err(Error::SessionLost),
+            Answer::Held(_) | Answer::Reply(_) => Err(Error::SessionLost),
         }
     }
 
@@ -240,20 +231,21 @@ impl Guard {
     /// From the call on the guard says that it is shared, because others may be served at any
     /// moment. If the future is dropped, the lock is downgraded all the same.
     pub async fn downgrade(&mut self) -> Result<(), Error> {
-        let change = self.begin_change().await?;
-        let permit = self.client.room_for_question()?;
+        let changing = self.begin_change().await?;
+        let room = self.client.room_for_request()?;
+        let change = self.held.mode_change();
         if change.before == proto::Mode::Exclusive {
-            self.hold.set_mode(proto::Mode::Shared);
+            self.held.set_mode(proto::Mode::Shared);
         }
-        let downgrade = request::What::Downgrade(self.hold.own.clone());
-        let asked = self.client.ask_for_change(downgrade, permit, change).await;
+        let downgrade = request::What::Downgrade(self.held.ticket.clone());
+        let asked = self.client.ask_for_change(downgrade, room, change, changing).await;
         asked.map(drop).map_err(Error::of_holder)
     }
 
     /// Waits until no earlier change of the mode is on its way: only then it is certain which
     /// ticket is held. An upgrade or downgrade whose future was dropped may still be.
     async fn settled(&self) -> Result<(), Error> {
-        timeout(self.client.patience(), self.hold.gate.settled()).await.map_err(|_| {
+        timeout(self.client.timeout(), self.state().gate.settled()).await.map_err(|_| {
             let why = "an earlier upgrade or downgrade of this lock is not settled yet";
             Error::Unreachable(why.to_owned())
         })
@@ -261,36 +253,31 @@ impl Guard {
 
     /// Keeps the ticket that is held in place of the one that it succeeded.
     fn follow(&mut self) {
-        if let Some(successor) = self.hold.successor() {
-            self.hold = successor;
+        if let Some(successor) = self.held.successor() {
+            self.held = successor;
         }
     }
 
-    async fn begin_change(&mut self) -> Result<Change, Error> {
+    async fn begin_change(&mut self) -> Result<Changing, Error> {
         loop {
             self.settled().await?;
             self.follow();
-            let Some(changing) = self.hold.gate.begin(|| self.check_sole())? else { continue };
-            return Ok(Change {
-                hold: Arc::downgrade(&self.hold),
-                before: self.hold.mode(),
-                has_own_lease: self.hold.has_own_lease,
-                reader_gone: false,
-                _changing: changing,
-            });
+            if self.state().gate.begin(|| self.check_sole())? {
+                return Ok(Changing(self.state().clone()));
+            }
         }
     }
 
     fn check_sole(&self) -> Result<(), Error> {
-        if Arc::strong_count(&self.hold) == 1 {
+        if Arc::strong_count(&self.held) == 1 {
             return Ok(());
         }
         Err(reentered("release the inner guards first"))
     }
 
     async fn ask(&self, what: request::What) -> Result<Answer, Error> {
-        let permit = self.client.room_for_question()?;
-        self.client.ask(what, permit).await.map_err(Error::of_holder)
+        let room = self.client.room_for_request()?;
+        self.client.ask(what, room).await.map_err(Error::of_holder)
     }
 
     /// Lets go, with a certain answer: it was released, or it was over before ([`Error::Over`]) and
@@ -298,14 +285,15 @@ impl Guard {
     pub async fn release(mut self) -> Result<(), Error> {
         self.settled().await?;
         self.follow();
-        let Self { hold, client } = self;
+        let Self { held, client } = self;
         // A re-entrant acquire that only looks at it is no guard.
-        let gate = hold.gate.clone();
-        let last = gate.look_alone(|| Arc::into_inner(hold));
-        let Some(hold) = last else { return Ok(()) };
-        let (own, over_as_writer) = (hold.own.clone(), hold.over_as_writer());
-        let Some(permit) = hold.take_over() else { return Ok(()) };
-        let released = client.ask(request::What::Release(own), permit).await;
+        let state = held.state.clone();
+        let last = state.gate.look_alone(|| Arc::into_inner(held));
+        let Some(held) = last else { return Ok(()) };
+        let (guard, ticket, over_as_writer) =
+            (held.guard, held.ticket.clone(), held.over_as_writer());
+        let Some(room) = held.take_over() else { return Ok(()) };
+        let released = client.release(guard, ticket, room).await;
         match (released, over_as_writer) {
             // The server has ended the reader's ticket in favour of the writer's.
             (Ok(_), Some(how)) => Err(Error::Over(how)),
@@ -338,24 +326,25 @@ impl Guard {
             return Err((self, error));
         }
         self.follow();
-        if !self.hold.has_own_lease {
+        if !self.held.has_own_lease {
             let message = "this lock lives by its session, and would end with it";
             let error = Error::local(ErrorCode::BadRequest, message, "acquire it with a `ttl`");
             return Err((self, error));
         }
-        if let Some(how) = self.hold.over_as_writer() {
+        if let Some(how) = self.held.over_as_writer() {
             return Err((self, Error::Over(how)));
         }
-        let Self { hold, client } = self;
-        let gate = hold.gate.clone();
-        match gate.look_alone(|| Arc::try_unwrap(hold)) {
-            Ok(hold) => {
-                let own = hold.own.clone();
-                client.detach(own.clone());
-                drop(hold.take_over());
-                Ok(Detached { name: own.name, token: Token::new(own.token), secret: own.secret })
+        let Self { held, client } = self;
+        let state = held.state.clone();
+        match state.gate.look_alone(|| Arc::try_unwrap(held)) {
+            Ok(held) => {
+                let ticket = held.ticket.clone();
+                client.detach(held.guard, ticket.clone());
+                drop(held.take_over());
+                let TicketRef { name, token, secret } = ticket;
+                Ok(Detached { name, token: Token::new(token), secret })
             }
-            Err(hold) => Err((Self { hold, client }, reentered("release the other guards first"))),
+            Err(held) => Err((Self { held, client }, reentered("release the other guards first"))),
         }
     }
 }
@@ -367,6 +356,6 @@ fn reentered(hint: &str) -> Error {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.hold().fmt(f)
+        self.held().fmt(f)
     }
 }

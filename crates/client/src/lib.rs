@@ -17,11 +17,15 @@
 //!
 //! `docs/client.md` is the guide. For programs that are not asynchronous there is [`blocking`].
 //!
-//! The story of one acquire: [`Lock::acquire`] gives it to the task of the session (`link/`),
-//! which runs on a thread of the client's own (`driver.rs`), numbers it and sends it over its
-//! stream. If the server goes away, the task attaches the session to a stream of another server and
-//! sends it again under the same number: it has one effect. When the grant comes, a [`Guard`] is
-//! made of it. Until when its lease is surely good, `lease.rs` says.
+//! The story of one acquire: [`Lock::acquire`] sends it to the driver of the session (`driver/`), a
+//! task on a thread of the client's own (`runtime.rs`). The driver feeds it into the session's state
+//! machine (`session/`), which decides everything: it numbers the request and has the driver send it
+//! over its stream. If the server goes away, it has the session attached to a stream of another
+//! server, and the request sent again under the same number: it has one effect. When the grant
+//! comes, the driver makes a [`Guard`] of it. Until when its lease is surely good, `session/lease.rs`
+//! says.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "only `session` is pure")]
 
 pub mod blocking;
 mod builder;
@@ -34,16 +38,18 @@ mod driver;
 mod election;
 mod error;
 mod events;
-mod fate;
 mod gate;
 mod guard;
-mod hold;
-mod lease;
-mod link;
+mod guard_state;
+mod held_ticket;
 mod lock;
 mod reentry;
 mod register;
+mod runtime;
 mod servers;
+#[doc(hidden)]
+pub mod session;
+mod status;
 mod timer;
 mod token;
 mod watch;
@@ -55,9 +61,9 @@ pub use detached::Detached;
 pub use election::{Election, Leader, Leadership, Observer};
 pub use error::{Error, How};
 pub use events::{Events, News};
-pub use fate::{Health, Revocation};
 pub use guard::Guard;
-pub use hold::Ending;
+pub use guard_state::{Health, Revocation};
+pub use held_ticket::Ending;
 pub use lock::Lock;
 pub use register::{Fence, Register};
 pub use servers::IntoServers;

@@ -1,14 +1,13 @@
 //! How a lock is to be taken.
 
 use crate::client::Client;
+use crate::driver::Answer;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::link::Answer;
 use crate::reentry::{Entered, Until};
 use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A wait that ends only with its session.
@@ -142,25 +141,25 @@ impl Lock {
     /// is let go.
     pub async fn acquire(mut self) -> Result<Guard, Error> {
         if !self.reentrant {
-            return self.acquire_anew().await;
+            return self.acquire_ticket().await;
         }
         let until = Until::of(self.acquire.wait_ms);
         let asking = match self.client.reentries().enter(&self.acquire, until).await? {
-            Entered::Held(hold) => return Ok(Guard::new(self.client, hold)),
+            Entered::Held(held) => return Ok(Guard::new(self.client, held)),
             Entered::Ask(asking) => asking,
         };
         self.acquire.wait_ms = until.left_ms(self.acquire.wait_ms);
-        let guard = self.acquire_anew().await?;
+        let guard = self.acquire_ticket().await?;
         asking.remember(&guard);
         Ok(guard)
     }
 
-    async fn acquire_anew(self) -> Result<Guard, Error> {
-        let permit = self.client.room_for_ticket()?;
+    async fn acquire_ticket(self) -> Result<Guard, Error> {
+        let room = self.client.room_for_ticket()?;
         let what = request::What::Acquire(self.acquire);
-        match self.client.ask(what, permit).await? {
-            Answer::Held(hold) => Ok(Guard::new(self.client, Arc::new(hold))),
-            Answer::Told(_) | Answer::Upgraded => Err(Error::SessionLost),
+        match self.client.ask(what, room).await? {
+            Answer::Held(held) => Ok(Guard::new(self.client, held)),
+            Answer::Reply(_) | Answer::Upgraded => Err(Error::SessionLost),
         }
     }
 }

@@ -1,10 +1,9 @@
 //! Re-entrancy, counted here: the server knows only held or not.
 
 use crate::error::Error;
-use crate::fate::Health;
-use crate::gate::Gate;
 use crate::guard::Guard;
-use crate::hold::Hold;
+use crate::guard_state::GuardState;
+use crate::held_ticket::HeldTicket;
 use crate::lock::{FOREVER, millis};
 use crate::timer::timeout_at;
 use bytes::Bytes;
@@ -48,15 +47,14 @@ struct Slot {
 /// What this client holds, if it still does.
 #[derive(Debug, Default, Clone)]
 struct Known {
-    hold: Weak<Hold>,
-    /// The hold's own.
-    gate: Arc<Gate>,
+    ticket: Weak<HeldTicket>,
+    state: Option<Arc<GuardState>>,
 }
 
 /// What a re-entrant acquire finds.
 pub(crate) enum Entered {
     /// This client holds it already.
-    Held(Arc<Hold>),
+    Held(Arc<HeldTicket>),
     /// It does not, and nobody else of this client asks the server until this is dropped.
     Ask(Asking),
 }
@@ -70,8 +68,8 @@ pub(crate) struct Asking {
 
 impl Asking {
     pub(crate) fn remember(&self, guard: &Guard) {
-        let (hold, gate) = (guard.downgrade_hold(), guard.gate());
-        *self.slot.known.lock().unwrap_or_else(PoisonError::into_inner) = Known { hold, gate };
+        let (ticket, state) = (guard.downgrade_ticket(), Some(guard.state().clone()));
+        *self.slot.known.lock().unwrap_or_else(PoisonError::into_inner) = Known { ticket, state };
     }
 }
 
@@ -140,13 +138,13 @@ impl Reentries {
         until: Until,
     ) -> Result<Entered, Error> {
         let slot = self.slot(acquire);
-        if let Some(hold) = slot.held(acquire.mode(), until).await? {
-            return Ok(Entered::Held(hold));
+        if let Some(held) = slot.held(acquire.mode(), until).await? {
+            return Ok(Entered::Held(held));
         }
         let patient = (!matches!(until, Until::NoWait)).then(|| Patient::new(&slot));
         let alone = slot.alone(until).await?;
         match slot.held(acquire.mode(), until).await? {
-            Some(hold) => Ok(Entered::Held(hold)),
+            Some(held) => Ok(Entered::Held(held)),
             None => Ok(Entered::Ask(Asking { slot, _alone: alone, _patient: patient })),
         }
     }
@@ -157,7 +155,7 @@ impl Reentries {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.by_key.len() >= slots.sweep_at {
             slots.by_key.retain(|_, slot| {
-                Arc::strong_count(slot) > 1 || slot.known().hold.strong_count() > 0
+                Arc::strong_count(slot) > 1 || slot.known().ticket.strong_count() > 0
             });
             slots.sweep_at = (slots.by_key.len() * 2).max(SWEEP_AT_LEAST);
         }
@@ -172,29 +170,32 @@ impl Slot {
 
     /// What is held already, if it still is and in that mode. If its mode is being changed, waits
     /// to see what comes of it.
-    async fn held(&self, mode: proto::Mode, until: Until) -> Result<Option<Arc<Hold>>, Error> {
+    async fn held(
+        &self,
+        mode: proto::Mode,
+        until: Until,
+    ) -> Result<Option<Arc<HeldTicket>>, Error> {
         loop {
-            let Known { hold, gate } = self.known();
-            if hold.strong_count() == 0 {
+            let Known { ticket, state: Some(state) } = self.known() else { return Ok(None) };
+            if ticket.strong_count() == 0 {
                 return Ok(None);
             }
             // Once it has another guard, its mode does not change any more. Whoever counts guards
             // looks at the gate too, so it never counts one that is only looked at here.
-            let fits = |hold: &Hold| {
-                let current = hold.current();
-                let good = !matches!(current.fate.health(), Health::Lost(_));
-                good && current.mode() == mode
+            let fits = |held: &HeldTicket| {
+                let current = held.current();
+                !current.is_lost() && current.mode() == mode
             };
-            let looked = gate.look(|| match hold.upgrade() {
-                Some(hold) if fits(&hold) => (Some(hold), None),
-                Some(hold) => (None, Arc::into_inner(hold)),
+            let looked = state.gate.look(|| match ticket.upgrade() {
+                Some(held) if fits(&held) => (Some(held), None),
+                Some(held) => (None, Arc::into_inner(held)),
                 None => (None, None),
             });
             match looked {
                 // If the last guard of one that does not fit went meanwhile, it is let go here,
                 // outside of the gate.
                 Some((fits, _last)) => return Ok(fits),
-                None => until.wait_for(gate.settled()).await?,
+                None => until.wait_for(state.gate.settled()).await?,
             }
         }
     }

@@ -1,9 +1,9 @@
 //! The fenced register: a value that only the newest holder can write.
 
 use crate::client::Client;
+use crate::driver::Answer;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::link::Answer;
 use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request, to_client};
@@ -88,9 +88,9 @@ impl Register {
     }
 
     async fn through(&self, what: request::What) -> Result<Fence, Error> {
-        let permit = self.client.room_for_question()?;
-        match self.client.ask(what, permit).await? {
-            Answer::Told(to_client::What::Fence(fence)) => Ok(fence.into()),
+        let room = self.client.room_for_request()?;
+        match self.client.ask(what, room).await? {
+            Answer::Reply(to_client::What::Fence(fence)) => Ok(fence.into()),
             _ => Err(Error::SessionLost),
         }
     }

@@ -1,25 +1,25 @@
-//! Timers of the client's own threads (`driver.rs`): so its futures may be polled wherever the program
+//! Timers of the client's own threads (`runtime.rs`): so its futures may be polled wherever the program
 //! likes, also where no timers run.
 
-use crate::driver;
+use crate::runtime;
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, Timeout};
 
 /// Makes a timer. Only what makes it needs the runtime, not what polls it.
-fn within_driver<T>(make: impl FnOnce() -> T) -> T {
+fn within_runtime<T>(make: impl FnOnce() -> T) -> T {
     // It runs since the client was connected.
-    let _entered = driver::runtime().ok().map(tokio::runtime::Runtime::enter);
+    let _entered = runtime::runtime().ok().map(tokio::runtime::Runtime::enter);
     make()
 }
 
 pub(crate) fn sleep(duration: Duration) -> Sleep {
-    within_driver(|| tokio::time::sleep(duration))
+    within_runtime(|| tokio::time::sleep(duration))
 }
 
 pub(crate) fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
-    within_driver(|| tokio::time::timeout(duration, future))
+    within_runtime(|| tokio::time::timeout(duration, future))
 }
 
 pub(crate) fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
-    within_driver(|| tokio::time::timeout_at(deadline, future))
+    within_runtime(|| tokio::time::timeout_at(deadline, future))
 }

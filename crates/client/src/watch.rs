@@ -2,8 +2,8 @@
 
 use crate::calls::{Calls, Server};
 use crate::error::{Error, How};
-use crate::fate::Revocation;
-use crate::hold::Ending;
+use crate::guard_state::Revocation;
+use crate::held_ticket::Ending;
 use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, watch_event, watch_request};

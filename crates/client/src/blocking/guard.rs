@@ -3,7 +3,7 @@
 use super::Thread;
 use crate::detached::Detached;
 use crate::error::{Error, How};
-use crate::fate::{Health, Revocation};
+use crate::guard_state::{Health, Revocation};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;

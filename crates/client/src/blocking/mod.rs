@@ -26,8 +26,8 @@ pub use guard::Guard;
 pub use lock::Lock;
 pub use others::{Election, Leadership, Observer, Register, Watch};
 
-use crate::driver::{self, FLUSH_TIMEOUT};
 use crate::error::Error;
+use crate::runtime::{self, FLUSH_TIMEOUT};
 use crate::servers::IntoServers;
 use std::fmt;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ impl Client {
     /// # Ok(()) }) }
     /// ```
     pub fn with(builder: crate::Builder, servers: impl IntoServers) -> Result<Self, Error> {
-        let runtime = driver::runtime()?;
+        let runtime = runtime::runtime()?;
         let client = Some(runtime.block_on(builder.connect(servers))?);
         Ok(Self { thread: Arc::new(Thread { runtime, client }) })
     }

@@ -1,5 +1,6 @@
 //! The client against a real server, in this process.
 #![allow(clippy::unwrap_used, reason = "a test stops where it can't go on")]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "only the session is pure")]
 #![allow(clippy::print_stdout, reason = "the guide shows programs that print")]
 
 #[path = "../support/proxy.rs"]

@@ -1,0 +1,238 @@
+//! Those who wait for answers, and the guards that they got.
+
+use super::Answer;
+use crate::error::{Error, How};
+use crate::gate::Changing;
+use crate::guard_state::{GuardState, Health, SharedLease};
+use crate::held_ticket::{Handles, HeldTicket};
+use crate::session::{self, Call, CallId, GuardChange, Input, Lease, Moment, Room, TicketRef};
+use holdfast_proto::v1 as proto;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use tokio::sync::oneshot;
+
+/// A call, and the guard that goes by it once it is granted.
+enum Caller {
+    Opens(oneshot::Sender<Result<(), Error>>),
+    Waits(oneshot::Sender<Result<Answer, Error>>),
+    Holds(Weak<HeldTicket>),
+}
+
+pub(super) struct Callers {
+    handles: Arc<Handles>,
+    callers: HashMap<CallId, Caller>,
+    /// Guards whose mode is being changed.
+    changing: HashMap<CallId, Changing>,
+    /// None before the first session.
+    session_lease: Option<Arc<SharedLease>>,
+}
+
+impl Callers {
+    pub(super) fn new(handles: Handles) -> Self {
+        Self {
+            handles: Arc::new(handles),
+            callers: HashMap::new(),
+            changing: HashMap::new(),
+            session_lease: None,
+        }
+    }
+
+    pub(super) fn open(&mut self, call: CallId, reply: oneshot::Sender<Result<(), Error>>) {
+        self.callers.insert(call, Caller::Opens(reply));
+    }
+
+    pub(super) fn call(
+        &mut self,
+        call: &Call,
+        reply: oneshot::Sender<Result<Answer, Error>>,
+        changing: Option<Changing>,
+        releases: Option<CallId>,
+    ) {
+        self.callers.insert(call.call, Caller::Waits(reply));
+        if let (Some(changing), Some(change)) = (changing, &call.change) {
+            self.changing.insert(change.guard, changing);
+        }
+        if let Some(guard) = releases {
+            self.callers.remove(&guard);
+        }
+    }
+
+    /// Somebody no longer waits. A guard that was handed out meanwhile sees to itself.
+    pub(super) fn abandon(&mut self, call: CallId) {
+        if let Some(Caller::Waits(_)) = self.callers.get(&call) {
+            self.callers.remove(&call);
+        }
+    }
+
+    /// A guard is gone.
+    pub(super) fn forget(&mut self, guard: CallId) {
+        self.callers.remove(&guard);
+    }
+
+    pub(super) fn close(&mut self) {
+        self.callers.clear();
+        self.changing.clear();
+    }
+
+    pub(super) fn session_opened(&mut self, lease: Lease) {
+        self.session_lease = Some(Arc::new(lease.into()));
+    }
+
+    pub(super) fn session_confirmed(&self, counts_from: Moment) {
+        if let Some(lease) = &self.session_lease {
+            lease.confirm(counts_from);
+        }
+    }
+
+    /// Completes a call. A guard that nobody takes is given back.
+    pub(super) fn complete(
+        &mut self,
+        call: CallId,
+        answer: Result<session::Answer, Error>,
+    ) -> Option<Input> {
+        let answer = match answer {
+            Ok(session::Answer::Granted { grant, lease, room }) => {
+                return self.grant(call, grant, lease, room);
+            }
+            Ok(session::Answer::Reply(what)) => Ok(Answer::Reply(what)),
+            Ok(session::Answer::Opened) => {
+                if let Some(Caller::Opens(reply)) = self.callers.remove(&call) {
+                    let _ = reply.send(Ok(()));
+                }
+                return None;
+            }
+            Err(error) => Err(error),
+        };
+        // Whoever dropped the future does not want to know.
+        match (self.callers.remove(&call), answer) {
+            (Some(Caller::Waits(reply)), answer) => drop(reply.send(answer)),
+            (Some(Caller::Opens(reply)), Err(error)) => drop(reply.send(Err(error))),
+            _ => {}
+        }
+        None
+    }
+
+    fn grant(
+        &mut self,
+        call: CallId,
+        grant: proto::Grant,
+        lease: Option<Lease>,
+        room: Room,
+    ) -> Option<Input> {
+        let lease = match lease {
+            Some(lease) => Arc::new(lease.into()),
+            None => self.session_lease.clone()?,
+        };
+        let Some(caller @ Caller::Waits(_)) = self.callers.get_mut(&call) else {
+            return Some(not_taken(&grant, room));
+        };
+        let state = Arc::new(GuardState::new(lease));
+        let held = HeldTicket::new(call, grant, state, self.handles.clone(), room);
+        let held = Arc::new(held);
+        let holds = Caller::Holds(Arc::downgrade(&held));
+        let Caller::Waits(reply) = std::mem::replace(caller, holds) else { return None };
+        match reply.send(Ok(Answer::Held(held))) {
+            Err(Ok(Answer::Held(held))) => {
+                self.callers.remove(&call);
+                let_go(Arc::into_inner(held)?, false)
+            }
+            _ => None,
+        }
+    }
+
+    /// Gives a guard its new ticket.
+    pub(super) fn upgraded(
+        &mut self,
+        guard: CallId,
+        call: Option<CallId>,
+        grant: proto::Grant,
+        room: Room,
+    ) -> Option<Input> {
+        let reader = match self.callers.get(&guard) {
+            Some(Caller::Holds(reader)) => reader.upgrade(),
+            _ => None,
+        };
+        let Some(reader) = reader else {
+            return Some(not_taken(&grant, room));
+        };
+        let (answer, unwanted) = match reader.state.health() {
+            // Its holder was told to stop, and that is final. One whose time was over did not
+            // finish: its lease runs out, and the next holder hears so.
+            Health::Lost(how) => {
+                reader.set_over_as_writer(how);
+                let ticket = ticket(&grant);
+                let dropped = Input::Drop { ticket, lost: how == How::Expired, room };
+                (Err(Error::Over(how)), Some(dropped))
+            }
+            _ => {
+                let writer = reader.succeeded_by(grant, room);
+                self.callers.insert(guard, Caller::Holds(Arc::downgrade(&writer)));
+                drop(writer);
+                (Ok(Answer::Upgraded), None)
+            }
+        };
+        if let Some(Caller::Waits(reply)) = call.and_then(|call| self.callers.remove(&call)) {
+            let _ = reply.send(answer);
+        }
+        // If both are to be dropped, the reader was lost, and nothing is left of it.
+        let reader = self.give_back(guard, reader);
+        unwanted.or(reader)
+    }
+
+    pub(super) fn guard_changed(&mut self, guard: CallId, change: GuardChange) -> Option<Input> {
+        if change == GuardChange::Settled {
+            self.changing.remove(&guard);
+            return None;
+        }
+        let Some(Caller::Holds(held)) = self.callers.get(&guard) else { return None };
+        let held = held.upgrade()?;
+        match change {
+            GuardChange::Health(health) => {
+                held.state.show(health);
+            }
+            GuardChange::Confirmed(counts_from) => held.state.confirm(counts_from),
+            GuardChange::Revocation(asked, forced_at) => held.state.ask_to_let_go(asked, forced_at),
+            GuardChange::Mode(mode) => held.set_mode(mode),
+            GuardChange::OverAsWriter(how) => held.set_over_as_writer(how),
+            GuardChange::Settled => {}
+        }
+        self.give_back(guard, held)
+    }
+
+    /// Done with a guard's ticket. If the guard went meanwhile, the ticket is let go here: there may
+    /// be nobody left who could order it.
+    fn give_back(&mut self, guard: CallId, held: Arc<HeldTicket>) -> Option<Input> {
+        let dropped = Arc::into_inner(held).and_then(dropped);
+        if dropped.is_some() {
+            self.callers.remove(&guard);
+        }
+        dropped
+    }
+}
+
+fn ticket(grant: &proto::Grant) -> TicketRef {
+    let name = grant.names.first().cloned().unwrap_or_default();
+    TicketRef { name, token: grant.token, secret: grant.secret.clone() }
+}
+
+/// A grant whose caller is gone.
+fn not_taken(grant: &proto::Grant, room: Room) -> Input {
+    Input::Drop { ticket: ticket(grant), lost: false, room }
+}
+
+/// Lets go of what nobody has any more.
+fn dropped(mut held: HeldTicket) -> Option<Input> {
+    while let Some(writer) = held.take_successor() {
+        // The server has ended this one.
+        drop(held.take_over());
+        // If others have the next, the last of them lets go.
+        held = Arc::into_inner(writer)?;
+    }
+    let lost = held.is_lost();
+    let_go(held, lost)
+}
+
+fn let_go(held: HeldTicket, lost: bool) -> Option<Input> {
+    let ticket = held.ticket.clone();
+    Some(Input::Drop { ticket, lost, room: held.take_over()? })
+}

@@ -1,0 +1,211 @@
+//! A ticket that is being served: whoever has this, has the lock. When it goes, the lock goes.
+
+use crate::driver::Order;
+use crate::error::How;
+use crate::guard_state::{GuardState, Health};
+use crate::runtime::Home;
+use crate::session::{CallId, ModeChange, Room, TicketRef};
+use crate::token::Token;
+use bytes::Bytes;
+use holdfast_proto::v1 as proto;
+use std::fmt;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::sync::mpsc::WeakUnboundedSender;
+
+/// How a holder before this one ended.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
+/// # fn main() { with_server(async |servers| {
+/// # let client = Client::connect(&servers).await?;
+/// let guard = client.lock("seat-12A").acquire().await?;
+/// match guard.ending() {
+///     Some(ending) if ending.how.died() => println!("{:?} died: {:?}", ending.label, ending.note),
+///     Some(ending) => println!("token {} finished", ending.token),
+///     None => println!("nobody is remembered"),
+/// }
+/// # Ok(()) }) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    /// On which lock.
+    pub name: Bytes,
+    /// Released, expired, closed, forced or restored.
+    pub how: How,
+    /// Its token.
+    pub token: Token,
+    /// What it called itself.
+    pub label: Option<Bytes>,
+    /// What it had left on the lock.
+    pub note: Option<Bytes>,
+}
+
+impl Ending {
+    pub(crate) fn of(name: &Bytes, ending: &proto::Ending) -> Self {
+        Self {
+            name: name.clone(),
+            how: How::of(ending.how),
+            token: Token::new(ending.token),
+            label: ending.label.clone(),
+            note: ending.note.clone(),
+        }
+    }
+}
+
+/// Ways to the session's driver.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    pub(crate) orders: WeakUnboundedSender<Order>,
+    pub(crate) home: Arc<Home>,
+}
+
+/// A ticket that is being served.
+pub(crate) struct HeldTicket {
+    /// The call that acquired it, which its guard goes by.
+    pub(crate) guard: CallId,
+    pub(crate) ticket: TicketRef,
+    pub(crate) names: Vec<Bytes>,
+    pub(crate) endings: Vec<Ending>,
+    pub(crate) needs_recovery: Vec<Ending>,
+    pub(crate) state: Arc<GuardState>,
+    pub(crate) has_own_lease: bool,
+    /// What it surely is, not more: it is shared as soon as a downgrade is asked for.
+    mode: AtomicI32,
+    /// The writer's ticket that an upgrade got in its place: this one is over then.
+    successor: OnceLock<Arc<HeldTicket>>,
+    /// An upgrade of this ticket was served, or may have been, and its writer's ticket is over or
+    /// was given up. The server would say of this one that it was released.
+    over_as_writer: OnceLock<How>,
+    handles: Arc<Handles>,
+    /// None once somebody else sees to its end, or its successor has it.
+    room: Mutex<Option<Room>>,
+}
+
+impl HeldTicket {
+    pub(crate) fn new(
+        guard: CallId,
+        grant: proto::Grant,
+        state: Arc<GuardState>,
+        handles: Arc<Handles>,
+        room: Room,
+    ) -> Self {
+        let has_own_lease = grant.ttl_ms.is_some();
+        let (mode, after) = (grant.mode, grant.after);
+        let name = grant.names.first().cloned().unwrap_or_default();
+        let endings = |of: fn(&proto::After) -> Option<&proto::Ending>| {
+            after.iter().filter_map(|after| Some(Ending::of(&after.name, of(after)?))).collect()
+        };
+        Self {
+            guard,
+            ticket: TicketRef { name, token: grant.token, secret: grant.secret },
+            endings: endings(|after| after.last.as_ref()),
+            needs_recovery: endings(|after| after.needs_recovery.as_ref()),
+            names: grant.names,
+            state,
+            has_own_lease,
+            mode: AtomicI32::new(mode),
+            successor: OnceLock::new(),
+            over_as_writer: OnceLock::new(),
+            handles,
+            room: Mutex::new(Some(room)),
+        }
+    }
+
+    pub(crate) fn mode(&self) -> proto::Mode {
+        proto::Mode::try_from(self.mode.load(Ordering::Acquire)).unwrap_or_default()
+    }
+
+    /// The ticket that is held now: this one, or the one that an upgrade got.
+    pub(crate) fn current(&self) -> &Self {
+        let mut current = self;
+        while let Some(next) = current.successor.get() {
+            current = next;
+        }
+        current
+    }
+
+    /// The same, to be kept in place of this one; none if this one is it.
+    pub(crate) fn successor(&self) -> Option<Arc<Self>> {
+        let next = self.successor.get()?;
+        Some(next.successor().unwrap_or_else(|| next.clone()))
+    }
+
+    pub(crate) fn take_successor(&mut self) -> Option<Arc<Self>> {
+        self.successor.take()
+    }
+
+    /// An upgrade was served: this ticket is over, and its guards have another one.
+    pub(crate) fn succeeded_by(&self, grant: proto::Grant, room: Room) -> Arc<Self> {
+        // It has the reader's room: the other was only for its wait.
+        let room = self.room().take().unwrap_or(room);
+        let (state, handles) = (self.state.clone(), self.handles.clone());
+        let writer = Arc::new(Self::new(self.guard, grant, state, handles, room));
+        // One change at a time, and this was none of those before.
+        let _ = self.successor.set(writer.clone());
+        writer
+    }
+
+    pub(crate) fn set_mode(&self, mode: proto::Mode) {
+        self.mode.store(mode.into(), Ordering::Release);
+    }
+
+    /// The writer's ticket that it became is over.
+    pub(crate) fn set_over_as_writer(&self, how: How) {
+        // What was known first is true.
+        let _ = self.over_as_writer.set(how);
+    }
+
+    pub(crate) fn over_as_writer(&self) -> Option<How> {
+        self.over_as_writer.get().copied()
+    }
+
+    /// What an upgrade or a downgrade is about.
+    pub(crate) fn mode_change(&self) -> ModeChange {
+        ModeChange {
+            guard: self.guard,
+            names: self.names.clone(),
+            before: self.mode(),
+            own_ttl: self.has_own_lease.then(|| self.state.ttl()),
+        }
+    }
+
+    fn room(&self) -> MutexGuard<'_, Option<Room>> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on the caller sees to its end.
+    pub(crate) fn take_over(self) -> Option<Room> {
+        self.room().take()
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self.state.health(), Health::Lost(_))
+    }
+}
+
+impl Drop for HeldTicket {
+    fn drop(&mut self) {
+        let Some(room) = self.room().take() else { return };
+        if self.successor.get().is_some() {
+            // The server has ended this one; the other is let go with its last guard.
+            return;
+        }
+        if let Some(orders) = self.handles.orders.upgrade() {
+            let (guard, ticket, lost) = (self.guard, self.ticket.clone(), self.is_lost());
+            // If the driver has ended, it has closed the session.
+            let _ = orders.send(Order::Drop { guard, ticket, lost, room });
+            self.handles.home.flush(&orders);
+        }
+    }
+}
+
+impl fmt::Debug for HeldTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without its secret.
+        f.debug_struct("Guard")
+            .field("names", &self.names)
+            .field("token", &self.ticket.token)
+            .finish_non_exhaustive()
+    }
+}

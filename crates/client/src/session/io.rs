@@ -1,0 +1,294 @@
+//! What goes into a session and what comes out of it.
+
+use super::lease::Lease;
+use super::moment::Moment;
+use super::room::Room;
+use crate::code::ErrorCode;
+use crate::error::{Error, How};
+use crate::guard_state::{Health, Revocation};
+use bytes::Bytes;
+use holdfast_proto::v1::{self as proto, request, to_client};
+use std::time::Duration;
+
+/// Which ticket, and the proof that a request comes from its holder.
+pub use proto::Own as TicketRef;
+
+/// A call of the application, numbered by it. A guard goes by the call that acquired it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallId(pub u64);
+
+/// A connection to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
+
+/// A session stream over a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StreamId(pub u64);
+
+/// A unary request over a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QueryId(pub u64);
+
+/// A watch of one ticket's lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WatchId(pub u64);
+
+/// How a session is set up.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What the servers are called in error messages. Outputs name a server by its index here.
+    pub servers: Vec<String>,
+    /// How long the session may be silent before the server ends it.
+    pub ttl: Duration,
+    /// What the session's tickets are called.
+    pub label: Option<Bytes>,
+    /// How long a request without a limit of its own may take.
+    pub timeout: Duration,
+}
+
+/// Something that happened.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "they are used up at once")]
+pub enum Input {
+    /// Completes with [`Answer::Opened`] when there is a session.
+    Open(CallId),
+    /// A request to the server.
+    Call(Call),
+    /// The application no longer waits for this call.
+    Abandon(CallId),
+    /// A held ticket that the application has no guard of any more, or could not take. If the holder
+    /// was told that it is lost, it is left to run out: its holder did not finish.
+    Drop {
+        /// The ticket.
+        ticket: TicketRef,
+        /// Its holder was told that it is lost.
+        lost: bool,
+        /// The room of the guard.
+        room: Room,
+    },
+    /// A ticket with a lease of its own that somebody else renews and releases from now on.
+    Detach(TicketRef),
+    /// Closes the session.
+    Close,
+    /// [`Output::Connect`] has succeeded.
+    Connected(ConnectionId),
+    /// [`Output::Connect`] has failed.
+    NotConnected(ConnectionId, Failure),
+    /// A message from the server.
+    Received(StreamId, proto::ToClient),
+    /// A stream has ended or could not be opened; without a failure the server hung up.
+    StreamEnded(StreamId, Option<Failure>),
+    /// The answer to a query.
+    Replied(QueryId, Result<Reply, Failure>),
+    /// News from a watch.
+    Watched(WatchId, WatchNews),
+}
+
+/// A request of the application.
+#[derive(Debug)]
+pub struct Call {
+    /// Its number.
+    pub call: CallId,
+    /// What is asked.
+    pub what: request::What,
+    /// Room for it.
+    pub room: Room,
+    /// For an upgrade or a downgrade.
+    pub change: Option<ModeChange>,
+}
+
+/// The guard whose mode is to be changed.
+#[derive(Debug)]
+pub struct ModeChange {
+    /// The guard.
+    pub guard: CallId,
+    /// All names of its ticket.
+    pub names: Vec<Bytes>,
+    /// The mode before the change.
+    pub before: proto::Mode,
+    /// How long its own lease is; none if it lives by the session.
+    pub own_ttl: Option<Duration>,
+}
+
+/// Something to be done.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "they are used up at once")]
+pub enum Output {
+    /// Connect to a server.
+    Connect(ConnectionId, usize),
+    /// Open a session stream with this first message.
+    OpenStream(ConnectionId, StreamId, proto::ToServer),
+    /// Send a message.
+    Send(StreamId, proto::ToServer),
+    /// Ask something that needs no session.
+    Query(ConnectionId, QueryId, Query),
+    /// Drop a connection with all its streams and queries. Nothing that still comes from it counts.
+    Disconnect(ConnectionId),
+    /// Watch a lock by its name, until [`Output::Unwatch`]; for news of one ticket.
+    Watch {
+        /// Names the watch.
+        watch: WatchId,
+        /// The lock.
+        name: Bytes,
+        /// The ticket.
+        token: u64,
+    },
+    /// End a watch.
+    Unwatch(WatchId),
+    /// A session was opened. Guards without a lease of their own live by its lease from now on.
+    SessionOpened(Lease),
+    /// The session's lease was confirmed again, and counts from this moment.
+    SessionConfirmed(Moment),
+    /// A call is done. If the application no longer waits for a guard, it answers with
+    /// [`Input::Drop`].
+    Complete(CallId, Result<Answer, Error>),
+    /// A guard has a new ticket: its upgrade was served. If the guard is gone, or was lost by its own
+    /// clock, the application answers with [`Input::Drop`] of the new ticket.
+    Upgraded {
+        /// The guard.
+        guard: CallId,
+        /// The call that waits for it, to be completed.
+        call: Option<CallId>,
+        /// The writer's ticket.
+        grant: proto::Grant,
+        /// The upgrade's room, for the new ticket unless the guard has room already.
+        room: Room,
+    },
+    /// Something about a guard has changed.
+    Guard(CallId, GuardChange),
+}
+
+/// What came of a call.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "they are used up at once")]
+pub enum Answer {
+    /// There is a session.
+    Opened,
+    /// What the server answered.
+    Reply(to_client::What),
+    /// For an acquire: its turn has come.
+    Granted {
+        /// The ticket.
+        grant: proto::Grant,
+        /// Its own lease; none if it lives by the session.
+        lease: Option<Lease>,
+        /// The room that the call brought along.
+        room: Room,
+    },
+}
+
+/// How a guard changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GuardChange {
+    /// Its lease is good again, in jeopardy or lost.
+    Health(Health),
+    /// Its own lease was confirmed, and counts from this moment.
+    Confirmed(Moment),
+    /// Somebody asks the holder to let go; from that moment on the lock may be taken away.
+    Revocation(Revocation, Option<Moment>),
+    /// The server has refused a downgrade: it is held in this mode.
+    Mode(proto::Mode),
+    /// Its upgrade was served, or may have been, and the writer's ticket is over. The server would
+    /// say of the reader's ticket that it was released.
+    OverAsWriter(How),
+    /// No upgrade or downgrade is on its way any more.
+    Settled,
+}
+
+/// A request that needs no session.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Query {
+    /// How a lock is.
+    Show(Bytes),
+    /// Take a ticket out of its line.
+    Cancel(TicketRef),
+    /// Release a ticket.
+    Release(TicketRef),
+}
+
+/// The answer to a query.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "they are used up at once")]
+pub enum Reply {
+    /// To [`Query::Show`].
+    Lock(proto::Lock),
+    /// To the others.
+    Done,
+}
+
+/// News of a ticket whose lock is watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WatchNews {
+    /// The watch has begun, perhaps again: something may have been missed.
+    Begun,
+    /// The ticket is over.
+    Ended(How),
+    /// Somebody asks the holder to let go.
+    Revocation(Revocation),
+}
+
+/// Why a server did not do something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What it means for the client.
+    pub kind: FailureKind,
+    /// As the server wrote it, `code: message (hint)`; or why it could not be reached.
+    pub message: String,
+}
+
+/// What a failure means for the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Another server, or the same one later, may answer otherwise.
+    TryElsewhere,
+    /// The session that was to be attached is over.
+    SessionOver,
+    /// The password is wrong.
+    Unauthenticated,
+    /// The server says no.
+    Refused,
+}
+
+impl Failure {
+    pub(super) fn elsewhere(message: &str) -> Self {
+        Self { kind: FailureKind::TryElsewhere, message: message.to_owned() }
+    }
+
+    pub(crate) fn may_work_elsewhere(&self) -> bool {
+        self.kind == FailureKind::TryElsewhere
+    }
+
+    /// The error for whoever asked.
+    pub(crate) fn refused(&self) -> Error {
+        let (code, rest) = self.message.split_once(": ").unwrap_or(("", &self.message));
+        let parts = rest.strip_suffix(')').and_then(|rest| rest.rsplit_once(" ("));
+        let (message, hint) = parts.unwrap_or((rest, ""));
+        Error::local(code.into(), message, hint)
+    }
+
+    pub(super) fn is_already_served(&self) -> bool {
+        let served = ErrorCode::AlreadyServed;
+        matches!(self.refused(), Error::Refused { code, .. } if code == served)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_is_taken_apart() {
+        let refused = |message: &str| {
+            let failure = Failure { kind: FailureKind::Refused, message: message.to_owned() };
+            match failure.refused() {
+                Error::Refused { code, message, hint, .. } => (code, message, hint),
+                other => panic!("{other:?}"),
+            }
+        };
+        let (code, message, hint) = refused("bad_request: no name (none at all) (name one)");
+        assert_eq!(code, ErrorCode::BadRequest);
+        assert_eq!([message, hint], ["no name (none at all)", "name one"]);
+        let (code, message, _) = refused("what is that?");
+        assert_eq!((code.as_str(), message.as_str()), ("", "what is that?"));
+    }
+}

@@ -1,0 +1,197 @@
+//! A session that this client has lost by its own clock, while the server may still keep it. It must
+//! surely be over before another one begins: an upgrade might still be served in it.
+//!
+//! An acquire with a lease of its own that was not answered may have got its lock, and nobody knows
+//! that ticket's secret. So it is sent again under its old number, which has one effect, and what it
+//! got is given up. Only if the server has ended the session too, nobody can know.
+
+use super::SessionState;
+use super::connect::Phase;
+use super::io::{Failure, Output, Query, QueryId, StreamId, TicketRef};
+use super::moment::Moment;
+use super::send::close_message;
+use bytes::Bytes;
+use holdfast_proto::v1::{self as proto, request, standing, to_client, to_server};
+use std::collections::{BTreeMap, VecDeque};
+
+/// A session that was lost.
+#[derive(Debug, Clone)]
+pub(super) struct Lost {
+    attach: proto::Attach,
+    /// Acquires with a lease of their own that were not answered, by their numbers.
+    acquires: BTreeMap<u64, proto::Acquire>,
+    since: Moment,
+}
+
+impl Lost {
+    pub(super) fn new(
+        session: u64,
+        secret: Bytes,
+        acquires: BTreeMap<u64, proto::Acquire>,
+        since: Moment,
+    ) -> Self {
+        let attach = proto::Attach { session, secret, tickets: Vec::new() };
+        Self { attach, acquires, since }
+    }
+
+    pub(super) fn first_message(&self) -> proto::ToServer {
+        proto::ToServer { number: 0, what: Some(to_server::What::Attach(self.attach.clone())) }
+    }
+}
+
+/// The end of a lost session, at one server.
+#[derive(Debug)]
+pub(super) struct EndingLost {
+    pub(super) stream: StreamId,
+    step: Step,
+    /// Acquires that were not answered yet.
+    acquires: BTreeMap<u64, proto::Acquire>,
+    /// What it takes to give up the tickets they have drawn.
+    give_up: VecDeque<Query>,
+    /// The server has ended it.
+    ended: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Attaching,
+    SendingAgain,
+    GivingUp(QueryId),
+    Closing,
+}
+
+impl EndingLost {
+    pub(super) fn new(stream: StreamId, lost: Lost) -> Self {
+        let (step, give_up) = (Step::Attaching, VecDeque::new());
+        Self { stream, step, acquires: lost.acquires, give_up, ended: false }
+    }
+
+    pub(super) fn is_attaching(&self) -> bool {
+        self.step == Step::Attaching
+    }
+
+    pub(super) fn query(&self) -> Option<QueryId> {
+        match self.step {
+            Step::GivingUp(query) => Some(query),
+            _ => None,
+        }
+    }
+
+    /// An acquire was answered: what it got is to be given up.
+    fn answered(&mut self, number: u64, what: Option<to_client::What>) {
+        let Some(acquire) = self.acquires.remove(&number) else { return };
+        let name = acquire.names.into_iter().next().unwrap_or_default();
+        let standing = match what {
+            Some(to_client::What::Standing(standing)) => standing.what,
+            // It was refused.
+            _ => None,
+        };
+        match standing {
+            Some(standing::What::Held(grant)) => {
+                let ticket = TicketRef { name, token: grant.token, secret: grant.secret };
+                self.give_up.push_back(Query::Release(ticket));
+            }
+            Some(standing::What::Waiting(line)) => {
+                let ticket = TicketRef { name, token: line.token, secret: line.secret };
+                self.give_up.push_back(Query::Cancel(ticket.clone()));
+                // It may have been served before that.
+                self.give_up.push_back(Query::Release(ticket));
+            }
+            Some(standing::What::Over(_)) | None => {}
+        }
+    }
+}
+
+impl SessionState {
+    /// Whether something may be held that nobody asks for any more.
+    pub(super) fn has_lost_acquires(&self) -> bool {
+        self.lost.as_ref().is_some_and(|lost| !lost.acquires.is_empty())
+    }
+
+    /// Gives up what could not be sent again for too long.
+    pub(super) fn give_up_lost_acquires(&mut self, is_too_old: impl Fn(Moment) -> bool) {
+        if let Some(lost) = self.lost.as_mut().filter(|lost| is_too_old(lost.since)) {
+            lost.acquires.clear();
+        }
+    }
+
+    fn ending_lost(&mut self, place: usize) -> Option<&mut EndingLost> {
+        match &mut self.attempts.get_mut(place)?.phase {
+            Phase::EndingLost(ending) => Some(ending),
+            _ => None,
+        }
+    }
+
+    /// A message over the stream of a lost session.
+    pub(super) fn end_lost(&mut self, place: usize, number: u64, what: Option<to_client::What>) {
+        let Some(ending) = self.ending_lost(place) else { return };
+        match (&ending.step, what) {
+            (Step::Attaching, Some(to_client::What::Opened(_))) => self.send_acquires_again(place),
+            (Step::Attaching, _) => {
+                let failure = Failure::elsewhere("the server began with something else");
+                self.attempt_failed(place, failure);
+            }
+            (_, Some(to_client::What::SessionEnded(_))) => {
+                ending.ended = true;
+                ending.acquires.clear();
+                match ending.step {
+                    Step::GivingUp(_) => {}
+                    _ => self.give_up_next(place),
+                }
+            }
+            (Step::SendingAgain, Some(to_client::What::TryAgain(again))) => {
+                self.attempt_failed(place, Failure::elsewhere(&again.why));
+            }
+            (Step::SendingAgain, what) => {
+                // News of a ticket has number 0, which is no request's.
+                ending.answered(number, what);
+                if ending.acquires.is_empty() {
+                    self.give_up_next(place);
+                }
+            }
+            (Step::GivingUp(_) | Step::Closing, _) => {}
+        }
+    }
+
+    fn send_acquires_again(&mut self, place: usize) {
+        let Some(ending) = self.ending_lost(place) else { return };
+        ending.step = Step::SendingAgain;
+        let (stream, acquires) = (ending.stream, ending.acquires.clone());
+        let lowest = acquires.keys().next().copied().unwrap_or_default();
+        let nothing = acquires.is_empty();
+        for (id, acquire) in acquires {
+            let what = Some(request::What::Acquire(acquire));
+            let request = to_server::What::Request(proto::Request { id, lowest, what });
+            let message = proto::ToServer { number: id, what: Some(request) };
+            self.outputs.push(Output::Send(stream, message));
+        }
+        if nothing {
+            self.give_up_next(place);
+        }
+    }
+
+    /// Gives up the next ticket; after the last one the session is closed.
+    fn give_up_next(&mut self, place: usize) {
+        let query = QueryId(self.next_id());
+        let Some(attempt) = self.attempts.get_mut(place) else { return };
+        let connection = attempt.connection;
+        let Phase::EndingLost(ending) = &mut attempt.phase else { return };
+        if let Some(ticket) = ending.give_up.pop_front() {
+            ending.step = Step::GivingUp(query);
+            self.outputs.push(Output::Query(connection, query, ticket));
+        } else if ending.ended {
+            self.open_stream(place);
+        } else {
+            ending.step = Step::Closing;
+            self.outputs.push(Output::Send(ending.stream, close_message()));
+        }
+    }
+
+    /// A ticket was given up; a refusal means that there was nothing to give up.
+    pub(super) fn gave_up(&mut self, place: usize, answer: Result<(), Failure>) {
+        match answer {
+            Err(failure) if failure.may_work_elsewhere() => self.attempt_failed(place, failure),
+            _ => self.give_up_next(place),
+        }
+    }
+}

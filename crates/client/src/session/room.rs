@@ -1,0 +1,40 @@
+//! Room for tickets and other requests: nothing a session keeps grows without bound.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many of one kind there may be at once.
+#[derive(Debug)]
+pub struct Rooms {
+    free: AtomicUsize,
+}
+
+impl Rooms {
+    /// Room for so many.
+    pub fn new(rooms: usize) -> Arc<Self> {
+        Arc::new(Self { free: AtomicUsize::new(rooms) })
+    }
+
+    /// Room for one more; none if there is none.
+    pub fn take(self: &Arc<Self>) -> Option<Room> {
+        let less = |free: usize| free.checked_sub(1);
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
+        Some(Room(self.clone()))
+    }
+
+    /// How many there is room for.
+    pub fn free(&self) -> usize {
+        self.free.load(Ordering::Relaxed)
+    }
+}
+
+/// Room for one ticket or one request. It travels with the ticket: from the call to the guard, and
+/// with the guard's release back to the session, which drops it when nothing is left of it.
+#[derive(Debug)]
+pub struct Room(Arc<Rooms>);
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.0.free.fetch_add(1, Ordering::Relaxed);
+    }
+}

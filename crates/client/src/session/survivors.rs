@@ -1,0 +1,61 @@
+//! Tickets that outlived the session they were taken in. The server tells what happens to a ticket
+//! to its own session only, which is over; so their locks are watched.
+
+use super::SessionState;
+use super::io::{Output, WatchId, WatchNews};
+
+/// How many locks are watched at once. Beyond it, the end of a ticket is learned when it is renewed.
+const WATCHES_MAX: usize = 256;
+
+impl SessionState {
+    /// A new session has begun. What was taken in an earlier one may be over already, so it is
+    /// renewed at once; and from now on it is watched.
+    pub(super) fn follow_survivors(&mut self) {
+        for token in self.held.with_own_lease() {
+            self.follow_survivor(token);
+        }
+    }
+
+    /// The same for one ticket, if it was taken in an earlier session.
+    pub(super) fn follow_survivor(&mut self, token: u64) {
+        let Some(session) = self.session.as_ref().map(|session| session.number) else { return };
+        let watch = WatchId(self.next_id());
+        let Some(held) = self.held.get_mut(token).filter(|held| held.session != session) else {
+            return;
+        };
+        held.renew_now = true;
+        if held.watch.is_none() && self.watches.len() < WATCHES_MAX {
+            held.watch = Some(watch);
+            self.watches.insert(watch, token);
+            let name = held.ticket.name.clone();
+            self.outputs.push(Output::Watch { watch, name, token });
+        }
+    }
+
+    pub(super) fn watched(&mut self, watch: WatchId, news: WatchNews) {
+        let Some(token) = self.watches.get(&watch).copied() else { return };
+        let Some(held) = self.held.get_mut(token).filter(|held| held.watch == Some(watch)) else {
+            return;
+        };
+        match news {
+            WatchNews::Begun => {
+                held.renew_now = true;
+                self.look_soon();
+            }
+            WatchNews::Ended(how) => self.ended(token, how),
+            WatchNews::Revocation(asked) => self.ask_to_let_go(token, asked),
+        }
+    }
+
+    /// Ends the watches of tickets that are not held any more.
+    pub(super) fn end_watches(&mut self) {
+        let (held, outputs) = (&self.held, &mut self.outputs);
+        self.watches.retain(|watch, token| {
+            let needed = held.get(*token).is_some_and(|held| held.watch == Some(*watch));
+            if !needed {
+                outputs.push(Output::Unwatch(*watch));
+            }
+            needed
+        });
+    }
+}

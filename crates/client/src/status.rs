@@ -1,0 +1,39 @@
+//! What gRPC says went wrong, as the session understands it.
+
+use crate::session::{Failure, FailureKind};
+use tonic::{Code, Status};
+
+/// What a status means for the client.
+pub(crate) fn failure(status: &Status) -> Failure {
+    let kind = match status.code() {
+        Code::FailedPrecondition | Code::PermissionDenied => FailureKind::SessionOver,
+        Code::Unauthenticated => FailureKind::Unauthenticated,
+        Code::InvalidArgument
+        | Code::NotFound
+        | Code::Unimplemented
+        | Code::ResourceExhausted
+        | Code::OutOfRange => FailureKind::Refused,
+        _ => FailureKind::TryElsewhere,
+    };
+    Failure { kind, message: with_causes(status.message().to_owned(), status) }
+}
+
+/// A server that could not be reached.
+pub(crate) fn unreachable(server: &str, error: &dyn std::error::Error) -> Failure {
+    let message = format!("{server}: {}", with_causes(error.to_string(), error));
+    Failure { kind: FailureKind::TryElsewhere, message }
+}
+
+/// An error with all its causes: the outermost of a failed connection says only that it failed.
+fn with_causes(mut message: String, error: &dyn std::error::Error) -> String {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let why = error.to_string();
+        // Some errors repeat what they were caused by.
+        if !message.ends_with(&why) {
+            message = format!("{message}: {why}");
+        }
+        cause = error.source();
+    }
+    message
+}

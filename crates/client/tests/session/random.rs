@@ -1,0 +1,648 @@
+//! Everything in any order, over ways that hold messages up or break, on clocks of different rates,
+//! against a naive cluster. At every moment:
+//!
+//! - no guard is good while its ticket may be over at the server, unless an operator broke it;
+//! - nothing that is kept grows beyond its room.
+//!
+//! And when the ways are open again: every call completes, whatever was dropped is undone, no ticket
+//! and no session is left behind.
+
+use crate::server::{Cluster, State};
+use bytes::Bytes;
+use holdfast_client::session::{
+    Answer, Call, CallId, Config, ConnectionId, Failure, FailureKind, GuardChange, Input, Lease,
+    LeaseHealth, ModeChange, Moment, Output, Query, QueryId, Room, Rooms, SessionState, StreamId,
+    TicketRef, WatchId, WatchNews,
+};
+use holdfast_client::{Health, How};
+use holdfast_proto::v1::{self as proto, request};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+const SERVERS: usize = 3;
+const TICK_MS: u64 = 20;
+const SESSION_TTL: Duration = Duration::from_secs(6);
+const ROOMS: usize = 40;
+
+/// So long that nothing is freed by it.
+const LONG_TTL_MS: u64 = 600_000;
+
+/// After so long, everything must have come to an end: calls give up after 10s, a session after 6s.
+const END_WITHIN_MS: u64 = 120_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Open,
+    AnswersWait,
+    Stalled,
+    Cut,
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    Acquire {
+        name: u8,
+        shared: bool,
+        ttl_ms: Option<u64>,
+        wait_ms: Option<u64>,
+    },
+    /// The future of the call at this place is dropped.
+    Abandon(usize),
+    Drop(usize),
+    Release(usize),
+    Upgrade(usize, Option<u64>),
+    Downgrade(usize),
+    Note(usize),
+    Set(usize, Way),
+    Pass(u64),
+    /// The cluster ends all sessions.
+    EndSessions,
+    Force(usize),
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let wait = || prop_oneof![Just(None), Just(Some(u64::MAX)), (1..4_000_u64).prop_map(Some)];
+    let ttl = prop_oneof![3 => Just(None), 2 => Just(Some(LONG_TTL_MS)), 1 => Just(Some(4_000))];
+    let way = prop_oneof![
+        4 => Just(Way::Open),
+        2 => Just(Way::AnswersWait),
+        2 => Just(Way::Stalled),
+        2 => Just(Way::Cut),
+    ];
+    let place = 0..8_usize;
+    let acquire = (0..3_u8, any::<bool>(), ttl, wait());
+    let action = prop_oneof![
+        8 => acquire.prop_map(|(name, shared, ttl_ms, wait_ms)| {
+            Action::Acquire { name, shared, ttl_ms, wait_ms }
+        }),
+        3 => place.clone().prop_map(Action::Abandon),
+        3 => place.clone().prop_map(Action::Drop),
+        2 => place.clone().prop_map(Action::Release),
+        3 => (place.clone(), wait()).prop_map(|(guard, wait)| Action::Upgrade(guard, wait)),
+        1 => place.clone().prop_map(Action::Downgrade),
+        1 => place.clone().prop_map(Action::Note),
+        4 => (0..SERVERS, way).prop_map(|(server, way)| Action::Set(server, way)),
+        8 => (1..200_u64).prop_map(Action::Pass),
+        2 => (1_000..7_000_u64).prop_map(Action::Pass),
+        1 => Just(Action::EndSessions),
+        1 => place.prop_map(Action::Force),
+    ];
+    proptest::collection::vec(action, 1..80)
+}
+
+struct Stream {
+    connection: ConnectionId,
+    /// None until the first message has come.
+    session: Option<u64>,
+    to_server: VecDeque<(u64, proto::ToServer)>,
+    to_client: VecDeque<(u64, Result<proto::ToClient, Option<Failure>>)>,
+}
+
+struct Guard {
+    ticket: TicketRef,
+    mode: proto::Mode,
+    lease: Option<Lease>,
+    /// Which of the client's sessions it lives by.
+    session: usize,
+    lost: bool,
+    forced_at: Option<Moment>,
+    unsettled: bool,
+    room: Room,
+}
+
+struct World {
+    session: SessionState,
+    cluster: Cluster,
+    now_ms: u64,
+    /// The server's clock runs at so many thousandths of the client's.
+    rate: u64,
+    random: u64,
+    ways: [Way; SERVERS],
+    connections: BTreeMap<ConnectionId, usize>,
+    connecting: Vec<(u64, ConnectionId)>,
+    streams: BTreeMap<StreamId, Stream>,
+    queries: Vec<(u64, ConnectionId, QueryId, Query)>,
+    watches: BTreeMap<WatchId, u64>,
+    last_call: u64,
+    calls: BTreeMap<CallId, Option<CallId>>,
+    /// Dropped by the application, before the session knows.
+    gone: BTreeSet<CallId>,
+    abandons: Vec<(u64, CallId)>,
+    guards: BTreeMap<CallId, Guard>,
+    leases: Vec<Lease>,
+    rooms: Arc<Rooms>,
+}
+
+fn unavailable() -> Failure {
+    Failure { kind: FailureKind::TryElsewhere, message: "connection refused".to_owned() }
+}
+
+impl World {
+    fn new(rate: u64, seed: u64) -> Self {
+        let config = Config {
+            servers: (0..SERVERS).map(|server| server.to_string()).collect(),
+            ttl: SESSION_TTL,
+            label: None,
+            timeout: Duration::from_secs(10),
+        };
+        Self {
+            session: SessionState::new(config, Moment::from_nanos(0)),
+            cluster: Cluster::default(),
+            now_ms: 0,
+            rate,
+            random: seed | 1,
+            ways: [Way::Open; SERVERS],
+            connections: BTreeMap::new(),
+            connecting: Vec::new(),
+            streams: BTreeMap::new(),
+            queries: Vec::new(),
+            watches: BTreeMap::new(),
+            last_call: 0,
+            calls: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            abandons: Vec::new(),
+            guards: BTreeMap::new(),
+            leases: Vec::new(),
+            rooms: Rooms::new(ROOMS),
+        }
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from_nanos(self.now_ms * 1_000_000)
+    }
+
+    /// When something that is sent now arrives: xorshift.
+    fn due(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.now_ms + self.random % 60
+    }
+
+    fn way(&self, connection: ConnectionId) -> Way {
+        self.connections.get(&connection).map_or(Way::Cut, |server| self.ways[*server])
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Acquire { name, shared, ttl_ms, wait_ms } => {
+                let mode = if shared { proto::Mode::Shared } else { proto::Mode::Exclusive };
+                let acquire = proto::Acquire {
+                    names: vec![Bytes::from(format!("lock-{name}"))],
+                    mode: mode.into(),
+                    ttl_ms,
+                    wait_ms,
+                    ..proto::Acquire::default()
+                };
+                self.ask(request::What::Acquire(acquire), None);
+            }
+            Action::Abandon(place) => {
+                let call = self.calls.keys().copied().cycle().nth(place);
+                if let Some(call) = call {
+                    self.abandon(call);
+                }
+            }
+            Action::Drop(place) => {
+                if let Some(guard) = self.guard_at(place) {
+                    self.drop_guard(guard);
+                }
+            }
+            Action::Release(place) => {
+                let Some(id) = self.guard_at(place).filter(|id| !self.guards[id].unsettled) else {
+                    return;
+                };
+                let Guard { ticket, room, .. } = self.guards.remove(&id).unwrap();
+                let (call, what) = (self.next_call(), request::What::Release(ticket));
+                self.calls.insert(call, None);
+                self.input(Input::Call(Call { call, what, room, change: None }));
+            }
+            Action::Upgrade(place, wait_ms) => self.change(place, |own| {
+                let own = Some(own);
+                request::What::Upgrade(proto::Upgrade { own, wait_ms, claims: Vec::new() })
+            }),
+            Action::Downgrade(place) => self.change(place, request::What::Downgrade),
+            Action::Note(place) => {
+                if let Some(id) = self.guard_at(place).filter(|id| !self.guards[id].unsettled) {
+                    let own = Some(self.guards[&id].ticket.clone());
+                    self.ask(request::What::Note(proto::NoteRequest { own, note: None }), None);
+                }
+            }
+            Action::Set(server, way) => self.ways[server] = way,
+            Action::Pass(ms) => self.pass(ms),
+            Action::EndSessions => self.cluster.end_all_sessions(),
+            Action::Force(place) => {
+                if let Some(id) = self.guard_at(place) {
+                    self.cluster.force(self.guards[&id].ticket.token);
+                }
+            }
+        }
+    }
+
+    fn guard_at(&self, place: usize) -> Option<CallId> {
+        self.guards.keys().copied().cycle().nth(place)
+    }
+
+    fn next_call(&mut self) -> CallId {
+        self.last_call += 1;
+        CallId(self.last_call)
+    }
+
+    fn ask(&mut self, what: request::What, change: Option<ModeChange>) {
+        let Some(room) = self.rooms.take() else { return };
+        let call = self.next_call();
+        self.calls.insert(call, change.as_ref().map(|change| change.guard));
+        self.input(Input::Call(Call { call, what, room, change }));
+    }
+
+    fn change(&mut self, place: usize, what: impl FnOnce(TicketRef) -> request::What) {
+        let has_room = self.rooms.free() > 0;
+        let Some(id) = self.guard_at(place).filter(|id| has_room && !self.guards[id].unsettled)
+        else {
+            return;
+        };
+        let guard = self.guards.get_mut(&id).unwrap();
+        let change = ModeChange {
+            guard: id,
+            names: vec![guard.ticket.name.clone()],
+            before: guard.mode,
+            own_ttl: guard.lease.map(|lease| lease.ttl()),
+        };
+        let what = what(guard.ticket.clone());
+        let is_downgrade = matches!(what, request::What::Downgrade(_));
+        if guard.mode == (if is_downgrade { proto::Mode::Shared } else { proto::Mode::Exclusive }) {
+            return;
+        }
+        guard.unsettled = true;
+        if is_downgrade {
+            guard.mode = proto::Mode::Shared;
+        }
+        self.ask(what, Some(change));
+    }
+
+    /// A future is dropped. The session hears of it a little later.
+    fn abandon(&mut self, call: CallId) {
+        self.calls.remove(&call);
+        self.gone.insert(call);
+        let due = self.due();
+        self.abandons.push((due, call));
+    }
+
+    fn drop_guard(&mut self, id: CallId) {
+        let changes: Vec<CallId> = self
+            .calls
+            .iter()
+            .filter(|(_, guard)| **guard == Some(id))
+            .map(|(call, _)| *call)
+            .collect();
+        for call in changes {
+            self.abandon(call);
+        }
+        let now = self.now();
+        let guard = self.guards.remove(&id).unwrap();
+        let lost = !self.is_good(&guard, now);
+        self.input(Input::Drop { ticket: guard.ticket, lost, room: guard.room });
+    }
+
+    fn is_good(&self, guard: &Guard, now: Moment) -> bool {
+        let lease = guard.lease.unwrap_or_else(|| self.leases[guard.session]);
+        let forced = guard.forced_at.is_some_and(|at| now >= at);
+        !guard.lost && !forced && lease.health(now) != LeaseHealth::Over
+    }
+
+    fn input(&mut self, input: Input) {
+        self.session.input(self.now(), input);
+        self.step();
+    }
+
+    fn pass(&mut self, ms: u64) {
+        for _ in 0..ms.div_ceil(TICK_MS) {
+            self.now_ms += TICK_MS;
+            self.cluster.pass_to(self.now_ms * self.rate / 1_000);
+            self.check();
+            self.network();
+            self.step();
+            self.check();
+        }
+    }
+
+    /// Whatever has arrived by now.
+    fn network(&mut self) {
+        let (now, now_ms) = (self.now(), self.now_ms);
+        let mut inputs = Vec::new();
+        for (_, call) in self.abandons.extract_if(.., |(due, _)| *due <= now_ms) {
+            inputs.push(Input::Abandon(call));
+        }
+        let connecting: Vec<_> =
+            self.connecting.extract_if(.., |(due, _)| *due <= now_ms).collect();
+        for (due, connection) in connecting {
+            match self.way(connection) {
+                Way::Stalled => self.connecting.push((due, connection)),
+                Way::Cut => inputs.push(Input::NotConnected(connection, unavailable())),
+                Way::Open | Way::AnswersWait => inputs.push(Input::Connected(connection)),
+            }
+        }
+        for id in self.streams.keys().copied().collect::<Vec<_>>() {
+            if self.way(self.streams[&id].connection) == Way::Cut {
+                self.streams.remove(&id);
+                inputs.push(Input::StreamEnded(id, Some(unavailable())));
+                continue;
+            }
+            self.to_server(id);
+        }
+        self.route();
+        for (id, stream) in &mut self.streams {
+            let server = self.connections.get(&stream.connection);
+            if server.is_none_or(|server| self.ways[*server] != Way::Open) {
+                continue;
+            }
+            while let Some((_, message)) = stream.to_client.pop_front_if(|(due, _)| *due <= now_ms)
+            {
+                match message {
+                    Ok(message) => {
+                        self.cluster.received(&message);
+                        inputs.push(Input::Received(*id, message));
+                    }
+                    Err(failure) => inputs.push(Input::StreamEnded(*id, failure)),
+                }
+            }
+        }
+        let queries: Vec<_> = self.queries.extract_if(.., |(due, ..)| *due <= now_ms).collect();
+        for (due, connection, id, query) in queries {
+            match self.way(connection) {
+                Way::Open => inputs.push(Input::Replied(id, self.cluster.query(query))),
+                Way::Cut => inputs.push(Input::Replied(id, Err(unavailable()))),
+                Way::Stalled | Way::AnswersWait => {
+                    self.queries.push((due, connection, id, query));
+                }
+            }
+        }
+        inputs.extend(self.watch_news());
+        for input in inputs {
+            self.session.input(now, input);
+        }
+    }
+
+    fn to_server(&mut self, id: StreamId) {
+        let stream = self.streams.get_mut(&id).unwrap();
+        if self.connections.get(&stream.connection).is_none_or(|s| self.ways[*s] == Way::Stalled) {
+            return;
+        }
+        let now_ms = self.now_ms;
+        let mut ends = None;
+        while let Some((due, message)) = stream.to_server.pop_front_if(|(due, _)| *due <= now_ms) {
+            match stream.session {
+                Some(session) => self.cluster.message(session, message),
+                None => match self.cluster.begin(message) {
+                    Ok((session, opened)) => {
+                        stream.session = Some(session);
+                        stream.to_client.push_back((due, Ok(opened)));
+                        ends = Some(session);
+                    }
+                    Err(failure) => stream.to_client.push_back((due, Err(Some(failure)))),
+                },
+            }
+        }
+        // A session has one stream.
+        let others = self.streams.iter_mut().filter(|(other, _)| **other != id);
+        for (_, other) in others.filter(|(_, other)| ends.is_some() && other.session == ends) {
+            other.session = Some(0);
+            other.to_client.push_back((now_ms, Err(None)));
+        }
+    }
+
+    /// What the cluster has to tell goes to the streams of its sessions.
+    fn route(&mut self) {
+        for (session, message) in std::mem::take(&mut self.cluster.news) {
+            let due = self.due();
+            let mut streams = self.streams.values_mut();
+            if let Some(stream) = streams.find(|stream| stream.session == Some(session)) {
+                // In order.
+                let last = stream.to_client.back().map_or(0, |(due, _)| *due);
+                stream.to_client.push_back((due.max(last), Ok(message)));
+            }
+        }
+    }
+
+    fn watch_news(&mut self) -> Vec<Input> {
+        let ended = std::mem::take(&mut self.cluster.ended);
+        if !self.ways.contains(&Way::Open) {
+            return Vec::new();
+        }
+        let mut news: Vec<Input> = Vec::new();
+        for (watch, token) in &self.watches {
+            if ended.iter().any(|(over, how)| over == token && *how == proto::How::Forced) {
+                news.push(Input::Watched(*watch, WatchNews::Ended(How::Forced)));
+            }
+            // It may have begun again.
+            if self.now_ms % 5_000 == 0 {
+                news.push(Input::Watched(*watch, WatchNews::Begun));
+            }
+        }
+        news
+    }
+
+    fn step(&mut self) {
+        loop {
+            let outputs: Vec<Output> = self.session.step(self.now()).collect();
+            let mut inputs = Vec::new();
+            for output in outputs {
+                inputs.extend(self.apply(output));
+            }
+            if inputs.is_empty() {
+                return;
+            }
+            for input in inputs {
+                self.session.input(self.now(), input);
+            }
+        }
+    }
+
+    fn apply(&mut self, output: Output) -> Option<Input> {
+        let due = self.due();
+        match output {
+            Output::Connect(connection, server) => {
+                self.connections.insert(connection, server);
+                self.connecting.push((due, connection));
+            }
+            Output::OpenStream(connection, stream, first) => {
+                let to_server = VecDeque::from([(due, first)]);
+                let to_client = VecDeque::new();
+                let opened = Stream { connection, session: None, to_server, to_client };
+                self.streams.insert(stream, opened);
+            }
+            Output::Send(stream, message) => {
+                let Some(stream) = self.streams.get_mut(&stream) else { return None };
+                let last = stream.to_server.back().map_or(0, |(due, _)| *due);
+                stream.to_server.push_back((due.max(last), message));
+            }
+            Output::Query(connection, id, query) => self.queries.push((due, connection, id, query)),
+            Output::Disconnect(connection) => {
+                // What was sent may still arrive: the server hears it, the client hears nothing.
+                for stream in self.streams.values_mut().filter(|s| s.connection == connection) {
+                    for (_, message) in std::mem::take(&mut stream.to_server) {
+                        match stream.session {
+                            Some(session) => self.cluster.message(session, message),
+                            None => stream.session = self.cluster.begin(message).ok().map(|s| s.0),
+                        }
+                    }
+                }
+                self.streams.retain(|_, stream| stream.connection != connection);
+                self.queries.retain(|query| query.1 != connection);
+                self.connecting.retain(|connecting| connecting.1 != connection);
+                self.connections.remove(&connection);
+            }
+            Output::Watch { watch, token, .. } => {
+                self.watches.insert(watch, token);
+            }
+            Output::Unwatch(watch) => {
+                self.watches.remove(&watch);
+            }
+            Output::SessionOpened(lease) => self.leases.push(lease),
+            Output::SessionConfirmed(at) => self.leases.last_mut().unwrap().confirm(at),
+            Output::Complete(call, answer) => return self.complete(call, answer),
+            Output::Upgraded { guard, call, grant, room } => {
+                if let Some(call) = call {
+                    self.calls.remove(&call);
+                }
+                let ticket = ticket(&grant);
+                let now = self.now();
+                let Some(known) = self.guards.get(&guard) else {
+                    return Some(Input::Drop { ticket, lost: false, room });
+                };
+                if !self.is_good(known, now) {
+                    return Some(Input::Drop { ticket, lost: false, room });
+                }
+                let known = self.guards.get_mut(&guard).unwrap();
+                (known.ticket, known.mode) = (ticket, proto::Mode::Exclusive);
+            }
+            Output::Guard(guard, change) => {
+                let guard = self.guards.get_mut(&guard)?;
+                match change {
+                    GuardChange::Health(health) => guard.lost |= matches!(health, Health::Lost(_)),
+                    GuardChange::Confirmed(at) => guard.lease.as_mut().unwrap().confirm(at),
+                    GuardChange::Revocation(_, at) => guard.forced_at = at,
+                    GuardChange::Mode(mode) => guard.mode = mode,
+                    GuardChange::OverAsWriter(_) => {}
+                    GuardChange::Settled => guard.unsettled = false,
+                }
+            }
+        }
+        None
+    }
+
+    fn complete(
+        &mut self,
+        call: CallId,
+        answer: Result<Answer, holdfast_client::Error>,
+    ) -> Option<Input> {
+        let known = self.calls.remove(&call).is_some();
+        assert!(known || self.gone.contains(&call), "{call:?} is completed twice");
+        if let Ok(Answer::Granted { grant, lease, room }) = answer {
+            let ticket = ticket(&grant);
+            if !known {
+                return Some(Input::Drop { ticket, lost: false, room });
+            }
+            let guard = Guard {
+                ticket,
+                mode: grant.mode(),
+                lease,
+                session: self.leases.len() - 1,
+                lost: false,
+                forced_at: None,
+                unsettled: false,
+                room,
+            };
+            assert!(self.is_good(&guard, self.now()), "a guard is over as it is handed out");
+            self.guards.insert(call, guard);
+        }
+        None
+    }
+
+    fn check(&self) {
+        let now = self.now();
+        for (id, guard) in &self.guards {
+            if !self.is_good(guard, now) {
+                continue;
+            }
+            let token = guard.ticket.token;
+            assert!(
+                self.cluster.may_be_held(token),
+                "{id:?} is good at {now:?}, and token {token} is {:?}",
+                self.cluster.tickets.get(&token)
+            );
+            if guard.mode == proto::Mode::Exclusive {
+                assert!(self.cluster.may_write(token), "{id:?} is not exclusive");
+            }
+        }
+        let sizes = self.session.sizes();
+        let kept = sizes.queued + sizes.pending + sizes.waiting + sizes.held + sizes.orphans;
+        // A ticket may be held while it is renewed, and in line while it is cancelled.
+        assert!(kept <= 3 * ROOMS, "{sizes:?}");
+        assert!(sizes.attempts <= 100, "{sizes:?}");
+    }
+
+    fn is_quiet(&self) -> bool {
+        let live = |state| !matches!(state, State::Over(_));
+        let left = self.cluster.tickets.values().any(|t| live(t.state) && !t.excused);
+        let sizes = self.session.sizes();
+        let kept = sizes.queued + sizes.pending + sizes.waiting + sizes.held + sizes.orphans;
+        self.calls.is_empty() && !left && kept == 0 && self.rooms.free() == ROOMS
+    }
+
+    /// The ways are open again: everything comes to an end.
+    fn end(&mut self) {
+        self.ways = [Way::Open; SERVERS];
+        let until = self.now_ms + END_WITHIN_MS;
+        while self.now_ms < until && !self.is_quiet() {
+            for guard in self.guards.keys().copied().collect::<Vec<_>>() {
+                self.drop_guard(guard);
+            }
+            self.pass(500);
+        }
+        let live = |state| !matches!(state, State::Over(_));
+        let left: Vec<_> =
+            self.cluster.tickets.iter().filter(|(_, t)| live(t.state) && !t.excused).collect();
+        assert!(self.calls.is_empty(), "calls that do not complete: {:?}", self.calls);
+        assert!(left.is_empty(), "tickets that nobody wants: {left:?}");
+        assert!(self.is_quiet(), "{:?}, room for {}", self.session.sizes(), self.rooms.free());
+        assert!(self.watches.is_empty());
+        self.input(Input::Close);
+        let until = self.now_ms + END_WITHIN_MS;
+        while self.now_ms < until && !self.session.is_finished() {
+            self.pass(500);
+        }
+        assert!(self.session.is_finished());
+        self.pass(100);
+        assert_eq!(self.cluster.known_sessions(), 0, "sessions that nobody wants");
+        assert!(self.connections.is_empty() && self.streams.is_empty());
+    }
+}
+
+fn ticket(grant: &proto::Grant) -> TicketRef {
+    let name = grant.names.first().cloned().unwrap_or_default();
+    TicketRef { name, token: grant.token, secret: grant.secret.clone() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 150,
+        max_shrink_iters: 2_000,
+        failure_persistence: None,
+        ..Default::default()
+    })]
+
+    #[test]
+    fn no_guard_claims_more_than_it_has_and_everything_comes_to_an_end(
+        actions in actions(),
+        rate in 990..=1_010_u64,
+        seed in any::<u64>(),
+    ) {
+        let mut world = World::new(rate, seed);
+        for action in actions {
+            world.act(action);
+        }
+        world.end();
+    }
+}

@@ -1,0 +1,75 @@
+//! Plays every transcript and compares what happens with what is written there.
+//!
+//! A file begins with a comment that says what it shows. Then come blocks: what goes in, `---`, what
+//! comes out, an empty line. `play.rs` has the language. `UPDATE_TRANSCRIPTS=1 cargo test -p
+//! holdfast-client --test session` writes what happens now into the files; read the difference
+//! before you commit it.
+
+use crate::play::Play;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Fewer files than this means that some were lost.
+const TRANSCRIPTS_MIN: usize = 20;
+
+fn transcripts() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts");
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// Plays a transcript and returns it as it should read.
+fn played(text: &str) -> String {
+    let mut play = Play::default();
+    let (mut now, mut out) = (String::new(), Vec::new());
+    let mut skipping = false;
+    for line in text.lines() {
+        match (skipping, line) {
+            (true, "") => {
+                skipping = false;
+                now.push('\n');
+            }
+            (true, _) => {}
+            (false, "---") => {
+                skipping = true;
+                now.push_str("---\n");
+                for line in out.drain(..) {
+                    writeln!(now, "{line}").unwrap();
+                }
+            }
+            (false, line) => {
+                writeln!(now, "{line}").unwrap();
+                if !line.is_empty() && !line.starts_with('#') {
+                    out.extend(play.line(line));
+                }
+            }
+        }
+    }
+    assert!(out.is_empty(), "the last block has no `---`");
+    now
+}
+
+#[test]
+fn every_transcript_happens_as_written() {
+    let update = std::env::var("UPDATE_TRANSCRIPTS").is_ok();
+    let files = transcripts();
+    let mut wrong = Vec::new();
+    for file in &files {
+        let text = std::fs::read_to_string(file).unwrap();
+        assert!(text.starts_with("# "), "{} must begin with what it shows", file.display());
+        assert!(text.contains("\n---\n"), "{} shows nothing", file.display());
+        let now = played(&text);
+        if now == text {
+            continue;
+        }
+        if update {
+            std::fs::write(file, &now).unwrap();
+        } else {
+            wrong.push(format!("{}: should be\n{text}\nbut is\n{now}", file.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), files.len(), wrong.join("\n"));
+    assert!(files.len() >= TRANSCRIPTS_MIN, "only {} transcripts", files.len());
+}
