@@ -278,7 +278,8 @@ async fn a_lease_of_another_engine_is_refused() {
     let node = tokio::task::spawn_blocking(Node::start).await.unwrap();
     let locks = connect(&format!("holdfast://:correct%20horse@{}", node.http)).await.unwrap();
     let elsewhere = Locks::connect("memory:").await.unwrap();
-    let lease: LeaseRef = elsewhere.lock("seat-12A").acquire().await.unwrap().detach().unwrap();
+    let guard = elsewhere.lock("seat-12A").acquire().await.unwrap();
+    let lease: LeaseRef = guard.detach().await.unwrap();
     let attached = locks.attach(lease).await;
     let Err(Error::Unsupported(why)) = attached else { panic!("{attached:?}") };
     assert!(why.contains("another engine"), "{why}");

@@ -58,7 +58,6 @@ impl Rival {
 pub(crate) async fn races(engine: &Engine) {
     let seed = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
     let mut dice = Dice(u64::try_from(seed & u128::from(u64::MAX)).unwrap());
-    println!("the dice start at {}", dice.0);
     let (proxies, locks) = through_proxies(engine, Duration::from_secs(2)).await;
     let (direct, name) = (engine.connect().await, unique("races"));
     let rival = Arc::new(Rival::default());
