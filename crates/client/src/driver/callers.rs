@@ -103,7 +103,7 @@ impl Callers {
             }
             Err(error) => Err(error),
         };
-        // Whoever dropped the future does not want to know.
+        // If the future was dropped, nobody wants to know.
         match (self.callers.remove(&call), answer) {
             (Some(Caller::Waits(reply)), answer) => drop(reply.send(answer)),
             (Some(Caller::Opens(reply)), Err(error)) => drop(reply.send(Err(error))),
@@ -156,7 +156,7 @@ impl Callers {
             return Some(not_taken(&grant, room));
         };
         let (answer, unwanted) = match reader.state.health() {
-            // Its holder was told to stop, and that is final. One whose time was over did not
+            // Its holder was notified, and that is final. One whose time was over did not
             // finish: its lease runs out, and the next holder hears so.
             Health::Lost(how) => {
                 reader.set_over_as_writer(how);

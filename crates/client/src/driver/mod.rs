@@ -191,7 +191,7 @@ impl Driver {
             }
         }
         if !self.flushes.is_empty() && self.session.is_flushed() {
-            // Dropping them tells.
+            // Dropping them notifies.
             self.flushes.clear();
         }
         self.set_timer(now);
@@ -222,7 +222,7 @@ impl Driver {
         self.network.poll(context, &mut self.inputs);
         let ordered = self.poll_orders(context);
         if self.wakes_at.is_some() && self.sleep.as_mut().poll(context).is_ready() {
-            // Set anew, whatever time the session asks for next.
+            // Set again, whatever time the session asks for next.
             self.wakes_at = None;
             return Poll::Ready(());
         }

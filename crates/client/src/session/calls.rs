@@ -150,7 +150,7 @@ impl SessionState {
     }
 
     /// Everything that was asked before the close is settled.
-    pub(super) fn may_say_goodbye(&self) -> bool {
+    pub(super) fn may_close(&self) -> bool {
         let settled = self.queue.is_empty() && self.pending.is_empty() && self.orphans.is_empty();
         // What was granted must be known before it can be released.
         let served = || self.waiting.values().any(|waiting| waiting.served);
@@ -174,7 +174,7 @@ impl SessionState {
         });
     }
 
-    /// The session is over: everybody who lived by it is told. What may outlive it is asked again
+    /// The session is over: everything that lived by it is notified. What may outlive it is asked again
     /// in the next one.
     pub(super) fn end_session(&mut self, error: &Error) {
         let lost = self.session.take();

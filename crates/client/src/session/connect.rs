@@ -45,9 +45,9 @@ pub(super) enum Link {
     Connecting(Round),
     /// Over this stream.
     Up(ConnectionId, StreamId),
-    /// The session is being closed. The stream is read on until the server says so, or until this
+    /// The session is being closed. The stream is kept until the server confirms that, or until this
     /// moment: a stream that is dropped at once might take the last messages with it.
-    Goodbye(ConnectionId, StreamId, Moment),
+    Closing(ConnectionId, StreamId, Moment),
 }
 
 impl Link {
@@ -108,7 +108,7 @@ impl SessionState {
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        matches!(self.link, Link::Up(..) | Link::Goodbye(..))
+        matches!(self.link, Link::Up(..) | Link::Closing(..))
     }
 
     pub(super) fn wake_link_at(&self) -> Option<Moment> {
@@ -118,7 +118,7 @@ impl SessionState {
                 (round.asked < self.config.servers.len()).then_some(round.ask_next_at)
             }
             Link::Up(..) => None,
-            Link::Goodbye(_, _, until) => Some(*until),
+            Link::Closing(_, _, until) => Some(*until),
         }
     }
 
@@ -146,13 +146,13 @@ impl SessionState {
                 self.send_queued(stream);
                 if self.session.is_none() || self.leave || self.is_done() {
                     self.disconnect(connection);
-                } else if let Some(closes_by) = self.closing.filter(|_| self.may_say_goodbye()) {
+                } else if let Some(closes_by) = self.closing.filter(|_| self.may_close()) {
                     self.send_close(stream);
                     let until = closes_by.min(self.now.plus(CONNECT_TIMEOUT_MAX));
-                    self.link = Link::Goodbye(connection, stream, until);
+                    self.link = Link::Closing(connection, stream, until);
                 }
             }
-            Link::Goodbye(connection, _, until) => {
+            Link::Closing(connection, _, until) => {
                 if self.session.is_none() || self.now >= until {
                     self.end_session(&Error::Closed);
                     self.disconnect(connection);
@@ -331,7 +331,9 @@ impl SessionState {
 
     pub(super) fn received(&mut self, stream: StreamId, message: proto::ToClient) {
         match self.link {
-            Link::Up(_, up) | Link::Goodbye(_, up, _) if up == stream => return self.hear(message),
+            Link::Up(_, up) | Link::Closing(_, up, _) if up == stream => {
+                return self.handle(message);
+            }
             _ => {}
         }
         // What was to be attached may be over by now, by this client's clock.
@@ -402,7 +404,7 @@ impl SessionState {
                 self.note_trouble(failure.message);
                 return self.disconnect(connection);
             }
-            Link::Goodbye(connection, up, _) if up == stream => {
+            Link::Closing(connection, up, _) if up == stream => {
                 self.end_session(&Error::Closed);
                 return self.disconnect(connection);
             }

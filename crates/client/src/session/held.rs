@@ -73,7 +73,7 @@ impl HeldTicket {
     }
 
     pub(super) fn lose(&self, outputs: &mut Vec<Output>, how: How) {
-        // Nobody has it yet: its call is told.
+        // Nobody has it yet: its call fails.
         if self.not_handed_out.is_none() {
             outputs.push(Output::Guard(self.guard, GuardChange::Health(Health::Lost(how))));
         }

@@ -56,12 +56,12 @@ pub enum Input {
     Call(Call),
     /// The application no longer waits for this call.
     Abandon(CallId),
-    /// A held ticket that the application has no guard of any more, or could not take. If the holder
-    /// was told that it is lost, it is left to run out: its holder did not finish.
+    /// A held ticket that the application has no guard of any more, or could not take. If the
+    /// holder knew that it is lost, it is left to run out: its holder did not finish.
     Drop {
         /// The ticket.
         ticket: TicketRef,
-        /// Its holder was told that it is lost.
+        /// Its holder knew that it is lost.
         lost: bool,
         /// The room of the guard.
         room: Room,
@@ -245,7 +245,7 @@ pub enum FailureKind {
     SessionOver,
     /// The password is wrong.
     Unauthenticated,
-    /// The server says no.
+    /// The server refuses it.
     Refused,
 }
 
@@ -258,7 +258,7 @@ impl Failure {
         self.kind == FailureKind::TryElsewhere
     }
 
-    /// The error for whoever asked.
+    /// The error for the caller.
     pub(crate) fn refused(&self) -> Error {
         let (code, rest) = self.message.split_once(": ").unwrap_or(("", &self.message));
         let parts = rest.strip_suffix(')').and_then(|rest| rest.rsplit_once(" ("));

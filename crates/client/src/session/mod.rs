@@ -66,11 +66,11 @@ struct Session {
     lease: Lease,
     /// Which of this client's sessions it is, from 1.
     number: u64,
-    /// Its guards were told that it is in jeopardy.
+    /// Its guards were notified that it is in jeopardy.
     in_jeopardy: bool,
 }
 
-/// A ticket in line: kept until the server has told what became of it.
+/// A ticket in line: kept until the server has answered what became of it.
 #[derive(Debug)]
 struct Waiting {
     request: Request,

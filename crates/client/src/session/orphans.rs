@@ -58,7 +58,7 @@ impl Orphan {
 }
 
 impl SessionState {
-    /// An upgrade was not answered, or stood in line, when its session was lost.
+    /// An upgrade was not answered, or waited in line, when its session was lost.
     pub(super) fn lose_upgrade(&mut self, mut request: Request, token: Option<u64>, error: &Error) {
         request.fail(&mut self.outputs, error.clone());
         let Some(change) = &request.change else { return };
@@ -108,7 +108,7 @@ impl SessionState {
         let Some(reader) = orphan.reader() else { return };
         let ask = match &step {
             Step::Holder => Query::Show(reader.name.clone()),
-            // A held ticket can't be cancelled; but only its owner is told so.
+            // A held ticket can't be cancelled; but only its owner gets that answer.
             Step::IsOurs(token) => Query::Cancel(TicketRef { token: *token, ..reader.clone() }),
             Step::Endings { name, .. } => {
                 Query::Show(orphan.names().get(*name).cloned().unwrap_or_default())

@@ -12,7 +12,7 @@ use crate::guard_state::Revocation;
 use holdfast_proto::v1::{self as proto, request, standing, to_client};
 use std::time::Duration;
 
-/// How soon a grant must come after the server has said that its ticket was served, over the same
+/// How soon a grant must come after the server has answered that its ticket was served, over the same
 /// stream.
 const GRANT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -79,7 +79,7 @@ impl SessionState {
         self.end_ticket(reader, how);
     }
 
-    pub(super) fn hear(&mut self, message: proto::ToClient) {
+    pub(super) fn handle(&mut self, message: proto::ToClient) {
         // What comes after the end of the lease is of no use.
         self.end_session_if_over();
         let Some(what) = message.what else { return };
@@ -175,7 +175,7 @@ impl SessionState {
             Some(request) => {
                 self.put(request::What::Release(ticket), request.room, has_own_lease);
             }
-            // It stood in line in an earlier session.
+            // It waited in an earlier session.
             None if has_own_lease => self.put(request::What::Release(ticket), None, true),
             // Its grant has come, and was seen to.
             None => {}

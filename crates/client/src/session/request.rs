@@ -63,12 +63,12 @@ pub(super) struct Request {
     pub(super) change: Option<Change>,
     pub(super) first_sent: Moment,
     pub(super) give_up: Moment,
-    /// For what stands in line: when its time there is over, by this client's clock.
+    /// For what waits in line: when its time there is over, by this client's clock.
     pub(super) wait_ends: Option<Moment>,
     pub(super) retry: Retry,
 }
 
-/// When the time in line of a request is over; none if it does not stand in line, or has no end.
+/// When the time in line of a request is over; none if it does not wait, or has no end.
 pub(super) fn wait_ends(what: &request::What, now: Moment) -> Option<Moment> {
     let wait_ms = wait_ms(what).filter(|ms| (1..FOREVER).contains(ms))?;
     Some(now.plus(Duration::from_millis(wait_ms)))
@@ -105,7 +105,7 @@ impl Request {
     }
 
     /// A wait for a turn has no end but its own and its session's.
-    pub(super) fn stands_in_line(&self) -> bool {
+    pub(super) fn waits_in_line(&self) -> bool {
         wait_ms(&self.what).is_some_and(|ms| ms > 0)
     }
 

@@ -65,7 +65,7 @@ impl SessionState {
     }
 
     pub(super) fn send_close(&mut self, stream: StreamId) {
-        // The next holder may be served before this client hears that the session is closed.
+        // The next holder may be served before this client learns that the session is closed.
         for held in self.held.take_ended(false) {
             held.lose(&mut self.outputs, How::Closed);
         }

@@ -1,4 +1,4 @@
-//! The clock: heartbeats and renewals are sent in time, holders are told when a lease is in danger
+//! The clock: heartbeats and renewals are sent in time, holders are notified when a lease is in danger
 //! or over, and what takes too long is given up.
 
 use super::SessionState;
@@ -20,7 +20,7 @@ const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
 /// Leases of that kind are mostly shorter; longer ones then run out by themselves.
 const LET_GO_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// How long after the end of a wait the server may take to say so; then its caller is told here, and
+/// How long after the end of a wait the server may take to say so; then its call fails here, and
 /// the ticket is given up. And how long if the server has not even answered.
 const WAIT_GRACE: Duration = Duration::from_secs(1);
 const ANSWER_GRACE: Duration = Duration::from_secs(3);
@@ -40,7 +40,7 @@ impl SessionState {
         self.end_waits();
         self.end_searches();
         if self.grant_due.take_if(|due| self.now >= *due).is_some() {
-            // It was lost on the way: an attach tells what was granted.
+            // It was lost on the way: the answer to an attach has it.
             self.leave |= self.waiting.values().any(|waiting| waiting.served);
         }
         self.next_look = self.next_look_at();
@@ -120,7 +120,7 @@ impl SessionState {
         lease.health(self.now) != LeaseHealth::Good
     }
 
-    /// Tells those whose time in line is over, if the server has not; what they may have got
+    /// Fails the calls whose time in line is over, if the server has not; what they may have got
     /// nevertheless is given up.
     fn end_waits(&mut self) {
         let now = self.now;
@@ -148,7 +148,7 @@ impl SessionState {
         let (now, has_session) = (self.now, self.session.is_some());
         let (outputs, trouble) = (&mut self.outputs, &self.trouble);
         self.queue.retain_mut(|request| {
-            if now < request.give_up || (has_session && request.stands_in_line()) {
+            if now < request.give_up || (has_session && request.waits_in_line()) {
                 return true;
             }
             // What is asked again in each session may have been sent in an earlier one.
@@ -161,7 +161,7 @@ impl SessionState {
             in_session || (for_ticket && now < request.give_up.plus(LET_GO_TIMEOUT))
         });
         for request in self.pending.values_mut() {
-            if now >= request.give_up && !request.stands_in_line() {
+            if now >= request.give_up && !request.waits_in_line() {
                 // It stays pending: what it may have done must be undone.
                 request.fail(outputs, Error::unanswered(trouble));
             }

@@ -39,8 +39,6 @@ struct Session {
     ttl_ms: u64,
     heard_at: u64,
     alive: bool,
-    /// The client has received its secret.
-    known: bool,
     requests: BTreeMap<u64, Answer>,
 }
 
@@ -109,9 +107,8 @@ impl Cluster {
             || ticket.is_some_and(|ticket| ticket.mode == proto::Mode::Exclusive)
     }
 
-    /// Sessions that are alive and that the client knows of.
-    pub(crate) fn known_sessions(&self) -> usize {
-        self.sessions.values().filter(|session| session.alive && session.known).count()
+    pub(crate) fn alive_sessions(&self) -> usize {
+        self.sessions.values().filter(|session| session.alive).count()
     }
 
     /// Time passes: leases, sessions and waits end.
@@ -176,6 +173,14 @@ impl Cluster {
         self.forced.extend(ended.map(|(token, _)| *token));
         for id in self.sessions.keys().copied().collect::<Vec<_>>() {
             self.end_session(id, proto::How::Expired);
+        }
+    }
+
+    /// Ends what nobody can know of, as its own lease would in the end: others wait for it.
+    pub(crate) fn end_excused(&mut self) {
+        let excused = self.tickets.iter().filter(|(_, ticket)| ticket.excused);
+        for token in excused.map(|(token, _)| *token).collect::<Vec<_>>() {
+            self.end(token, proto::How::Expired);
         }
     }
 
@@ -281,7 +286,6 @@ impl Cluster {
                     ttl_ms: open.ttl_ms,
                     heard_at: self.now,
                     alive: true,
-                    known: false,
                     requests: BTreeMap::new(),
                 };
                 self.sessions.insert(id, session);
@@ -516,12 +520,7 @@ impl Cluster {
         match &message.what {
             Some(to_client::What::Granted(grant)) => self.learn(grant.token),
             Some(to_client::What::Standing(standing)) => standings.push(standing),
-            Some(to_client::What::Opened(opened)) => {
-                if let Some(session) = self.sessions.get_mut(&opened.session) {
-                    session.known = true;
-                }
-                standings.extend(&opened.tickets);
-            }
+            Some(to_client::What::Opened(opened)) => standings.extend(&opened.tickets),
             _ => {}
         }
         for standing in standings {
@@ -535,7 +534,7 @@ impl Cluster {
 
     fn learn(&mut self, token: u64) {
         if let Some(ticket) = self.tickets.get_mut(&token) {
-            ticket.known = true;
+            (ticket.known, ticket.excused) = (true, false);
         }
     }
 }
