@@ -428,10 +428,16 @@ impl<D: Driver> Gateway<D> {
 
     /// Tries again to give a ticket up.
     pub(crate) fn give_up_later(&mut self, ticket: TicketRef, at: Duration) {
+        self.retry_by(at);
         if self.retries.len() < RETRIES_MAX {
             self.retries.push(ticket);
         }
-        self.retry_at = at;
+    }
+
+    /// Never later than what already waits to be tried again: one more failure must not put off the rest.
+    fn retry_by(&mut self, at: Duration) {
+        let nothing_waits = self.retries.is_empty() && self.unconfirmed.is_empty();
+        self.retry_at = if nothing_waits { at } else { self.retry_at.min(at) };
     }
 
     /// Lets the deadline of a grant begin to count, if somebody here waits for it. Only then is that
@@ -461,8 +467,8 @@ impl<D: Driver> Gateway<D> {
             (Reply::Answer(_), _) => {}
             // Nobody can tell, or nothing could be taken: the same has no second effect.
             _ => {
+                self.retry_by(now.saturating_add(RETRY_AFTER));
                 self.unconfirmed.push(grant);
-                self.retry_at = now.saturating_add(RETRY_AFTER);
             }
         }
     }

@@ -96,6 +96,24 @@ fn the_end_of_an_abandoned_ticket_is_tried_again_while_the_disk_is_full() {
     assert_eq!(bench.in_line("a"), (0, 0));
 }
 
+/// Each ticket that could not be given up put off all retries by 200 ms: while some failed every moment, none
+/// was ever tried again.
+#[test]
+fn a_ticket_that_can_not_be_given_up_does_not_put_off_the_others() {
+    let mut bench = Bench::new();
+    let calls = ["a", "b"].map(|name| bench.submit(acquire(name, Wait::Try)));
+    bench.pass(5);
+    let [first, second] = calls.map(|call| (call, bench.completion(call).ticket));
+    bench.disk_full(true);
+    bench.handle(Input::Abandon { call: first.0, ticket: first.1 });
+    bench.pass(150);
+    bench.handle(Input::Abandon { call: second.0, ticket: second.1 });
+    bench.pass(5);
+    bench.disk_full(false);
+    bench.pass(75);
+    assert_eq!(bench.in_line("a"), (0, 0));
+}
+
 #[test]
 fn with_a_request_id_a_wait_outlives_its_caller() {
     let mut bench = Bench::new();
