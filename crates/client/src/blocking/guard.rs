@@ -81,7 +81,6 @@ impl Guard {
     }
 
     /// Gives up the guard without releasing the lock: [`crate::Guard::detach`].
-    #[expect(clippy::result_large_err, reason = "the guard comes back")]
     pub fn detach(self) -> Result<Detached, (Self, Error)> {
         let Self { guard, thread } = self;
         let detached = thread.wait_for(guard.detach());

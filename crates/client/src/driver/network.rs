@@ -29,6 +29,7 @@ const MESSAGE_BYTES_MAX: usize = 64 << 20;
 const MESSAGES_AT_ONCE: usize = 256;
 
 /// What came of something that ran beside the driver.
+#[allow(clippy::large_enum_variant, reason = "they are used up at once")]
 pub(super) enum Event {
     Connected(ConnectionId, Result<Channel, Failure>),
     Opened(StreamId, Result<Streaming<ToClient>, Status>),

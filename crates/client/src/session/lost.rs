@@ -6,7 +6,7 @@
 //! got is given up. Only if the server has ended the session too, nobody can know.
 
 use super::SessionState;
-use super::connect::Phase;
+use super::attempts::Phase;
 use super::io::{Failure, Output, Query, QueryId, StreamId, TicketRef};
 use super::moment::Moment;
 use super::send::close_message;

@@ -6,7 +6,7 @@
 //! what that returns, in order. Step again at the latest at [`SessionState::wake_at`].
 //!
 //! The story of an acquire: [`Input::Call`] puts it into the queue (`calls.rs`). Once there is a stream
-//! to a server (`connect.rs`), it gets the session's next request number and is sent (`send.rs`). It
+//! to a server (`connect.rs`, `attempts.rs`), it gets the session's next request number and is sent (`send.rs`). It
 //! stays pending until it is answered; if the server goes away, the session is attached to a stream
 //! of another server, and everything pending is sent again under its old number, which has one
 //! effect. The answer (`receive.rs`) is the grant, or a place in line; then the grant comes later. A
@@ -19,6 +19,7 @@
 //! This is not part of the crate's public interface: it is visible for the simulator and for tests.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod attempts;
 mod calls;
 mod connect;
 mod held;
@@ -43,8 +44,9 @@ pub use moment::Moment;
 pub use room::{Room, Rooms};
 
 use crate::error::Error;
+use attempts::Attempt;
 use bytes::Bytes;
-use connect::{Attempt, Link};
+use connect::Link;
 use held::Held;
 use holdfast_proto::v1 as proto;
 use lost::Lost;
