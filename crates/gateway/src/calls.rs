@@ -1,7 +1,8 @@
 //! Calls that the node is to reply to, and what a reply means for each.
 
-use crate::gateway::{Gateway, Place, Woken};
+use crate::gateway::{Gateway, Place};
 use crate::io::{Attached, CallId, Completion, Driver, Outcome, Output, Sink, submit_error};
+use crate::tasks::{Running, Woken};
 use crate::waits::Waiter;
 use crate::{SubmitError, TicketRef, Topic};
 use holdfast_core::{
@@ -240,7 +241,9 @@ impl<D: Driver> Gateway<D> {
                     self.answered_after.push(took);
                 }
                 match id {
-                    Some(id) => self.replied.push((id, task, reply, woken, until)),
+                    Some(call) => {
+                        self.replied.push((Running { call, task, woken, until }, reply));
+                    }
                     // It was abandoned. What it did not take, the next one may.
                     None => self.stirred.extend(woken.map(|woken| (woken.name, woken.kind))),
                 }
@@ -293,19 +296,6 @@ impl<D: Driver> Gateway<D> {
         }
         let completion = Completion { ticket: waiter.ticket, ..answered(reply) };
         self.outputs.push(Output::Complete(waiter.reply_to, completion));
-    }
-
-    /// Whether an abandoned ticket is over now; if it is not, that is tried again.
-    fn given_up(&mut self, ticket: TicketRef, reply: &Reply, now: Duration) {
-        match reply {
-            // Its turn came before the cancel did.
-            Reply::Answer(Err(Refusal::AlreadyServed(_))) if ticket.release_if_served => {
-                self.give_up_later(ticket, now);
-            }
-            Reply::Answer(_) => {}
-            // Nobody can tell, or nothing could be taken: the same has no second effect.
-            _ => self.give_up_later(ticket, Self::retry_after(now)),
-        }
     }
 }
 

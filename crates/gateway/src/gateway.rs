@@ -12,10 +12,12 @@ use crate::calls::{Call, Kind, ReplyTo};
 use crate::events::Events;
 use crate::index::Index;
 use crate::io::{CallId, Completion, Driver, Input, Outcome, Output, Sink, SinkId};
-use crate::task::View;
+use crate::task::{Resume, View};
+use crate::tasks::Running;
+use crate::tickets::Retries;
 use crate::waits::{Waiter, Waits};
 use crate::{Channels, SubmitError, TicketRef};
-use holdfast_core::{Command, Effect, Grant, KeyKind, Lease, LockName, Proof, Target};
+use holdfast_core::{Effect, Grant, KeyKind, Lease, LockName, Token};
 use holdfast_node::{self as node, Ask, Node, Reply};
 use slab::Slab;
 use std::collections::BTreeSet;
@@ -32,13 +34,6 @@ const SWEEP_EVERY: Duration = Duration::from_millis(100);
 /// meanwhile; that they have comes just behind them. So long requests are held back then.
 pub const HOLD_BACK_FOR: Duration = Duration::from_millis(250);
 
-/// How long to wait before the node is asked again to end an abandoned ticket, or to confirm a grant.
-const RETRY_AFTER: Duration = Duration::from_millis(200);
-
-/// Tickets that are waiting to be given up because the node could not take the command. Beyond it
-/// they are left to their deadlines.
-const RETRIES_MAX: usize = 100_000;
-
 /// What stands between doors and the node. See the module for how it is driven.
 pub struct Gateway<D: Driver> {
     pub(crate) calls: Slab<Call<D>>,
@@ -49,15 +44,10 @@ pub struct Gateway<D: Driver> {
     pub(crate) blocked: Blocked<D::Task>,
     /// Tasks whose step was replied to: they go on when all effects of the turn were published, so
     /// that nobody is told of a message that is still on its way.
-    pub(crate) replied: Vec<(CallId, D::Task, Reply, Option<Woken>, Option<Duration>)>,
+    pub(crate) replied: Vec<(Running<D::Task>, Reply)>,
     /// Names under which an object was put that a task may be blocked on.
     pub(crate) stirred: Vec<(LockName, KeyKind)>,
-    /// Abandoned tickets that are still to be given up.
-    retries: Vec<TicketRef>,
-    /// Grants that are still to be confirmed: the node could not take that yet.
-    #[expect(clippy::vec_box, reason = "they come from `Kind` and go back to it, boxed")]
-    unconfirmed: Vec<Box<Grant>>,
-    retry_at: Duration,
+    pub(crate) retries: Retries,
     /// Requests that came just after the driver stood still, and until when they are held back.
     held_back: Vec<Input<D>>,
     held_back_until: Option<Duration>,
@@ -79,17 +69,9 @@ pub(crate) enum Place {
     /// The node is to reply to it.
     Pending(usize),
     /// Its ticket waits.
-    Waiting(holdfast_core::Token),
+    Waiting(Token),
     /// Its task is blocked.
     Blocked,
-}
-
-/// For which name a task was woken, and its place among those that are blocked.
-#[derive(Debug, Clone)]
-pub(crate) struct Woken {
-    pub(crate) name: LockName,
-    pub(crate) kind: KeyKind,
-    pub(crate) place: u64,
 }
 
 impl<D: Driver> Default for Gateway<D> {
@@ -102,9 +84,7 @@ impl<D: Driver> Default for Gateway<D> {
             blocked: Blocked::default(),
             replied: Vec::new(),
             stirred: Vec::new(),
-            retries: Vec::new(),
-            unconfirmed: Vec::new(),
-            retry_at: Duration::ZERO,
+            retries: Retries::default(),
             held_back: Vec::new(),
             held_back_until: None,
             swept: Duration::ZERO,
@@ -135,9 +115,8 @@ impl<D: Driver> Gateway<D> {
         if !self.node_inputs.is_empty() {
             return Some(Duration::ZERO);
         }
-        let retries = !self.retries.is_empty() || !self.unconfirmed.is_empty();
-        let retry_at = retries.then_some(self.retry_at);
-        [retry_at, self.held_back_until, self.blocked.next_timeout()].into_iter().flatten().min()
+        let due = [self.retries.due(), self.held_back_until, self.blocked.next_timeout()];
+        due.into_iter().flatten().min()
     }
 
     /// The driver stood still: its callers may have gone away meanwhile.
@@ -156,14 +135,7 @@ impl<D: Driver> Gateway<D> {
         while let Some(entry) = self.blocked.time_out(now) {
             self.time_out(entry, node);
         }
-        if now >= self.retry_at {
-            for ticket in std::mem::take(&mut self.retries) {
-                self.give_up(ticket, now, node);
-            }
-            for grant in std::mem::take(&mut self.unconfirmed) {
-                self.confirm(grant, now, node);
-            }
-        }
+        self.retry(now, node);
         if now.saturating_sub(self.swept) >= SWEEP_EVERY {
             self.swept = now;
             self.sweep(now);
@@ -249,7 +221,8 @@ impl<D: Driver> Gateway<D> {
             }
             Input::Start { call, task, block_for } => {
                 let until = block_for.and_then(|block_for| now.checked_add(block_for));
-                self.start(call, task, until, now, node);
+                let running = Running { call, task, woken: None, until };
+                self.go_on(running, Resume::Started, now, node);
             }
             Input::Abandon { call, ticket } => {
                 self.abandon(call, now, node);
@@ -341,7 +314,7 @@ impl<D: Driver> Gateway<D> {
         self.events.entry_done();
     }
 
-    fn served(&mut self, grant: &Grant) {
+    pub(crate) fn served(&mut self, grant: &Grant) {
         for mut waiter in self.waits.take(grant.token) {
             if let Some(sink) = waiter.follow.take() {
                 self.events.follow(grant.token, &sink);
@@ -393,11 +366,11 @@ impl<D: Driver> Gateway<D> {
         if let Kind::Task { .. } = call.kind {
             let (draws, follow) = (None, None);
             let nobody = Kind::Submit { reply_to: ReplyTo::Nobody, draws, wait: false, follow };
-            if let (Some(id), Kind::Task { task, woken, until }) =
+            if let (Some(call), Kind::Task { task, woken, until }) =
                 (id, std::mem::replace(&mut call.kind, nobody))
             {
-                self.places.remove(&id);
-                self.replied.push((id, task, Reply::Unknown, woken, until));
+                self.places.remove(&call);
+                self.replied.push((Running { call, task, woken, until }, Reply::Unknown));
             }
             return;
         }
@@ -416,68 +389,7 @@ impl<D: Driver> Gateway<D> {
         }
     }
 
-    /// Ends a ticket that nobody knows of any more.
-    pub(crate) fn give_up(&mut self, ticket: TicketRef, now: Duration, node: &Node) {
-        let view = ticket.target.token.and_then(|token| node.state().ticket_view(token));
-        let held = view.is_some_and(|view| view.held);
-        let command =
-            if held && ticket.release_if_served { ticket.release() } else { ticket.cancel() };
-        let ask = self.pending(None, now, Kind::GiveUp(ticket));
-        self.node_inputs.push(node::Input::Ask { ask, request: None, command });
-    }
-
-    /// Tries again to give a ticket up.
-    pub(crate) fn give_up_later(&mut self, ticket: TicketRef, at: Duration) {
-        self.retry_by(at);
-        if self.retries.len() < RETRIES_MAX {
-            self.retries.push(ticket);
-        }
-    }
-
-    /// Never later than what already waits to be tried again: one more failure must not put off the rest.
-    fn retry_by(&mut self, at: Duration) {
-        let nothing_waits = self.retries.is_empty() && self.unconfirmed.is_empty();
-        self.retry_at = if nothing_waits { at } else { self.retry_at.min(at) };
-    }
-
-    /// Lets the deadline of a grant begin to count, if somebody here waits for it. Only then is that
-    /// somebody told: what was promised must not end with this process. A grant that is not confirmed
-    /// ends with the session of this node.
-    fn confirm(&mut self, grant: Box<Grant>, now: Duration, node: &Node) {
-        let Lease::Unconfirmed { ttl_ms } = grant.lease else { return };
-        let own = node.own_session().filter(|own| Some(own.id) == grant.session);
-        let Some((session, name)) = own.zip(grant.names.as_slice().first()) else { return };
-        if !self.waits.is_awaited(grant.token) {
-            return;
-        }
-        let target = Target { name: name.clone(), token: Some(grant.token) };
-        let command = Command::Renew { target, proof: Proof::Secret(session.secret), ttl_ms };
-        let ask = self.pending(None, now, Kind::Confirm(grant));
-        self.node_inputs.push(node::Input::Ask { ask, request: None, command });
-    }
-
-    /// A grant is confirmed: those who wait for it are told. If it could not be, that is tried again.
-    pub(crate) fn confirmed(&mut self, mut grant: Box<Grant>, reply: &Reply, now: Duration) {
-        match (reply, grant.lease) {
-            (Reply::Answer(Ok(_)), Lease::Unconfirmed { ttl_ms }) => {
-                grant.lease = Lease::Deadline { ttl_ms };
-                self.served(&grant);
-            }
-            // It has ended before, and those who waited were told so with its end.
-            (Reply::Answer(_), _) => {}
-            // Nobody can tell, or nothing could be taken: the same has no second effect.
-            _ => {
-                self.retry_by(now.saturating_add(RETRY_AFTER));
-                self.unconfirmed.push(grant);
-            }
-        }
-    }
-
-    pub(crate) fn retry_after(now: Duration) -> Duration {
-        now.saturating_add(RETRY_AFTER)
-    }
-
-    /// Lets a task do a step.
+    /// What a task sees.
     pub(crate) fn view<'a>(&'a self, node: &'a Node) -> View<'a> {
         View { state: node.state(), channels: &self.events.channels }
     }

@@ -10,7 +10,8 @@
 //! ends the wait or releases the lock.
 //!
 //! - `io`: what goes in, what comes out
-//! - `gateway`: the turn, deadlines, abandoned calls and tickets, confirmed grants
+//! - `gateway`: the turn, deadlines, abandoned calls
+//! - `ticket_ref`, `tickets`: tickets that nobody knows of are given up, grants are confirmed
 //! - `calls`: what a node's reply means for each call; attach
 //! - `waits`: who waits for which ticket
 //! - `events`, `queue`: sessions' events, topics and subscriptions, the bounded queue of a connection
@@ -35,6 +36,7 @@ pub mod request;
 mod task;
 mod tasks;
 mod ticket_ref;
+mod tickets;
 mod waits;
 
 pub use error::{ApiError, Code, GrpcStatus, SubmitError};

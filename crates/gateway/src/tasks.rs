@@ -2,35 +2,40 @@
 
 use crate::blocked::Entry;
 use crate::calls::Kind;
-use crate::gateway::{Gateway, Place, Woken};
+use crate::gateway::{Gateway, Place};
 use crate::io::{CallId, Driver, Output};
 use crate::task::{Resume, Step, Task};
+use holdfast_core::{KeyKind, LockName};
 use holdfast_node::{self as node, Node};
 use std::time::Duration;
 
-impl<D: Driver> Gateway<D> {
-    pub(crate) fn start(
-        &mut self,
-        call: CallId,
-        task: D::Task,
-        until: Option<Duration>,
-        now: Duration,
-        node: &Node,
-    ) {
-        self.go_on(call, task, Resume::Started, None, until, now, node);
-    }
+/// A task that is about to go on.
+pub(crate) struct Running<T> {
+    pub(crate) call: CallId,
+    pub(crate) task: T,
+    pub(crate) woken: Option<Woken>,
+    /// Until when it may be blocked; none is forever.
+    pub(crate) until: Option<Duration>,
+}
 
-    #[expect(clippy::too_many_arguments, reason = "a task with everything that is known of it")]
-    fn go_on(
+/// For which name a task was woken, and its place among those that are blocked.
+#[derive(Debug, Clone)]
+pub(crate) struct Woken {
+    pub(crate) name: LockName,
+    pub(crate) kind: KeyKind,
+    pub(crate) place: u64,
+}
+
+impl<D: Driver> Gateway<D> {
+    /// Lets a task do its next step.
+    pub(crate) fn go_on(
         &mut self,
-        call: CallId,
-        mut task: D::Task,
+        running: Running<D::Task>,
         resume: Resume,
-        woken: Option<Woken>,
-        until: Option<Duration>,
         now: Duration,
         node: &Node,
     ) {
+        let Running { call, mut task, woken, until } = running;
         let input = match task.resume(&self.view(node), resume) {
             Step::Submit(command) => {
                 self.submitted += 1;
@@ -80,8 +85,8 @@ impl<D: Driver> Gateway<D> {
     /// Lets tasks go on that were replied to, and those that were blocked on what was put somewhere.
     pub(crate) fn resume_tasks(&mut self, now: Duration, node: &Node) {
         let mut replied = std::mem::take(&mut self.replied);
-        for (call, task, reply, woken, until) in replied.drain(..) {
-            self.go_on(call, task, Resume::Replied(reply), woken, until, now, node);
+        for (running, reply) in replied.drain(..) {
+            self.go_on(running, Resume::Replied(reply), now, node);
         }
         self.replied = replied;
         // The one that has waited longest may take it. What it leaves is for the next one.
@@ -89,7 +94,7 @@ impl<D: Driver> Gateway<D> {
             if let Some((entry, place)) = self.blocked.wake(&name, kind) {
                 let woken = Some(Woken { name, kind, place });
                 let Entry { call, task, until, .. } = entry;
-                self.go_on(call, task, Resume::Woken, woken, until, now, node);
+                self.go_on(Running { call, task, woken, until }, Resume::Woken, now, node);
             }
         }
     }
@@ -100,7 +105,7 @@ impl<D: Driver> Gateway<D> {
         for (Entry { call, task, names, kind, until }, place) in all {
             let name = names.into_iter().next();
             let woken = name.map(|name| Woken { name, kind, place });
-            self.go_on(call, task, Resume::Woken, woken, until, now, node);
+            self.go_on(Running { call, task, woken, until }, Resume::Woken, now, node);
         }
     }
 }

@@ -79,6 +79,7 @@ impl Bench {
         bench
     }
 
+    /// A node that nobody leads: its disk does not finish its own vote.
     pub(crate) fn without_leader() -> Self {
         let cluster = Cluster::begin([(NodeId(1), "node-1".to_owned())]);
         let at = Position { index: 1, term: 1 };
@@ -103,7 +104,7 @@ impl Bench {
             events: Vec::new(),
             finished: Vec::new(),
             closed: Vec::new(),
-            stalled: None,
+            stalled: Some(Vec::new()),
             stalls_next: false,
             node_inputs: Vec::new(),
             next: 0,
@@ -111,6 +112,7 @@ impl Bench {
     }
 
     pub(crate) fn lead(&mut self) {
+        self.unstall();
         self.node_inputs.push(node::Input::Campaign);
         self.pass(1_000);
         assert!(self.node.is_leader() && self.node.own_session().is_some());

@@ -25,7 +25,7 @@ const REFUSED_MAX: usize = 64;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a connection waits for the place of one that was told to go.
-const PLACE_PATIENCE: Duration = Duration::from_secs(1);
+const PLACE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Files that the log, the snapshots and the peers need; a quarter of all if there are few.
 const FILES_KEPT: u64 = 256;
@@ -109,7 +109,7 @@ impl Admission {
     async fn place(self) -> Option<OwnedSemaphorePermit> {
         match self.permit {
             Some(permit) => Some(permit),
-            None => timeout(PLACE_PATIENCE, self.room.acquire_owned()).await.ok()?.ok(),
+            None => timeout(PLACE_TIMEOUT, self.room.acquire_owned()).await.ok()?.ok(),
         }
     }
 }

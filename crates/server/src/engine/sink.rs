@@ -172,12 +172,10 @@ impl Subscriber {
         context: &mut Context<'_>,
     ) -> Poll<Result<(Arc<Effect>, u64), Missed>> {
         loop {
-            match std::task::ready!(self.poll_next(context))? {
-                SessionEvent::Effect { effect, now_ms } => {
-                    return Poll::Ready(Ok((effect, now_ms)));
-                }
-                // A watcher subscribes to nothing else.
-                _ => {}
+            let event = std::task::ready!(self.poll_next(context))?;
+            // A watcher subscribes to nothing else.
+            if let SessionEvent::Effect { effect, now_ms } = event {
+                return Poll::Ready(Ok((effect, now_ms)));
             }
         }
     }

@@ -6,8 +6,8 @@ use super::founding::{founding_clash, second_cluster, waiting_for};
 use super::heard::Heard;
 use super::hello::{Hello, Purpose, Verdict};
 use super::members::{self, Membership};
-use super::parcel;
 use super::runs::{Alive, Impostor};
+use super::snapshot_transfer;
 use super::throttle::{SUMMARY_EVERY, Throttle};
 use crate::activity::{Activity, IdleSet};
 use crate::engine::{End, Post};
@@ -178,7 +178,7 @@ async fn serve(stream: TcpStream, met: Met, shared: Arc<Shared>, membership: Mem
         (Purpose::Messages, Some(from), Some(alive)) => {
             hear(stream, from, number, alive, &shared).await
         }
-        (Purpose::Snapshot, Some(_), _) => parcel::receive(stream, shared).await,
+        (Purpose::Snapshot, Some(_), _) => snapshot_transfer::receive(stream, shared).await,
         (Purpose::Members, _, _) => members::answer(stream, &membership).await,
         (_, _, _) => Ok(()),
     };

@@ -9,8 +9,8 @@ mod known;
 mod lines;
 mod listen;
 mod members;
-mod parcel;
 mod runs;
+mod snapshot_transfer;
 mod throttle;
 
 pub(crate) use founding::found;
@@ -196,7 +196,7 @@ impl Peers {
 
     /// Sends the last snapshot to a node that lags.
     pub(crate) fn offer_snapshot(&self, to: NodeId, message: RaftMessage) {
-        self.runtime.spawn(parcel::send(self.shared.clone(), to, message));
+        self.runtime.spawn(snapshot_transfer::send(self.shared.clone(), to, message));
     }
 
     /// The members, as of the last entry that was applied.

@@ -19,7 +19,7 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 const HEARD_BYTES_MAX: usize = 16 << 20;
 
 /// The body of a request that is refused anyway is not waited for.
-const DISCARD_PATIENCE: Duration = Duration::from_secs(1);
+const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A JSON body.
 pub(crate) struct Sent<T>(pub(crate) T);
@@ -48,7 +48,7 @@ pub(crate) async fn discard(body: Body) -> bool {
         }
         true
     };
-    timeout(DISCARD_PATIENCE, read).await.unwrap_or(false)
+    timeout(DISCARD_TIMEOUT, read).await.unwrap_or(false)
 }
 
 /// All of a body. `kept` is told of each piece that takes memory.

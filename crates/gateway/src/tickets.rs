@@ -1,0 +1,121 @@
+//! Tickets that nobody knows of any more are given up; grants of waits without a session are confirmed.
+//! Both are tried again until the node has taken them.
+
+use crate::TicketRef;
+use crate::calls::Kind;
+use crate::gateway::Gateway;
+use crate::io::Driver;
+use holdfast_core::{Command, Grant, Lease, Proof, Refusal, Target};
+use holdfast_node::{self as node, Node, Reply};
+use std::time::Duration;
+
+/// How long to wait before the node is asked again to end an abandoned ticket, or to confirm a grant.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+/// Tickets that are waiting to be given up because the node could not take the command. Beyond it
+/// they are left to their deadlines.
+const RETRIES_MAX: usize = 100_000;
+
+/// What the node could not take yet.
+#[derive(Debug, Default)]
+pub(crate) struct Retries {
+    /// Abandoned tickets that are still to be given up.
+    tickets: Vec<TicketRef>,
+    /// Grants that are still to be confirmed.
+    #[expect(clippy::vec_box, reason = "they come from `Kind` and go back to it, boxed")]
+    grants: Vec<Box<Grant>>,
+    at: Duration,
+}
+
+impl Retries {
+    /// When they are tried again, if there are any.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        (!self.tickets.is_empty() || !self.grants.is_empty()).then_some(self.at)
+    }
+
+    /// Tries them all again at this time, or when they would be anyway if that is earlier: one more failure
+    /// must not put off the rest.
+    fn by(&mut self, at: Duration) {
+        self.at = self.due().map_or(at, |due| due.min(at));
+    }
+}
+
+impl<D: Driver> Gateway<D> {
+    /// Tries again what the node could not take, if it is time.
+    pub(crate) fn retry(&mut self, now: Duration, node: &Node) {
+        if self.retries.due().is_none_or(|at| now < at) {
+            return;
+        }
+        let Retries { tickets, grants, .. } = std::mem::take(&mut self.retries);
+        for ticket in tickets {
+            self.give_up(ticket, now, node);
+        }
+        for grant in grants {
+            self.confirm(grant, now, node);
+        }
+    }
+
+    /// Ends a ticket that nobody knows of any more.
+    pub(crate) fn give_up(&mut self, ticket: TicketRef, now: Duration, node: &Node) {
+        let view = ticket.target.token.and_then(|token| node.state().ticket_view(token));
+        let held = view.is_some_and(|view| view.held);
+        let command =
+            if held && ticket.release_if_served { ticket.release() } else { ticket.cancel() };
+        let ask = self.pending(None, now, Kind::GiveUp(ticket));
+        self.node_inputs.push(node::Input::Ask { ask, request: None, command });
+    }
+
+    /// Tries again to give a ticket up.
+    fn give_up_later(&mut self, ticket: TicketRef, at: Duration) {
+        self.retries.by(at);
+        if self.retries.tickets.len() < RETRIES_MAX {
+            self.retries.tickets.push(ticket);
+        }
+    }
+
+    /// Lets the deadline of a grant begin to count, if somebody here waits for it. Only then is that
+    /// somebody told: what was promised must not end with this process. A grant that is not confirmed
+    /// ends with the session of this node.
+    pub(crate) fn confirm(&mut self, grant: Box<Grant>, now: Duration, node: &Node) {
+        let Lease::Unconfirmed { ttl_ms } = grant.lease else { return };
+        let own = node.own_session().filter(|own| Some(own.id) == grant.session);
+        let Some((session, name)) = own.zip(grant.names.as_slice().first()) else { return };
+        if !self.waits.is_awaited(grant.token) {
+            return;
+        }
+        let target = Target { name: name.clone(), token: Some(grant.token) };
+        let command = Command::Renew { target, proof: Proof::Secret(session.secret), ttl_ms };
+        let ask = self.pending(None, now, Kind::Confirm(grant));
+        self.node_inputs.push(node::Input::Ask { ask, request: None, command });
+    }
+
+    /// A grant is confirmed: those who wait for it are told. If it could not be, that is tried again.
+    pub(crate) fn confirmed(&mut self, mut grant: Box<Grant>, reply: &Reply, now: Duration) {
+        match (reply, grant.lease) {
+            (Reply::Answer(Ok(_)), Lease::Unconfirmed { ttl_ms }) => {
+                grant.lease = Lease::Deadline { ttl_ms };
+                self.served(&grant);
+            }
+            // It has ended before, and those who waited were told so with its end.
+            (Reply::Answer(_), _) => {}
+            // Nobody can tell, or nothing could be taken: the same has no second effect.
+            _ => {
+                self.retries.by(now.saturating_add(RETRY_AFTER));
+                self.retries.grants.push(grant);
+            }
+        }
+    }
+
+    /// Whether an abandoned ticket is over now; if it is not, that is tried again.
+    pub(crate) fn given_up(&mut self, ticket: TicketRef, reply: &Reply, now: Duration) {
+        match reply {
+            // Its turn came before the cancel did.
+            Reply::Answer(Err(Refusal::AlreadyServed(_))) if ticket.release_if_served => {
+                self.give_up_later(ticket, now);
+            }
+            Reply::Answer(_) => {}
+            // Nobody can tell, or nothing could be taken: the same has no second effect.
+            _ => self.give_up_later(ticket, now.saturating_add(RETRY_AFTER)),
+        }
+    }
+}
