@@ -243,7 +243,8 @@ impl Play {
     fn server(&mut self, name: &str, what: &str, words: &Words<'_>) {
         let server = usize::from(name.as_bytes().first().unwrap() - b'a');
         if name.ends_with('>') {
-            let stream = *self.streams.get(&server).expect(&words.0.join(" "));
+            let stream =
+                *self.streams.get(&server).unwrap_or_else(|| panic!("{}", words.0.join(" ")));
             return self.input(Input::Received(stream, message(what, words)));
         }
         let failure = |kind: FailureKind| Failure {
@@ -251,22 +252,26 @@ impl Play {
             message: words.0.get(3..).unwrap_or_default().join(" "),
         };
         let input = match what {
-            "accepts" => {
-                Input::Connected(*self.connections.get(&server).expect(&words.0.join(" ")))
-            }
+            "accepts" => Input::Connected(
+                *self.connections.get(&server).unwrap_or_else(|| panic!("{}", words.0.join(" "))),
+            ),
             "refuses" => {
                 let refused = Failure {
                     kind: FailureKind::TryElsewhere,
                     message: format!("{name}: connection refused"),
                 };
                 Input::NotConnected(
-                    *self.connections.get(&server).expect(&words.0.join(" ")),
+                    *self
+                        .connections
+                        .get(&server)
+                        .unwrap_or_else(|| panic!("{}", words.0.join(" "))),
                     refused,
                 )
             }
-            "hangs" => {
-                Input::StreamEnded(*self.streams.get(&server).expect(&words.0.join(" ")), None)
-            }
+            "hangs" => Input::StreamEnded(
+                *self.streams.get(&server).unwrap_or_else(|| panic!("{}", words.0.join(" "))),
+                None,
+            ),
             "fails" => {
                 let kind = match words.at(2) {
                     "session_over" => FailureKind::SessionOver,
@@ -275,7 +280,7 @@ impl Play {
                     _ => FailureKind::TryElsewhere,
                 };
                 Input::StreamEnded(
-                    *self.streams.get(&server).expect(&words.0.join(" ")),
+                    *self.streams.get(&server).unwrap_or_else(|| panic!("{}", words.0.join(" "))),
                     Some(failure(kind)),
                 )
             }
@@ -289,7 +294,10 @@ impl Play {
                     }),
                     _ => Err(failure(FailureKind::TryElsewhere)),
                 };
-                Input::Replied(*self.queries.get(&server).expect(&words.0.join(" ")), reply)
+                Input::Replied(
+                    *self.queries.get(&server).unwrap_or_else(|| panic!("{}", words.0.join(" "))),
+                    reply,
+                )
             }
             other => panic!("a server does not do `{other}`"),
         };

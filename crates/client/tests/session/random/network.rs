@@ -49,7 +49,7 @@ impl World {
                 inputs.push(Input::StreamEnded(id, Some(unavailable())));
                 continue;
             }
-            self.to_server(id);
+            self.deliver_to_server(id);
         }
         self.route();
         for (id, stream) in &mut self.streams {
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    fn to_server(&mut self, id: StreamId) {
+    fn deliver_to_server(&mut self, id: StreamId) {
         let stream = self.streams.get_mut(&id).unwrap();
         if self.connections.get(&stream.connection).is_none_or(|s| self.ways[*s] == Way::Stalled) {
             return;
@@ -136,7 +136,7 @@ impl World {
                 news.push(Input::Watched(*watch, WatchNews::Ended(How::Forced)));
             }
             // It may have begun again.
-            if self.now_ms % 5_000 == 0 {
+            if self.now_ms.is_multiple_of(5_000) {
                 news.push(Input::Watched(*watch, WatchNews::Begun));
             }
         }
@@ -173,7 +173,7 @@ impl World {
                 self.streams.insert(stream, opened);
             }
             Output::Send(stream, message) => {
-                let Some(stream) = self.streams.get_mut(&stream) else { return None };
+                let stream = self.streams.get_mut(&stream)?;
                 let last = stream.to_server.back().map_or(0, |(due, _)| *due);
                 stream.to_server.push_back((due.max(last), message));
             }
