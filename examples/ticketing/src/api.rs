@@ -1,0 +1,233 @@
+//! The API and the page.
+//!
+//! What is refused is a 400 with a reason; a database or lock service that is down is a 503.
+
+use crate::box_office::{BoxOffice, NotServed};
+use crate::domain::{Refusal, TicketId, check_client};
+use crate::live::Live;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::sync::Arc;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+
+/// A request is two short names.
+const BODY_BYTES_MAX: usize = 16 << 10;
+
+/// A longer request is still read up to here: most clients read a reply only after they have sent
+/// everything.
+const READ_BYTES_MAX: usize = 2 << 20;
+
+/// How many sales are listed at most.
+const SALES_MAX: i64 = 10_000;
+
+const PAGE: &str = include_str!("page/index.html");
+const STYLE: &str = include_str!("page/style.css");
+const SCRIPT: &str = include_str!("page/script.js");
+
+#[derive(Clone)]
+struct App {
+    office: Arc<BoxOffice>,
+    live: Arc<Live>,
+}
+
+pub(crate) fn router(office: Arc<BoxOffice>, live: Arc<Live>) -> Router {
+    Router::new()
+        .route("/reserve_ticket", post(reserve_ticket))
+        .route("/book_ticket", post(book_ticket))
+        .route("/available_tickets", get(available_tickets))
+        .route("/sales", get(sales))
+        .route("/state", get(state))
+        .route("/events", get(events))
+        .route("/healthz", get(|| async { "alive\n" }))
+        .route("/readyz", get(ready))
+        .route("/", get(|| file("text/html; charset=utf-8", PAGE)))
+        .route("/style.css", get(|| file("text/css; charset=utf-8", STYLE)))
+        .route("/script.js", get(|| file("text/javascript; charset=utf-8", SCRIPT)))
+        .fallback(|| async {
+            error(StatusCode::NOT_FOUND, "not_found", "there is no such page", "")
+        })
+        .layer(DefaultBodyLimit::max(READ_BYTES_MAX))
+        .with_state(App { office, live })
+}
+
+async fn file(kind: &'static str, content: &'static str) -> Response {
+    let headers = [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")];
+    (headers, content).into_response()
+}
+
+/// Who wants which ticket.
+struct Purchase {
+    ticket: TicketId,
+    client: String,
+}
+
+impl<S: Send + Sync> FromRequest<S> for Purchase {
+    type Rejection = NotServed;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, NotServed> {
+        let headers = request.headers().clone();
+        let body = Bytes::from_request(request, state).await;
+        Ok(parse(&headers, body)?)
+    }
+}
+
+fn parse(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Purchase, Refusal> {
+    let bad = |why: &str| Refusal::BadInput(why.to_owned());
+    // A page of another site can't send this type without being asked first.
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
+    if !kind.trim().eq_ignore_ascii_case("application/json") {
+        return Err(bad("the request's Content-Type is not application/json"));
+    }
+    let body = body.map_err(|error| match error.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => bad("the request is larger than 16 KiB"),
+        _ => bad("the request could not be read"),
+    })?;
+    if body.len() > BODY_BYTES_MAX {
+        return Err(bad("the request is larger than 16 KiB"));
+    }
+    if body.is_empty() {
+        return Err(bad("the request is empty"));
+    }
+    let json: Value = serde_json::from_slice(&body)
+        .map_err(|error| Refusal::BadInput(format!("the request is not JSON: {error}")))?;
+    let json = json.as_object().ok_or_else(|| bad("the request is not a JSON object"))?;
+    let field = |name: &str| match json.get(name) {
+        None => Err(Refusal::BadInput(format!("{name} is missing"))),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(_) => Err(Refusal::BadInput(format!("{name} is not a string"))),
+    };
+    let (ticket, client) = (field("ticket_id")?, field("client_id")?);
+    check_client(&client)?;
+    let short = || ticket.chars().take(100).collect();
+    let ticket = TicketId::parse(&ticket).ok_or_else(|| Refusal::UnknownTicket(short()))?;
+    Ok(Purchase { ticket, client })
+}
+
+async fn reserve_ticket(
+    State(app): State<App>,
+    Purchase { ticket, client }: Purchase,
+) -> Result<Response, NotServed> {
+    let (office, name) = (app.office.clone(), client.clone());
+    let reserved = finish(async move { office.reserve(ticket, &name).await }).await?;
+    app.live.look_now();
+    let answer = json!({
+        "ticket_id": ticket.to_string(),
+        "client_id": client,
+        "state": "reserved",
+        "reserved_until_ms": reserved.until_ms,
+        "token": reserved.token,
+    });
+    Ok(axum::Json(answer).into_response())
+}
+
+async fn book_ticket(
+    State(app): State<App>,
+    Purchase { ticket, client }: Purchase,
+) -> Result<Response, NotServed> {
+    let (office, name) = (app.office.clone(), client.clone());
+    let booked = finish(async move { office.book(ticket, &name).await }).await;
+    app.live.look_now();
+    let answer = json!({
+        "ticket_id": ticket.to_string(),
+        "client_id": client,
+        "state": "booked",
+        "token": booked?.token,
+    });
+    Ok(axum::Json(answer).into_response())
+}
+
+/// Runs to the end even if the client hangs up: half a purchase would keep the seat for a while.
+async fn finish<T: Send + 'static>(
+    work: impl Future<Output = Result<T, NotServed>> + Send + 'static,
+) -> Result<T, NotServed> {
+    let died = |error: tokio::task::JoinError| NotServed::Unavailable(error.to_string());
+    tokio::spawn(work).await.unwrap_or_else(|error| Err(died(error)))
+}
+
+async fn available_tickets(State(app): State<App>) -> Result<Response, NotServed> {
+    let all = app.office.store.tickets().await?;
+    let available = all.tickets.iter().filter(|ticket| ticket.is_available(all.now_ms));
+    let ids: Vec<String> = available.map(|ticket| ticket.id.to_string()).collect();
+    Ok(axum::Json(json!({ "available_tickets": ids })).into_response())
+}
+
+async fn sales(State(app): State<App>) -> Result<Response, NotServed> {
+    let sales = app.office.store.sales(SALES_MAX).await?;
+    let payments = app.office.store.payments().await?;
+    Ok(axum::Json(json!({ "sales": sales, "payments": payments })).into_response())
+}
+
+async fn state(State(app): State<App>) -> Result<Response, NotServed> {
+    let state = app.live.look().await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], state.to_string()).into_response())
+}
+
+async fn ready(State(app): State<App>) -> Result<&'static str, NotServed> {
+    app.office.store.ping().await?;
+    if let Some(seats) = &app.office.seats {
+        seats.ping().await?;
+    }
+    Ok("ready\n")
+}
+
+/// The state of all seats, now and after each change.
+async fn events(
+    State(app): State<App>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>> + Send> {
+    // Whoever does not read gets the newest state when it does.
+    let (send, receive) = tokio::sync::mpsc::channel(1);
+    let mut states = app.live.subscribe();
+    states.mark_unchanged();
+    tokio::spawn(async move {
+        // The last one may be old: its time would be, too.
+        let mut state: Option<Arc<str>> = match app.live.look().await {
+            Ok(state) => Some(state.to_string().into()),
+            Err(error) => Some(json!({ "error": error.to_string() }).to_string().into()),
+        };
+        loop {
+            if let Some(state) = state.take()
+                && send.send(Ok(Event::default().data(&*state))).await.is_err()
+            {
+                return;
+            }
+            tokio::select! {
+                changed = states.changed() => if changed.is_err() { return },
+                () = send.closed() => return,
+            }
+            state = states.borrow_and_update().clone();
+        }
+    });
+    Sse::new(ReceiverStream::new(receive)).keep_alive(KeepAlive::default())
+}
+
+impl IntoResponse for NotServed {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Refused(refusal) => {
+                error(StatusCode::BAD_REQUEST, refusal.code(), &refusal.to_string(), refusal.hint())
+            }
+            Self::Unavailable(why) => {
+                tracing::warn!("{why}");
+                error(StatusCode::SERVICE_UNAVAILABLE, "unavailable", &why, "try again")
+            }
+        }
+    }
+}
+
+fn error(status: StatusCode, code: &str, message: &str, hint: &str) -> Response {
+    let mut body = json!({ "code": code, "message": message });
+    if !hint.is_empty() {
+        body["hint"] = hint.into();
+    }
+    (status, axum::Json(body)).into_response()
+}

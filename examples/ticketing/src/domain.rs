@@ -1,0 +1,268 @@
+//! What a ticket can be, and who may do what with it. Pure: no database, no locks, no clock.
+
+use std::fmt;
+
+/// The longest name of a client.
+const CLIENT_BYTES_MAX: usize = 100;
+
+/// The number of a ticket. In JSON it is a string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct TicketId(pub(crate) i64);
+
+impl TicketId {
+    /// `None` if no ticket can have this name.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        // `parse` alone would take "+3" and "03" for other names of ticket 3.
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+        text.parse().ok().filter(|_| plain).map(Self)
+    }
+}
+
+impl fmt::Display for TicketId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Checks what a client calls itself.
+pub(crate) fn check_client(client: &str) -> Result<(), Refusal> {
+    let wrong = match client {
+        "" => "it is empty",
+        long if long.len() > CLIENT_BYTES_MAX => "it is longer than 100 bytes",
+        odd if odd.chars().any(char::is_control) => "it contains a control character",
+        _ => return Ok(()),
+    };
+    Err(Refusal::BadInput(format!("invalid client_id: {wrong}")))
+}
+
+/// A ticket, as its row says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    pub(crate) id: TicketId,
+    pub(crate) state: State,
+    /// Raised by each reservation, so that an older one can be told from a newer one.
+    pub(crate) number: i64,
+    /// How the last reservation ended; `None` if there was none.
+    pub(crate) last_ending: Option<String>,
+}
+
+/// What a row says about its ticket. Whether a reservation still lives, only its lock can say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    Available,
+    Reserved(Reservation),
+    Booked { client: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reservation {
+    pub(crate) client: String,
+    /// The row's number when it was made.
+    pub(crate) number: i64,
+    /// The lock's fencing token; `None` if the engine has none.
+    pub(crate) token: Option<u64>,
+    /// The detached lease; `None` if the lock lives in the instance that made the reservation.
+    pub(crate) lease: Option<String>,
+    /// By the database's clock, for display; `None` if it never ends.
+    pub(crate) until_ms: Option<i64>,
+    /// The instance that made it.
+    pub(crate) instance: String,
+}
+
+impl Reservation {
+    pub(crate) fn is_over(&self, now_ms: i64) -> bool {
+        self.until_ms.is_some_and(|until| until <= now_ms)
+    }
+}
+
+impl Ticket {
+    /// Whether the list of available tickets shows it.
+    pub(crate) fn is_available(&self, now_ms: i64) -> bool {
+        match &self.state {
+            State::Available => true,
+            State::Reserved(reservation) => reservation.is_over(now_ms),
+            State::Booked { .. } => false,
+        }
+    }
+
+    /// Whether it makes sense to ask for the lock: only a sold ticket is out of reach for good.
+    pub(crate) fn may_be_reserved(&self, client: &str) -> Result<(), Refusal> {
+        match &self.state {
+            State::Booked { client: owner } => Err(self.booked(owner, client)),
+            State::Available | State::Reserved(_) => Ok(()),
+        }
+    }
+
+    /// The reservation that this client can book, if its lock lives.
+    pub(crate) fn reserved_by(&self, client: &str) -> Result<&Reservation, Refusal> {
+        match &self.state {
+            State::Available => Err(Refusal::NotReserved(self.id)),
+            State::Booked { client: owner } => Err(self.booked(owner, client)),
+            State::Reserved(reservation) if reservation.client == client => Ok(reservation),
+            State::Reserved(reservation) => {
+                Err(Refusal::Reserved { ticket: self.id, by: Some(reservation.client.clone()) })
+            }
+        }
+    }
+
+    fn booked(&self, owner: &str, client: &str) -> Refusal {
+        if owner == client {
+            Refusal::AlreadyYours(self.id)
+        } else {
+            Refusal::Booked { ticket: self.id, by: owner.to_owned() }
+        }
+    }
+}
+
+/// Why a client does not get what it asked for. Nothing was sold, and nothing was paid.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    BadInput(String),
+    UnknownTicket(String),
+    /// Somebody else has the lock.
+    Reserved {
+        ticket: TicketId,
+        by: Option<String>,
+    },
+    Booked {
+        ticket: TicketId,
+        by: String,
+    },
+    AlreadyYours(TicketId),
+    NotReserved(TicketId),
+    /// The lock has ended before the booking.
+    Expired(TicketId),
+    /// A later reservation has raised the fence.
+    Fenced {
+        ticket: TicketId,
+        why: String,
+    },
+    PaymentDeclined(TicketId),
+}
+
+impl Refusal {
+    /// What programs compare.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::BadInput(_) => "bad_request",
+            Self::UnknownTicket(_) => "unknown_ticket",
+            Self::Reserved { .. } => "reserved",
+            Self::Booked { .. } => "booked",
+            Self::AlreadyYours(_) => "already_yours",
+            Self::NotReserved(_) => "not_reserved",
+            Self::Expired(_) => "expired",
+            Self::Fenced { .. } => "fenced",
+            Self::PaymentDeclined(_) => "payment_declined",
+        }
+    }
+
+    /// What to do; empty if the message says so.
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            Self::BadInput(_) => {
+                r#"send {"ticket_id": "3", "client_id": "ana"} as application/json"#
+            }
+            Self::UnknownTicket(_) | Self::Reserved { .. } | Self::Booked { .. } => {
+                "GET /available_tickets lists the tickets that can be reserved"
+            }
+            Self::AlreadyYours(_) => "",
+            Self::NotReserved(_) => "reserve it first",
+            Self::Expired(_) | Self::Fenced { .. } => "nothing was charged; reserve it again",
+            Self::PaymentDeclined(_) => "nothing was charged; the reservation is still yours",
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadInput(why) => f.write_str(why),
+            Self::UnknownTicket(name) => write!(f, "there is no ticket {name:?}"),
+            Self::Reserved { ticket, by: Some(by) } => {
+                write!(f, "ticket {ticket} is reserved by {by}")
+            }
+            Self::Reserved { ticket, by: None } => {
+                write!(f, "ticket {ticket} is being reserved by another client")
+            }
+            Self::Booked { ticket, by } => write!(f, "ticket {ticket} is booked by {by}"),
+            Self::AlreadyYours(ticket) => write!(f, "you have booked ticket {ticket} already"),
+            Self::NotReserved(ticket) => write!(f, "ticket {ticket} is not reserved"),
+            Self::Expired(ticket) => write!(f, "your reservation of ticket {ticket} has expired"),
+            Self::Fenced { ticket, why } => {
+                write!(f, "your reservation of ticket {ticket} was superseded: {why}")
+            }
+            Self::PaymentDeclined(ticket) => {
+                write!(f, "the payment for ticket {ticket} was declined")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reserved(client: &str, until_ms: Option<i64>) -> State {
+        let (client, instance) = (client.to_owned(), "a".to_owned());
+        State::Reserved(Reservation {
+            client,
+            number: 4,
+            token: None,
+            lease: None,
+            until_ms,
+            instance,
+        })
+    }
+
+    fn ticket(state: State) -> Ticket {
+        Ticket { id: TicketId(3), state, number: 4, last_ending: None }
+    }
+
+    #[test]
+    fn ids_have_one_spelling() {
+        assert_eq!(TicketId::parse("3"), Some(TicketId(3)));
+        for other in ["", "0", "03", "+3", "-3", " 3", "3 ", "three", "99999999999999999999"] {
+            assert_eq!(TicketId::parse(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_reservation_leaves_the_list_and_returns_when_it_is_over() {
+        assert!(ticket(State::Available).is_available(0));
+        assert!(!ticket(State::Booked { client: "ana".into() }).is_available(0));
+        let taken = ticket(reserved("ana", Some(1_000)));
+        assert_eq!([999, 1_000].map(|now| taken.is_available(now)), [false, true]);
+        assert!(!ticket(reserved("ana", None)).is_available(i64::MAX), "without an end it stays");
+    }
+
+    #[test]
+    fn only_its_client_can_book_a_reservation() {
+        let taken = ticket(reserved("ana", Some(1_000)));
+        assert_eq!(taken.reserved_by("ana").map(|reservation| reservation.number), Ok(4));
+        assert_eq!(taken.reserved_by("bo").unwrap_err().code(), "reserved");
+        assert_eq!(ticket(State::Available).reserved_by("ana").unwrap_err().code(), "not_reserved");
+        let sold = ticket(State::Booked { client: "ana".into() });
+        assert_eq!(sold.reserved_by("ana").unwrap_err().code(), "already_yours");
+        assert_eq!(sold.reserved_by("bo").unwrap_err().code(), "booked");
+    }
+
+    #[test]
+    fn only_a_sold_ticket_is_out_of_reach() {
+        assert_eq!(ticket(State::Available).may_be_reserved("bo"), Ok(()));
+        assert_eq!(
+            ticket(reserved("ana", Some(9))).may_be_reserved("bo"),
+            Ok(()),
+            "the lock decides"
+        );
+        let sold = ticket(State::Booked { client: "ana".into() });
+        assert_eq!(sold.may_be_reserved("bo").unwrap_err().code(), "booked");
+    }
+
+    #[test]
+    fn names_of_clients_are_checked() {
+        assert_eq!(check_client("ana"), Ok(()));
+        for wrong in ["", "a\nb", &"x".repeat(101)] {
+            assert_eq!(check_client(wrong).unwrap_err().code(), "bad_request", "{wrong:?}");
+        }
+    }
+}

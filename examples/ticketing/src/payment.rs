@@ -1,0 +1,53 @@
+//! The payment service, as a stub: it takes its time, declines now and then, and keeps a ledger in the
+//! database. A payment is authorised first, which moves no money, and then captured or voided.
+
+use crate::domain::TicketId;
+use crate::store::{Store, StoreError};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) struct PaymentService {
+    pub(crate) store: Arc<Store>,
+    pub(crate) delay: Duration,
+    /// From 0 to 1.
+    pub(crate) failure_rate: f64,
+}
+
+/// An authorised payment. What becomes of one whose instance dies, [`Store::settle_payments`] decides.
+pub(crate) struct Authorised {
+    pub(crate) key: String,
+}
+
+impl PaymentService {
+    /// Reserves the money; `None` if the payment is declined.
+    pub(crate) async fn authorise(
+        &self,
+        ticket: TicketId,
+        client: &str,
+        number: i64,
+    ) -> Result<Option<Authorised>, StoreError> {
+        tokio::time::sleep(self.delay).await;
+        if crate::random_share() < self.failure_rate {
+            return Ok(None);
+        }
+        let key = crate::random_hex();
+        self.store.add_payment(&key, ticket, client, number).await?;
+        Ok(Some(Authorised { key }))
+    }
+
+    /// Takes the money.
+    pub(crate) async fn capture(&self, payment: &Authorised) {
+        self.end(payment, "captured").await;
+    }
+
+    /// Gives the money free again.
+    pub(crate) async fn void(&self, payment: &Authorised) {
+        self.end(payment, "voided").await;
+    }
+
+    async fn end(&self, payment: &Authorised, state: &'static str) {
+        if let Err(error) = self.store.end_payment(&payment.key, state).await {
+            tracing::warn!("payment {} is to be {state}, and will be later: {error}", payment.key);
+        }
+    }
+}

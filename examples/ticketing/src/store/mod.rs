@@ -1,0 +1,449 @@
+//! The database: tickets, sales, payments and instances, in SQLite or PostgreSQL.
+//!
+//! What is read and written is said here, once (`sql.rs` has the statements). The two drivers only run
+//! statements: `query` reads, and `transact` runs one transaction, behind the fence if a token is given.
+
+mod postgres;
+mod sql;
+mod sqlite;
+#[cfg(test)]
+mod tests;
+
+use crate::domain::{Reservation, State, Ticket, TicketId};
+use std::fmt;
+use std::path::Path;
+
+/// A value of a statement or a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Null,
+    Int(i64),
+    Text(String),
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+type Row = Vec<Value>;
+
+/// A statement with its values, `$1` first.
+pub(crate) struct Statement {
+    sql: String,
+    values: Vec<Value>,
+}
+
+impl Statement {
+    fn new(sql: impl Into<String>, values: impl Into<Vec<Value>>) -> Self {
+        Self { sql: sql.into(), values: values.into() }
+    }
+}
+
+/// One transaction. If `guarded` changes no row, nothing is changed at all.
+pub(crate) struct Transaction {
+    /// The resource and the token to show first; `None` if the lock has no token.
+    fence: Option<(String, u64)>,
+    guarded: Statement,
+    then: Vec<Statement>,
+}
+
+/// What became of a transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Written {
+    Done,
+    /// A later holder has shown its token; says both.
+    Fenced(String),
+    /// The row was not as expected.
+    Unmatched,
+}
+
+/// The database is down, or does not do what it is told.
+#[derive(Debug, Clone)]
+pub(crate) enum StoreError {
+    /// Nothing was changed.
+    Unavailable(String),
+    /// The answer to a commit was lost: it may have taken effect.
+    Unknown(String),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unavailable(why) => write!(f, "the database is unavailable: {why}"),
+            Self::Unknown(why) => write!(f, "the database did not confirm the change: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+enum Driver {
+    Sqlite(sqlite::Sqlite),
+    Postgres(Box<postgres::Postgres>),
+}
+
+/// The database.
+pub(crate) struct Store {
+    driver: Driver,
+    /// Tells this database's locks from those of others.
+    id: String,
+}
+
+/// What a new reservation writes into its row.
+pub(crate) struct NewReservation<'a> {
+    pub(crate) client: &'a str,
+    pub(crate) token: Option<u64>,
+    pub(crate) lease: Option<&'a str>,
+    /// `None` if it never ends.
+    pub(crate) seconds: Option<u64>,
+    pub(crate) instance: &'a str,
+    pub(crate) last_ending: Option<&'a str>,
+}
+
+/// A sale.
+#[derive(Debug, Clone, serde::Serialize)]
+pub(crate) struct Sale {
+    pub(crate) ticket_id: String,
+    pub(crate) client_id: String,
+    pub(crate) token: Option<i64>,
+    pub(crate) instance: String,
+    pub(crate) sold_at_ms: i64,
+}
+
+/// How much money is where.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Payments {
+    pub(crate) authorised: i64,
+    pub(crate) captured: i64,
+    pub(crate) voided: i64,
+}
+
+/// Another instance that was seen a moment ago.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OtherInstance {
+    pub(crate) id: String,
+    pub(crate) lock_type: String,
+    /// The name of a lock that it holds as long as it lives.
+    pub(crate) witness: String,
+    /// What a further instance needs to share its locks.
+    pub(crate) lock_url: String,
+    pub(crate) seen_at_ms: i64,
+}
+
+/// All tickets at one moment.
+pub(crate) struct Tickets {
+    pub(crate) now_ms: i64,
+    pub(crate) tickets: Vec<Ticket>,
+}
+
+impl Store {
+    /// Refuses a DATABASE_URL that no database can have.
+    pub(crate) fn check_url(url: &str) -> Result<(), String> {
+        if is_postgres(url) {
+            return postgres::check_url(url);
+        }
+        match url.split_once("://") {
+            Some((scheme, _)) => Err(format!(
+                "DATABASE_URL can't start with {scheme}://; write sqlite:FILE or \
+                 postgres://user:password@host/database"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens the database, and brings its tables up to date. An empty one gets its tickets.
+    pub(crate) async fn open(url: &str, tickets: u32) -> Result<Self, StoreError> {
+        let driver = if is_postgres(url) {
+            Driver::Postgres(Box::new(postgres::Postgres::connect(url).await?))
+        } else {
+            let path = url.strip_prefix("sqlite:").unwrap_or(url);
+            Driver::Sqlite(sqlite::Sqlite::open(Path::new(path)).await?)
+        };
+        let id = crate::random_hex();
+        let mut store = Self { driver, id: id.clone() };
+        store.migrate().await?;
+        let named = sql::setting_if_missing("database", &id);
+        store.transact(None, named, vec![]).await?;
+        store.id = store.setting("database").await?.unwrap_or(id);
+        if store.count("tickets").await? == 0 {
+            // Another instance may do the same at this moment: each ticket is made once.
+            store.transact(None, sql::add_tickets(tickets, 0), vec![]).await?;
+        }
+        Ok(store)
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        match &self.driver {
+            Driver::Sqlite(sqlite) => sqlite.migrate(sql::MIGRATIONS).await,
+            Driver::Postgres(postgres) => postgres.migrate(sql::MIGRATIONS).await,
+        }
+    }
+
+    /// Deletes every ticket, sale and payment, and makes new tickets.
+    pub(crate) async fn recreate(&self, tickets: u32) -> Result<(), StoreError> {
+        // Numbers go on, so that no reservation of an old ticket fits a new one.
+        let rows = self.query(sql::HIGHEST_NUMBER, vec![]).await?;
+        let number = rows.first().map_or(0, |row| int(row, 0)) + 1;
+        let marker = sql::set_setting("recreated", &crate::random_hex());
+        let then = sql::WIPE.iter().map(|wipe| Statement::new(*wipe, []));
+        let then = then.chain([sql::add_tickets(tickets, number)]).collect();
+        self.transact(None, marker, then).await.map(drop)
+    }
+
+    /// The number of rows of one of the service's own tables.
+    pub(crate) async fn count(&self, table: &'static str) -> Result<i64, StoreError> {
+        let rows = self.query(&format!("SELECT COUNT(*) FROM {table}"), vec![]).await?;
+        Ok(rows.first().map_or(0, |row| int(row, 0)))
+    }
+
+    pub(crate) async fn ping(&self) -> Result<(), StoreError> {
+        self.setting("database").await.map(drop)
+    }
+
+    pub(crate) async fn tickets(&self) -> Result<Tickets, StoreError> {
+        let rows = self.query(sql::TICKETS, vec![]).await?;
+        let now_ms = rows.first().map_or(0, |row| int(row, 0));
+        Ok(Tickets { now_ms, tickets: rows.iter().map(ticket).collect() })
+    }
+
+    pub(crate) async fn ticket(&self, id: TicketId) -> Result<Option<Ticket>, StoreError> {
+        Ok(self.ticket_now(id).await?.map(|(ticket, _)| ticket))
+    }
+
+    /// A ticket, and the database's time.
+    pub(crate) async fn ticket_now(
+        &self,
+        id: TicketId,
+    ) -> Result<Option<(Ticket, i64)>, StoreError> {
+        let rows = self.query(sql::TICKET, vec![id.0.into()]).await?;
+        Ok(rows.first().map(|row| (ticket(row), int(row, 0))))
+    }
+
+    /// Reserves a ticket whose row still has this number. The new number is the next one.
+    pub(crate) async fn reserve(
+        &self,
+        id: TicketId,
+        number: i64,
+        new: &NewReservation<'_>,
+    ) -> Result<Written, StoreError> {
+        let fence = new.token.map(|token| (resource(id), token));
+        self.transact(fence, sql::reserve(id, number, new), vec![]).await
+    }
+
+    /// Sells a ticket, behind the fence and only while its row has the reservation's number.
+    pub(crate) async fn book(
+        &self,
+        id: TicketId,
+        reservation: &Reservation,
+        payment: &str,
+        instance: &str,
+    ) -> Result<Written, StoreError> {
+        let Reservation { client, number, token, .. } = reservation;
+        let fence = token.map(|token| (resource(id), token));
+        let sale = sql::sale(id, client, *number, *token, payment, instance);
+        self.transact(fence, sql::book(id, *number, client), vec![sale]).await
+    }
+
+    /// Sells a ticket without asking anybody, as the control without locks does.
+    pub(crate) async fn book_unchecked(
+        &self,
+        id: TicketId,
+        client: &str,
+        payment: &str,
+        instance: &str,
+    ) -> Result<Written, StoreError> {
+        let sale = sql::sale(id, client, 0, None, payment, instance);
+        self.transact(None, sql::book_unchecked(id, client), vec![sale]).await
+    }
+
+    /// The last sales, newest first.
+    pub(crate) async fn sales(&self, most: i64) -> Result<Vec<Sale>, StoreError> {
+        let rows = self.query(sql::SALES, vec![most.into()]).await?;
+        let sale = |row: &Row| Sale {
+            ticket_id: int(row, 0).to_string(),
+            client_id: text(row, 1).unwrap_or_default(),
+            token: optional_int(row, 2),
+            instance: text(row, 3).unwrap_or_default(),
+            sold_at_ms: int(row, 4),
+        };
+        Ok(rows.iter().map(sale).collect())
+    }
+
+    pub(crate) async fn payments(&self) -> Result<Payments, StoreError> {
+        let mut payments = Payments::default();
+        for row in self.query(sql::PAYMENTS, vec![]).await? {
+            let count = int(&row, 1);
+            match text(&row, 0).as_deref() {
+                Some("captured") => payments.captured = count,
+                Some("voided") => payments.voided = count,
+                _ => payments.authorised = count,
+            }
+        }
+        Ok(payments)
+    }
+
+    pub(crate) async fn add_payment(
+        &self,
+        key: &str,
+        id: TicketId,
+        client: &str,
+        number: i64,
+    ) -> Result<(), StoreError> {
+        self.transact(None, sql::add_payment(key, id, client, number), vec![]).await.map(drop)
+    }
+
+    /// Moves an authorised payment on; one that was moved before stays as it is.
+    pub(crate) async fn end_payment(
+        &self,
+        key: &str,
+        state: &'static str,
+    ) -> Result<(), StoreError> {
+        self.transact(None, sql::end_payment(key, state), vec![]).await.map(drop)
+    }
+
+    /// Finishes payments whose instance died: captures those with a sale, voids those that can't get
+    /// one any more.
+    pub(crate) async fn settle_payments(&self) -> Result<(), StoreError> {
+        for statement in sql::SETTLE {
+            self.transact(None, Statement::new(*statement, []), vec![]).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn setting(&self, key: &str) -> Result<Option<String>, StoreError> {
+        let rows = self.query(sql::SETTING, vec![key.into()]).await?;
+        Ok(rows.first().and_then(|row| text(row, 0)))
+    }
+
+    /// Notes which locks protect the tickets. If they are others than before, no reservation and no
+    /// token of the old ones counts any more.
+    pub(crate) async fn change_line(&self, line: &str) -> Result<(), StoreError> {
+        let then = sql::FORGET_LINE.iter().map(|sql| Statement::new(*sql, [])).collect();
+        self.transact(None, sql::set_setting("line", line), then).await.map(drop)
+    }
+
+    /// Says that an instance lives.
+    pub(crate) async fn note_instance(
+        &self,
+        id: &str,
+        lock_type: &str,
+        witness: &str,
+        lock_url: &str,
+    ) -> Result<(), StoreError> {
+        let noted = sql::note_instance(id, lock_type, witness, lock_url);
+        self.transact(None, noted, vec![]).await.map(drop)
+    }
+
+    pub(crate) async fn forget_instance(&self, id: &str) -> Result<(), StoreError> {
+        self.transact(None, sql::forget_instance(id), vec![]).await.map(drop)
+    }
+
+    /// Other instances that were seen within this time.
+    pub(crate) async fn other_instances(
+        &self,
+        id: &str,
+        within_ms: i64,
+    ) -> Result<Vec<OtherInstance>, StoreError> {
+        let rows = self.query(sql::OTHER_INSTANCES, vec![id.into(), within_ms.into()]).await?;
+        let field = |row: &Row, column| text(row, column).unwrap_or_default();
+        let other = |row: &Row| OtherInstance {
+            id: field(row, 0),
+            lock_type: field(row, 1),
+            witness: field(row, 2),
+            lock_url: field(row, 3),
+            seen_at_ms: int(row, 4),
+        };
+        Ok(rows.iter().map(other).collect())
+    }
+
+    async fn query(&self, sql: &str, values: Vec<Value>) -> Result<Vec<Row>, StoreError> {
+        let statement = Statement::new(sql, values);
+        match &self.driver {
+            Driver::Sqlite(sqlite) => sqlite.query(statement).await,
+            Driver::Postgres(postgres) => postgres.query(&statement).await,
+        }
+    }
+
+    async fn transact(
+        &self,
+        fence: Option<(String, u64)>,
+        guarded: Statement,
+        then: Vec<Statement>,
+    ) -> Result<Written, StoreError> {
+        let transaction = Transaction { fence, guarded, then };
+        match &self.driver {
+            Driver::Sqlite(sqlite) => sqlite.transact(transaction).await,
+            Driver::Postgres(postgres) => postgres.transact(&transaction).await,
+        }
+    }
+}
+
+fn is_postgres(url: &str) -> bool {
+    url.starts_with("postgres://") || url.starts_with("postgresql://")
+}
+
+/// What the fence calls a ticket.
+fn resource(id: TicketId) -> String {
+    format!("tickets/{id}")
+}
+
+/// A row of [`sql::TICKETS`].
+fn ticket(row: &Row) -> Ticket {
+    let (id, number) = (TicketId(int(row, 1)), int(row, 4));
+    let client = text(row, 3).unwrap_or_default();
+    let state = match text(row, 2).as_deref() {
+        Some("booked") => State::Booked { client },
+        Some("reserved") => State::Reserved(Reservation {
+            client,
+            number,
+            token: optional_int(row, 5).and_then(|token| u64::try_from(token).ok()),
+            lease: text(row, 6),
+            until_ms: optional_int(row, 7),
+            instance: text(row, 8).unwrap_or_default(),
+        }),
+        _ => State::Available,
+    };
+    Ticket { id, state, number, last_ending: text(row, 9) }
+}
+
+fn int(row: &Row, column: usize) -> i64 {
+    optional_int(row, column).unwrap_or_default()
+}
+
+fn optional_int(row: &Row, column: usize) -> Option<i64> {
+    match row.get(column) {
+        Some(Value::Int(number)) => Some(*number),
+        _ => None,
+    }
+}
+
+fn text(row: &Row, column: usize) -> Option<String> {
+    match row.get(column) {
+        Some(Value::Text(text)) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// What the refusal of the fence tells the client.
+fn superseded(refused: &holdfast_fence::Refused) -> String {
+    let (shown, later) = (refused.shown.number(), refused.later());
+    format!("its token {shown} is lower than token {later}, which a later reservation has shown")
+}

@@ -1,0 +1,203 @@
+//! PostgreSQL: a few connections; one that fails is replaced by a new one.
+
+use super::{Row, Statement, StoreError, Transaction, Value, Written};
+use bytes::BytesMut;
+use holdfast_fence::{Token, postgres as fence};
+use std::error::Error as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{Client, Config, NoTls, Row as PostgresRow};
+
+/// More would only wait for each other: most calls change one of a few rows.
+const CONNECTIONS_MAX: usize = 8;
+
+/// A call ends after this time, whatever the server does.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A stopped instance must not keep a row: its transaction is ended.
+const SESSION: &str = "SET idle_in_transaction_session_timeout = '5s'; SET lock_timeout = '5s'";
+
+const NOW: &str = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
+const SERIAL: &str = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY";
+
+/// Instances that start together take turns. The number is the service's own.
+const ONE_AT_A_TIME: &str = "SELECT pg_advisory_xact_lock(6005)";
+
+pub(super) struct Postgres {
+    config: Config,
+    idle: Mutex<Vec<Client>>,
+    places: Semaphore,
+}
+
+impl Postgres {
+    pub(super) async fn connect(url: &str) -> Result<Self, StoreError> {
+        let config = parse(url).map_err(StoreError::Unavailable)?;
+        let places = Semaphore::new(CONNECTIONS_MAX);
+        let postgres = Self { config, idle: Mutex::new(Vec::new()), places };
+        postgres
+            .run(async |client| {
+                let created = fence::create_table(client).await;
+                created.map_err(|error| StoreError::Unavailable(error.to_string()))
+            })
+            .await?;
+        Ok(postgres)
+    }
+
+    pub(super) async fn migrate(&self, steps: &'static [&'static str]) -> Result<(), StoreError> {
+        self.run(async |client| {
+            let transaction = client.transaction().await.map_err(not_done)?;
+            transaction.execute(ONE_AT_A_TIME, &[]).await.map_err(not_done)?;
+            let made = "CREATE TABLE IF NOT EXISTS ticketing_schema (version INT NOT NULL)";
+            transaction.execute(made, &[]).await.map_err(not_done)?;
+            let version = "SELECT version FROM ticketing_schema";
+            let version = transaction.query_opt(version, &[]).await.map_err(not_done)?;
+            let version = version.map_or(0, |row| row.get::<_, i32>(0));
+            let done = usize::try_from(version).unwrap_or(0);
+            for step in steps.iter().skip(done) {
+                transaction.batch_execute(&dialect(step)).await.map_err(not_done)?;
+            }
+            let now = i32::try_from(steps.len().max(done)).unwrap_or(i32::MAX);
+            let note = format!(
+                "DELETE FROM ticketing_schema; INSERT INTO ticketing_schema VALUES ({now})"
+            );
+            transaction.batch_execute(&note).await.map_err(not_done)?;
+            transaction.commit().await.map_err(not_done)
+        })
+        .await
+    }
+
+    pub(super) async fn query(&self, statement: &Statement) -> Result<Vec<Row>, StoreError> {
+        self.run(async |client| {
+            let rows = client.query(&dialect(&statement.sql), &values(statement)).await;
+            Ok(rows.map_err(not_done)?.iter().map(row).collect())
+        })
+        .await
+    }
+
+    pub(super) async fn transact(&self, work: &Transaction) -> Result<Written, StoreError> {
+        self.run(async |client| {
+            let transaction = client.transaction().await.map_err(not_done)?;
+            if let Some((resource, token)) = &work.fence {
+                let shown = match Token::exclusive(*token) {
+                    Ok(token) => fence::check(&transaction, resource, token).await,
+                    Err(invalid) => Err(invalid.into()),
+                };
+                match shown {
+                    Ok(_) => {}
+                    Err(holdfast_fence::Error::Refused(refused)) => {
+                        return Ok(Written::Fenced(super::superseded(&refused)));
+                    }
+                    Err(error) => return Err(StoreError::Unavailable(error.to_string())),
+                }
+            }
+            let guarded = &work.guarded;
+            let changed = transaction.execute(&dialect(&guarded.sql), &values(guarded)).await;
+            if changed.map_err(not_done)? == 0 {
+                return Ok(Written::Unmatched);
+            }
+            for statement in &work.then {
+                let done = transaction.execute(&dialect(&statement.sql), &values(statement)).await;
+                done.map_err(not_done)?;
+            }
+            match transaction.commit().await {
+                Ok(()) => Ok(Written::Done),
+                // With a code, the server has refused; without, its answer was lost.
+                Err(error) if error.code().is_some() => Err(not_done(error)),
+                Err(error) => Err(StoreError::Unknown(message(&error))),
+            }
+        })
+        .await
+    }
+
+    /// Runs a call on a connection of its own. After an error the connection is not used again.
+    async fn run<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut Client) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let silent =
+            || StoreError::Unknown(format!("no answer within {} seconds", TIMEOUT.as_secs()));
+        let call = async {
+            let _place = self.places.acquire().await;
+            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let mut client = match idle.filter(|client| !client.is_closed()) {
+                Some(client) => client,
+                None => self.open().await?,
+            };
+            let done = work(&mut client).await;
+            if done.is_ok() {
+                self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+            }
+            done
+        };
+        timeout(TIMEOUT, call).await.unwrap_or_else(|_| Err(silent()))
+    }
+
+    async fn open(&self) -> Result<Client, StoreError> {
+        let (client, connection) = self.config.connect(NoTls).await.map_err(not_done)?;
+        tokio::spawn(connection);
+        client.batch_execute(SESSION).await.map_err(not_done)?;
+        Ok(client)
+    }
+}
+
+pub(super) fn check_url(url: &str) -> Result<(), String> {
+    parse(url).map(drop)
+}
+
+fn parse(url: &str) -> Result<Config, String> {
+    let config: Result<Config, _> = url.parse();
+    config.map_err(|error| format!("invalid DATABASE_URL: {}", message(&error)))
+}
+
+fn dialect(sql: &str) -> String {
+    sql.replace("{now}", NOW).replace("{serial}", SERIAL)
+}
+
+fn not_done(error: tokio_postgres::Error) -> StoreError {
+    StoreError::Unavailable(message(&error))
+}
+
+/// What the server said, not only that it said something.
+fn message(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), error.source()) {
+        (Some(said), _) => said.message().to_owned(),
+        (None, Some(source)) => format!("{error}: {source}"),
+        (None, None) => error.to_string(),
+    }
+}
+
+fn values(statement: &Statement) -> Vec<&(dyn ToSql + Sync)> {
+    statement.values.iter().map(|value| value as &(dyn ToSql + Sync)).collect()
+}
+
+fn row(row: &PostgresRow) -> Row {
+    let value = |(index, column): (usize, &tokio_postgres::Column)| match *column.type_() {
+        Type::INT8 => row.get::<_, Option<i64>>(index).into(),
+        Type::TEXT => row.get::<_, Option<&str>>(index).into(),
+        _ => Value::Null,
+    };
+    row.columns().iter().enumerate().map(value).collect()
+}
+
+impl ToSql for Value {
+    fn to_sql(
+        &self,
+        as_type: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match self {
+            Self::Null => Ok(IsNull::Yes),
+            Self::Int(number) => number.to_sql(as_type, out),
+            Self::Text(text) => text.to_sql(as_type, out),
+        }
+    }
+
+    fn accepts(as_type: &Type) -> bool {
+        [Type::INT8, Type::TEXT].contains(as_type)
+    }
+
+    to_sql_checked!();
+}

@@ -1,0 +1,190 @@
+//! The statements, the same for SQLite and PostgreSQL. `{now}` stands for the database's clock in
+//! milliseconds, `{serial}` for the type of a key that counts by itself.
+//!
+//! In SQLite, `$1` is a name, and gets its place from where it first appears: `$1` comes before `$2`.
+
+use super::{NewReservation, Statement, Value};
+use crate::domain::TicketId;
+
+/// One step for each version of the tables; a step never changes once it was released.
+pub(super) const MIGRATIONS: &[&str] = &["
+    CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+    CREATE TABLE tickets (
+        id                BIGINT PRIMARY KEY,
+        state             TEXT NOT NULL DEFAULT 'available'
+                          CHECK (state IN ('available', 'reserved', 'booked')),
+        client            TEXT,
+        number            BIGINT NOT NULL DEFAULT 0,
+        token             BIGINT,
+        lease             TEXT,
+        reserved_until_ms BIGINT,
+        instance          TEXT,
+        last_ending       TEXT
+    );
+    CREATE TABLE sales (
+        id         {serial},
+        ticket_id  BIGINT NOT NULL,
+        client     TEXT NOT NULL,
+        number     BIGINT NOT NULL,
+        token      BIGINT,
+        payment    TEXT NOT NULL UNIQUE,
+        instance   TEXT NOT NULL,
+        sold_at_ms BIGINT NOT NULL
+    );
+    CREATE TABLE payments (
+        payment   TEXT PRIMARY KEY,
+        ticket_id BIGINT NOT NULL,
+        client    TEXT NOT NULL,
+        number    BIGINT NOT NULL,
+        state     TEXT NOT NULL CHECK (state IN ('authorised', 'captured', 'voided')),
+        at_ms     BIGINT NOT NULL
+    );
+    CREATE TABLE instances (
+        id         TEXT PRIMARY KEY,
+        lock_type  TEXT NOT NULL,
+        witness    TEXT NOT NULL,
+        lock_url   TEXT NOT NULL,
+        seen_at_ms BIGINT NOT NULL
+    );
+"];
+
+pub(super) const TICKETS: &str = "SELECT {now}, id, state, client, number, token, lease,
+    reserved_until_ms, instance, last_ending FROM tickets ORDER BY id";
+
+pub(super) const TICKET: &str = "SELECT {now}, id, state, client, number, token, lease,
+    reserved_until_ms, instance, last_ending FROM tickets WHERE id = $1";
+
+pub(super) const HIGHEST_NUMBER: &str = "SELECT MAX(number) FROM tickets";
+
+pub(super) const SALES: &str = "SELECT ticket_id, client, token, instance, sold_at_ms FROM sales
+    ORDER BY id DESC LIMIT $1";
+
+pub(super) const PAYMENTS: &str = "SELECT state, COUNT(*) FROM payments GROUP BY state";
+
+pub(super) const SETTING: &str = "SELECT value FROM settings WHERE name = $1";
+
+pub(super) const OTHER_INSTANCES: &str = "SELECT id, lock_type, witness, lock_url, seen_at_ms
+    FROM instances WHERE id <> $1 AND seen_at_ms >= {now} - $2";
+
+/// Deletes what belongs to the old tickets; the fence's tokens are those of their locks.
+pub(super) const WIPE: &[&str] =
+    &["DELETE FROM sales", "DELETE FROM payments", "DELETE FROM tickets"];
+
+/// The locks are others now: their tokens are lower or higher for no reason, and the old reservations
+/// are over.
+pub(super) const FORGET_LINE: &[&str] = &[
+    "DELETE FROM holdfast_fences WHERE resource LIKE 'tickets/%'",
+    "UPDATE tickets SET state = 'available', number = number + 1, client = NULL, token = NULL,
+        lease = NULL, reserved_until_ms = NULL, last_ending = 'ended by a change of LOCK_TYPE'
+    WHERE state = 'reserved'",
+];
+
+/// In this order. A reservation with a payment that nobody finishes is ended first, a while after its
+/// time: from then on it can't be sold, and the payment can be voided.
+pub(super) const SETTLE: &[&str] = &[
+    "UPDATE payments SET state = 'captured' WHERE state = 'authorised'
+        AND EXISTS (SELECT 1 FROM sales WHERE sales.payment = payments.payment)",
+    "UPDATE tickets SET state = 'available', number = number + 1, client = NULL, token = NULL,
+        lease = NULL, reserved_until_ms = NULL, last_ending = 'expired while it was paid for'
+    WHERE state = 'reserved' AND reserved_until_ms < {now} - 5000 AND EXISTS (
+        SELECT 1 FROM payments WHERE payments.ticket_id = tickets.id
+            AND payments.number = tickets.number AND payments.state = 'authorised')",
+    "UPDATE payments SET state = 'voided' WHERE state = 'authorised'
+        AND NOT EXISTS (SELECT 1 FROM sales WHERE sales.payment = payments.payment)
+        AND NOT EXISTS (SELECT 1 FROM tickets WHERE tickets.id = payments.ticket_id
+            AND tickets.number = payments.number AND tickets.state = 'reserved')",
+];
+
+/// Tickets 1 to `tickets`; those that exist stay as they are.
+pub(super) fn add_tickets(tickets: u32, number: i64) -> Statement {
+    // With casts, because PostgreSQL would take a bare 1 and $2 for int4.
+    let sql = "WITH RECURSIVE ids (id) AS (
+            SELECT CAST(1 AS BIGINT) UNION ALL SELECT id + 1 FROM ids WHERE id < $1
+        )
+        INSERT INTO tickets (id, number) SELECT id, CAST($2 AS BIGINT) FROM ids WHERE true
+        ON CONFLICT (id) DO NOTHING";
+    Statement::new(sql, [i64::from(tickets).into(), number.into()])
+}
+
+pub(super) fn reserve(id: TicketId, number: i64, new: &NewReservation<'_>) -> Statement {
+    let NewReservation { client, token, lease, seconds, instance, last_ending } = new;
+    let ms = seconds.and_then(|seconds| i64::try_from(seconds.saturating_mul(1_000)).ok());
+    let sql = "UPDATE tickets SET state = 'reserved', number = number + 1, client = $1, token = $2,
+            lease = $3, reserved_until_ms = {now} + $4, instance = $5, last_ending = $6
+        WHERE id = $7 AND number = $8 AND state <> 'booked'";
+    let values = [
+        (*client).into(),
+        bigint(*token),
+        (*lease).into(),
+        ms.into(),
+        (*instance).into(),
+        (*last_ending).into(),
+        id.0.into(),
+        number.into(),
+    ];
+    Statement::new(sql, values)
+}
+
+pub(super) fn book(id: TicketId, number: i64, client: &str) -> Statement {
+    let sql = "UPDATE tickets SET state = 'booked', lease = NULL, reserved_until_ms = NULL,
+            last_ending = 'released after the sale'
+        WHERE id = $1 AND number = $2 AND client = $3 AND state = 'reserved'";
+    Statement::new(sql, [id.0.into(), number.into(), client.into()])
+}
+
+pub(super) fn book_unchecked(id: TicketId, client: &str) -> Statement {
+    let sql = "UPDATE tickets SET state = 'booked', client = $1 WHERE id = $2";
+    Statement::new(sql, [client.into(), id.0.into()])
+}
+
+pub(super) fn sale(
+    id: TicketId,
+    client: &str,
+    number: i64,
+    token: Option<u64>,
+    payment: &str,
+    instance: &str,
+) -> Statement {
+    let sql = "INSERT INTO sales (ticket_id, client, number, token, payment, instance, sold_at_ms)
+        VALUES ($1, $2, $3, $4, $5, $6, {now})";
+    let values =
+        [id.0.into(), client.into(), number.into(), bigint(token), payment.into(), instance.into()];
+    Statement::new(sql, values)
+}
+
+pub(super) fn add_payment(key: &str, id: TicketId, client: &str, number: i64) -> Statement {
+    let sql = "INSERT INTO payments (payment, ticket_id, client, number, state, at_ms)
+        VALUES ($1, $2, $3, $4, 'authorised', {now})";
+    Statement::new(sql, [key.into(), id.0.into(), client.into(), number.into()])
+}
+
+pub(super) fn end_payment(key: &str, state: &str) -> Statement {
+    let sql = "UPDATE payments SET state = $1 WHERE payment = $2 AND state = 'authorised'";
+    Statement::new(sql, [state.into(), key.into()])
+}
+
+pub(super) fn set_setting(name: &str, value: &str) -> Statement {
+    let sql = "INSERT INTO settings (name, value) VALUES ($1, $2)
+        ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+    Statement::new(sql, [name.into(), value.into()])
+}
+
+pub(super) fn setting_if_missing(name: &str, value: &str) -> Statement {
+    let sql = "INSERT INTO settings (name, value) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
+    Statement::new(sql, [name.into(), value.into()])
+}
+
+pub(super) fn note_instance(id: &str, lock_type: &str, witness: &str, lock_url: &str) -> Statement {
+    let sql = "INSERT INTO instances (id, lock_type, witness, lock_url, seen_at_ms)
+            VALUES ($1, $2, $3, $4, {now})
+        ON CONFLICT (id) DO UPDATE SET witness = excluded.witness, seen_at_ms = excluded.seen_at_ms";
+    Statement::new(sql, [id.into(), lock_type.into(), witness.into(), lock_url.into()])
+}
+
+pub(super) fn forget_instance(id: &str) -> Statement {
+    Statement::new("DELETE FROM instances WHERE id = $1", [id.into()])
+}
+
+fn bigint(token: Option<u64>) -> Value {
+    token.and_then(|token| i64::try_from(token).ok()).into()
+}

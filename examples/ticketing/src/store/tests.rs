@@ -1,0 +1,127 @@
+//! The transactions, on SQLite. The tester runs the same ones on PostgreSQL.
+
+use super::{NewReservation, Payments, Store, Written};
+use crate::domain::{Reservation, State, TicketId};
+
+const ONE: TicketId = TicketId(1);
+
+async fn store() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+    (folder, Store::open(&url, 3).await.unwrap())
+}
+
+fn new(client: &str, token: Option<u64>, seconds: u64) -> NewReservation<'_> {
+    let (seconds, instance) = (Some(seconds), "a");
+    NewReservation { client, token, lease: None, seconds, instance, last_ending: None }
+}
+
+async fn reservation(store: &Store) -> Reservation {
+    match store.ticket(ONE).await.unwrap().unwrap().state {
+        State::Reserved(reservation) => reservation,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_empty_database_gets_tickets_once() {
+    let (folder, store) = store().await;
+    let id = store.id().to_owned();
+    store.reserve(ONE, 0, &new("ana", None, 60)).await.unwrap();
+    drop(store);
+    let url = format!("sqlite:{}", folder.path().join("shop.db").display());
+    let store = Store::open(&url, 100).await.unwrap();
+    assert_eq!((store.count("tickets").await.unwrap(), store.id()), (3, id.as_str()));
+    assert_eq!(reservation(&store).await.client, "ana");
+}
+
+#[tokio::test]
+async fn recreated_tickets_have_higher_numbers_than_old_reservations() {
+    let (_folder, store) = store().await;
+    store.reserve(ONE, 0, &new("ana", None, 60)).await.unwrap();
+    let old = reservation(&store).await;
+    store.recreate(5).await.unwrap();
+    assert_eq!(store.count("tickets").await.unwrap(), 5);
+    let number = store.ticket(ONE).await.unwrap().unwrap().number;
+    store.reserve(ONE, number, &new("ana", None, 60)).await.unwrap();
+    assert_eq!(store.book(ONE, &old, "p", "a").await.unwrap(), Written::Unmatched);
+}
+
+#[tokio::test]
+async fn a_lower_token_is_refused_even_if_the_row_looks_right() {
+    let (_folder, store) = store().await;
+    assert_eq!(store.reserve(ONE, 0, &new("ana", Some(34), 60)).await.unwrap(), Written::Done);
+    let ana = reservation(&store).await;
+    assert_eq!(store.reserve(ONE, 1, &new("bo", Some(35), 60)).await.unwrap(), Written::Done);
+    let bo = reservation(&store).await;
+    let Written::Fenced(why) = store.book(ONE, &ana, "p", "a").await.unwrap() else { panic!() };
+    assert!(why.contains("34") && why.contains("35"), "{why}");
+    let late = Reservation { token: Some(34), ..bo.clone() };
+    assert!(matches!(store.book(ONE, &late, "p", "a").await.unwrap(), Written::Fenced(_)));
+    assert_eq!(store.book(ONE, &bo, "q", "a").await.unwrap(), Written::Done);
+    assert_eq!(store.sales(9).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn without_tokens_the_rows_number_refuses() {
+    let (_folder, store) = store().await;
+    store.reserve(ONE, 0, &new("ana", None, 60)).await.unwrap();
+    let ana = reservation(&store).await;
+    // Two that read number 1 and were both let in by a lock that had expired in between.
+    assert_eq!(store.reserve(ONE, 1, &new("bo", None, 60)).await.unwrap(), Written::Done);
+    assert_eq!(store.reserve(ONE, 1, &new("cy", None, 60)).await.unwrap(), Written::Unmatched);
+    assert_eq!(store.book(ONE, &ana, "p", "a").await.unwrap(), Written::Unmatched);
+    assert_eq!(store.sales(9).await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn payments_of_crashed_instances_are_settled() {
+    let (_folder, store) = store().await;
+    store.reserve(ONE, 0, &new("ana", None, 60)).await.unwrap();
+    let ana = reservation(&store).await;
+    store.add_payment("in flight", ONE, "ana", ana.number).await.unwrap();
+    store.settle_payments().await.unwrap();
+    let payments = store.payments().await.unwrap();
+    assert_eq!(payments, Payments { authorised: 1, ..Payments::default() }, "it may be under way");
+
+    // The instance died between the sale and the capture.
+    store.book(ONE, &ana, "in flight", "a").await.unwrap();
+    // This one died before the sale, and another request of the same client was faster.
+    store.add_payment("too late", ONE, "ana", ana.number).await.unwrap();
+    store.settle_payments().await.unwrap();
+    let payments = store.payments().await.unwrap();
+    assert_eq!(payments, Payments { authorised: 0, captured: 1, voided: 1 });
+}
+
+/// A void must come after the reservation is over for good: otherwise an instance that was stopped
+/// while it paid could still sell the seat, for a payment that is gone.
+#[tokio::test]
+async fn a_reservation_is_ended_before_its_payment_is_voided() {
+    let (_folder, store) = store().await;
+    store.reserve(ONE, 0, &new("ana", None, 60)).await.unwrap();
+    let ana = reservation(&store).await;
+    store.add_payment("stopped", ONE, "ana", ana.number).await.unwrap();
+    let over = super::Statement::new("UPDATE tickets SET reserved_until_ms = {now} - 6000", []);
+    store.transact(None, over, vec![]).await.unwrap();
+    store.settle_payments().await.unwrap();
+    assert_eq!(store.payments().await.unwrap().voided, 1);
+    assert_eq!(store.book(ONE, &ana, "stopped", "a").await.unwrap(), Written::Unmatched);
+}
+
+#[tokio::test]
+async fn other_locks_end_old_reservations_and_forget_their_tokens() {
+    let (_folder, store) = store().await;
+    store.reserve(ONE, 0, &new("ana", Some(1_000), 60)).await.unwrap();
+    let ana = reservation(&store).await;
+    store.change_line("others").await.unwrap();
+    let ticket = store.ticket(ONE).await.unwrap().unwrap();
+    assert_eq!(ticket.state, State::Available);
+    assert_eq!(
+        store.reserve(ONE, ticket.number, &new("bo", Some(1), 60)).await.unwrap(),
+        Written::Done
+    );
+    assert_eq!(
+        store.book(ONE, &Reservation { token: None, ..ana }, "p", "a").await.unwrap(),
+        Written::Unmatched
+    );
+}

@@ -1,0 +1,32 @@
+//! The tester, as a reader starts it, with a small crowd.
+
+use std::process::Command;
+
+fn passes(lock_type: &str, scenarios: usize) {
+    let run = Command::new(env!("CARGO_BIN_EXE_ticketing"))
+        .args(["test", "--lock-type", lock_type, "--buyers", "60", "--tickets", "5"])
+        .env_remove("DATABASE_URL")
+        .env_remove("LOCK_URL")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
+    let expected = format!("{lock_type} on SQLite: {scenarios} passed, 0 failed");
+    assert!(said.contains(&expected), "{said}");
+}
+
+#[test]
+fn distributed_lock() {
+    passes("distributed_lock", 10);
+}
+
+#[test]
+fn native() {
+    passes("native", 10);
+}
+
+#[test]
+fn controls_show_what_goes_wrong() {
+    passes("none", 1);
+    passes("row_lock", 1);
+}
