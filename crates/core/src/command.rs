@@ -1,16 +1,17 @@
-//! What can be asked of the core. The log holds nothing else.
+//! Everything that can be asked of the core. The log contains nothing else.
 
 use crate::ids::{RequestId, Secret, SessionId, Term, Token};
 use crate::text::{Label, LockName, Note, Reason, RequestKey, Value};
 use crate::transaction::Transaction;
+use crate::tree::TreeCommand;
 use serde::{Deserialize, Serialize};
 
-/// One command as it stands in the log: who proposed it, and under which request id.
+/// One command in the log: who proposed it, and under which request id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// The node that proposed it and its running number; none for what the leader adds itself.
+    /// The node that proposed it, with a sequence number; `None` for commands that the leader adds.
     pub from: Option<Numbered>,
-    /// The client's request id, so that a retry has one effect.
+    /// The client's request id, so that a retry has no second effect.
     pub request: Option<Request>,
     /// What to do.
     pub command: Command,
@@ -22,16 +23,16 @@ impl From<Command> for Proposal {
     }
 }
 
-/// A node session's running number: the core takes n+1 only after n.
+/// A sequence number within a node's session: the core applies n+1 only after n.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbered {
-    /// The session that the node opened for itself at its start.
+    /// The session that the node opened for itself when it started.
     pub session: SessionId,
     /// 1 for the first proposal of that session.
     pub number: u64,
 }
 
-/// A session and the proof that one owns it.
+/// A session and the proof of owning it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRef {
     /// Which session.
@@ -40,35 +41,35 @@ pub struct SessionRef {
     pub secret: Secret,
 }
 
-/// A request id: how a retry is known to be a retry.
+/// A request id, by which a retry is recognised.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Numbered by the client within its session.
     InSession {
-        /// Whose request it is.
+        /// The session of the request.
         session: SessionRef,
-        /// This request.
+        /// The id of this request.
         id: RequestId,
-        /// The lowest id still unanswered: what is below is forgotten.
+        /// The lowest id still unanswered: those below are forgotten.
         lowest: RequestId,
     },
-    /// A random string, for doors without sessions. Only a command that draws a ticket takes one.
+    /// A random string, for doors without sessions. Only for commands that draw a ticket.
     Alone(RequestKey),
 }
 
-/// Everything that can be asked. The arms of [`State::apply`](crate::State::apply) are the table
-/// of contents of the core.
+/// Everything that can be asked. The arms of [`State::apply`](crate::State::apply) are the core's
+/// table of contents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(
     clippy::large_enum_variant,
     reason = "Acquire is the common one: boxing it would cost an allocation a request"
 )]
 pub enum Command {
-    /// Moves logical time and does what is due. The first command of every entry.
+    /// Advances logical time and does what is due. The first command of every entry.
     Tick(Tick),
-    /// Opens a session; the core draws its id.
+    /// Opens a session; the core assigns its id.
     OpenSession(OpenSession),
-    /// Ends a session at its owner's wish; its tickets end as closed.
+    /// Ends a session at its owner's request; its tickets end as closed.
     CloseSession(SessionRef),
     /// Ends a session that fell silent; its tickets end as expired. Only a leader decides this.
     ExpireSession {
@@ -77,46 +78,46 @@ pub enum Command {
         /// The term of the leader that decided it; refused in an entry of any other term.
         decided_in: Term,
     },
-    /// Draws a ticket and enters the line of one or several names.
+    /// Draws a ticket and enters the lines of one or several names.
     Acquire(Acquire),
-    /// Draws an exclusive ticket for the holder of a shared one; served when the other readers
-    /// are gone.
+    /// Draws an exclusive ticket for the holder of a shared one, served when the other readers are
+    /// gone.
     Upgrade {
         /// The shared ticket.
         target: Target,
-        /// That one owns it.
+        /// Proof of ownership.
         proof: Proof,
         /// How long to wait for the other readers.
         wait: Wait,
-        /// Other tokens kept meanwhile; the shared ticket itself is claimed anyway.
+        /// Other tokens that are held meanwhile; the shared ticket itself is claimed anyway.
         claims: Vec<Token>,
     },
     /// Turns a held exclusive ticket into a shared one with the same number.
     Downgrade {
         /// The exclusive ticket.
         target: Target,
-        /// That one owns it.
+        /// Proof of ownership.
         proof: Proof,
     },
-    /// Gives up a wait.
+    /// Gives up waiting.
     Cancel {
         /// The waiting ticket.
         target: Target,
-        /// That one owns it.
+        /// Proof of ownership.
         proof: Proof,
     },
     /// Ends a held ticket: the work is done.
     Release {
         /// The held ticket.
         target: Target,
-        /// That one owns it.
+        /// Proof of ownership.
         proof: Proof,
     },
-    /// Makes the lease a deadline that counts from now.
+    /// Sets the lease to a deadline that counts from now.
     Renew {
         /// The held ticket.
         target: Target,
-        /// That one owns it.
+        /// Proof of ownership.
         proof: Proof,
         /// How long from now.
         ttl_ms: u64,
@@ -125,98 +126,102 @@ pub enum Command {
     Persist {
         /// The held ticket.
         target: Target,
-        /// That one owns it.
+        /// Proof of ownership.
         proof: Proof,
     },
     /// Replaces the note.
     Note {
         /// The ticket, waiting or held.
         target: Target,
-        /// That one owns it.
+        /// Proof of ownership.
         proof: Proof,
-        /// The new note; none removes it.
+        /// The new note; `None` removes it.
         note: Option<Note>,
     },
-    /// Takes away the mark "needs recovery": the holder has put right what a dead one left.
+    /// Removes the mark "needs recovery": the holder has repaired what a dead one left behind.
     Recovered {
         /// The held ticket.
         target: Target,
-        /// That one owns it.
+        /// Proof of ownership.
         proof: Proof,
     },
-    /// Asks the holders to let go by a deadline.
+    /// Asks the holders to release by a deadline.
     Revoke(Revoke),
     /// Ends the holders without their consent.
     Force {
         /// Which lock.
         name: LockName,
-        /// Which ticket, held or waiting; none for all holders.
+        /// Which ticket, held or waiting; `None` for all holders.
         token: Option<Token>,
         /// Who does it.
         by: Label,
         /// Why.
         reason: Reason,
     },
-    /// What became of a request. One that was not seen by now is barred from ever taking effect.
+    /// What happened to a request. A request that has not been seen yet is barred from ever taking
+    /// effect.
     Outcome(Request),
-    /// Writes to the fenced register, if the token is not too old.
+    /// Writes to the fenced register, unless the token is too old.
     Put {
-        /// The key; a name's rules hold for it.
+        /// The key; the rules for names apply.
         key: LockName,
-        /// What to keep there.
+        /// The value to store.
         value: Value,
-        /// The token of the writer.
+        /// The writer's token.
         token: Token,
-        /// The mode that the token was granted in.
+        /// The mode in which the token was granted.
         mode: Mode,
     },
     /// Shows a token to the fence without writing: what a new holder does before it reads.
     Raise {
-        /// The key; a name's rules hold for it.
+        /// The key; the rules for names apply.
         key: LockName,
-        /// The token of the new holder.
+        /// The new holder's token.
         token: Token,
-        /// The mode that the token was granted in.
+        /// The mode in which the token was granted.
         mode: Mode,
     },
-    /// Writes to several keys at once, if what was read of them has not changed.
+    /// Writes several keys at once, if none of those that were read has changed.
     Transact(Transaction),
+    /// Goes on with a session of ZooKeeper's door, or changes znodes.
+    Tree(TreeCommand),
 }
 
-/// How the leader moves logical time.
+/// How the leader advances logical time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tick {
-    /// What the leader saw pass since the entry before, on its raw monotonic clock.
+    /// Time since the previous entry, by the leader's raw monotonic clock.
     pub elapsed_ms: u64,
     /// The leader's wall clock, for display only.
     pub wall_ms: u64,
-    /// The term of the entry that this stands in; set by whoever applies, from the entry itself.
+    /// The term of the entry that contains this; set when the entry is applied, from the entry
+    /// itself.
     pub term: Term,
 }
 
-/// How a session begins.
+/// The parameters of a new session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenSession {
-    /// What proves later requests.
+    /// Proves later requests.
     pub secret: Secret,
     /// How long it may stay silent.
     pub ttl_ms: u64,
-    /// What its tickets are called if they have no label of their own.
+    /// The label of its tickets, unless they have their own.
     pub label: Option<Label>,
-    /// A client's, or a node's own.
+    /// A client's session, or a node's own.
     pub kind: SessionKind,
 }
 
-/// Whose liveness a session stands for.
+/// Whose liveness a session represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SessionKind {
     /// A client's.
     Client,
-    /// A node's own, per start: numbers what the node proposes and owns the waits of clients
+    /// A node's own, one per start: numbers what the node proposes, and owns the waits of clients
     /// that have no session.
     Node,
-    /// The same of the node with that id: opening it ends the node's earlier session, whose process
-    /// is gone.
+    /// The same, of the node with this id: opening it ends the node's earlier session, whose
+    /// process is gone.
     NodeOf {
         /// Which node.
         node: u64,
@@ -230,30 +235,30 @@ impl SessionKind {
     }
 }
 
-/// A ticket to be drawn.
+/// The ticket to draw.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acquire {
-    /// One name, or several to be taken in one step.
+    /// One name, or several that are taken in one step.
     pub names: Vec<LockName>,
-    /// How many are served together.
+    /// How many tickets may be served together.
     pub mode: Mode,
-    /// Who owns the wait; none only with a request id of its own.
+    /// The owner of the wait; `None` only with a request id of its own.
     pub session: Option<SessionRef>,
     /// What keeps the ticket alive once it is served.
     pub lease: Lease,
-    /// How long to stand in line.
+    /// How long to wait in line.
     pub wait: Wait,
-    /// What the holder calls itself; none for its session's label.
+    /// The holder's label; `None` for its session's label.
     pub label: Option<Label>,
-    /// The first note.
+    /// The initial note.
     pub note: Option<Note>,
-    /// What proves later requests, beside the session's secret; none in doors without secrets.
+    /// Proves later requests, besides the session's secret; `None` in doors without secrets.
     pub secret: Option<Secret>,
-    /// Tokens that the asker keeps while it waits.
+    /// Tokens that the client keeps while it waits.
     pub claims: Vec<Token>,
-    /// If this holder dies, nobody is served for so long.
+    /// If this holder dies, nobody is served for this long.
     pub lock_delay_ms: u64,
-    /// Where the request came in.
+    /// The door through which the request came.
     pub door: Door,
 }
 
@@ -262,9 +267,9 @@ pub struct Acquire {
 pub enum Mode {
     /// One.
     Exclusive,
-    /// All shared ones up to the next exclusive.
+    /// All shared ones up to the next exclusive one.
     Shared,
-    /// Up to `of`; the first ticket in the line fixes it.
+    /// Up to `of`; the first ticket in the line fixes the number.
     Permit {
         /// How many permits there are.
         of: u32,
@@ -283,17 +288,17 @@ pub enum Lease {
     },
     /// Nothing: only a release or force ends it.
     Permanent,
-    /// A deadline once the holder is known to hear of its grant. A ticket that had to wait lives by
-    /// its session's heartbeat until its lease is set (`Renew`), and not longer than the deadline:
-    /// until then nobody has been told that it holds anything. One that is served at once has a
-    /// deadline at once.
+    /// A deadline, once it is known that the holder learns of its grant. A ticket that had to wait
+    /// lives by its session's heartbeat until its lease is set (`Renew`), and no longer than the
+    /// deadline: until then nobody has been notified that it holds anything. One that is served at
+    /// once has a deadline at once.
     Unconfirmed {
         /// How long, counted from the grant and from each renewal.
         ttl_ms: u64,
     },
 }
 
-/// How long to stand in line.
+/// How long to wait in line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Wait {
     /// Not at all: served at once or refused.
@@ -303,11 +308,11 @@ pub enum Wait {
         /// How long from now.
         ms: u64,
     },
-    /// For ever; only a session's ticket may, because its heartbeat ends it.
+    /// Forever. Only for a session's ticket, because its heartbeat ends it.
     Forever,
 }
 
-/// Where a request came in.
+/// The door through which a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Door {
     /// gRPC, HTTP, the Rust client.
@@ -316,20 +321,20 @@ pub enum Door {
     Redis,
     /// The ZooKeeper protocol.
     ZooKeeper,
-    /// Cassandra's.
+    /// Cassandra's CQL.
     Cql,
 }
 
-/// Which ticket is meant.
+/// Identifies a ticket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// The lock; for a ticket of several names, any of them.
     pub name: LockName,
-    /// The ticket's number; none for the only holder of the name.
+    /// The ticket's number; `None` for the only holder of the name.
     pub token: Option<Token>,
 }
 
-/// Why the core should believe that the ticket's owner is asking.
+/// Proves that the request comes from the ticket's owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Proof {
     /// The ticket's secret or its session's.
@@ -338,19 +343,19 @@ pub enum Proof {
     Label(Label),
 }
 
-/// A request to let go.
+/// A request to release.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revoke {
     /// Which lock.
     pub name: LockName,
-    /// Which holder; none for all.
+    /// Which holder; `None` for all.
     pub token: Option<Token>,
     /// Who asks.
     pub by: Label,
     /// Why.
     pub reason: Reason,
-    /// By when, from now.
+    /// How long the holder has, from now.
     pub within_ms: u64,
-    /// Whether the ticket is ended as forced when that time is over.
+    /// Whether the ticket is ended as forced after that time.
     pub force: bool,
 }

@@ -1,4 +1,4 @@
-//! Refusals in words: what can't be done, and what to do instead.
+//! The texts of refusals: what can't be done, and what to do instead.
 
 use crate::command::Door;
 use crate::effect::How;
@@ -6,6 +6,7 @@ use crate::ids::Token;
 use crate::refusal::{Bad, Bound, Link, Refusal, Untouched};
 use crate::text::{Label, LockName};
 use crate::transaction::KeyKind;
+use crate::tree::{NodeRefusal, TTL_MS_MAX};
 use std::fmt;
 
 impl fmt::Display for Refusal {
@@ -84,6 +85,10 @@ impl fmt::Display for Refusal {
             Self::OtherRequest => f.write_str(
                 "this request id was used for a different request: use a new one for each request",
             ),
+            Self::SessionMoved(session) => {
+                write!(f, "another connection has gone on with session {session}")
+            }
+            Self::Node { op, why } => write!(f, "change {op} of znodes: {why}"),
         }
     }
 }
@@ -252,5 +257,45 @@ impl fmt::Display for Bound {
                 "names, labels, notes and values fill the memory: try later, or use shorter ones"
             }
         })
+    }
+}
+
+impl fmt::Display for NodeRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoNode => f.write_str("there is no such znode, or no parent for it"),
+            Self::NodeExists => f.write_str("there is one already"),
+            Self::BadVersion => f.write_str("it has another version"),
+            Self::NotEmpty => f.write_str("it has children"),
+            Self::ParentIsEphemeral => f.write_str("its parent is ephemeral"),
+            Self::NoAuth => f.write_str("the access control list does not allow it"),
+            Self::InvalidAcl => f.write_str("the access control list is not valid"),
+            Self::BadPath(bad) => write!(f, "this is no path: {bad}"),
+            Self::BadTtl => write!(f, "a time to live is 1ms to {TTL_MS_MAX}ms"),
+            Self::TooManyOps => f.write_str("too many changes in one request: split them up"),
+            Self::TooLarge => f.write_str("too many bytes in one request: split them up"),
+            Self::OtherRecipe { recipe } => write!(
+                f,
+                "the directory is in use as a lock of another kind ({}): use another directory, or \
+                 the same kind of lock",
+                recipe.marker()
+            ),
+            Self::OtherDoor(token) => write!(
+                f,
+                "it stands for ticket {token}, which came through another protocol: it goes when \
+                 that is released"
+            ),
+            Self::NumbersUsedUp => {
+                f.write_str("the directory has no numbers left: use another, or create it again")
+            }
+            Self::Lock(refusal) => refusal.fmt(f),
+            Self::LineTooLong => {
+                f.write_str("too many wait for this lock through other protocols: try again later")
+            }
+            Self::TooManyEphemerals => {
+                f.write_str("the session has too many ephemeral znodes: use several sessions")
+            }
+            Self::Full => f.write_str("there is no room for more znodes: delete some"),
+        }
     }
 }

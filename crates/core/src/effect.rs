@@ -1,21 +1,23 @@
-//! What comes out of the core: an answer to whoever asked, and effects for whoever must hear.
+//! What the core returns: an answer for the client that asked, and effects for everyone else
+//! concerned.
 
 use crate::command::{Lease, Mode};
 use crate::ids::{Secret, SessionId, Token};
 use crate::refusal::Refusal;
 use crate::text::{Channel, Label, LockName, Message, Note, Reason, Value};
 use crate::transaction::KeyKind;
+use crate::tree::{NodeEvent, NodeResult};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What became of a proposal.
+/// What happened to a proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
-    /// It was applied; this goes back to whoever asked.
+    /// It was applied; this goes back to the client that asked.
     Answered(Result<Answer, Refusal>),
-    /// Its number was applied before: a late copy, without effect.
+    /// Its number was already applied: a late copy, without effect.
     Seen,
-    /// A lower number of that node is still missing: ignored, to be sent again.
+    /// A lower number from that node is still missing: ignored, to be sent again.
     TooSoon,
     /// The node session that numbered it has ended: ignored.
     NodeGone,
@@ -26,11 +28,11 @@ pub enum Taken {
 pub enum Answer {
     /// Time moved.
     Ticked,
-    /// The session that was drawn.
+    /// The id of the new session.
     SessionOpened(SessionId),
-    /// The session takes no more requests.
+    /// The session accepts no more requests.
     SessionEnded(SessionId),
-    /// Where the ticket stands now.
+    /// The ticket's current state.
     Standing(Standing),
     /// The held ticket is over; also the answer to a repeated release.
     Released(Token),
@@ -40,29 +42,37 @@ pub enum Answer {
     Renewed {
         /// Which ticket.
         token: Token,
-        /// When it ends; none for a permanent lease.
+        /// When it ends; `None` for a permanent lease.
         due_ms: Option<u64>,
     },
     /// The ticket is shared now.
     Downgraded(Token),
-    /// The note is kept.
+    /// The note was stored.
     Noted(Token),
-    /// The mark is gone; carries the death that it stood for, if there was one.
+    /// The mark is gone; carries the death that it was for, if there was one.
     Recovered(Option<Arc<Ending>>),
-    /// So many holders were asked to let go.
+    /// This many holders were asked to release.
     RevocationAsked(usize),
-    /// So many tickets were ended.
+    /// This many tickets were ended.
     Forced(usize),
-    /// The request had not been seen and never will be.
+    /// The request had not been seen, and never will take effect.
     Barred,
-    /// The fence took the token.
+    /// The fence accepted the token.
     Passed(Fence),
-    /// All was written. For each write, in their order: the ticket that holds the key now, or
-    /// that held it until now; none for an object and where nothing stood.
+    /// Everything was written. For each write, in order: the ticket that holds the key now, or that
+    /// held it until now; `None` for an object, and where there was nothing.
     Transacted(Vec<Option<Token>>),
+    /// Another connection goes on with the session.
+    SessionAttached {
+        /// What its changes to znodes must name from now on.
+        attachment: u64,
+    },
+    /// Znodes were changed: what came of each change.
+    Written(Vec<NodeResult>),
 }
 
-/// Where a ticket stands now: the answer to an acquire, its retries and its outcome.
+/// A ticket's current state: the answer to an acquire, to its retries and to a query for its
+/// outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
     /// In line.
@@ -71,9 +81,9 @@ pub enum Standing {
         token: Token,
         /// The secret that proves requests for it.
         secret: Option<Secret>,
-        /// 1 for the next to be served; none if it is too far back to be counted again.
+        /// 1 for the next to be served; `None` if it is too far back to be counted again.
         place: Option<usize>,
-        /// A death holds up the line until then.
+        /// Until when a death holds up the line.
         delayed_until_ms: Option<u64>,
     },
     /// Being served.
@@ -108,28 +118,28 @@ pub struct Grant {
     pub mode: Mode,
     /// What keeps it alive.
     pub lease: Lease,
-    /// Whose it is.
+    /// Its session, if it has one.
     pub session: Option<SessionId>,
-    /// What the holder calls itself.
+    /// The holder's label.
     pub label: Option<Label>,
-    /// What it left on the lock.
+    /// The holder's note.
     pub note: Option<Note>,
     /// The secret that proves requests for it.
     pub secret: Option<Secret>,
-    /// Logical time spent in line.
+    /// Logical time spent waiting.
     pub waited_ms: u64,
-    /// Per name, how those before it ended; none if all names were fresh.
+    /// Per name, how earlier holders ended; `None` if none of the names has a past.
     pub after: Option<Arc<[After]>>,
 }
 
-/// What the next holder hears of those before it.
+/// What the next holder learns about earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct After {
     /// On which name.
     pub name: LockName,
     /// How the last holder ended.
     pub last: Option<Arc<Ending>>,
-    /// A death that no holder has put right yet.
+    /// A death that no holder has recovered from yet.
     pub recover: Option<Arc<Ending>>,
 }
 
@@ -155,25 +165,25 @@ impl Names {
 /// How a ticket ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum How {
-    /// The holder finished.
+    /// The holder released it.
     Released,
     /// Its deadline passed or its session fell silent.
     Expired,
     /// Its session was closed.
     Closed,
-    /// Somebody broke it.
+    /// Someone broke the lock.
     Forced,
     /// A waiter gave up.
     Cancelled,
     /// A waiter's time was over.
     TimedOut,
-    /// The cluster was restored from a backup: nobody knows what became of it. The mark of a lock
-    /// that is still held says so too, of its holder.
+    /// The cluster was restored from a backup, and nobody knows what happened to it. Also used for
+    /// the mark on a lock that is still held after a restore.
     Restored,
 }
 
 impl How {
-    /// Whether a holder that ended so may have left work half done.
+    /// Whether a holder that ended this way may have left work half done.
     pub fn died(self) -> bool {
         matches!(self, Self::Expired | Self::Closed | Self::Forced | Self::Restored)
     }
@@ -186,13 +196,13 @@ pub struct Ending {
     pub how: How,
     /// Its token.
     pub token: Token,
-    /// What it called itself.
+    /// Its label.
     pub label: Option<Label>,
-    /// What it had left on the lock.
+    /// Its note.
     pub note: Option<Note>,
-    /// Logical time of the end.
+    /// The logical time at which it ended.
     pub at_ms: u64,
-    /// The leader's wall clock then, for display.
+    /// The leader's wall clock at that time, for display.
     pub wall_ms: u64,
     /// Who broke it and why, if it was forced.
     pub forced: Option<Arc<Forced>>,
@@ -207,7 +217,7 @@ pub struct Forced {
     pub reason: Reason,
 }
 
-/// What somebody other than the asker must hear: owners of tickets, watchers, connections.
+/// What others than the requesting client must learn of: owners of tickets, watchers, connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Effect {
     /// A ticket is being served, at once or after a wait.
@@ -220,14 +230,14 @@ pub enum Effect {
         name: LockName,
         /// Until when, in logical time.
         until_ms: u64,
-        /// The death that is the reason.
+        /// The death that caused it.
         after: Arc<Ending>,
     },
-    /// The holder is asked to let go.
+    /// The holder is asked to release.
     RevocationAsked {
-        /// Who must hear it.
+        /// The holder's ticket.
         token: Token,
-        /// The session of the holder.
+        /// The holder's session.
         session: Option<SessionId>,
         /// On which lock.
         name: LockName,
@@ -240,67 +250,83 @@ pub enum Effect {
         /// Whether the ticket is ended then.
         force: bool,
     },
-    /// The holder left a new note.
+    /// The holder changed its note.
     Noted {
         /// Which ticket.
         token: Token,
         /// On which names.
         names: Names,
-        /// The note; none if it was removed.
+        /// The note; `None` if it was removed.
         note: Option<Note>,
     },
-    /// An exclusive holder is a shared one now, with the same token.
+    /// An exclusive holder is now a shared one, with the same token.
     Downgraded {
         /// Which ticket.
         token: Token,
         /// On which names.
         names: Names,
     },
-    /// A holder has put right what a dead one left.
+    /// A holder has recovered from what a dead one left behind.
     Recovered {
         /// Which lock.
         name: LockName,
-        /// Who did it.
+        /// The holder.
         token: Token,
-        /// The death that is put right.
+        /// The death that it recovered from.
         death: Arc<Ending>,
     },
-    /// A session takes no more requests.
+    /// A session accepts no more requests.
     SessionEnded {
         /// Which one.
         session: SessionId,
         /// Closed or expired.
         how: How,
     },
-    /// A holder calls itself something else now, with the same token.
+    /// A holder has a new label, with the same token.
     Relabelled {
         /// Which ticket.
         token: Token,
         /// On which lock.
         name: LockName,
-        /// Its label from now on.
+        /// The new label.
         label: Label,
     },
-    /// An object was written, or is gone.
+    /// An object was written or removed.
     ObjectChanged {
         /// Under which name.
         name: LockName,
-        /// What it is now; none if it is gone.
+        /// What it is now; `None` if it was removed.
         now: Option<KeyKind>,
-        /// Its version; a higher one than ever before, also if it is gone.
+        /// Its version: higher than ever before, even if it was removed.
         version: u64,
     },
-    /// Something was said to whoever listens.
+    /// A message was published.
     Published {
-        /// Where.
+        /// The channel.
         channel: Channel,
-        /// What.
+        /// The message.
         message: Message,
+    },
+    /// A znode came, went or got other data.
+    NodeChanged {
+        /// Which.
+        path: Arc<str>,
+        /// What happened to it.
+        what: NodeEvent,
+        /// The zxid of the change.
+        zxid: u64,
+    },
+    /// Another connection goes on with a session.
+    SessionAttached {
+        /// Which session.
+        session: SessionId,
+        /// What its changes to znodes must name from now on.
+        attachment: u64,
     },
 }
 
 impl Effect {
-    /// The names that this is about: what a watcher is matched with.
+    /// The names that this is about, which watches are matched against.
     pub fn names(&self) -> &[LockName] {
         match self {
             Self::Granted(grant) => grant.names.as_slice(),
@@ -311,7 +337,10 @@ impl Effect {
             | Self::Recovered { name, .. }
             | Self::Relabelled { name, .. }
             | Self::ObjectChanged { name, .. } => std::slice::from_ref(name),
-            Self::SessionEnded { .. } | Self::Published { .. } => &[],
+            Self::SessionEnded { .. }
+            | Self::Published { .. }
+            | Self::NodeChanged { .. }
+            | Self::SessionAttached { .. } => &[],
         }
     }
 }
@@ -321,7 +350,7 @@ impl Effect {
 pub struct Ended {
     /// Its number.
     pub token: Token,
-    /// The names it stood for.
+    /// The names it was for.
     pub names: Names,
     /// How it ended.
     pub how: How,
@@ -329,23 +358,23 @@ pub struct Ended {
     pub held: bool,
     /// How long it was held, or waited, in logical time.
     pub for_ms: u64,
-    /// Whose it was.
+    /// Its session, if it had one.
     pub session: Option<SessionId>,
-    /// What it called itself.
+    /// Its label.
     pub label: Option<Label>,
-    /// What it had left on the lock.
+    /// Its note.
     pub note: Option<Note>,
     /// Who broke it and why, if it was forced.
     pub forced: Option<Arc<Forced>>,
 }
 
-/// The two numbers of a fence, and what it keeps.
+/// The two numbers of a fence, and its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
     /// The highest exclusive token seen.
     pub highest_exclusive: Token,
     /// The highest token of any mode seen.
     pub highest: Token,
-    /// What the last write left; none if the key was only raised.
+    /// The value of the last write; `None` if the key was only raised.
     pub value: Option<Value>,
 }

@@ -1,14 +1,14 @@
-//! Numbers that must not be mixed up, each a type of its own.
+//! Numbers that must not be mixed up, each with its own type.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// A due moment that never comes.
+/// A due time that never comes.
 pub(crate) const NEVER_MS: u64 = u64::MAX;
 
 /// The number of a ticket; once the ticket is served, its fencing token. Drawn from one counter
-/// that never goes back. An order, never a password.
+/// that never goes back. It orders holders; it is not a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token(pub u64);
 
@@ -18,7 +18,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// A session, drawn by the core when it is opened and never used again.
+/// A session's id, assigned by the core when it is opened and never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub NonZeroU64);
 
@@ -36,7 +36,7 @@ impl RequestId {
     /// The first request of a session.
     pub const FIRST: Self = Self(NonZeroU64::MIN);
 
-    /// The id with this number; none for 0.
+    /// The id with this number; `None` for 0.
     pub fn new(number: u64) -> Option<Self> {
         NonZeroU64::new(number).map(Self)
     }
@@ -52,11 +52,12 @@ impl fmt::Display for RequestId {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Term(pub u64);
 
-/// 128 bits drawn at the edge: proves that a request comes from the ticket's or session's owner.
+/// 128 random bits drawn outside the core: prove that a request comes from the ticket's or
+/// session's owner.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub struct Secret(pub [u8; 16]);
 
-/// Compares in constant time: the time of an answer must not tell how many bytes were right.
+/// Compares in constant time: the time of a reply must not reveal how many bytes were right.
 impl PartialEq for Secret {
     fn eq(&self, other: &Self) -> bool {
         let differing = self.0.iter().zip(other.0).fold(0, |seen, (a, b)| seen | (a ^ b));
@@ -66,7 +67,7 @@ impl PartialEq for Secret {
 
 impl Eq for Secret {}
 
-/// A secret shows nothing of itself in logs.
+/// Keeps secrets out of logs.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(..)")

@@ -1,9 +1,13 @@
-//! Behaviour levels: at which of them the core began to do something otherwise.
+//! Behaviour levels: from which level on the core behaves differently.
 
-/// From this behaviour level on, a request is known by what it asked for, everything is weighed,
-/// the history is bounded in bytes, and a release finds its ticket's end in all of it.
+/// From this behaviour level on, a request is identified by what it asked for, everything is
+/// weighed, the history is bounded in bytes, and a release finds its ticket's end anywhere in the
+/// history.
 pub(crate) const REQUESTS_LEVEL: u16 = 3;
 
-/// From this behaviour level on, sessions may say which node they are of, and leases may wait for a
-/// confirmation. Below it no member asks for either.
+/// From this behaviour level on, sessions may say which node they belong to, and leases may wait
+/// for a confirmation. Below it no member requests either.
 pub(crate) const CONFIRMED_LEVEL: u16 = 4;
+
+/// From this behaviour level on there are znodes. Below it no member asks for any.
+pub(crate) const TREE_LEVEL: u16 = 6;

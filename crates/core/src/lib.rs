@@ -3,21 +3,22 @@
 //! **A lock is a line of numbered tickets. The lowest ticket is being served: it holds the lock.
 //! Its number is the fencing token.**
 //!
-//! This crate has no clock, no I/O, no async, no randomness and no hash order. [`Command`]s go
-//! in, an [`Answer`] or a [`Refusal`] goes back to whoever asked, and [`Effect`]s tell everybody
-//! else. Every replica applies the same commands in the same order and comes to the same state.
+//! This crate has no clock, no I/O, no async, no randomness and no hash order. [`Command`]s go in,
+//! an [`Answer`] or a [`Refusal`] goes back to the client that asked, and [`Effect`]s notify
+//! everyone else. Every replica applies the same commands in the same order and arrives at the same
+//! state.
 //!
 //! The story of one acquire:
 //!
-//! 1. [`State::apply`] takes the [`Proposal`]: a node's numbered proposal is taken once and in
+//! 1. [`State::apply`] receives the [`Proposal`]: a node's numbered proposal is applied once and in
 //!    order, a client's retried request is answered from memory.
-//! 2. `decide`, one `match`, hands the [`Acquire`] to `lines/acquire.rs`. It is checked: names,
+//! 2. `decide`, one `match`, passes the [`Acquire`] to `lines/acquire.rs`, which checks it: names,
 //!    lease, session, kind of line, claims. What can't be done is a [`Refusal`].
-//! 3. The ticket draws its number from the one counter and stands in the line of each name.
-//! 4. `lines/serve.rs` asks of each line: is the next ticket's turn? If so it is granted: an
-//!    [`Effect::Granted`] with the number as token and the word of how the last holder ended.
-//! 5. Otherwise it waits, until `lines/end.rs` ends a ticket in front of it (a release, an expiry
-//!    in `lines/time.rs`, the death of a session) and `serve` is asked again.
+//! 3. The ticket draws its number from the one counter and enters the line of each name.
+//! 4. `lines/serve.rs` checks each line: is it the next ticket's turn? If so it is granted: an
+//!    [`Effect::Granted`] with the number as token, and how the last holder ended.
+//! 5. Otherwise it waits until `lines/end.rs` ends a ticket in front of it (a release, an expiry in
+//!    `lines/time.rs`, the death of a session) and `serve` checks again.
 //!
 //! ```
 //! use holdfast_play::Play;
@@ -27,7 +28,7 @@
 //! assert_eq!(play.line("bo: acquire seat-12A"), ["bo: waiting seat-12A token=2 place=1"]);
 //! ```
 
-// A panic in apply would kill every node, and again at each restart.
+// A panic in apply would kill every node, and again after each restart.
 #![cfg_attr(
     not(test),
     deny(
@@ -53,6 +54,7 @@ mod state;
 mod stores;
 mod text;
 mod transaction;
+mod tree;
 mod watch;
 mod weight;
 
@@ -73,8 +75,14 @@ pub use lines::{
 pub use refusal::{Bad, Bound, Link, Refusal, Untouched};
 pub use state::{BadSnapshot, NotEncoded, Snapshot, SnapshotCheck, State};
 pub use stores::keys::{Key, KeyPage, ObjectKey, TextKey};
+pub use stores::tree::{NodeView, is_allowed, shown_acl};
 pub use text::{
-    BadText, Channel, Element, Label, LockName, Message, Note, Reason, RequestKey, Value,
+    BadText, Channel, Element, Label, LockName, Message, NodeData, Note, Reason, RequestKey, Value,
 };
 pub use transaction::{Expiry, KeyKind, Object, Stamp, To, Transaction, Write};
+pub use tree::{
+    Acl, AuthId, BadPath, NodeEvent, NodeKind, NodeOp, NodeRefusal, NodeResult, PATH_BYTES_MAX,
+    PERMS_ALL, Recipe, Stat, TTL_MS_MAX, TreeCommand, TreeWrite, name_of, parent_of, perms,
+    validate_path,
+};
 pub use watch::{Scope, WATCHES_MAX, Watches};

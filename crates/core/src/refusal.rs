@@ -1,20 +1,21 @@
-//! What can't be done is an answer, the same on every replica; each says what to do instead.
+//! Refusals: answers that say what can't be done and what to do instead, the same on every replica.
 
 use crate::command::Door;
 use crate::effect::How;
 use crate::ids::{RequestId, SessionId, Token};
 use crate::text::{Label, LockName};
 use crate::transaction::KeyKind;
+use crate::tree::NodeRefusal;
 use serde::{Deserialize, Serialize};
 
 /// Why a command had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// The session is not known: it ended, or never was.
+    /// The session is not known: it has ended, or never existed.
     NoSession(SessionId),
-    /// The session's or ticket's secret, or the label, is not the right one.
+    /// The secret of the session or ticket, or the label, is wrong.
     NotOwner,
-    /// No such ticket stands in that line now.
+    /// No such ticket is in that line now.
     NotHeld {
         /// Which lock.
         name: LockName,
@@ -25,24 +26,24 @@ pub enum Refusal {
     },
     /// The ticket is still waiting, and this needs a held one.
     NotYetServed(Token),
-    /// The ticket is held: it is released, not cancelled.
+    /// The ticket is held: it can be released, not cancelled.
     AlreadyServed(Token),
-    /// A try, and the lock can't be had at once.
+    /// A try, and the lock is not free.
     Busy {
         /// Which of the names.
         name: LockName,
-        /// Who holds it; none if somebody only waits, or a death holds up the line.
+        /// Who holds it; `None` if someone only waits, or a death holds up the line.
         holder: Option<Token>,
-        /// What that one calls itself.
+        /// The holder's label.
         label: Option<Label>,
-        /// A death holds up the line until then.
+        /// Until when a death holds up the line.
         delayed_until_ms: Option<u64>,
     },
-    /// The line is of the other kind, or has another number of permits.
+    /// The line is of the other kind, or has a different number of permits.
     OtherKind {
         /// Which lock.
         name: LockName,
-        /// The number of permits in force; none if the line is exclusive/shared.
+        /// The number of permits in effect; `None` if the line is exclusive/shared.
         permits: Option<u32>,
     },
     /// The ticket's session already holds one of several names.
@@ -52,25 +53,25 @@ pub enum Refusal {
         /// Under which token.
         token: Token,
     },
-    /// The wait would close a circle of claims; the circle, from the asker back to it.
+    /// The wait would close a circle of claims: the circle, from the requesting ticket back to it.
     WouldDeadlock(Vec<Link>),
-    /// The circle search looked at too many tickets to be sure that there is none.
+    /// The search for a circle visited too many tickets to be sure that there is none.
     TooTangled,
     /// A claimed token is not held.
     ClaimNotHeld(Token),
-    /// Somebody waits, so a reader can't become the writer.
+    /// Someone is waiting, so a reader can't become the writer.
     UpgradeBlocked(LockName),
     /// The ticket's mode does not allow this.
     WrongMode(Token),
-    /// The lease hangs on the session: there is no deadline to change.
+    /// The lease depends on the session: there is no deadline to change.
     SessionLease(Token),
-    /// A field is outside its bounds, or does not go with another one.
+    /// A field is out of bounds, or does not go with another one.
     BadRequest(Bad),
     /// A bound is reached.
     Full(Bound),
     /// The request is below the lowest id that its session said it still needs.
     TooOldToKnow(RequestId),
-    /// An outcome was asked for before the request came: it must not take effect any more.
+    /// The outcome was asked for before the request arrived: it must not take effect any more.
     Barred,
     /// The expiry was decided by the leader of another term.
     OtherTerm,
@@ -78,29 +79,29 @@ pub enum Refusal {
     Fenced {
         /// The token that was shown.
         token: Token,
-        /// The highest that it conflicts with.
+        /// The highest token that it conflicts with.
         highest: Token,
     },
-    /// No ticket with such a number was ever drawn.
+    /// No ticket with this number was ever drawn.
     NeverDrawn(Token),
-    /// More holders than a command by name alone walks through.
+    /// There are more holders than a command by name alone may visit.
     NameTheToken(LockName),
-    /// A key is not any more what a transaction saw: nothing was written.
+    /// A key is no longer what a transaction read: nothing was written.
     Changed {
-        /// Which key; none if it is about all keys.
+        /// Which key; `None` if it is about all keys.
         name: Option<LockName>,
     },
-    /// A transaction would touch a ticket that it may not touch: nothing was written.
+    /// A transaction would change a ticket that it must not change: nothing was written.
     Held {
         /// Which key.
         name: LockName,
         /// The first holder.
         token: Token,
-        /// What that one calls itself.
+        /// The holder's label.
         label: Option<Label>,
-        /// Where that one came in.
+        /// The holder's door.
         door: Door,
-        /// Why it is not touched.
+        /// Why it must not be changed.
         why: Untouched,
     },
     /// The name is in use as something else.
@@ -110,40 +111,50 @@ pub enum Refusal {
         /// What it is.
         kind: KeyKind,
     },
-    /// Something else was asked for under this request id before.
+    /// This request id was used for a different request before.
     OtherRequest,
+    /// Another connection has gone on with the session.
+    SessionMoved(SessionId),
+    /// A change to znodes can't be made: none of the command was.
+    Node {
+        /// Which change of the command, from 0.
+        op: u32,
+        /// Why.
+        why: NodeRefusal,
+    },
 }
 
-/// Why a transaction does not touch a ticket.
+/// Why a transaction must not change a ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Untouched {
-    /// It came in through another door.
+    /// It came through another door.
     OtherDoor,
-    /// It is not one that knowing its label is enough for: it has a secret, lives by a session (also
-    /// one that was just served, until its holder is told), is not exclusive, or has several names.
+    /// Knowing its label is not enough to speak for it: it has a secret, lives by a session (also
+    /// one that was just served, until its holder is notified), is not exclusive, or has several
+    /// names.
     NotAText,
-    /// Somebody waits: the next holder is the first in line.
+    /// Someone is waiting: the next holder is the first in line.
     WaitedFor,
-    /// It would be broken, and asked for a lock-delay then.
+    /// It would be broken, and it has a lock-delay for that case.
     LockDelay,
 }
 
 /// What is wrong with a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bad {
-    /// No name at all.
+    /// No name was given.
     NoNames,
     /// More names than one ticket may take.
     TooManyNames,
-    /// A name stands twice.
+    /// A name occurs twice.
     SameNameTwice,
-    /// A permit of none.
+    /// A permit of 0.
     NoPermits,
     /// A TTL of zero.
     NoTtl,
-    /// A lock-delay beyond its bound.
+    /// A lock-delay above its bound.
     LockDelay,
-    /// A session TTL outside its bounds.
+    /// A session TTL out of bounds.
     SessionTtl,
     /// More claims than a ticket may have.
     TooManyClaims,
@@ -153,15 +164,15 @@ pub enum Bad {
     WaitNeedsDeadline,
     /// Neither a session nor a request id: nobody would own the wait.
     WaitNeedsOwner,
-    /// A request id without a session on a command that draws no ticket.
+    /// A request id without a session, for a command that draws no ticket.
     RequestNeedsSession,
     /// An id below the lowest one that the same request names.
     RequestBelowLowest,
-    /// The request's session and the ticket's are not the same.
+    /// The request's session is not the ticket's.
     OtherSession,
     /// A permit shown to a fence.
     PermitFenced,
-    /// A request id on a command that is made anew each time.
+    /// A request id for a command that takes none.
     NoRequestId,
     /// A transaction through the native door.
     NativeTransaction,
@@ -171,20 +182,20 @@ pub enum Bad {
     TooManyKeysWritten,
     /// More messages than one transaction may publish.
     TooManyPublished,
-    /// An object beyond its bounds.
+    /// An object out of bounds.
     ObjectTooLarge,
-    /// More bytes than one transaction may have.
+    /// Too many bytes for one transaction.
     TransactionTooLarge,
 }
 
 /// Which bound is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bound {
-    /// Tickets in all.
+    /// Tickets in total.
     Tickets,
     /// Waiters in this line.
     Waiters,
-    /// Sessions in all.
+    /// Sessions in total.
     Sessions,
     /// Requests of this session whose answers it still needs.
     Requests,
@@ -192,23 +203,23 @@ pub enum Bound {
     RequestsAlone,
     /// Keys of the register.
     RegisterKeys,
-    /// Bytes in all.
+    /// Bytes in total.
     Bytes,
-    /// Objects in all.
+    /// Objects in total.
     Objects,
 }
 
-/// One step of a circle: who waits, for which lock, which is kept by whom.
+/// One step of a circle: who waits, for which lock, and who is ahead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// The waiting ticket; none for the one that is being refused.
+    /// The waiting ticket; `None` for the one that is being refused.
     pub waiter: Option<Token>,
-    /// What it calls itself.
+    /// Its label.
     pub label: Option<Label>,
     /// The lock that it waits for.
     pub waits_for: LockName,
     /// The ticket in front of it.
     pub behind: Token,
-    /// What that one calls itself.
+    /// The label of that ticket.
     pub behind_label: Option<Label>,
 }

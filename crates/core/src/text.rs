@@ -1,7 +1,7 @@
-//! Byte strings with a bound: parsed once at the edge, cheap to share inside.
+//! Bounded byte strings: parsed once when they come in, cheap to share inside.
 //!
 //! Every name, label, note and value in the core is one of these. They are reference-counted,
-//! because one label may stand in a ticket, an ending, the history and an effect at once.
+//! because one label may be in a ticket, an ending, the history and an effect at once.
 
 use serde::de::{Deserialize, Deserializer, Error as _, Visitor};
 use serde::ser::{Serialize, Serializer};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 /// Why bytes are not a name, label, note, value or request key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadText {
-    /// What was being parsed, in the words of the glossary.
+    /// What was being parsed, in the terms of the glossary.
     pub what: &'static str,
     /// How many bytes were given.
     pub len: usize,
-    /// The fewest bytes that would do.
+    /// The fewest bytes allowed.
     pub min: usize,
-    /// The most bytes that would do.
+    /// The most bytes allowed.
     pub max: usize,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for BadText {
 
 impl std::error::Error for BadText {}
 
-/// Writes bytes as text: as they are if they are printable UTF-8, else escaped.
+/// Shows bytes as text: as they are if they are printable UTF-8, else escaped.
 fn show(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => f.write_str(text),
@@ -50,7 +50,7 @@ macro_rules! bounded_bytes {
             /// The most bytes allowed.
             pub const BYTES_MAX: usize = $max;
 
-            /// Takes the bytes if their number is within the bounds.
+            /// Accepts the bytes if their number is within the bounds.
             pub fn parse(bytes: impl AsRef<[u8]>) -> Result<Self, BadText> {
                 let bytes = bytes.as_ref();
                 if (Self::BYTES_MIN..=Self::BYTES_MAX).contains(&bytes.len()) {
@@ -118,7 +118,7 @@ bounded_bytes!(
     LockName, "lock name", 1, 512
 );
 bounded_bytes!(
-    /// What a holder calls itself: a Redis value, a client id, `host:pid`.
+    /// The name that a holder gives itself: a Redis value, a client id, `host:pid`.
     Label, "label", 0, 4096
 );
 
@@ -130,11 +130,11 @@ impl Label {
 }
 
 bounded_bytes!(
-    /// A few bytes that the holder leaves on the lock: who am I, how far did I get.
+    /// A few bytes that the holder leaves on the lock: who it is, how far it got.
     Note, "note", 0, 4096
 );
 bounded_bytes!(
-    /// What the fenced register keeps under a key.
+    /// A value in the fenced register.
     Value, "register value", 0, 65_536
 );
 bounded_bytes!(
@@ -142,19 +142,23 @@ bounded_bytes!(
     Element, "field, value or item", 0, 65_536
 );
 bounded_bytes!(
-    /// Where something is published: who listens there hears it.
+    /// Where messages are published: clients that subscribe to it receive them.
     Channel, "channel", 0, 512
 );
 bounded_bytes!(
-    /// What is published.
+    /// A published message.
     Message, "message", 0, 65_536
 );
 bounded_bytes!(
-    /// Why somebody broke a lock or asked for it, and who that was: for people to read.
+    /// What a znode keeps.
+    NodeData, "znode's data", 0, 1 << 19
+);
+bounded_bytes!(
+    /// Why someone broke a lock or asked for it: for people to read.
     Reason, "reason", 0, 512
 );
 bounded_bytes!(
-    /// A request id without a session: a random string. Who knows it gets the ticket's secret,
-    /// so it must be too long to guess.
+    /// A request id without a session: a random string. Anyone who knows it gets the ticket's
+    /// secret, so it must be too long to guess.
     RequestKey, "request id without a session", 16, 128
 );

@@ -1,9 +1,9 @@
 //! Keys, and the one command that changes several of them at once.
 //!
-//! Doors like Redis's know keys, not lines. A key is a name as such a door sees it: the text that
-//! the first holder of the lock calls itself, or an object, or nothing. Whatever such a door
-//! computes, it computes from keys as it read them, and then asks for one [`Transaction`]: if what
-//! was read still stands so, all that was written is applied; if not, nothing is.
+//! Doors like Redis's know keys, not lines. A key is a name as such a door sees it: the label of
+//! the lock's first holder as a text, or an object, or nothing. Such a door computes its result
+//! from keys as it read them, and then submits one [`Transaction`]: if what was read is unchanged,
+//! all writes are applied; if not, none is.
 
 use crate::command::Door;
 use crate::ids::Token;
@@ -11,24 +11,25 @@ use crate::text::{Channel, Element, Label, LockName, Message};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What was read, and what is to be written if that has not changed.
+/// What was read, and what to write if that has not changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction {
-    /// Where it came in: tickets are drawn for this door, and no other door's are touched.
+    /// Where it came from: tickets are drawn for this door, and those of other doors are not
+    /// changed.
     pub door: Door,
-    /// Every key that was read, and how it stood.
+    /// Every key that was read, and its stamp.
     pub seen: Vec<(LockName, Stamp)>,
-    /// If all keys were listed or counted: [`State::keys_changed`](crate::State::keys_changed)
-    /// then.
+    /// If all keys were listed or counted: [`State::keys_changed`](crate::State::keys_changed) at
+    /// that time.
     pub seen_all: Option<u64>,
-    /// What is written, each key once.
+    /// The writes, each key once.
     pub writes: Vec<Write>,
-    /// What is said to whoever listens, after all writes.
+    /// Messages to publish, after all writes.
     pub publish: Vec<(Channel, Message)>,
 }
 
-/// How a key stood. Two equal stamps mean that nothing has changed that
-/// [`State::key`](crate::State::key) shows; only time may have passed.
+/// The state of a key. Two equal stamps mean that nothing that [`State::key`](crate::State::key)
+/// shows has changed; only time may have passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stamp {
     /// Neither held nor an object.
@@ -37,23 +38,23 @@ pub enum Stamp {
     Text {
         /// The first holder.
         token: Token,
-        /// How many hold it.
+        /// The number of holders.
         holders: u32,
-        /// How many wait for it.
+        /// The number of waiters.
         waiting: u32,
-        /// The last ticket in its line. With the numbers of holders and waiters it stands for the
-        /// whole line: whoever joins has a higher number.
+        /// The last ticket in its line. With the numbers of holders and waiters it identifies the
+        /// whole line: a ticket that joins has a higher number.
         last: Token,
         /// When the first holder's lease ends.
         due_ms: Option<u64>,
-        /// Whether the first holder is the only one that may hold it, and has been told so.
+        /// Whether the first holder is the only one that may hold it, and has been notified.
         exclusive: bool,
-        /// At which change the first holder got another label; 0 if it has its first one.
+        /// The change at which the first holder was relabelled; 0 if it has its original label.
         relabelled: u64,
     },
     /// An object.
     Object {
-        /// Drawn anew by every write.
+        /// A new one for every write.
         version: u64,
     },
 }
@@ -63,68 +64,68 @@ pub enum Stamp {
 pub struct Write {
     /// Which key.
     pub name: LockName,
-    /// What becomes of it.
+    /// What to write.
     pub to: To,
 }
 
-/// What becomes of a key.
+/// What to write to a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum To {
-    /// A text. If nothing stands there, a try: an exclusive ticket is drawn. If the same text
-    /// stands there, its ticket stays and only the lease is set. Another text is a change of
+    /// A text. If there is nothing, this is a try: an exclusive ticket is drawn. If there is the
+    /// same text, its ticket stays and only the lease is set. A different text is a change of
     /// holder: the ticket ends as forced and a new one is drawn.
     Text {
         /// The label of the ticket.
         value: Label,
-        /// How long it stays.
+        /// How long it lasts.
         expiry: Expiry,
-        /// What stood there was deleted on the way: it ends as released and whatever was known of
-        /// it does not count. Without this, an object is not replaced by a text.
+        /// The previous content was deleted within the transaction: it ends as released, and what
+        /// was known about it does not count. Without this, an object is not replaced by a text.
         fresh: bool,
     },
-    /// Another text under the same ticket: the holder stays and calls itself something else.
+    /// Another text under the same ticket: the holder stays, with a new label.
     Relabel {
         /// The new label.
         value: Label,
-        /// How long it stays.
+        /// How long it lasts.
         expiry: Expiry,
     },
-    /// A hash or a list, with all that is in it from now on; an empty one is gone.
+    /// A hash or a list, with its whole content; an empty one is removed.
     Object {
         /// The whole content.
         object: Object,
-        /// How long it stays.
+        /// How long it lasts.
         expiry: Expiry,
-        /// What stood there was deleted on the way. Without this, a text, or an object of the
-        /// other kind, is not replaced.
+        /// The previous content was deleted within the transaction. Without this, a text, or an
+        /// object of the other kind, is not replaced.
         fresh: bool,
     },
-    /// What stands there stays, but for another time; nothing if nothing stands there.
+    /// Keeps the content and changes how long it lasts; no effect if there is nothing.
     Expiring(Expiry),
-    /// Nothing stands there any more. A ticket ends as released, or as forced.
+    /// Removes the key. A ticket ends as released, or as forced.
     Gone {
-        /// Whether somebody else than the holder did it.
+        /// Whether someone other than the holder did it.
         forced: bool,
     },
 }
 
-/// How long a key stays.
+/// How long a key lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Expiry {
-    /// As long as what stood there; for ever if nothing did.
+    /// As long as the previous content; forever if there was none.
     Keep,
-    /// For ever.
+    /// Forever.
     Never,
-    /// For so long from now, in logical time.
+    /// For this long from now, in logical time.
     AfterMs(u64),
 }
 
-/// What is kept under a name that is not a lock.
+/// Something that is stored under a name and is not a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Object {
     /// Values by field.
     Hash(BTreeMap<Element, Element>),
-    /// One after the other.
+    /// Items in order.
     List(Vec<Element>),
 }
 
@@ -156,7 +157,7 @@ impl Object {
         }
     }
 
-    /// How many byte strings it consists of: a field of a hash is two.
+    /// How many byte strings it consists of: a field of a hash counts as two.
     pub(crate) fn elements(&self) -> usize {
         match self {
             Self::Hash(fields) => fields.len().saturating_mul(2),
@@ -164,12 +165,12 @@ impl Object {
         }
     }
 
-    /// Whether nothing is in it: then it is gone.
+    /// Whether it is empty: then it is removed.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes of all that is in it.
+    /// The bytes of its whole content.
     pub fn bytes(&self) -> usize {
         let sum = |sum: usize, element: &Element| sum.saturating_add(element.as_bytes().len());
         match self {

@@ -1,23 +1,23 @@
-//! Who hears of what. Each node keeps the watches of its own connections; they are not
+//! Who is notified of what. Each node keeps the watches of its own connections; they are not
 //! replicated, because every node sees every effect.
 
 use crate::effect::Effect;
 use crate::text::LockName;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Watches that one node keeps. At about 100 bytes each, a full set stays near 10 MB.
+/// The most watches of one node. At about 100 bytes each, a full set stays near 10 MB.
 pub const WATCHES_MAX: usize = 100_000;
 
-/// What a watcher wants to hear of.
+/// What a watcher wants to be notified of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// One lock.
     Name(LockName),
-    /// All locks whose names begin with these bytes; none for all locks.
+    /// All locks whose names begin with these bytes; `None` for all locks.
     Prefix(Option<LockName>),
 }
 
-/// The watches of one node. `W` says whose a watch is.
+/// The watches of one node. `W` identifies the watcher.
 #[derive(Debug)]
 pub struct Watches<W> {
     by_name: BTreeMap<LockName, BTreeSet<W>>,
@@ -35,7 +35,7 @@ impl<W> Default for Watches<W> {
 }
 
 impl<W: Ord + Clone> Watches<W> {
-    /// Adds a watch; false if the node has too many.
+    /// Adds a watch; returns false if the node has too many.
     pub fn add(&mut self, watcher: W, scope: &Scope) -> bool {
         if self.len >= WATCHES_MAX {
             return false;
@@ -84,7 +84,7 @@ impl<W: Ord + Clone> Watches<W> {
         removed
     }
 
-    /// Who must hear of an effect; each watcher once.
+    /// The watchers to notify of an effect, each once.
     pub fn hearing(&self, effect: &Effect) -> BTreeSet<W> {
         let mut watchers = BTreeSet::new();
         if self.len == 0 {

@@ -1,13 +1,13 @@
-//! What records take, counted for the one bound on all of them.
+//! The memory that records take, counted for one bound on all of them.
 
 use crate::level::REQUESTS_LEVEL;
 
-/// What a record takes beyond the few hundred bytes that its kind's own bound counts with.
+/// What a record takes beyond the few hundred bytes that its kind's own bound accounts for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Weight {
     /// Bytes of names, labels, notes, reasons, values and objects.
     pub(crate) texts: usize,
-    /// About what everything else takes that may be many. Counted since level
+    /// Roughly what everything else takes that may be numerous. Counted since level
     /// [`REQUESTS_LEVEL`].
     pub(crate) rest: usize,
 }
@@ -37,7 +37,7 @@ impl Weight {
         }
     }
 
-    /// How many bytes of it count at a behaviour level.
+    /// How many bytes count at a behaviour level.
     pub(crate) fn counted(self, level: u16) -> usize {
         let rest = if level >= REQUESTS_LEVEL { self.rest } else { 0 };
         self.texts.saturating_add(rest)

@@ -1,4 +1,4 @@
-//! Applying what is committed: the same on every node.
+//! Applies committed entries, identically on every node.
 
 use crate::batch::{Batch, Item};
 use crate::cluster::{Change, LEVEL, REPORT_EVERY, Report};
@@ -10,7 +10,7 @@ use crate::proposals;
 use holdfast_core::{Answer, Command, Effect, Proposal, Taken, Term, Tick};
 use holdfast_storage::{EntryKind, LogEntry};
 
-/// Digests of its own that a node keeps until the others' reports come.
+/// How many of its own digests a node keeps until the others' reports arrive.
 const DIGESTS_KEPT: usize = 8;
 
 impl Node {
@@ -114,7 +114,7 @@ impl Node {
         }
     }
 
-    /// Tells the others what they do not know of this node yet.
+    /// Tells the others what they do not know about this node yet.
     pub(crate) fn introduce(&mut self) {
         self.proposals.introduced_ms = self.seen_ms;
         let Some(member) = self.cluster.members.get(&self.id) else { return };
@@ -126,7 +126,7 @@ impl Node {
         }
     }
 
-    /// Tells the others what this node computed up to an agreed index.
+    /// Reports to the others what this node computed up to an agreed index.
     fn report(&mut self, index: u64) {
         let counts = self.state.counts();
         for count in [counts.locks, counts.holders, counts.waiters, counts.sessions, counts.bytes] {
@@ -141,7 +141,7 @@ impl Node {
         self.proposals.add_loose(Item::Report(report));
     }
 
-    /// A node that computed something else than a majority is not to be trusted.
+    /// Compares reports: a node whose result differs from a majority's can't be trusted, and stops.
     fn compare(&mut self, report: Report, out: &mut Vec<Output>) {
         let Some(majority) = self.cluster.note(report) else { return };
         if self.digests.get(&report.index).is_some_and(|own| *own != majority) {
@@ -154,11 +154,11 @@ impl Node {
         }
     }
 
-    /// Changes the membership; what is wrong if nothing was changed.
+    /// Changes the membership; returns the reason if nothing was changed.
     fn apply_change(&mut self, entry: &LogEntry, out: &mut Vec<Output>) -> Result<(), NotChanged> {
         let change: Option<Change> = postcard::from_bytes(&entry.data).ok();
         let change = change.ok_or("it can't be read");
-        // A change that made sense when it was proposed may not any more.
+        // A change that made sense when it was proposed may no longer do so.
         let change = change
             .and_then(|change| self.cluster.check(&change).map(|()| change))
             .map_err(NotChanged::Refused);
@@ -173,7 +173,7 @@ impl Node {
         Ok(())
     }
 
-    /// Tells whoever asked for a change what became of it, once its place in the log is applied.
+    /// Replies to the request for a change once its position in the log is applied.
     fn settle_change(&mut self, changed: Result<(), NotChanged>, out: &mut Vec<Output>) {
         let applied = self.applied;
         let Some((ask, at)) = self.changing.take_if(|(_, at)| at.index <= applied.index) else {

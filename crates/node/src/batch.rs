@@ -1,4 +1,4 @@
-//! What a log entry holds: how much time passed, and what to apply, in order.
+//! The content of a log entry: how much time has passed, and what to apply, in order.
 
 use crate::cluster::Report;
 use crate::types::NodeId;
@@ -12,10 +12,10 @@ const VERSION: u8 = 1;
 /// message to each follower: larger ones would delay the heartbeats behind them.
 pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
 
-/// One entry: a tick and what follows it.
+/// One entry: a tick, followed by items.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Batch {
-    /// What the leader saw pass since the entry before.
+    /// The time that the leader saw pass since the previous entry.
     pub(crate) elapsed_ms: u64,
     /// The leader's wall clock, for display.
     pub(crate) wall_ms: u64,
@@ -28,17 +28,17 @@ pub(crate) struct Batch {
 pub(crate) enum Item {
     /// A command for the core.
     Propose(Proposal),
-    /// What a node computed at an agreed index, for the others to compare.
+    /// What a node computed at an agreed index, for the others to compare with.
     Report(Report),
-    /// The behaviour level that a node's program knows.
+    /// The behaviour level that a node's program supports.
     Level { node: NodeId, level: u16 },
-    /// What tells a node's folder from any other.
+    /// Identifies a node's data folder.
     Birth { node: NodeId, birth: u64 },
 }
 
 impl Batch {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        // Writing to a growing buffer fails only for types that postcard can't write at all.
+        // Never fails: it is an in-memory buffer, and these types can always be encoded.
         postcard::to_extend(self, vec![VERSION]).unwrap_or_default()
     }
 
@@ -48,7 +48,7 @@ impl Batch {
     }
 }
 
-/// How many bytes something takes in an entry. What can't be written at all is too large.
+/// The size of something in an entry, in bytes. What can't be encoded counts as too large.
 pub(crate) fn encoded_bytes(part: &impl Serialize) -> usize {
     postcard::experimental::serialized_size(part).unwrap_or(usize::MAX)
 }

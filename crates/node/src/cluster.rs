@@ -1,45 +1,48 @@
-//! What is replicated beside the locks: who the members are, which behaviour level is in force,
-//! and what each node computed at agreed indexes.
+//! What is replicated besides the locks: the members, the behaviour level in force, and what each
+//! node computed at agreed indexes.
 
 use crate::types::NodeId;
 use holdfast_core::Command;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The behaviour level of this program. Raised whenever the core would apply an old entry in a
-/// new way, the digest of what it does would differ, or an entry may hold what older programs can't
-/// read.
-pub const LEVEL: u16 = 5;
+/// The behaviour level of this program. Raised whenever the core would apply an old entry in a new
+/// way, the digest of its results would differ, or an entry may contain something that older
+/// versions can't read.
+pub const LEVEL: u16 = 6;
 
-/// From this level on all members can read transactions.
+/// From this level on, all members can read transactions.
 const TRANSACTIONS_LEVEL: u16 = 2;
 
-/// From this level on all members know forwarded proposals that are meant for one term.
+/// From this level on, all members can read changes to znodes.
+const TREE_LEVEL: u16 = 6;
+
+/// From this level on, all members support forwarded proposals that are meant for one term.
 const FORWARD_IN_LEVEL: u16 = 3;
 
-/// From this level on all members know sessions of a certain node, and leases that wait for a
+/// From this level on, all members support sessions of a certain node, and leases that wait for a
 /// confirmation.
 const CONFIRMED_LEVEL: u16 = 4;
 
-/// Written first wherever the members are kept.
+/// Written first wherever the members are stored.
 const VERSION: u8 = 1;
 
-/// Every so many entries the nodes compare what they computed.
+/// The nodes compare what they computed every this many entries.
 pub(crate) const REPORT_EVERY: u64 = 1_024;
 
-/// Agreed indexes that reports are kept of: a node that lags further compares at a later one.
+/// How many agreed indexes reports are kept for: a node that lags further compares at a later one.
 const REPORTS_KEPT: usize = 8;
 
 /// A member of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Where its peers reach it.
+    /// Its peer address, as of its joining.
     pub address: String,
-    /// Whether its vote counts.
+    /// Whether it votes.
     pub votes: bool,
     /// The behaviour level that its program last reported.
     pub level: u16,
-    /// What tells its folder from any other; 0 until it has said so.
+    /// Identifies its data folder; 0 until it has reported it.
     pub birth: u64,
 }
 
@@ -51,23 +54,23 @@ pub(crate) struct Report {
     pub(crate) digest: u64,
 }
 
-/// A change of membership, as it stands in the log.
+/// A membership change, as stored in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// A new member that follows without a vote.
+    /// Adds a member without a vote.
     AddLearner {
         /// Its id, never used before.
         node: NodeId,
-        /// Where its peers reach it.
+        /// Its peer address.
         address: String,
     },
-    /// A learner gets its vote.
+    /// Gives a learner its vote.
     Promote(NodeId),
-    /// A member goes; its id is never used again.
+    /// Removes a member; its id is never used again.
     Remove(NodeId),
 }
 
-/// The replicated part.
+/// The replicated state besides the core's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
     pub(crate) members: BTreeMap<NodeId, Member>,
@@ -80,13 +83,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster that begins with these voters.
+    /// A new cluster with these voters.
     pub fn begin(voters: impl IntoIterator<Item = (NodeId, String)>) -> Self {
         let member = |(id, address)| (id, Member { address, votes: true, level: LEVEL, birth: 0 });
         Self { members: voters.into_iter().map(member).collect(), level: LEVEL, ..Self::default() }
     }
 
-    /// As it stands in a snapshot.
+    /// Encodes it for a snapshot.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
         let members = postcard::to_extend(self, vec![VERSION]);
         members.map_err(|error| format!("the members can't be encoded: {error}"))
@@ -108,7 +111,7 @@ impl Cluster {
         NodeId(used.unwrap_or(0) + 1)
     }
 
-    /// Ids of members that were removed: never used again.
+    /// The ids of removed members, which are never used again.
     pub fn removed(&self) -> &[NodeId] {
         &self.removed
     }
@@ -118,17 +121,24 @@ impl Cluster {
         self.level
     }
 
-    /// Whether all members know this command: what one of them can't read must not enter the log.
+    /// Whether all members support this command: what one of them can't read must not enter the
+    /// log.
     pub(crate) fn all_know(&self, command: &Command) -> bool {
-        !matches!(command, Command::Transact(_)) || self.level >= TRANSACTIONS_LEVEL
+        let since = match command {
+            Command::Transact(_) => TRANSACTIONS_LEVEL,
+            Command::Tree(_) => TREE_LEVEL,
+            _ => 0,
+        };
+        self.level >= since
     }
 
-    /// Whether all members know proposals that are forwarded for one term only.
+    /// Whether all members support proposals that are forwarded for one term only.
     pub(crate) fn all_know_forward_in(&self) -> bool {
         self.level >= FORWARD_IN_LEVEL
     }
 
-    /// Whether all members know sessions of a certain node, and leases that wait for a confirmation.
+    /// Whether all members support sessions of a certain node, and leases that wait for a
+    /// confirmation.
     pub(crate) fn all_know_unconfirmed(&self) -> bool {
         self.level >= CONFIRMED_LEVEL
     }
@@ -138,7 +148,7 @@ impl Cluster {
         self.members.iter().filter(|(_, member)| member.votes).map(|(id, _)| *id)
     }
 
-    /// Whether a change makes sense now; what is wrong otherwise.
+    /// Checks that a change makes sense now; returns what is wrong with it otherwise.
     pub(crate) fn check(&self, change: &Change) -> Result<(), &'static str> {
         match change {
             Change::AddLearner { node, .. } if self.members.contains_key(node) => {
@@ -180,16 +190,16 @@ impl Cluster {
         }
     }
 
-    /// Notes a member's folder, once and for all.
+    /// Records a member's folder, once and for all.
     pub(crate) fn know_birth(&mut self, node: NodeId, birth: u64) {
         if let Some(member) = self.members.get_mut(&node).filter(|member| member.birth == 0) {
             member.birth = birth;
         }
     }
 
-    /// Notes which level a node knows. The level in force rises when all members know it. A learner
-    /// that never said anything does not count: it may never come, and must know the level if it
-    /// does.
+    /// Records the level that a node supports. The level in force rises once all members support
+    /// it. A learner that never reported one does not count: it may never start, and must support
+    /// the level if it does.
     pub(crate) fn know_level(&mut self, node: NodeId, level: u16) {
         if let Some(member) = self.members.get_mut(&node) {
             member.level = level;
@@ -200,7 +210,7 @@ impl Cluster {
         self.level = self.level.max(all_know);
     }
 
-    /// Notes a report; tells what a majority of voters computed there, once it is known.
+    /// Records a report; returns what a majority of the voters computed there, once it is known.
     pub(crate) fn note(&mut self, report: Report) -> Option<u64> {
         if !self.members.contains_key(&report.node) {
             return None;
@@ -229,7 +239,7 @@ mod tests {
         Command::Transact(Transaction { door: Door::Redis, seen, seen_all: None, writes, publish })
     }
 
-    /// A cluster that was begun by a program of level 1.
+    /// A cluster that was created by a program of level 1.
     fn old(members: u64) -> Cluster {
         let mut cluster = Cluster::begin((1..=members).map(|id| (NodeId(id), String::new())));
         cluster.level = 1;
@@ -245,14 +255,14 @@ mod tests {
             cluster.know_level(NodeId(id), LEVEL);
         }
         assert!(cluster.all_know(&transaction()));
-        // Whoever joins must know it: the level never falls.
+        // New members must support it: the level never falls.
         cluster.apply(&Change::AddLearner { node: NodeId(4), address: String::new() });
         cluster.know_level(NodeId(4), 1);
         assert!(cluster.all_know(&transaction()));
     }
 
-    /// A learner's report counted like a voter's: with two of three voters wrong in the same way,
-    /// or with one voter and a learner wrong, healthy nodes would have stopped.
+    /// A learner's report used to count like a voter's: with two of three voters wrong in the same
+    /// way, or with one voter and a learner wrong, healthy nodes would have stopped.
     #[test]
     fn a_majority_of_reports_is_one_of_voters() {
         let mut cluster = Cluster::begin((1..=3).map(|id| (NodeId(id), String::new())));
@@ -264,14 +274,14 @@ mod tests {
         assert_eq!(cluster.note(report(3, 8)), Some(8));
     }
 
-    /// A node that asked to be let in, and never came, kept the level down for good.
+    /// A node that was added but never started kept the level down for good.
     #[test]
     fn a_learner_that_never_came_does_not_keep_the_level_down() {
         let mut cluster = old(3);
         cluster.apply(&Change::AddLearner { node: NodeId(4), address: String::new() });
         (1..=3).for_each(|id| cluster.know_level(NodeId(id), LEVEL));
         assert_eq!(cluster.level(), LEVEL);
-        // One that came with an older program does.
+        // One that started with an older version does.
         let mut cluster = old(3);
         cluster.apply(&Change::AddLearner { node: NodeId(4), address: String::new() });
         cluster.know_level(NodeId(4), 1);
@@ -289,7 +299,7 @@ mod tests {
         assert!(Cluster::begin([(NodeId(1), String::new())]).all_know(&transaction()));
     }
 
-    /// One node alone, on a disk that is instant.
+    /// A single node on a disk without latency.
     struct Alone {
         node: Node,
         inputs: Vec<Input>,
@@ -297,7 +307,7 @@ mod tests {
     }
 
     impl Alone {
-        /// Lets time pass until the node has replied to something.
+        /// Lets time pass until the node has replied.
         fn reply(&mut self) -> Reply {
             for _ in 0..10_000 {
                 self.now_ms += 1;
@@ -328,8 +338,8 @@ mod tests {
         }
     }
 
-    /// The data of an older program: transactions are refused until the node has said in the log
-    /// which program runs now.
+    /// Data of an older version: transactions are refused until the node has recorded in the log
+    /// which version runs now.
     #[test]
     fn an_old_folder_takes_transactions_after_the_upgrade() {
         let at = Position { index: 1, term: 1 };

@@ -1,10 +1,10 @@
-//! The Raft library behind one narrow door, so that it can be replaced.
+//! The Raft library behind one narrow interface, so that it can be replaced.
 //!
-//! What to mind about it: it draws election time-outs from a random source of its own, so ours
-//! are set after every step and tick, else no simulation would repeat. Followers would forward
-//! proposals by themselves, so nothing is proposed unless this node leads. Read-index requests
-//! are dropped silently before a leader has committed in its own term, so the caller repeats
-//! them. A message is persisted before it is sent, except a leader's.
+//! Its quirks: it draws election timeouts from its own random source, so ours are set after every
+//! step and tick; otherwise no simulation would be repeatable. Followers would forward proposals
+//! themselves, so nothing is proposed unless this node leads. Read-index requests are silently
+//! dropped until a leader has committed in its own term, so the caller repeats them. A message is
+//! persisted before it is sent, except a leader's.
 
 use crate::types::{NodeId, RaftMessage, Voters};
 use holdfast_storage::{EntryKind, HardState, LogEntry, Position};
@@ -18,26 +18,26 @@ use raft::{
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-/// Raft's own ticks: one every 50 ms.
+/// Raft's own tick.
 pub(crate) const TICK_MS: u64 = 50;
-/// A leader is heard of every 100 ms.
+/// A leader sends a heartbeat every 100ms.
 const HEARTBEAT_TICKS: usize = 2;
-/// A leader unheard of for 500 to 1,000 ms is replaced: longer than a slow fsync, short enough
-/// that a dead leader is missed for about half a second.
+/// A leader that has been silent for 500ms to 1s is replaced: longer than a slow fsync, short
+/// enough that the cluster is without a leader for only about half a second.
 const ELECTION_TICKS: usize = 10;
-/// A leader whose process has ended is replaced after so many ticks at most. They differ, so that
-/// usually one node stands first.
+/// A leader whose process has ended is replaced after at most this many ticks. The number varies,
+/// so that usually one node runs for election first.
 const HUNG_UP_TICKS_MAX: usize = 4;
-/// How long a leader may go without its own disk before it must not lead.
+/// How long a leader's own disk may hang before it must step down.
 pub(crate) const ELECTION_MS: u64 = TICK_MS * ELECTION_TICKS as u64;
 /// Bytes of entries in one message.
 const MESSAGE_BYTES_MAX: u64 = 1 << 20;
-/// Appends on their way to one follower.
+/// Appends in flight to one follower.
 const APPENDS_IN_FLIGHT_MAX: usize = 64;
 /// Bytes applied in one turn of the loop.
 const APPLIED_BYTES_MAX: u64 = 4 << 20;
 
-/// Entries kept in memory behind a snapshot, for followers that lag a little.
+/// Entries kept in memory from before a snapshot, for followers that lag a little.
 const ENTRIES_KEPT_BEHIND: usize = 512;
 
 /// What must be done before the next step.
@@ -48,14 +48,14 @@ pub(crate) struct Ready {
     pub(crate) entries: Vec<LogEntry>,
     pub(crate) installed: Option<(Position, Voters)>,
     pub(crate) messages: Vec<RaftMessage>,
-    /// To be sent only when `number` is on disk.
+    /// To be sent only once `number` is on disk.
     pub(crate) messages_after_disk: Vec<RaftMessage>,
     pub(crate) committed: Vec<LogEntry>,
-    /// Confirmed reads: what they were asked under, and up to where to apply first.
+    /// Confirmed reads: the request's context, and the index to apply first.
     pub(crate) reads: Vec<(Vec<u8>, u64)>,
 }
 
-/// What a node knew when it was last stopped.
+/// What a node had on disk when it was last stopped.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stored {
     pub(crate) snapshot: Position,
@@ -65,7 +65,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// The library panics on a log that makes no sense.
+    /// Refuses an inconsistent log, at which the library would panic.
     fn check(&self, id: NodeId) -> Result<(), String> {
         let last = self.snapshot.index.saturating_add(self.entries.len() as u64);
         let expected = self.snapshot.index.saturating_add(1)..;
@@ -84,7 +84,7 @@ impl Stored {
 }
 
 impl Voters {
-    /// Whether the library takes them: nobody twice, and nobody without an id.
+    /// Whether the library accepts them: no duplicates, and no zero id.
     fn are_sound(&self) -> bool {
         let mut ids: Vec<u64> = self.voters.iter().chain(&self.learners).copied().collect();
         ids.sort_unstable();
@@ -93,16 +93,16 @@ impl Voters {
     }
 }
 
-/// What a peer's message shows: this node, or the cluster, no longer knows what was acknowledged.
-/// Whoever votes then may vote an acknowledged entry away.
+/// A peer's message proves that this node, or the cluster, has lost something it acknowledged. If
+/// it voted now, it might vote away an acknowledged entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lost(pub(crate) String);
 
 pub(crate) struct Consensus {
     raw: RawNode<Entries>,
     rng: u64,
-    /// The commit index rose since the last write. It can be found out again, so it causes no write
-    /// of its own but goes with the next one.
+    /// The commit index has risen since the last write. It can be recovered, so it does not cause a
+    /// write of its own but goes with the next one.
     commit_unwritten: bool,
 }
 
@@ -150,19 +150,19 @@ impl Consensus {
         self.raw.raft.raft_log.last_index()
     }
 
-    /// Up to where the log is on this node's own disk.
+    /// The last index that is on this node's own disk.
     pub(crate) fn persisted_index(&self) -> u64 {
         self.raw.raft.raft_log.persisted
     }
 
-    /// How far each member has the log, as this leader knows.
+    /// The last index that each member is known to have; only meaningful at the leader.
     pub(crate) fn progress(&self) -> Vec<(NodeId, u64)> {
         self.raw.raft.prs().iter().map(|(id, progress)| (NodeId(*id), progress.matched)).collect()
     }
 
-    /// Draws the next election time-out from our own source.
+    /// Draws the next election timeout from our own source.
     fn draw_timeout(&mut self) {
-        // A linear congruential step is enough: time-outs only have to differ between nodes.
+        // A linear congruential step is enough: timeouts only have to differ between nodes.
         self.rng = self
             .rng
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -172,7 +172,7 @@ impl Consensus {
     }
 
     fn keep_timeout(&mut self, before: (u64, StateRole)) {
-        // The library draws a new one whenever it changes its role or term.
+        // The library draws a new timeout whenever its role or term changes.
         if before != (self.raw.raft.term, self.raw.raft.state) {
             self.draw_timeout();
         }
@@ -182,8 +182,8 @@ impl Consensus {
         (self.raw.raft.term, self.raw.raft.state)
     }
 
-    /// A node whose disk is behind does not stand for election: the only voter of a cluster would
-    /// win at once, with entries that are not durable.
+    /// A node whose disk is behind does not run for election: the only voter of a cluster would win
+    /// immediately, with entries that are not durable.
     pub(crate) fn tick(&mut self) {
         if !self.is_leader() && self.persisted_index() < self.last_index() {
             return;
@@ -193,21 +193,21 @@ impl Consensus {
         self.keep_timeout(before);
     }
 
-    /// The snapshot that the library has taken and that is not on disk yet.
+    /// The snapshot that the library has accepted and that is not on disk yet.
     pub(crate) fn pending_snapshot(&self) -> Option<Position> {
         let metadata = self.raw.raft.snap()?.get_metadata();
         Some(Position { index: metadata.index, term: metadata.term })
     }
 
-    /// Takes a peer's message. What the library would panic at is found first: a message that makes
-    /// no sense is as if it had been lost; one that proves a loss is an error.
+    /// Handles a peer's message. What the library would panic at is filtered out first: a message
+    /// that makes no sense is treated as lost; one that proves a loss is an error.
     pub(crate) fn step(&mut self, message: RaftMessage) -> Result<(), Lost> {
         if !self.makes_sense(&message) {
             return Ok(());
         }
         self.check_loss(&message)?;
         let before = self.role();
-        // What the library refuses (a stale or foreign message) is as if it had been lost, too.
+        // A message that the library rejects (stale or foreign) is treated as lost, too.
         let _ = self.raw.step(to_message(message));
         self.keep_timeout(before);
         Ok(())
@@ -220,7 +220,7 @@ impl Consensus {
             return false;
         }
         match kind {
-            // The library takes term 0 for that of any entry that it does not have.
+            // The library assumes term 0 for any entry that it does not have.
             MessageType::MsgAppend => {
                 let expected = message.index.saturating_add(1)..;
                 let follows =
@@ -232,15 +232,16 @@ impl Consensus {
             MessageType::MsgSnapshot => message.snapshot.as_ref().is_some_and(|(at, voters)| {
                 at.index > 0 && at.term > 0 && !voters.voters.is_empty() && voters.are_sound()
             }),
-            // A follower would pass it on, and the library passes on only what has no term.
+            // A follower would forward it, and the library only forwards messages without a term.
             MessageType::MsgTransferLeader => self.is_leader(),
-            // As in `tick`: whoever is elected must have its log on disk.
+            // As in `tick`: a node must have its log on disk to be elected.
             MessageType::MsgTimeoutNow => self.persisted_index() >= self.last_index(),
             _ => true,
         }
     }
 
-    /// A leader has every committed entry, and counts only what a follower has acknowledged.
+    /// Detects losses. This relies on a leader having every committed entry, and counting only what
+    /// a follower has acknowledged.
     fn check_loss(&self, message: &RaftMessage) -> Result<(), Lost> {
         let term = self.raw.raft.term;
         let (from, last) = (message.from, self.last_index());
@@ -280,7 +281,7 @@ impl Consensus {
         let log = &self.raw.raft.raft_log;
         let before = Position { index: message.index, term: message.log_term };
         let entries = message.entries.iter().map(|entry| entry.at);
-        // What is compacted is not known any more.
+        // Compacted entries are no longer known.
         let known = self.raw.store().before.index.max(1)..=log.committed;
         let mut known =
             std::iter::once(before).chain(entries).filter(|at| known.contains(&at.index));
@@ -288,27 +289,28 @@ impl Consensus {
         other.map(|at| at.index)
     }
 
-    /// Whether a batch would be appended now: not while another node is to lead, nor by a leader
+    /// Whether a batch would be appended now: not during a leadership transfer, and not by a leader
     /// that was removed.
     pub(crate) fn takes_batches(&self) -> bool {
         let raft = &self.raw.raft;
         self.is_leader() && raft.lead_transferee.is_none() && raft.prs().get(raft.id).is_some()
     }
 
-    /// Appends a batch. Only a leader may; false if the library takes nothing now.
+    /// Appends a batch. Only a leader may; returns false if the library refuses it.
     pub(crate) fn propose(&mut self, data: Vec<u8>) -> bool {
         self.is_leader() && self.raw.propose(Vec::new(), data).is_ok()
     }
 
-    /// Appends a change of membership; `data` is what every node reads when it is applied. While
-    /// another one may be unapplied the library would append an empty entry instead, and say Ok.
+    /// Appends a membership change; `data` is what every node reads when it is applied. While an
+    /// earlier change may be unapplied, the library would append an empty entry instead and report
+    /// success.
     pub(crate) fn propose_change(&mut self, change: MemberStep, data: Vec<u8>) -> bool {
         self.is_leader()
             && !self.raw.raft.has_pending_conf()
             && self.raw.propose_conf_change(data, conf_change(change)).is_ok()
     }
 
-    /// Takes an applied change into account.
+    /// Takes an applied change into account; `None` if it was refused.
     pub(crate) fn apply_change(&mut self, change: Option<MemberStep>) {
         let change = change.map_or_else(ConfChangeV2::default, conf_change);
         let before = self.role();
@@ -342,8 +344,8 @@ impl Consensus {
         self.keep_timeout(before);
     }
 
-    /// If it was the leader that hung up, another one is looked for soon. Whoever still hears the
-    /// leader refuses to vote, so a broken connection costs nothing but that.
+    /// If the leader's connection was closed, looks for another leader soon. Nodes that still get
+    /// the leader's heartbeats refuse to vote, so a mere broken connection costs no more than that.
     pub(crate) fn hung_up(&mut self, id: NodeId) {
         if self.leader() != Some(id) || self.is_leader() {
             return;
@@ -365,7 +367,7 @@ impl Consensus {
         self.raw.report_snapshot(to.0, status);
     }
 
-    /// What there is to do; none if nothing.
+    /// What there is to do; `None` if nothing.
     pub(crate) fn ready(&mut self) -> Option<Ready> {
         if !self.raw.has_ready() {
             return None;
@@ -404,7 +406,8 @@ impl Consensus {
         self.raw.on_persist_ready(number);
     }
 
-    /// Tells up to where the state is. An installed snapshot counts only once it is on disk.
+    /// Reports how far the state has been applied. An installed snapshot counts only once it is on
+    /// disk.
     pub(crate) fn applied(&mut self, index: u64) {
         let log = &self.raw.raft.raft_log;
         if index > log.applied && index <= log.committed.min(log.persisted) {
@@ -412,18 +415,18 @@ impl Consensus {
         }
     }
 
-    /// A snapshot at this position is on disk: what is well behind it may be forgotten.
+    /// A snapshot at this position is on disk: entries well before it may be dropped.
     pub(crate) fn compact(&mut self, at: Position, voters: &Voters) {
         self.raw.mut_store().compact(at, to_conf_state(voters));
     }
 
-    /// Whether a follower needs a snapshot that is newer than the last one.
+    /// Whether a follower needs a newer snapshot than the last one.
     pub(crate) fn wants_snapshot(&self) -> bool {
         self.raw.store().snapshot_wanted.get()
     }
 }
 
-/// One step of membership; larger changes are made of these.
+/// One membership step; larger changes consist of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemberStep {
     AddLearner(NodeId),
@@ -445,8 +448,8 @@ fn conf_change(step: MemberStep) -> ConfChangeV2 {
     change
 }
 
-/// The log as the library reads it: everything after the last snapshot, in memory. The disk is
-/// written by whoever drives the node, and read only at its start.
+/// The log as the library reads it: everything after the last snapshot, in memory. The driver
+/// writes it to disk; the disk is read only at startup.
 struct Entries {
     hard_state: eraftpb::HardState,
     conf_state: ConfState,
@@ -564,7 +567,7 @@ impl Storage for Entries {
     }
 
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<eraftpb::Snapshot> {
-        // A member takes only a snapshot that knows it as a member.
+        // A member only accepts a snapshot that lists it as a member.
         let members = self.snapshot_conf.voters.iter().chain(&self.snapshot_conf.learners);
         let knows_it = members.copied().any(|member| member == to);
         if self.snapshot.index < request_index.max(self.before.index) || !knows_it {
@@ -611,7 +614,7 @@ fn to_entry(entry: &LogEntry) -> eraftpb::Entry {
             to.data = entry.data.clone().into();
         }
         EntryKind::Membership => {
-            // The library looks at the type only; what changes is read from the context.
+            // The library only looks at the type; the change itself is read from the context.
             to.set_entry_type(EntryType::EntryConfChangeV2);
             to.context = entry.data.clone().into();
         }

@@ -1,23 +1,23 @@
 //! The running digest of everything that a node computed, which replicas compare.
 //!
-//! From [`CONTENT_LEVEL`] on it covers the content of every answer, refusal and effect, by their
-//! derived `Serialize`: a new effect or a new field is in it without anybody thinking of it. Below
-//! that level it is what older programs compute: kinds, some numbers, and order.
+//! From [`CONTENT_LEVEL`] on it covers the content of every answer, refusal and effect, through
+//! their derived `Serialize`: a new effect or field is included automatically. Below that level it
+//! is what older versions compute: kinds, some numbers, and order.
 //!
-//! Two programs must come to the same number at the same level, or healthy nodes would stop. So
-//! what changes the number of anything that could be applied before takes a new behaviour level, and
-//! below that level the old number: a field that is added to an effect is left out there
-//! (`serialize_field` is told its name), a variant that is added at the end occurs only above it. A
-//! test below holds the numbers as they are.
+//! Two versions must compute the same digest at the same level, or healthy nodes would stop. So any
+//! change to the digest of something that could be applied before needs a new behaviour level, and
+//! below that level the old digest: a field that is added to an effect is left out there
+//! (`serialize_field` gets its name), and a variant that is added at the end occurs only above it.
+//! A test below pins the values.
 
 use holdfast_core::{Answer, Effect, Taken};
 use serde::ser::{self, Serialize};
 use std::fmt;
 
-/// From this behaviour level on, the content of what came out counts.
+/// From this behaviour level on, the digest includes the content of the results.
 const CONTENT_LEVEL: u16 = 5;
 
-/// The digest after one more proposal: what became of it, and what it brought about.
+/// The digest after one more proposal: its result and its effects.
 pub(crate) fn after(digest: u64, level: u16, taken: &Taken, effects: &[Effect]) -> u64 {
     if level < CONTENT_LEVEL {
         return kinds_and_numbers(digest, taken, effects);
@@ -43,7 +43,7 @@ pub(crate) fn mix(digest: u64, word: u64) -> u64 {
     mixed ^ (mixed >> 29)
 }
 
-/// What programs below [`CONTENT_LEVEL`] compute. They took no notice of what a transaction wrote.
+/// What versions below [`CONTENT_LEVEL`] compute. They ignored what a transaction wrote.
 fn kinds_and_numbers(digest: u64, taken: &Taken, effects: &[Effect]) -> u64 {
     let taken = match taken {
         Taken::Answered(Ok(answer)) => match answer {
@@ -70,13 +70,16 @@ fn kinds_and_numbers(digest: u64, taken: &Taken, effects: &[Effect]) -> u64 {
             Effect::Relabelled { token, .. } => (26, token.0),
             Effect::ObjectChanged { version, .. } => (27, *version),
             Effect::Published { message, .. } => (28, message.as_bytes().len() as u64),
+            // Only from a later level on.
+            Effect::NodeChanged { zxid, .. } => (29, *zxid),
+            Effect::SessionAttached { attachment, .. } => (30, *attachment),
         };
         digest = mix(mix(digest, kind), number);
     }
     digest
 }
 
-/// Mixes in whatever is serialized, without writing it anywhere.
+/// A serializer that mixes everything into the digest instead of writing it.
 struct Digest(u64);
 
 impl Digest {
@@ -87,7 +90,7 @@ impl Digest {
     fn add(&mut self, kind: u64, content: &impl Serialize) {
         self.mix(kind);
         if content.serialize(&mut *self).is_err() {
-            // No type of the core's can fail; if one did, it would on every replica.
+            // No type of the core can fail; if one did, it would fail on every replica.
             self.mix(u64::MAX);
         }
     }
@@ -104,7 +107,7 @@ impl Digest {
     }
 }
 
-/// What a type reports that can't be serialized at all.
+/// The error of a type that can't be serialized at all.
 #[derive(Debug)]
 struct NotSerialized;
 
@@ -203,7 +206,7 @@ impl ser::Serializer for &mut Digest {
         value.serialize(self)
     }
 
-    /// Not every sequence knows how long it is: what follows the last element ends it.
+    /// Not every sequence knows its length: what follows the last element ends it.
     fn serialize_seq(self, _: Option<usize>) -> Result<Self, NotSerialized> {
         Ok(self)
     }
@@ -247,7 +250,7 @@ impl ser::Serializer for &mut Digest {
     }
 }
 
-/// Between the elements of a sequence or a map, and after the last one.
+/// Precedes each element of a sequence or map, and follows the last one.
 const ELEMENT: u64 = 1;
 const END: u64 = 0;
 
@@ -406,9 +409,9 @@ mod tests {
         ]
     }
 
-    /// The digest counted an object's version and a message's length, and of an answer to a
-    /// transaction nothing: a replica that had written another key, another label or other tokens
-    /// was not found.
+    /// The digest used to include an object's version and a message's length, but nothing of a
+    /// transaction's answer: a replica that had written another key, another label or other tokens
+    /// went unnoticed.
     #[test]
     fn what_a_transaction_did_counts() {
         let changed = |key: &str, now| Effect::ObjectChanged { name: name(key), now, version: 8 };
@@ -441,8 +444,8 @@ mod tests {
         assert_ne!(refused(Refusal::NotOwner), refused(Refusal::Barred));
     }
 
-    /// Nodes of two versions must not differ. A number that changes here takes a new behaviour
-    /// level; below that level it stays as it is.
+    /// Nodes of two versions must agree. A value that changes here needs a new behaviour level;
+    /// below that level it stays as it is.
     #[test]
     fn digests_stay_what_they_are() {
         let refused = Taken::Answered(Err(Refusal::NeverDrawn(Token(9))));

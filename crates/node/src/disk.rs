@@ -1,5 +1,5 @@
-//! What a node keeps on disk: who it is, the last snapshot, and the log behind it. The same code
-//! runs on real and simulated disks.
+//! A node's files: the latest snapshot and the log after it. The same code runs on real and
+//! simulated disks.
 
 use crate::cluster::{Change, Cluster, LEVEL};
 use crate::io::{Boot, Config, Input, Loaded, Moment, Output, Persist, SnapshotTask};
@@ -11,7 +11,7 @@ use holdfast_storage::{
     SnapshotEncoder, SnapshotReader, SnapshotWriter, WriteError,
 };
 
-/// Where a new cluster's log begins: all its first members have the same snapshot there.
+/// Where a new cluster's log starts: all its first members have the same snapshot there.
 const BEGINNING: Position = Position { index: 1, term: 1 };
 
 /// A node's files.
@@ -22,14 +22,14 @@ pub struct NodeDisk<D: Disk> {
 }
 
 impl<D: Disk> NodeDisk<D> {
-    /// Begins a cluster: every first member does this with the same members.
+    /// Starts a cluster: every first member does this with the same members.
     pub fn begin(disk: &D, cluster: &Cluster) -> Result<(), WriteError> {
         let snapshot = State::new(Limits::DEFAULT, 0).snapshot();
         write(disk, BEGINNING, cluster, &snapshot)
     }
 
-    /// Begins a cluster of one with what a backup holds. Nothing of the old cluster goes on: its
-    /// sessions end, its numbers are left far behind, what it held needs recovery.
+    /// Starts a single-node cluster from a backup. Nothing of the old cluster continues: its
+    /// sessions end, its numbers are left far behind, and what was held needs recovery.
     pub fn begin_restored(
         disk: &D,
         mut loaded: Loaded,
@@ -45,8 +45,8 @@ impl<D: Disk> NodeDisk<D> {
         written.map(|()| restored).map_err(|error| error.to_string())
     }
 
-    /// Opens what is there. `must_exist` says that this node has been started before, so that a
-    /// missing log is damage and not a beginning.
+    /// Opens the existing files. `options.must_exist` means that this node has been started before,
+    /// so that a missing log is damage and not a first start.
     pub fn open(
         disk: &D,
         options: Options,
@@ -64,7 +64,7 @@ impl<D: Disk> NodeDisk<D> {
                 cluster: Cluster::default(),
             },
         };
-        // A crash may have fallen between a snapshot and what it means for the log.
+        // A crash may have occurred between writing a snapshot and adjusting the log to it.
         let at = loaded.at;
         let hard_state = recovered.settled_hard_state();
         let entries = if recovered.has(at) {
@@ -78,7 +78,7 @@ impl<D: Disk> NodeDisk<D> {
         Ok((Self { disk: disk.clone(), log }, boot))
     }
 
-    /// What tells this folder from any other: drawn when it began.
+    /// Identifies this folder; drawn when it was created.
     pub fn birth(&self) -> u64 {
         self.log.salt()
     }
@@ -96,28 +96,28 @@ impl<D: Disk> NodeDisk<D> {
         self.log.sync()
     }
 
-    /// Says durably that everything is synced; to be called when the log has been quiet.
+    /// Durably records that everything is synced; to be called when the log has been quiet.
     pub fn vouch(&mut self) -> Result<(), Fault> {
         self.log.vouch()
     }
 
-    /// A snapshot at this position is on disk: the log behind it may go.
+    /// A snapshot at this position is on disk: the log before it may be deleted.
     pub fn compact(&mut self, at: Position) -> Result<(), WriteError> {
         self.log.compact(at)
     }
 
-    /// Vouches for everything and lets go of the files.
+    /// Vouches for everything and closes the files.
     pub fn close(self) -> Result<(), Fault> {
         self.log.close()
     }
 
-    /// The disk itself, for a snapshot to be written beside the log.
+    /// The disk itself, for writing a snapshot next to the log.
     pub fn disk(&self) -> &D {
         &self.disk
     }
 }
 
-/// Writes a snapshot, whole or not at all. Beside the log, so that the loop need not wait.
+/// Writes a snapshot, whole or not at all. Independent of the log, so that the loop need not wait.
 pub fn write_snapshot<D: Disk>(disk: &D, task: &SnapshotTask) -> Result<(), WriteError> {
     write(disk, task.at, &task.cluster, &task.snapshot)
 }
@@ -133,7 +133,7 @@ fn write<D: Disk>(
     for (piece, number) in snapshot.pieces().zip(0..) {
         let piece = piece.map_err(|error| WriteError::Misuse(error.to_string()));
         if let Err(error) = piece.and_then(|piece| writer.piece(number, &piece)) {
-            // What was written so far must not keep a full disk full.
+            // A partial file must not keep a full disk full.
             writer.abandon()?;
             return Err(error);
         }
@@ -141,9 +141,9 @@ fn write<D: Disk>(
     writer.finish()
 }
 
-/// The bytes of a backup, part by part: a snapshot's file. Every piece is read again before it is
-/// handed out. After an error nothing follows: without its end the file is not whole, and nobody
-/// takes it for a backup.
+/// The bytes of a backup, which is a snapshot file, part by part. Every piece is decoded again
+/// before it is handed out. Nothing follows an error: without its end the file is incomplete, and
+/// is not accepted as a backup.
 pub fn backup(task: &SnapshotTask) -> impl Iterator<Item = Result<Vec<u8>, String>> {
     let mut next = Some(Parts::Begin);
     let mut pieces = task.snapshot.pieces();
@@ -158,7 +158,7 @@ pub fn backup(task: &SnapshotTask) -> impl Iterator<Item = Result<Vec<u8>, Strin
     })
 }
 
-/// Writes one part, and says what comes after it.
+/// Writes one part, and returns what comes next.
 fn write_part(
     parts: Parts,
     task: &SnapshotTask,
@@ -168,7 +168,7 @@ fn write_part(
     let Parts::Pieces(mut encoder, mut check) = parts else {
         let encoder = SnapshotEncoder::begin(task.at, &task.cluster.encode()?, part);
         let encoder = encoder.map_err(|error| error.to_string())?;
-        return Ok(Some(Parts::Pieces(encoder, SnapshotCheck::default())));
+        return Ok(Some(Parts::Pieces(Box::new(encoder), Box::default())));
     };
     let Some(piece) = pieces.next() else {
         check.end().map_err(|error| error.to_string())?;
@@ -180,13 +180,13 @@ fn write_part(
     Ok(Some(Parts::Pieces(encoder, check)))
 }
 
-/// What comes next of a backup.
+/// The next part of a backup.
 enum Parts {
     Begin,
-    Pieces(SnapshotEncoder, SnapshotCheck),
+    Pieces(Box<SnapshotEncoder>, Box<SnapshotCheck>),
 }
 
-/// Reads a backup's file to its end: whether it could be restored. Takes no more memory than one
+/// Reads a backup file to its end to check that it could be restored. Takes no more memory than one
 /// piece.
 pub fn verify_backup<D: Disk>(disk: &D, name: &str) -> Result<(), String> {
     let reader = storage::open_backup(disk, name).map_err(|fault| fault.to_string())?;
@@ -199,26 +199,26 @@ pub fn verify_backup<D: Disk>(disk: &D, name: &str) -> Result<(), String> {
     check.end().map_err(|error| error.to_string())
 }
 
-/// What a backup holds.
+/// Loads a backup.
 pub fn read_backup<D: Disk>(disk: &D, name: &str) -> Result<Loaded, Fault> {
     load(&storage::open_backup(disk, name)?, Limits::DEFAULT, 0)
 }
 
-/// What can be read of a damaged folder of a cluster of one, with everything that its log still
-/// tells applied; and what could not be read. An error if the newest configuration that can be read
-/// has other voters: then this log alone does not say what was acknowledged.
+/// Reads what it can from the damaged folder of a single-node cluster, and applies everything that
+/// its log still has; also returns what could not be read. Fails if the newest readable
+/// configuration has other voters: then this log alone does not tell what was acknowledged.
 pub fn salvage<D: Disk>(disk: &D) -> Result<Salvage, String> {
     let snapshot = storage::open_latest(disk).map_err(|fault| fault.to_string())?;
     let snapshot = snapshot.ok_or("there is no snapshot: nothing can be saved without one")?;
     let loaded = load(&snapshot, Limits::DEFAULT, 0).map_err(|fault| fault.to_string())?;
     let log = storage::salvage(disk).map_err(|fault| fault.to_string())?;
     let entries = behind(log.entries, loaded.at);
-    // Between the snapshot and the first entry that is left, some may be missing.
+    // Entries may be missing between the snapshot and the first one that is left.
     let joined = entries.first().is_none_or(|first| first.at.index == loaded.at.index + 1);
     let entries = if joined { entries } else { Vec::new() };
     let node = only_voter(&loaded.cluster, &entries)?;
-    // What the only voter has on disk is committed, whether or not its commit index was written
-    // since.
+    // What the only voter has on disk is committed, whether or not its commit index has been
+    // written since.
     let commit = entries.last().map_or(loaded.at.index, |last| last.at.index);
     let (term, vote) = (log.hard_state.term, log.hard_state.vote);
     let hard_state = HardState { term, vote, commit };
@@ -226,14 +226,14 @@ pub fn salvage<D: Disk>(disk: &D) -> Result<Salvage, String> {
     Ok(Salvage { node, loaded, damage: log.damage })
 }
 
-/// What was left of a damaged folder.
+/// What was left in a damaged folder.
 #[derive(Debug)]
 pub struct Salvage {
     /// The only voter of its cluster.
     pub node: NodeId,
     /// Everything that could be read.
     pub loaded: Loaded,
-    /// What could not.
+    /// What could not be read; `None` if nothing was damaged.
     pub damage: Option<Fault>,
 }
 
@@ -261,7 +261,7 @@ fn only_voter(cluster: &Cluster, entries: &[LogEntry]) -> Result<NodeId, String>
     }
 }
 
-/// Lets a node of its own apply all entries: the same code that applied them before.
+/// Applies all entries with a temporary node: the same code that applied them before.
 fn replay(id: NodeId, boot: Boot) -> Result<Loaded, String> {
     let last = boot.entries.last().map_or(boot.loaded.at.index, |last| last.at.index);
     let config = Config {
@@ -294,12 +294,12 @@ fn replay(id: NodeId, boot: Boot) -> Result<Loaded, String> {
     Ok(Loaded { at, cluster: node.cluster().clone(), state: node.into_state() })
 }
 
-/// The last snapshot on disk, to be sent to a member that lags.
+/// The latest snapshot on disk, to be sent to a lagging member.
 pub fn read_snapshot<D: Disk>(disk: &D) -> Result<Option<SnapshotReader<D>>, Fault> {
     storage::open_latest(disk)
 }
 
-/// What a snapshot holds.
+/// Loads a snapshot.
 pub fn load<D: Disk>(
     reader: &SnapshotReader<D>,
     limits: Limits,
@@ -319,15 +319,15 @@ pub fn load<D: Disk>(
     Ok(Loaded { at: reader.position(), state, cluster })
 }
 
-/// The entries behind a position.
+/// The entries after a position.
 fn behind(mut entries: Vec<LogEntry>, at: Position) -> Vec<LogEntry> {
     entries.retain(|entry| entry.at.index > at.index);
     entries
 }
 
-/// At the start a full disk is no different from one that fails: there is nobody to answer yet.
-/// But nothing is lost, and the next start may find room. A log that can't go on from the snapshot
-/// is damaged, or the snapshot is.
+/// At startup a full disk is no different from a failing one: there is nobody to reply to yet. But
+/// nothing is lost, and the next start may find room. If the log can't continue from the snapshot,
+/// one of the two is damaged.
 fn not_now(error: WriteError) -> Fault {
     match error {
         WriteError::Fault(fault) => fault,

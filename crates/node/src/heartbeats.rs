@@ -1,4 +1,4 @@
-//! Heartbeats of sessions: gathered at every node, confirmed by the leader, never logged.
+//! Session heartbeats: gathered at every node, confirmed by the leader, never logged.
 
 use crate::io::{Ask, Busy, Output, Reply};
 use crate::message::{PeerMessage, Say};
@@ -9,17 +9,17 @@ use crate::types::NodeId;
 use holdfast_core::{Secret, SessionId, SessionRef};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Heartbeats that were not confirmed for so long are sent again with the next ones.
+/// Heartbeats that have not been confirmed for this long are sent again with the next ones.
 const RETRY_MS: u64 = 500;
 
-/// How often a node's own session beats.
+/// How often a node's own session sends a heartbeat.
 const OWN_BEAT_MS: u64 = NODE_TTL_MS / 5;
 
 #[derive(Debug)]
 pub(crate) struct Heartbeats {
     gathered: Vec<(Ask, SessionRef)>,
     running: Option<Running>,
-    /// Begins at a random number: a late answer to an earlier start of this node matches no round.
+    /// Starts at a random number: a late reply to an earlier process of this node matches no round.
     last_round: u64,
     own_beat_ms: Option<u64>,
 }
@@ -44,7 +44,8 @@ impl Heartbeats {
         self.gathered.push((ask, session));
     }
 
-    /// Drops heartbeats that nobody waits for any more; returns them. One that was sent counts.
+    /// Drops heartbeats that nobody waits for any more, and returns them. One that was sent still
+    /// counts.
     pub(crate) fn withdraw(&mut self, asks: &BTreeSet<Ask>) -> Vec<Ask> {
         let mut withdrawn = Vec::new();
         let running = self.running.iter_mut().map(|running| &mut running.beats);
@@ -58,7 +59,7 @@ impl Heartbeats {
         withdrawn
     }
 
-    /// The next round of beats, if one is due.
+    /// The next round of heartbeats, if one is due.
     fn begin(&mut self, own: Option<SessionRef>, now_ms: u64) -> Option<(u64, Vec<SessionRef>)> {
         if self.running.as_ref().is_some_and(|running| now_ms < running.sent_ms + RETRY_MS) {
             return None;
@@ -81,7 +82,7 @@ impl Heartbeats {
 }
 
 impl Node {
-    /// A client's session was heard of. Secrets never change, so one that is known to be wrong is
+    /// Handles a client's heartbeat. Secrets never change, so one that is known to be wrong is
     /// answered here, and can't delay the owner's own heartbeats.
     pub(crate) fn beat(&mut self, ask: Ask, session: SessionRef, out: &mut Vec<Output>) {
         if self.heartbeats.len() >= ROUND_WAITERS_MAX {
@@ -109,8 +110,8 @@ impl Node {
         }
     }
 
-    /// The leader notes that sessions live. It says so only once a majority has confirmed it as
-    /// leader, in a round begun after this.
+    /// At the leader: records that sessions are alive. They are told only once a majority has
+    /// confirmed it as leader, in a round started after this.
     pub(crate) fn receive_heartbeats(
         &mut self,
         from: NodeId,
@@ -119,7 +120,7 @@ impl Node {
     ) {
         let now_ms = self.seen_ms;
         let Some(leading) = &mut self.leading else { return };
-        // One that is not applied here yet gets a full TTL when it is.
+        // A session that is not applied here yet gets a full TTL when it is.
         let owned = |session: &&SessionRef| self.state.session_lives(session);
         for session in sessions.iter().filter(owned) {
             leading.liveness.beat(session.id, now_ms);
@@ -127,7 +128,8 @@ impl Node {
         self.read_index.add(Waiter::Heartbeats { from, round, sessions });
     }
 
-    /// The round that these beats waited for is confirmed, and applied up to there.
+    /// The round that these heartbeats waited for is confirmed, and everything up to its index
+    /// applied.
     pub(crate) fn confirm_heartbeats(
         &mut self,
         from: NodeId,
@@ -139,7 +141,7 @@ impl Node {
         let lives = |session: &SessionRef| self.state.session_lives(session);
         let (alive, gone): (Vec<SessionRef>, Vec<SessionRef>) =
             sessions.iter().partition(|s| lives(s));
-        // Once its end is proposed, a session hears nothing more until that is decided.
+        // Once its end is proposed, a session's heartbeats go unacknowledged until that is decided.
         let tells = |id: &SessionId| !leading.liveness.is_ending(*id);
         let alive = alive.iter().map(|session| session.id).filter(tells);
         let alive: Vec<SessionId> = alive.collect();
@@ -165,7 +167,7 @@ impl Node {
         };
         let alive: BTreeSet<&SessionId> = alive.iter().collect();
         let gone: BTreeSet<&SessionId> = gone.iter().collect();
-        // A session lives if one of the secrets under which it was heard of is its own.
+        // A session is alive if one of the secrets in its heartbeats is its own.
         let secrets = secrets_by_session(&running.beats);
         for (ask, session) in running.beats {
             let reply = if alive.contains(&session.id) {
@@ -173,13 +175,13 @@ impl Node {
                 match self.state.session_owner(&session) {
                     Some(owner) => Reply::Beat(owner),
                     None if only_one => Reply::Beat(true),
-                    // This node lags: it can't tell which of them is the right one.
+                    // This node lags: it can't tell which of them is right.
                     None => Reply::Unknown,
                 }
             } else if gone.contains(&session.id) {
                 Reply::Beat(false)
             } else {
-                // Its end is being decided: nobody can say yet.
+                // Its end is being decided: the outcome is unknown.
                 Reply::Unknown
             };
             out.push(Output::Reply { ask, reply });
@@ -187,7 +189,7 @@ impl Node {
     }
 }
 
-/// The secret under which each session was heard of; none if there were several.
+/// The secret in each session's heartbeats; `None` if there were several.
 fn secrets_by_session(beats: &[(Ask, SessionRef)]) -> BTreeMap<SessionId, Option<Secret>> {
     let mut secrets = BTreeMap::new();
     for (_, SessionRef { id, secret }) in beats {

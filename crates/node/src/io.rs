@@ -1,4 +1,4 @@
-//! What goes into a node's loop and what comes out of it.
+//! The inputs and outputs of a node's loop.
 
 use crate::cluster::{Change, Cluster};
 use crate::message::PeerMessage;
@@ -8,49 +8,49 @@ use holdfast_core::{
 };
 use holdfast_storage::{HardState, LogEntry, Position};
 
-/// The driver's handle for something it asked.
+/// The driver's handle for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ask(pub u64);
 
-/// What a node must know of itself.
+/// A node's configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Which member it is.
+    /// This node's member id.
     pub id: NodeId,
-    /// What tells its folder from any other, [`NodeDisk::birth`](crate::NodeDisk::birth): a node
-    /// that lost its folder has forgotten its votes, and must not come back under its id.
+    /// Identifies its data folder, [`NodeDisk::birth`](crate::NodeDisk::birth): a node that lost
+    /// its folder has forgotten its votes, and must not come back under its id.
     pub birth: u64,
-    /// Random: election time-outs are drawn from it.
+    /// Random: election timeouts are drawn from it.
     pub rng_key: u64,
-    /// Random: the secrets of the node's own sessions come from it.
+    /// Random: the secrets of the node's own sessions are derived from it.
     pub secret: Secret,
-    /// Random, drawn at each start: tells what this process says to other nodes from what an
-    /// earlier one under the same id said, which may still be on its way.
+    /// Random, drawn at each start: distinguishes this process's messages from those that an
+    /// earlier process under the same id sent, which may still be on their way.
     pub nonce: u64,
-    /// After so many bytes of entries a snapshot is taken.
+    /// A snapshot is taken after this many bytes of entries.
     pub snapshot_every_bytes: usize,
 }
 
-/// What was found on disk, or a new beginning.
+/// What was found on disk, or a fresh start.
 #[derive(Debug)]
 pub struct Boot {
     /// The state as of the last snapshot.
     pub loaded: Loaded,
-    /// The vote.
+    /// Term, vote and commit index.
     pub hard_state: HardState,
     /// All entries after the snapshot.
     pub entries: Vec<LogEntry>,
 }
 
 impl Boot {
-    /// The last entry that is known to be committed.
+    /// The last entry known to be committed.
     pub fn committed(&self) -> Position {
         let mut entries = self.entries.iter().rev();
         let last = entries.find(|entry| entry.at.index <= self.hard_state.commit);
         last.map_or(self.loaded.at, |entry| entry.at)
     }
 
-    /// Whether the snapshot or the log has that entry.
+    /// Whether the snapshot or the log includes that entry.
     pub fn has(&self, at: Position) -> bool {
         at.index <= self.loaded.at.index || self.entries.iter().any(|entry| entry.at == at)
     }
@@ -61,186 +61,186 @@ impl Boot {
     }
 }
 
-/// A snapshot that was read.
+/// The content of a snapshot.
 #[derive(Debug)]
 pub struct Loaded {
-    /// Where in the log it stands.
+    /// Its position in the log.
     pub at: Position,
-    /// The locks.
+    /// The core's state: locks, sessions and keys.
     pub state: State,
-    /// The members.
+    /// The replicated membership.
     pub cluster: Cluster,
 }
 
-/// The time of a turn.
+/// The current time, as of one turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// A raw monotonic clock.
+    /// A raw monotonic clock, in milliseconds.
     pub mono_ms: u64,
-    /// The wall clock, for display only.
+    /// The wall clock in milliseconds since 1970, for display only.
     pub wall_ms: u64,
 }
 
-/// Something that happened.
+/// Something that has happened.
 #[derive(Debug)]
 pub enum Input {
-    /// A message came in from a member.
+    /// A message arrived from a member.
     Peer {
-        /// Who is at the other end of the connection.
+        /// The member at the other end of the connection.
         from: NodeId,
-        /// What it said.
+        /// What it sent.
         message: PeerMessage,
     },
     /// Everything up to this number is on disk.
     Persisted(u64),
-    /// The disk has no room; or has room again.
+    /// The disk is full, or has room again.
     DiskFull(bool),
-    /// The snapshot that was asked for is on disk.
+    /// The requested snapshot is on disk.
     SnapshotWritten(Position),
-    /// The snapshot that was asked for could not be written.
+    /// The requested snapshot could not be written.
     SnapshotNotWritten,
-    /// A snapshot came in from a leader, and is on disk.
+    /// A snapshot arrived from a leader, and is on disk.
     SnapshotReceived {
         /// The message that offered it.
         message: RaftMessage,
-        /// What it holds.
+        /// Its content.
         loaded: Box<Loaded>,
     },
-    /// A snapshot that was to be sent has arrived, or has not.
+    /// Whether a snapshot that was to be sent has arrived.
     SnapshotSent {
-        /// To whom.
+        /// The receiver.
         to: NodeId,
         /// Whether it arrived.
         arrived: bool,
     },
     /// A member can't be reached.
     Unreachable(NodeId),
-    /// The connection over which a member spoke has ended: its process, most likely, as well.
+    /// A member's incoming connection was closed: most likely its process has ended.
     HungUp(NodeId),
-    /// A client of this node asks for something.
+    /// A client of this node makes a request.
     Ask {
-        /// Under which handle the reply is to come.
+        /// The handle for the reply.
         ask: Ask,
         /// The client's request id.
         request: Option<Request>,
-        /// What it asks.
+        /// What it asks for.
         command: Command,
     },
-    /// A client's session was heard of.
+    /// A heartbeat of a client's session.
     Beat {
-        /// Under which handle the reply is to come.
+        /// The handle for the reply.
         ask: Ask,
-        /// Whose heart beats.
+        /// The session.
         session: SessionRef,
     },
-    /// Somebody wants to read the current state.
+    /// A client wants to read current state.
     Read(Ask),
-    /// Nobody waits any longer for the reply to something that was asked. What was not sent yet
-    /// never will be, and `Reply::Withdrawn` comes in this turn, or `Busy::DiskFull` if that is
-    /// why the node does not get on. Of what was sent no further copy is; its reply comes when it
-    /// is known whether it took effect.
+    /// Nobody waits for the reply to a request any more. If it has not been sent yet, it never will
+    /// be, and `Reply::Withdrawn` comes in this turn, or `Busy::DiskFull` if that is why the node
+    /// makes no progress. If it has been sent, no further copy of it will be; its reply comes once
+    /// it is known whether it took effect.
     Withdraw(Ask),
-    /// Somebody wants another membership; only the leader can do it.
+    /// Changes the membership; only the leader can do it.
     Change {
-        /// Under which handle the reply is to come.
+        /// The handle for the reply.
         ask: Ask,
         /// What to change.
         change: Change,
-        /// Also if no majority of the voters that are left answers.
+        /// Whether to do it even if no majority of the remaining voters answers.
         force: bool,
     },
-    /// Somebody wants another leader.
+    /// Transfers leadership to another node.
     Transfer(NodeId),
-    /// Somebody wants an election now.
+    /// Starts an election now.
     Campaign,
-    /// Somebody wants a snapshot now.
+    /// Takes a snapshot now.
     TakeSnapshot,
 }
 
-/// Something to be done.
+/// Something the driver must do.
 #[derive(Debug)]
 pub enum Output {
     /// Send a message; it may be lost.
     Send {
-        /// To whom.
+        /// The receiver.
         to: NodeId,
-        /// What to say.
+        /// What to send.
         message: PeerMessage,
     },
-    /// Send the last snapshot on disk with this message; then tell `SnapshotSent`.
+    /// Send the latest snapshot on disk with this message, then report `SnapshotSent`.
     OfferSnapshot {
-        /// To whom.
+        /// The receiver.
         to: NodeId,
-        /// What offers it.
+        /// The message that offers it.
         message: RaftMessage,
     },
-    /// Write this, in order, and tell `Persisted` when it is on disk.
+    /// Write this, in order, and report `Persisted` once it is on disk.
     Persist(Persist),
     /// Encode and write a snapshot, off the loop.
     WriteSnapshot(Box<SnapshotTask>),
-    /// A snapshot at this position is on disk: the log behind it may go.
+    /// A snapshot at this position is on disk: the log before it may be deleted.
     Compact(Position),
-    /// What became of something that was asked.
+    /// The reply to a request.
     Reply {
-        /// Which.
+        /// The request.
         ask: Ask,
-        /// What became of it.
+        /// Its outcome.
         reply: Reply,
     },
     /// An entry was applied.
     Applied {
-        /// Where.
+        /// Its position.
         at: Position,
-        /// What whoever waits or watches must hear.
+        /// What waiting and watching clients must be notified of.
         effects: Vec<Effect>,
-        /// What this node has computed up to here: the same on every node.
+        /// The digest of everything computed so far: the same on every node.
         digest: u64,
     },
-    /// The node jumped over entries by a snapshot: it does not know what became of its clients'
-    /// tickets. Close their connections; they come back and ask.
+    /// The node skipped entries by installing a snapshot, and does not know what became of its
+    /// clients' tickets. Close their connections; they reconnect and ask.
     LostTrack,
-    /// This machine or program is no longer to be trusted: stop.
+    /// This machine or program can no longer be trusted: stop.
     Stop(String),
     /// This node no longer knows what it acknowledged: stop, and never start again under this id.
     Lost(String),
 }
 
-/// What must be durable before the number is told back.
+/// What must be durable before its number is reported back.
 #[derive(Debug)]
 pub struct Persist {
-    /// Rises.
+    /// Increases with each write.
     pub number: u64,
-    /// An installed snapshot: everything in the log goes.
+    /// An installed snapshot: the whole log is discarded.
     pub installed: Option<Position>,
-    /// To be appended; an index that is there already replaces it and all after it.
+    /// Entries to append; an index that exists already replaces that entry and all after it.
     pub entries: Vec<LogEntry>,
-    /// Term and vote, if they changed, and up to where the log is known to be committed.
+    /// Term and vote, if they changed, and the index up to which the log is known to be committed.
     pub hard_state: Option<HardState>,
 }
 
 /// A snapshot to be written.
 #[derive(Debug)]
 pub struct SnapshotTask {
-    /// Where in the log it stands.
+    /// Its position in the log.
     pub at: Position,
-    /// The members.
+    /// The replicated membership.
     pub cluster: Cluster,
-    /// The locks; taking it cost next to nothing.
+    /// The core's state; taking it costs next to nothing.
     pub snapshot: Snapshot,
 }
 
-/// What became of something that was asked.
+/// The outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// It was applied.
+    /// It was applied, with this answer.
     Answer(Result<Answer, Refusal>),
-    /// Whether the session lives, confirmed by a majority after the heartbeat came.
+    /// Whether the session is alive, confirmed by a majority after the heartbeat arrived.
     Beat(bool),
     /// The state of this node is current as of the read.
     Current,
-    /// Whether the membership was changed, and why not.
+    /// Whether the membership was changed, or why not.
     Changed(Result<(), NotChanged>),
-    /// It was not taken, and has had no effect.
+    /// It was not accepted, and has had no effect.
     Busy(Busy),
     /// It was withdrawn: it had no effect, and never will.
     Withdrawn,
@@ -253,27 +253,27 @@ pub enum Reply {
 pub enum NotChanged {
     /// Only the leader can.
     NotLeader,
-    /// Another change is on its way, or the leader is new: try again.
+    /// Another change is in progress, or the leader is new: try again.
     NotNow,
-    /// Another leader came in between: look at the members.
+    /// Another leader took over meanwhile: look at the members.
     Lost,
-    /// It makes no sense; why.
+    /// It makes no sense, for this reason.
     Refused(&'static str),
-    /// No majority of the voters would answer afterwards; these voters do not.
+    /// No majority of the remaining voters would answer; these do not.
     NoMajority(Vec<NodeId>),
-    /// No majority of the present voters answers, and they must commit the change; these voters do
-    /// not answer.
+    /// No majority of the current voters, which must commit the change, is answering; these are
+    /// not.
     NotCommittable(Vec<NodeId>),
 }
 
-/// Why something was not taken.
+/// Why a request was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Busy {
-    /// Too much is in line at this node.
+    /// Too much is queued at this node.
     QueueFull,
-    /// The disk of this node has no room.
+    /// This node's disk is full.
     DiskFull,
-    /// A member runs an older program that could not read it.
+    /// A member runs an older version that could not read it.
     OlderMember,
     /// It does not fit into one entry of the log, and never will.
     TooLarge,

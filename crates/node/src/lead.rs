@@ -1,4 +1,5 @@
-//! What only a leader does: gather, append, tell the time, and end what fell silent.
+//! What only a leader does: gather proposals, append entries, advance logical time, and end silent
+//! sessions.
 
 use crate::batch::{BATCH_BYTES_MAX, Batch, Item, encoded_bytes};
 use crate::cluster::Change;
@@ -11,28 +12,29 @@ use holdfast_core::{Command, Proposal, Term};
 use holdfast_storage::Position;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Bytes that a leader gathers; what comes beyond is dropped and sent again by its node.
+/// Bytes that a leader gathers; anything beyond is dropped, and sent again by its node.
 const GATHERED_BYTES_MAX: usize = 16 * BATCH_BYTES_MAX;
 
-/// For so long the next entry waits until the last one is applied: what comes meanwhile goes
-/// together, and a batch costs a cluster little more than a single request. Where a majority is
-/// further away than that, entries overtake its answers.
+/// How long the next entry waits until the last one is applied: whatever arrives meanwhile goes
+/// together, and a batch costs the cluster little more than a single request. Where a majority is
+/// further away than that, entries are appended before the previous ones are acknowledged.
 const TOGETHER_MS: u64 = 5;
 
-/// For so long at most it waits for more after that.
+/// How long it then waits for more, at most.
 const GATHER_MS_MAX: u64 = 2;
 
-/// While any deadline stands, an entry goes out at least this often, so that a change of leader
-/// loses no more time than that.
+/// While any deadline is pending, an entry is appended at least this often, so that a change of
+/// leader loses no more time than that.
 const TIME_ENTRY_MS: u64 = 1_000;
 
-/// A member that was heard of within this time answers. It is sent a heartbeat every 100 ms.
+/// A member that was heard from within this time counts as answering. It is sent a heartbeat every
+/// 100ms.
 const ANSWERS_MS: u64 = ELECTION_MS;
 
 /// Sessions ended in one batch: a mass death must not make one huge entry.
 const ENDED_PER_BATCH_MAX: usize = 4_096;
 
-/// A leader's own memory: nothing of it is replicated or survives its term.
+/// A leader's own memory: none of it is replicated or survives its term.
 #[derive(Debug)]
 pub(crate) struct Leading {
     term: u64,
@@ -40,17 +42,18 @@ pub(crate) struct Leading {
     pub(crate) liveness: Liveness,
     gathered: VecDeque<(Item, usize)>,
     gathered_bytes: usize,
-    /// Up to when the entries so far have told the time.
+    /// The time up to which entries have advanced logical time.
     told_ms: u64,
     /// The last entry that it appended, when, and how many items it has.
     appended: u64,
     appended_at_ms: u64,
     appended_items: usize,
-    /// What is known about the next one since that one is applied.
+    /// What is known about the next entry, once the last one is applied.
     next: Option<Next>,
 }
 
-/// The next entry: whoever was just answered is likely to ask again at once.
+/// The next entry: a client that has just been answered is likely to send its next request
+/// immediately.
 #[derive(Debug)]
 struct Next {
     until_ms: u64,
@@ -58,8 +61,8 @@ struct Next {
 }
 
 impl Leading {
-    /// Whether so many more items are likely to come that the next entry should wait for them. It
-    /// never waits for longer than the last one took.
+    /// Whether enough items are likely to arrive that the next entry should wait for them. It never
+    /// waits for longer than the last one took.
     fn awaits_more(&mut self, now_ms: u64) -> bool {
         let here = self.gathered.len();
         let next = self.next.get_or_insert_with(|| Next {
@@ -71,7 +74,7 @@ impl Leading {
 }
 
 impl Node {
-    /// Takes up or lays down the leader's work when the role changed.
+    /// Starts or stops acting as leader when the role has changed.
     pub(crate) fn follow_role(&mut self) {
         let leads = self.consensus.is_leader().then(|| self.consensus.term());
         if self.leading.as_ref().map(|leading| leading.term) == leads {
@@ -105,7 +108,7 @@ impl Node {
         for item in items {
             let bytes = encoded_bytes(&item);
             if bytes > BATCH_BYTES_MAX {
-                // No node sends such a thing. It would hold up all heartbeats behind it.
+                // No node sends such an item. It would hold up all heartbeats behind it.
                 continue;
             }
             if leading.gathered_bytes + bytes > GATHERED_BYTES_MAX {
@@ -116,9 +119,9 @@ impl Node {
         }
     }
 
-    /// Appends the next entry if there is a reason to, and the last one is far enough.
+    /// Appends the next entry, if there is a reason to and the last one has got far enough.
     pub(crate) fn lead(&mut self) {
-        // What is taken now must be appended: nobody decides a second time that a session ended.
+        // What is taken here must be appended: the end of a silent session is decided only once.
         if !self.consensus.takes_batches() {
             return;
         }
@@ -149,7 +152,7 @@ impl Node {
             items.extend(leading.gathered.pop_front().map(|(item, _)| item));
         }
         leading.gathered_bytes -= bytes;
-        // What is due by the time told so far will come with the entries on their way.
+        // Whatever is due by the time already appended will come with the entries in flight.
         if items.is_empty() && !(due && applied) {
             return;
         }
@@ -163,19 +166,19 @@ impl Node {
             leading.appended_items = count;
             leading.next = None;
         } else {
-            // It has forgotten what it took; the next leader has not.
+            // This leader has forgotten what it took; the next one has not.
             self.consensus.step_down();
         }
     }
 
-    /// Whether something that could be appended waits for more.
+    /// Whether items that could be appended are waiting for more.
     pub(crate) fn gathers(&self) -> bool {
         let leading = self.leading.as_ref();
         leading.is_some_and(|leading| leading.next.is_some() && !leading.gathered.is_empty())
     }
 
-    /// When a leader must append although nobody asks: something comes due, or the time must be
-    /// told.
+    /// How long until a leader must append without any request: something is due, or logical time
+    /// must advance. `None` if this node does not lead or nothing is pending.
     pub(crate) fn due_in_ms(&self) -> Option<u64> {
         let leading = self.leading.as_ref().filter(|_| self.consensus.takes_batches())?;
         let untold_ms = self.seen_ms - leading.told_ms;
@@ -215,10 +218,11 @@ impl Node {
         }
     }
 
-    /// Whether enough voters answer for a change. The voters of now must commit it: without a
-    /// majority of them it would wait in the log, and take effect whenever they come back, so that
-    /// is refused even by force. A majority of the voters that it leaves must answer too, or the
-    /// cluster would stop serving. Only the leader knows: every member answers its heartbeats.
+    /// Whether enough voters answer for a change. The current voters must commit it: without a
+    /// majority of them it would wait in the log and take effect whenever they come back, so that
+    /// is refused even with `force`. A majority of the remaining voters must answer too, or the
+    /// cluster would stop serving. Only the leader can tell, because every member answers its
+    /// heartbeats.
     fn keeps_majority(&self, change: &Change, force: bool) -> Result<(), NotChanged> {
         let before: BTreeSet<NodeId> = self.cluster.voters().collect();
         let after: BTreeSet<NodeId> = match change {
@@ -238,12 +242,12 @@ impl Node {
             return Ok(());
         };
         let leads_ms = self.leading.as_ref().map_or(0, |leading| self.seen_ms - leading.since_ms);
-        // At first they may not have had the time to answer yet.
+        // At first they may not have had time to answer yet.
         Err(if leads_ms < 2 * ANSWERS_MS { NotChanged::NotNow } else { refused })
     }
 
-    /// Whether a member was heard of lately, as a leader knows: every member answers its
-    /// heartbeats.
+    /// Whether a member was heard from lately. Only meaningful at the leader, whose heartbeats
+    /// every member answers.
     pub fn answers(&self, id: NodeId) -> bool {
         let heard_ms = self.heard_ms.get(&id);
         id == self.id || heard_ms.is_some_and(|ms| self.seen_ms - ms <= ANSWERS_MS)

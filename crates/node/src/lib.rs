@@ -1,20 +1,20 @@
 //! One Holdfast node: Raft, the log and the core in one loop, without any I/O of its own.
 //!
-//! Whoever drives a [`Node`] (threads and sockets in production, the simulator in tests) calls
-//! [`Node::turn`] with what has happened and does what comes out. So both run the same code.
+//! The driver of a [`Node`] (threads and sockets in production, the simulator in tests) calls
+//! [`Node::turn`] with what has happened and performs the outputs. So both run the same code.
 //!
-//! The story of one acquire that comes in at a follower:
+//! The path of one acquire that arrives at a follower:
 //!
-//! 1. `Input::Ask` puts the command in line (`proposals.rs`). The node numbers it within its own
-//!    session and forwards it to the leader; it sends it again until it sees it applied.
-//! 2. The leader (`lead.rs`) gathers what came while the last entry was made durable, and appends
-//!    one batch: one entry, one fsync, with how much time it saw pass.
+//! 1. `Input::Ask` queues the command (`proposals.rs`). The node numbers it within its own session
+//!    and forwards it to the leader, repeatedly until it sees the command applied.
+//! 2. The leader (`lead.rs`) gathers what arrives while the last entry is being made durable, and
+//!    appends one batch: one entry and one fsync, with how much time the leader saw pass.
 //! 3. `consensus.rs` drives the Raft library: entries go to the disk (`Output::Persist`) and to
 //!    the followers at the same time.
-//! 4. Once a majority has the entry, every node applies it (`apply.rs`): the core takes each
+//! 4. Once a majority has the entry, every node applies it (`apply.rs`): the core accepts each
 //!    numbered command once and in order.
-//! 5. The follower recognises its own number and answers: `Output::Reply`. If the ticket waits,
-//!    its grant comes with the effects of a later entry.
+//! 5. The follower recognises its own number and answers with `Output::Reply`. If the ticket is
+//!    waiting, its grant comes with the effects of a later entry.
 
 mod apply;
 mod batch;

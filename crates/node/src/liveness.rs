@@ -14,15 +14,15 @@ pub(crate) struct Liveness {
 struct Beat {
     ttl_ms: u64,
     silent_at_ms: u64,
-    /// Its end is proposed: no heartbeat of it is acknowledged any more.
+    /// Its end is proposed: none of its heartbeats is acknowledged any more.
     ending: bool,
 }
 
 impl Liveness {
-    /// All sessions, each with a full TTL from now.
+    /// Starts with all sessions, each with a full TTL from now.
     pub(crate) fn begin(sessions: impl Iterator<Item = (SessionId, u64)>, now_ms: u64) -> Self {
-        // Collected and not inserted one by one: with a million sessions a new leader has no
-        // second to lose.
+        // Collected rather than inserted one by one: with a million sessions, a new leader has no
+        // time to lose.
         let beat = |(id, ttl_ms): (SessionId, u64)| {
             let silent_at_ms = now_ms.saturating_add(ttl_ms);
             (id, Beat { ttl_ms, silent_at_ms, ending: false })
@@ -32,7 +32,8 @@ impl Liveness {
         Self { sessions, silent_at }
     }
 
-    /// A node that asks for its session twice is told of the same one: that is no heartbeat.
+    /// Starts tracking a session. A node that opens its session twice gets the same one, which does
+    /// not count as a heartbeat.
     pub(crate) fn open(&mut self, id: SessionId, ttl_ms: u64, now_ms: u64) {
         if self.sessions.contains_key(&id) {
             return;
@@ -63,7 +64,7 @@ impl Liveness {
         self.silent_at.first().map(|(silent_at_ms, _)| *silent_at_ms)
     }
 
-    /// A session that fell silent; its end is to be proposed now.
+    /// Takes a session that has gone silent; its end must be proposed now.
     pub(crate) fn take_silent(&mut self, now_ms: u64) -> Option<SessionId> {
         let (silent_at_ms, id) = *self.silent_at.first()?;
         if silent_at_ms > now_ms {

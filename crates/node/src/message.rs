@@ -1,4 +1,4 @@
-//! What nodes say to each other, and its bounded encoding.
+//! Messages between nodes, and their bounded encoding.
 
 use crate::batch::Item;
 use crate::types::RaftMessage;
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 /// Written first in every frame; a frame of an unknown version is dropped.
 const VERSION: u8 = 1;
 
-/// The longest frame: some appends of the largest batch, with room for its head.
+/// The longest frame: a few appends of the largest batch, with room for the head.
 pub const FRAME_BYTES_MAX: usize = 8 << 20;
 
-/// What one node says to another. Any of it may be lost, doubled or late.
+/// A message from one node to another. It may be lost, duplicated or delayed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerMessage(pub(crate) Say);
 
@@ -20,19 +20,19 @@ pub(crate) enum Say {
     Raft(RaftMessage),
     /// Proposals for the leader to append.
     Forward(Vec<Item>),
-    /// Sessions that were heard of; the leader confirms.
+    /// Heartbeats of sessions, for the leader to confirm.
     Heartbeats {
         round: u64,
         sessions: Vec<SessionRef>,
     },
-    /// The leader was confirmed after the beats of that round had arrived.
+    /// The leader was confirmed as leader after the heartbeats of that round had arrived.
     HeartbeatsConfirmed {
         round: u64,
         alive: Vec<SessionId>,
         gone: Vec<SessionId>,
     },
-    /// Proposals for the leader of that term, and for no other: a copy that was held up on its way
-    /// while there was no leader is not appended by the next one.
+    /// Proposals for the leader of that term only: a copy that was delayed while there was no
+    /// leader is not appended by the next one.
     ForwardIn {
         term: u64,
         items: Vec<Item>,
@@ -40,20 +40,20 @@ pub(crate) enum Say {
 }
 
 impl PeerMessage {
-    /// Appends the message as bytes.
+    /// Appends the encoded message.
     pub fn encode(&self, mut to: Vec<u8>) -> Vec<u8> {
         to.push(VERSION);
-        // Writing to a growing buffer fails only for types that postcard can't write at all.
+        // Never fails: it is an in-memory buffer, and these types can always be encoded.
         postcard::to_extend(&self.0, to).unwrap_or_default()
     }
 
-    /// Reads a message; none if it is not one of this version.
+    /// Decodes a message; `None` if it is not one of this version.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first()?;
         (*version == VERSION).then(|| postcard::from_bytes(rest).ok().map(Self))?
     }
 
-    /// A word for it, for traces.
+    /// A short name for the kind of message, for traces.
     pub fn word(&self) -> &'static str {
         match &self.0 {
             Say::Raft(message) if !message.entries.is_empty() => "append",

@@ -15,17 +15,17 @@ use holdfast_core::{Command, Request, SessionRef, State};
 use holdfast_storage::Position;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The most time that one turn of the loop may count. What a stopped process did not see does
-/// not count, for deadlines or for silence.
+/// The most time that one turn of the loop may count. Time that a paused process did not observe
+/// does not count, for deadlines or for silence.
 const TURN_MS_MAX: u64 = 500;
 
-/// Asks in line at one node; beyond it the answer is "busy".
+/// Requests queued at one node; beyond it the reply is "busy".
 const ASKS_MAX: usize = 65_536;
 
-/// Reads and heartbeats that wait for a confirmation.
+/// Reads and heartbeats that may wait for a confirmation.
 pub(crate) const ROUND_WAITERS_MAX: usize = 65_536;
 
-/// A node. See the crate's head for its story.
+/// One node. The crate's documentation follows a request through it.
 pub struct Node {
     pub(crate) id: NodeId,
     pub(crate) birth: u64,
@@ -33,7 +33,7 @@ pub struct Node {
     pub(crate) state: State,
     pub(crate) cluster: Cluster,
     pub(crate) applied: Position,
-    /// Time that this process saw pass.
+    /// How much time this process has seen pass.
     pub(crate) seen_ms: u64,
     pub(crate) wall_ms: u64,
     last_mono_ms: Option<u64>,
@@ -43,7 +43,7 @@ pub struct Node {
     pub(crate) heartbeats: Heartbeats,
     pub(crate) read_index: ReadIndex,
     unpersisted: VecDeque<Unpersisted>,
-    /// A snapshot that was received and waits for Raft to take it.
+    /// A received snapshot that Raft has yet to accept.
     incoming: Option<Box<Loaded>>,
     disk_full: bool,
     snapshot_every_bytes: usize,
@@ -51,9 +51,9 @@ pub struct Node {
     snapshot_running: Option<(Position, Voters)>,
     snapshot_wanted: bool,
     pub(crate) changing: Option<(Ask, Position)>,
-    /// When each member was last heard of.
+    /// When each member was last heard from.
     pub(crate) heard_ms: BTreeMap<NodeId, u64>,
-    /// What was withdrawn since the turn began.
+    /// What was withdrawn in this turn.
     withdrawn: BTreeSet<Ask>,
     /// What this node computed at the last agreed indexes.
     pub(crate) digests: BTreeMap<u64, u64>,
@@ -68,7 +68,7 @@ struct Unpersisted {
 }
 
 impl Node {
-    /// A node as it was when it was last stopped, or a new one.
+    /// Creates a node from what was found on disk, or a new one.
     pub fn new(config: Config, boot: Boot) -> Result<Self, String> {
         let Boot { loaded, hard_state, entries } = boot;
         let Loaded { at, mut state, cluster } = loaded;
@@ -109,7 +109,7 @@ impl Node {
         })
     }
 
-    /// One turn of the loop: takes what happened, adds what is to be done.
+    /// Runs one turn of the loop: takes what has happened, and adds what must be done to `out`.
     pub fn turn(
         &mut self,
         now: Moment,
@@ -127,8 +127,8 @@ impl Node {
             }
         }
         self.withdraw(out);
-        // Applying may open the way for more: a session for what waits, a leader for what was
-        // gathered. Each round does all that there is, so few are needed.
+        // Applying may make more possible: a new session for what is queued, a new leader for what
+        // was gathered. Each pass does everything it can, so a few are enough.
         for _ in 0..4 {
             self.follow_role();
             self.step_down_if_stuck();
@@ -143,19 +143,19 @@ impl Node {
         self.take_snapshot_if_due(out);
     }
 
-    /// When the next turn is needed although nothing happens.
+    /// How long until the next turn is needed even if nothing happens.
     pub fn next_turn_in_ms(&self) -> u64 {
         let tick = TICK_MS.saturating_sub(self.raft_debt_ms);
         let gather = if self.gathers() { 1 } else { tick };
         tick.min(gather).min(self.due_in_ms().unwrap_or(tick))
     }
 
-    /// The state as of the last entry applied here; not necessarily current.
+    /// The state as of the last entry applied here, which may be stale.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// The state, when the node is no longer needed.
+    /// Takes the state out of a node that is no longer needed.
     pub(crate) fn into_state(self) -> State {
         self.state
     }
@@ -172,17 +172,17 @@ impl Node {
         &self.cluster
     }
 
-    /// Which member this is.
+    /// This node's member id.
     pub fn id(&self) -> NodeId {
         self.id
     }
 
-    /// Who leads, as far as this node knows.
+    /// The leader, as far as this node knows.
     pub fn leader(&self) -> Option<NodeId> {
         self.consensus.leader()
     }
 
-    /// The session under which this node proposes, and that owns the waits of clients without one.
+    /// The session under which this node proposes, and which owns the waits of clients without one.
     pub fn own_session(&self) -> Option<SessionRef> {
         self.proposals.session
     }
@@ -192,12 +192,12 @@ impl Node {
         self.consensus.is_leader()
     }
 
-    /// Whether its disk is full: it can take nothing, and falls behind.
+    /// Whether this node's disk is full: it can write nothing, and falls behind.
     pub fn disk_is_full(&self) -> bool {
         self.disk_full
     }
 
-    /// The term it is in.
+    /// The current term.
     pub fn term(&self) -> u64 {
         self.consensus.term()
     }
@@ -207,13 +207,13 @@ impl Node {
         self.applied
     }
 
-    /// The same, if it is durable here: this node's log never ends before it again. None while a
-    /// snapshot that was installed is on its way to the disk.
+    /// Like [`Node::applied`], if that entry is durable here, so that this node's log will never
+    /// end before it again. `None` while an installed snapshot is on its way to the disk.
     pub fn applied_durably(&self) -> Option<Position> {
         (self.applied.index <= self.consensus.persisted_index()).then_some(self.applied)
     }
 
-    /// The last entry that this node knows a majority to have.
+    /// The last index that this node knows a majority to have.
     pub fn committed(&self) -> u64 {
         self.consensus.committed()
     }
@@ -223,7 +223,7 @@ impl Node {
         self.cluster.digest
     }
 
-    /// How far each member has the log, as a leader knows.
+    /// The last index that each member is known to have; only meaningful at the leader.
     pub fn progress(&self) -> Vec<(NodeId, u64)> {
         self.consensus.progress()
     }
@@ -291,7 +291,7 @@ impl Node {
         out.push(Output::Reply { ask, reply: Reply::Busy(busy) });
     }
 
-    /// Lets go of everything that nobody waits for any more, in one pass over each queue.
+    /// Drops everything that nobody waits for any more, in one pass over each queue.
     fn withdraw(&mut self, out: &mut Vec<Output>) {
         if self.withdrawn.is_empty() {
             return;
@@ -301,15 +301,15 @@ impl Node {
         withdrawn.extend(self.read_index.withdraw(&asks));
         withdrawn.extend(self.heartbeats.withdraw(&asks));
         for ask in withdrawn {
-            // Both say that it had no effect. A node that can't write what it hears does not get on,
-            // however well the others do.
+            // Both replies mean that it had no effect. A node that can't write what it receives
+            // makes no progress, however well the others do.
             let reply = if self.disk_full { Reply::Busy(Busy::DiskFull) } else { Reply::Withdrawn };
             out.push(Output::Reply { ask, reply });
         }
     }
 
-    /// Offers a snapshot that came in to Raft. It is kept only if Raft takes it. What is loaded
-    /// may be newer than what the message offers: one that came before, and was ignored.
+    /// Offers a received snapshot to Raft, and keeps it only if Raft accepts it. What was loaded
+    /// may be newer than what the message offers: an earlier one that was ignored when it arrived.
     fn receive(&mut self, message: RaftMessage, loaded: Box<Loaded>, out: &mut Vec<Output>) {
         let before = self.consensus.pending_snapshot();
         let snapshot = message.snapshot.is_some().then(|| (loaded.at, voters_of(&loaded.cluster)));
@@ -326,7 +326,7 @@ impl Node {
         }
         match message.0 {
             Say::Raft(message) => {
-                // A snapshot comes with its pieces, through `SnapshotReceived`.
+                // A snapshot arrives with its pieces, through `SnapshotReceived`.
                 let honest = message.from == from.0 && consensus::may_come_from_a_peer(&message);
                 if honest && !consensus::offers_snapshot(&message) {
                     self.step(message, out);
@@ -392,7 +392,7 @@ impl Node {
         }
     }
 
-    /// Does what Raft is ready for; false if there was nothing.
+    /// Does everything that Raft is ready for; returns false if there was nothing.
     fn drain(&mut self, out: &mut Vec<Output>) -> bool {
         let mut any = false;
         while let Some(ready) = self.consensus.ready() {

@@ -1,4 +1,4 @@
-//! What this node proposes: numbered within a session of its own, sent until it is seen applied.
+//! What this node proposes: numbered within its own session, and sent until it is seen applied.
 
 use crate::batch::{BATCH_BYTES_MAX, Item, encoded_bytes};
 use crate::io::{Ask, Output};
@@ -11,57 +11,58 @@ use holdfast_core::{
 };
 use std::collections::{BTreeSet, VecDeque};
 
-/// How long a node may be silent before its session, and with it its clients' waits, ends.
+/// How long a node may be silent before its session ends, and with it its clients' waits.
 pub(crate) const NODE_TTL_MS: u64 = 10_000;
 
-/// What was sent and not seen applied for so long is sent again.
+/// A proposal that has not been applied this long after it was sent is sent again.
 const RESEND_MS: u64 = 1_000;
 
-/// A node whose oldest proposal is unapplied for so long stops heartbeating its session, so that
-/// late copies of it die with the session.
+/// A node whose oldest proposal has been unapplied for this long stops heartbeating its session, so
+/// that late copies of the proposal die with the session.
 const STUCK_MS: u64 = 5_000;
 
 /// What a number, a session and the item's kind add to a command at most.
 const HEAD_BYTES_MAX: usize = 64;
 
-/// Items that need no number and wait for a leader. What is old by then is of no use.
+/// Unnumbered items that may wait for a leader; older ones are of no use.
 const LOOSE_MAX: usize = 16;
 
-/// Bytes sent and not seen applied.
+/// Bytes sent and not yet seen applied.
 const IN_FLIGHT_BYTES_MAX: usize = 4 * BATCH_BYTES_MAX;
 
 #[derive(Debug)]
 pub(crate) struct ProposalQueue {
     node: NodeId,
     secret: Secret,
-    /// Whether all members know sessions of a certain node, and leases that wait for a confirmation.
+    /// Whether all members support sessions of a certain node, and leases that wait for a
+    /// confirmation.
     all_know_unconfirmed: bool,
     sessions_asked: u64,
     pub(crate) session: Option<SessionRef>,
-    /// The secret of the session being opened, and when it was last asked for.
+    /// The secret of the session being opened, and when it was last requested.
     opening: Option<(Secret, u64)>,
     /// A session that must not be used any more.
     abandoned: Option<SessionRef>,
     next_number: u64,
-    /// In line for a number. None of it was ever sent.
+    /// Waiting for a number; none of it was ever sent.
     waiting: VecDeque<Asked>,
     /// Numbered and sent, not yet seen applied.
     unapplied: VecDeque<InFlight>,
     /// Items that need no number: losing one does no harm.
     loose: VecDeque<Item>,
-    /// How many of `unapplied` the leader of `sent_to` has been sent.
+    /// How many of `unapplied` have been sent to the leader in `sent_to`.
     sent: usize,
     sent_to: Option<(NodeId, u64)>,
-    /// When it was last sent from the first one on.
+    /// When sending last started over from the first one.
     sent_ms: u64,
     /// When one was last seen applied, or the first one was numbered.
     progress_ms: u64,
     in_flight_bytes: usize,
-    /// When the others were last told what they do not know of this node.
+    /// When this node last told the others what they do not know about it.
     pub(crate) introduced_ms: u64,
 }
 
-/// Something to be proposed.
+/// A queued request.
 #[derive(Debug)]
 pub(crate) struct Asked {
     ask: Ask,
@@ -76,7 +77,7 @@ impl Asked {
         Self { ask, request, command, bytes }
     }
 
-    /// Whether it fits into no entry: it would stand in line for ever, and all behind it.
+    /// Whether it fits into no entry: it would block the queue forever.
     pub(crate) fn is_too_large(&self) -> bool {
         self.bytes > BATCH_BYTES_MAX
     }
@@ -90,7 +91,7 @@ struct InFlight {
     bytes: usize,
     /// Whether its wait belongs to this node's session.
     adopted: bool,
-    /// Nobody waits for it any more: from now on its number is sent with nothing to do.
+    /// Nobody waits for it any more: from now on its number is sent with a no-op.
     withdrawn: bool,
 }
 
@@ -132,9 +133,9 @@ impl ProposalQueue {
         }
     }
 
-    /// Lets go of what nobody waits for any more, and returns what was never sent: it is over. The
-    /// number of what was sent must be used up, else nothing after it would be taken; so it is sent
-    /// again with nothing to do. Whichever copy comes first takes effect.
+    /// Drops what nobody waits for any more, and returns what was never sent: that is over. The
+    /// number of a proposal that was sent must be used up, or nothing after it would be accepted;
+    /// so it is sent again with a no-op. Whichever copy arrives first takes effect.
     pub(crate) fn withdraw(&mut self, asks: &BTreeSet<Ask>) -> Vec<Ask> {
         let mut unsent = Vec::new();
         self.waiting.retain(|asked| {
@@ -157,7 +158,7 @@ impl ProposalQueue {
         self.session.filter(|_| !stuck)
     }
 
-    /// Recognises the session that this node asked for.
+    /// Recognises the session that this node requested.
     pub(crate) fn opened(&mut self, secret: Secret, id: SessionId) -> bool {
         let is_it = self.opening.is_some_and(|(opening, _)| opening == secret);
         if is_it {
@@ -168,8 +169,8 @@ impl ProposalQueue {
         is_it
     }
 
-    /// This node's session has ended, and what was sent under its numbers can't take effect any
-    /// more. It gets new numbers in a new session; what was withdrawn does not, and is returned.
+    /// This node's session has ended, so what was sent under its numbers can no longer take effect.
+    /// It gets new numbers in a new session, except what was withdrawn, which is returned.
     pub(crate) fn session_ended(&mut self, id: SessionId) -> Vec<Ask> {
         let mut over = Vec::new();
         if self.session.is_none_or(|session| session.id != id) {
@@ -191,7 +192,7 @@ impl ProposalQueue {
         over
     }
 
-    /// Forgets everything that was proposed: nobody can tell what became of it.
+    /// Forgets everything that was proposed, and returns it: its outcome is unknown.
     pub(crate) fn lose_track(&mut self) -> Vec<Ask> {
         self.abandoned = self.session.take().or(self.abandoned);
         self.opening = None;
@@ -204,7 +205,7 @@ impl ProposalQueue {
         (self.sent, self.in_flight_bytes) = (0, 0);
     }
 
-    /// An own proposal was applied.
+    /// One of this node's proposals was applied.
     pub(crate) fn applied(&mut self, number: u64, now_ms: u64) -> Option<Ask> {
         let sent = self.unapplied.pop_front_if(|sent| sent.number == number)?;
         self.sent = self.sent.saturating_sub(1);
@@ -213,7 +214,7 @@ impl ProposalQueue {
         Some(sent.ask)
     }
 
-    /// Numbers the first in line, if there is no more to be sent before it.
+    /// Numbers the first in the queue, if nothing is left to send before it.
     fn number_next(&mut self) {
         let Some(session) = self.session.filter(|_| self.sent == self.unapplied.len()) else {
             return;
@@ -228,9 +229,9 @@ impl ProposalQueue {
         self.unapplied.push_back(InFlight { number, ask, item, bytes, adopted, withdrawn: false });
     }
 
-    /// A wait that nobody owns is this node's: it ends with this node, or when the node cancels it
-    /// because the connection that waits is gone. A deadline begins to count when the node confirms
-    /// that somebody is there to be told: a node that is gone must not hold anything.
+    /// A wait without an owner becomes this node's: it ends with this node, or when the node
+    /// cancels it because the waiting connection is gone. A deadline starts only when the node
+    /// confirms that the client is still there: a node that is gone must not hold anything.
     fn adopt(&self, command: &mut Command, session: SessionRef) -> bool {
         let Command::Acquire(acquire) = command else { return false };
         if acquire.session.is_some() || acquire.wait == Wait::Try {
@@ -243,7 +244,7 @@ impl ProposalQueue {
         true
     }
 
-    /// What to send to the leader now.
+    /// The items to send to the leader now.
     fn take_unsent(&mut self, leader: (NodeId, u64), now_ms: u64) -> Vec<Item> {
         let quiet_ms = now_ms.saturating_sub(self.progress_ms.max(self.sent_ms));
         if self.sent_to != Some(leader) || (self.sent > 0 && quiet_ms >= RESEND_MS) {
@@ -271,14 +272,14 @@ impl ProposalQueue {
         items
     }
 
-    /// How large the next one is that is to be sent.
+    /// The size of the next proposal to send.
     fn next_bytes(&self) -> Option<usize> {
         let unapplied = self.unapplied.get(self.sent).map(|sent| sent.bytes);
         let waiting = || self.waiting.front().map(|asked| asked.bytes);
         unapplied.or_else(waiting)
     }
 
-    /// Asks for a session, again and again until one is seen; a spare one dies of silence.
+    /// Requests a session, repeatedly until one is seen; a spare one expires.
     fn ask_for_session(&mut self, now_ms: u64) -> Vec<Item> {
         let asked_ms = self.opening.map(|(_, asked_ms)| asked_ms);
         if self.session.is_some() || asked_ms.is_some_and(|asked_ms| now_ms < asked_ms + RESEND_MS)
@@ -308,7 +309,7 @@ impl ProposalQueue {
     }
 }
 
-/// Makes an adopted wait nobody's again: it goes into another session.
+/// Makes an adopted wait ownerless again, before it moves to another session.
 fn disown(acquire: &mut Acquire) {
     acquire.session = None;
     if let Lease::Unconfirmed { ttl_ms } = acquire.lease {
@@ -316,26 +317,26 @@ fn disown(acquire: &mut Acquire) {
     }
 }
 
-/// No leader leads it.
+/// A term that has no leader.
 const NO_TERM: Term = Term(0);
 
-/// A proposal that uses up a number: one that every replica, of every version, refuses.
+/// A proposal that only uses up a number: every replica, of every version, refuses it.
 fn nothing(session: SessionId, number: u64) -> Proposal {
     let command = Command::ExpireSession { session, decided_in: NO_TERM };
     Proposal { from: Some(Numbered { session, number }), request: None, command }
 }
 
-/// Whether a command stands for one that was withdrawn.
+/// Whether a command stands in for one that was withdrawn.
 pub(crate) fn is_nothing(command: &Command) -> bool {
     matches!(command, Command::ExpireSession { decided_in: NO_TERM, .. })
 }
 
 impl Node {
-    /// Brings what this node wants to propose to the leader.
+    /// Sends what this node proposes to the leader.
     pub(crate) fn send_proposals(&mut self, out: &mut Vec<Output>) {
         let Some(leader) = self.consensus.leader() else { return };
         let term = self.consensus.term();
-        // What was said before may have been lost with a leader.
+        // Earlier messages may have been lost with a leader.
         if self.proposals.session.is_some()
             && self.seen_ms.saturating_sub(self.proposals.introduced_ms) >= RESEND_MS
         {

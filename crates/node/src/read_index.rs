@@ -1,15 +1,15 @@
-//! Read-index rounds: one confirmation of the leader serves everything that came before it.
+//! Read-index rounds: one confirmation of the leader serves everything that arrived before it.
 
 use crate::io::Ask;
 use crate::types::NodeId;
 use holdfast_core::SessionRef;
 use std::collections::{BTreeSet, VecDeque};
 
-/// A round that got no answer is asked for again after this long: the library drops requests
-/// silently while a new leader has not committed yet.
+/// A round without an answer is requested again after this long: the library silently drops
+/// requests until a new leader has committed.
 const RETRY_MS: u64 = 200;
 
-/// What waits for a confirmation.
+/// Something that waits for a confirmation.
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// A read that must be current.
@@ -22,7 +22,7 @@ pub(crate) enum Waiter {
 pub(crate) struct ReadIndex {
     id: NodeId,
     nonce: u64,
-    /// What came since the last round began.
+    /// What has arrived since the last round began.
     gathered: Vec<Waiter>,
     running: Option<Running>,
     /// Confirmed, and waiting for this index to be applied.
@@ -49,8 +49,8 @@ impl ReadIndex {
         }
     }
 
-    /// What the next round is asked under. The library matches acknowledgements by this alone: a
-    /// late one of another node's round, or of this node's before a restart, must match none.
+    /// The context of the next round. The library matches acknowledgements by this alone: a late
+    /// one from another node's round, or from this node's before a restart, must not match.
     fn next_context(&mut self) -> Vec<u8> {
         self.last_round += 1;
         let round = self.last_round.to_le_bytes();
@@ -65,11 +65,11 @@ impl ReadIndex {
         self.gathered.len() + self.running.as_ref().map_or(0, |running| running.waiters.len())
     }
 
-    /// Begins a round if one is needed; returns what to ask under.
+    /// Starts a round if one is needed; returns its context.
     pub(crate) fn begin(&mut self, now_ms: u64) -> Option<Vec<u8>> {
         match &mut self.running {
             Some(running) if now_ms < running.asked_ms + RETRY_MS => return None,
-            // What came meanwhile joins: the new round begins after it too.
+            // What has arrived meanwhile joins in: the new round starts after it too.
             Some(running) => running.waiters.append(&mut self.gathered),
             None if self.gathered.is_empty() => return None,
             None => {
@@ -90,7 +90,7 @@ impl ReadIndex {
         }
     }
 
-    /// Those whose index is applied.
+    /// Takes the waiters whose index is applied.
     pub(crate) fn done(&mut self, applied: u64) -> Vec<Waiter> {
         let mut done = Vec::new();
         while self.confirmed.front().is_some_and(|(index, _)| *index <= applied) {
@@ -99,12 +99,12 @@ impl ReadIndex {
         done
     }
 
-    /// Drops heartbeats: whoever confirmed them must be the one that received them.
+    /// Drops heartbeats: they must be confirmed by the same leader that received them.
     pub(crate) fn drop_heartbeats(&mut self) {
         self.retain(|waiter| matches!(waiter, Waiter::Read(_)));
     }
 
-    /// Drops reads that nobody waits for any more; returns them.
+    /// Drops reads that nobody waits for any more, and returns them.
     pub(crate) fn withdraw(&mut self, asks: &BTreeSet<Ask>) -> Vec<Ask> {
         let mut withdrawn = Vec::new();
         self.retain(|waiter| match waiter {

@@ -1,11 +1,11 @@
-//! What the node hands to a network, beside the entries and positions that a disk takes too
-//! (`holdfast_storage`): the Raft library's types stay inside `consensus`.
+//! Types that the node passes to a network, in addition to the entries and positions that a disk
+//! takes too (`holdfast_storage`). The Raft library's types stay inside `consensus`.
 
 use holdfast_storage::{LogEntry, Position};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A member of the cluster. Never used again once removed.
+/// A member of the cluster. An id is never reused once it has been removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u64);
 
@@ -15,16 +15,16 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// Who votes and who only learns.
+/// The members with and without a vote.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Voters {
-    /// Members whose votes count.
+    /// Members that vote.
     pub voters: Vec<u64>,
     /// Members that follow without a vote.
     pub learners: Vec<u64>,
 }
 
-/// A Raft message in fields of our own, so that no foreign decoder reads a peer's bytes.
+/// A Raft message in our own fields, so that no third-party decoder reads a peer's bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaftMessage {
     pub(crate) kind: i32,
@@ -45,17 +45,17 @@ pub struct RaftMessage {
 }
 
 impl RaftMessage {
-    /// Who sent it.
+    /// The sender.
     pub fn from(&self) -> NodeId {
         NodeId(self.from)
     }
 
-    /// Where the snapshot stands that it offers.
+    /// The position of the snapshot that it offers.
     pub fn snapshot_at(&self) -> Option<Position> {
         self.snapshot.as_ref().map(|(at, _)| *at)
     }
 
-    /// The entries that it carries.
+    /// The entries it carries.
     pub fn entries(&self) -> &[LogEntry] {
         &self.entries
     }

@@ -1,4 +1,4 @@
-//! Transcript lines: a small language to try the core by hand, and to write its tests in.
+//! Transcript lines: a small language for trying the core by hand and for writing its tests.
 //!
 //! ```text
 //! ana: acquire seat-12A ttl=5s note="paid"
@@ -6,25 +6,26 @@
 //! tick 5s
 //! ```
 //!
-//! Before the colon stands an actor. Each has a session of its own, opened when it is first
-//! needed, and a secret. [`HELP`] lists the verbs.
+//! The name before the colon is an actor. Each actor has its own session, opened on first use, and
+//! its own secret. [`HELP`] lists the verbs.
 
 mod parse;
 mod show;
 mod transact;
+mod tree;
 
 pub use parse::duration_ms;
 
 use holdfast_core::{
     Answer, Command, Effect, How, Key, Label, Limits, LockName, Names, Numbered, OpenSession,
     Proposal, Refusal, Scope, Secret, SessionId, SessionKind, SessionRef, Standing, State, Taken,
-    Term, Tick, Token, Watches,
+    Term, Tick, Token, TreeCommand, TreeWrite, Watches,
 };
 use parse::{Asked, Parsed, Verb};
 use std::collections::BTreeMap;
 use transact::Seen;
 
-/// What can be typed.
+/// The help text: all verbs and their options.
 pub const HELP: &str = "\
 ACTOR: acquire NAME... [shared | permits=N] [ttl=5s [unconfirmed] | permanent]
                [wait=3s | try]
@@ -47,9 +48,13 @@ ACTOR: exec [door=cql] WRITE; WRITE; ...           all, or none if what was read
        hash KEY FIELD=VALUE .. [fresh]   list KEY ITEM .. [fresh]   publish CHANNEL TEXT
        (each but del and publish with ttl=5s, permanent or keep; set is for ever without that,
        the others keep what is left; fresh means that it was deleted on the way)
+ACTOR: zk OP; OP; ...        changes znodes, all or none; attach goes on elsewhere
+       create PATH [DATA] [ephemeral | container | ttl=5s] [sequential] [read-only]
+       delete PATH   set PATH DATA   acl PATH [read-only]   check PATH    (each with version=N)
 ACTOR: watch NAME | watch PREFIX*       unwatch NAME | PREFIX*
 tick 5s [term=N]             logical time passes
 expire ACTOR [term=N]        the leader ends a silent session
+nodes [PATH]                 all znodes that begin with it
 key NAME   keys [PREFIX] [after=NAME] [limit=N]
 show NAME   ls [PREFIX] [after=NAME] [limit=N]   why NAME   history NAME   sessions   counts
 snapshot                     write the state, read it back, and go on with that
@@ -61,7 +66,7 @@ limits waiters_per_lock=2 .. start anew with smaller limits (names, waiters_per_
                              keys_written, published)
 ";
 
-/// A play: a state, and who is who in it.
+/// A play: a state, and the actors in it.
 #[derive(Debug)]
 pub struct Play {
     state: State,
@@ -75,7 +80,7 @@ pub struct Play {
 #[derive(Debug, Default)]
 struct Actor {
     session: Option<SessionId>,
-    /// Its tickets on each name, the newest last.
+    /// Its tickets on each name, newest last.
     tickets: BTreeMap<LockName, Vec<Token>>,
     seen: Seen,
 }
@@ -87,7 +92,7 @@ impl Default for Play {
 }
 
 impl Play {
-    /// An empty stage with these limits.
+    /// Starts with an empty state and these limits.
     pub fn new(limits: Limits) -> Self {
         let mut play = Self {
             state: State::new(limits, 0),
@@ -101,17 +106,17 @@ impl Play {
         play
     }
 
-    /// The state behind it.
+    /// The current state.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Goes on with another state, such as one that was loaded from a snapshot of this one.
+    /// Continues with another state, such as one loaded from a snapshot of this one.
     pub fn go_on_with(&mut self, state: State) {
         self.state = state;
     }
 
-    /// Plays one line and tells what happened. A line that can't be read is told so.
+    /// Plays one line and returns what happened, or an error line if it can't be parsed.
     pub fn line(&mut self, line: &str) -> Vec<String> {
         match parse::line(line) {
             Ok(None) => Vec::new(),
@@ -149,7 +154,7 @@ impl Play {
             Verb::Snapshot => self.reload(),
             Verb::Restore { unix_s } => self.restore(unix_s),
             Verb::Limits(limits) => {
-                *self = Self::new(limits);
+                *self = Self::new(*limits);
                 Vec::new()
             }
             Verb::Look(names) => {
@@ -161,6 +166,12 @@ impl Play {
                 let transaction = self.actors.entry(actor.clone()).or_default().seen.with(exec);
                 self.apply(&actor, Command::Transact(transaction).into())
             }
+            Verb::Tree(ops) => self.with_session(&actor, |play, session| {
+                let attachment = play.state.attachment(session.id);
+                TreeCommand::Write(TreeWrite { session, attachment, ids: Vec::new(), ops })
+            }),
+            Verb::Attach => self.with_session(&actor, |_, session| TreeCommand::Attach(session)),
+            Verb::Nodes(from) => tree::nodes(&self.state, &from),
             Verb::Key(name) => {
                 vec![transact::key(&name, &self.state.key(&name), self.state.now_ms())]
             }
@@ -217,7 +228,7 @@ impl Play {
         }
     }
 
-    /// Writes the state and goes on with what was read back.
+    /// Takes a snapshot and continues with the state loaded from it.
     fn reload(&mut self) -> Vec<String> {
         let pieces: Result<Vec<Vec<u8>>, _> = self.state.snapshot().pieces().collect();
         let pieces = match pieces {
@@ -233,7 +244,7 @@ impl Play {
         }
     }
 
-    /// Begins a new cluster with what a backup of this one holds.
+    /// Starts a new cluster from a backup of this one.
     fn restore(&mut self, unix_s: u64) -> Vec<String> {
         self.reload();
         match self.state.restore(unix_s) {
@@ -268,6 +279,22 @@ impl Play {
             Ok((request, command)) => self.apply(actor, Proposal { from, request, command }),
             Err(error) => vec![format!("error: {error}")],
         }
+    }
+
+    /// Asks something of the tree in the name of an actor's session.
+    fn with_session(
+        &mut self,
+        actor: &str,
+        command: impl FnOnce(&Self, SessionRef) -> TreeCommand,
+    ) -> Vec<String> {
+        if let Err(lines) = self.session_of(actor) {
+            return lines;
+        }
+        let Some(id) = self.actors.get(actor).and_then(|actor| actor.session) else {
+            return vec![format!("error: {actor} has no session")];
+        };
+        let command = command(self, SessionRef { id, secret: secret_of(actor) });
+        self.apply(actor, Command::Tree(command).into())
     }
 
     /// Opens a session for an actor that has none.
@@ -307,7 +334,7 @@ impl Play {
         lines
     }
 
-    /// Remembers whose ticket it is.
+    /// Remembers whose tickets these are.
     fn note_owner(&mut self, actor: &str, answer: &Result<Answer, Refusal>) {
         let tokens = match answer {
             Ok(Answer::Standing(standing)) => vec![standing.token()],
@@ -331,7 +358,7 @@ impl Play {
         self.owners.get(&token).map_or("nobody", String::as_str)
     }
 
-    /// An effect as its owner and the watchers hear it.
+    /// An effect as its owner and the watchers see it.
     fn tell(&mut self, effect: &Effect) -> Vec<String> {
         let mut lines = Vec::new();
         match effect {
@@ -366,6 +393,9 @@ impl Play {
             Effect::Relabelled { .. } | Effect::ObjectChanged { .. } | Effect::Published { .. } => {
                 lines.extend(transact::effect(effect))
             }
+            Effect::NodeChanged { .. } | Effect::SessionAttached { .. } => {
+                lines.extend(tree::effect(effect));
+            }
         }
         for watcher in self.watches.hearing(effect) {
             lines.push(format!("{watcher}: hears {}", show::effect(effect)));
@@ -373,7 +403,7 @@ impl Play {
         lines
     }
 
-    /// An answer, unless an effect has told it already.
+    /// An answer, unless an effect has already shown it.
     fn tell_answer(
         &self,
         actor: &str,
@@ -404,7 +434,7 @@ impl Play {
     }
 }
 
-/// A secret that differs from actor to actor; drawing it at random is the edge's business.
+/// A secret that differs from actor to actor. The core never draws random ones itself.
 fn secret_of(actor: &str) -> Secret {
     let mut secret = [0; 16];
     for (place, byte) in secret.iter_mut().zip(actor.bytes()) {

@@ -1,16 +1,17 @@
-//! From a line to what it asks for.
+//! Parses lines.
 
 use crate::transact::{self, Exec};
+use crate::tree;
 use holdfast_core::{
-    Acquire, Command, Door, Label, Lease, Limits, LockName, Mode, Note, Proof, Reason, Request,
-    RequestId, RequestKey, Revoke, Scope, Secret, SessionKind, SessionRef, Target, Token, Value,
-    Wait,
+    Acquire, Command, Door, Label, Lease, Limits, LockName, Mode, NodeOp, Note, Proof, Reason,
+    Request, RequestId, RequestKey, Revoke, Scope, Secret, SessionKind, SessionRef, Target, Token,
+    Value, Wait,
 };
 use std::collections::BTreeMap;
 
-/// A line that was understood.
+/// A parsed line.
 pub(crate) struct Parsed {
-    /// Who; empty for lines of the stage itself.
+    /// The actor; empty for lines without one.
     pub(crate) actor: String,
     pub(crate) verb: Verb,
 }
@@ -46,8 +47,8 @@ pub(crate) enum Verb {
     Restore {
         unix_s: u64,
     },
-    Limits(Limits),
-    /// Reads keys; all of them if none is named.
+    Limits(Box<Limits>),
+    /// Reads keys; all of them if the list is empty.
     Look(Vec<LockName>),
     Key(LockName),
     Keys {
@@ -56,6 +57,12 @@ pub(crate) enum Verb {
         limit: usize,
     },
     Exec(Exec),
+    /// Changes znodes.
+    Tree(Vec<NodeOp>),
+    /// Goes on with the session on another connection.
+    Attach,
+    /// Shows znodes.
+    Nodes(String),
     Ask(Box<Asked>),
 }
 
@@ -69,7 +76,7 @@ pub(crate) struct Asked {
 
 pub(crate) type Error = String;
 
-/// `key=value` options and bare flags; each must be used.
+/// `key=value` options and bare flags. Each must be used.
 struct Options(BTreeMap<String, String>);
 
 impl Options {
@@ -105,19 +112,19 @@ impl Options {
     }
 }
 
-/// Words that stand alone as options.
+/// Words that are options by themselves.
 const FLAGS: [&str; 7] = ["shared", "permanent", "try", "force", "node", "alone", "unconfirmed"];
 
 fn is_flag(verb: &str, word: &str) -> bool {
     match verb {
-        // What follows is text.
+        // The rest is text.
         "note" => false,
         "put" => word == "shared",
         _ => FLAGS.contains(&word),
     }
 }
 
-/// Reads a line; none if there is nothing to do.
+/// Parses a line; `None` if there is nothing to do.
 pub(crate) fn line(line: &str) -> Result<Option<Parsed>, Error> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
@@ -134,6 +141,11 @@ pub(crate) fn line(line: &str) -> Result<Option<Parsed>, Error> {
         let words: Vec<String> = words.collect();
         let verb = Verb::Exec(transact::exec(&words)?);
         return Ok(Some(Parsed { actor: acting(actor, "exec")?, verb }));
+    }
+    if verb == "zk" {
+        let words: Vec<String> = words.collect();
+        let verb = Verb::Tree(tree::ops(&words)?);
+        return Ok(Some(Parsed { actor: acting(actor, "zk")?, verb }));
     }
     let mut plain = Vec::new();
     let mut options = BTreeMap::new();
@@ -156,7 +168,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }
 
-/// Words apart, with `"quoted text"` kept together.
+/// Splits into words, keeping `"quoted text"` together.
 fn split(text: &str) -> Result<Vec<String>, Error> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -209,6 +221,7 @@ fn read(
             | "limits"
             | "key"
             | "keys"
+            | "nodes"
     );
     if needs_actor {
         acting(&actor, &verb)?;
@@ -243,6 +256,8 @@ fn read(
                 _ => Verb::Keys { prefix, after, limit },
             }
         }
+        "attach" => Verb::Attach,
+        "nodes" => Verb::Nodes(plain.first().cloned().unwrap_or_else(|| "/".to_owned())),
         "look" => Verb::Look(transact::looked_at(&plain)?),
         "key" => Verb::Key(a_name()?),
         "why" => Verb::Why(a_name()?),
@@ -253,7 +268,7 @@ fn read(
         "restore" => Verb::Restore {
             unix_s: options.number("unix")?.ok_or("restore needs unix=SECONDS, the wall clock")?,
         },
-        "limits" => Verb::Limits(limits(&mut options)?),
+        "limits" => Verb::Limits(Box::new(limits(&mut options)?)),
         "acquire" | "release" | "renew" | "persist" | "cancel" | "note" | "recovered"
         | "upgrade" | "downgrade" | "outcome" | "close" | "revoke" | "force" | "put" | "raise" => {
             let number = options.number("number")?;
@@ -266,7 +281,7 @@ fn read(
     Ok(Parsed { actor, verb: parsed })
 }
 
-/// The actor, if there is one.
+/// The actor; an error if there is none.
 fn acting(actor: &str, verb: &str) -> Result<String, Error> {
     if actor.is_empty() {
         return Err(format!("who? Write it as `ana: {verb} ...`, or type help"));
@@ -290,7 +305,7 @@ fn number(key: &str, text: &str) -> Result<u64, Error> {
     text.parse().map_err(|_| format!("{key} must be a number, not {text}"))
 }
 
-/// Milliseconds, as people write them: `250ms`, `5s`, `2m`, `1h`, `1d`.
+/// Parses a duration, as in `250ms`, `5s`, `2m`, `1h` or `1d`, into milliseconds.
 pub fn duration_ms(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no duration: write 500ms, 15s, 2m, 1h or 1d");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -339,7 +354,7 @@ fn limits(options: &mut Options) -> Result<Limits, Error> {
 }
 
 impl Asked {
-    /// Whether the actor must have a session for it.
+    /// Whether the actor needs a session for it.
     pub(crate) fn needs_session(&self) -> bool {
         let has = |key| self.options.0.contains_key(key);
         match self.verb.as_str() {
@@ -350,7 +365,7 @@ impl Asked {
         }
     }
 
-    /// The command, with `last` telling the actor's last ticket on a name.
+    /// The command. `last` returns the actor's last ticket on a name.
     pub(crate) fn command(
         self,
         actor: &str,
@@ -392,7 +407,7 @@ impl Asked {
 
 fn request(options: &mut Options, session: Option<SessionRef>) -> Result<Option<Request>, Error> {
     if let Some(key) = options.take("key") {
-        // A play may use short keys; the edge draws long ones.
+        // A play may use short keys; real clients draw long ones.
         let key = RequestKey::parse(format!("{key:-<16}")).map_err(|error| error.to_string())?;
         return Ok(Some(Request::Alone(key)));
     }
@@ -405,7 +420,7 @@ fn request(options: &mut Options, session: Option<SessionRef>) -> Result<Option<
     }))
 }
 
-/// Nobody's secret.
+/// A secret that belongs to nobody.
 const WRONG: Secret = Secret([0xff; 16]);
 
 fn proof(actor: &str, options: &mut Options) -> Result<Proof, Error> {

@@ -1,4 +1,4 @@
-//! How things look in a transcript.
+//! How things are shown in a transcript.
 
 use holdfast_core::{
     After, Answer, Counts, Effect, Ended, Ending, Event, Fence, Grant, How, Label, Lease, LockName,
@@ -118,6 +118,9 @@ pub(crate) fn effect(effect: &Effect) -> String {
         Effect::Relabelled { .. } | Effect::ObjectChanged { .. } | Effect::Published { .. } => {
             super::transact::effect(effect).unwrap_or_default()
         }
+        Effect::NodeChanged { .. } | Effect::SessionAttached { .. } => {
+            super::tree::effect(effect).unwrap_or_default()
+        }
     }
 }
 
@@ -160,6 +163,8 @@ pub(crate) fn answer(answer: &Answer) -> String {
             )
         }
         Answer::Transacted(tokens) => super::transact::applied(tokens),
+        Answer::SessionAttached { .. } => "goes on with its session".to_owned(),
+        Answer::Written(results) => super::tree::written(results),
     }
 }
 
@@ -329,13 +334,15 @@ pub(crate) fn counts(counts: Counts) -> String {
         deaths,
         register_keys,
         objects,
+        nodes,
         requests_alone,
         bytes,
         counter,
     } = counts;
     let objects = if objects > 0 { format!(" objects={objects}") } else { String::new() };
+    let nodes = if nodes > 0 { format!(" nodes={nodes}") } else { String::new() };
     format!(
         "locks={locks} holders={holders} waiters={waiters} sessions={sessions} deaths={deaths} \
-         register-keys={register_keys}{objects} requests-alone={requests_alone} bytes={bytes} counter={counter}"
+         register-keys={register_keys}{objects}{nodes} requests-alone={requests_alone} bytes={bytes} counter={counter}"
     )
 }

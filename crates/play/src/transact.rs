@@ -7,14 +7,14 @@ use holdfast_core::{
     Object, Stamp, State, To, Token, Transaction, Write,
 };
 
-/// What an actor has read and not yet used.
+/// What an actor has read and not used yet.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     keys: Vec<(LockName, Stamp)>,
     all: Option<u64>,
 }
 
-/// What is to be written, without what was read before.
+/// What to write, without what was read before.
 pub(crate) struct Exec {
     door: Door,
     writes: Vec<Write>,
@@ -22,7 +22,7 @@ pub(crate) struct Exec {
 }
 
 impl Seen {
-    /// Reads keys, or all of them, and remembers how they stood.
+    /// Reads keys, or all of them, and remembers their stamps.
     pub(crate) fn look(&mut self, names: &[LockName], state: &State) -> Vec<String> {
         if names.is_empty() {
             self.all = Some(state.keys_changed());
@@ -32,7 +32,7 @@ impl Seen {
         names.iter().map(|name| key(name, &state.key(name), state.now_ms())).collect()
     }
 
-    /// Everything read since the last time goes with what is to be written.
+    /// Builds the transaction, with everything that was read since the last one.
     pub(crate) fn with(&mut self, exec: Exec) -> Transaction {
         let Self { keys: seen, all: seen_all } = std::mem::take(self);
         let Exec { door, writes, publish } = exec;
@@ -40,7 +40,7 @@ impl Seen {
     }
 }
 
-/// Names after `look`; none for `*`, which is all of them.
+/// The names after `look`; empty for `*`, which means all keys.
 pub(crate) fn looked_at(words: &[String]) -> Result<Vec<LockName>, Error> {
     match words {
         [] => Err("say which keys, or * for all".to_owned()),
@@ -179,7 +179,7 @@ pub(crate) fn keys(page: &KeyPage, prefix: &str, limit: usize) -> Vec<String> {
     lines
 }
 
-/// The tickets behind what was written, in the order of the writes.
+/// The tickets behind the writes, in the order of the writes.
 pub(crate) fn applied(tokens: &[Option<Token>]) -> String {
     let word = |token: &Option<Token>| token.map_or("-".to_owned(), |token| token.to_string());
     let words: Vec<String> = tokens.iter().map(word).collect();
@@ -190,7 +190,7 @@ pub(crate) fn applied(tokens: &[Option<Token>]) -> String {
     }
 }
 
-/// What everybody may hear of objects and messages.
+/// What watchers see of objects and messages.
 pub(crate) fn effect(effect: &Effect) -> Option<String> {
     Some(match effect {
         Effect::Relabelled { token, name, label } => {

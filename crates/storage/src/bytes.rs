@@ -1,9 +1,9 @@
-//! Little-endian numbers out of byte strings that may be too short; zeros.
+//! Reads little-endian numbers from byte strings that may be too short; and a block of zeros.
 
-/// For writing stretches of zeros, piece by piece.
+/// For writing runs of zeros, piece by piece.
 pub(crate) static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// What is left to read of a byte string.
+/// The unread rest of a byte string.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
@@ -34,15 +34,15 @@ impl<'a> Reader<'a> {
         std::mem::take(&mut self.0)
     }
 
-    /// Some if everything was read: a longer string is another thing than a shorter one.
+    /// `Some` if everything was read: trailing bytes are an error.
     pub(crate) fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }
 }
 
-/// The offset of the last byte that is not zero, and one more.
+/// The length without trailing zeros.
 pub(crate) fn used_length(bytes: &[u8]) -> usize {
-    // Whole blocks at once: a fresh segment is 64 MiB of zeros.
+    // Whole blocks at once: a new segment is 64 MiB of zeros.
     const BLOCK: [u8; 4096] = [0; 4096];
     let mut end = bytes.len();
     while let Some(block) = end.checked_sub(BLOCK.len()).and_then(|start| bytes.get(start..end)) {

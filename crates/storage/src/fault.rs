@@ -1,54 +1,53 @@
-//! What can go wrong, in two kinds: a [`Fault`] ends the use of this folder, a [`WriteError`] may
-//! also be a disk that is full for a while.
+//! Errors, of two kinds: a [`Fault`] ends the use of this folder, while a [`WriteError`] may also
+//! mean that the disk is full for a while.
 
 use std::fmt;
 use std::io;
 
-/// Why this node must not go on with this folder. None of these is ever an answer to a client.
+/// Why this node must stop using this folder. A fault is never sent to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// Something that was durable is not what it was: what this node acknowledged or voted for
-    /// can't be trusted any more.
+    /// Durable data has changed: what this node acknowledged or voted for can no longer be trusted.
     Damaged {
-        /// What is wrong with it.
+        /// What is wrong.
         what: String,
-        /// Which file.
+        /// The file.
         file: String,
-        /// From which byte on; none if it is the file as a whole.
+        /// Where the damage starts, in bytes; `None` if it concerns the file as a whole.
         offset: Option<u64>,
     },
-    /// The disk did not confirm a write. What is on it now, nobody knows until it is read anew.
+    /// The disk did not confirm a write. What is on it is unknown until it is read again.
     SyncFailed {
-        /// Which file, or `.` for the names.
+        /// The file, or `.` for the file names.
         file: String,
-        /// What the system said.
+        /// The operating system's error.
         cause: Cause,
     },
-    /// The system refused something else.
+    /// Another operation failed.
     Failed {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// On which file.
+        /// The file.
         file: String,
-        /// What the system said.
+        /// The operating system's error.
         cause: Cause,
     },
-    /// A later program wrote the file.
+    /// A newer version of the program wrote the file.
     LaterVersion {
-        /// Which file.
+        /// The file.
         file: String,
-        /// The version that it has.
+        /// Its format version.
         found: u32,
-        /// The latest one that this program reads.
+        /// The latest version that this program can read.
         known: u32,
     },
-    /// Another process works in the folder.
+    /// Another process is using the folder.
     InUse(Cause),
 }
 
 impl Fault {
-    /// Whether durable content is lost or wrong, so that this node is not safe under its old id.
-    /// After any other fault the same folder may be opened again, which verifies all of it.
+    /// Whether durable data is lost or wrong, so that this node is not safe under its old id. After
+    /// any other fault the same folder may be opened again, which verifies everything.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. })
     }
@@ -61,17 +60,17 @@ impl Fault {
         Self::Damaged { what: what.into(), file: file.to_owned(), offset: None }
     }
 
-    /// For `map_err` around one call.
+    /// For `map_err` after an operation.
     pub(crate) fn failed(doing: &'static str, file: &str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Failed { doing, file: file.to_owned(), cause: error.into() }
     }
 
-    /// For `map_err` around a sync of a file.
+    /// For `map_err` after a sync.
     pub(crate) fn sync_failed(file: &str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::SyncFailed { file: file.to_owned(), cause: error.into() }
     }
 
-    /// For `map_err` around a read: a file that opens and can't be read has lost content.
+    /// For `map_err` after a read: a file that can be opened but not read has lost content.
     pub(crate) fn unreadable(file: &str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::damaged_file(file, format!("it can't be read: {error}"))
     }
@@ -106,29 +105,31 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Two halves of a file mended by hand may both look right.
+/// A file repaired by hand may look right and still be wrong.
 const KEEP_AS_IS: &str = "nothing was changed, and nothing should be mended by hand";
 
 impl std::error::Error for Fault {}
 
-/// Why something was not written.
+/// Why a write failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WriteError {
-    /// The disk is full. Nothing of this call counts; the same call works when there is room.
+    /// The disk is full. None of this call took effect; the same call works once there is room.
     Full {
-        /// Which file needed room.
+        /// The file that needed room.
         file: String,
-        /// What the system said.
+        /// The operating system's error.
         cause: Cause,
     },
-    /// The caller asked for what can't be, such as an entry after a gap. Nothing was written.
+    /// The caller asked for something impossible, such as an entry after a gap. Nothing was
+    /// written.
     Misuse(String),
-    /// This is the end.
+    /// The folder can no longer be used.
     Fault(Fault),
 }
 
 impl WriteError {
-    /// For `map_err` around a write: a full disk is not the end, anything else is.
+    /// For `map_err` after a write: a full disk is an error that may pass, anything else is a
+    /// fault.
     pub(crate) fn of(doing: &'static str, file: &str) -> impl FnOnce(io::Error) -> Self {
         move |error| match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -157,12 +158,12 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// What the operating system said, in a form that can be kept and compared.
+/// An operating system error in a form that can be cloned and compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
     /// The kind of error.
     pub kind: io::ErrorKind,
-    /// Its words.
+    /// Its message.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! Who this node is: written once, before it says a word to anybody.
+//! The node's identity: written once, before it sends anything to anyone.
 
 use crate::bytes::Reader;
 use crate::disk::Disk;
@@ -9,24 +9,24 @@ const FILE: &str = "identity";
 
 const KIND: FileKind = FileKind { magic: *b"HOLDFIDN", version: 1 };
 
-/// The node's place in the world.
+/// The cluster and the node that a folder belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// The cluster that the folder belongs to.
+    /// The cluster's id.
     pub cluster: u128,
-    /// The node, within that cluster.
+    /// The node's id within that cluster.
     pub node: u64,
 }
 
 impl Identity {
-    /// Who the folder says that it is; none if it was never said.
+    /// Loads the folder's identity; `None` if it was never stored.
     pub fn load<D: Disk>(disk: &D) -> Result<Option<Self>, Fault> {
         let Some((_, content)) = read_file(disk, FILE, KIND)? else { return Ok(None) };
         let identity = Self::parse(&content);
         identity.map(Some).ok_or_else(|| Fault::damaged_file(FILE, "its content makes no sense"))
     }
 
-    /// Says it, once and for all: another identity needs another folder.
+    /// Stores the identity, once and for all: another identity needs another folder.
     pub fn store<D: Disk>(self, disk: &D) -> Result<(), WriteError> {
         if let Some(there) = Self::load(disk)? {
             let text = format!("the folder belongs to node {} already", there.node);

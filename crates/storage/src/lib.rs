@@ -1,22 +1,22 @@
 //! The durable log, vote and snapshots of one Holdfast node, behind a [`Disk`] trait.
 //!
-//! The caller drives: no thread, no clock, no async, nothing global. The same code runs on a
-//! folder ([`RealDisk`]) and, in tests, on a disk in memory that loses and damages things
+//! The caller drives it: no threads, no clock, no async, nothing global. The same code runs on a
+//! real folder ([`RealDisk`]) and, in tests, on a disk in memory that loses and damages data
 //! (`holdfast_sim_disk`).
 //!
-//! The story of one entry:
+//! The life of one entry:
 //!
-//! 1. [`Log::append`] makes a record of it: its checksum covers its place and the record before,
-//!    and the record says up to where the log is synced. It goes, with the rest of the batch and
-//!    the hard state, in one write into a segment whose space was taken beforehand.
-//! 2. [`Log::sync`] makes it durable. Now it may be acknowledged. If the disk says no, the log
-//!    refuses everything from then on: nobody knows what is on the disk.
-//! 3. The next record, or [`Log::vouch`] after a quiet moment, says that it was synced. From then
-//!    on the disk can't lose or change it without being found out.
-//! 4. A [`SnapshotWriter`] writes the state that the entry led to; [`Log::compact`] lets the
-//!    entry go, and deletes the segments that nobody needs any more.
-//! 5. After a crash [`Log::open`] reads every record. A torn one at the end is cut if nothing says
-//!    that it was synced; otherwise this is a [`Fault`], and the node must not start.
+//! 1. [`Log::append`] encodes it as a record, whose checksum covers its location and the previous
+//!    record, and which states up to where the log is synced. It is written, together with the rest
+//!    of the batch and the hard state, in one write to a segment that was preallocated.
+//! 2. [`Log::sync`] makes it durable. Now it may be acknowledged. If the sync fails, the log
+//!    refuses everything from then on: what is on the disk is unknown.
+//! 3. The next record, or [`Log::vouch`] after a quiet moment, states that it was synced. From then
+//!    on the disk can't lose or change it unnoticed.
+//! 4. A [`SnapshotWriter`] writes the state that the entry led to; [`Log::compact`] drops the
+//!    entry, and deletes segments that are no longer needed.
+//! 5. After a crash, [`Log::open`] reads every record. A torn record at the end is cut off if no
+//!    other states that it was synced; otherwise this is a [`Fault`], and the node must not start.
 //!
 //! ```
 //! use holdfast_sim_disk::SimDisk;
@@ -36,7 +36,7 @@
 //!
 //! `docs/storage-format.md` draws every file byte by byte.
 
-// A disk can hold anything: what can't be read is a fault with a name, never a panic.
+// A disk can contain anything: what can't be read is a fault, never a panic.
 #![cfg_attr(
     not(test),
     deny(

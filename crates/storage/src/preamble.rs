@@ -1,36 +1,36 @@
-//! The first 32 bytes of every file: what it is, in which version.
+//! The first 32 bytes of every file: its kind and version.
 //!
-//! They stay as they are in every version to come, so that an old program can tell a later file
-//! from a damaged one.
+//! They stay the same in all future versions, so that an old program can tell a newer file from a
+//! damaged one.
 
 use crate::bytes::Reader;
 use crate::fault::Fault;
 
 pub(crate) const PREAMBLE_BYTES: usize = 32;
 
-/// Which kind of file, and the version of what follows the preamble.
+/// The kind of file, and the version of what follows the preamble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Format {
     pub(crate) magic: [u8; 8],
-    /// The latest version that this program reads; the one that it writes.
+    /// The version that this program writes, and the latest that it reads.
     pub(crate) version: u32,
 }
 
-/// What a file begins with.
+/// The start of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Preamble {
     pub(crate) version: u32,
-    /// Two numbers that each kind of file uses in its own way.
+    /// Two numbers whose meaning depends on the kind of file.
     pub(crate) first: u64,
     pub(crate) second: u64,
 }
 
-/// Why the beginning of a file is not the expected one.
+/// Why a file does not start with the expected preamble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoPreamble {
-    /// Its bytes are not right.
+    /// The bytes are wrong.
     Bad,
-    /// They are right, of a later version.
+    /// They are right, but of a newer version.
     Later(u32),
 }
 
@@ -79,7 +79,7 @@ impl Preamble {
         Some((Self { version, first, second: reader.u64()? }, crc))
     }
 
-    /// Over everything but itself.
+    /// The checksum over everything but itself.
     pub(crate) fn crc(self, magic: [u8; 8]) -> u32 {
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&magic);

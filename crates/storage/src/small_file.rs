@@ -1,14 +1,14 @@
-//! Small files that are whole or not there: written beside, synced, renamed.
+//! Small files that are either complete or absent: written to a temporary name, synced, renamed.
 
 use crate::disk::Disk;
 use crate::fault::{Fault, WriteError};
 use crate::preamble::{Format, PREAMBLE_BYTES, Preamble};
 
-/// What a file is called while it is being written.
+/// The suffix of a file that is being written.
 pub(crate) const TEMPORARY: &str = ".tmp";
 
-/// Takes the folder for this process, and removes what a crash left half-written. The first thing
-/// to do with a disk.
+/// Locks the folder for this process, and removes what a crash left half-written. Must be called
+/// first.
 pub fn claim<D: Disk>(disk: &D) -> Result<(), Fault> {
     disk.lock().map_err(|error| match error.kind() {
         std::io::ErrorKind::ResourceBusy => Fault::InUse(error.into()),
@@ -19,16 +19,17 @@ pub fn claim<D: Disk>(disk: &D) -> Result<(), Fault> {
             disk.delete(&name).map_err(Fault::failed("delete", &name))?;
         }
     }
-    // Also for the names that are seen: the process before may have died of this very sync.
+    // Also for names that are already visible: the previous process may have died of this very
+    // sync.
     disk.sync_dir().map_err(Fault::sync_failed("."))
 }
 
-/// What kind of small file it is.
+/// The kind of a small file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileKind {
     /// Its first eight bytes.
     pub magic: [u8; 8],
-    /// The version that is written; the latest one that is read.
+    /// The version that is written, and the latest that is read.
     pub version: u32,
 }
 
@@ -38,8 +39,8 @@ impl FileKind {
     }
 }
 
-/// Writes a file that is there as a whole, with this content, when it returns. After a crash in
-/// between, the file is as it was before, or there as a whole.
+/// Writes a file, which is durable with this content when it returns. After a crash in between, the
+/// file either has its previous content or is complete.
 pub fn write_file<D: Disk>(
     disk: &D,
     name: &str,
@@ -58,13 +59,13 @@ pub fn write_file<D: Disk>(
     put_in_place(disk, &temporary, name)
 }
 
-/// Gives a synced file its name, durably.
+/// Durably gives a synced file its final name.
 pub(crate) fn put_in_place<D: Disk>(disk: &D, from: &str, to: &str) -> Result<(), WriteError> {
     disk.rename(from, to).map_err(WriteError::of("rename", from))?;
     Ok(disk.sync_dir().map_err(Fault::sync_failed("."))?)
 }
 
-/// Reads such a file: its version and content. None if there is no such file, which is not the
+/// Reads such a file: its version and content. `None` if there is no such file, which is not the
 /// same as a damaged one.
 pub fn read_file<D: Disk>(
     disk: &D,

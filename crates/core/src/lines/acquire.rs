@@ -1,4 +1,4 @@
-//! Drawing a ticket and entering the lines; becoming writer or reader.
+//! Drawing a ticket and entering the lines; upgrade and downgrade.
 
 use super::history::What;
 use super::records::{Extra, Lock, Ticket, ticket_rest};
@@ -12,7 +12,8 @@ use crate::text::{Label, LockName};
 use crate::weight::Weight;
 
 impl Lines {
-    /// `check_name` says whether a name may be a lock now: a store may keep something else there.
+    /// `check_name` decides whether a name may be a lock now: a store may have something else
+    /// there.
     pub(crate) fn acquire(
         &mut self,
         acquire: Acquire,
@@ -41,7 +42,7 @@ impl Lines {
             self.check_owned(session, wait, request)?;
             self.check_no_circle(&names, mode, &acquire.claims, None)?;
         } else if let Lease::Unconfirmed { ttl_ms } = lease {
-            // Its answer is the grant.
+            // The answer is the grant.
             lease = Lease::Deadline { ttl_ms };
         }
         let rare = note.is_some()
@@ -68,7 +69,7 @@ impl Lines {
         self.enter(names, ticket, wait, request, effects)
     }
 
-    /// What can be told from the request alone.
+    /// Checks what can be decided from the request alone.
     fn check_form(&self, acquire: &Acquire) -> Result<(), Refusal> {
         let Acquire { names, mode, session, lease, claims, .. } = acquire;
         if let Some(session) = session {
@@ -97,7 +98,7 @@ impl Lines {
         Err(Refusal::BadRequest(bad))
     }
 
-    /// A wait must have an end: somebody's heartbeat or a deadline; and somebody must be able to
+    /// A wait must have an end (a session's heartbeat or a deadline), and someone must be able to
     /// find it again.
     fn check_owned(
         &self,
@@ -116,7 +117,7 @@ impl Lines {
         }
     }
 
-    fn check_line(&self, name: &LockName, mode: Mode) -> Result<(), Refusal> {
+    pub(super) fn check_line(&self, name: &LockName, mode: Mode) -> Result<(), Refusal> {
         let Some(lock) = self.lock(name).filter(|lock| lock.line_len > 0) else { return Ok(()) };
         let permits = match mode {
             Mode::Exclusive | Mode::Shared => None,
@@ -128,7 +129,7 @@ impl Lines {
         Ok(())
     }
 
-    fn check_lines_not_full(&self, names: &[LockName]) -> Result<(), Refusal> {
+    pub(super) fn check_lines_not_full(&self, names: &[LockName]) -> Result<(), Refusal> {
         let waiters = names.iter().filter_map(|name| self.lock(name)).map(Lock::waiters).max();
         if waiters.is_some_and(|waiters| waiters as usize >= self.limits.waiters_per_lock_max) {
             return Err(Refusal::Full(Bound::Waiters));
@@ -136,8 +137,8 @@ impl Lines {
         Ok(())
     }
 
-    /// A ticket of several names can't wait for its own session's. A node's session stands for
-    /// many clients, which may wait for each other.
+    /// A ticket for several names can't wait for its own session's tickets. A node's session
+    /// represents many clients, which may wait for each other.
     fn check_not_held(&self, name: &LockName, session: Option<SessionId>) -> Result<(), Refusal> {
         let client =
             |id: &SessionId| self.session(*id).is_some_and(|s| s.kind == SessionKind::Client);
@@ -167,7 +168,7 @@ impl Lines {
         })
     }
 
-    /// Who is in the way of a try, other than the asker itself.
+    /// The refusal of a try: who is in the way, other than `asker` itself.
     pub(super) fn busy_but_for(&self, name: &LockName, asker: Option<Token>) -> Refusal {
         let lock = self.lock(name);
         let holders = self.lock_slot(name).zip(lock);
@@ -179,7 +180,7 @@ impl Lines {
         Refusal::Busy { name: name.clone(), holder, label, delayed_until_ms }
     }
 
-    /// Lets a ticket into its lines, if there is room.
+    /// Enters a ticket into its lines, if there is room.
     fn enter(
         &mut self,
         names: Vec<LockName>,
@@ -195,7 +196,8 @@ impl Lines {
         Ok(Answer::Standing(self.standing(token)))
     }
 
-    /// Draws the number, enters all lines, and is served if its turn is now. None without a name.
+    /// Draws the number, enters all lines, and grants the ticket if it is its turn. `None` without
+    /// a name.
     pub(super) fn draw_ticket(
         &mut self,
         names: Vec<LockName>,
@@ -250,7 +252,7 @@ impl Lines {
         Some(number)
     }
 
-    /// The request that is to find the ticket again must be its session's own.
+    /// The request by which the ticket is found again must belong to its session.
     fn check_request_session(
         &self,
         session: Option<SessionId>,
@@ -291,7 +293,7 @@ impl Lines {
     }
 
     /// The next ticket number: the counter never goes back.
-    fn next_number(&mut self) -> Token {
+    pub(super) fn next_number(&mut self) -> Token {
         self.data.counter = self.data.counter.saturating_add(1);
         Token(self.data.counter)
     }
@@ -308,7 +310,7 @@ impl Lines {
         slot
     }
 
-    /// The new ticket stands behind the readers only: whoever else waits comes first, and two
+    /// The new ticket may only have readers ahead of it: other waiters come first, and two
     /// upgraders would wait for each other.
     pub(crate) fn upgrade(
         &mut self,
@@ -364,7 +366,7 @@ impl Lines {
             self.check_no_circle(&names, Mode::Exclusive, &claims, Some(shared))?;
         }
         let upgrades = Some(shared);
-        // What was asked of the reader is asked of the writer that it becomes.
+        // What was asked of the reader also applies to the writer that it becomes.
         let extra = Extra { note, claims, lock_delay_ms, upgrades, revocation, ..Extra::default() };
         let spec = TicketSpec { extra: Some(Box::new(extra)), ..spec };
         self.enter(names, spec, wait, request, effects)
@@ -384,6 +386,14 @@ impl Lines {
             (true, Mode::Permit { .. }) => return Err(Refusal::WrongMode(token)),
             (true, Mode::Exclusive) => {}
         }
+        self.become_shared(slot, effects);
+        Ok(Answer::Downgraded(token))
+    }
+
+    /// Turns a held exclusive ticket into a shared one, and serves those who may now be beside it.
+    pub(super) fn become_shared(&mut self, slot: Slot, effects: &mut Vec<Effect>) {
+        let Some(ticket) = self.data.tickets.get(slot) else { return };
+        let token = ticket.number;
         let (names, label) = (self.names_of(ticket), self.label_of(ticket));
         let locks: Vec<Slot> = ticket.locks().collect();
         self.change_ticket(slot, |ticket| ticket.mode = Mode::Shared);
@@ -398,11 +408,10 @@ impl Lines {
         for slot in locks {
             self.serve(slot, &mut steps, effects);
         }
-        Ok(Answer::Downgraded(token))
     }
 }
 
-/// What a ticket is to be, before it has a number.
+/// The properties of a ticket, before it has a number.
 pub(crate) struct TicketSpec {
     pub(super) session: Option<SessionId>,
     pub(super) secret: Option<Secret>,
@@ -414,11 +423,22 @@ pub(crate) struct TicketSpec {
 }
 
 impl TicketSpec {
-    /// An exclusive ticket that its label speaks for: of no session, and without a secret.
+    /// An exclusive ticket whose label is its proof: without a session or a secret.
     pub(crate) fn known_by_label(door: Door, label: Label, lease: Lease) -> Self {
         let (session, secret, label, mode, extra) =
             (None, None, Some(label), Mode::Exclusive, None);
         Self { session, secret, label, mode, door, lease, extra }
+    }
+
+    /// A ticket without a secret of its own, of a session or of nobody.
+    pub(crate) fn of_session(
+        door: Door,
+        session: Option<SessionId>,
+        label: Option<Label>,
+        mode: Mode,
+        lease: Lease,
+    ) -> Self {
+        Self { session, secret: None, label, mode, door, lease, extra: None }
     }
 }
 

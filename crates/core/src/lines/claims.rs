@@ -1,11 +1,11 @@
-//! Circles of waits are found before they close.
+//! Finds circles of waits before they close.
 //!
 //! A waiter may name tokens that its work keeps while it waits. So a held token that is claimed
 //! waits, in effect, for its claimer to be served. A new wait is refused if it leads back to a
-//! token that the asker itself claims. Only a ticket that arrives can close a circle: it stands
+//! token that the requesting ticket itself claims. Only a new ticket can close a circle: it is
 //! behind all others, so nothing else adds a wait.
 //!
-//! Permits are left out: any of their holders may free one, so such a wait is never hopeless.
+//! Permits are left out: any of their holders may free one, so waiting for one is never hopeless.
 
 use super::Lines;
 use super::records::{Lock, Ticket};
@@ -17,23 +17,23 @@ use crate::refusal::{Link, Refusal};
 use crate::text::LockName;
 use std::collections::BTreeMap;
 
-/// Somebody waits in a line behind everything below a number.
+/// A ticket that waits in a line behind everything below a number.
 struct Visit {
-    /// None for the ticket that is being asked for.
+    /// `None` for the ticket that is being requested.
     waiter: Option<Token>,
     slot: Slot,
-    /// It stands behind all tickets below this.
+    /// It is behind all tickets below this.
     below: Token,
-    /// The visit that led here, and the ticket in front of that waiter.
+    /// The visit that led here, and the ticket ahead of that waiter.
     from: Option<(usize, Token)>,
 }
 
-/// Which of those being served must go before a waiter is served.
+/// Which holders must end before a waiter is served.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Way {
     /// None of them: it waits for something else.
     Free,
-    /// All but the shared ticket of one that upgrades.
+    /// All but the shared ticket that it upgrades.
     AllBut(Token),
     All,
 }
@@ -43,7 +43,7 @@ impl Way {
         if lock.exclusive { Self::All } else { Self::Free }
     }
 
-    /// With a writer, which may be the upgrade of a shared ticket.
+    /// Adds a writer, which may be the upgrade of a shared ticket.
     fn and(self, upgrades: Option<Token>) -> Self {
         match (self, upgrades) {
             (Self::Free, Some(shared)) => Self::AllBut(shared),
@@ -52,7 +52,7 @@ impl Way {
         }
     }
 
-    /// With a waiter that stands there too.
+    /// Adds another waiter.
     pub(super) fn with(self, waiter: Option<&Ticket>) -> Self {
         let writer = waiter.filter(|waiter| waiter.mode == Mode::Exclusive);
         writer.map_or(self, |writer| self.and(writer.upgrades()))
@@ -65,7 +65,7 @@ struct Search<'a> {
     claims: &'a [Token],
     upgrading: Option<Token>,
     visits: Vec<Visit>,
-    /// How far each line has been looked at.
+    /// How far each line has been searched.
     seen: BTreeMap<Slot, Token>,
     steps_left: usize,
 }
@@ -76,8 +76,8 @@ impl Lines {
         lost.map_or(Ok(()), |lost| Err(Refusal::ClaimNotHeld(*lost)))
     }
 
-    /// Refuses a wait for these names that would lead back to a token claimed by the asker.
-    /// `upgrading` is a shared ticket that the asker does not wait for.
+    /// Refuses a wait for these names that would lead back to a token claimed by the same request.
+    /// `upgrading` is a shared ticket that the request does not wait for.
     pub(super) fn check_no_circle(
         &self,
         names: &[LockName],
@@ -102,7 +102,7 @@ impl Lines {
         search.run()
     }
 
-    /// Leaves out the middle of a circle that is longer than anybody would read.
+    /// Leaves out the middle of a circle that is too long for anyone to read.
     fn shorten(&self, links: &mut Vec<Link>) {
         let max = self.limits.circle_links_max;
         let too_many = links.len().saturating_sub(max);
@@ -123,7 +123,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Looks at everything in front of one waiter in one line.
+    /// Visits everything ahead of one waiter in one line.
     fn look(&mut self, at: usize) -> Result<(), Refusal> {
         let lines = self.lines;
         let Some(visit) = self.visits.get(at) else { return Ok(()) };
@@ -156,7 +156,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Which holders are in the way of this waiter, or of one in front of it.
+    /// Which holders are in the way of this waiter, or of one ahead of it.
     fn way(&mut self, at: usize, lock: &Lock) -> Result<Way, Refusal> {
         let Some(visit) = self.visits.get(at) else { return Ok(Way::Free) };
         let (waiter, slot, below) = (visit.waiter, visit.slot, visit.below);
@@ -176,7 +176,7 @@ impl Search<'_> {
         Ok(way)
     }
 
-    /// Goes on with everything that a waiting ticket waits for.
+    /// Continues with everything that a waiting ticket waits for.
     fn follow(&mut self, waiter: Token, from: (usize, Token)) -> Result<(), Refusal> {
         self.step()?;
         let Some(ticket) = self.lines.ticket(waiter).filter(|ticket| !ticket.held) else {
@@ -193,7 +193,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The circle, from the asker to the token that it claims.
+    /// The circle, from the requesting ticket to the token that it claims.
     fn circle(&self, at: usize, behind: Token) -> Vec<Link> {
         let mut links = Vec::new();
         let mut next = Some((at, behind));

@@ -11,8 +11,8 @@ use crate::weight::Weight;
 use std::sync::Arc;
 
 impl Lines {
-    /// Ends a ticket and serves those who waited for it. A holder that was never told that it holds
-    /// anything has done nothing: the next one hears of those before it.
+    /// Ends a ticket and serves those who waited for it. A holder that was never notified of its
+    /// grant has done nothing: it leaves no ending, and the next one learns of those before it.
     pub(super) fn end_ticket(
         &mut self,
         token: Token,
@@ -35,15 +35,15 @@ impl Lines {
         !self.ticket(token).is_some_and(Ticket::is_unconfirmed)
     }
 
-    /// Ends the shared ticket of a reader that becomes the writer. It is no ending that anybody
-    /// must hear of: the holder stays the same.
+    /// Ends the shared ticket of a reader that becomes the writer. Nobody needs to learn of this
+    /// ending: the holder stays the same.
     pub(super) fn end_upgraded(&mut self, shared: Token, effects: &mut Vec<Effect>) {
         if self.ticket(shared).is_some_and(|ticket| ticket.held) {
             self.take_out(shared, How::Released, None, false, effects);
         }
     }
 
-    /// Ends a ticket and serves nobody; the caller drops locks of which nothing is left.
+    /// Ends a ticket without serving anyone; the caller drops locks of which nothing is left.
     pub(super) fn take_out(
         &mut self,
         token: Token,
@@ -104,7 +104,8 @@ impl Lines {
         Some(ticket)
     }
 
-    /// Writes down how a holder ended, for the next one. Returns word of a lock-delay.
+    /// Records how a holder ended, for the next one. Returns the effect of a lock-delay, if one
+    /// starts.
     fn leave_past(
         &mut self,
         slot: Slot,
@@ -146,9 +147,9 @@ impl Lines {
         })
     }
 
-    /// Marks a lock "needs recovery". A lock that is marked already keeps the first death that
-    /// nobody has put right: the newest is told as the last ending anyway. Too many marks drop
-    /// the oldest.
+    /// Marks a lock "needs recovery". A lock that is already marked keeps the first death that
+    /// nobody has recovered from: the newest is reported as the last ending anyway. If there are
+    /// too many marks, the oldest is dropped.
     pub(super) fn mark_dead(&mut self, slot: Slot, ending: &Arc<Ending>) {
         let first = self.unmark_dead(slot).unwrap_or_else(|| ending.clone());
         let number = self.next_in_sequence();
@@ -160,7 +161,7 @@ impl Lines {
         }
     }
 
-    /// Takes the mark away; the caller drops the lock if nothing else is left of it.
+    /// Removes the mark; the caller drops the lock if nothing else is left of it.
     pub(super) fn unmark_dead(&mut self, slot: Slot) -> Option<Arc<Ending>> {
         let death = self.change_lock(slot, |lock| lock.past.as_mut()?.death.take())??;
         self.index.sets.deaths.remove(&death.number);
@@ -203,7 +204,7 @@ impl Lines {
         }
     }
 
-    /// A lock whose holder finished leaves nothing behind.
+    /// Drops a lock of which nothing is left to remember.
     pub(super) fn drop_lock_if_over(&mut self, slot: Slot) {
         let Some(lock) = self.data.locks.get(slot) else { return };
         if let Some(past) = &lock.past {

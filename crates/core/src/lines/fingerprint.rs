@@ -1,28 +1,28 @@
-//! What a request asked for, as one number: how a retry is told from another request that came
-//! under the same id.
+//! What a request asked for, as one number: distinguishes a retry from another request under the
+//! same id.
 //!
-//! A retry may differ from the first try in what has no part in the answer:
+//! A retry may differ from the first attempt in things that don't affect the answer:
 //!
-//! - what proves who asks: secrets (the edge draws a new one for each try) and labels as proofs;
+//! - proofs: secrets (a new one is drawn for each attempt) and labels used as proofs;
 //! - how long to wait: a client that retries has less time left, and the first wait counts;
-//! - the label and the note of a new ticket: the next process that retries has another id;
+//! - the label and the note of a new ticket: the process that retries may have another id;
 //! - the order of names and of claims.
 //!
-//! Fingerprints are replicated state. Whatever changes the number of a command, be it a field
-//! more in [`Command`] or less left out here, takes a new behaviour level.
+//! Fingerprints are replicated state. Anything that changes the fingerprint of a command, such as a
+//! new field in [`Command`] or a change to what is left out here, needs a new behaviour level.
 
 use crate::command::{Command, Proof, SessionRef, Wait};
 use crate::ids::Secret;
 use serde::{Deserialize, Serialize};
 
-/// 64 bits: what a client sends under one id by accident differs in them.
+/// 64 bits: enough to tell apart what a client sends under one id by accident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fingerprint(u64);
 
 const NO_SECRET: Secret = Secret([0; 16]);
 
 impl Fingerprint {
-    /// None if the command can't be encoded: then it is not told from any other.
+    /// `None` if the command can't be encoded: then it is not distinguished from any other.
     pub(crate) fn of(command: &Command) -> Option<Self> {
         let mut command = command.clone();
         leave_out(&mut command);
@@ -30,7 +30,7 @@ impl Fingerprint {
     }
 }
 
-/// Takes away what a retry may have otherwise.
+/// Removes what may differ in a retry.
 fn leave_out(command: &mut Command) {
     match command {
         Command::Acquire(acquire) => {
@@ -63,7 +63,8 @@ fn leave_out(command: &mut Command) {
         | Command::CloseSession(_)
         | Command::ExpireSession { .. }
         | Command::Outcome(_)
-        | Command::Transact(_) => {}
+        | Command::Transact(_)
+        | Command::Tree(_) => {}
     }
 }
 
@@ -172,7 +173,7 @@ mod tests {
         }
     }
 
-    /// Nodes of two versions must not differ, and a snapshot keeps them.
+    /// Nodes of two versions must agree on them, and snapshots contain them.
     #[test]
     fn fingerprints_stay_what_they_are() {
         assert_eq!(of(acquire()), Fingerprint(GOLDEN));

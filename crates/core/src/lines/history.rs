@@ -1,4 +1,4 @@
-//! The last events, in one bounded ring, found by name.
+//! The latest events, in one bounded ring, indexed by name.
 
 use crate::containers::{Index, Keyed, Slab, Slot};
 use crate::effect::{Forced, How};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Events in a block. A snapshot shares the blocks; a whole block is dropped at once.
+/// Events per block. Snapshots share blocks, and a whole block is dropped at once.
 const BLOCK_LEN: usize = 256;
 
 /// Something that happened to a lock.
@@ -22,9 +22,9 @@ pub struct Event {
     pub wall_ms: u64,
     /// Which lock.
     pub name: LockName,
-    /// Whose ticket.
+    /// The ticket it happened to.
     pub token: Token,
-    /// What that one calls itself.
+    /// The ticket's label.
     pub label: Option<Label>,
     /// What happened.
     pub what: What,
@@ -35,13 +35,13 @@ pub struct Event {
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
-    /// It was served.
+    /// A ticket was served.
     Granted,
     /// A holder ended.
     Ended(How),
-    /// A holder was broken.
+    /// A holder's lock was broken.
     Broken(Arc<Forced>),
-    /// A holder was asked to let go.
+    /// A holder was asked to release.
     RevocationAsked {
         /// Who asked.
         by: Label,
@@ -50,31 +50,31 @@ pub enum What {
     },
     /// A writer became a reader.
     Downgraded,
-    /// A holder put right what a dead one had left.
+    /// A holder recovered from what a dead one left behind.
     Recovered {
-        /// The dead one.
+        /// The dead holder.
         death: Token,
     },
-    /// The cluster was restored from a backup while it was held, and it still is.
+    /// The cluster was restored from a backup while the lock was held, and it still is.
     Restored,
-    /// A holder calls itself something else.
+    /// A holder was relabelled.
     Relabelled,
 }
 
-/// The ring, as a snapshot shares it.
+/// The ring, which snapshots share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     blocks: VecDeque<Arc<Vec<Event>>>,
-    /// About what the events take.
+    /// Roughly what the events take.
     bytes: usize,
     pub(crate) next_number: u64,
 }
 
-/// What an event takes, beside its texts.
+/// What an event takes, besides its texts.
 const EVENT_BYTES: usize = 128;
 
 impl Event {
-    /// How the ticket ended that this is about; none if it did not.
+    /// How the ticket of this event ended; `None` if it did not.
     pub(crate) fn how_ended(&self) -> Option<How> {
         match self.what {
             What::Ended(how) => Some(how),
@@ -104,7 +104,7 @@ impl Event {
 }
 
 impl History {
-    /// The ring that holds these events, the oldest first.
+    /// A ring of these events, oldest first.
     pub(crate) fn of(events: Vec<Event>, next_number: u64) -> Self {
         let mut history = Self { blocks: VecDeque::new(), bytes: 0, next_number };
         for event in events {
@@ -152,7 +152,7 @@ impl History {
         Some(block)
     }
 
-    /// Whether the oldest block must go. The newest one always stays.
+    /// Whether the oldest block must be dropped. The newest one always stays.
     fn is_too_long(&self, (len_max, bytes_max): (usize, usize)) -> bool {
         // The last block fills up while the first is dropped: both together count as one.
         let too_many =
@@ -167,7 +167,7 @@ impl History {
 pub(crate) struct HistoryIndex {
     newest: Slab<Newest>,
     by_name: Index<Newest>,
-    /// The event that tells of a ticket's end; of several names, the last one's.
+    /// The event of a ticket's end; for several names, the last one's.
     ends: BTreeMap<Token, u64>,
 }
 
@@ -201,14 +201,14 @@ impl HistoryIndex {
         }
     }
 
-    /// How a holder of this name ended, if the ring still holds that.
+    /// How a holder of this name ended, if the ring still has that event.
     pub(crate) fn how_ended(
         &self,
         history: &History,
         name: &LockName,
         token: Token,
     ) -> Option<How> {
-        // A ticket's names are told one after the other.
+        // A ticket's names are recorded one after the other.
         let last = self.ends.get(&token).copied();
         let of_ticket = std::iter::successors(last, |number| number.checked_sub(1))
             .map_while(|number| history.get(number).filter(|event| event.token == token));
@@ -222,7 +222,7 @@ impl HistoryIndex {
         self.by_name.get(&self.newest, name)
     }
 
-    /// Notes the newest event of a name; returns the one before.
+    /// Records the newest event of a name; returns the one before.
     fn note(&mut self, name: &LockName, number: u64) -> Option<u64> {
         let slot = self.slot(name);
         if let Some(newest) = slot.and_then(|slot| self.newest.get_mut(slot)) {
@@ -244,8 +244,8 @@ impl HistoryIndex {
         }
     }
 
-    /// Adds an event; its number and predecessor are filled in here. Drops the oldest ones beyond
-    /// the bounds: of events, and of bytes.
+    /// Adds an event, with its number and predecessor filled in here. Drops the oldest ones beyond
+    /// the bounds `max`: events, and bytes.
     pub(crate) fn add(&mut self, history: &mut History, mut event: Event, max: (usize, usize)) {
         event.number = history.next_number;
         event.previous = self.note(&event.name, event.number);
@@ -259,7 +259,7 @@ impl HistoryIndex {
         }
     }
 
-    /// The events of a name, the newest first.
+    /// The events of a name, newest first.
     pub(crate) fn events<'a>(
         &self,
         history: &'a History,

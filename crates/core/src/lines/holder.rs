@@ -12,12 +12,12 @@ use crate::refusal::{Bad, Refusal};
 use crate::text::{LockName, Note};
 use crate::weight::Weight;
 
-/// How many events of a lock were looked through for the end of a ticket below the level at which
-/// each is found.
+/// How many events of a lock are searched for the end of a ticket, below the level from which on
+/// each is indexed.
 const ENDS_LOOKED_THROUGH: usize = 64;
 
 impl Lines {
-    /// The ticket that is meant, if the asker owns it.
+    /// The target ticket, if the proof shows that the request comes from its owner.
     pub(super) fn owned(&self, target: &Target, proof: &Proof) -> Result<(Slot, &Ticket), Refusal> {
         let (slot, ticket) = self.meant(target)?;
         let proven = match proof {
@@ -37,7 +37,7 @@ impl Lines {
         Ok((slot, ticket))
     }
 
-    /// The ticket that is meant, unless it is over, or as good as over.
+    /// The target ticket, unless it is over, or as good as over.
     pub(super) fn meant(&self, target: &Target) -> Result<(Slot, &Ticket), Refusal> {
         let Target { name, token } = target;
         let not_held = |how| Refusal::NotHeld { name: name.clone(), token: *token, how };
@@ -70,7 +70,7 @@ impl Lines {
         }
     }
 
-    /// How a ticket ended, as far as the history tells.
+    /// How a ticket ended, as far as the history knows.
     fn how_ended(&self, name: &LockName, token: Token) -> Option<How> {
         let (index, history) = (&self.index.history, &self.data.history);
         if self.level >= REQUESTS_LEVEL {
@@ -148,7 +148,7 @@ impl Lines {
         Ok(Answer::Renewed { token, due_ms })
     }
 
-    /// Gives a held ticket another lease; returns when that ends.
+    /// Gives a held ticket another lease; returns when that ends, `None` for never.
     pub(super) fn change_lease(&mut self, slot: Slot, lease: Lease) -> Option<u64> {
         let due_ms = match lease {
             Lease::Deadline { ttl_ms } | Lease::Unconfirmed { ttl_ms } => {

@@ -23,44 +23,44 @@ pub(crate) struct Indexes {
     pub(crate) sets: Sets,
 }
 
-/// The ordered ones, which can be compared.
+/// The ordered indexes, which can be compared.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Sets {
     pub(crate) lines: LineOrder,
     /// How many tickets are being served.
     pub(crate) held: usize,
-    /// How many locks somebody holds.
+    /// How many locks are held.
     pub(crate) held_locks: usize,
     /// Session ids in order, for listing.
     pub(crate) session_ids: BTreeSet<SessionId>,
-    /// The living session of each node that has said which one it is.
+    /// The living session of each node that opened one with its id.
     pub(crate) node_sessions: BTreeMap<u64, SessionId>,
-    /// Tickets that the end of their session ends.
+    /// Tickets that end with their session.
     pub(crate) by_session: BTreeSet<(SessionId, Token)>,
-    /// Tickets of a session that its end does not end: held, with a lease of their own.
+    /// Tickets of a session that don't end with it: held, with their own lease.
     pub(crate) outlive_session: BTreeSet<(SessionId, Token)>,
-    /// Ends of waits and leases.
+    /// When waits and leases end.
     pub(crate) due: BTreeSet<(u64, Token)>,
-    /// Ends of the time that a revocation gave.
+    /// When the time given by revocations ends.
     pub(crate) revocations: BTreeSet<(u64, Token)>,
-    /// Ends of lock-delays.
+    /// When lock-delays end.
     pub(crate) delays: BTreeSet<(u64, LockName)>,
-    /// Deaths not put right, the oldest first.
+    /// Deaths that nobody has recovered from, oldest first.
     pub(crate) deaths: BTreeMap<u64, Slot>,
-    /// Sessions whose tickets are being ended, in the order of their ends.
+    /// Sessions whose tickets are being ended, in the order in which they ended.
     pub(crate) dying: BTreeMap<u64, SessionId>,
     /// Request ids without a session that are over, the first to be forgotten first.
     pub(crate) forget: BTreeMap<(u64, u64), Slot>,
-    /// Who claims a token while it waits: (claimed, waiter).
+    /// Which waiter claims which token: (claimed, waiter).
     pub(crate) claims: BTreeSet<(Token, Token)>,
-    /// Tickets that stand in several lines, by line.
+    /// Tickets in several lines, by line.
     pub(crate) wide: BTreeSet<(Slot, Token)>,
     /// Lines in which serving stopped at the bound of one command.
     pub(crate) unserved: BTreeSet<LockName>,
 }
 
 impl Indexes {
-    /// `names` is where each lock stands: whoever made the data had to know.
+    /// `names` is the index of the locks: it was already needed to build the data.
     pub(crate) fn of(data: &Data, names: Index<Lock>, hash_key: u64) -> Self {
         Self {
             names,
@@ -76,9 +76,9 @@ impl Indexes {
 }
 
 impl Sets {
-    /// All but `unserved`, which needs to know who could be served.
+    /// Everything but `unserved`, which depends on who could be served.
     pub(crate) fn of(data: &Data) -> Self {
-        // Collected, because to sort at once is far cheaper than to insert one by one.
+        // Collected, because sorting at once is far cheaper than inserting one by one.
         let tickets = || data.tickets.iter().map(|(_, ticket)| ticket);
         let sessions = || data.sessions.iter().map(|(_, session)| session);
         let locks = || data.locks.iter();
@@ -111,7 +111,7 @@ impl Sets {
         sets
     }
 
-    /// Files a ticket everywhere but in its lines.
+    /// Adds a ticket to everything but its lines.
     pub(crate) fn add_ticket(&mut self, ticket: &Ticket) {
         let number = ticket.number;
         if let Some(session) = ticket.bound_session() {
@@ -124,7 +124,7 @@ impl Sets {
         self.add_rest(ticket);
     }
 
-    /// What few tickets have.
+    /// For what few tickets have.
     fn add_rest(&mut self, ticket: &Ticket) {
         let number = ticket.number;
         self.held = self.held.saturating_add(usize::from(ticket.held));
@@ -140,7 +140,7 @@ impl Sets {
         }
     }
 
-    /// Takes a ticket out of everything but its lines.
+    /// Removes a ticket from everything but its lines.
     pub(crate) fn remove_ticket(&mut self, ticket: &Ticket) {
         let number = ticket.number;
         self.held = self.held.saturating_sub(usize::from(ticket.held));

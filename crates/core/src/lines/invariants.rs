@@ -1,5 +1,5 @@
-//! What must hold of lines after every command. Tests and the simulator run this; it is far too slow for
-//! production.
+//! What must hold for lines after every command. Tests and the simulator check this; it is far too
+//! slow for production.
 
 use super::Lines;
 use super::indexes::Sets;
@@ -9,7 +9,7 @@ use crate::containers::{Index, Keyed, Slab, Slot};
 use crate::ids::Token;
 
 impl Lines {
-    /// Checks everything; the first thing that is wrong is told.
+    /// Checks everything; returns the first violation.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.check_indexes()?;
         for (slot, lock) in self.data.locks.iter() {
@@ -145,7 +145,7 @@ impl Lines {
         ensure(within, || format!("beyond a bound: {:?}", self.counts()))
     }
 
-    /// Whether a token is held right now: what a checker compares grants with.
+    /// Whether a token is held right now, for checkers to compare grants with.
     pub(crate) fn is_held(&self, token: Token) -> bool {
         self.ticket(token).is_some_and(|ticket| ticket.held)
     }

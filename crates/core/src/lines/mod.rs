@@ -1,7 +1,7 @@
-//! Lines of tickets: everything that a lock is, and nothing of what doors keep beside locks.
+//! Lines of tickets: everything that a lock is, and nothing of what doors keep besides locks.
 //!
-//! [`Data`] is the truth and what a snapshot holds; [`Indexes`] say where to find things in it
-//! and are rebuilt from it. Each file beside this one is one part of what can be asked:
+//! [`Data`] is the replicated state, which snapshots contain; [`Indexes`] locate things in it and
+//! are rebuilt from it. Each file next to this one is one part of what can be asked:
 //!
 //! - `acquire`: draw a ticket, enter the lines, upgrade, downgrade
 //! - `serve`: who is next, and the grant
@@ -9,15 +9,15 @@
 //! - `holder`: release, cancel, renew, persist, note, recovered
 //! - `revoke`: ask a holder to let go, or break the lock
 //! - `session`: open, close, expire, and the sweep of a dead session's tickets
-//! - `request`: one effect for a retried request; `fingerprint`: what it asked for
-//! - `claims`: circles of waits are found and refused
+//! - `request`: a retried request has one effect; `fingerprint`: what it asked for
+//! - `claims`: finds and refuses circles of waits
 //! - `time`: what is due when logical time moves
 //! - `register`: the fence inside Holdfast
-//! - `restore`: a backup becomes the beginning of a new cluster
-//! - `query`, `why`: questions, which change nothing
+//! - `restore`: turns a backup into the start of a new cluster
+//! - `query`, `why`: queries, which change nothing
 //!
-//! Lines know nothing of stores. A store reaches them through [`StoreAccess`] only. Time, the limits
-//! and the weight of everything are kept here, because a store has them in common with the lines.
+//! Lines know nothing of stores. A store uses them through [`StoreAccess`] only. Time, limits and
+//! the total weight are kept here, because stores and lines share them.
 
 mod acquire;
 mod claims;
@@ -51,7 +51,7 @@ pub use why::{Circle, Why, WhyLink};
 use crate::containers::{Index, Slab, Slot};
 use crate::effect::Names;
 use crate::ids::{SessionId, Token};
-use crate::level::{CONFIRMED_LEVEL, REQUESTS_LEVEL};
+use crate::level::{REQUESTS_LEVEL, TREE_LEVEL};
 use crate::limits::Limits;
 use crate::text::{Label, LockName};
 use crate::weight::Weight;
@@ -71,8 +71,8 @@ pub(crate) struct Lines {
     weight: Weight,
 }
 
-/// What is replicated: the same on every node at the same log position. Cloning it is cheap, and
-/// a clone is a snapshot.
+/// What is replicated: the same on every node at the same log position. Cloning is cheap, and a
+/// clone is a snapshot.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Data {
     /// Logical time, the leader's wall clock and the term of the entry being applied.
@@ -81,7 +81,7 @@ pub(crate) struct Data {
     pub(crate) counter: u64,
     /// The last session id drawn.
     pub(crate) sessions_drawn: u64,
-    /// Orders deaths, ends of sessions and forgotten requests among themselves.
+    /// Orders deaths, ends of sessions and forgotten requests among each other.
     pub(crate) sequence: u64,
     pub(crate) locks: Slab<Lock>,
     pub(crate) tickets: Slab<Ticket>,
@@ -109,7 +109,7 @@ impl Lines {
         Self::of(Data::default(), Index::new(hash_key), limits, hash_key)
     }
 
-    /// What a snapshot holds; `names` is where each lock stands in it.
+    /// From a snapshot; `names` is the index of its locks.
     pub(crate) fn load(data: Data, names: Index<Lock>, limits: Limits, hash_key: u64) -> Self {
         let mut lines = Self::of(data, names, limits, hash_key);
         lines.find_unserved();
@@ -119,10 +119,10 @@ impl Lines {
     fn of(data: Data, names: Index<Lock>, limits: Limits, hash_key: u64) -> Self {
         let index = Indexes::of(&data, names, hash_key);
         let weight = data.weigh();
-        Self { data, index, limits, level: CONFIRMED_LEVEL, weight }
+        Self { data, index, limits, level: TREE_LEVEL, weight }
     }
 
-    /// Lines in which serving had stopped at the bound of one command.
+    /// Finds lines in which serving had stopped at the bound of one command.
     fn find_unserved(&mut self) {
         let waiting = self.data.locks.iter().filter(|(_, lock)| lock.waiters() > 0);
         let may_serve = |slot| self.next_waiter(slot).is_some_and(|token| self.may_serve(token));
@@ -131,7 +131,7 @@ impl Lines {
         self.index.sets.unserved = unserved.collect();
     }
 
-    /// What a snapshot holds.
+    /// What a snapshot contains.
     pub(crate) fn data(&self) -> &Data {
         &self.data
     }
@@ -158,7 +158,7 @@ impl Lines {
         self.weight
     }
 
-    /// What all that is here takes, counted again.
+    /// What everything here takes, counted again.
     pub(crate) fn weigh_all(&self) -> Weight {
         self.data.weigh()
     }
@@ -183,7 +183,7 @@ impl Lines {
         self.data.sessions.get(self.session_slot(id)?)
     }
 
-    /// The names of a ticket, to be shown.
+    /// The names of a ticket, for display.
     fn names_of(&self, ticket: &Ticket) -> Names {
         let name = |slot| self.data.locks.get(slot).map(|lock| lock.name.clone());
         match name(ticket.lock) {
@@ -192,7 +192,7 @@ impl Lines {
         }
     }
 
-    /// What a ticket calls itself: its own label, or else its session's.
+    /// A ticket's label: its own, or else its session's.
     fn label_of(&self, ticket: &Ticket) -> Option<Label> {
         match (&ticket.label, ticket.session) {
             (Some(label), _) => Some(label.clone()),
@@ -223,7 +223,7 @@ impl Lines {
         self.data.sequence
     }
 
-    /// Changes a lock and keeps count of its bytes.
+    /// Changes a lock and keeps track of its bytes.
     fn change_lock<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Lock) -> T) -> Option<T> {
         let lock = self.data.locks.get_mut(slot)?;
         let before = lock.weight();
@@ -233,7 +233,7 @@ impl Lines {
         Some(result)
     }
 
-    /// Changes a ticket and keeps count of its bytes.
+    /// Changes a ticket and keeps track of its bytes.
     fn change_ticket<T>(&mut self, slot: Slot, change: impl FnOnce(&mut Ticket) -> T) -> Option<T> {
         let ticket = self.data.tickets.get_mut(slot)?;
         let before = ticket.weight();
@@ -243,7 +243,7 @@ impl Lines {
         Some(result)
     }
 
-    /// Changes a session and keeps count of its bytes.
+    /// Changes a session and keeps track of its bytes.
     fn change_session<T>(
         &mut self,
         slot: Slot,
@@ -261,7 +261,7 @@ impl Lines {
         self.weight = self.weight.and(after).without(before);
     }
 
-    /// How many bytes a weight counts.
+    /// How many bytes of a weight count at the current level.
     fn counted(&self, weight: Weight) -> usize {
         weight.counted(self.level)
     }

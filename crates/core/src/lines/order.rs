@@ -1,7 +1,7 @@
 //! The order of tickets in each line.
 //!
-//! The first ticket of a line stands in the lock itself, so that a lock nobody waits for, the
-//! common one, costs nothing here.
+//! The first ticket of a line is stored in the lock itself, so that a lock nobody waits for, the
+//! common case, costs nothing here.
 
 use super::records::Lock;
 use crate::containers::Slot;
@@ -13,7 +13,7 @@ use std::collections::btree_map::{BTreeMap, Entry};
 pub(crate) struct LineOrder {
     /// Every ticket that is not the first of its line.
     behind: BTreeSet<(Slot, Token)>,
-    /// How many lines have so many tickets, from two on.
+    /// How many lines have how many tickets, from two upwards.
     lens: BTreeMap<u32, u32>,
 }
 
@@ -34,7 +34,7 @@ impl FromIterator<(Slot, Token)> for LineOrder {
     }
 }
 
-/// Another line of that many tickets.
+/// Counts a line of this length.
 fn count(lens: &mut BTreeMap<u32, u32>, len: u32) {
     if len > 1 {
         let lines = lens.entry(len).or_default();
@@ -42,7 +42,7 @@ fn count(lens: &mut BTreeMap<u32, u32>, len: u32) {
     }
 }
 
-/// One line of that many tickets less.
+/// Uncounts a line of this length.
 fn uncount(lens: &mut BTreeMap<u32, u32>, len: u32) {
     if let Entry::Occupied(mut lines) = lens.entry(len) {
         *lines.get_mut() = lines.get().saturating_sub(1);
@@ -53,7 +53,7 @@ fn uncount(lens: &mut BTreeMap<u32, u32>, len: u32) {
 }
 
 impl LineOrder {
-    /// Tickets in the longest line; 0 if no line has two.
+    /// The length of the longest line; 0 if no line has two tickets.
     pub(crate) fn longest(&self) -> usize {
         self.lens.last_key_value().map_or(0, |(len, _)| *len as usize)
     }
@@ -64,7 +64,7 @@ impl LineOrder {
         count(&mut self.lens, len);
     }
 
-    /// Adds a ticket at the end: its number is higher than all others.
+    /// Appends a ticket: its number is higher than all others.
     pub(crate) fn join(&mut self, slot: Slot, lock: &mut Lock, token: Token) {
         if lock.head().is_none() {
             lock.set_head(Some(token));
@@ -113,12 +113,12 @@ impl LineOrder {
         lock.head().into_iter().chain(rest.map(|(_, token)| *token))
     }
 
-    /// Those being served, in order.
+    /// The holders, in order.
     pub(crate) fn holders(&self, slot: Slot, lock: &Lock) -> impl Iterator<Item = Token> + '_ {
         self.iter(slot, lock).take(lock.holders as usize)
     }
 
-    /// Those not yet served, in order.
+    /// The waiters, in order.
     pub(crate) fn waiters(&self, slot: Slot, lock: &Lock) -> impl Iterator<Item = Token> + '_ {
         let last_served = lock.last_served;
         let head = lock.head().filter(|head| *head > last_served);

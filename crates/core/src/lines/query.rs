@@ -1,4 +1,4 @@
-//! Questions about the state. They change nothing and need not go through the log.
+//! Queries. They change nothing and need not go through the log.
 
 use super::Lines;
 use super::claims::Way;
@@ -12,29 +12,29 @@ use crate::text::{Label, LockName, Note};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
-/// Holders of one line that `why` shows a waiter to wait for: more would not be read.
+/// How many holders `why` shows for one waiter: nobody would read more.
 const HOLDERS_SHOWN: usize = 16;
 
-/// One lock: who is served, who waits, what those before left.
+/// One lock: its holders, its waiters, and what earlier holders left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockView {
     /// Its name.
     pub name: LockName,
-    /// The number of permits; none if the line is exclusive/shared.
+    /// The number of permits; `None` if the line is exclusive/shared.
     pub permits: Option<u32>,
-    /// Those being served, in order, as many as were asked for.
+    /// The holders, in order, as many as requested.
     pub holders: Vec<TicketView>,
-    /// How many are served.
+    /// How many holders there are.
     pub holding: usize,
-    /// Those in line, in order, as many as were asked for.
+    /// The waiters, in order, as many as requested.
     pub waiters: Vec<TicketView>,
-    /// How many wait.
+    /// How many waiters there are.
     pub waiting: usize,
-    /// How the last holder ended, while anybody stands in line.
+    /// How the last holder ended, while anyone is in line.
     pub last: Option<Arc<Ending>>,
-    /// A death that no holder has put right.
+    /// A death that no holder has recovered from.
     pub needs_recovery: Option<Arc<Ending>>,
-    /// A death holds up the line until then.
+    /// Until when a death holds up the line.
     pub delayed_until_ms: Option<u64>,
 }
 
@@ -45,15 +45,15 @@ pub struct TicketView {
     pub token: Token,
     /// All of its names.
     pub names: Names,
-    /// What it calls itself.
+    /// Its label.
     pub label: Option<Label>,
-    /// Whose it is.
+    /// Its session, if it has one.
     pub session: Option<SessionId>,
     /// Exclusive, shared or permit.
     pub mode: Mode,
-    /// What keeps it alive once served.
+    /// What keeps it alive once it is served.
     pub lease: Lease,
-    /// Where it came in.
+    /// The door through which it came.
     pub door: Door,
     /// Whether it is being served.
     pub held: bool,
@@ -61,20 +61,20 @@ pub struct TicketView {
     pub for_ms: u64,
     /// When its lease or its wait ends.
     pub due_ms: Option<u64>,
-    /// What it left on the lock.
+    /// Its note.
     pub note: Option<Note>,
     /// Tokens that it keeps while it waits.
     pub claims: Vec<Token>,
-    /// By when it was asked to let go.
+    /// By when it was asked to release.
     pub revoked_until_ms: Option<u64>,
 }
 
-/// Some locks, in the order of their names.
+/// Some locks, in order of their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockPage {
     /// The locks of this page.
     pub locks: Vec<LockView>,
-    /// Where the next page begins; none if this is the last.
+    /// Where the next page begins; `None` if this is the last.
     pub next_after: Option<LockName>,
 }
 
@@ -83,7 +83,7 @@ pub struct LockPage {
 pub struct SessionView {
     /// Its id.
     pub id: SessionId,
-    /// What it calls itself.
+    /// Its label.
     pub label: Option<Label>,
     /// A client's or a node's.
     pub kind: SessionKind,
@@ -91,14 +91,14 @@ pub struct SessionView {
     pub ttl_ms: u64,
     /// When it was opened.
     pub opened_ms: u64,
-    /// Its tickets, waiting or held, as many as were asked for. Those with a lease of their own
-    /// outlive it once they are held.
+    /// Its tickets, waiting or held, as many as requested. Those with their own lease outlive it
+    /// once they are held.
     pub tickets: Vec<Token>,
     /// Set while its tickets are being ended.
     pub ended: Option<How>,
 }
 
-/// How much there is of everything.
+/// Totals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counts {
     /// Locks that are held, waited for or remembered.
@@ -115,6 +115,8 @@ pub struct Counts {
     pub register_keys: usize,
     /// Hashes and lists.
     pub objects: usize,
+    /// Znodes, beside those that are always there.
+    pub nodes: usize,
     /// Request ids without a session.
     pub requests_alone: usize,
     /// Bytes of everything that [`Limits::bytes_max`](crate::Limits::bytes_max) bounds.
@@ -168,8 +170,8 @@ impl Lines {
         })
     }
 
-    /// The tickets that came through a door with this label among the first `looked_through_max` of a
-    /// lock's line, in its order; and whether each is held.
+    /// The tickets from this door with this label among the first `looked_through_max` of a lock's
+    /// line, in order; and whether each is held.
     pub(crate) fn labelled(
         &self,
         name: &LockName,
@@ -189,7 +191,7 @@ impl Lines {
         found.collect()
     }
 
-    /// What a holder was asked that may not have heard it: to let go.
+    /// The request to release that a holder was sent, in case it missed it.
     pub(crate) fn revocation_asked(&self, token: Token) -> Option<Effect> {
         let ticket = self.ticket(token)?;
         let Revocation { by, reason, until_ms, force } = ticket.revocation()?.clone();
@@ -238,34 +240,34 @@ impl Lines {
         })
     }
 
-    /// Every session that lives, with how long it may stay silent.
+    /// Every living session, with its TTL.
     pub(crate) fn session_ttls(&self) -> impl Iterator<Item = (SessionId, u64)> {
         let living = self.data.sessions.iter().filter(|(_, session)| session.dying.is_none());
         living.map(|(_, session)| (session.id, session.ttl_ms))
     }
 
-    /// Whether a session lives and the secret is its own.
+    /// Whether a session is alive and the secret is right.
     pub(crate) fn session_lives(&self, session: &SessionRef) -> bool {
         self.check_session(session).is_ok()
     }
 
-    /// Whether the secret is the session's own; none if the session is not known here. A session's
-    /// secret never changes, and its id is never used again.
+    /// Whether the secret is right; `None` if the session is not known here. A session's secret
+    /// never changes, and its id is never reused.
     pub(crate) fn session_owner(&self, session: &SessionRef) -> Option<bool> {
         self.session(session.id).map(|known| known.secret == session.secret)
     }
 
-    /// The events of one lock that the ring still holds, the newest first.
+    /// The events of one lock that are still in the ring, newest first.
     pub(crate) fn history(&self, name: &LockName) -> impl Iterator<Item = &Event> {
         self.index.history.events(&self.data.history, name)
     }
 
-    /// All events that the ring still holds, the oldest first.
+    /// All events that are still in the ring, oldest first.
     pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
         self.data.history.iter()
     }
 
-    /// How much there is of everything. Objects are a store's to count.
+    /// Totals. Objects are counted by their store.
     pub(crate) fn counts(&self) -> Counts {
         let holders = self.index.sets.held;
         Counts {
@@ -276,13 +278,14 @@ impl Lines {
             deaths: self.index.sets.deaths.len(),
             register_keys: self.data.register.len(),
             objects: 0,
+            nodes: 0,
             requests_alone: self.data.alone.len(),
             bytes: self.counted(self.weight),
             counter: self.data.counter,
         }
     }
 
-    /// Tickets in the longest line, those being served included.
+    /// The length of the longest line, holders included.
     pub(crate) fn longest_line(&self) -> usize {
         match self.index.sets.lines.longest() {
             0 => usize::from(self.data.tickets.len() > 0),
@@ -301,8 +304,8 @@ impl Lines {
         in_way.chain(wide.map(|(_, token)| *token)).collect()
     }
 
-    /// Which holders are in the way of a waiter, or of one in front of it. A reader that waits for
-    /// a lock-delay, or behind one that waits elsewhere, has none.
+    /// Which holders are in the way of a waiter, or of one ahead of it. There are none for a reader
+    /// that waits for a lock-delay, or behind one that waits elsewhere.
     fn way(&self, ticket: &Ticket, slot: Slot, lock: &Lock) -> Way {
         if let Some(of) = lock.permits() {
             return if lock.holders >= of { Way::All } else { Way::Free };

@@ -1,5 +1,5 @@
-//! The records of the replicated state. Compact, because there may be millions: what is rare
-//! stands in a box of its own.
+//! The records of the replicated state. Compact, because there may be millions: what is rare is
+//! boxed.
 
 use super::fingerprint::Fingerprint;
 use crate::command::{Door, Lease, Mode, SessionKind};
@@ -14,23 +14,23 @@ use serde::{Deserialize, Serialize};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 
-/// What a lock takes whose name is not a ticket's first: the record, its place in line, indexes.
+/// What a further name of a ticket takes: the lock's record, its place in line, indexes.
 const FURTHER_NAME_BYTES: usize = 256;
 
 /// What a claim takes, in its ticket and in the index of claims.
 const CLAIM_BYTES: usize = 48;
 
-/// What a lock's past takes, beside the texts of its endings.
+/// What a lock's past takes, besides the texts of its endings.
 const PAST_BYTES: usize = 256;
 
-/// What a ticket keeps of those before it on one name, beside the texts.
+/// What a ticket keeps about earlier holders of one name, besides the texts.
 const AFTER_BYTES: usize = 256;
 
-/// What a remembered request takes: its place, and the box of an answer that is no ticket.
+/// What a remembered request takes: its entry, and the box of an answer that is not a ticket.
 const REQUEST_BYTES: usize = 32;
 const ANSWER_BYTES: usize = 224;
 
-/// Time as the log tells it.
+/// Time according to the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Clock {
     /// Logical time.
@@ -41,13 +41,13 @@ pub(crate) struct Clock {
     pub(crate) term: Term,
 }
 
-/// A name and what is known of the line in front of it. Exists while a ticket stands in the line
-/// or a death is remembered.
+/// A name and what is known about its line. Exists while a ticket is in the line or a death is
+/// remembered.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Lock {
     pub(crate) name: LockName,
-    /// The first ticket in line; the others are in `LineOrder`. Tickets are numbered from 1, so that
-    /// none takes no room of its own.
+    /// The first ticket in line; the others are in `LineOrder`. Tickets are numbered from 1, so
+    /// `None` takes no extra space.
     head: Option<NonZeroU64>,
     /// The highest ticket served so far: the next waiter is the first one above it.
     pub(crate) last_served: Token,
@@ -55,21 +55,21 @@ pub(crate) struct Lock {
     pub(crate) line_len: u32,
     /// Tickets being served: always the first ones of the line.
     pub(crate) holders: u32,
-    /// The permits of this line; none if it is exclusive/shared.
+    /// The number of permits; `None` if the line is exclusive/shared.
     permits: Option<NonZeroU32>,
     /// Whether the holder is exclusive.
     pub(crate) exclusive: bool,
     pub(crate) past: Option<Box<Past>>,
 }
 
-/// What those before left behind.
+/// What earlier holders left behind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Past {
-    /// How the last holder ended, while anybody stands in line.
+    /// How the last holder ended, while anyone is in line.
     pub(crate) last: Option<Arc<Ending>>,
-    /// The first death that no holder has put right.
+    /// The first death that no holder has recovered from.
     pub(crate) death: Option<Death>,
-    /// Nobody is served before this.
+    /// Nobody is served before this time.
     pub(crate) delayed_until_ms: Option<u64>,
 }
 
@@ -108,7 +108,7 @@ impl Lock {
         self.permits.map(NonZeroU32::get)
     }
 
-    /// What kind of line it is, by a ticket that stands in it.
+    /// Sets the kind of line, from a ticket in it.
     pub(crate) fn set_kind(&mut self, mode: Mode) {
         self.permits = match mode {
             Mode::Permit { of } => NonZeroU32::new(of),
@@ -141,7 +141,7 @@ impl Lock {
         self.line_len == 0 && self.past.is_none()
     }
 
-    /// Whether a ticket of this mode could be served beside those that are.
+    /// Whether a ticket of this mode could be served besides the current holders.
     pub(crate) fn has_room_for(&self, mode: Mode) -> bool {
         match mode {
             Mode::Exclusive => self.holders == 0,
@@ -178,11 +178,11 @@ impl Ending {
     }
 }
 
-/// One contender's place in one or several lines.
+/// A client's place in one or several lines.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ticket {
     pub(crate) number: Token,
-    /// Who asked: owns the wait, and the held ticket if its lease is the session's.
+    /// The owner of the wait, and of the held ticket if it has a session lease.
     pub(crate) session: Option<SessionId>,
     /// The request that drew it, within that session.
     pub(crate) request: Option<RequestId>,
@@ -202,7 +202,7 @@ pub(crate) struct Ticket {
     pub(crate) extra: Option<Box<Extra>>,
 }
 
-/// What few tickets have.
+/// What only few tickets have.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Extra {
     pub(crate) note: Option<Note>,
@@ -213,14 +213,14 @@ pub(crate) struct Extra {
     /// The shared ticket that ends when this one is served.
     pub(crate) upgrades: Option<Token>,
     pub(crate) revocation: Option<Revocation>,
-    /// What the grant carried, for a retry that asks again.
+    /// What the grant carried, for a retry.
     pub(crate) after: Option<Arc<[After]>>,
     pub(crate) request_key: Option<RequestKey>,
-    /// At which change it got another label; 0 if it has its first one.
+    /// The change at which it was relabelled; 0 if it has its original label.
     pub(crate) relabelled: u64,
 }
 
-/// A request to let go that the holder has heard.
+/// A request to release that the holder was sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Revocation {
     pub(crate) by: Label,
@@ -230,13 +230,13 @@ pub(crate) struct Revocation {
 }
 
 impl Ticket {
-    /// Whether the end of its session ends it.
+    /// The session whose end ends this ticket, if there is one.
     pub(crate) fn bound_session(&self) -> Option<SessionId> {
         let bound = matches!(self.lease, Lease::Session | Lease::Unconfirmed { .. });
         if self.held && !bound { None } else { self.session }
     }
 
-    /// Whether it is served, and nobody has been told so yet.
+    /// Whether it is served, and nobody has been notified of it yet.
     pub(crate) fn is_unconfirmed(&self) -> bool {
         self.held && matches!(self.lease, Lease::Unconfirmed { .. })
     }
@@ -333,23 +333,23 @@ pub(crate) struct Session {
     pub(crate) label: Option<Label>,
     pub(crate) kind: SessionKind,
     pub(crate) opened_ms: u64,
-    /// The number that a node's next proposal must have.
+    /// The number that the node's next proposal must have.
     pub(crate) next_number: u64,
     /// Requests below this are forgotten.
     pub(crate) lowest: RequestId,
     /// By id.
     pub(crate) requests: Vec<Remembered>,
-    /// About what the memory of requests takes. Not in a snapshot: counted again.
+    /// Roughly what the memory of requests takes. Not in a snapshot: counted again.
     #[serde(skip)]
     pub(crate) memory_bytes: usize,
-    /// Set when it ended: it takes no request, its tickets are being ended.
+    /// Set when it has ended: it accepts no requests, and its tickets are being ended.
     pub(crate) dying: Option<Dying>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Dying {
     pub(crate) how: How,
-    /// Sessions are swept in the order of their ends.
+    /// Sessions are swept in the order in which they ended.
     pub(crate) number: u64,
 }
 
@@ -366,13 +366,13 @@ impl Session {
     }
 }
 
-/// A request of a session. Its fingerprint stands in a piece of its own, so that a snapshot for
-/// members that know none is the same without.
+/// A request of a session. Its fingerprint is in a separate piece, so that a snapshot for members
+/// that don't know fingerprints is the same without them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Remembered {
     pub(crate) id: RequestId,
     pub(crate) outcome: Outcome,
-    /// None if it was not seen, or came before fingerprints were known.
+    /// `None` if it was not seen, or is from before there were fingerprints.
     #[serde(skip)]
     pub(crate) fingerprint: Option<Fingerprint>,
 }
@@ -384,21 +384,21 @@ impl Keyed for Session {
     }
 }
 
-/// What is remembered of a request.
+/// What is remembered about a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Outcome {
-    /// It drew a ticket that still stands: the answer is how that one stands now.
+    /// It drew a ticket that still exists: the answer is that ticket's current state.
     Ticket(Token),
     /// Its ticket is over.
     Over(Token, How),
     Answered(Box<Answer>),
     Refused(Box<Refusal>),
-    /// Its outcome was asked for before it came.
+    /// Its outcome was asked for before it arrived.
     Barred,
 }
 
 impl Outcome {
-    /// About what it takes to remember this.
+    /// Roughly what it takes to remember this.
     pub(crate) fn bytes(&self) -> usize {
         // What can't be encoded is in no snapshot either.
         let boxed = |bytes: Result<usize, _>| bytes.unwrap_or(0).saturating_add(ANSWER_BYTES);
@@ -416,7 +416,7 @@ impl Outcome {
 pub(crate) struct Alone {
     pub(crate) key: RequestKey,
     pub(crate) outcome: Outcome,
-    /// When and in which order it is forgotten; none while its ticket stands.
+    /// When and in which order it is forgotten; `None` while its ticket exists.
     pub(crate) forget: Option<(u64, u64)>,
     /// As in [`Remembered`].
     #[serde(skip)]

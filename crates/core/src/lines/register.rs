@@ -1,6 +1,6 @@
 //! The fence inside Holdfast: a register that refuses old tokens.
 //!
-//! It keeps two numbers a key, the highest exclusive token and the highest of any mode. An
+//! It keeps two numbers per key, the highest exclusive token and the highest of any mode. An
 //! exclusive token passes if it is not below either, a shared one if it is not below the first.
 
 use super::Lines;
@@ -35,7 +35,7 @@ impl Lines {
         Ok(self.pass(slot, key, None, token, mode))
     }
 
-    /// What the fence keeps under a key.
+    /// The fence of a key.
     pub(crate) fn fence(&self, key: &LockName) -> Option<&Fence> {
         let slot = self.index.register.get(&self.data.register, key)?;
         self.data.register.get(slot).map(|register| &register.fence)

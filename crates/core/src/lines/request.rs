@@ -1,4 +1,4 @@
-//! One effect and a certain outcome for a request, however often it is sent.
+//! One effect and a definite outcome for a request, however often it is sent.
 
 use super::Lines;
 use super::fingerprint::Fingerprint;
@@ -12,17 +12,17 @@ use crate::refusal::{Bad, Bound, Refusal};
 use crate::text::RequestKey;
 use crate::weight::Weight;
 
-/// What is known of a request before it runs.
+/// What is known about a request before it runs.
 pub(crate) enum Recalled {
-    /// It ran before: what it came to, told as it stands now.
+    /// It ran before: its result, as of now.
     Ran(Result<Answer, Refusal>),
-    /// It is new, and asks for this.
+    /// It is new: its fingerprint, `None` below the level that has them.
     New(Option<Fingerprint>),
 }
 
 impl Lines {
-    /// Whether a request is a retry: what was done once is told as it stands now. Refuses what may
-    /// not run, or what there is no room to remember.
+    /// Recognises a retry, and answers it with the current state of what the first attempt did.
+    /// Refuses requests that must not run, or for which there is no room to remember them.
     pub(crate) fn recall_request(
         &mut self,
         request: &Request,
@@ -41,7 +41,7 @@ impl Lines {
         Ok(Recalled::New(fingerprint))
     }
 
-    /// Remembers what a new request came to.
+    /// Remembers the result of a new request.
     pub(crate) fn remember_request(
         &mut self,
         request: &Request,
@@ -56,9 +56,9 @@ impl Lines {
         self.remember(request, outcome, fingerprint);
     }
 
-    /// What became of a request. One that was not seen by now is barred: in a session as long as
-    /// that lives, a random id as long as any such id is remembered. No copy of it that is on its
-    /// way takes that long.
+    /// What happened to a request. One that has not been seen yet is barred: in a session for as
+    /// long as the session lives, a random id for as long as any such id is remembered. No copy of
+    /// it still in flight takes that long.
     pub(crate) fn outcome(&mut self, request: &Request) -> Result<Answer, Refusal> {
         if let Some((outcome, _)) = self.recall(request)? {
             return match outcome {
@@ -83,8 +83,8 @@ impl Lines {
         }
     }
 
-    /// Commands that the leader or a node makes carry no request id, and without a session only
-    /// a ticket can be found again.
+    /// Commands made by the leader or a node have no request id, and without a session only a
+    /// ticket can be found again.
     fn check_takes_request(&self, request: &Request, command: &Command) -> Result<(), Refusal> {
         let bad = match command {
             Command::Tick(_)
@@ -92,7 +92,8 @@ impl Lines {
             | Command::CloseSession(_)
             | Command::ExpireSession { .. }
             | Command::Outcome(_)
-            | Command::Transact(_) => Bad::NoRequestId,
+            | Command::Transact(_)
+            | Command::Tree(_) => Bad::NoRequestId,
             Command::Acquire(_) | Command::Upgrade { .. } => return Ok(()),
             _ if matches!(request, Request::Alone(_)) => Bad::RequestNeedsSession,
             _ => return Ok(()),
@@ -100,7 +101,7 @@ impl Lines {
         Err(Refusal::BadRequest(bad))
     }
 
-    /// What is remembered of a request, and what it asked for. Forgets what its session no longer
+    /// What is remembered about a request, and its fingerprint. Forgets what its session no longer
     /// needs.
     fn recall(
         &mut self,
@@ -133,8 +134,8 @@ impl Lines {
         self.index.alone.get(&self.data.alone, key)
     }
 
-    /// Whether there is room to remember one more request. How long its answer is nobody knows
-    /// yet: the last one may go beyond the bounds.
+    /// Whether there is room to remember one more request. How long its answer will be is not known
+    /// yet: the last one may exceed the bounds.
     fn check_memory(&self, request: &Request, takes_memory: bool) -> Result<(), Refusal> {
         match request {
             Request::InSession { session, .. } => {
@@ -184,7 +185,7 @@ impl Lines {
         }
     }
 
-    /// The clock of forgetting starts when a request's ticket is over.
+    /// The time until it is forgotten starts when the request's ticket is over.
     fn set_alone(&mut self, slot: Slot, outcome: Outcome, over: bool) {
         let forget_ms = self.data.clock.now_ms.saturating_add(self.limits.request_alone_kept_ms);
         let forget = over.then(|| (forget_ms, self.next_in_sequence()));
@@ -210,7 +211,7 @@ impl Lines {
         }
     }
 
-    /// Tells the request that drew a ticket how the ticket ended.
+    /// Records with the request that drew a ticket how the ticket ended.
     pub(super) fn settle_request(&mut self, ticket: &Ticket, how: How) {
         let over = Outcome::Over(ticket.number, how);
         if let Some(key) = ticket.request_key() {
@@ -221,14 +222,14 @@ impl Lines {
             let Some(slot) = self.session_slot(session) else { return };
             let session = self.data.sessions.get_mut(slot);
             if let Some(known) = session.and_then(|session| session.request_mut(id)) {
-                // It weighs the same as the ticket that it drew.
+                // It weighs the same as the ticket that it replaces.
                 known.outcome = over;
             }
         }
     }
 }
 
-/// Whether a command may leave more behind than the answer to it.
+/// Whether a command may leave more behind than its answer.
 fn takes_memory(command: &Command) -> bool {
     matches!(
         command,

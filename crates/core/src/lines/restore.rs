@@ -1,9 +1,9 @@
-//! A backup becomes the beginning of a new cluster.
+//! Turns a backup into the start of a new cluster.
 //!
 //! After the backup was taken, the old cluster went on: it drew numbers that the backup does not
-//! know, served waiters, and its holders worked. So nothing here may count on being the only one
-//! that remembers: no number is drawn again, nobody is served with a number drawn before, and
-//! whatever was held is marked "needs recovery".
+//! know, served waiters, and its holders worked. So nothing here may rely on being the only copy:
+//! no number is drawn again, nobody is served with a number drawn before, and everything that was
+//! held is marked "needs recovery".
 
 use super::Lines;
 use super::history::What;
@@ -13,40 +13,40 @@ use crate::effect::How;
 use crate::ids::{SessionId, Token};
 use std::fmt;
 
-/// How far at least the counters move: more numbers than a cluster draws between a backup and its
+/// How far the counters move at least: more numbers than a cluster draws between a backup and its
 /// restore, at a million a second for twelve days.
 const JUMP: u64 = 1 << 40;
 
-/// The numbers of one second of wall time: more than a cluster draws in it. So two restores of
-/// one backup begin at different numbers, 2^20 for each second between them. That many draws
-/// later the first one has come to where the second began: numbers below 2^53 leave no room to
+/// The numbers of one second of wall time: more than a cluster draws in that second. So two
+/// restores of one backup begin at different numbers, 2^20 for each second between them. That many
+/// draws later the first one arrives where the second began: numbers below 2^53 leave no room to
 /// keep them apart for good.
 const PER_SECOND: u64 = 1 << 20;
 
-/// A number below this is exact in JSON, where numbers are floating-point.
+/// Numbers below this are exact in JSON, where numbers are floating-point.
 const EXACT_END: u64 = 1 << 53;
 
-/// What a restore did.
+/// The result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Restored {
-    /// Sessions that ended: all there were.
+    /// Sessions that ended: all of them.
     pub sessions_ended: usize,
-    /// Waits that ended: all there were.
+    /// Waits that ended: all of them.
     pub waits_ended: usize,
-    /// Holders that ended, because they lived by a session.
+    /// Holders that ended, because they had a session lease.
     pub holders_ended: usize,
-    /// Holders with a deadline or a permanent lease: they hold what they held.
+    /// Holders with a deadline or a permanent lease: they still hold their locks.
     pub still_held: usize,
     /// All tokens from now on are greater than this, and greater than any before.
     pub counter: u64,
 }
 
-/// Why a backup can't be restored. The state is as it was.
+/// Why a backup can't be restored. The state is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CannotRestore {
-    /// The clock is beyond the year 2242.
+    /// The clock is past the year 2242.
     ClockAhead {
-        /// What it says.
+        /// What the clock shows, in seconds since 1970.
         unix_s: u64,
     },
     /// The numbers that are exact in JSON are used up, by thousands of restores.
@@ -80,14 +80,14 @@ impl Lines {
         self.data.clock.wall_ms = unix_s.saturating_mul(1_000);
         let waits_ended = self.end_without_serving(|ticket| !ticket.held);
         let holders_ended = self.end_without_serving(|ticket| ticket.bound_session().is_some());
-        // Those who could have been served are gone.
+        // The tickets that could have been served are gone.
         self.index.sets.unserved.clear();
         let sessions_ended = self.forget_all_sessions();
         let still_held = self.mark_all_held();
         Ok(Restored { sessions_ended, waits_ended, holders_ended, still_held, counter })
     }
 
-    /// Ends tickets in the order of their numbers. Nobody is served: waiters end first.
+    /// Ends tickets in the order of their numbers, without serving anyone: waiters end first.
     fn end_without_serving(&mut self, ends: impl Fn(&Ticket) -> bool) -> usize {
         let tokens = self.numbers_of(ends);
         let mut unheard = Vec::new();
@@ -113,9 +113,9 @@ impl Lines {
         ids.len()
     }
 
-    /// Marks every lock that is still held. The mark names the holder as if it had ended: whoever
-    /// comes after it learns that the cluster was restored meanwhile, also if it is released in
-    /// good order. The holder itself may say that all is well.
+    /// Marks every lock that is still held. The mark names the holder as if it had ended: the next
+    /// holder learns that the cluster was restored in the meantime, even if this one releases
+    /// normally. The holder itself may clear the mark.
     fn mark_all_held(&mut self) -> usize {
         let tokens = self.numbers_of(|ticket| ticket.held);
         for token in &tokens {
@@ -143,9 +143,9 @@ impl Lines {
     }
 }
 
-/// Where a counter goes on: at `max(drawn + JUMP, unix_s * PER_SECOND)`, or, if the counter is
-/// ahead of the clock, at the first number from there on that belongs to this second. Without
-/// that, a backup of a cluster that was restored some days ago would go on at the same number
+/// Where a counter continues: at `max(drawn + JUMP, unix_s * PER_SECOND)`, or, if the counter is
+/// ahead of the clock, at the next number from there that belongs to this second. Without that, a
+/// backup of a cluster that was restored some days ago would always continue at the same number,
 /// whenever it is restored.
 fn moved_on(drawn: u64, unix_s: u64) -> Result<u64, CannotRestore> {
     let of_second = unix_s.checked_mul(PER_SECOND).filter(|number| *number < EXACT_END);
@@ -167,7 +167,7 @@ mod tests {
     fn a_counter_goes_on_at_the_clock_or_well_above_itself() {
         assert_eq!(moved_on(0, NOW_S), Ok(NOW_S << 20));
         assert_eq!(moved_on(5_000_000_000, NOW_S), Ok(NOW_S << 20));
-        // Without a clock, still above all that the old cluster may have drawn.
+        // Without a clock, still above everything that the old cluster may have drawn.
         assert_eq!(moved_on(7, 0), Ok(1 << 41));
     }
 

@@ -1,4 +1,4 @@
-//! What others may do to a holder: ask it to let go, or break the lock.
+//! What others may do to a holder: ask it to release, or break the lock.
 
 use super::history::What;
 use super::records::Revocation;
@@ -39,7 +39,8 @@ impl Lines {
         let Some(ticket) = self.data.tickets.get(slot) else { return };
         let (session, label) = (ticket.session, self.label_of(ticket));
         let before = ticket.revocation().map(|before| (before.until_ms, before.force));
-        // An order to let go is not lifted by a later wish, nor by a later order for later.
+        // A forced revocation is not lifted by a later request without force, or with a later
+        // deadline.
         let stays = before
             .is_some_and(|(until_ms, force)| force && (!ask.force || until_ms <= ask.until_ms));
         if let Some((until_ms, _)) = before.filter(|_| !stays) {
@@ -79,7 +80,7 @@ impl Lines {
         Ok(Answer::Forced(tokens.len()))
     }
 
-    /// The named ticket, or all holders of the name.
+    /// The given ticket, or all holders of the name.
     fn tickets_meant(&self, name: &LockName, token: Option<Token>) -> Result<Vec<Token>, Refusal> {
         if token.is_some() {
             let target = Target { name: name.clone(), token };

@@ -1,7 +1,7 @@
 //! Who is next, and the grant.
 //!
-//! Those being served are always the first tickets of their line. The next one is served if it
-//! has room beside them, in every line that it stands in; until then nobody passes it.
+//! Holders are always the first tickets of their line. The next ticket is served if there is room
+//! for it besides them, in every line that it is in; until then nobody overtakes it.
 
 use super::history::What;
 use super::records::{Lock, Ticket};
@@ -13,7 +13,7 @@ use crate::ids::{NEVER_MS, Token};
 use std::sync::Arc;
 
 impl Lines {
-    /// Serves everyone in this line whose turn it is, and in the lines that this moves on.
+    /// Serves every ticket in this line whose turn it is, and in the lines that this moves forward.
     pub(super) fn serve(&mut self, slot: Slot, steps: &mut Steps, effects: &mut Vec<Effect>) {
         let mut moved = Vec::new();
         self.serve_line(slot, &mut moved, steps, effects);
@@ -37,8 +37,9 @@ impl Lines {
         }
     }
 
-    /// Notes that a ticket could be served and was not, in all of its lines: what is noted must
-    /// not depend on the way that led here, because a replica that loads a snapshot finds it anew.
+    /// Records, in all of its lines, that a ticket could be served and was not: what is recorded
+    /// must not depend on how it was reached, because a replica that loads a snapshot computes it
+    /// from scratch.
     fn leave_unserved(&mut self, token: Token) {
         let slots: Vec<Slot> =
             self.ticket(token).into_iter().flat_map(|ticket| ticket.locks()).collect();
@@ -52,8 +53,8 @@ impl Lines {
         self.index.sets.lines.next_waiter(slot, lock)
     }
 
-    /// Whether a waiter's turn has come: the session lives, and it is next and has room in all
-    /// of its lines.
+    /// Whether it is a waiter's turn: its session is alive, and it is next and has room in all of
+    /// its lines.
     pub(super) fn may_serve(&self, token: Token) -> bool {
         let Some(ticket) = self.ticket(token) else { return false };
         let alive =
@@ -100,7 +101,7 @@ impl Lines {
                 Lease::Session | Lease::Permanent => NEVER_MS,
             };
             if ticket.lease != Lease::Session && ticket.label.is_none() {
-                // It may outlive its session, and must still be known by its label then.
+                // It may outlive its session, and must keep its label then.
                 ticket.label = label_to_keep;
             }
             if after.is_some() {
@@ -121,7 +122,7 @@ impl Lines {
             let name = lock.name.clone();
             self.record(name, token, label.clone(), What::Granted);
         }
-        // Whichever line brought it here, all of its lines have moved on.
+        // Whichever line led here, all of its lines have moved forward.
         moved.push(first);
         moved.extend(more);
         let Some(ticket) = self.data.tickets.get(slot) else { return };
@@ -129,7 +130,7 @@ impl Lines {
         effects.push(Effect::Granted(self.grant_of(ticket)));
     }
 
-    /// What the next holder hears of those before it.
+    /// What the next holder learns about earlier ones.
     fn after(&self, ticket: &Ticket) -> Option<Arc<[After]>> {
         let pasts = || ticket.locks().filter_map(|slot| self.data.locks.get(slot));
         if pasts().all(|lock| lock.past.is_none()) {
@@ -161,7 +162,7 @@ impl Lines {
         }
     }
 
-    /// Where a ticket stands now; one that is not there any more counts as released.
+    /// A ticket's current state; one that no longer exists counts as released.
     pub(crate) fn standing(&self, token: Token) -> Standing {
         let Some(ticket) = self.ticket(token) else {
             return Standing::Over { token, how: How::Released };
@@ -175,8 +176,8 @@ impl Lines {
         Standing::Waiting { token, secret: ticket.secret, place: place.flatten(), delayed_until_ms }
     }
 
-    /// 1 for the next to be served. A place far back is known only to the one that has just
-    /// joined: counting up to it would cost more than it tells.
+    /// 1 for the next to be served. For a place far back, only the ticket that has just joined gets
+    /// one: counting up to it would cost more than it is worth.
     fn place_in(&self, slot: Slot, lock: &Lock, token: Token) -> Option<usize> {
         let places = self.index.sets.lines.waiters(slot, lock).take(self.limits.steps_max);
         if self.index.sets.lines.iter(slot, lock).next_back() == Some(token) {

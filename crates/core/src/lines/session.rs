@@ -1,4 +1,4 @@
-//! Sessions: opened, closed, expired; and the numbering of what nodes propose.
+//! Sessions: opened, closed, expired; and the numbering of nodes' proposals.
 
 use super::records::{Dying, Session};
 use super::{Lines, Steps};
@@ -12,8 +12,9 @@ use crate::weight::Weight;
 use std::num::NonZeroU64;
 
 impl Lines {
-    /// A node has one session at a time. Asked for the same one again, it is told which that is;
-    /// another one is a new process of the node, and ends the session of the one before.
+    /// A node has one session at a time. A repeated request for the same session returns its id; a
+    /// different one comes from a new process of the node, and ends the session of the previous
+    /// one.
     pub(crate) fn open_session(
         &mut self,
         open: OpenSession,
@@ -64,13 +65,13 @@ impl Lines {
         Ok(Answer::SessionOpened(id))
     }
 
-    /// The living session of the node that a session is to be of.
+    /// The living session of the node that a new session is for.
     fn earlier_session(&self, kind: SessionKind) -> Option<Slot> {
         let SessionKind::NodeOf { node } = kind else { return None };
         self.session_slot(*self.index.sets.node_sessions.get(&node)?)
     }
 
-    /// The session, if it lives and the secret is its own.
+    /// The session, if it is alive and the secret is right.
     pub(super) fn check_session(&self, session: &SessionRef) -> Result<Slot, Refusal> {
         let slot = self.session_slot(session.id).ok_or(Refusal::NoSession(session.id))?;
         match self.data.sessions.get(slot) {
@@ -103,8 +104,8 @@ impl Lines {
         Ok(self.end_session(slot, session, How::Expired, effects))
     }
 
-    /// From here on the session takes no request. Its tickets end now as far as one command
-    /// goes, the others at the start of the next entries.
+    /// From now on the session accepts no requests. Its tickets end now as far as one command may
+    /// go, the rest at the start of the next entries.
     fn end_session(
         &mut self,
         slot: Slot,
@@ -168,7 +169,7 @@ impl Lines {
         }
     }
 
-    /// Why a node's proposal is not taken: it is not the next one of its session.
+    /// Why a node's proposal is not applied: it is not the next one of its session.
     pub(crate) fn not_taken(&mut self, from: Numbered) -> Option<Taken> {
         let slot = self.session_slot(from.session);
         let session = slot.and_then(|slot| self.data.sessions.get_mut(slot));

@@ -1,25 +1,25 @@
-//! The whole of what a store may ask of the lines.
+//! Everything that a store may do with the lines.
 //!
 //! Stores are written against [`StoreAccess`] and never see [`Lines`] itself: what is not in this
 //! file is out of their reach. They draw tickets, end them (which serves those who waited) and
-//! change those that are held; everything else here is a question.
+//! change held ones; everything else here is a query.
 
 use super::history::What;
 use super::records::{Lock, Ticket};
 use super::{Lines, Steps, TicketSpec};
-use crate::command::{Door, Lease, Mode, Wait};
+use crate::command::{Door, Lease, Mode, Revoke, SessionRef, Wait};
 use crate::containers::Slot;
-use crate::effect::{Effect, Forced, How};
-use crate::ids::Token;
+use crate::effect::{Answer, Effect, Forced, How};
+use crate::ids::{SessionId, Token};
 use crate::limits::Limits;
-use crate::refusal::Refusal;
+use crate::refusal::{Bound, Refusal};
 use crate::text::{Label, LockName};
 use crate::weight::Weight;
 use std::sync::Arc;
 
 pub(crate) trait StoreAccess {
-    /// Draws a ticket, which is served if its turn is now. The caller has made sure that there is
-    /// room, and that the name is free.
+    /// Draws a ticket and grants it if it is its turn. The caller has made sure that there is room,
+    /// and that the name is free.
     fn draw(
         &mut self,
         name: LockName,
@@ -42,8 +42,8 @@ pub(crate) trait StoreAccess {
     /// Gives a held ticket another lease.
     fn set_lease(&mut self, token: Token, lease: Lease);
 
-    /// Lets the holder of a name call itself something else. The ticket keeps `change`, by which the
-    /// store knows this label from earlier ones.
+    /// Gives the holder of a name another label. The ticket keeps `change`, by which the store
+    /// distinguishes this label from earlier ones.
     fn relabel(
         &mut self,
         token: Token,
@@ -53,18 +53,67 @@ pub(crate) trait StoreAccess {
         effects: &mut Vec<Effect>,
     );
 
-    /// Counts what a record of the store takes now and took before.
+    /// Ends a ticket in that way, and serves those who waited for it.
+    fn end_as(
+        &mut self,
+        token: Token,
+        how: How,
+        forced: Option<Arc<Forced>>,
+        steps: &mut Steps,
+        effects: &mut Vec<Effect>,
+    );
+
+    /// Turns the ticket of an exclusive holder into a shared one; false if it is none.
+    fn downgrade(&mut self, token: Token, effects: &mut Vec<Effect>) -> bool;
+
+    /// Asks a holder to let go.
+    fn revoke(&mut self, revoke: Revoke, effects: &mut Vec<Effect>) -> Result<Answer, Refusal>;
+
+    /// Draws a number without a ticket from the counter of all tickets.
+    fn next_number(&mut self) -> u64;
+
+    /// The last number drawn.
+    fn last_number(&self) -> u64;
+
+    /// Whether a session lives and the secret is its own.
+    fn check_session(&self, session: &SessionRef) -> Result<(), Refusal>;
+
+    /// Whether a session lives.
+    fn session_lives(&self, session: SessionId) -> bool;
+
+    /// Whether a ticket may enter the line of a name, if so many enter it before.
+    fn check_entry(&self, name: &LockName, mode: Mode, before: usize) -> Result<(), Refusal>;
+
+    /// How many tickets stand in the line of a name.
+    fn line_len(&self, name: &LockName) -> usize;
+
+    /// The tickets in the line of a name, in order.
+    fn tickets_in_line(&self, name: &LockName) -> Vec<Token>;
+
+    /// The names that a ticket stands for; none if it is over.
+    fn ticket_locks(&self, token: Token) -> Vec<LockName>;
+
+    /// What a ticket calls itself.
+    fn ticket_label(&self, token: Token) -> Option<Label>;
+
+    /// Whether a ticket is being served.
+    fn is_held(&self, token: Token) -> bool;
+
+    /// Accounts for a change of a store's record: what it took before and what it takes now.
     fn weigh(&mut self, before: Weight, after: Weight);
 
     /// Logical time in milliseconds.
     fn now_ms(&self) -> u64;
 
+    /// The leader's wall clock, for display.
+    fn wall_ms(&self) -> u64;
+
     fn limits(&self) -> &Limits;
 
-    /// The line of a name; none if nobody stands there and nothing is remembered of it.
+    /// The line of a name; `None` if nobody is in it and nothing is remembered about it.
     fn line(&self, name: &LockName) -> Option<LineView<'_>>;
 
-    /// The first of those being served under a name.
+    /// The first holder of a name.
     fn holder(&self, name: &LockName) -> Option<HolderView<'_>>;
 
     /// Whether a new ticket would be served at once.
@@ -73,7 +122,7 @@ pub(crate) trait StoreAccess {
     /// The refusal of a try: who is in the way.
     fn busy(&self, name: &LockName) -> Refusal;
 
-    /// Whether there is room for so much more, if it is more at all.
+    /// Checks that there is room for this much more, if it is more at all.
     fn check_growth(&self, more: Weight) -> Result<(), Refusal>;
 
     /// How many tickets there are.
@@ -82,11 +131,11 @@ pub(crate) trait StoreAccess {
     /// How many locks are held.
     fn held_locks(&self) -> usize;
 
-    /// How many events of locks there have been: higher whenever a holder has come or gone.
+    /// How many events of locks there have been: rises whenever a holder comes or goes.
     fn events_numbered(&self) -> u64;
 
-    /// Up to `limit` names of locks that begin with `prefix` and come after `after`, also of those
-    /// that are only remembered.
+    /// Up to `limit` names of locks that begin with `prefix` and come after `after`, including
+    /// those that are only remembered.
     fn names(&self, prefix: &[u8], after: Option<&LockName>, limit: usize) -> Vec<LockName>;
 }
 
@@ -142,12 +191,89 @@ impl StoreAccess for Lines {
         effects.push(Effect::Relabelled { token, name, label });
     }
 
+    fn end_as(
+        &mut self,
+        token: Token,
+        how: How,
+        forced: Option<Arc<Forced>>,
+        steps: &mut Steps,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.end_ticket(token, how, forced, steps, effects);
+    }
+
+    fn downgrade(&mut self, token: Token, effects: &mut Vec<Effect>) -> bool {
+        let slot = self.ticket_slot(token).filter(|slot| {
+            let ticket = self.data.tickets.get(*slot);
+            ticket.is_some_and(|ticket| ticket.held && ticket.mode == Mode::Exclusive)
+        });
+        let Some(slot) = slot else { return false };
+        self.become_shared(slot, effects);
+        true
+    }
+
+    fn revoke(&mut self, revoke: Revoke, effects: &mut Vec<Effect>) -> Result<Answer, Refusal> {
+        Lines::revoke(self, revoke, effects)
+    }
+
+    fn next_number(&mut self) -> u64 {
+        Lines::next_number(self).0
+    }
+
+    fn last_number(&self) -> u64 {
+        self.data.counter
+    }
+
+    fn check_session(&self, session: &SessionRef) -> Result<(), Refusal> {
+        Lines::check_session(self, session).map(|_| ())
+    }
+
+    fn session_lives(&self, session: SessionId) -> bool {
+        self.session(session).is_some_and(|session| session.dying.is_none())
+    }
+
+    fn check_entry(&self, name: &LockName, mode: Mode, before: usize) -> Result<(), Refusal> {
+        self.check_line(name, mode)?;
+        self.check_lines_not_full(std::slice::from_ref(name))?;
+        if self.data.tickets.len().saturating_add(before) >= self.limits.tickets_max {
+            return Err(Refusal::Full(Bound::Tickets));
+        }
+        Ok(())
+    }
+
+    fn line_len(&self, name: &LockName) -> usize {
+        self.line(name).map_or(0, |line| line.lock.line_len as usize)
+    }
+
+    fn tickets_in_line(&self, name: &LockName) -> Vec<Token> {
+        let line = self.line(name);
+        let tickets = line.map(|line| self.index.sets.lines.iter(line.slot, line.lock).collect());
+        tickets.unwrap_or_default()
+    }
+
+    fn ticket_locks(&self, token: Token) -> Vec<LockName> {
+        let ticket = self.ticket(token);
+        ticket.map_or(Vec::new(), |ticket| self.names_of(ticket).as_slice().to_vec())
+    }
+
+    fn ticket_label(&self, token: Token) -> Option<Label> {
+        self.label_of(self.ticket(token)?)
+    }
+
+    fn is_held(&self, token: Token) -> bool {
+        self.ticket(token).is_some_and(|ticket| ticket.held)
+    }
+
     fn weigh(&mut self, before: Weight, after: Weight) {
         self.weigh_change(before, after);
     }
 
     fn now_ms(&self) -> u64 {
         self.data.clock.now_ms
+    }
+
+    fn wall_ms(&self) -> u64 {
+        self.data.clock.wall_ms
     }
 
     fn limits(&self) -> &Limits {
@@ -205,7 +331,7 @@ pub(crate) struct LineView<'a> {
 }
 
 impl<'a> LineView<'a> {
-    /// How many are being served.
+    /// The number of holders.
     pub(crate) fn holding(&self) -> u32 {
         self.lock.holders
     }
@@ -214,12 +340,12 @@ impl<'a> LineView<'a> {
         self.lock.waiters()
     }
 
-    /// Whether anybody stands in it, served or not.
+    /// Whether it has any tickets, held or waiting.
     pub(crate) fn has_tickets(&self) -> bool {
         self.lock.line_len > 0
     }
 
-    /// Whether a lock-delay runs.
+    /// Whether there is a lock-delay.
     pub(crate) fn is_delayed(&self) -> bool {
         self.lock.delayed_until_ms().is_some()
     }
@@ -250,33 +376,33 @@ impl<'a> HolderView<'a> {
         self.ticket.door
     }
 
-    /// What it calls itself: its own label, or else its session's.
+    /// Its label: its own, or else its session's.
     pub(crate) fn label(&self) -> Option<Label> {
         self.line.lines.label_of(self.ticket)
     }
 
-    /// The label that it has of its own.
+    /// Its own label.
     pub(crate) fn own_label(&self) -> Option<&'a Label> {
         self.ticket.label.as_ref()
     }
 
-    /// When its lease ends; none if it has no deadline.
+    /// When its lease ends; `None` if it has no deadline.
     pub(crate) fn due_ms(&self) -> Option<u64> {
         self.ticket.due()
     }
 
-    /// At which change of a store it got another label; 0 if it has its first one.
+    /// The store's change at which it was relabelled; 0 if it has its original label.
     pub(crate) fn relabelled(&self) -> u64 {
         self.ticket.relabelled()
     }
 
-    /// The last ticket in its line, which may be its own.
+    /// The last ticket in its line, which may be itself.
     pub(crate) fn last_in_line(&self) -> Token {
         let LineView { lines, slot, lock } = self.line;
         lines.index.sets.lines.iter(slot, lock).next_back().unwrap_or(self.ticket.number)
     }
 
-    /// Whether it is the only one that may hold the lock, and has been told so.
+    /// Whether it is the only one that may hold the lock, and has been notified.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.line.lock.exclusive && !self.ticket.is_unconfirmed()
     }
@@ -286,8 +412,8 @@ impl<'a> HolderView<'a> {
         self.ticket.extra.as_ref().is_some_and(|extra| extra.lock_delay_ms > 0)
     }
 
-    /// Whether its label is all that it takes to speak for it: it is the one exclusive holder of one
-    /// name, by no session's heartbeat, through a door without secrets.
+    /// Whether its label is all the proof that is needed: it is the only exclusive holder of one
+    /// name, not tied to a session's heartbeat, and came through a door without secrets.
     pub(crate) fn is_known_by_label(&self) -> bool {
         let Self { line, ticket } = self;
         line.lock.holders == 1

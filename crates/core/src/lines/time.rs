@@ -7,25 +7,24 @@ use crate::ids::Token;
 use crate::text::LockName;
 use std::sync::Arc;
 
-/// What comes due, and when.
+/// Something that comes due.
 enum Due {
     /// A wait or a lease ends.
     Ticket(Token),
-    /// The time that a revocation gave is over.
+    /// The time given by a revocation is over.
     Revocation(Token),
     /// A lock-delay ends.
     Delay(LockName),
 }
 
 impl Lines {
-    /// Moves time.
     pub(crate) fn move_time(&mut self, tick: Tick) {
         let clock = &mut self.data.clock;
         clock.now_ms = clock.now_ms.saturating_add(tick.elapsed_ms);
         (clock.wall_ms, clock.term) = (tick.wall_ms, tick.term);
     }
 
-    /// Goes on with what earlier commands left over at their bound.
+    /// Continues with what earlier commands left over at their bound.
     pub(crate) fn do_left_over(&mut self, steps: &mut Steps, effects: &mut Vec<Effect>) {
         self.serve_unserved(steps, effects);
         self.sweep(steps, effects);
@@ -36,7 +35,7 @@ impl Lines {
         !self.index.sets.unserved.is_empty() || !self.index.sets.dying.is_empty()
     }
 
-    /// When the first thing is due, in logical time.
+    /// When the next thing is due, in logical time.
     pub(crate) fn first_due_ms(&self) -> Option<u64> {
         let sets = &self.index.sets;
         let ticket = sets.due.first().map(|(ms, _)| *ms);
@@ -45,14 +44,14 @@ impl Lines {
         [ticket, revocation, delay].into_iter().flatten().min()
     }
 
-    /// Does the first thing that is due.
+    /// Does the next thing that is due.
     pub(crate) fn do_first_due(&mut self, steps: &mut Steps, effects: &mut Vec<Effect>) {
         if let Some((due_ms, due)) = self.first_due() {
             self.fall_due(due_ms, due, steps, effects);
         }
     }
 
-    /// The earliest of everything that is due; of those due together, waits and leases first.
+    /// The earliest thing that is due; at the same time, waits and leases come first.
     fn first_due(&self) -> Option<(u64, Due)> {
         let sets = &self.index.sets;
         let ticket = sets.due.first().map(|(ms, token)| (*ms, Due::Ticket(*token)));
@@ -103,7 +102,7 @@ impl Lines {
         }
     }
 
-    /// Forgets old deaths and old request ids, a bounded number at a time: nobody waits for it.
+    /// Forgets old deaths and request ids, a bounded number at a time: this is not urgent.
     pub(crate) fn forget(&mut self) {
         let now_ms = self.data.clock.now_ms;
         for _ in 0..self.limits.steps_max {

@@ -1,7 +1,7 @@
-//! Who waits for whom, and whether it goes round in a circle.
+//! Who waits for whom, and whether that is circular.
 //!
-//! Two kinds of links: a waiter stands behind those in front of it; a held token is kept while
-//! another ticket waits. The second is *declared* if that ticket claims the token, and only
+//! There are two kinds of links: a waiter is behind those ahead of it; a held token is kept while
+//! another ticket waits. The second kind is *declared* if that ticket claims the token, and only
 //! *possible* if both merely belong to one session.
 
 use super::Lines;
@@ -10,50 +10,50 @@ use crate::ids::Token;
 use crate::text::{Label, LockName};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many links an answer shows. More would not be read.
+/// How many links are shown: nobody would read more.
 const LINKS_MAX: usize = 1_000;
 
-/// Circles shown.
+/// How many circles are shown.
 const CIRCLES_MAX: usize = 16;
 
-/// Why the waiters of a lock wait.
+/// Why the waiters of a lock are waiting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Why {
-    /// Who waits for whom, from the lock that was asked about outwards.
+    /// Who waits for whom, starting from the lock in question.
     pub links: Vec<WhyLink>,
     /// Circles among them.
     pub circles: Vec<Circle>,
-    /// Whether there were more links than are shown.
+    /// Whether there are more links than are shown.
     pub cut: bool,
 }
 
-/// One reason why something does not move on.
+/// One reason why something is not moving.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WhyLink {
-    /// A waiter stands behind a ticket.
+    /// A waiter is behind a ticket.
     Behind {
         /// The waiter.
         waiter: Token,
-        /// What it calls itself.
+        /// Its label.
         label: Option<Label>,
         /// In which line.
         name: LockName,
-        /// The ticket in front.
+        /// The ticket ahead of it.
         front: Token,
-        /// What that one calls itself.
+        /// That ticket's label.
         front_label: Option<Label>,
-        /// Whether it is one of several permits, any of which would do.
+        /// Whether that ticket holds one of several permits, any of which would do.
         permit: bool,
     },
     /// A held token is kept while another ticket waits.
     Kept {
         /// The held token.
         token: Token,
-        /// What its holder calls itself.
+        /// The holder's label.
         label: Option<Label>,
         /// The waiting ticket.
         waiter: Token,
-        /// Claimed by the waiter, or only of the same session.
+        /// Whether the waiter claims the token; otherwise both only belong to the same session.
         declared: bool,
     },
 }
@@ -63,7 +63,7 @@ pub enum WhyLink {
 pub struct Circle {
     /// Its tickets, the lowest first, each waiting for the next and the last for the first.
     pub tokens: Vec<Token>,
-    /// Whether every link is declared and no permit could break it: a deadlock for sure.
+    /// Whether every link is declared and no permit could break it: certainly a deadlock.
     pub declared: bool,
 }
 
@@ -77,7 +77,7 @@ impl WhyLink {
 }
 
 impl Lines {
-    /// Why nobody moves on in this line: who waits for whom, over all lines that matter.
+    /// Why this line is not moving: who waits for whom, across all lines that matter.
     pub(crate) fn why(&self, name: &LockName) -> Why {
         let mut why = Why::default();
         let Some(slot) = self.lock_slot(name) else { return why };

@@ -9,14 +9,17 @@ impl State {
     pub fn check(&self) -> Result<(), String> {
         self.lines.check()?;
         self.keys.check(&self.lines)?;
+        self.tree.check(&self.lines)?;
         let changes = self.keys.data().changes;
         for (_, ticket) in self.lines.data().tickets.iter() {
             ensure(ticket.relabelled() <= changes, || {
                 format!("ticket {}: relabelled too late", ticket.number)
             })?;
         }
-        let (weight, counted) =
-            (self.lines.weight(), self.lines.weigh_all().and(self.keys.weigh_all()));
+        let (weight, counted) = (
+            self.lines.weight(),
+            self.lines.weigh_all().and(self.keys.weigh_all()).and(self.tree.weigh_all()),
+        );
         ensure(weight == counted, || format!("weight {weight:?}, not {counted:?}"))
     }
 }

@@ -2,7 +2,8 @@
 
 use super::State;
 use super::snapshot::{
-    BadSnapshot, Head, HeadV1, HeadV2, MAGIC, Piece, Records, RequestName, TicketRecord,
+    BadSnapshot, Head, HeadV1, HeadV2, HeadV4, MAGIC, Piece, Records, RequestName, TREE_VERSION,
+    TicketRecord,
 };
 use crate::command::Mode;
 use crate::containers::{Index, Slot};
@@ -13,7 +14,9 @@ use crate::lines::history::{Event, History};
 use crate::lines::records::{Extra, Lock, Past, Session, Ticket};
 use crate::lines::{self, Lines};
 use crate::stores::keys::{self, Keys};
+use crate::stores::tree::{self, Tree};
 use crate::text::{LockName, RequestKey};
+use crate::tree::parent_of;
 use std::collections::BTreeMap;
 
 impl State {
@@ -25,28 +28,35 @@ impl State {
     ) -> Result<Self, BadSnapshot> {
         let mut pieces = pieces.into_iter().enumerate();
         let (_, head) = pieces.next().ok_or(BadSnapshot::NotASnapshot)?;
-        let mut loader = Loader::new(read_head(head.as_ref())?, &limits, hash_key);
+        let (version, head) = read_head(head.as_ref())?;
+        let mut loader = Loader::new(version, head, &limits, hash_key);
         for (piece, bytes) in pieces {
             loader.add(read_piece(piece, bytes.as_ref())?)?;
         }
-        let (lines, names, keys) = loader.finish()?;
+        let (lines, names, keys, tree) = loader.finish()?;
         let mut lines = Lines::load(lines, names, limits, hash_key);
         let keys = Keys::load(keys, hash_key, &mut lines);
-        Ok(Self { lines, keys })
+        let tree = Tree::load(tree, hash_key, &mut lines);
+        Ok(Self { lines, keys, tree })
     }
 }
 
-fn read_head(bytes: &[u8]) -> Result<Head, BadSnapshot> {
+/// The version and the head.
+fn read_head(bytes: &[u8]) -> Result<(u16, Head), BadSnapshot> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(BadSnapshot::NotASnapshot)?;
     let (version, rest) = rest.split_first_chunk::<2>().ok_or(BadSnapshot::NotASnapshot)?;
     let damaged = |_| BadSnapshot::Damaged { piece: 0 };
-    let of_2 = |before: HeadV2| Head { before, fingerprints: 0 };
-    match u16::from_le_bytes(*version) {
+    let of_4 = |before: HeadV4| Head { before, nodes: 0, attachments: 0 };
+    let of_2 = |before: HeadV2| of_4(HeadV4 { before, fingerprints: 0 });
+    let version = u16::from_le_bytes(*version);
+    let head = match version {
         1 => postcard::from_bytes(rest).map(HeadV1::now).map(of_2).map_err(damaged),
         2 => postcard::from_bytes(rest).map(of_2).map_err(damaged),
-        3 | 4 => postcard::from_bytes(rest).map_err(damaged),
+        3 | 4 => postcard::from_bytes(rest).map(of_4).map_err(damaged),
+        TREE_VERSION => postcard::from_bytes(rest).map_err(damaged),
         version => Err(BadSnapshot::UnknownVersion(version)),
-    }
+    };
+    Ok((version, head?))
 }
 
 fn read_piece(piece: usize, bytes: &[u8]) -> Result<Piece, BadSnapshot> {
@@ -79,17 +89,21 @@ struct Counted {
     objects: u64,
     relabelled: u64,
     fingerprints: u64,
+    nodes: u64,
+    attachments: u64,
 }
 
 impl Counted {
     /// As the head says.
     fn announced(head: &Head) -> Self {
-        let HeadV2 { records, objects, relabelled, .. } = head.before;
-        Self { records, objects, relabelled, fingerprints: head.fingerprints }
+        let HeadV2 { records, objects, relabelled, .. } = head.before.before;
+        let fingerprints = head.before.fingerprints;
+        let Head { nodes, attachments, .. } = *head;
+        Self { records, objects, relabelled, fingerprints, nodes, attachments }
     }
 
     fn add(&mut self, piece: &Piece) {
-        let Self { records, objects, relabelled, fingerprints } = self;
+        let Self { records, objects, relabelled, fingerprints, nodes, attachments } = self;
         let (counted, len) = match piece {
             Piece::Pasts(some) => (&mut records.pasts, some.len()),
             Piece::Tickets(some) => (&mut records.tickets, some.len()),
@@ -100,6 +114,8 @@ impl Counted {
             Piece::Objects(some) => (objects, some.len()),
             Piece::Relabelled(some) => (relabelled, some.len()),
             Piece::Fingerprints(some) => (fingerprints, some.len()),
+            Piece::Nodes(some) => (nodes, some.len()),
+            Piece::Attachments(some) => (attachments, some.len()),
         };
         *counted = counted.saturating_add(len as u64);
     }
@@ -125,7 +141,7 @@ impl SnapshotCheck {
     /// Reads the next piece.
     pub fn piece(&mut self, bytes: &[u8]) -> Result<(), BadSnapshot> {
         if self.announced.is_none() {
-            self.announced = Some(Counted::announced(&read_head(bytes)?));
+            self.announced = Some(Counted::announced(&read_head(bytes)?.1));
         } else {
             self.seen.add(&read_piece(self.pieces, bytes)?);
         }
@@ -139,6 +155,9 @@ impl SnapshotCheck {
     }
 }
 
+/// What the pieces hold, and where each name stands in the lines.
+type Finished = (lines::Data, Index<Lock>, keys::Data, tree::Data);
+
 /// Puts the pieces together again, in whatever order they come: each record goes where it will
 /// stand as soon as it is read.
 struct Loader {
@@ -146,6 +165,7 @@ struct Loader {
     seen: Counted,
     lines: lines::Data,
     keys: keys::Data,
+    tree: tree::Data,
     names: Index<Lock>,
     numbers: Vec<Token>,
     events: Vec<Event>,
@@ -156,9 +176,9 @@ struct Loader {
 }
 
 impl Loader {
-    fn new(head: Head, limits: &Limits, hash_key: u64) -> Self {
+    fn new(version: u16, head: Head, limits: &Limits, hash_key: u64) -> Self {
         let announced = Counted::announced(&head);
-        let head = head.before;
+        let head = head.before.before;
         let lines = lines::Data {
             clock: head.clock,
             counter: head.counter,
@@ -168,6 +188,7 @@ impl Loader {
             ..lines::Data::default()
         };
         let keys = keys::Data { changes: head.changes, ..keys::Data::default() };
+        let tree = if version < TREE_VERSION { tree::Data::new() } else { tree::Data::default() };
         // What the head says may be damaged: room is made only for what may be.
         let tickets = usize::try_from(head.records.tickets).unwrap_or(usize::MAX);
         let tickets = tickets.min(limits.tickets_max);
@@ -176,6 +197,7 @@ impl Loader {
             seen: Counted::default(),
             lines,
             keys,
+            tree,
             names: Index::with_capacity(tickets, hash_key),
             numbers: Vec::with_capacity(tickets),
             events: Vec::new(),
@@ -187,7 +209,7 @@ impl Loader {
 
     fn add(&mut self, piece: Piece) -> Result<(), BadSnapshot> {
         self.seen.add(&piece);
-        let Self { lines, keys, .. } = self;
+        let Self { lines, keys, tree, .. } = self;
         match piece {
             Piece::Pasts(pasts) => {
                 for (name, past) in pasts {
@@ -207,6 +229,8 @@ impl Loader {
             Piece::Register(register) => lines.register.extend(register),
             Piece::Events(events) => self.events.extend(events),
             Piece::Objects(objects) => keys.objects.extend(objects),
+            Piece::Nodes(nodes) => tree.nodes.extend(nodes),
+            Piece::Attachments(attachments) => tree.attachments.extend(attachments),
             Piece::Relabelled(relabelled) => self.relabelled.extend(relabelled),
             Piece::Fingerprints(fingerprints) => {
                 for (request, fingerprint) in fingerprints {
@@ -225,18 +249,19 @@ impl Loader {
     }
 
     /// The data, and where each name stands in the lines.
-    fn finish(mut self) -> Result<(lines::Data, Index<Lock>, keys::Data), BadSnapshot> {
+    fn finish(mut self) -> Result<Finished, BadSnapshot> {
         self.seen.check(&self.announced)?;
         self.relabel()?;
         self.tell_what_was_asked()?;
-        let Self { mut lines, keys, names, mut numbers, events, .. } = self;
+        let Self { mut lines, keys, tree, names, mut numbers, events, .. } = self;
         numbers.sort_unstable();
         if numbers.array_windows().any(|[a, b]| a == b) {
             return Err(BadSnapshot::Incomplete("a ticket stands twice"));
         }
         check_objects(&keys, &lines, &names)?;
+        check_nodes(&tree, lines.counter, &numbers)?;
         lines.history = History::of(events, lines.history.next_number);
-        Ok((lines, names, keys))
+        Ok((lines, names, keys, tree))
     }
 
     /// Tells tickets when they got another label.
@@ -382,6 +407,33 @@ fn check_objects(
     }
     if keys.objects.iter().any(|(_, stored)| stored.version > keys.changes) {
         return Err(BadSnapshot::Incomplete("an object is above the number of changes"));
+    }
+    Ok(())
+}
+
+/// Each path is one znode, in a directory that is there; and its ticket stands in a line.
+fn check_nodes(tree: &tree::Data, counter: u64, numbers: &[Token]) -> Result<(), BadSnapshot> {
+    let mut paths: Vec<&str> = tree.nodes.iter().map(|(_, node)| &*node.path).collect();
+    paths.sort_unstable();
+    if paths.array_windows().any(|[a, b]| a == b) {
+        return Err(BadSnapshot::Incomplete("a znode stands twice"));
+    }
+    if tree::BUILT_IN.iter().any(|path| paths.binary_search(path).is_err()) {
+        return Err(BadSnapshot::Incomplete("a znode is missing that is always there"));
+    }
+    let has_parent =
+        |path: &&str| parent_of(path).is_none_or(|parent| paths.binary_search(&parent).is_ok());
+    if !paths.iter().all(has_parent) {
+        return Err(BadSnapshot::Incomplete("a znode has no parent"));
+    }
+    for (_, node) in tree.nodes.iter() {
+        if node.czxid.max(node.mzxid).max(node.pzxid) > counter {
+            return Err(BadSnapshot::Incomplete("a znode is above the counter"));
+        }
+        let ticket = node.ticket.filter(|ticket| !ticket.over);
+        if ticket.is_some_and(|ticket| numbers.binary_search(&ticket.token).is_err()) {
+            return Err(BadSnapshot::Incomplete("a znode stands for no ticket"));
+        }
     }
     Ok(())
 }

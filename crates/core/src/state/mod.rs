@@ -18,6 +18,7 @@ use crate::limits::Limits;
 use crate::lines::{CannotRestore, Lines, Recalled, Restored, Steps};
 use crate::refusal::Refusal;
 use crate::stores::keys::Keys;
+use crate::stores::tree::Tree;
 
 /// All locks, sessions and tickets of a cluster, and what doors keep beside them, as of one log
 /// position.
@@ -25,12 +26,14 @@ use crate::stores::keys::Keys;
 pub struct State {
     lines: Lines,
     keys: Keys,
+    tree: Tree,
 }
 
 impl State {
     /// An empty state. `hash_key` may differ between replicas and should be hard to guess.
     pub fn new(limits: Limits, hash_key: u64) -> Self {
-        Self { lines: Lines::new(limits, hash_key), keys: Keys::new(hash_key) }
+        let (keys, tree) = (Keys::new(hash_key), Tree::new(hash_key));
+        Self { lines: Lines::new(limits, hash_key), keys, tree }
     }
 
     /// Does everything as programs of this behaviour level do. A new state does as this program
@@ -71,14 +74,27 @@ impl State {
         }
     }
 
-    /// The table of contents of everything that the core does.
+    /// Runs a command, and lets the znodes follow what it did to the lines.
     fn decide(
         &mut self,
         command: Command,
         request: Option<&Request>,
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
-        let Self { lines, keys } = self;
+        let from = effects.len();
+        let answer = self.dispatch(command, request, effects);
+        self.tree.follow(from, &answer, &mut self.lines, effects);
+        answer
+    }
+
+    /// The table of contents of everything that the core does.
+    fn dispatch(
+        &mut self,
+        command: Command,
+        request: Option<&Request>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Answer, Refusal> {
+        let Self { lines, keys, tree } = self;
         match command {
             Command::Tick(tick) => Ok(self.tick(tick, effects)),
             Command::OpenSession(open) => lines.open_session(open, effects),
@@ -107,6 +123,9 @@ impl State {
             Command::Put { key, value, token, mode } => lines.put(key, value, token, mode),
             Command::Raise { key, token, mode } => lines.raise(key, token, mode),
             Command::Transact(transaction) => keys.transact(transaction, lines, effects),
+            Command::Tree(command) => {
+                tree.command(command, |name| keys.check_no_object(name), lines, effects)
+            }
         }
     }
 
@@ -123,6 +142,7 @@ impl State {
             match whose {
                 Due::Lines => self.lines.do_first_due(&mut steps, effects),
                 Due::Keys => self.keys.end_first_due(&mut self.lines, effects),
+                Due::Tree => self.tree.end_first_due(&mut self.lines, effects),
             }
         }
         self.lines.forget();
@@ -131,7 +151,7 @@ impl State {
 
     /// How many milliseconds from now the next tick is needed; 0 if work is left over.
     pub fn next_due_in_ms(&self) -> Option<u64> {
-        if self.lines.is_behind() {
+        if self.lines.is_behind() || self.tree.is_behind() {
             return Some(0);
         }
         self.first_due().map(|(due_ms, _)| due_ms.saturating_sub(self.now_ms()))
@@ -141,7 +161,8 @@ impl State {
     fn first_due(&self) -> Option<(u64, Due)> {
         let lines = self.lines.first_due_ms().map(|due_ms| (due_ms, Due::Lines));
         let keys = self.keys.first_due_ms().map(|due_ms| (due_ms, Due::Keys));
-        [lines, keys].into_iter().flatten().min_by_key(|(due_ms, _)| *due_ms)
+        let tree = self.tree.first_due_ms().map(|due_ms| (due_ms, Due::Tree));
+        [lines, keys, tree].into_iter().flatten().min_by_key(|(due_ms, _)| *due_ms)
     }
 
     /// Makes a state that was loaded from a backup the beginning of a new cluster; `unix_s` is
@@ -157,9 +178,11 @@ impl State {
     /// - What had a deadline or a permanent lease stays held, with the logical time it had left.
     /// - Every lock that was held is marked "needs recovery", up to the bound of all such marks.
     /// - What is remembered under request ids stays, told as it is now; so does the register, and
-    ///   whatever stores keep.
+    ///   whatever stores keep, but for znodes of sessions and tickets that have ended.
     pub fn restore(&mut self, unix_s: u64) -> Result<Restored, CannotRestore> {
-        self.lines.restore(unix_s)
+        let restored = self.lines.restore(unix_s)?;
+        self.tree.restore(&mut self.lines);
+        Ok(restored)
     }
 }
 
@@ -167,4 +190,5 @@ impl State {
 enum Due {
     Lines,
     Keys,
+    Tree,
 }

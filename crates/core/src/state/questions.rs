@@ -8,8 +8,10 @@ use crate::limits::Limits;
 use crate::lines::history::Event;
 use crate::lines::{Counts, LockPage, LockView, SessionView, TicketView, Why};
 use crate::stores::keys::{Key, KeyPage};
+use crate::stores::tree::NodeView;
 use crate::text::{Label, LockName};
 use crate::transaction::Stamp;
+use std::sync::Arc;
 
 /// About lines.
 impl State {
@@ -119,7 +121,8 @@ impl State {
 
     /// How much there is of everything.
     pub fn counts(&self) -> Counts {
-        Counts { objects: self.keys.objects_len(), ..self.lines.counts() }
+        let (objects, nodes) = (self.keys.objects_len(), self.tree.len());
+        Counts { objects, nodes, ..self.lines.counts() }
     }
 
     /// Tickets in the longest line, those being served included.
@@ -155,5 +158,43 @@ impl State {
     /// transaction that has listed or counted keys can tell that it would find the same ones.
     pub fn keys_changed(&self) -> u64 {
         self.keys.keys_changed(&self.lines)
+    }
+}
+
+/// About znodes.
+impl State {
+    /// One znode.
+    pub fn node(&self, path: &str) -> Option<NodeView<'_>> {
+        self.tree.view(path)
+    }
+
+    /// The names of a znode's children, in byte order; none if there is no such znode.
+    pub fn node_children(&self, path: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.tree.children(path)
+    }
+
+    /// How many znodes are below one, at any depth.
+    pub fn node_descendants(&self, path: &str) -> usize {
+        self.tree.descendants(path)
+    }
+
+    /// The paths of all znodes, in byte order.
+    pub fn node_paths(&self) -> Vec<Arc<str>> {
+        self.tree.paths()
+    }
+
+    /// The ephemeral znodes of a session.
+    pub fn ephemeral_nodes(&self, session: SessionId) -> impl Iterator<Item = &Arc<str>> {
+        self.tree.ephemerals(session)
+    }
+
+    /// The zxid of the last change, whether to a znode or by a ticket.
+    pub fn zxid(&self) -> u64 {
+        self.lines.data().counter
+    }
+
+    /// Which attachment of a session may change znodes: 0 on the connection that opened it.
+    pub fn attachment(&self, session: SessionId) -> u64 {
+        self.tree.attachment(session)
     }
 }

@@ -1,23 +1,24 @@
 //! A snapshot: taken in an instant, written piece by piece by somebody else.
 //!
 //! [`State::snapshot`] clones pointers only. The clone is encoded off the loop, in pieces of
-//! bounded size. Format, version 4: the first piece is `HOLDFAST`, the version (u16, little
+//! bounded size. Format, version 5: the first piece is `HOLDFAST`, the version (u16, little
 //! endian) and a postcard [`Head`]; each further piece is a postcard [`Piece`].
-//! Indexes are not written: they are rebuilt. Version 3 knew no sessions of a certain node and no
-//! leases that wait for a confirmation; version 2 had no fingerprints of requests. Both are still
-//! written below the level that brought these, for members that read no newer one. Version 1 had a
+//! Indexes are not written: they are rebuilt. Version 4 knew no znodes. Version 3 knew no sessions of a certain node and no
+//! leases that wait for a confirmation; version 2 had no fingerprints of requests. These three are
+//! still written below the level that brought these, for members that read no newer one. Version 1 had a
 //! shorter head, and knew no objects.
 
 use super::State;
 use crate::command::{Door, Lease, Mode};
 use crate::effect::After;
 use crate::ids::{RequestId, Secret, SessionId, Token};
-use crate::level::{CONFIRMED_LEVEL, REQUESTS_LEVEL};
+use crate::level::{CONFIRMED_LEVEL, REQUESTS_LEVEL, TREE_LEVEL};
 use crate::lines;
 use crate::lines::fingerprint::Fingerprint;
 use crate::lines::history::Event;
 use crate::lines::records::{Alone, Clock, Past, Register, Revocation, Session, Ticket};
 use crate::stores::keys::{self, Stored};
+use crate::stores::tree::{self, Node};
 use crate::text::{Label, LockName, Note, RequestKey};
 use postcard::experimental::serialized_size;
 use serde::{Deserialize, Serialize};
@@ -27,12 +28,13 @@ use std::sync::Arc;
 pub(super) const MAGIC: &[u8; 8] = b"HOLDFAST";
 
 /// The newest version. Every older one is still read.
-pub(super) const VERSION: u16 = 4;
+pub(super) const VERSION: u16 = 5;
 
 /// The versions that are written.
 const VERSION_2: u16 = 2;
 const FINGERPRINTS_VERSION: u16 = 3;
 const CONFIRMED_VERSION: u16 = 4;
+pub(super) const TREE_VERSION: u16 = 5;
 
 /// Records in a piece: usually it is some 20 KB.
 const PIECE_LEN: usize = 256;
@@ -95,12 +97,22 @@ impl std::error::Error for NotEncoded {}
 pub struct Snapshot {
     lines: lines::Data,
     keys: keys::Data,
+    tree: tree::Data,
     /// The behaviour level in force then.
     level: u16,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Head {
+    pub(super) before: HeadV4,
+    /// From here on since version 5.
+    pub(super) nodes: u64,
+    pub(super) attachments: u64,
+}
+
+/// The head of versions 3 and 4.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct HeadV4 {
     pub(super) before: HeadV2,
     /// From here on since version 3.
     pub(super) fingerprints: u64,
@@ -156,6 +168,9 @@ pub(super) enum Piece {
     Relabelled(Vec<(Token, u64)>),
     /// What the requests that are remembered asked for. They may come before their requests.
     Fingerprints(Vec<(RequestName, Fingerprint)>),
+    Nodes(Vec<Node>),
+    /// Which connection of a session may change znodes, where it is not the first.
+    Attachments(Vec<(SessionId, u64)>),
 }
 
 /// A request that is remembered.
@@ -199,7 +214,7 @@ impl State {
     /// The state as it is now, for somebody else to write.
     pub fn snapshot(&self) -> Snapshot {
         let (lines, keys) = (self.lines.data().clone(), self.keys.data().clone());
-        Snapshot { lines, keys, level: self.lines.level() }
+        Snapshot { lines, keys, tree: self.tree.data().clone(), level: self.lines.level() }
     }
 }
 
@@ -229,6 +244,8 @@ impl Snapshot {
             .chain(in_pieces(objects, Piece::Objects))
             .chain(in_pieces(self.relabelled(), Piece::Relabelled))
             .chain(in_pieces(self.fingerprints(), Piece::Fingerprints))
+            .chain(in_pieces(self.nodes(), Piece::Nodes))
+            .chain(in_pieces(self.attachments(), Piece::Attachments))
             .enumerate()
             .map(|(piece, encoded)| {
                 encoded.map_err(|error| NotEncoded { piece, why: error.to_string() })
@@ -249,9 +266,22 @@ impl Snapshot {
         sessions.chain(alone).filter(|_| self.version() >= FINGERPRINTS_VERSION)
     }
 
+    /// All znodes; none below the level that knows them, where there are only those that are always
+    /// there.
+    fn nodes(&self) -> impl Iterator<Item = Node> + '_ {
+        let nodes = self.tree.nodes.iter().map(|(_, node)| node.clone());
+        nodes.filter(|_| self.version() >= TREE_VERSION)
+    }
+
+    fn attachments(&self) -> impl Iterator<Item = (SessionId, u64)> + '_ {
+        let attachments = self.tree.attachments.iter().map(|(session, at)| (*session, *at));
+        attachments.filter(|_| self.version() >= TREE_VERSION)
+    }
+
     /// What every member can read that may be in the cluster at this level.
     fn version(&self) -> u16 {
         match self.level {
+            TREE_LEVEL.. => TREE_VERSION,
             CONFIRMED_LEVEL.. => CONFIRMED_VERSION,
             REQUESTS_LEVEL.. => FINGERPRINTS_VERSION,
             _ => VERSION_2,
@@ -289,7 +319,12 @@ impl Snapshot {
             return postcard::to_extend(&head, bytes);
         }
         let fingerprints = self.fingerprints().count() as u64;
-        postcard::to_extend(&Head { before: head, fingerprints }, bytes)
+        let head = HeadV4 { before: head, fingerprints };
+        if version < TREE_VERSION {
+            return postcard::to_extend(&head, bytes);
+        }
+        let (nodes, attachments) = (self.nodes().count() as u64, self.attachments().count() as u64);
+        postcard::to_extend(&Head { before: head, nodes, attachments }, bytes)
     }
 
     fn ticket_record(&self, ticket: &Ticket) -> TicketRecord {

@@ -2,3 +2,4 @@
 //! [`StoreAccess`](crate::lines::StoreAccess) and knows no other store.
 
 pub(crate) mod keys;
+pub(crate) mod tree;

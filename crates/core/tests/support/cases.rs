@@ -25,7 +25,10 @@ pub(crate) const TIGHT: Limits = Limits {
     keys_read_max: 3,
     keys_written_max: 3,
     published_max: 1,
-    transaction_bytes_max: 24,
+    transaction_bytes_max: 52,
     holders_walked_max: 2,
+    nodes_max: 8,
+    ephemerals_per_session_max: 3,
+    node_ops_max: 2,
     ..Limits::DEFAULT
 };

@@ -3,8 +3,11 @@
 use super::model::{Happened, Model};
 use super::player::{fence_keys, lock_names};
 use super::run::Wrong;
-use holdfast_core::{Effect, How, KeyKind, LockName, Refusal, State, Taken};
+use holdfast_core::{Acl, Effect, How, KeyKind, LockName, NodeData, Refusal, Stat, State, Taken};
 use std::fmt::Debug;
+
+/// A path, its data, who may do what, its Stat and the names of its children.
+pub(crate) type ShownNode = (String, Option<NodeData>, Vec<Acl>, Stat, Vec<String>);
 
 /// More than ever stand in one line here.
 const ALL: usize = 10_000;
@@ -85,7 +88,19 @@ pub(crate) fn views(state: &State, model: &Model) -> Result<(), Wrong> {
         let kept = model.register.iter().find(|(known, _)| *known == key);
         same("fence", &state.fence(&key), &kept.map(|(_, fence)| fence))?;
     }
+    same("znodes", &all_nodes(state), &model.shown_nodes())?;
     same("next due", &state.next_due_in_ms(), &model.next_due_in_ms())
+}
+
+/// All znodes, with what can be read of each.
+fn all_nodes(state: &State) -> Vec<ShownNode> {
+    let paths = state.node_paths();
+    let shown = paths.iter().filter_map(|path| {
+        let node = state.node(path)?;
+        let children = state.node_children(path).map(ToString::to_string).collect();
+        Some((path.to_string(), node.data.cloned(), node.acl.to_vec(), node.stat, children))
+    });
+    shown.collect()
 }
 
 /// All names with a prefix, page by page.

@@ -1,4 +1,4 @@
-//! What the library must never see.
+//! Messages and logs that must never reach the library.
 
 use super::*;
 
@@ -25,20 +25,21 @@ fn message(kind: MessageType) -> RaftMessage {
     RaftMessage { kind: kind as i32, to: 1, from: 2, term: 3, ..RaftMessage::default() }
 }
 
-/// A follower whose disk had lost an acknowledged entry once panicked at the next heartbeat, and
-/// again at each start.
+/// A follower whose disk had lost an acknowledged entry used to panic at the next heartbeat, and
+/// again after each restart.
 #[test]
 fn what_a_follower_has_lost_is_no_panic() {
     let heartbeat = |commit| RaftMessage { commit, ..message(MessageType::MsgHeartbeat) };
     assert_eq!(follower().step(heartbeat(4)), Ok(()));
     let Lost(why) = follower().step(heartbeat(5)).expect_err("it lacks entry 5");
     assert!(why.contains("acknowledged entry 5") && why.contains("ends at entry 4"), "{why}");
-    // A leader of an earlier term is not one to be believed.
+    // A leader of an earlier term is not trusted.
     let late = RaftMessage { term: 1, ..heartbeat(5) };
     assert_eq!(follower().step(late), Ok(()));
 }
 
-/// Entries that differ from committed ones were taken for known, and the log stayed as it was.
+/// Entries that differ from committed ones used to be taken for known, and the log was left as it
+/// was.
 #[test]
 fn another_history_is_noticed() {
     let append = |index, log_term, entries: Vec<LogEntry>| RaftMessage {
@@ -66,7 +67,7 @@ fn a_log_that_makes_no_sense_is_refused() {
     assert!(Consensus::new(NodeId(0), stored(), 1).is_err());
 }
 
-/// Numbers that repeat from run to run.
+/// Pseudo-random numbers, the same in every run.
 struct Draw(u64);
 
 impl Draw {
@@ -106,7 +107,7 @@ impl Draw {
     }
 }
 
-/// The library panics at much that a peer might say. Nothing of it may get through, whatever
+/// The library panics at many things that a peer might send. None of them may get through, whatever
 /// happens in between.
 #[test]
 fn no_message_makes_the_library_panic() {

@@ -1,14 +1,15 @@
-//! What a leader may call confirmed: reads and heartbeats, with messages that come late.
+//! What a leader may confirm: reads and heartbeats, with messages that arrive late.
 
 use crate::by_hand::{Cluster3, SECRET, acquire, start, token};
 use holdfast_core::{Command, Lease, Secret, SessionRef};
 use holdfast_node::{Ask, Input, PeerMessage, Position, Reply};
 
 /// A leader was cut off, and the others had elected a new one that granted a lock. Meanwhile the
-/// old leader, not yet aware, asked for a confirmation under its round number 7; and TCP delivered
-/// what a slow node had answered, before the partition, to another node's round number 7. The Raft
-/// library compares nothing but these bytes, so a stale read was called current, and the heartbeat
-/// of a session that had ended was confirmed. Rounds were counted from 1 on every node then.
+/// old leader, not yet aware of it, asked for a confirmation under its round number 7; and TCP
+/// delivered what a slow node had answered, before the partition, to another node's round number 7.
+/// The Raft library compares nothing but these bytes, so a stale read was called current, and the
+/// heartbeat of a session that had ended was confirmed. Rounds were counted from 1 on every node
+/// then.
 #[test]
 fn late_acknowledgements_of_another_nodes_round_confirm_nothing() {
     let mut cluster = Cluster3::new(3);
@@ -17,7 +18,7 @@ fn late_acknowledgements_of_another_nodes_round_confirm_nothing() {
     let session = cluster.open(old, 60_000);
     cluster.pass(50);
 
-    // Reads at a follower, each in a round of its own. A majority needs no slow node.
+    // Reads at a follower, each in its own round. A majority does not need the slow node.
     cluster.hold([(slow, old)]);
     for _ in 0..30 {
         let ask = cluster.next_ask();
@@ -26,7 +27,7 @@ fn late_acknowledgements_of_another_nodes_round_confirm_nothing() {
     }
     let late: Vec<_> = cluster.held.drain(..).map(|(from, _, message)| (from, message)).collect();
 
-    // The old leader is cut off; the others go on without it.
+    // The old leader is cut off; the others continue without it.
     cluster.cut.push(old);
     for id in [reader, slow] {
         cluster.input(id, Input::HungUp(old));
@@ -38,7 +39,7 @@ fn late_acknowledgements_of_another_nodes_round_confirm_nothing() {
     cluster.reply(closed, 300);
     assert!(cluster.nodes[&old].is_leader(), "it has noticed already");
 
-    // It is asked now, and hears what was meant for another round.
+    // It gets requests now, and then the acknowledgements of another node's rounds.
     let (read, beat) = (cluster.next_ask(), cluster.next_ask());
     cluster.input(old, Input::Read(read));
     cluster.input(old, Input::Beat { ask: beat, session });
@@ -52,9 +53,9 @@ fn late_acknowledgements_of_another_nodes_round_confirm_nothing() {
     assert_eq!(cluster.replies.get(&beat), None, "a session that has ended was called alive");
 }
 
-/// A node was restarted while the leader's word that some sessions live was on its way to it. Its
-/// rounds of heartbeats began at 1 again, so that word confirmed a heartbeat that came later, of a
-/// session that had ended meanwhile.
+/// A node was restarted while the leader's confirmation of some heartbeats was on its way to it.
+/// Its heartbeat rounds started at 1 again, so that the late message confirmed a later heartbeat of
+/// a session that had ended meanwhile.
 #[test]
 fn a_late_confirmation_from_before_a_restart_confirms_nothing() {
     let mut cluster = Cluster3::new(3);
@@ -63,7 +64,7 @@ fn a_late_confirmation_from_before_a_restart_confirms_nothing() {
     let session = cluster.open(leader, 60_000);
     cluster.pass(10);
 
-    // The leader's answers to some rounds of heartbeats do not arrive; the next ones do.
+    // The leader's replies to some rounds of heartbeats do not arrive; the next ones do.
     let mut late = Vec::new();
     for _ in 0..5 {
         cluster.hold([(leader, follower)]);
@@ -84,7 +85,7 @@ fn a_late_confirmation_from_before_a_restart_confirms_nothing() {
     cluster.nodes.insert(follower, start(follower.0, begun, at, 77));
     let closed = cluster.ask(leader, Command::CloseSession(session));
     cluster.reply(closed, 300);
-    // Nothing that it sends arrives. It has not heard of the session yet.
+    // Nothing that it sends arrives. It does not know the session yet.
     cluster.hold([(follower, leader)]);
     cluster.pass(150);
     assert_eq!(cluster.nodes[&follower].leader(), Some(leader));
@@ -108,8 +109,8 @@ fn wrong(session: SessionRef) -> SessionRef {
     SessionRef { secret: Secret([9; 16]), ..session }
 }
 
-/// A heartbeat with a wrong secret that came together with the owner's was answered "alive": the
-/// answers of a round were matched by the session's id alone.
+/// A heartbeat with a wrong secret that arrived together with the owner's was answered "alive": the
+/// replies of a round were matched by the session's id alone.
 #[test]
 fn a_heartbeat_with_a_wrong_secret_is_never_alive() {
     let mut cluster = Cluster3::new(3);
@@ -130,8 +131,8 @@ fn a_heartbeat_with_a_wrong_secret_is_never_alive() {
     }
 }
 
-/// The same at a node that has not heard of the session yet: it can't tell them apart, and must
-/// not guess.
+/// The same at a node that does not know the session yet: it can't tell them apart, and must not
+/// guess.
 #[test]
 fn a_node_that_lags_does_not_guess_which_secret_is_right() {
     let mut cluster = Cluster3::new(3);
@@ -146,7 +147,7 @@ fn a_node_that_lags_does_not_guess_which_secret_is_right() {
         ask
     });
     cluster.pass(50);
-    // The leader's answer to the heartbeats overtakes the entries.
+    // The leader's reply to the heartbeats overtakes the entries.
     let late = std::mem::take(&mut cluster.held);
     let (answers, entries): (Vec<_>, Vec<_>) =
         late.into_iter().partition(|(_, _, message)| message.word() == "beats-confirmed");
@@ -164,8 +165,8 @@ fn a_node_that_lags_does_not_guess_which_secret_is_right() {
     assert_eq!(cluster.reply(Ask(900), 300), Reply::Beat(true));
 }
 
-/// The leader noted every heartbeat before it looked at the secret: whoever knew a session's id,
-/// and they are small numbers, kept a dead client's locks.
+/// The leader counted every heartbeat before it checked the secret: anyone who knew a session's id,
+/// which is a small number, could keep a dead client's locks alive.
 #[test]
 fn a_heartbeat_with_a_wrong_secret_keeps_no_session_alive() {
     let mut cluster = Cluster3::new(3);

@@ -22,8 +22,8 @@ fn with_list(name: &str, hash_key: u64) -> State {
     state
 }
 
-/// The digest took no notice of what a transaction did: a replica on which it deleted another key,
-/// because a bit of a name had flipped there, computed the same digest and was never found.
+/// The digest ignored what a transaction did: a replica on which it deleted another key, because a
+/// bit of a name had flipped there, computed the same digest and went unnoticed.
 #[test]
 fn a_replica_that_executed_a_transaction_otherwise_is_stopped() {
     let mut cluster = Cluster3::new(3);
@@ -47,7 +47,7 @@ fn a_replica_that_executed_a_transaction_otherwise_is_stopped() {
         .collect();
     assert_eq!(deleted.len(), 3, "{deleted:?}");
 
-    // Entries, up to the index at which digests are compared.
+    // Entries up to the index at which digests are compared.
     while cluster.stopped.is_empty() {
         let leader = cluster.until_leader();
         assert!(cluster.nodes[&leader].applied().index < 3_000, "it was never found");

@@ -15,7 +15,7 @@ fn members() -> Cluster {
     Cluster::begin([(NodeId(1), "node-1".to_owned())])
 }
 
-/// A disk whose log holds the entries 2 to 5.
+/// A disk whose log has the entries 2 to 5.
 fn written() -> SimDisk {
     let disk = SimDisk::new();
     NodeDisk::begin(&disk, &members()).unwrap();
@@ -35,9 +35,9 @@ fn snapshot_at(index: u64) -> SnapshotTask {
     SnapshotTask { at: Position { index, term: 1 }, cluster: members(), snapshot }
 }
 
-/// A crash fell between a snapshot and what it means for the log, and the disk was full when the
-/// node started again: it called its disk damaged, and whoever believed it would have thrown away
-/// a sound member.
+/// A crash occurred between writing a snapshot and adjusting the log to it, and the disk was full
+/// when the node started again: it reported its disk as damaged, and an operator who believed it
+/// would have thrown away a healthy member.
 #[test]
 fn a_full_disk_at_the_start_is_no_damage() {
     let disk = written();
@@ -58,7 +58,8 @@ fn a_full_disk_at_the_start_is_no_damage() {
     assert!(refused > 0);
 }
 
-/// What a snapshot had taken stayed taken when it did not fit, on a disk that had no room left.
+/// When a snapshot did not fit, the space it had taken stayed taken, on a disk that had no room
+/// left.
 #[test]
 fn a_snapshot_that_does_not_fit_gives_its_space_back() {
     let disk = written();

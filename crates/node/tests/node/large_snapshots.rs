@@ -1,8 +1,9 @@
-//! The largest states go through files: as a node's own snapshot, as one that is sent, as a backup.
+//! The largest states fit into files: as a node's own snapshot, as one that is sent, and as a
+//! backup.
 //!
-//! Pieces of a snapshot were bounded in records, not in bytes. With 256 long register values no node
-//! could write a snapshot any more, and a backup was written, without an error, that nobody could
-//! read.
+//! Pieces of a snapshot were limited by records, not by bytes. With 256 long register values no
+//! node could write a snapshot any more, and a backup was written without an error that could not
+//! be read back.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops where it can't go on")]
 
 use holdfast_core::{
@@ -76,7 +77,7 @@ fn the_largest_state_is_written_sent_and_loaded() {
     let (state, disk) = (large(), SimDisk::new());
     write_snapshot(&disk, &task(&state)).unwrap();
     let reader = read_snapshot(&disk).unwrap().unwrap();
-    // As another node takes it: piece by piece, each within what it takes.
+    // As another node receives it: piece by piece, each within the limit.
     let other = SimDisk::new();
     let mut writer = SnapshotWriter::begin(&other, reader.position(), reader.meta()).unwrap();
     for piece in reader.pieces() {

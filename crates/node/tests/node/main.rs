@@ -1,4 +1,4 @@
-//! Nodes without a driver: a test hands them their inputs and carries their messages.
+//! Nodes without a driver: the tests pass them their inputs and carry their messages.
 
 mod by_hand;
 mod confirmations;

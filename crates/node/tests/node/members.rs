@@ -1,4 +1,4 @@
-//! Changes of membership that the leader must not make.
+//! Membership changes that the leader must refuse.
 
 use crate::by_hand::{Cluster3, node};
 use holdfast_node::{Change, Cluster, Input, NodeId, NotChanged, Position, Reply};
@@ -9,9 +9,9 @@ fn change(cluster: &mut Cluster3, at: NodeId, change: Change, force: bool) -> Re
     cluster.reply(ask, 2_000)
 }
 
-/// Two of five voters were down, and somebody removed one of the three that were not: the two
-/// that were left of four were no majority, and the cluster stood still. Only the command line
-/// looked; the leader did what it was asked.
+/// Two of five voters were down, and someone removed one of the three that were up: the remaining
+/// two of four were no majority, and the cluster stopped. Only the command line checked; the leader
+/// did what it was asked.
 #[test]
 fn a_removal_that_takes_away_the_majority_is_refused() {
     let mut cluster = Cluster3::new(5);
@@ -22,14 +22,14 @@ fn a_removal_that_takes_away_the_majority_is_refused() {
     cluster.pass(2_000);
     let refused = Reply::Changed(Err(NotChanged::NoMajority(down.to_vec())));
     assert_eq!(change(&mut cluster, leader, Change::Remove(up[0]), false), refused);
-    // One that is down can go: then two of four are down no more, but one.
+    // A voter that is down can be removed: then only one of four is down.
     assert_eq!(
         change(&mut cluster, leader, Change::Remove(down[0]), false),
         Reply::Changed(Ok(()))
     );
     cluster.pass(500);
     assert_eq!(cluster.leader(), Some(leader));
-    // By force, whoever asks knows better.
+    // With `force`, the operator knows better.
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     let others = cluster.others(leader);
@@ -38,7 +38,7 @@ fn a_removal_that_takes_away_the_majority_is_refused() {
     cluster.pass(1_200);
     let silent = Reply::Changed(Err(NotChanged::NoMajority(vec![others[0]])));
     assert_eq!(change(&mut cluster, leader, Change::Remove(others[1]), false), silent);
-    // It is proposed: no refusal comes.
+    // It is proposed: no refusal arrives.
     cluster.cut.push(others[1]);
     let ask = cluster.next_ask();
     cluster.input(leader, Input::Change { ask, change: Change::Remove(others[1]), force: true });
@@ -46,8 +46,8 @@ fn a_removal_that_takes_away_the_majority_is_refused() {
     assert_eq!(cluster.replies.get(&ask), None);
 }
 
-/// The leader looked only at the voters that a change leaves, but those of before must commit it: of
-/// two voters the dead one was removed, in an entry that took effect when it came back.
+/// The leader only looked at the voters that a change leaves, but the current ones must commit it:
+/// of two voters the dead one was removed, in an entry that took effect when it came back.
 #[test]
 fn a_change_that_can_not_be_committed_is_refused_even_by_force() {
     let mut cluster = Cluster3::new(2);
@@ -64,7 +64,7 @@ fn a_change_that_can_not_be_committed_is_refused_even_by_force() {
     assert_eq!(change(&mut cluster, leader, add, false), refused);
 }
 
-/// The other way to the same end: a learner that had caught up and then died got its vote.
+/// Another way to the same end: a learner that had caught up and then died got its vote.
 #[test]
 fn a_learner_that_does_not_answer_gets_no_vote_that_is_needed() {
     let mut cluster = Cluster3::new(1);

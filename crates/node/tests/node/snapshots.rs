@@ -1,13 +1,13 @@
-//! Snapshots that come at the wrong moment.
+//! Snapshots that arrive at the wrong moment.
 
 use crate::by_hand::{Cluster3, acquire, node, token};
 use holdfast_core::Lease;
 use holdfast_node::{Change, Cluster, Input, NodeId, Position, Reply};
 
 /// A snapshot arrived just after another node had been elected: it was on disk, but Raft ignored
-/// it, because of the old leader's term. The new leader's own snapshot was older. The node would not
-/// take it, because it had a newer one on disk, and had nothing else to go on from: it stayed behind
-/// until the leader's next snapshot.
+/// it, because of the old leader's term. The new leader's own snapshot was older. The node would
+/// not accept it, because it had a newer one on disk, and had nothing else to continue from: it
+/// stayed behind until the leader's next snapshot.
 #[test]
 fn a_snapshot_that_raft_ignored_serves_the_next_leader_too() {
     let mut cluster = Cluster3::new(3);

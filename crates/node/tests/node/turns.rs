@@ -1,4 +1,4 @@
-//! Nodes driven by hand: every message arrives at once, every disk is instant.
+//! Nodes driven by hand: every message arrives immediately, and disks have no latency.
 
 use crate::by_hand::{Cluster3, SECRET, acquire, node, token};
 use holdfast_core::{Answer, Command, Effect, Lease, LockName, Proof, Standing, Target};
@@ -28,7 +28,7 @@ fn any_node_takes_a_request_and_answers_from_its_own_apply() {
     assert!(digests.iter().all(|digest| *digest == digests[0]));
 }
 
-/// Would fail if a disk were written to for more than the entry itself: that its majority is known
+/// Fails if a disk is written to for more than the entry itself: learning that it is committed
 /// needs no write.
 #[test]
 fn a_request_is_one_write_on_each_node() {
@@ -45,7 +45,7 @@ fn a_request_is_one_write_on_each_node() {
     }
 }
 
-/// Would fail if an entry did not wait for those who were just answered, or waited for too long.
+/// Fails if an entry does not wait for clients that were just answered, or waits for too long.
 #[test]
 fn an_entry_waits_a_little_for_those_just_answered() {
     let mut cluster = Cluster3::new(1);
@@ -61,7 +61,7 @@ fn an_entry_waits_a_little_for_those_just_answered() {
         asks.iter().filter(|ask| cluster.replies.contains_key(ask)).count()
     };
     for (again, at_once) in [(1, 0), (3, 3)] {
-        // An entry of four that takes 5 ms.
+        // An entry of four items that takes 5ms.
         cluster.stalled = Some((leader, 0));
         let four = ask(&mut cluster, 4);
         cluster.pass(4);
@@ -124,8 +124,8 @@ fn a_heartbeat_is_confirmed_and_silence_ends_a_session() {
     assert_eq!(cluster.reply(ask, 300), Reply::Beat(false));
 }
 
-/// Would fail if the end of a session were lost that was due while another node was to lead, and
-/// could not: its locks would be held until the next change of leaders.
+/// Fails if the end of a session is lost that became due during a leadership transfer that then
+/// failed: its locks would be held until the next change of leader.
 #[test]
 fn a_session_that_falls_silent_during_a_transfer_ends_after_it() {
     let mut cluster = Cluster3::new(3);
@@ -186,9 +186,9 @@ fn a_cluster_grows_and_shrinks_while_it_serves() {
 }
 
 /// Found by the simulator, seed 43: the only voter of a cluster with a learner led, its disk
-/// stalled, it stepped down, stood for election and won at once, because its own vote is enough;
+/// stalled, it stepped down, ran for election and won immediately, because its own vote is enough;
 /// but its last entries were not on disk, and the Raft library panicked. A node whose disk is
-/// behind must not stand, and the only voter has nobody to step down for.
+/// behind must not run for election, and the only voter has nobody to step down for.
 #[test]
 fn the_only_voter_does_not_stand_while_its_disk_is_behind() {
     let mut cluster = Cluster3::new(1);
@@ -210,17 +210,17 @@ fn the_only_voter_does_not_stand_while_its_disk_is_behind() {
     assert_eq!(token(&cluster.reply(held, 5_000)), 1);
 }
 
-/// Found by the simulator, seed 11: a leader that had just been elected was asked to remove a
-/// member and said that it was done, but the member stayed. While an entry from before its
-/// election is unapplied, the Raft library appends an empty entry in place of the change and says
-/// Ok; that entry was then taken for the change.
+/// Found by the simulator, seed 11: a newly elected leader was asked to remove a member and replied
+/// that it was done, but the member stayed. While an entry from before its election is unapplied,
+/// the Raft library appends an empty entry in place of the change and reports success; that entry
+/// was then taken for the change.
 #[test]
 fn a_change_of_members_is_done_when_it_is_said_to_be() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     let session = cluster.open(leader, 60_000);
     cluster.ask(leader, acquire("a", session, Lease::Session));
-    // The others get the entry, but not the word that it is committed.
+    // The others get the entry, but do not learn that it is committed.
     cluster.turn(leader);
     cluster.cut.push(leader);
     let others: Vec<NodeId> = cluster.nodes.keys().copied().filter(|id| *id != leader).collect();
@@ -242,8 +242,8 @@ fn a_change_of_members_is_done_when_it_is_said_to_be() {
     assert!(cluster.nodes[&leader].cluster().members().contains_key(&learner));
 }
 
-/// The end of a leader's process is noticed by the end of its connections, long before it would be
-/// missed.
+/// The end of a leader's process is noticed when its connections close, long before its heartbeats
+/// are missed.
 #[test]
 fn a_leader_that_hung_up_is_replaced_at_once() {
     let mut cluster = Cluster3::new(3);
@@ -257,11 +257,11 @@ fn a_leader_that_hung_up_is_replaced_at_once() {
     let before_ms = cluster.now_ms;
     let next = cluster.until_leader();
     assert_ne!(next, leader);
-    // Missing it takes 500 ms at least.
+    // Noticing missed heartbeats takes at least 500ms.
     assert!(cluster.now_ms - before_ms <= 250, "{} ms", cluster.now_ms - before_ms);
 }
 
-/// A connection that breaks is no reason to replace a leader that the others hear.
+/// A broken connection is no reason to replace a leader that the others can still reach.
 #[test]
 fn one_broken_connection_does_not_unseat_a_leader() {
     let mut cluster = Cluster3::new(3);

@@ -1,4 +1,4 @@
-//! Requests whose callers have given up, and requests that can't be taken at all.
+//! Requests whose callers have given up, and requests that can't be accepted at all.
 
 use crate::by_hand::{Cluster3, SECRET, acquire, token};
 use holdfast_core::{
@@ -8,7 +8,7 @@ use holdfast_node::{Ask, Busy, Input, NodeId, Reply};
 
 const HOUR_MS: u64 = 3_600_000;
 
-/// A cluster in which somebody holds "a" under token 1.
+/// A cluster in which "a" is held under token 1.
 fn with_a_holder() -> (Cluster3, NodeId, NodeId, SessionRef) {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
@@ -16,7 +16,7 @@ fn with_a_holder() -> (Cluster3, NodeId, NodeId, SessionRef) {
     let session = cluster.open(leader, 86_400_000);
     let held = cluster.ask(leader, acquire("a", session, Lease::Permanent));
     assert_eq!(token(&cluster.reply(held, 300)), 1);
-    // Every node has its own session by now.
+    // Makes sure that both nodes have their own session.
     for at in [leader, follower] {
         let ask = cluster.ask(at, acquire(&format!("at-{at}"), session, Lease::Permanent));
         token(&cluster.reply(ask, 2_000));
@@ -39,9 +39,9 @@ fn is_held(cluster: &Cluster3, name: &str) -> bool {
     state.lock_view(&name, 1).is_some_and(|lock| !lock.holders.is_empty())
 }
 
-/// A `force` was given to a node that was cut off. Its caller was told that it may or may not take
-/// effect, and went away. An hour later the node came back, sent it, and broke the lock of somebody
-/// who had nothing to do with it.
+/// A `force` was sent to a node that was cut off. Its caller was told that it may or may not take
+/// effect, and left. An hour later the node came back, sent it, and broke the lock of someone who
+/// had nothing to do with it.
 #[test]
 fn what_was_not_sent_when_its_caller_gave_up_never_is() {
     let (mut cluster, _, follower, _) = with_a_holder();
@@ -57,9 +57,9 @@ fn what_was_not_sent_when_its_caller_gave_up_never_is() {
     assert!(is_held(&cluster, "a"));
 }
 
-/// The same, but the node had sent it in the moment before it noticed that it was cut off, and TCP
-/// kept it for an hour. The others go on meanwhile: the node's session ends, and with it everything
-/// that was numbered in it.
+/// The same, but the node had sent it just before it noticed that it was cut off, and TCP kept it
+/// for an hour. The others continue meanwhile: the node's session ends, and with it everything that
+/// was numbered in it.
 #[test]
 fn what_was_sent_dies_with_the_nodes_session() {
     let (mut cluster, _, follower, session) = with_a_holder();
@@ -75,14 +75,14 @@ fn what_was_sent_dies_with_the_nodes_session() {
     assert_eq!(cluster.reply(forced, 15_000), Reply::Withdrawn);
     cluster.pass(5_000);
     assert!(is_held(&cluster, "a"));
-    // And the node takes requests again.
+    // And the node accepts requests again.
     let held = cluster.ask(follower, acquire("b", session, Lease::Permanent));
     token(&cluster.reply(held, 15_000));
 }
 
-/// Without a leader no time passes for the log: no session ends, for however long. What was on its
-/// way to a leader that led then is not for the next one, and what its node sends again has nothing
-/// to do.
+/// Without a leader no logical time passes: no session ends, however long it takes. What was on its
+/// way to the leader of that time is not for the next one, and what its node sends again is a
+/// no-op.
 #[test]
 fn what_was_sent_to_a_leader_is_not_for_the_next_one() {
     let (mut cluster, _, follower, session) = with_a_holder();
@@ -94,7 +94,7 @@ fn what_was_sent_to_a_leader_is_not_for_the_next_one() {
     cluster.input(follower, Input::Withdraw(forced));
     cluster.pass_by(HOUR_MS, 50);
     assert_eq!(cluster.leader(), None);
-    // First the next leader is found; then the network delivers what it kept.
+    // First the next leader is elected; then the network delivers what it held back.
     let late = std::mem::take(&mut cluster.held);
     cluster.holding.clear();
     let leader = cluster.until_leader();
@@ -159,8 +159,8 @@ fn reads_and_heartbeats_are_withdrawn() {
     assert_eq!(cluster.reply(beat, 2), Reply::Withdrawn);
 }
 
-/// A request that is larger than an entry may be was put in line, was never sent, and everything
-/// behind it waited until the node was restarted.
+/// A request larger than a log entry may be was queued, was never sent, and everything behind it
+/// waited until the node was restarted.
 #[test]
 fn what_fits_into_no_entry_is_refused_and_holds_nobody_up() {
     let (mut cluster, leader, follower, session) = with_a_holder();
@@ -185,7 +185,7 @@ fn what_fits_into_no_entry_is_refused_and_holds_nobody_up() {
         let large = cluster.ask(at, wide(2_000));
         let behind = cluster.ask(at, acquire(&format!("behind-{at}"), session, Lease::Session));
         assert_eq!(cluster.reply(too_large, 100), Reply::Busy(Busy::TooLarge));
-        // The core has its own bound for names; but it was asked.
+        // The core has its own limit on names; but the request reached it.
         assert!(matches!(cluster.reply(large, 300), Reply::Answer(Err(_))));
         token(&cluster.reply(behind, 300));
     }

@@ -1,4 +1,4 @@
-//! A folder of the operating system.
+//! A folder on a real file system.
 #![allow(
     clippy::disallowed_types,
     clippy::disallowed_methods,
@@ -15,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Locked while a process works in the folder; its content is that process's number.
+/// Locked while a process uses the folder; its content is the process id.
 const LOCK_FILE: &str = "lock";
 
 /// A folder on a real disk.
@@ -27,20 +27,20 @@ pub struct RealDisk {
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// Open, because syncing the names means syncing this.
+    /// Kept open, because syncing it makes the file names durable.
     directory: File,
-    /// Holding it open is holding the lock.
+    /// Keeping it open holds the lock.
     lock: Mutex<Option<File>>,
 }
 
 impl RealDisk {
-    /// Opens the folder, and makes it if it is not there, readable by its owner only: the log
-    /// holds secrets.
+    /// Opens the folder, creating it if necessary, readable by its owner only: the log contains
+    /// secrets.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_path_buf();
         if !path.is_dir() {
             DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
-            // The folder's own name must outlive a crash as well.
+            // The folder's own name must survive a crash as well.
             if let Some(parent) = path.canonicalize()?.parent() {
                 File::open(parent)?.sync_all()?;
             }
@@ -49,7 +49,7 @@ impl RealDisk {
         Ok(Self { folder: Arc::new(Folder { path, directory, lock: Mutex::new(None) }) })
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub fn path(&self) -> &Path {
         &self.folder.path
     }
@@ -83,7 +83,7 @@ impl Disk for RealDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.folder.path)? {
-            // A name that is not UTF-8 is none of ours.
+            // A name that is not UTF-8 isn't ours.
             names.extend(entry?.file_name().into_string());
         }
         Ok(names)
@@ -147,7 +147,7 @@ impl Disk for RealDisk {
     }
 }
 
-/// For file systems that can't allocate without writing.
+/// Fallback for file systems that can't allocate without writing.
 fn fill(file: &File, bytes: u64) -> io::Result<()> {
     let mut offset = file.metadata()?.len();
     while offset < bytes {

@@ -1,4 +1,4 @@
-//! Looks at the records of a log without judging or changing anything.
+//! Lists the records of a log without judging or changing anything.
 
 use super::record::{Body, Home, Record, claims_from};
 use super::segment::{self, FORMAT};
@@ -6,24 +6,24 @@ use crate::disk::Disk;
 use crate::fault::Fault;
 use crate::preamble::{PREAMBLE_BYTES, Preamble};
 
-/// A record, as it stands in its file.
+/// A record as it is in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordInfo {
-    /// In which file.
+    /// The file.
     pub file: String,
-    /// At which byte.
+    /// Its offset in the file.
     pub offset: u64,
-    /// How long it is.
+    /// Its length in bytes.
     pub bytes: u64,
     /// Its number in the log.
     pub number: u64,
-    /// What kind of record it is.
+    /// The kind of record.
     pub what: &'static str,
-    /// Whether a sound record says that it was synced: then damage to it is noticed.
+    /// Whether a valid record states that it was synced: then damage to it would be noticed.
     pub vouched: bool,
 }
 
-/// The sound records of all segments, in each up to the first that is not.
+/// The valid records of all segments, in each up to the first invalid one.
 pub fn inspect<D: Disk>(disk: &D) -> Result<Vec<RecordInfo>, Fault> {
     let mut names = disk.list().map_err(Fault::failed("list", "."))?;
     names.sort_unstable();

@@ -1,10 +1,10 @@
-//! The log of one Raft node: entries, the hard state, and where its snapshot stands.
+//! The log of one Raft node: entries, the hard state, and the position of its snapshot.
 //!
-//! The caller keeps everything behind the last snapshot in memory, so the log is only written,
-//! and read once, at [`Log::open`] (`recover.rs` judges what a crash or a bad disk left).
+//! The caller keeps everything after the last snapshot in memory, so the log is only written, and
+//! read once, by [`Log::open`] (`recover.rs` judges what a crash or a bad disk has left).
 //!
-//! Nothing counts before [`Log::sync`]. Each record says up to where the log was synced when it
-//! was written; that is what tells damage from a write that a crash interrupted.
+//! Nothing is durable before [`Log::sync`]. Each record states up to where the log was synced when
+//! it was written; that is what distinguishes damage from a write that a crash interrupted.
 
 mod inspect;
 mod record;
@@ -27,25 +27,25 @@ use segment::{Active, Closed};
 use state::Standing;
 use std::collections::VecDeque;
 
-/// Kept free at the end of each segment for what must work on a full disk: a snapshot's position,
-/// which is what frees space, and the word that all is synced.
+/// Reserved at the end of each segment for records that must be writable on a full disk: a
+/// snapshot's position, which is what frees space, and the statement that everything is synced.
 const RESERVE_BYTES: usize = 512;
 
-/// A segment can hold its head, the reserve and some entries.
+/// Enough for a segment's head, the reserve and some entries.
 const SEGMENT_BYTES_MIN: usize = 4096;
 
 /// How to open a log.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How much is allocated at once. A segment is deleted as a whole, so this is also about what
-    /// stays on disk behind a snapshot. A longer batch gets a longer segment.
+    /// How much is allocated at once. A segment is deleted as a whole, so this is also roughly what
+    /// stays on disk from before a snapshot. A longer batch gets a longer segment.
     pub segment_bytes: usize,
-    /// New blocks are written with zeros so far ahead: the first write to an allocated block
-    /// costs a change in the file system's own log, the second does not.
+    /// How far ahead new blocks are filled with zeros: the first write to an allocated block costs
+    /// a change in the file system's own journal, later ones do not.
     pub zero_ahead_bytes: usize,
-    /// For a new log: any number, best a random one. It is kept in the log.
+    /// For a new log: any number, preferably random. It is stored in the log.
     pub salt: u64,
-    /// Whether there must be a log. If so, a missing one is damage and not a beginning.
+    /// Whether the log must exist. If so, a missing log is damage and not a first start.
     pub must_exist: bool,
 }
 
@@ -55,8 +55,8 @@ impl Default for Options {
     }
 }
 
-/// The durable log. After a fault it refuses everything: what is on disk then is known only to a
-/// new [`Log::open`].
+/// The durable log. After a fault it refuses everything: only a new [`Log::open`] can find out what
+/// is on disk.
 #[derive(Debug)]
 pub struct Log<D: Disk> {
     disk: D,
@@ -67,35 +67,36 @@ pub struct Log<D: Disk> {
     standing: Standing,
     /// All records below this number are on disk.
     synced: u64,
-    /// The same, as the last written record says it.
+    /// The value of `synced` that the last written record states.
     claimed: u64,
-    /// The same, as a record says it that is itself on disk.
+    /// The value of `synced` that some record states which is itself on disk.
     vouched: u64,
-    /// Behind the last record that holds something.
+    /// The number after the last record that has content.
     content_end: u64,
     stopped: Option<Fault>,
-    /// Kept from one append to the next for its memory.
+    /// Reused from one append to the next.
     buffer: Vec<u8>,
 }
 
 impl<D: Disk> Log<D> {
-    /// Opens the log, or begins one. Verifies every record. What it returns is on disk.
+    /// Opens the log, or creates one. Verifies every record. Everything it returns is on disk.
     pub fn open(disk: &D, options: Options) -> Result<(Self, Recovered), Fault> {
         recover::open(disk, options)
     }
 
-    /// The number that was drawn when this log was made: another log of the same node has another.
+    /// The number that was drawn when this log was created: another log of the same node has
+    /// another.
     pub fn salt(&self) -> u64 {
         self.active.home.salt
     }
 
-    /// Writes entries and the hard state behind what is there; [`Log::sync`] makes them durable.
+    /// Writes entries and the hard state at the end; [`Log::sync`] makes them durable.
     ///
-    /// The indexes of the entries rise by one. If the first is not behind the last one in the
-    /// log, it and what follows it are replaced. Everything goes in one write. On an error
-    /// nothing of it counts, though some of it may be found in the log after a crash, until a sync
-    /// has had room to take it away ([`Log::is_clean`]): an index and term once tried must not get
-    /// another content.
+    /// The indexes of the entries must be consecutive. If the first does not come after the last
+    /// one in the log, it replaces the entry at its index and all after it. Everything goes in one
+    /// write. On an error none of it counts, though some of it may be found in the log after a
+    /// crash, until a sync has had room to erase it ([`Log::is_clean`]): an index and term that
+    /// have been tried must not be used with other content.
     pub fn append(
         &mut self,
         entries: &[LogEntry],
@@ -112,13 +113,13 @@ impl<D: Disk> Log<D> {
         self.write(&bodies)
     }
 
-    /// Returns when everything appended is on disk. An error is the end of this log and is never
-    /// retried: the system would say Ok the second time, with the data gone.
+    /// Returns when everything appended is on disk. An error ends the use of this log and is never
+    /// retried: the kernel may report success the second time although the data is gone.
     pub fn sync(&mut self) -> Result<(), Fault> {
         self.check_running()?;
         match self.wipe_scribbles() {
             Err(WriteError::Fault(fault)) => return Err(fault),
-            // No room even for that: it is tried again, and says nothing about what was appended.
+            // No room even for that: it will be tried again, and does not affect what was appended.
             Err(WriteError::Full { .. } | WriteError::Misuse(_)) | Ok(()) => {}
         }
         if self.is_synced() && !self.active.wiped {
@@ -132,9 +133,9 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Writes down, durably, that everything is synced. Until then the last records can't be told
-    /// from torn ones if the disk damages them, so the caller does this when the log has been
-    /// quiet for a moment. Does nothing when there is nothing new.
+    /// Durably records that everything is synced. Until then, if the disk damages the last records,
+    /// they can't be distinguished from torn ones, so the caller does this when the log has been
+    /// quiet for a moment. Does nothing if there is nothing new.
     pub fn vouch(&mut self) -> Result<(), Fault> {
         self.sync()?;
         let room = self.active.capacity.saturating_sub(self.active.end);
@@ -142,21 +143,20 @@ impl<D: Disk> Log<D> {
             return Ok(());
         }
         match self.write(&[Body::Synced]) {
-            // It was only a word more.
+            // Vouching is optional.
             Err(WriteError::Full { .. } | WriteError::Misuse(_)) => Ok(()),
             Err(WriteError::Fault(fault)) => Err(fault),
             Ok(()) => self.sync(),
         }
     }
 
-    /// Vouches for everything and lets go of the files.
+    /// Vouches for everything and closes the files.
     pub fn close(mut self) -> Result<(), Fault> {
         self.vouch()
     }
 
-    /// A durable snapshot of this node has everything up to there: segments that hold nothing
-    /// else are deleted. The log must have that entry; what is behind it stays. Durable when it
-    /// returns.
+    /// A durable snapshot of this node includes everything up to `position`: segments with nothing
+    /// else are deleted. The log must have that entry; later ones stay. Durable when it returns.
     pub fn compact(&mut self, position: Position) -> Result<(), WriteError> {
         self.check_running()?;
         if position == self.standing.compacted {
@@ -170,18 +170,18 @@ impl<D: Disk> Log<D> {
         self.go_on_from(position, Body::Compacted(position))
     }
 
-    /// A durable snapshot, received from another node, replaces everything. Durable when it
+    /// A durable snapshot, received from another node, replaces the whole log. Durable when it
     /// returns.
     pub fn reset(&mut self, position: Position) -> Result<(), WriteError> {
         self.go_on_from(position, Body::Reset(position))
     }
 
-    /// The index of the last entry, or of the snapshot if there is none behind it.
+    /// The index of the last entry, or of the snapshot if there is no entry after it.
     pub fn last_index(&self) -> u64 {
         self.standing.last_index
     }
 
-    /// Where the snapshot stands that the log goes on from.
+    /// The position of the snapshot that the log continues from.
     pub fn compacted(&self) -> Position {
         self.standing.compacted
     }
@@ -196,13 +196,13 @@ impl<D: Disk> Log<D> {
         self.synced == self.tip.number
     }
 
-    /// Whether nothing of a failed append is left. A sync takes it away, unless the disk is so full
-    /// that not even that can be written.
+    /// Whether nothing of a failed append is left. A sync erases it, unless the disk is too full
+    /// even for that.
     pub fn is_clean(&self) -> bool {
         self.active.scribbled <= self.active.end
     }
 
-    /// How many files it is.
+    /// The number of segment files.
     pub fn segments(&self) -> usize {
         self.closed.len() + 1
     }
@@ -216,12 +216,12 @@ impl<D: Disk> Log<D> {
         }
         self.make_room(&[body], 0)?;
         self.write(&[body])?;
-        // Only then may a segment go: without this record the log would begin with a gap.
+        // Only now may a segment be deleted: without this record the log would start with a gap.
         self.sync()?;
         Ok(self.delete_unneeded()?)
     }
 
-    /// Deletes the segments at the front whose entries the snapshot has.
+    /// Deletes the oldest segments whose entries are all in the snapshot.
     fn delete_unneeded(&mut self) -> Result<(), Fault> {
         while let Some(oldest) = self.closed.front() {
             if oldest.index_max > self.standing.compacted.index {
@@ -232,7 +232,7 @@ impl<D: Disk> Log<D> {
             deleted.map_err(|error| self.stop(Fault::failed("delete", &name)(error)))?;
             self.closed.pop_front();
         }
-        // No sync of the names: a file that comes back is deleted when the log is opened.
+        // No need to sync the names: a file that reappears is deleted when the log is opened.
         Ok(())
     }
 
@@ -248,7 +248,7 @@ impl<D: Disk> Log<D> {
         let mut standing = self.standing;
         for (place, entry) in entries.iter().enumerate() {
             let expected = standing.last_index.saturating_add(1);
-            // Only the first may go back.
+            // Only the first entry may go back.
             if !standing.apply(entry.body()) || (place > 0 && entry.at.index != expected) {
                 let index = entry.at.index;
                 let text = format!("entry {index} can't follow: the next one is {expected}");
@@ -263,7 +263,7 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// Goes over to a new segment if the records do not fit into this one.
+    /// Switches to a new segment if the records do not fit into this one.
     fn make_room(&mut self, bodies: &[Body<'_>], reserve: usize) -> Result<(), WriteError> {
         let needed = reserve + bodies.iter().map(|body| body.record_bytes()).sum::<usize>();
         if self.active.end + needed <= self.active.capacity {

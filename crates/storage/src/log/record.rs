@@ -1,30 +1,31 @@
-//! A record: a header of 40 bytes, a payload, zeros up to a multiple of 8.
+//! A record: a header of 40 bytes, a payload, and zeros up to a multiple of 8.
 //!
-//! A record can be judged by itself, without the one before: after a bad record, those behind it
-//! must still be able to say whether it was synced. And it can't be taken for a record of another
-//! place or another time: its checksum covers where it stands, which number it has and the
-//! checksum of the record before.
+//! A record can be validated by itself, without the previous one: after a bad record, later ones
+//! must still be able to tell whether it was synced. And it can't be mistaken for a record of
+//! another location or another time: its checksum covers its location, its number and the checksum
+//! of the previous record.
 
 use super::state::{HardState, Position, Standing};
 use crate::bytes::Reader;
 
 pub(crate) const HEADER_BYTES: usize = 40;
 
-/// Records begin at multiples of this, so that a search for them need not look at every byte.
+/// Records start at multiples of this, so that a search for them need not look at every byte.
 pub(crate) const ALIGN: usize = 8;
 
-/// An entry's payload before its bytes.
+/// An entry's fields, before its data.
 const ENTRY_FIELDS_BYTES: usize = 17;
 
 /// The longest entry: far above any batch, and it keeps a record's length within 32 bits.
 pub const ENTRY_BYTES_MAX: usize = 256 << 20;
 
-/// What a record says.
+/// The content of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body<'a> {
-    /// The first of every segment: how things stood, so that earlier segments can go.
+    /// The first record of every segment: the state of the log at that point, so that earlier
+    /// segments can be deleted.
     Head(Standing),
-    /// A Raft entry; what stood at its index and behind goes.
+    /// A Raft entry; it replaces any entry at its index and all after it.
     Entry {
         index: u64,
         term: u64,
@@ -32,11 +33,11 @@ pub(crate) enum Body<'a> {
         bytes: &'a [u8],
     },
     HardState(HardState),
-    /// A snapshot has everything up to there; what is behind stays.
+    /// A snapshot includes everything up to this position; later entries stay.
     Compacted(Position),
-    /// A snapshot has everything up to there; nothing else stays.
+    /// A snapshot includes everything up to this position; nothing else stays.
     Reset(Position),
-    /// Nothing, but that the log was synced so far.
+    /// No content: only states up to where the log was synced.
     Synced,
 }
 
@@ -70,7 +71,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Whether losing it would lose anything.
+    /// Whether anything would be lost without it.
     pub(crate) fn is_content(self) -> bool {
         !matches!(self, Self::Head(_) | Self::Synced)
     }
@@ -85,7 +86,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// What the record takes on disk.
+    /// The size of the record on disk.
     pub(crate) fn record_bytes(self) -> usize {
         (HEADER_BYTES + self.payload_bytes()).next_multiple_of(ALIGN)
     }
@@ -146,12 +147,12 @@ fn hard_state(reader: &mut Reader<'_>) -> Option<HardState> {
     Some(HardState { term: reader.u64()?, vote: reader.u64()?, commit: reader.u64()? })
 }
 
-/// Which segment of which log.
+/// Identifies a segment of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Home {
     pub(crate) segment: u64,
-    /// A number that is the log's own. Who can choose an entry's bytes, but does not know it,
-    /// can't hide in them what passes for a record.
+    /// A number unique to the log. Someone who can choose an entry's data, but does not know the
+    /// salt, can't hide something in it that passes for a record.
     pub(crate) salt: u64,
 }
 
@@ -166,17 +167,17 @@ impl Home {
     }
 }
 
-/// Where the chain of records stands: what the next one joins.
+/// The end of the chain of records, which the next one continues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Tip {
     /// The number of the next record.
     pub(crate) number: u64,
-    /// The checksum of the last one.
+    /// The checksum of the last record.
     pub(crate) crc: u32,
 }
 
-/// Appends a record to `out`, to stand at `offset` of its segment. All records below the number
-/// `synced` are on disk. Returns where the chain stands then.
+/// Appends a record to `out`, to be written at `offset` of its segment. All records below the
+/// number `synced` are on disk. Returns the new end of the chain.
 pub(crate) fn push(
     out: &mut Vec<u8>,
     home: Home,
@@ -200,7 +201,7 @@ pub(crate) fn push(
     Tip { number: tip.number + 1, crc }
 }
 
-/// A record whose checksum is right, at the place where it was written.
+/// A record with a valid checksum, at the location where it was written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub(crate) number: u64,
@@ -209,18 +210,18 @@ pub(crate) struct Record<'a> {
     crc: u32,
     kind: u64,
     payload: &'a [u8],
-    /// How long it is, zeros at the end included.
+    /// Its length, including padding.
     pub(crate) bytes: usize,
 }
 
 impl<'a> Record<'a> {
-    /// The record at that offset of the segment, if a valid one stands there.
+    /// The record at that offset of the segment, if there is a valid one.
     pub(crate) fn at(segment: &'a [u8], offset: usize, home: Home) -> Option<Self> {
         let from = segment.get(offset..)?;
         let mut header = Reader(from.get(..HEADER_BYTES)?);
         let crc = header.u32()?;
-        // First what is cheap: a search tries every place, and in a long run of bytes that
-        // resemble records, each checksum would cover all the rest.
+        // Cheap checks first: a search tries every offset, and in a long run of bytes that resemble
+        // records, each checksum would cover all the rest.
         if header.u32()? != home.place(offset) {
             return None;
         }
@@ -236,29 +237,30 @@ impl<'a> Record<'a> {
         Some(Self { number, synced, before, crc, kind, payload, bytes })
     }
 
-    /// Whether it is the one that comes next.
+    /// Whether it is the next record of the chain.
     pub(crate) fn follows(&self, tip: Tip) -> bool {
         self.number == tip.number && self.before == tip.crc
     }
 
-    /// Where the chain stood before it.
+    /// The end of the chain before it.
     pub(crate) fn tip_before(&self) -> Tip {
         Tip { number: self.number, crc: self.before }
     }
 
-    /// Where the chain stands after it.
+    /// The end of the chain after it.
     pub(crate) fn tip(&self) -> Tip {
         Tip { number: self.number + 1, crc: self.crc }
     }
 
-    /// None if its checksum is right and its content makes no sense: nobody wrote that.
+    /// `None` if its checksum is right but its content makes no sense, which this program never
+    /// writes.
     pub(crate) fn body(&self) -> Option<Body<'a>> {
         Body::parse(u8::try_from(self.kind).ok()?, self.payload)
     }
 }
 
-/// The highest number up to which any valid record from that offset on says that the log was
-/// synced; 0 if there is none.
+/// The highest number up to which any valid record from `offset` on states that the log was synced;
+/// 0 if there is none.
 pub(crate) fn claims_from(segment: &[u8], offset: usize, home: Home) -> u64 {
     let mut highest = 0;
     let mut offset = offset.next_multiple_of(ALIGN);

@@ -1,8 +1,8 @@
-//! Opening a log: what a crash may leave is mended, what it can't leave is damage.
+//! Opens a log: repairs what a crash may leave; anything else is damage.
 //!
 //! A crash can leave, at the end of the last segment only, records that were not synced: whole,
-//! torn, or whole behind torn ones. They are cut from the first bad one on. A bad record that a
-//! sound one says was synced is not a crash's work, wherever it stands.
+//! torn, or whole after torn ones. They are cut off from the first bad one on. A bad record that a
+//! valid one states was synced is not the work of a crash, wherever it is.
 
 use super::record::{Home, Record, claims_from};
 use super::replay::{Read, Replay};
@@ -15,7 +15,8 @@ use crate::fault::{Fault, WriteError};
 use crate::preamble::{NoPreamble, PREAMBLE_BYTES, Preamble};
 
 pub(super) fn open<D: Disk>(disk: &D, options: Options) -> Result<(Log<D>, Recovered), Fault> {
-    // A program that died may have seen this sync fail; names that are seen need not be durable.
+    // An earlier process may have seen this sync fail: names that are visible need not be
+    // durable.
     disk.sync_dir().map_err(Fault::sync_failed("."))?;
     let mut segments = segment_numbers(disk)?;
     let mut bytes = Vec::new();
@@ -76,7 +77,7 @@ pub(super) fn segment_numbers<D: Disk>(disk: &D) -> Result<Vec<u64>, Fault> {
     Ok(numbers)
 }
 
-/// The last segment, if its birth was interrupted: no sound head, and nothing behind it.
+/// The last segment, if its creation was interrupted: it has no valid head and no content.
 fn find_stillborn<D: Disk>(
     disk: &D,
     segments: &[u64],
@@ -119,7 +120,7 @@ fn load<D: Disk>(disk: &D, name: &str, bytes: &mut Vec<u8>) -> Result<D::File, F
     Ok(file)
 }
 
-/// A new log, where there is none, or only one that was being made.
+/// Creates a new log, where there is none or its creation was interrupted.
 fn begin<D: Disk>(
     disk: &D,
     options: Options,
@@ -142,15 +143,15 @@ fn begin<D: Disk>(
     Ok((assemble(disk, options, active, replay), Recovered::default()))
 }
 
-/// The segments up to the last, without a gap, and what is before the gap. A compaction deletes
-/// from the front, and a crash may bring back any of those: whether anything is missing in
-/// between, the run itself tells.
+/// Splits off the last run of consecutive segments from what is before the gap. A compaction
+/// deletes from the front, and a crash may bring back any of those; whether anything is missing in
+/// between is evident from the run itself.
 pub(super) fn last_run(segments: &[u64]) -> (&[u64], &[u64]) {
     let gap = segments.windows(2).rposition(|pair| !matches!(pair, [a, b] if a + 1 == *b));
     segments.split_at(gap.map_or(0, |gap| gap + 1))
 }
 
-/// What the segments say, and the last of them.
+/// What the segments contain, and the last of them.
 pub(super) struct Reading<F> {
     pub(super) replay: Replay,
     read: Read,
@@ -159,7 +160,7 @@ pub(super) struct Reading<F> {
     file: F,
 }
 
-/// Reads all segments; `bytes` holds the last one then.
+/// Reads all segments; leaves the last one in `bytes`.
 fn read_run<D: Disk>(
     disk: &D,
     run: &[u64],
@@ -174,7 +175,7 @@ fn read_run<D: Disk>(
     Ok(reading)
 }
 
-/// Reads one more segment. What was read before is taken only if this one goes on from it.
+/// Reads one more segment. `before` is taken only if this one continues it.
 pub(super) fn read_next<D: Disk>(
     disk: &D,
     segment: u64,
@@ -198,7 +199,7 @@ pub(super) fn read_next<D: Disk>(
 }
 
 impl<F> Reading<F> {
-    /// Whether the next segment goes on from this one; its head vouches for all of this one.
+    /// Checks that the next segment continues this one; its head vouches for all of this one.
     fn check_joined_by(&self, head: &Record<'_>, home: Home) -> Result<(), Fault> {
         if !head.follows(self.replay.tip) || home.salt != self.home.salt {
             let what = "a record that was synced is missing or wrong: the next segment says so";
@@ -213,7 +214,8 @@ impl<F> Reading<F> {
         self.replay
     }
 
-    /// Whether what is not sound at the end may be a crash's work, and what is sound is whole.
+    /// Checks that what is invalid at the end may be the work of a crash, and that what is valid is
+    /// complete.
     pub(super) fn judge(&self, bytes: &[u8], run: &[u64]) -> Result<(), Fault> {
         if claims_from(bytes, self.read.end, self.home) > self.replay.tip.number {
             let what = "a record that was synced is wrong: one behind it says so";
@@ -231,7 +233,8 @@ impl<F> Reading<F> {
     }
 }
 
-/// No sync of the names: one that comes back after a crash is what it was, and goes again.
+/// No need to sync the names: a file that reappears after a crash is unchanged, and is deleted
+/// again.
 fn delete<D: Disk>(disk: &D, segments: impl IntoIterator<Item = u64>) -> Result<(), Fault> {
     for segment in segments {
         let name = segment::file_name(segment);
@@ -240,11 +243,11 @@ fn delete<D: Disk>(disk: &D, segments: impl IntoIterator<Item = u64>) -> Result<
     Ok(())
 }
 
-/// Makes durable what is about to be believed, and takes away what is not.
+/// Makes durable what is about to be trusted, and erases what is not.
 ///
-/// Records that nothing vouches for were read, perhaps, from the system's memory only: the program
-/// that wrote them may have died before its sync, or of it. After a failed sync the system takes
-/// them for written; hence they are written again and not only synced.
+/// Records that nothing vouches for may have been read from the page cache only: the program that
+/// wrote them may have died before its sync, or because of it. After a failed sync the kernel
+/// considers them written; so they are written again and not only synced.
 fn rewrite_tail<D: Disk>(
     disk: &D,
     file: &D::File,
@@ -258,7 +261,7 @@ fn rewrite_tail<D: Disk>(
     let unvouched = usize::try_from(unvouched).unwrap_or(usize::MAX);
     let sound = read.offsets.len().saturating_sub(unvouched);
     let from = match read.offsets.get(sound) {
-        // The head itself: with what stands before it.
+        // The head itself, including the preamble before it.
         Some(_) if sound == 0 => 0,
         Some(offset) => *offset,
         None => read.end,

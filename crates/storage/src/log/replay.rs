@@ -1,4 +1,4 @@
-//! Reads records one after the other and gathers what they say.
+//! Reads records one after the other and accumulates their content.
 
 use super::record::{Body, Home, Record, Tip};
 use super::segment::Closed;
@@ -6,31 +6,31 @@ use super::state::{EntryKind, LogEntry, Position, Standing};
 use crate::fault::Fault;
 use std::collections::VecDeque;
 
-/// What the records read so far add up to.
+/// The result of the records read so far.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
     pub(crate) tip: Tip,
     pub(crate) standing: Standing,
-    /// Entries behind `standing.compacted`; the first ones may be missing while reading, if they
-    /// stood in a deleted segment and a later record says that a snapshot has them.
+    /// Entries after `standing.compacted`; the first ones may be missing while reading, if they
+    /// were in a deleted segment and a later record states that a snapshot has them.
     pub(crate) entries: VecDeque<LogEntry>,
     /// The segments before the one being read.
     pub(crate) closed: VecDeque<Closed>,
     pub(crate) index_max: u64,
-    /// The highest number up to which a record says that the log was synced.
+    /// The highest number up to which a record states that the log was synced.
     pub(crate) claimed: u64,
     pub(crate) content_end: u64,
 }
 
 impl Replay {
-    /// Begins with the head of the oldest segment: what it says is where the log begins.
+    /// Starts with the head of the oldest segment, which tells where the log starts.
     pub(crate) fn begin(head: &Record<'_>) -> Option<Self> {
         let Body::Head(standing) = head.body()? else { return None };
         Some(Self { tip: head.tip_before(), standing, ..Self::default() })
     }
 
-    /// Takes in the records from that offset on, as far as they are sound and follow each other.
-    /// Returns the offset of each, and where they end.
+    /// Takes in the records from that offset on, as long as they are valid and consecutive. Returns
+    /// the offset of each, and where they end.
     pub(crate) fn read(
         &mut self,
         segment: &[u8],
@@ -92,13 +92,13 @@ impl Replay {
         }
     }
 
-    /// The segment that was read is not the last one.
+    /// Called when the segment that was read is not the last one.
     pub(crate) fn close_segment(&mut self, segment: u64) {
         let index_max = std::mem::take(&mut self.index_max);
         self.closed.push_back(Closed { segment, index_max });
     }
 
-    /// Whether every entry behind the snapshot is there.
+    /// Whether every entry after the snapshot is there.
     pub(crate) fn is_whole(&self) -> bool {
         let first_index = self.standing.compacted.index + 1;
         match self.entries.front() {
@@ -108,11 +108,11 @@ impl Replay {
     }
 }
 
-/// How far the records of a segment are sound.
+/// The valid records of a segment.
 #[derive(Debug)]
 pub(crate) struct Read {
-    /// Where each record stands.
+    /// The offset of each record.
     pub(crate) offsets: Vec<usize>,
-    /// Where the next one would.
+    /// The offset where the next one would be.
     pub(crate) end: usize,
 }

@@ -1,5 +1,5 @@
-//! Reads what can be read of a damaged log. Never for a node that is to go on under its id: what
-//! it acknowledged may be missing.
+//! Reads what it can from a damaged log. Never for a node that is to continue under its id:
+//! something it acknowledged may be missing.
 
 use super::recover::{self, Reading};
 use super::state::{HardState, LogEntry, Position};
@@ -9,17 +9,17 @@ use crate::fault::Fault;
 /// What is left of a damaged log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Salvaged {
-    /// Up to here everything is in a snapshot.
+    /// Everything up to here is in a snapshot.
     pub compacted: Position,
-    /// The entries behind it, up to the first record that is not sound.
+    /// The entries after it, up to the first invalid record.
     pub entries: Vec<LogEntry>,
-    /// The last vote that can be read.
+    /// The last hard state that could be read.
     pub hard_state: HardState,
-    /// What is wrong; none if all of it is sound.
+    /// What is wrong; `None` if everything is valid.
     pub damage: Option<Fault>,
 }
 
-/// Reads all records up to the first that is not sound. Changes nothing.
+/// Reads all records up to the first invalid one. Changes nothing.
 pub fn salvage<D: Disk>(disk: &D) -> Result<Salvaged, Fault> {
     let segments = recover::segment_numbers(disk)?;
     let (_, run) = recover::last_run(&segments);

@@ -1,8 +1,8 @@
 //! A segment: one file of the log.
 //!
-//! A segment is born whole: space, preamble and head are synced, and so is its name, before
-//! anything else is written to it. So a segment without a sound head is either one whose birth a
-//! crash interrupted, and holds nothing else, or it is damaged.
+//! A segment is created whole: its space, preamble and head are synced, and so is its name, before
+//! anything else is written to it. So a segment without a valid head is either one whose creation
+//! was interrupted by a crash, which holds nothing else, or it is damaged.
 
 use super::record::{self, Body, Home, Tip};
 use super::state::Standing;
@@ -14,19 +14,19 @@ pub(crate) const FORMAT: Format = Format { magic: *b"HOLDFLOG", version: 1 };
 
 const PREFIX: &str = "log-";
 
-/// The file of a segment. Twenty digits, so that the order of names is the order of numbers.
+/// The file name of a segment. Twenty digits, so that names sort like numbers.
 pub(crate) fn file_name(segment: u64) -> String {
     format!("{PREFIX}{segment:020}")
 }
 
-/// The segment that a file of that name is.
+/// The segment number of a file name; `None` if it is another kind of file.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(PREFIX)?;
     let number = digits.parse().ok()?;
     (file_name(number) == name).then_some(number)
 }
 
-/// Where the first record after the head stands.
+/// The offset of the first record after the head.
 pub(crate) fn head_end() -> usize {
     PREAMBLE_BYTES + Body::Head(Standing::default()).record_bytes()
 }
@@ -39,35 +39,35 @@ pub(crate) struct Active<F> {
     pub(crate) home: Home,
     /// Where the next record goes.
     pub(crate) end: usize,
-    /// How long the file is; writes stay below.
+    /// The size of the file; writes stay below it.
     pub(crate) capacity: usize,
     /// Up to here a failed write may have left something. The next write covers it.
     pub(crate) scribbled: usize,
-    /// Such a part was overwritten, and no sync came since.
+    /// Such leftovers were overwritten, and that is not synced yet.
     pub(crate) wiped: bool,
-    /// Up to here the blocks of the file were written once.
+    /// Up to here the file's blocks have been written once.
     pub(crate) zeroed: usize,
-    /// The highest index of an entry in it.
+    /// The highest index of its entries.
     pub(crate) index_max: u64,
 }
 
 impl<F> Active<F> {
-    /// A segment whose records end there, with nothing behind them.
+    /// A segment whose records end at `end`, with nothing after them.
     pub(crate) fn new(file: F, name: String, home: Home, end: usize, capacity: usize) -> Self {
         let (scribbled, zeroed) = (end, end);
         Self { file, name, home, end, capacity, scribbled, wiped: false, zeroed, index_max: 0 }
     }
 }
 
-/// A segment that is full, kept for its entries.
+/// A full segment, kept for its entries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Closed {
     pub(crate) segment: u64,
     pub(crate) index_max: u64,
 }
 
-/// Makes a segment that goes on where the chain stands. Everything before must be synced. If it
-/// fails, no trace is left, or the fault says that the names can't be trusted.
+/// Creates a segment that continues the chain. Everything before must be synced. If it fails, no
+/// trace is left, or else the fault means that the file names can't be trusted.
 pub(crate) fn create<D: Disk>(
     disk: &D,
     home: Home,
@@ -104,8 +104,8 @@ fn write_new<D: Disk>(
     Ok(file)
 }
 
-/// Were the file to come back after a crash, the log would seem to go on in it, while in truth it
-/// went on in the segment before: hence the sync.
+/// Deletes a segment durably: if the file came back after a crash, the log would seem to continue
+/// in it, although it continued in the previous segment.
 fn forget<D: Disk>(disk: &D, name: &str) -> Result<(), Fault> {
     match disk.delete(name) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

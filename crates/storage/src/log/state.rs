@@ -1,4 +1,4 @@
-//! What the log is about: entries, the hard state, where the last snapshot stands.
+//! The log's types: entries, the hard state, and the position of the last snapshot.
 
 use super::record::Body;
 use crate::fault::Fault;
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 /// A position in the Raft log: an index, and the term of the entry there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
-    /// The first entry has 1; 0 is before it.
+    /// The first entry has index 1; 0 is before it.
     pub index: u64,
     /// The term of the leader that appended it.
     pub term: u64,
 }
 
-/// What a Raft node must never forget besides its entries.
+/// What a Raft node must never forget, in addition to its entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HardState {
     /// The latest term seen.
     pub term: u64,
-    /// Whom the node voted for in that term; 0 for nobody.
+    /// The node it voted for in that term; 0 if none.
     pub vote: u64,
     /// The highest index known to be committed.
     pub commit: u64,
@@ -30,36 +30,36 @@ impl HardState {
     }
 }
 
-/// An entry of the Raft log. What its content means is the caller's business.
+/// An entry of the Raft log. Its content is opaque here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogEntry {
-    /// Where it stands.
+    /// Its position.
     pub at: Position,
-    /// What it holds.
+    /// The kind of content.
     pub kind: EntryKind,
     /// Its content; empty for a new leader's first entry.
     pub data: Vec<u8>,
 }
 
-/// What an entry holds.
+/// The kind of an entry's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
     /// A batch of commands.
     Batch,
-    /// A change of membership.
+    /// A membership change.
     Membership,
 }
 
 impl EntryKind {
-    /// As a record has it. What a later program may have written there is left to whoever reads
-    /// the content.
+    /// Decodes a record's byte. Values that a newer version may have written are left to the reader
+    /// of the content.
     pub(crate) fn of(byte: u8) -> Self {
         if byte == Self::Membership as u8 { Self::Membership } else { Self::Batch }
     }
 }
 
 impl LogEntry {
-    /// An entry that holds a batch.
+    /// An entry with a batch.
     pub fn batch(index: u64, term: u64, data: &[u8]) -> Self {
         Self { at: Position { index, term }, kind: EntryKind::Batch, data: data.to_vec() }
     }
@@ -70,18 +70,19 @@ impl LogEntry {
     }
 }
 
-/// How things stand after some record, entries aside.
+/// The state of the log after some record, apart from its entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// A snapshot has everything up to there.
+    /// Everything up to here is in a snapshot.
     pub(crate) compacted: Position,
-    /// The last entry's index; that of the snapshot if there is no entry behind it.
+    /// The last entry's index; that of the snapshot if there is no entry after it.
     pub(crate) last_index: u64,
     pub(crate) hard_state: HardState,
 }
 
 impl Standing {
-    /// Takes in a record. False if it can't follow what was there: nobody writes such a log.
+    /// Takes in a record. Returns false if it can't follow what was there, which no valid log
+    /// contains.
     pub(crate) fn apply(&mut self, body: Body<'_>) -> bool {
         match body {
             Body::Head(standing) => return standing == *self,
@@ -111,33 +112,33 @@ impl Standing {
     }
 }
 
-/// What an opened log holds.
+/// The content of an opened log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// The last one written; zeros if none was.
+    /// The last one written; zeros if there is none.
     ///
     /// A crash may have kept an entry and lost the hard state that was written with it: see
     /// [`Recovered::settled_hard_state`].
     pub hard_state: HardState,
-    /// Up to here everything is in a snapshot; zeros if there is none.
+    /// Everything up to here is in a snapshot; zeros if there is none.
     pub compacted: Position,
-    /// All entries behind it, without a gap.
+    /// All entries after it, without a gap.
     pub entries: Vec<LogEntry>,
-    /// What was not complete at the end, and was not vouched for either.
+    /// What was cut off at the end, because it was incomplete and not vouched for.
     pub cut: Option<Cut>,
 }
 
 impl Recovered {
-    /// The index of the last entry, or of the snapshot if there is none behind it.
+    /// The index of the last entry, or of the snapshot if there is no entry after it.
     pub fn last_index(&self) -> u64 {
         self.entries.last().map_or(self.compacted.index, |entry| entry.at.index)
     }
 
     /// Whether the log has, or had before its snapshot, the entry of that index and term.
     ///
-    /// If the newest snapshot stands behind `compacted`, a crash fell between the two: the caller
-    /// says [`compact`](super::Log::compact) if the log has the snapshot's position, and
-    /// [`reset`](super::Log::reset) if it has not.
+    /// If the newest snapshot is later than `compacted`, there was a crash between the two: the
+    /// caller must call [`compact`](super::Log::compact) if the log has the snapshot's position,
+    /// and [`reset`](super::Log::reset) if it hasn't.
     pub fn has(&self, position: Position) -> bool {
         if position == self.compacted {
             return true;
@@ -149,8 +150,8 @@ impl Recovered {
         entry.is_some_and(|entry| entry.at.term == position.term)
     }
 
-    /// Whether the newest snapshot, if there is one, is the one that the log goes on from, or a
-    /// later one. Otherwise what lies between the two is lost.
+    /// Checks that the newest snapshot, if there is one, is the one that the log continues from, or
+    /// a later one. Otherwise whatever is between the two is lost.
     pub fn check_snapshot(&self, newest: Option<Position>) -> Result<(), Fault> {
         let position = newest.unwrap_or_default();
         if position == self.compacted || position.index > self.compacted.index {
@@ -162,8 +163,8 @@ impl Recovered {
         Err(Fault::damaged_file("snapshot", what))
     }
 
-    /// The hard state with the term of the last entry, if that is higher: then nobody was voted
-    /// for in it, because a vote is synced before it is given.
+    /// The hard state with the term of the last entry, if that is higher: no vote was given in that
+    /// term then, because a vote is synced before it is sent.
     pub fn settled_hard_state(&self) -> HardState {
         let term = self.entries.last().map_or(self.compacted.term, |entry| entry.at.term);
         if term > self.hard_state.term {
@@ -173,13 +174,13 @@ impl Recovered {
     }
 }
 
-/// A torn end, cut off when the log was opened.
+/// A torn end that was cut off when the log was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cut {
-    /// In which file.
+    /// The file.
     pub file: String,
-    /// From which byte on.
+    /// Where it was cut, in bytes.
     pub offset: u64,
-    /// How many bytes were not zero, or stood between such.
+    /// How many bytes were cut off, not counting trailing zeros.
     pub bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! Records go to the end of the active segment, in one write.
+//! Writes records to the end of the active segment, in one write.
 
 use super::Log;
 use super::record::{self, Body};
@@ -6,12 +6,12 @@ use crate::bytes::ZEROS;
 use crate::disk::Disk;
 use crate::fault::WriteError;
 
-/// Usual batches fit; what a rare long one took is given back.
+/// Enough for usual batches; the memory of a rare larger one is freed.
 const BUFFER_KEPT_BYTES: usize = 4 << 20;
 
 impl<D: Disk> Log<D> {
-    /// Writes records at the end of the active segment, which has room for them. If that fails,
-    /// the log stands as before, and the next write covers what this one may have left.
+    /// Writes records to the end of the active segment, which has room for them. If that fails, the
+    /// log is as before, and the next write covers what this one may have left.
     pub(super) fn write(&mut self, bodies: &[Body<'_>]) -> Result<(), WriteError> {
         let start = self.active.end;
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -56,7 +56,7 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Writes the records, with zeros over what a failed write may have left behind them.
+    /// Writes the records, with zeros over what a failed write may have left after them.
     fn put(&mut self, start: usize, end: usize, buffer: &mut Vec<u8>) -> Result<(), WriteError> {
         self.zero_ahead(end)?;
         let covered = self.active.scribbled.max(end);
@@ -68,9 +68,9 @@ impl<D: Disk> Log<D> {
 
     /// Writes zeros over what a failed append left; the next sync makes them durable.
     ///
-    /// Records of a failed append must not stay behind the end: when the log is opened again they
-    /// would be found there, and in a segment that is left they would be taken for records that
-    /// the next segment has lost.
+    /// Records of a failed append must not stay after the end: they would be found there when the
+    /// log is opened again, and in a closed segment they would be taken for records that the next
+    /// segment has lost.
     pub(super) fn wipe_scribbles(&mut self) -> Result<(), WriteError> {
         let (end, scribbled) = (self.active.end, self.active.scribbled);
         if scribbled <= end {
@@ -84,8 +84,8 @@ impl<D: Disk> Log<D> {
         Ok(())
     }
 
-    /// If the records up to `end` are the first in their blocks, so that their sync is a slow one
-    /// anyway: writes zeros to the blocks behind them too, so that the next syncs are fast.
+    /// If the records up to `end` are the first in their blocks, so that their sync is slow anyway,
+    /// also writes zeros to the blocks after them, so that the next syncs are fast.
     fn zero_ahead(&mut self, end: usize) -> Result<(), WriteError> {
         let ahead = self.options.zero_ahead_bytes;
         if ahead == 0 || end <= self.active.zeroed {

@@ -6,7 +6,7 @@ use crate::fault::WriteError;
 use crate::log::Position;
 use crate::preamble::Preamble;
 
-/// Makes the bytes of a snapshot's file, one part after the other.
+/// Encodes a snapshot file, part by part.
 #[derive(Debug)]
 pub struct SnapshotEncoder {
     crc: u32,
@@ -14,7 +14,7 @@ pub struct SnapshotEncoder {
 }
 
 impl SnapshotEncoder {
-    /// Appends the beginning of the file.
+    /// Appends the start of the file.
     pub fn begin(position: Position, meta: &[u8], out: &mut Vec<u8>) -> Result<Self, WriteError> {
         let preamble =
             Preamble { version: FORMAT.version, first: position.index, second: position.term };
@@ -23,7 +23,7 @@ impl SnapshotEncoder {
         Ok(Self { crc, totals: Totals::default() })
     }
 
-    /// Appends the next piece. One that no reader would take is refused, and nothing is appended.
+    /// Appends the next piece. One that no reader would accept is refused, and nothing is appended.
     pub fn piece(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), WriteError> {
         self.crc = frame::push(out, Kind::Piece, self.totals.pieces, self.crc, bytes)?;
         self.totals.pieces += 1;
@@ -31,7 +31,7 @@ impl SnapshotEncoder {
         Ok(())
     }
 
-    /// Appends the end. Without it the file is not whole, and nobody reads it.
+    /// Appends the end. Without it the file is incomplete, and no reader accepts it.
     pub fn end(self, out: &mut Vec<u8>) -> Result<(), WriteError> {
         frame::push(out, Kind::End, 0, self.crc, &self.totals.encode()).map(|_| ())
     }

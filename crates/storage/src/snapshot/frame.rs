@@ -5,17 +5,17 @@ use crate::fault::WriteError;
 
 pub(crate) const HEADER_BYTES: usize = 24;
 
-/// The longest piece: it bounds what a reader, or a node that is sent one, must hold in memory.
+/// The longest piece: it bounds what a reader, or a node that receives one, must hold in memory.
 pub const PIECE_BYTES_MAX: usize = 16 << 20;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// What the caller says about the snapshot.
+    /// The caller's data about the snapshot.
     Meta,
     /// A part of the state.
     Piece,
-    /// The last one; its payload counts the pieces and their bytes.
+    /// The last frame; its payload has the number of pieces and their bytes.
     End,
 }
 
@@ -38,7 +38,7 @@ impl Kind {
 pub(crate) struct Header {
     crc: u32,
     pub(crate) kind: Kind,
-    /// For a piece, its number; 0 otherwise.
+    /// The number of a piece; 0 for other kinds.
     pub(crate) number: u64,
     pub(crate) payload_bytes: usize,
 }
@@ -54,7 +54,7 @@ impl Header {
         (payload_bytes <= PIECE_BYTES_MAX).then_some(header)
     }
 
-    /// The chain's checksum behind this frame, if it is sound and follows the one before.
+    /// The chain's checksum after this frame, if it is valid and follows the previous one.
     pub(crate) fn verify(self, before: u32, payload: &[u8]) -> Option<u32> {
         let crc = checksum(before, &self.fields(), payload);
         (crc == self.crc).then_some(crc)
@@ -72,8 +72,8 @@ impl Header {
     }
 }
 
-/// Appends a frame to `out`, and returns the chain's checksum behind it. A payload that no reader
-/// would take is refused.
+/// Appends a frame to `out`, and returns the chain's checksum after it. A payload that no reader
+/// would accept is refused.
 pub(crate) fn push(
     out: &mut Vec<u8>,
     kind: Kind,

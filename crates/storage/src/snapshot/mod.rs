@@ -1,8 +1,8 @@
-//! Snapshots: one file each, written piece by piece, whole or not there.
+//! Snapshots: one file each, written piece by piece, either complete or absent.
 //!
-//! A file is a preamble, which names the log position, and frames: the caller's meta bytes, the
-//! pieces, an end that counts them. Each frame's checksum goes on from the one before, so a frame
-//! can be neither exchanged, nor left out, nor taken from another snapshot.
+//! A file is a preamble, which has the log position, and frames: the caller's metadata, the pieces,
+//! and an end that counts them. Each frame's checksum continues the previous one, so that a frame
+//! can't be exchanged, left out or taken from another snapshot.
 
 mod encoder;
 mod frame;
@@ -22,7 +22,7 @@ const FORMAT: Format = Format { magic: *b"HOLDFSNP", version: 1 };
 
 const PREFIX: &str = "snapshot-";
 
-/// The file of a snapshot. Two snapshots of one index hold the same state.
+/// The file name of a snapshot. Two snapshots of the same index hold the same state.
 fn file_name(index: u64) -> String {
     format!("{PREFIX}{index:020}")
 }

@@ -1,4 +1,4 @@
-//! Reading a snapshot: all of it is verified before any of it is handed out.
+//! Reads snapshots: the whole file is verified before any of it is handed out.
 
 use super::frame::{HEADER_BYTES, Header, Kind, PIECE_BYTES_MAX, Totals};
 use super::{FORMAT, file_name, list};
@@ -7,8 +7,8 @@ use crate::fault::Fault;
 use crate::log::Position;
 use crate::preamble::{PREAMBLE_BYTES, Preamble};
 
-/// The newest finished snapshot, verified completely; none if there is none. A damaged one is a
-/// fault even if an older one is there: the log may go on only from the newest.
+/// Opens the newest finished snapshot and verifies all of it; `None` if there is no snapshot. A
+/// damaged one is a fault even if there is an older one: the log may only continue from the newest.
 pub fn open_latest<D: Disk>(disk: &D) -> Result<Option<SnapshotReader<D>>, Fault> {
     let Some(index) = list(disk)?.last().copied() else { return Ok(None) };
     let name = file_name(index);
@@ -22,13 +22,14 @@ pub fn open_latest<D: Disk>(disk: &D) -> Result<Option<SnapshotReader<D>>, Fault
     Ok(Some(reader))
 }
 
-/// A snapshot that was made as a stream of bytes, in a file of any name; verified completely.
+/// Opens a snapshot that was written as a stream of bytes, in a file of any name, and verifies all
+/// of it.
 pub fn open_backup<D: Disk>(disk: &D, name: &str) -> Result<SnapshotReader<D>, Fault> {
     let file = disk.open(name).map_err(Fault::failed("open", name))?;
     SnapshotReader::verify(Source { disk: disk.clone(), file, name: name.to_owned() })
 }
 
-/// A file that frames are read from.
+/// A file to read frames from.
 #[derive(Debug)]
 struct Source<D: Disk> {
     disk: D,
@@ -52,7 +53,8 @@ impl<D: Disk> Source<D> {
         })
     }
 
-    /// The frame at that offset: its header, its payload in `payload`, the chain behind it.
+    /// Reads the frame at that offset: returns its header and the chain after it, with the payload
+    /// in `payload`.
     fn frame(
         &self,
         offset: u64,
@@ -68,14 +70,14 @@ impl<D: Disk> Source<D> {
     }
 }
 
-/// Where a piece stands, and the checksum before it.
+/// The offset of a piece, and the checksum before it.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     offset: u64,
     before: u32,
 }
 
-/// A verified snapshot, open. It stays good if a newer one takes its place meanwhile.
+/// A verified snapshot, open for reading. It stays valid if a newer one takes its place meanwhile.
 #[derive(Debug)]
 pub struct SnapshotReader<D: Disk> {
     source: Source<D>,
@@ -108,7 +110,7 @@ impl<D: Disk> SnapshotReader<D> {
         Ok(reader)
     }
 
-    /// Goes through all frames, and returns where they end.
+    /// Verifies all frames, and returns where they end.
     fn verify_frames(&mut self) -> Result<u64, Fault> {
         let mut offset = PREAMBLE_BYTES as u64;
         let mut payload = Vec::new();
@@ -138,32 +140,33 @@ impl<D: Disk> SnapshotReader<D> {
         Fault::damaged(&self.source.name, offset, "a frame is not the one that should be there")
     }
 
-    /// Where in the log the snapshot stands.
+    /// The snapshot's position in the log.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// What the writer said about it.
+    /// The metadata that its writer passed.
     pub fn meta(&self) -> &[u8] {
         &self.meta
     }
 
-    /// How many pieces there are.
+    /// The number of pieces.
     pub fn pieces_len(&self) -> u64 {
         self.totals.pieces
     }
 
-    /// How long the pieces are together.
+    /// The size of all pieces together, in bytes.
     pub fn pieces_bytes(&self) -> u64 {
         self.totals.bytes
     }
 
-    /// Over position, meta and pieces: the same on every node that has this snapshot.
+    /// The checksum over position, metadata and pieces: the same on every node that has this
+    /// snapshot.
     pub fn checksum(&self) -> u32 {
         self.crc
     }
 
-    /// One piece, from 0, verified anew; none behind the last.
+    /// Reads one piece, starting at 0, and verifies it again; `None` after the last.
     pub fn piece(&self, number: u64) -> Result<Option<Vec<u8>>, Fault> {
         let place = usize::try_from(number).ok().and_then(|number| self.places.get(number));
         let Some(place) = place else { return Ok(None) };

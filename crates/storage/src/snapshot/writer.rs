@@ -1,4 +1,4 @@
-//! Writing a snapshot: this node's own, or one that another node sends.
+//! Writes a snapshot: this node's own, or one received from another node.
 
 use super::frame::{self, Kind, Totals};
 use super::{FORMAT, file_name, list};
@@ -8,15 +8,16 @@ use crate::log::Position;
 use crate::preamble::Preamble;
 use crate::small_file::{TEMPORARY, put_in_place};
 
-/// So much is written between syncs. One sync of everything at the end would stand in the way of
-/// the log's syncs for as long as it takes.
+/// How much is written between syncs. A single sync of everything at the end would delay the log's
+/// syncs for as long as it takes.
 const SYNC_EVERY_BYTES: u64 = 8 << 20;
 
-/// A snapshot being written. It comes into being with [`SnapshotWriter::finish`]; whatever
-/// happens before, the last one stays.
+/// A snapshot being written. It takes effect with [`SnapshotWriter::finish`]; whatever happens
+/// before that, the previous one stays.
 ///
-/// One snapshot of an index is written at a time. After an error the writer is of no more use: if
-/// the disk was full, [`SnapshotWriter::abandon`] it, and begin again when there is room.
+/// Only one snapshot of an index may be written at a time. After an error the writer must not be
+/// used any more: if the disk was full, [`SnapshotWriter::abandon`] it, and start again when there
+/// is room.
 #[derive(Debug)]
 pub struct SnapshotWriter<D: Disk> {
     disk: D,
@@ -31,7 +32,7 @@ pub struct SnapshotWriter<D: Disk> {
 }
 
 impl<D: Disk> SnapshotWriter<D> {
-    /// Begins the snapshot of that log position. `meta` is what the reader must know before the
+    /// Starts the snapshot of that log position. `meta` is what the reader must know before the
     /// first piece, such as the members of the cluster.
     pub fn begin(disk: &D, position: Position, meta: &[u8]) -> Result<Self, WriteError> {
         let temporary = format!("{}{TEMPORARY}", file_name(position.index));
@@ -58,8 +59,9 @@ impl<D: Disk> SnapshotWriter<D> {
         }
     }
 
-    /// Writes the next piece, which is number [`SnapshotWriter::next_piece`]. Another number is
-    /// refused and changes nothing: a piece that comes twice, or too early, does no harm.
+    /// Writes the next piece, which must have the number [`SnapshotWriter::next_piece`]. Any other
+    /// number is refused and changes nothing: a piece that arrives twice, or too early, does no
+    /// harm.
     pub fn piece(&mut self, number: u64, bytes: &[u8]) -> Result<(), WriteError> {
         if number != self.totals.pieces {
             let expected = self.totals.pieces;
@@ -77,22 +79,22 @@ impl<D: Disk> SnapshotWriter<D> {
         self.totals.pieces
     }
 
-    /// Where in the log the snapshot stands.
+    /// The snapshot's position in the log.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// Over everything so far: who receives a snapshot compares it with the sender's
+    /// The checksum over everything so far: a receiver compares it with the sender's
     /// [`SnapshotReader::checksum`](super::SnapshotReader::checksum) before it finishes.
     pub fn checksum(&self) -> u32 {
         self.crc
     }
 
-    /// Puts the snapshot in place of older ones. It is durable when this returns; only then may
+    /// Puts the snapshot in the place of older ones. It is durable when this returns; only then may
     /// the log be compacted.
     pub fn finish(mut self) -> Result<(), WriteError> {
         let totals = self.totals.encode();
-        // The end does not enter the checksum that both sides compare.
+        // The end is not part of the checksum that both sides compare.
         if let Err(error) = self.frame(Kind::End, 0, &totals) {
             self.abandon()?;
             return Err(error);
@@ -102,7 +104,7 @@ impl<D: Disk> SnapshotWriter<D> {
         Ok(delete_older(&self.disk)?)
     }
 
-    /// Gives up, and gives the space back.
+    /// Gives up and frees the space.
     pub fn abandon(self) -> Result<(), Fault> {
         self.disk.delete(&self.temporary).map_err(Fault::failed("delete", &self.temporary))
     }
@@ -121,7 +123,8 @@ impl<D: Disk> SnapshotWriter<D> {
     }
 }
 
-/// All but the newest: an own snapshot may be finished after a received one that is newer.
+/// Deletes all but the newest: this node's own snapshot may be finished after a received one that
+/// is newer.
 fn delete_older<D: Disk>(disk: &D) -> Result<(), Fault> {
     let indexes = list(disk)?;
     let Some((_, older)) = indexes.split_last() else { return Ok(()) };
@@ -129,6 +132,6 @@ fn delete_older<D: Disk>(disk: &D) -> Result<(), Fault> {
         let name = file_name(*index);
         disk.delete(&name).map_err(Fault::failed("delete", &name))?;
     }
-    // No sync of the names: an older one that comes back is not the newest.
+    // No need to sync the names: an older one that reappears is not the newest.
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! The files in docs/storage-format.md, byte by byte: the code writes exactly these. A change here
-//! is a new version of the format, and the old one must still be read.
+//! is a new version of the format, and the old one must still be readable.
 #![allow(clippy::disallowed_methods, reason = "reads the document")]
 
 use crate::support::{Content, hard_state, options};
@@ -12,7 +12,7 @@ fn document() -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// The file up to its last byte that is not zero, 16 bytes a line.
+/// The file without trailing zeros, 16 bytes per line.
 fn dump(disk: &SimDisk, name: &str) -> String {
     let mut bytes = disk.content(name).unwrap();
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
@@ -29,7 +29,7 @@ fn dump(disk: &SimDisk, name: &str) -> String {
     text
 }
 
-/// The bytes of the dump in the document that begins below this line.
+/// The bytes of the dump in the document that follows this heading.
 fn documented(heading: &str) -> String {
     let document = document();
     let (_, rest) = document.split_once(heading).expect("the heading stands in the document");
@@ -38,7 +38,7 @@ fn documented(heading: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// What a dump shows, in a file of a fresh disk.
+/// Writes what a dump shows to a file on a new disk.
 fn parsed(dump: &str, disk: &SimDisk, name: &str, length: usize) {
     let mut bytes = Vec::new();
     for line in dump.lines() {

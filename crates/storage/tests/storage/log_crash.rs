@@ -1,11 +1,11 @@
-//! Power fails at every point. What was synced is there afterwards; what was not is there in order
-//! or not at all.
+//! Power fails at every point. Afterwards everything that was synced is there; what was not is
+//! there in order or not at all.
 
 use crate::support::{Subject, at, check, crashed, entries, entry, hard_state};
 use holdfast_sim_disk::SimDisk;
 use holdfast_storage::{Disk, Fault, LogEntry, WriteError, inspect};
 
-/// What went wrong in a script; the power, always.
+/// The error of a script step, which is always the loss of power.
 #[derive(Debug)]
 struct Off;
 
@@ -23,7 +23,7 @@ impl From<WriteError> for Off {
 
 type Step = fn(&mut Subject<SimDisk>) -> Result<(), Off>;
 
-/// Appends of every kind, syncs between some, over several segments.
+/// Appends of every kind, with syncs between some of them, over several segments.
 const SCRIPT: &[Step] = &[
     |s| Ok(s.append(&[entry(1, 1, 30)], Some(hard_state(1, 1, 0)))?),
     |s| Ok(s.sync()?),
@@ -66,8 +66,7 @@ fn at_every_byte_of_what_was_not_synced() {
     assert!(crashes > 8_000, "{crashes}");
 }
 
-/// A log as it is found after a crash must be as good as any other: it is written to, and crashes
-/// again.
+/// A log recovered from a crash must be as good as any other: it is written to, and crashes again.
 #[test]
 fn at_every_tenth_byte_and_again_after_a_few_more_entries() {
     let disk = SimDisk::new();
@@ -97,7 +96,7 @@ fn run(disk: &SimDisk) -> (Option<Subject<SimDisk>>, bool) {
     (Some(subject), done)
 }
 
-/// The power fails after each change that the script makes to the disk, then unsynced sectors and
+/// The power fails after each change that the script makes to the disk; then unsynced sectors and
 /// names are lost at random.
 #[test]
 fn after_every_change_to_the_disk() {
@@ -117,7 +116,7 @@ fn after_every_change_to_the_disk() {
     }
 }
 
-/// Mending is interrupted as well, after each of its own changes.
+/// Recovery is interrupted as well, after each of its own changes.
 #[test]
 fn while_the_log_is_being_opened_after_a_crash() {
     let mut interrupted = 0;
@@ -148,8 +147,8 @@ fn while_the_log_is_being_opened_after_a_crash() {
     assert!(interrupted > 1_000, "{interrupted}");
 }
 
-/// Two records that were not synced reach the disk in the other order: the first is lost, the
-/// second is whole. It says that it was not vouched for, so both go.
+/// Two records that were not synced reach the disk in reverse order: the first is lost, the second
+/// is whole. The second states that the first was not synced, so both are dropped.
 #[test]
 fn with_two_unsynced_records_in_the_other_order() {
     let disk = SimDisk::new();
@@ -174,12 +173,12 @@ fn with_two_unsynced_records_in_the_other_order() {
         assert_eq!(crate::support::Content::from(&recovered), acknowledged);
         let cut = recovered.cut.expect("something was cut");
         assert_eq!((cut.file.as_str(), cut.offset), (name.as_str(), first as u64));
-        // The sound record behind the cut is gone for good.
+        // The valid record after the cut is gone for good.
         let (_, recovered) = crate::support::open(&crashed).unwrap();
         assert_eq!((recovered.cut, recovered.entries.len()), (None, 1));
     }
 
-    // Once the two were synced, the same loss is damage.
+    // Once the two are synced, the same loss is damage.
     subject.sync().unwrap();
     subject.vouch().unwrap();
     let file = disk.open(&name).unwrap();
@@ -188,8 +187,8 @@ fn with_two_unsynced_records_in_the_other_order() {
     assert_eq!(crate::support::damaged_file(&fault), Some(name.as_str()), "{fault}");
 }
 
-/// A client may put into an entry what looks like a record that vouches for a lot. If a crash
-/// tears that entry, the bytes must not pass for a record: the node would refuse to start.
+/// A client may put something into an entry that looks like a record that vouches for a lot. If a
+/// crash tears that entry, the bytes must not pass for a record: the node would refuse to start.
 #[test]
 fn with_a_record_inside_a_torn_entry() {
     let elsewhere = SimDisk::new();
@@ -204,7 +203,7 @@ fn with_a_record_inside_a_torn_entry() {
     let mut subject = Subject::open(&disk).unwrap();
     subject.append(&[entry(1, 1, 8)], None).unwrap();
     subject.sync().unwrap();
-    // At every alignment, and over all of a longer entry.
+    // At every alignment, and all over a longer entry.
     let content: Vec<u8> = (0..8).flat_map(|pad| [&vec![0; pad], vouching].concat()).collect();
     let name = disk.list().unwrap().pop().unwrap();
     let start = inspect(&disk).unwrap().pop().map(|last| last.offset + last.bytes).unwrap();
@@ -215,7 +214,7 @@ fn with_a_record_inside_a_torn_entry() {
 }
 
 /// The power fails after the snapshot's position is on disk and before the segments are deleted.
-/// The next open deletes them, whatever their entries' indexes are.
+/// The next open deletes them, whatever the indexes of their entries.
 #[test]
 fn before_the_old_segments_are_deleted() {
     for reset in [true, false] {

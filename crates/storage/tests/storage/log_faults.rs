@@ -1,4 +1,4 @@
-//! A full disk is waited out; a failed sync is the end.
+//! A full disk is waited out; a failed sync is final.
 
 use crate::support::{Subject, at, check, crashed, entries, entry, hard_state, open};
 use holdfast_sim_disk::SimDisk;
@@ -8,7 +8,7 @@ fn is_full(result: Result<(), WriteError>) -> bool {
     matches!(result, Err(WriteError::Full { .. }))
 }
 
-/// A segment was allocated beforehand, so the disk is found full when the next one is made.
+/// A segment is preallocated, so the disk turns out to be full when the next one is created.
 #[test]
 fn a_full_disk_refuses_an_append_and_takes_it_when_there_is_room() {
     let disk = SimDisk::new();
@@ -23,7 +23,7 @@ fn a_full_disk_refuses_an_append_and_takes_it_when_there_is_room() {
     assert!(acknowledged.entries.len() >= 8);
     assert!(is_full(subject.append(&[entry(index, 1, 300)], Some(hard_state(7, 7, 7)))));
     assert_eq!(disk.list().unwrap().len(), 1, "no trace of the segment that found no room");
-    // What fits into the old segment still goes.
+    // What fits into the old segment can still be written.
     subject.append(&[], Some(hard_state(2, 1, 3))).unwrap();
     subject.vouch().unwrap();
 
@@ -35,7 +35,7 @@ fn a_full_disk_refuses_an_append_and_takes_it_when_there_is_room() {
     subject.check(&disk, "after the disk was full");
 }
 
-/// A snapshot's position must find room on a full disk: it is what frees space.
+/// There must be room for a snapshot's position on a full disk: it is what frees space.
 #[test]
 fn a_full_disk_still_lets_the_log_be_compacted() {
     let disk = SimDisk::new();
@@ -84,7 +84,7 @@ fn a_write_that_stops_half_way_is_undone() {
 }
 
 /// A log where the append of entries 2 and 3 failed, and all but the last zero of them is in the
-/// file; with the bytes of entry 3's record, and where they stand.
+/// file; with the bytes of entry 3's record, and their offset.
 fn with_a_failed_append(disk: &SimDisk) -> (Subject<SimDisk>, u64, Vec<u8>) {
     let mut subject = Subject::open(disk).unwrap();
     subject.append(&[entry(1, 1, 50)], None).unwrap();
@@ -99,9 +99,9 @@ fn with_a_failed_append(disk: &SimDisk) -> (Subject<SimDisk>, u64, Vec<u8>) {
     (subject, failed.offset, record)
 }
 
-/// Another entry takes the place of the first of the two, as long as it was, and the zeros that
-/// were to cover the second are lost in a crash: the second has the right place and the right
-/// number, and follows the wrong record.
+/// Another entry of the same length takes the place of the first of the two, and the zeros that
+/// were to cover the second are lost in a crash: the second has the right location and the right
+/// number, but follows the wrong record.
 #[test]
 fn a_record_of_a_failed_append_does_not_join_another_one() {
     let disk = SimDisk::new();
@@ -114,7 +114,7 @@ fn a_record_of_a_failed_append_does_not_join_another_one() {
     assert_eq!(found.live.last_index(), 2);
 }
 
-/// Only the first of the two is appended again, the very same: the second must not come along.
+/// Only the first of the two is appended again, unchanged: the second must not come along.
 #[test]
 fn a_record_of_a_failed_append_does_not_come_along_with_the_next() {
     let disk = SimDisk::new();
@@ -148,7 +148,7 @@ fn a_write_that_stops_half_way_before_a_new_segment_is_undone() {
     }
 }
 
-/// A new segment that finds the disk full at any point of its making leaves the log as it was.
+/// A new segment that finds the disk full at any point of its creation leaves the log as it was.
 #[test]
 fn a_segment_that_finds_the_disk_full_half_way_leaves_no_trace() {
     for stops_after in 0..=120 {
@@ -182,7 +182,7 @@ fn after_a_failed_sync_the_log_refuses_everything() {
     let syncs = disk.counts().syncs;
     let fault = subject.sync().unwrap_err();
     assert!(matches!(fault, Fault::SyncFailed { .. }) && !fault.is_damage(), "{fault}");
-    // The next sync would say Ok: it is not asked.
+    // The next sync would report success: it is not tried.
     assert_eq!(subject.log.sync(), Err(fault.clone()));
     assert_eq!(subject.log.vouch(), Err(fault.clone()));
     assert_eq!(subject.log.append(&[entry(3, 1, 10)], None), Err(fault.clone().into()));
@@ -195,8 +195,8 @@ fn after_a_failed_sync_the_log_refuses_everything() {
     assert_eq!(subject.check(&crashed, "crash").live.last_index(), 1);
 }
 
-/// Linux takes what a failed sync could not write for written, and goes on showing it. A log
-/// that was opened again by the next process must not rely on what it reads.
+/// Linux considers what a failed sync could not write as written, and keeps showing it. A log that
+/// is opened again by the next process must not rely on what it reads.
 #[test]
 fn what_is_read_after_a_failed_sync_is_made_durable_before_it_counts() {
     let disk = SimDisk::new();
@@ -260,7 +260,7 @@ fn a_write_error_other_than_a_full_disk_is_the_end() {
     check(&subject.possible, &disk, "restart");
 }
 
-/// What an append and its sync cost: one write, one sync, nothing else.
+/// The cost of an append and its sync: one write, one sync, nothing else.
 #[test]
 fn a_batch_is_one_write_and_one_sync() {
     let disk = SimDisk::new();

@@ -1,4 +1,4 @@
-//! The disk changes a bit at rest. Either that is found out, or nothing is lost by it.
+//! The disk flips a bit at rest. Either that is detected, or nothing is lost by it.
 
 use crate::support::{Content, Subject, at, damaged_file, entries, entry, hard_state};
 use holdfast_sim_disk::SimDisk;
@@ -51,8 +51,9 @@ fn any_bit_of_a_closed_log() {
     assert!(found_out > 4_000 * 8 && harmless > 0, "{found_out} {harmless}");
 }
 
-/// In a log that was not closed: a bit of a record that is vouched for is always found out. A bit
-/// of the last ones, which can't be told from torn ones, costs them and those behind, not more.
+/// In a log that was not closed, a flipped bit in a record that is vouched for is always detected.
+/// One in the last records, which can't be distinguished from torn ones, costs these and the ones
+/// after, and nothing else.
 #[test]
 fn any_bit_of_a_log_that_was_not_closed() {
     let disk = SimDisk::new();
@@ -81,8 +82,8 @@ fn any_bit_of_a_log_that_was_not_closed() {
     }
 }
 
-/// A vouched record that is zeroed, or whose sector is, is found out too: a run of zeros is not
-/// the end of the log if something behind says otherwise.
+/// A vouched record that is zeroed, or whose sector is, is detected too: a run of zeros is not the
+/// end of the log if a later record says otherwise.
 #[test]
 fn zeros_in_the_middle_of_a_closed_log() {
     let disk = SimDisk::new();

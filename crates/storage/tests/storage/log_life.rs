@@ -1,4 +1,4 @@
-//! The life of a log without a mishap, and what it refuses, on both kinds of disk.
+//! The life of a log without failures, and what it refuses, on both kinds of disk.
 
 use crate::support::{
     Content, Subject, at, damaged_file, entries, entry, hard_state, open, options,
@@ -81,7 +81,7 @@ fn an_entry_replaces_what_stood_there_and_behind<D: Disk>(disk: &D) {
     let mut subject = Subject::open(disk).unwrap();
     subject.append(&entries(1, 20, 1, 300), None).unwrap();
     subject.sync().unwrap();
-    // Over the border of segments, and more than once.
+    // Across segments, and more than once.
     subject.append(&entries(4, 9, 2, 300), None).unwrap();
     subject.append(&entries(2, 3, 3, 300), None).unwrap();
     subject.sync().unwrap();
@@ -103,7 +103,7 @@ fn a_compaction_deletes_what_the_snapshot_has<D: Disk>(disk: &D) {
     let after = log_files(disk);
     assert!(after.len() < before.len() && after.len() == subject.log.segments());
     let mut subject = reopened(disk, subject);
-    // Everything, and once more the same.
+    // Everything, and then the same again.
     subject.compact(at(40, 1)).unwrap();
     subject.compact(at(40, 1)).unwrap();
     assert_eq!((log_files(disk).len(), subject.live.entries.len()), (1, 0));
@@ -114,8 +114,9 @@ fn a_compaction_deletes_what_the_snapshot_has<D: Disk>(disk: &D) {
     reopened(disk, subject);
 }
 
-/// Segment 1 holds entries 1 to 6; segment 2 replaces 4 to 6. When a snapshot has 5 entries, the
-/// first segment could go as far as the log's content is concerned, but not by its highest index.
+/// Segment 1 has entries 1 to 6; segment 2 replaces 4 to 6. When a snapshot includes 5 entries, the
+/// first segment could be deleted as far as the log's content is concerned, but not by its highest
+/// index.
 fn a_compaction_in_replaced_entries_keeps_the_log_whole<D: Disk>(disk: &D) {
     let mut subject = Subject::open(disk).unwrap();
     subject.append(&entries(1, 6, 1, 400), None).unwrap();
@@ -134,7 +135,7 @@ fn a_received_snapshot_replaces_everything<D: Disk>(disk: &D) {
     subject.append(&entries(1, 30, 1, 400), Some(hard_state(1, 2, 9))).unwrap();
     subject.append(&entries(31, 60, 1, 400), None).unwrap();
     subject.sync().unwrap();
-    // Behind the end, then at an index that the log has, with another term.
+    // After the end, then at an index that the log has, with another term.
     subject.reset(at(1_000, 5)).unwrap();
     assert_eq!(log_files(disk).len(), 1);
     let mut subject = reopened(disk, subject);
@@ -265,7 +266,7 @@ fn a_position_is_looked_up_in_what_was_found<D: Disk>(disk: &D) {
         assert!(recovered.check_snapshot(lost).unwrap_err().is_damage(), "{lost:?}");
     }
     assert_eq!(Recovered::default().check_snapshot(None), Ok(()));
-    // Entries of term 2 were seen, so term 2 was, and no vote was given in it.
+    // There are entries of term 2, so that term was seen, and no vote was given in it.
     assert_eq!(recovered.settled_hard_state(), hard_state(2, 0, 0));
 }
 

@@ -1,4 +1,4 @@
-//! Random lives of a log, with crashes, restarts and faults, against a naive model.
+//! Random lives of a log, with crashes, restarts and faults, checked against a naive model.
 
 use crate::support::{Subject, at, entry, hard_state};
 use holdfast_sim_disk::{SimDisk, SimFaults};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 #[derive(Debug, Clone)]
 enum Act {
-    /// So many entries, beginning so many before the end, of that length.
+    /// Appends `entries` entries of that length, starting `back` before the end.
     Append {
         entries: u64,
         back: u64,
@@ -19,11 +19,11 @@ enum Act {
     },
     Sync,
     Vouch,
-    /// A snapshot so many entries before the end.
+    /// A snapshot `back` entries before the end.
     Compact {
         back: u64,
     },
-    /// A snapshot from elsewhere, so many entries behind the end.
+    /// A snapshot from another node, `ahead` entries after the end.
     Reset {
         ahead: u64,
     },
@@ -35,11 +35,11 @@ enum Act {
     Restart {
         closed: bool,
     },
-    /// Writes stop half-way after so many bytes, until the next act has tried.
+    /// Writes stop half-way after this many bytes, until the next act has been tried.
     FullAfter {
         bytes: u64,
     },
-    /// So much space is left for new segments, until the next act has tried.
+    /// Only this much space is left for new segments, until the next act has been tried.
     Free {
         bytes: u64,
     },
@@ -73,7 +73,7 @@ fn lengths() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 0..100usize, 2 => 400..700usize, 1 => 2_000..6_000usize]
 }
 
-/// A log, its model, and the term that the next entries get.
+/// A log, its model, and the term of the next entries.
 struct World<D: Disk> {
     disk: D,
     subject: Subject<D>,
@@ -86,7 +86,7 @@ impl<D: Disk> World<D> {
         Self { disk, subject, term: 1 }
     }
 
-    /// Whatever a log can do on any disk; false if the act is none of these.
+    /// Does whatever a log can do on any disk; returns false if the act is something else.
     fn act(&mut self, act: &Act) -> Result<bool, WriteError> {
         let (last, compacted) = (self.subject.live.last_index(), self.subject.live.compacted.index);
         match *act {
@@ -151,7 +151,7 @@ impl World<SimDisk> {
         }
     }
 
-    /// Returns whether writes are to be hindered while the next act is tried.
+    /// Returns whether writes are obstructed while the next act is tried.
     fn mishap(&mut self, act: &Act) -> bool {
         match *act {
             Act::Crash { seed } => self.crash(seed),
@@ -200,7 +200,7 @@ fn live(acts: &[Act]) {
     world.crash(acts.len() as u64);
 }
 
-/// A batch fits in part, and then there is no room even to wipe that part: a sync works, and still
+/// A batch fits in part, and then there is no room even to erase that part: a sync works, and still
 /// some of the batch may be found after a crash, which the model once did not expect. After a sync
 /// that has room it must be gone.
 #[test]
@@ -227,7 +227,7 @@ proptest! {
 }
 
 proptest! {
-    // Each sync takes its time on a real disk.
+    // Each sync takes time on a real disk.
     #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..Default::default() })]
 
     #[test]

@@ -1,4 +1,4 @@
-//! The simulated disk itself: it loses what it should, keeps what it must, and repeats.
+//! The simulated disk itself: it loses what it should, keeps what it must, and is repeatable.
 
 use holdfast_sim_disk::SimDisk;
 use holdfast_storage::Disk;

@@ -1,4 +1,4 @@
-//! A snapshot is whole or not there, and a damaged one is never read.
+//! A snapshot is either complete or absent, and a damaged one is never read.
 
 use crate::support::{at, crashed, damaged_file};
 use holdfast_sim_disk::SimDisk;
@@ -17,7 +17,7 @@ fn write<D: Disk>(disk: &D, index: u64, pieces: u64) -> Result<(), WriteError> {
     let mut writer = SnapshotWriter::begin(disk, at(index, 7), META)?;
     for number in 0..pieces {
         if let Err(error) = writer.piece(number, &piece(index, number)) {
-            // Without power it fails as well.
+            // This fails too without power.
             let _ = writer.abandon();
             return Err(error);
         }
@@ -47,7 +47,7 @@ fn the_newest_snapshot_is_read_and_older_ones_go<D: Disk>(disk: &D) {
     write(disk, 25, 0).unwrap();
     assert_is(&latest(disk), 25, 0);
     assert_eq!(disk.list().unwrap(), ["snapshot-00000000000000000025"]);
-    // Who is reading the old one, to send it to somebody, is not disturbed.
+    // A reader of the old one, who is sending it to another node, is not disturbed.
     assert_is(&first, 10, 3);
 }
 
@@ -112,8 +112,8 @@ on_both_disks!(
     a_piece_that_is_too_long_is_refused,
 );
 
-/// After a loss of power at any point, the old one is there or the new one is; once it was said
-/// that the new one is there, it is.
+/// After a loss of power at any point, either the old one or the new one is there; once the new one
+/// was reported as written, it is there.
 #[test]
 fn a_crash_after_every_change_leaves_one_or_the_other() {
     for steps in 0.. {
@@ -189,7 +189,7 @@ fn any_other_length_is_found_out() {
     assert!(open_latest(&disk).unwrap_err().is_damage(), "one byte more");
 }
 
-/// The log may have been compacted up to the newest one, so an older one is of no help.
+/// The log may have been compacted up to the newest one, so an older one does not help.
 #[test]
 fn a_damaged_newest_one_is_a_fault_even_beside_an_older_one() {
     let disk = SimDisk::new();
@@ -243,7 +243,7 @@ fn any_failed_sync_is_a_fault_and_leaves_one_or_the_other() {
     }
 }
 
-/// A long snapshot is synced as it goes, so that no single sync holds up the log's for long.
+/// A long snapshot is synced along the way, so that no single sync delays the log's for long.
 #[test]
 fn a_long_one_is_synced_as_it_is_written() {
     let disk = SimDisk::new();

@@ -19,14 +19,16 @@ mod revoke;
 mod session;
 mod time;
 mod transact;
+mod tree;
 mod view;
 
 pub(crate) use records::{Happened, Ticket};
 use records::{Kept, Known, OverTicket, Past, Session};
+pub(crate) use tree::Znode;
 
 use holdfast_core::{
     Answer, Command, Effect, Fence, Limits, LockName, Proposal, Refusal, Request, RequestKey,
-    Taken, Term, What,
+    SessionId, Taken, Term, What,
 };
 
 /// What the naive lock knows.
@@ -51,6 +53,9 @@ pub(crate) struct Model {
     alone: Vec<(RequestKey, Known, Option<u64>)>,
     pub(crate) register: Vec<(LockName, Fence)>,
     objects: Vec<Kept>,
+    pub(crate) nodes: Vec<Znode>,
+    /// Sessions that other connections went on with, and since when.
+    attachments: Vec<(SessionId, u64)>,
     /// Orders changes of objects and labels.
     changes: u64,
     /// Everything that ever happened.
@@ -80,6 +85,8 @@ impl Model {
             alone: Vec::new(),
             register: Vec::new(),
             objects: Vec::new(),
+            nodes: tree::built_in(),
+            attachments: Vec::new(),
             changes: 0,
             events: Vec::new(),
             events_forgotten: 0,
@@ -99,6 +106,9 @@ impl Model {
             None => self.decide(command, None),
             Some(request) => self.decide_once(request, command),
         };
+        if answer.is_ok() {
+            self.follow();
+        }
         (Taken::Answered(answer), std::mem::take(&mut self.effects))
     }
 
@@ -127,6 +137,7 @@ impl Model {
             Command::Put { key, value, token, mode } => self.show(key, Some(value), token, mode),
             Command::Raise { key, token, mode } => self.show(key, None, token, mode),
             Command::Transact(transaction) => self.transact(transaction),
+            Command::Tree(command) => self.tree(command),
         }
     }
 

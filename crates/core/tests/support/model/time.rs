@@ -11,6 +11,7 @@ enum Due {
     Revocation(Token),
     Delay(LockName),
     Object(LockName),
+    Node(String),
 }
 
 impl Model {
@@ -42,6 +43,9 @@ impl Model {
         for kept in &self.objects {
             all.extend(kept.due_ms.map(|at_ms| (at_ms, Due::Object(kept.name.clone()))));
         }
+        for (at_ms, path) in self.due_nodes() {
+            all.push((at_ms, Due::Node(path)));
+        }
         all
     }
 
@@ -64,6 +68,7 @@ impl Model {
                 self.serve();
             }
             Due::Object(name) => self.remove_object(&name),
+            Due::Node(path) => self.remove_node_now(&path),
         }
     }
 

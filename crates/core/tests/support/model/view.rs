@@ -90,6 +90,7 @@ impl Model {
             deaths: self.deaths(),
             register_keys: self.register.len(),
             objects: self.objects.len(),
+            nodes: self.nodes.len() - 4,
             requests_alone: self.alone.len(),
             bytes,
             counter: self.counter,

@@ -10,7 +10,7 @@ mod strategies;
 
 pub(crate) use strategies::moves;
 
-use holdfast_core::{Door, Expiry, Lease, Wait};
+use holdfast_core::{Door, Expiry, Lease, NodeKind, Wait};
 
 /// One of however many there are.
 #[derive(Debug, Clone, Copy)]
@@ -83,6 +83,7 @@ pub(crate) enum Verb {
         unseen: bool,
     },
     Transact(TransactMove),
+    Tree(TreeMove),
     Fence {
         key: Pick,
         value: Option<u8>,
@@ -152,6 +153,39 @@ pub(crate) struct TransactMove {
     pub(crate) publish: u8,
     /// The same name may be written twice.
     pub(crate) odd: bool,
+}
+
+/// Changes to znodes, or an attachment if there are none.
+#[derive(Debug, Clone)]
+pub(crate) struct TreeMove {
+    pub(crate) session: Pick,
+    /// With the right secret and through the newest attachment.
+    pub(crate) right: bool,
+    pub(crate) newest: bool,
+    pub(crate) ops: Vec<NodeMove>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct NodeMove {
+    pub(crate) what: NodePick,
+    pub(crate) path: Pick,
+    /// The version that it has, or another one.
+    pub(crate) version: Option<bool>,
+    pub(crate) data: u8,
+    pub(crate) closed: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum NodePick {
+    Create(NodeKind, bool),
+    /// A contender, with one of the markers.
+    Contend(Pick, bool),
+    Delete,
+    Set,
+    /// Asks for a lock as Curator does.
+    Revoke,
+    Acl,
+    Check,
 }
 
 /// A key that was read.

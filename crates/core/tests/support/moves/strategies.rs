@@ -4,11 +4,11 @@
 //! grow long enough to matter.
 
 use super::{
-    AcquireMove, Changed, ClaimPick, Elapsed, FencePick, FromPick, KeyPick, ModePick, Move, Own,
-    Pick, ProofPick, ReadMove, RequestFault, RequestPick, TicketPick, TransactMove, Verb, When,
-    WriteMove, WritePick,
+    AcquireMove, Changed, ClaimPick, Elapsed, FencePick, FromPick, KeyPick, ModePick, Move,
+    NodeMove, NodePick, Own, Pick, ProofPick, ReadMove, RequestFault, RequestPick, TicketPick,
+    TransactMove, TreeMove, Verb, When, WriteMove, WritePick,
 };
-use holdfast_core::{Door, Expiry, Lease, Wait};
+use holdfast_core::{Door, Expiry, Lease, NodeKind, Wait};
 use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
@@ -42,6 +42,7 @@ fn verb() -> impl Strategy<Value = Verb> {
             .prop_map(|(ticket, within_ms, force)| Verb::Revoke { ticket, within_ms, force }),
         2 => ticket().prop_map(|ticket| Verb::Force { ticket }),
         22 => transact().prop_map(Verb::Transact),
+        30 => tree().prop_map(Verb::Tree),
         4 => (pick(), weighted(0.7, any::<u8>()), fence(), mode())
             .prop_map(|(key, value, token, mode)| Verb::Fence { key, value, token, mode }),
         4 => (node(), weighted(0.5, 0..3_u8), session_ttl())
@@ -51,6 +52,49 @@ fn verb() -> impl Strategy<Value = Verb> {
         2 => (pick(), prop::bool::weighted(0.7))
             .prop_map(|(session, right_term)| Verb::Expire { session, right_term }),
     ]
+}
+
+fn tree() -> impl Strategy<Value = TreeMove> {
+    let right = (prop::bool::weighted(0.97), prop::bool::weighted(0.95));
+    let ops = prop_oneof![
+        24 => vec(node_op(), 1),
+        8 => vec(node_op(), 2..4),
+        2 => Just(Vec::new()),
+    ];
+    (pick(), right, ops).prop_map(|(session, (right, newest), ops)| TreeMove {
+        session,
+        right,
+        newest,
+        ops,
+    })
+}
+
+fn node_op() -> impl Strategy<Value = NodeMove> {
+    let kind = prop_oneof![
+        6 => Just(NodeKind::Persistent),
+        3 => Just(NodeKind::Ephemeral),
+        1 => Just(NodeKind::Container),
+        1 => (0..40_u64).prop_map(|ms| NodeKind::Ttl { ms }),
+    ];
+    let what = prop_oneof![
+        10 => (kind, prop::bool::weighted(0.2))
+            .prop_map(|(kind, sequential)| NodePick::Create(kind, sequential)),
+        14 => (pick(), prop::bool::weighted(0.85))
+            .prop_map(|(marker, ephemeral)| NodePick::Contend(marker, ephemeral)),
+        10 => Just(NodePick::Delete),
+        3 => Just(NodePick::Set),
+        1 => Just(NodePick::Revoke),
+        1 => Just(NodePick::Acl),
+        1 => Just(NodePick::Check),
+    ];
+    (what, pick(), weighted(0.3, prop::bool::weighted(0.8)), 0..4_u8, prop::bool::weighted(0.1))
+        .prop_map(|(what, path, version, data, closed)| NodeMove {
+            what,
+            path,
+            version,
+            data,
+            closed,
+        })
 }
 
 fn changed() -> impl Strategy<Value = Changed> {

@@ -71,6 +71,7 @@ impl Player {
                 self.fence(*key, *value, *token, *mode, state)
             }
             Verb::Transact(transact) => Some(self.transact(transact, state)),
+            Verb::Tree(tree) => self.tree(tree, state),
             Verb::Again { .. } => None,
         };
         command.unwrap_or_else(|| self.tick(1))

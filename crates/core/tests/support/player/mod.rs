@@ -7,11 +7,12 @@
 mod commands;
 mod requests;
 mod transact;
+mod tree;
 
 use super::moves::{Move, Verb};
 use holdfast_core::{
-    Answer, Command, Effect, LockName, Numbered, Proposal, Secret, SessionId, SessionKind,
-    SessionRef, Stamp, Standing, State, Taken, Term, Tick, TicketView, Token,
+    Answer, Command, Effect, LockName, NodeResult, Numbered, Proposal, Secret, SessionId,
+    SessionKind, SessionRef, Stamp, Standing, State, Taken, Term, Tick, TicketView, Token,
 };
 
 /// Mostly exclusive and shared.
@@ -125,6 +126,13 @@ impl Player {
             }
             (Ok(Answer::Standing(Standing::Held(grant))), _) => {
                 self.meet(grant.token, grant.secret, state);
+            }
+            (Ok(Answer::Written(results)), _) => {
+                for result in results {
+                    if let NodeResult::Created { stat, .. } = result {
+                        self.meet(Token(stat.czxid), None, state);
+                    }
+                }
             }
             (Ok(Answer::Transacted(tokens)), _) => {
                 for token in tokens.iter().flatten() {

@@ -54,7 +54,8 @@ impl Player {
             | Command::CloseSession(_)
             | Command::ExpireSession { .. }
             | Command::Outcome(_)
-            | Command::Transact(_) => return None,
+            | Command::Transact(_)
+            | Command::Tree(_) => return None,
             Command::Acquire(acquire) => (acquire.session.map(|session| session.id), true),
             Command::Upgrade { target, .. } => (session_of(target), true),
             Command::Release { target, .. }

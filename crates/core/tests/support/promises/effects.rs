@@ -44,7 +44,9 @@ impl Promises {
             Effect::RevocationAsked { .. }
             | Effect::Noted { .. }
             | Effect::Relabelled { .. }
-            | Effect::Published { .. } => Ok(()),
+            | Effect::Published { .. }
+            | Effect::NodeChanged { .. }
+            | Effect::SessionAttached { .. } => Ok(()),
         }
     }
 

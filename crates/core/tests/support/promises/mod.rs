@@ -5,12 +5,13 @@
 mod deadlock;
 mod effects;
 mod transact;
+mod tree;
 
 use super::run::Wrong;
 use holdfast_core::{
     Acquire, Answer, Command, Door, Effect, Fence, How, Lease, Limits, LockName, Mode, Numbered,
     Proof, Proposal, Refusal, Request, RequestKey, Secret, SessionId, SessionKind, SessionRef,
-    Standing, Taken, Target, Term, Token, Wait,
+    Standing, Taken, Target, Term, Token, TreeCommand, TreeWrite, Wait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use transact::SeenObject;
@@ -232,6 +233,9 @@ impl Promises {
         };
         let of_ticket = match &proposal.command {
             Command::Acquire(acquire) => acquire.session.map(|session| session.id),
+            Command::Tree(
+                TreeCommand::Attach(session) | TreeCommand::Write(TreeWrite { session, .. }),
+            ) => Some(session.id),
             _ => None,
         };
         for session in [of_request, of_ticket].into_iter().flatten() {
@@ -332,6 +336,9 @@ impl Promises {
                 Ok(())
             }
             (Answer::Passed(fence), command) => self.check_fence(command, fence),
+            (Answer::Written(results), Command::Tree(TreeCommand::Write(write))) => {
+                self.check_written(write, results)
+            }
             (Answer::Transacted(tokens), Command::Transact(transaction)) => {
                 self.check_transacted(transaction, tokens)
             }

@@ -1,4 +1,4 @@
-//! Nodes driven by hand: every message arrives at once, every disk is instant.
+//! Nodes driven by hand: every message arrives immediately, and disks have no latency.
 
 #![allow(unreachable_pub, reason = "the tests beside it use it")]
 
@@ -20,24 +20,24 @@ pub struct Cluster3 {
     pub now_ms: u64,
     pub replies: BTreeMap<Ask, Reply>,
     pub effects: Vec<(NodeId, Effect)>,
-    /// Nodes that neither send nor hear.
+    /// Nodes that neither send nor receive.
     pub cut: Vec<NodeId>,
-    /// Links that keep what is sent, each in one direction, as TCP does in a partition.
+    /// Links that hold back what is sent, each in one direction, as TCP does in a partition.
     pub holding: BTreeSet<(NodeId, NodeId)>,
-    /// What they keep: from whom, to whom, what.
+    /// What they hold back: sender, receiver, message.
     pub held: Vec<(NodeId, NodeId, PeerMessage)>,
     pub next_ask: u64,
-    /// A node whose disk takes everything and finishes nothing, and what it was given.
+    /// A node whose disk accepts everything and finishes nothing, and the last number it was given.
     pub stalled: Option<(NodeId, u64)>,
     /// How often each disk was written to.
     pub writes: BTreeMap<NodeId, u64>,
     pub snapshots: BTreeMap<NodeId, Box<SnapshotTask>>,
-    /// Keeps offered snapshots instead of delivering them: from whom, to whom, and what.
+    /// Holds back offered snapshots instead of delivering them: sender, receiver, message.
     pub keeps_parcels: bool,
     pub parcels: Vec<(NodeId, NodeId, RaftMessage)>,
-    /// Nodes that may stop; any other that does ends the test.
+    /// Nodes that may stop; any other that does fails the test.
     pub may_stop: BTreeSet<NodeId>,
-    /// Those that did, and why.
+    /// The ones that have stopped, and why.
     pub stopped: BTreeMap<NodeId, String>,
 }
 
@@ -45,12 +45,12 @@ pub fn node(id: u64, cluster: Cluster, at: Position) -> Node {
     start(id, cluster, at, id)
 }
 
-/// A node with a nonce of its own.
+/// A node with the given nonce.
 pub fn start(id: u64, cluster: Cluster, at: Position, nonce: u64) -> Node {
     start_with(State::new(Limits::DEFAULT, id), id, cluster, at, nonce)
 }
 
-/// A node that begins with this state.
+/// A node that starts with this state.
 pub fn start_with(state: State, id: u64, cluster: Cluster, at: Position, nonce: u64) -> Node {
     let boot = Boot {
         loaded: Loaded { at, state, cluster },
@@ -93,7 +93,7 @@ impl Cluster3 {
         self.inputs.entry(id).or_default().push(input);
     }
 
-    /// Lets milliseconds pass, one by one: one turn each, until nobody has anything to say.
+    /// Lets time pass in steps of 1ms, each with turns until no node has anything left to send.
     pub fn pass(&mut self, ms: u64) {
         self.pass_by(ms, 1);
     }
@@ -165,19 +165,19 @@ impl Cluster3 {
         }
     }
 
-    /// The last snapshot of a node, as another one loads it.
+    /// The last snapshot of a node, as another node loads it.
     pub fn load(&self, id: NodeId) -> Box<Loaded> {
         let SnapshotTask { at, cluster, snapshot } = &*self.snapshots[&id];
         let state = State::load(snapshot.pieces().map(Result::unwrap), Limits::DEFAULT, 9).unwrap();
         Box::new(Loaded { at: *at, state, cluster: cluster.clone() })
     }
 
-    /// From now on these links keep what is sent.
+    /// From now on these links hold back what is sent.
     pub fn hold(&mut self, links: impl IntoIterator<Item = (NodeId, NodeId)>) {
         self.holding.extend(links);
     }
 
-    /// What was held back arrives, in order, and links carry again.
+    /// Delivers what was held back, in order; the links work again.
     pub fn let_go(&mut self) {
         self.holding.clear();
         for (from, to, message) in std::mem::take(&mut self.held) {
@@ -211,7 +211,7 @@ impl Cluster3 {
         ask
     }
 
-    /// A handle for something else than a command.
+    /// A handle for something other than a command.
     pub fn next_ask(&mut self) -> Ask {
         self.next_ask += 1;
         Ask(self.next_ask)

@@ -1,4 +1,4 @@
-//! A naive model of a log, and a log beside it: what may be found after a crash?
+//! A naive model of a log, next to a real one: what may be found after a crash?
 
 use holdfast_sim_disk::{SimDisk, SimFaults};
 use holdfast_storage::{
@@ -17,7 +17,7 @@ pub(crate) fn entry(index: u64, term: u64, length: usize) -> LogEntry {
     LogEntry { at: at(index, term), kind, data: bytes }
 }
 
-/// Entries from `first` to `last`, all of one length.
+/// Entries from `first` to `last`, all of the same length.
 pub(crate) fn entries(first: u64, last: u64, term: u64, length: usize) -> Vec<LogEntry> {
     (first..=last).map(|index| entry(index, term, length)).collect()
 }
@@ -34,7 +34,7 @@ pub(crate) fn open<D: Disk>(disk: &D) -> Result<(Log<D>, Recovered), Fault> {
     Log::open(disk, options())
 }
 
-/// What a log holds, in the plainest form.
+/// The content of a log in the plainest form.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Content {
     pub(crate) compacted: Position,
@@ -70,9 +70,9 @@ impl From<&Recovered> for Content {
     }
 }
 
-/// A log and what it may hold after a crash: what it held at the last sync, or that and some
-/// whole records of what came after, in order. What an append wrote before it failed may be found
-/// until a sync has had room to take it away.
+/// A log and what it may contain after a crash: what it contained at the last sync, or that and
+/// some whole records of what came after, in order. What an append wrote before it failed may be
+/// found until a sync has had room to erase it.
 pub(crate) struct Subject<D: Disk> {
     pub(crate) log: Log<D>,
     pub(crate) live: Content,
@@ -159,7 +159,7 @@ impl<D: Disk> Subject<D> {
         Ok(())
     }
 
-    /// Opens the disk, which has crashed meanwhile, and says whether what is there may be there.
+    /// Opens the disk, which has crashed meanwhile, and checks that its content is possible.
     pub(crate) fn check(&self, disk: &SimDisk, story: &str) -> Subject<SimDisk> {
         check(&self.possible, disk, story)
     }
@@ -183,7 +183,7 @@ pub(crate) fn crashed(disk: &SimDisk, seed: u64) -> SimDisk {
     disk
 }
 
-/// Whether a fault says that something is damaged, and in which file.
+/// The damaged file, if the fault reports damage.
 pub(crate) fn damaged_file(fault: &Fault) -> Option<&str> {
     match fault {
         Fault::Damaged { file, .. } => Some(file),
@@ -191,7 +191,7 @@ pub(crate) fn damaged_file(fault: &Fault) -> Option<&str> {
     }
 }
 
-/// Runs each of these stories on a simulated and on a real disk.
+/// Runs each of these tests on a simulated and on a real disk.
 macro_rules! on_both_disks {
     ($($story:ident),* $(,)?) => {
         mod on_a_simulated_disk {

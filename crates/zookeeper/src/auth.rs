@@ -1,0 +1,63 @@
+//! Who clients say that they are: ZooKeeper's schemes `ip` and `digest`.
+
+use crate::codec::AuthPacket;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use holdfast_core::AuthId;
+use sha1::{Digest as _, Sha1};
+use std::net::IpAddr;
+
+/// Ids that one client may have: each goes with every change that it makes.
+const IDS_MAX: usize = 16;
+
+/// What every client is known by from the beginning.
+pub(crate) fn of_address(address: IpAddr) -> AuthId {
+    AuthId { scheme: "ip".to_owned(), id: address.to_canonical().to_string() }
+}
+
+/// The id that a packet proves; none if the scheme is not known or it says nothing.
+pub(crate) fn proven(packet: &AuthPacket) -> Option<AuthId> {
+    let AuthPacket { scheme, auth } = packet;
+    match scheme.as_str() {
+        "digest" => {
+            let text = std::str::from_utf8(auth).ok()?;
+            let (user, _) = text.split_once(':')?;
+            let hash = STANDARD.encode(Sha1::digest(auth));
+            Some(AuthId { scheme: scheme.clone(), id: format!("{user}:{hash}") })
+        }
+        _ => None,
+    }
+}
+
+/// Adds an id, unless it is known or there are too many.
+pub(crate) fn add(ids: &mut Vec<AuthId>, id: AuthId) -> bool {
+    if ids.contains(&id) {
+        return true;
+    }
+    if ids.len() >= IDS_MAX {
+        return false;
+    }
+    ids.push(id);
+    true
+}
+
+/// The name in an id, as `whoAmI` shows it.
+pub(crate) fn user_of(id: &AuthId) -> AuthId {
+    let user = match id.scheme.as_str() {
+        "digest" => id.id.split(':').next().unwrap_or_default(),
+        _ => &id.id,
+    };
+    AuthId { scheme: id.scheme.clone(), id: user.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_what_zookeeper_makes_of_it() {
+        let packet = AuthPacket { scheme: "digest".to_owned(), auth: b"super:test".to_vec() };
+        // From ZooKeeper's own documentation of `DigestAuthenticationProvider`.
+        assert_eq!(proven(&packet).unwrap().id, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
+    }
+}

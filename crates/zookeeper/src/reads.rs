@@ -1,0 +1,171 @@
+//! Reads, with the state as this node has it; and the watches that go with them.
+
+use crate::auth;
+use crate::clients::{ClientId, Clients};
+use crate::code::Code;
+use crate::codec::{
+    ReadOp, ReadResult, ReplyBody, Request, SetWatches, WatchEvent, WatchEventType,
+};
+use crate::watches::Kind;
+use holdfast_core::{
+    AuthId, NodeView, SessionId, State, is_allowed, perms, shown_acl, validate_path,
+};
+use std::sync::Arc;
+
+/// Who reads, and what with.
+pub(crate) struct Reading<'a> {
+    pub(crate) state: &'a State,
+    pub(crate) clients: &'a mut Clients,
+    pub(crate) client: ClientId,
+    pub(crate) session: SessionId,
+    pub(crate) ids: &'a [AuthId],
+    /// What the client must hear before the reply.
+    pub(crate) events: Vec<WatchEvent>,
+}
+
+impl<'a> Reading<'a> {
+    /// What a request that changes no znode is answered with.
+    pub(crate) fn answer(&mut self, request: &Request) -> Result<ReplyBody, Code> {
+        match request {
+            Request::Exists { path, watch } => {
+                // A watch of what is not there waits for its coming.
+                self.watch(path, *watch, Kind::Data)?;
+                self.node(path).map(|node| ReplyBody::Stat(node.stat))
+            }
+            Request::GetData { path, watch } => {
+                let node = self.readable(path)?;
+                let body = ReplyBody::DataStat(node.data.cloned(), node.stat);
+                self.watch(path, *watch, Kind::Data)?;
+                Ok(body)
+            }
+            Request::GetChildren { path, watch, stat } => {
+                let node_stat = self.readable(path)?.stat;
+                let names = self.children(path);
+                self.watch(path, *watch, Kind::Children)?;
+                Ok(if *stat {
+                    ReplyBody::ChildrenStat(names, node_stat)
+                } else {
+                    ReplyBody::Texts(names)
+                })
+            }
+            Request::GetAcl { path } => {
+                let node = self.node(path)?;
+                self.check(&node, perms::READ | perms::ADMIN)?;
+                Ok(ReplyBody::Acl(shown_acl(node.acl, self.ids), node.stat))
+            }
+            Request::MultiRead(ops) => {
+                Ok(ReplyBody::MultiRead(ops.iter().map(|op| self.read(op)).collect()))
+            }
+            Request::SetWatches(set) => self.set_watches(set),
+            Request::AddWatch { path, mode } => {
+                validate_path(path).map_err(|_| Code::BadArguments)?;
+                self.watch(path, true, (*mode).into())?;
+                // ZooKeeper writes an error of 0 once more.
+                Ok(ReplyBody::Number(0))
+            }
+            Request::Watches { path, kind, remove } => {
+                let found = self.clients.watches.find(self.client, path, *kind, *remove);
+                if found { Ok(ReplyBody::Empty) } else { Err(Code::NoWatcher) }
+            }
+            Request::WhoAmI => Ok(ReplyBody::WhoAmI(self.ids.iter().map(auth::user_of).collect())),
+            Request::GetEphemerals { prefix } => {
+                let paths = self.state.ephemeral_nodes(self.session);
+                let paths = paths.filter(|path| path.starts_with(prefix.as_str()));
+                Ok(ReplyBody::Texts(paths.map(|path| path.to_string()).collect()))
+            }
+            Request::GetAllChildrenNumber { path } => {
+                self.readable(path)?;
+                let below = self.state.node_descendants(path);
+                Ok(ReplyBody::Number(i32::try_from(below).unwrap_or(i32::MAX)))
+            }
+            Request::Sync { path } => Ok(ReplyBody::Path(path.clone())),
+            Request::Ping
+            | Request::Write { .. }
+            | Request::Multi(_)
+            | Request::Auth(_)
+            | Request::CloseSession
+            | Request::Unknown => Err(Code::Unimplemented),
+        }
+    }
+
+    fn node(&self, path: &str) -> Result<NodeView<'a>, Code> {
+        self.state.node(path).ok_or(Code::NoNode)
+    }
+
+    fn check(&self, node: &NodeView<'_>, wanted: u32) -> Result<(), Code> {
+        if is_allowed(node.acl, wanted, self.ids) { Ok(()) } else { Err(Code::NoAuth) }
+    }
+
+    fn readable(&self, path: &str) -> Result<NodeView<'a>, Code> {
+        let node = self.node(path)?;
+        self.check(&node, perms::READ)?;
+        Ok(node)
+    }
+
+    fn children(&self, path: &str) -> Vec<String> {
+        self.state.node_children(path).map(|name: &Arc<str>| name.to_string()).collect()
+    }
+
+    fn read(&self, op: &ReadOp) -> ReadResult {
+        let (ReadOp::GetChildren { path } | ReadOp::GetData { path }) = op;
+        match (self.readable(path), op) {
+            (Err(code), _) => ReadResult::Error(code),
+            (Ok(_), ReadOp::GetChildren { path }) => ReadResult::Children(self.children(path)),
+            (Ok(node), ReadOp::GetData { .. }) => {
+                ReadResult::DataStat(node.data.cloned(), node.stat)
+            }
+        }
+    }
+
+    fn watch(&mut self, path: &str, wanted: bool, kind: Kind) -> Result<(), Code> {
+        if !wanted {
+            return Ok(());
+        }
+        if !self.clients.watches.has_room(self.client) {
+            return Err(Code::QuotaExceeded);
+        }
+        self.clients.watches.set(self.client, path, kind, self.state.zxid());
+        Ok(())
+    }
+
+    /// Watches that the client had on another connection: what has changed since it last saw
+    /// anything, it hears at once.
+    fn set_watches(&mut self, set: &SetWatches) -> Result<ReplyBody, Code> {
+        let seen = u64::try_from(set.zxid).unwrap_or(0);
+        let state = self.state;
+        for path in &set.data {
+            let stat = state.node(path).map(|node| node.stat);
+            match stat {
+                None => self.tell(path, WatchEventType::Deleted),
+                Some(stat) if stat.mzxid > seen => self.tell(path, WatchEventType::DataChanged),
+                Some(_) => self.watch(path, true, Kind::Data)?,
+            }
+        }
+        for path in &set.exist {
+            match state.node(path) {
+                Some(_) => self.tell(path, WatchEventType::Created),
+                None => self.watch(path, true, Kind::Data)?,
+            }
+        }
+        for path in &set.child {
+            let stat = state.node(path).map(|node| node.stat);
+            match stat {
+                None => self.tell(path, WatchEventType::Deleted),
+                Some(stat) if stat.pzxid > seen => self.tell(path, WatchEventType::ChildrenChanged),
+                Some(_) => self.watch(path, true, Kind::Children)?,
+            }
+        }
+        for (paths, kind) in set.persistent.iter().flat_map(|(persistent, recursive)| {
+            [(persistent, Kind::Persistent), (recursive, Kind::Recursive)]
+        }) {
+            for path in paths {
+                self.watch(path, true, kind)?;
+            }
+        }
+        Ok(ReplyBody::Empty)
+    }
+
+    fn tell(&mut self, path: &str, what: WatchEventType) {
+        self.events.push(WatchEvent { what, path: path.to_owned() });
+    }
+}

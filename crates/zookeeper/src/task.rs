@@ -1,0 +1,316 @@
+//! A client's requests beside the state: what a connection has [`connection`](crate::connection)
+//! start, as a task of the gateway.
+//!
+//! A task does what can be done at one moment: a change and the reads behind it, or reads alone. It
+//! comes back at that moment too, so that its replies stand among the events of watches where they
+//! belong.
+
+use crate::clients::{ClientId, Clients};
+use crate::code::Code;
+use crate::codec::{Connect, Connected, MultiResult, Reply, ReplyBody, Request};
+use crate::reads::Reading;
+use holdfast_core::{
+    Answer, AuthId, Command, Label, NodeKind, NodeOp, NodeResult, OpenSession, Refusal, Secret,
+    SessionId, SessionKind, SessionRef, State, TreeCommand, TreeWrite,
+};
+use holdfast_gateway::{Resume, Step, SubmitError, submit_error};
+use holdfast_node::Reply as NodeReply;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+/// A request on its way.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) xid: i32,
+    pub(crate) request: Request,
+    /// Who the client had shown to be when it came.
+    pub(crate) ids: Arc<[AuthId]>,
+}
+
+/// A session, and which attachment of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Speaker {
+    pub(crate) session: SessionRef,
+    pub(crate) attachment: u64,
+    pub(crate) timeout_ms: u64,
+}
+
+#[derive(Debug)]
+enum Work {
+    /// A new session.
+    Open { timeout_ms: u64, secret: Secret, label: Option<Label>, read_only: Option<bool> },
+    /// A session goes on here.
+    Attach { connect: Connect, session: SessionRef, current: bool },
+    /// Requests of a session, the first of which may need the log.
+    Requests { speaker: Speaker, asked: Vec<Asked> },
+}
+
+/// What a task has come to.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The session is open: what to tell the client first.
+    Connected(Speaker, Connected),
+    /// There is no such session: what to tell the client last.
+    Expired(Connected),
+    /// This server is behind what the client has seen, and can't catch up: it must look for another.
+    Behind,
+    /// Frames in order, and whether the connection ends after them.
+    Replied { frames: Vec<Vec<u8>>, close: bool },
+    /// Nobody knows what became of it.
+    Failed(SubmitError),
+}
+
+/// A client's requests beside the state.
+#[derive(Debug)]
+pub struct ClientTask {
+    client: ClientId,
+    work: Work,
+    pub(crate) outcome: Option<Outcome>,
+    /// The last zxid that the state had.
+    pub(crate) zxid: u64,
+}
+
+impl ClientTask {
+    fn new(client: ClientId, work: Work) -> Self {
+        Self { client, work, outcome: None, zxid: 0 }
+    }
+
+    pub(crate) fn open(
+        client: ClientId,
+        timeout_ms: u64,
+        secret: Secret,
+        label: Option<Label>,
+        read_only: Option<bool>,
+    ) -> Self {
+        Self::new(client, Work::Open { timeout_ms, secret, label, read_only })
+    }
+
+    /// None if no session can have this id or this password.
+    pub(crate) fn attach(client: ClientId, connect: Connect) -> Option<Self> {
+        let id = u64::try_from(connect.session).ok().and_then(NonZeroU64::new)?;
+        let secret = Secret(connect.password.as_slice().try_into().ok()?);
+        let session = SessionRef { id: SessionId(id), secret };
+        Some(Self::new(client, Work::Attach { connect, session, current: false }))
+    }
+
+    pub(crate) fn requests(client: ClientId, speaker: Speaker, asked: Vec<Asked>) -> Self {
+        Self::new(client, Work::Requests { speaker, asked })
+    }
+
+    /// Whose it is.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// Why nobody knows what became of it, for the log; none if it is known.
+    pub fn failure(&self) -> Option<&SubmitError> {
+        match &self.outcome {
+            Some(Outcome::Failed(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Does the next step.
+    pub fn resume(&mut self, state: &State, clients: &mut Clients, resume: Resume) -> Step {
+        self.zxid = state.zxid();
+        let reply = match resume {
+            Resume::Started => None,
+            Resume::Replied(reply @ (NodeReply::Answer(_) | NodeReply::Current)) => Some(reply),
+            Resume::Replied(reply) => return self.done(Outcome::Failed(submit_error(&reply))),
+            Resume::Woken | Resume::TimedOut | Resume::NoRoom => {
+                return self.done(Outcome::Failed(SubmitError::Unknown));
+            }
+        };
+        match &mut self.work {
+            Work::Open { .. } => self.opened(state, clients, reply),
+            Work::Attach { .. } => self.attached(state, clients, reply),
+            Work::Requests { .. } => self.requested(state, clients, reply),
+        }
+    }
+
+    fn done(&mut self, outcome: Outcome) -> Step {
+        self.outcome = Some(outcome);
+        Step::Done
+    }
+
+    fn opened(&mut self, state: &State, clients: &mut Clients, reply: Option<NodeReply>) -> Step {
+        let Work::Open { timeout_ms, secret, label, read_only } = &self.work else {
+            return Step::Done;
+        };
+        let (timeout_ms, secret, read_only) = (*timeout_ms, *secret, *read_only);
+        match reply {
+            None => Step::Submit(Command::OpenSession(OpenSession {
+                secret,
+                ttl_ms: timeout_ms,
+                label: label.clone(),
+                kind: SessionKind::Client,
+            })),
+            Some(NodeReply::Answer(Ok(Answer::SessionOpened(id)))) => {
+                let session = SessionRef { id, secret };
+                self.connected(state, clients, session, read_only)
+            }
+            Some(_) => self.done(Outcome::Failed(SubmitError::QueueFull)),
+        }
+    }
+
+    fn attached(&mut self, state: &State, clients: &mut Clients, reply: Option<NodeReply>) -> Step {
+        let Work::Attach { connect, session, current } = &mut self.work else { return Step::Done };
+        let (session, read_only) = (*session, connect.read_only.map(|_| false));
+        match reply {
+            None | Some(NodeReply::Current) => {
+                *current |= reply.is_some();
+                let behind = u64::try_from(connect.last_zxid).is_ok_and(|seen| seen > state.zxid());
+                if !behind {
+                    return Step::Submit(Command::Tree(TreeCommand::Attach(session)));
+                }
+                if *current { self.done(Outcome::Behind) } else { Step::Read }
+            }
+            Some(NodeReply::Answer(Ok(_))) => self.connected(state, clients, session, read_only),
+            Some(NodeReply::Answer(Err(Refusal::NoSession(_) | Refusal::NotOwner))) => {
+                self.done(Outcome::Expired(Connected::expired(read_only)))
+            }
+            Some(_) => self.done(Outcome::Failed(SubmitError::Unknown)),
+        }
+    }
+
+    fn connected(
+        &mut self,
+        state: &State,
+        clients: &mut Clients,
+        session: SessionRef,
+        read_only: Option<bool>,
+    ) -> Step {
+        // It may have ended in the same moment: then its end is told next.
+        let timeout_ms = state.session_view(session.id, 0).map_or(1, |view| view.ttl_ms);
+        let attachment = state.attachment(session.id);
+        clients.bind(self.client, session.id, attachment);
+        let connected = Connected {
+            timeout_ms: i32::try_from(timeout_ms).unwrap_or(i32::MAX),
+            session: session.id.0.get().cast_signed(),
+            password: session.secret.0,
+            read_only,
+        };
+        let speaker = Speaker { session, attachment, timeout_ms };
+        self.done(Outcome::Connected(speaker, connected))
+    }
+
+    fn requested(
+        &mut self,
+        state: &State,
+        clients: &mut Clients,
+        reply: Option<NodeReply>,
+    ) -> Step {
+        let Work::Requests { speaker, asked } = &mut self.work else { return Step::Done };
+        let (client, speaker) = (self.client, *speaker);
+        if reply.is_none()
+            && let Some(first) = asked.first()
+            && let Some(step) = first_step(first, &speaker)
+        {
+            return step;
+        }
+        let (mut frames, mut close) = (Vec::new(), false);
+        let mut answer = match reply {
+            Some(NodeReply::Answer(answer)) => Some(answer),
+            _ => None,
+        };
+        for Asked { xid, request, ids } in std::mem::take(asked) {
+            let (xid, zxid) = (xid, state.zxid().cast_signed());
+            let (result, events) = match answer.take() {
+                Some(answer) => {
+                    close |= request == Request::CloseSession;
+                    (written(&request, answer), Vec::new())
+                }
+                None => {
+                    let session = speaker.session.id;
+                    let (ids, events) = (&ids[..], Vec::new());
+                    let mut reading = Reading { state, clients, client, session, ids, events };
+                    (reading.answer(&request), reading.events)
+                }
+            };
+            frames.extend(events.iter().map(crate::codec::WatchEvent::encode));
+            frames.push(Reply { xid, zxid, result }.encode());
+        }
+        self.done(Outcome::Replied { frames, close })
+    }
+}
+
+/// Whether a request needs more than the state as this node has it.
+pub(crate) fn goes_through_log(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Write { .. } | Request::Multi(_) | Request::Sync { .. } | Request::CloseSession
+    )
+}
+
+/// What a request needs before it can be answered.
+fn first_step(asked: &Asked, speaker: &Speaker) -> Option<Step> {
+    let ops: Vec<NodeOp> = match &asked.request {
+        Request::Write { op, .. } => vec![op.clone()],
+        Request::Multi(ops) => ops.iter().map(|(op, _)| op.clone()).collect(),
+        Request::Sync { .. } => return Some(Step::Read),
+        Request::CloseSession => return Some(Step::Submit(Command::CloseSession(speaker.session))),
+        _ => return None,
+    };
+    let Speaker { session, attachment, .. } = *speaker;
+    let write = TreeWrite { session, attachment, ids: asked.ids.to_vec(), ops };
+    Some(Step::Submit(Command::Tree(TreeCommand::Write(write))))
+}
+
+/// What a change is answered with.
+fn written(request: &Request, answer: Result<Answer, Refusal>) -> Result<ReplyBody, Code> {
+    let results = match (answer, request) {
+        (Ok(Answer::Written(results)), _) => results,
+        (Ok(_), _) => return Ok(ReplyBody::Empty),
+        (Err(refusal @ Refusal::Node { op, .. }), Request::Multi(ops)) => {
+            let failed = op as usize;
+            let result = |at: usize| match at.cmp(&failed) {
+                std::cmp::Ordering::Less => MultiResult::Error(0),
+                std::cmp::Ordering::Equal => {
+                    MultiResult::Error(Code::of_refusal(&refusal).number())
+                }
+                std::cmp::Ordering::Greater => {
+                    MultiResult::Error(Code::RuntimeInconsistency.number())
+                }
+            };
+            return Ok(ReplyBody::Multi((0..ops.len()).map(result).collect()));
+        }
+        // What is gone can be closed again.
+        (Err(Refusal::NoSession(_)), Request::CloseSession) => return Ok(ReplyBody::Empty),
+        (Err(refusal), _) => return Err(Code::of_refusal(&refusal)),
+    };
+    match request {
+        Request::Multi(ops) => {
+            let both = results.into_iter().zip(ops);
+            let results = both.map(|(result, (op, stat))| multi_result(result, op, *stat));
+            Ok(ReplyBody::Multi(results.collect()))
+        }
+        Request::Write { stat: with_stat, .. } => Ok(match results.into_iter().next() {
+            Some(NodeResult::Created { path, stat }) if *with_stat => {
+                ReplyBody::PathStat(path.to_string(), stat)
+            }
+            Some(NodeResult::Created { path, .. }) => ReplyBody::Path(path.to_string()),
+            Some(NodeResult::Set(stat)) => ReplyBody::Stat(stat),
+            Some(NodeResult::Deleted | NodeResult::Checked) | None => ReplyBody::Empty,
+        }),
+        _ => Ok(ReplyBody::Empty),
+    }
+}
+
+fn multi_result(result: NodeResult, op: &NodeOp, with_stat: bool) -> MultiResult {
+    match result {
+        NodeResult::Created { path, stat } if with_stat => {
+            let op = match op {
+                NodeOp::Create { kind: NodeKind::Container, .. } => {
+                    crate::codec::op::CREATE_CONTAINER
+                }
+                NodeOp::Create { kind: NodeKind::Ttl { .. }, .. } => crate::codec::op::CREATE_TTL,
+                _ => crate::codec::op::CREATE2,
+            };
+            MultiResult::CreatedStat(op, path.to_string(), stat)
+        }
+        NodeResult::Created { path, .. } => MultiResult::Created(path.to_string()),
+        NodeResult::Deleted => MultiResult::Deleted,
+        NodeResult::Set(stat) => MultiResult::Set(stat),
+        NodeResult::Checked => MultiResult::Checked,
+    }
+}

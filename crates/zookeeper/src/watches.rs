@@ -1,0 +1,173 @@
+//! Who watches which znodes, on one node.
+//!
+//! A watch is set in the same step as the read that asks for it, and keeps the zxid of the state that
+//! was read: an event of something older, which is still on its way to the watchers, is not for it.
+
+use crate::clients::ClientId;
+use crate::codec::{AddWatchMode, WatchEvent, WatchEventType, WatcherType};
+use holdfast_core::{NodeEvent, parent_of};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Watches of one client. Recipes have a few, caches one for each znode.
+const WATCHES_PER_CLIENT_MAX: usize = 65_536;
+
+/// Watches of all clients of one node. At about 150 bytes each with their paths, all stay near 300 MB.
+const WATCHES_MAX: usize = 2_000_000;
+
+/// What a watch is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// One change of a znode itself.
+    Data,
+    /// One change of its children.
+    Children,
+    /// All changes of either.
+    Persistent,
+    /// All changes of it and of all below it.
+    Recursive,
+}
+
+impl From<AddWatchMode> for Kind {
+    fn from(mode: AddWatchMode) -> Self {
+        match mode {
+            AddWatchMode::Persistent => Self::Persistent,
+            AddWatchMode::PersistentRecursive => Self::Recursive,
+        }
+    }
+}
+
+/// All watches of one node.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    /// By path, what they are about and whose they are: the zxid that each was set at.
+    by_path: BTreeMap<String, BTreeMap<(Kind, ClientId), u64>>,
+    by_client: BTreeMap<ClientId, BTreeSet<(String, Kind)>>,
+    len: usize,
+    recursive: usize,
+}
+
+impl Watches {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether a client may set one more.
+    pub(crate) fn has_room(&self, client: ClientId) -> bool {
+        let own = self.by_client.get(&client).map_or(0, BTreeSet::len);
+        self.len < WATCHES_MAX && own < WATCHES_PER_CLIENT_MAX
+    }
+
+    /// Sets a watch; one that is there already stays as it is.
+    pub(crate) fn set(&mut self, client: ClientId, path: &str, kind: Kind, zxid: u64) {
+        if self.by_client.entry(client).or_default().insert((path.to_owned(), kind)) {
+            self.by_path.entry(path.to_owned()).or_default().insert((kind, client), zxid);
+            self.len += 1;
+            self.recursive += usize::from(kind == Kind::Recursive);
+        }
+    }
+
+    fn unset(&mut self, client: ClientId, path: &str, kind: Kind) -> bool {
+        let Some(watchers) = self.by_path.get_mut(path) else { return false };
+        if watchers.remove(&(kind, client)).is_none() {
+            return false;
+        }
+        if watchers.is_empty() {
+            self.by_path.remove(path);
+        }
+        if let Some(own) = self.by_client.get_mut(&client) {
+            own.remove(&(path.to_owned(), kind));
+            if own.is_empty() {
+                self.by_client.remove(&client);
+            }
+        }
+        self.len -= 1;
+        self.recursive -= usize::from(kind == Kind::Recursive);
+        true
+    }
+
+    /// Whether a client has such a watch of a path; forgets them if `remove`.
+    pub(crate) fn find(
+        &mut self,
+        client: ClientId,
+        path: &str,
+        which: WatcherType,
+        remove: bool,
+    ) -> bool {
+        let kinds: &[Kind] = match which {
+            WatcherType::Children => &[Kind::Children],
+            WatcherType::Data => &[Kind::Data],
+            WatcherType::Any => &[Kind::Data, Kind::Children, Kind::Persistent, Kind::Recursive],
+        };
+        let mut found = false;
+        for kind in kinds {
+            let watchers = self.by_path.get(path);
+            if watchers.is_some_and(|watchers| watchers.contains_key(&(*kind, client))) {
+                found = true;
+                if remove {
+                    self.unset(client, path, *kind);
+                }
+            }
+        }
+        found
+    }
+
+    /// A client's connection has ended.
+    pub(crate) fn forget(&mut self, client: ClientId) {
+        for (path, kind) in self.by_client.get(&client).cloned().unwrap_or_default() {
+            self.unset(client, &path, kind);
+        }
+    }
+
+    /// Something happened to a znode: who must hear what, in ZooKeeper's order.
+    pub(crate) fn fire(
+        &mut self,
+        path: &str,
+        what: NodeEvent,
+        zxid: u64,
+    ) -> Vec<(ClientId, WatchEvent)> {
+        let mut events = Vec::new();
+        if self.len == 0 {
+            return events;
+        }
+        let (own, of_parent) = match what {
+            NodeEvent::Created => (WatchEventType::Created, true),
+            NodeEvent::Deleted => (WatchEventType::Deleted, true),
+            NodeEvent::DataChanged => (WatchEventType::DataChanged, false),
+        };
+        let mut hear = self.take(path, &[Kind::Data, Kind::Persistent, Kind::Recursive], zxid);
+        if self.recursive > 0 {
+            let mut above = parent_of(path);
+            while let Some(directory) = above {
+                hear.extend(self.take(directory, &[Kind::Recursive], zxid));
+                above = parent_of(directory);
+            }
+        }
+        if what == NodeEvent::Deleted {
+            // Who watches the children and the znode hears of its end once.
+            hear.extend(self.take(path, &[Kind::Children], zxid));
+        }
+        let event = |what, path: &str| WatchEvent { what, path: path.to_owned() };
+        events.extend(hear.into_iter().map(|client| (client, event(own, path))));
+        if let Some(directory) = parent_of(path).filter(|_| of_parent) {
+            let hear = self.take(directory, &[Kind::Children, Kind::Persistent], zxid);
+            let changed = event(WatchEventType::ChildrenChanged, directory);
+            events.extend(hear.into_iter().map(|client| (client, changed.clone())));
+        }
+        events
+    }
+
+    /// Who has such a watch since before a change; those that are for one change are used up.
+    fn take(&mut self, path: &str, kinds: &[Kind], zxid: u64) -> BTreeSet<ClientId> {
+        let Some(watchers) = self.by_path.get(path) else { return BTreeSet::new() };
+        let hear =
+            |((kind, _), since): &(&(Kind, ClientId), &u64)| kinds.contains(kind) && **since < zxid;
+        let fired: Vec<(Kind, ClientId)> =
+            watchers.iter().filter(hear).map(|(watcher, _)| *watcher).collect();
+        for (kind, client) in &fired {
+            if matches!(kind, Kind::Data | Kind::Children) {
+                self.unset(*client, path, *kind);
+            }
+        }
+        fired.into_iter().map(|(_, client)| client).collect()
+    }
+}

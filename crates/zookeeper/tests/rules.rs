@@ -1,0 +1,363 @@
+//! What the door promises beyond single answers: the order of events and replies, sessions that move
+//! and end, heartbeats, and one lock for every door.
+
+mod support;
+
+use holdfast_core::{
+    Acl, Acquire, Answer, Command, Door, Lease, LockName, Mode, NodeData, NodeKind, NodeOp, Proof,
+    SessionId, SessionRef, Standing, Target, Token, Wait,
+};
+use holdfast_zookeeper::codec::{
+    Connect, Connected, Reader, Reply, ReplyBody, Request, WatchEvent, WatchEventType,
+};
+use holdfast_zookeeper::connection::Beaten;
+use holdfast_zookeeper::{ClientId, Code};
+use std::num::NonZeroU64;
+use std::time::Duration;
+use support::{Bench, Received};
+
+const A: ClientId = ClientId(0);
+const B: ClientId = ClientId(1);
+
+fn connect(session: i64, password: &[u8]) -> Connect {
+    Connect {
+        protocol_version: 0,
+        last_zxid: 0,
+        timeout_ms: 9_000,
+        session,
+        password: password.to_vec(),
+        read_only: Some(false),
+    }
+}
+
+/// A client with a session of its own.
+fn client(bench: &mut Bench, id: ClientId) -> Connected {
+    bench.open(id);
+    bench.send(id, &connect(0, &[0; 16]).encode());
+    connected(bench, id)
+}
+
+fn connected(bench: &mut Bench, id: ClientId) -> Connected {
+    match bench.receive(id) {
+        Some(Received::Frame(frame)) => Connected::decode(&frame[4..]).unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn frame(bench: &mut Bench, id: ClientId) -> Vec<u8> {
+    match bench.receive(id) {
+        Some(Received::Frame(frame)) => frame[4..].to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn event(bench: &mut Bench, id: ClientId) -> (WatchEventType, String) {
+    let event = WatchEvent::decode(&frame(bench, id)).unwrap();
+    (event.what, event.path)
+}
+
+fn reply(bench: &mut Bench, id: ClientId, request: &Request) -> Result<ReplyBody, Code> {
+    Reply::decode(&frame(bench, id), request).unwrap().result
+}
+
+fn ask(bench: &mut Bench, id: ClientId, request: &Request) -> Result<ReplyBody, Code> {
+    bench.send(id, &request.encode(1));
+    reply(bench, id, request)
+}
+
+fn create(path: &str, kind: NodeKind, sequential: bool) -> Request {
+    let (path, data) = (path.to_owned(), NodeData::parse("me").ok());
+    let op = NodeOp::Create { path, data, acl: vec![Acl::open()], kind, sequential };
+    Request::Write { op, stat: true }
+}
+
+fn delete(path: &str) -> Request {
+    Request::Write { op: NodeOp::Delete { path: path.to_owned(), version: None }, stat: false }
+}
+
+fn set(path: &str) -> Request {
+    let (path, data) = (path.to_owned(), NodeData::parse("new").ok());
+    Request::Write { op: NodeOp::SetData { path, data, version: None }, stat: false }
+}
+
+fn get(path: &str, watch: bool) -> Request {
+    Request::GetData { path: path.to_owned(), watch }
+}
+
+fn children(path: &str, watch: bool) -> Request {
+    Request::GetChildren { path: path.to_owned(), watch, stat: false }
+}
+
+fn id_of(connected: &Connected) -> SessionId {
+    SessionId(NonZeroU64::new(connected.session.cast_unsigned()).unwrap())
+}
+
+#[test]
+fn a_client_hears_of_its_own_change_before_the_reply() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    ask(&mut bench, A, &create("/a", NodeKind::Persistent, false)).unwrap();
+    ask(&mut bench, A, &get("/a", true)).unwrap();
+    bench.send(A, &set("/a").encode(2));
+    assert_eq!(event(&mut bench, A), (WatchEventType::DataChanged, "/a".into()));
+    reply(&mut bench, A, &set("/a")).unwrap();
+}
+
+/// The watch is set while the change is on its way; whatever the reply shows, the client hears of
+/// what it does not show, and of nothing that it does.
+#[test]
+fn a_client_hears_of_a_change_before_it_sees_it() {
+    let mut bench = Bench::new();
+    for id in [A, B] {
+        client(&mut bench, id);
+    }
+    ask(&mut bench, A, &create("/a", NodeKind::Persistent, false)).unwrap();
+    bench.hold = true;
+    bench.send(B, &set("/a").encode(1));
+    let Ok(ReplyBody::DataStat(_, before)) = ask(&mut bench, A, &get("/a", true)) else { panic!() };
+    assert_eq!(before.version, 0);
+    bench.release();
+    assert_eq!(event(&mut bench, A), (WatchEventType::DataChanged, "/a".into()));
+    let Ok(ReplyBody::DataStat(_, after)) = ask(&mut bench, A, &get("/a", true)) else { panic!() };
+    assert_eq!(after.version, 1);
+    assert_eq!(bench.receive(A), None);
+}
+
+/// Reads behind a change in the same batch see what it did; their watches are not fired by it.
+#[test]
+fn a_pipeline_is_answered_in_order() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    let requests =
+        [create("/a", NodeKind::Persistent, false), get("/a", true), set("/a"), get("/a", false)];
+    let frames: Vec<u8> = requests.iter().flat_map(|request| request.encode(1)).collect();
+    bench.send(A, &frames);
+    reply(&mut bench, A, &requests[0]).unwrap();
+    reply(&mut bench, A, &requests[1]).unwrap();
+    assert_eq!(event(&mut bench, A), (WatchEventType::DataChanged, "/a".into()));
+    reply(&mut bench, A, &requests[2]).unwrap();
+    let Ok(ReplyBody::DataStat(_, stat)) = reply(&mut bench, A, &requests[3]) else { panic!() };
+    assert_eq!(stat.version, 1);
+}
+
+#[test]
+fn a_session_that_goes_on_elsewhere_leaves_its_old_connection_behind() {
+    let mut bench = Bench::new();
+    let session = client(&mut bench, A);
+    ask(&mut bench, A, &create("/a", NodeKind::Ephemeral, false)).unwrap();
+    // A change of the old connection is still on its way.
+    bench.hold = true;
+    bench.send(A, &set("/a").encode(2));
+    bench.hold = false;
+    bench.open(B);
+    bench.send(B, &connect(session.session, &session.password).encode());
+    assert_eq!(connected(&mut bench, B).session, session.session);
+    assert_eq!(bench.receive(A), Some(Received::Closed));
+    bench.release();
+    let Ok(ReplyBody::DataStat(_, stat)) = ask(&mut bench, B, &get("/a", false)) else { panic!() };
+    assert_eq!(stat.version, 0, "the late change took effect");
+    ask(&mut bench, B, &set("/a")).unwrap();
+}
+
+#[test]
+fn a_session_is_not_anybodys_without_its_password() {
+    let mut bench = Bench::new();
+    let session = client(&mut bench, A);
+    for (number, (id, password)) in
+        [(session.session, [9; 16]), (777, session.password), (-5, session.password)]
+            .iter()
+            .enumerate()
+    {
+        let other = ClientId(10 + number as u64);
+        bench.open(other);
+        bench.send(other, &connect(*id, password).encode());
+        assert_eq!(connected(&mut bench, other), Connected::expired(Some(false)));
+        assert_eq!(bench.receive(other), Some(Received::Closed));
+    }
+    ask(&mut bench, A, &children("/", false)).unwrap();
+}
+
+#[test]
+fn a_client_that_has_seen_more_than_there_is_must_look_elsewhere() {
+    let mut bench = Bench::new();
+    let session = client(&mut bench, A);
+    bench.open(B);
+    let connect = Connect { last_zxid: 1 << 40, ..connect(session.session, &session.password) };
+    bench.send(B, &connect.encode());
+    assert_eq!(bench.receive(B), Some(Received::Closed));
+}
+
+#[test]
+fn the_end_of_a_session_ends_its_connection_and_its_ephemeral_znodes() {
+    let mut bench = Bench::new();
+    let session = client(&mut bench, A);
+    client(&mut bench, B);
+    ask(&mut bench, A, &create("/one", NodeKind::Ephemeral, false)).unwrap();
+    ask(&mut bench, A, &create("/two", NodeKind::Ephemeral, false)).unwrap();
+    ask(&mut bench, B, &get("/two", true)).unwrap();
+    ask(&mut bench, B, &get("/one", true)).unwrap();
+    bench.expire(id_of(&session));
+    assert_eq!(bench.receive(A), Some(Received::Closed));
+    assert_eq!(event(&mut bench, B), (WatchEventType::Deleted, "/one".into()));
+    assert_eq!(event(&mut bench, B), (WatchEventType::Deleted, "/two".into()));
+    assert_eq!(bench.clients.watches(), 0);
+}
+
+#[test]
+fn a_closed_session_is_answered_and_then_its_connection_ends() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    assert_eq!(ask(&mut bench, A, &Request::CloseSession), Ok(ReplyBody::Empty));
+    assert_eq!(bench.receive(A), Some(Received::Closed));
+}
+
+#[test]
+fn a_ping_is_answered_when_the_cluster_has_heard_of_it() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    bench.heartbeats = None;
+    bench.wait(Duration::from_secs(2));
+    bench.send(A, &Request::Ping.encode(-2));
+    assert_eq!(bench.receive(A), None);
+    // Another one has come meanwhile, which the first answer says nothing about.
+    bench.send(A, &Request::Ping.encode(-2));
+    let now = bench.now;
+    let actions = bench.connections.get_mut(&A).unwrap().beaten(Beaten::Alive, now);
+    assert_eq!(actions.len(), 2, "a reply and the next heartbeat: {actions:?}");
+}
+
+#[test]
+fn a_connection_whose_heartbeats_are_not_acknowledged_is_closed_in_time() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    bench.heartbeats = None;
+    bench.wait(Duration::from_secs(2));
+    ask(&mut bench, A, &children("/", false)).unwrap();
+    bench.wait(Duration::from_millis(2_900));
+    assert_eq!(bench.receive(A), None);
+    bench.wait(Duration::from_millis(200));
+    assert_eq!(bench.receive(A), Some(Received::Closed));
+}
+
+#[test]
+fn what_can_not_be_read_ends_only_its_own_connection() {
+    let mut bench = Bench::new();
+    for id in [A, B] {
+        client(&mut bench, id);
+    }
+    // A request that is too short is refused.
+    bench.send(A, &[0, 0, 0, 9, 0, 0, 0, 5, 0, 0, 0, 4, 0]);
+    let mut reader = Reader::new(&[]);
+    assert!(reader.int().is_err());
+    assert_eq!(reply(&mut bench, A, &get("/", false)), Err(Code::MarshallingError));
+    ask(&mut bench, A, &children("/", false)).unwrap();
+    // A frame that is no request, and one that is not known, are the end.
+    bench.send(A, &[0, 0, 0, 1, 0]);
+    assert_eq!(bench.receive(A), Some(Received::Closed));
+    bench.send(B, &[0, 0, 0, 8, 0, 0, 0, 7, 0, 0, 0, 16]);
+    assert_eq!(reply(&mut bench, B, &Request::Unknown), Err(Code::Unimplemented));
+    assert_eq!(bench.receive(B), Some(Received::Closed));
+}
+
+#[test]
+fn four_letter_words_need_no_session() {
+    let mut bench = Bench::new();
+    bench.open(A);
+    bench.send(A, b"ru");
+    assert_eq!(bench.receive(A), None);
+    bench.send(A, b"ok");
+    assert_eq!(bench.receive(A), Some(Received::Frame(b"imok".to_vec())));
+}
+
+fn acquire(session: SessionRef, name: &str) -> Command {
+    Command::Acquire(Acquire {
+        names: vec![LockName::parse(name).unwrap()],
+        mode: Mode::Exclusive,
+        session: Some(session),
+        lease: Lease::Session,
+        wait: Wait::Forever,
+        label: None,
+        note: None,
+        secret: None,
+        claims: Vec::new(),
+        lock_delay_ms: 0,
+        door: Door::Native,
+    })
+}
+
+/// kazoo's contender and a native client on one lock: whoever came first holds it, each is told when
+/// the other goes, and the tokens rise.
+#[test]
+fn a_lock_is_one_lock_through_every_door() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    let native = bench.native_session();
+    for path in ["/locks", "/locks/seat"] {
+        ask(&mut bench, A, &create(path, NodeKind::Persistent, false)).unwrap();
+    }
+    let Ok(Answer::Standing(Standing::Held(first))) =
+        bench.other_door(acquire(native, "locks/seat"))
+    else {
+        panic!()
+    };
+    let contend = create("/locks/seat/0123__lock__", NodeKind::Ephemeral, true);
+    let Ok(ReplyBody::PathStat(own, stat)) = ask(&mut bench, A, &contend) else { panic!() };
+    let own_token = Token(stat.czxid);
+    assert!(own_token > first.token);
+    assert!(!bench.state.is_held(own_token));
+    // It sees who is before it, and is woken when that one goes.
+    let Ok(ReplyBody::Texts(names)) = ask(&mut bench, A, &children("/locks/seat", false)) else {
+        panic!()
+    };
+    let before = names.iter().find(|name| !own.ends_with(name.as_str())).unwrap().clone();
+    let number = |name: &str| name[name.len() - 10..].to_owned();
+    assert!(number(&before) < number(&own), "{before} is not before {own}");
+    let before = format!("/locks/seat/{before}");
+    let Ok(ReplyBody::DataStat(_, stat)) = ask(&mut bench, A, &get(&before, true)) else {
+        panic!()
+    };
+    assert_eq!(stat.czxid, first.token.0);
+    assert_eq!(ask(&mut bench, A, &delete(&before)), Err(Code::NoAuth));
+    // A native client comes behind it.
+    let Ok(Answer::Standing(Standing::Waiting { token: second, .. })) =
+        bench.other_door(acquire(native, "locks/seat"))
+    else {
+        panic!()
+    };
+    let target = Target { name: LockName::parse("locks/seat").unwrap(), token: Some(first.token) };
+    let proof = Proof::Secret(native.secret);
+    bench.other_door(Command::Release { target, proof }).unwrap();
+    assert_eq!(event(&mut bench, A), (WatchEventType::Deleted, before));
+    assert!(bench.state.is_held(own_token));
+    ask(&mut bench, A, &delete(&own)).unwrap();
+    assert!(bench.state.is_held(second) && second > own_token);
+    bench.state.check().unwrap();
+}
+
+/// The holder's death hands over to the next, and wakes only that one.
+#[test]
+fn a_dead_holder_hands_over_to_the_next_and_wakes_only_that_one() {
+    let mut bench = Bench::new();
+    let ids: Vec<ClientId> = (0..20).map(ClientId).collect();
+    let mut sessions = Vec::new();
+    for id in &ids {
+        sessions.push(client(&mut bench, *id));
+    }
+    ask(&mut bench, A, &create("/seat", NodeKind::Persistent, false)).unwrap();
+    let mut paths = Vec::<String>::new();
+    for id in &ids {
+        let contend = create("/seat/x__lock__", NodeKind::Ephemeral, true);
+        let Ok(ReplyBody::PathStat(path, _)) = ask(&mut bench, *id, &contend) else { panic!() };
+        if let Some(before) = paths.last() {
+            ask(&mut bench, *id, &get(before, true)).unwrap();
+        }
+        paths.push(path);
+    }
+    bench.expire(id_of(&sessions[0]));
+    assert_eq!(bench.receive(ids[0]), Some(Received::Closed));
+    assert_eq!(event(&mut bench, ids[1]), (WatchEventType::Deleted, paths[0].clone()));
+    for id in &ids[2..] {
+        assert_eq!(bench.receive(*id), None);
+    }
+    bench.tick(1);
+}
