@@ -308,8 +308,9 @@ impl Guard {
     ///
     /// Like other requests it waits until an earlier upgrade or downgrade is settled: only then it is
     /// known which ticket is held. The guard comes back with an error if that takes too long, if the
-    /// lock lives by the session ([`ErrorCode::BadRequest`]) or if it has other guards
-    /// ([`ErrorCode::Reentered`]). If the future is dropped, so is the guard, and the lock is released.
+    /// lock is lost ([`Error::Over`]), if it lives by the session ([`ErrorCode::BadRequest`]) or if it
+    /// has other guards ([`ErrorCode::Reentered`]). If the future is dropped, so is the guard, and the
+    /// lock is released.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -332,6 +333,9 @@ impl Guard {
             return Err((self, error));
         }
         if let Some(how) = self.held.over_as_writer() {
+            return Err((self, Error::Over(how)));
+        }
+        if let Health::Lost(how) = self.health() {
             return Err((self, Error::Over(how)));
         }
         let Self { held, client } = self;

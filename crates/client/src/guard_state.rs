@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::error::How;
 use crate::gate::Gate;
-use crate::session::{Lease, LeaseHealth, Moment};
+use crate::session::{Lease, Moment, guard_health};
 use crate::timer::sleep;
 use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -159,13 +159,10 @@ impl GuardState {
     /// The health by the clock, whatever the driver has shown: a process that was stopped looks
     /// here first.
     pub(crate) fn health(&self) -> Health {
-        let (shown, now) = (self.shown().health, clock::now());
-        match (shown, self.lease.get().health(now)) {
-            (Health::Lost(_), _) => shown,
-            (_, LeaseHealth::Over) => self.show(Health::Lost(How::Expired)),
-            _ if now >= self.forced_at() => self.show(Health::Lost(How::Forced)),
-            (_, LeaseHealth::Jeopardy) => Health::Jeopardy,
-            (_, LeaseHealth::Good) => Health::Good,
+        let shown = self.shown().health;
+        match guard_health(shown, self.lease.get(), self.forced_at(), clock::now()) {
+            lost @ Health::Lost(_) => self.show(lost),
+            health => health,
         }
     }
 

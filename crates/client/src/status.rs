@@ -1,20 +1,11 @@
 //! What gRPC says went wrong, as the session understands it.
 
 use crate::session::{Failure, FailureKind};
-use tonic::{Code, Status};
+use tonic::Status;
 
 /// What a status means for the client.
 pub(crate) fn failure(status: &Status) -> Failure {
-    let kind = match status.code() {
-        Code::FailedPrecondition | Code::PermissionDenied => FailureKind::SessionOver,
-        Code::Unauthenticated => FailureKind::Unauthenticated,
-        Code::InvalidArgument
-        | Code::NotFound
-        | Code::Unimplemented
-        | Code::ResourceExhausted
-        | Code::OutOfRange => FailureKind::Refused,
-        _ => FailureKind::TryElsewhere,
-    };
+    let kind = FailureKind::of_status(status.code() as i32);
     Failure { kind, message: with_causes(status.message().to_owned(), status) }
 }
 

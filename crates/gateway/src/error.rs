@@ -320,6 +320,8 @@ fn code_and_hint(refusal: &Refusal) -> (Code, &'static str) {
         Refusal::InUse { .. } => {
             (Code::InUse, "use another name, or delete what is kept under this one")
         }
+        Refusal::SessionMoved(_) => (Code::SessionEnded, "go on with the newer connection"),
+        Refusal::Node { .. } => (Code::BadRequest, "look at the znodes, and repeat the request"),
     }
 }
 

@@ -32,6 +32,9 @@ pub enum Topic {
     Channel(Bytes),
     /// What is published on the channels whose names match a pattern: see [`glob::matches`].
     Pattern(Bytes),
+    /// What happens to znodes, and to sessions: for a door that keeps watches itself, and sets each in
+    /// the same step as the read that asks for it.
+    Znodes,
 }
 
 /// Who listens to which channels.
@@ -106,6 +109,7 @@ pub(crate) struct Events<D: Driver> {
     sessions: Index<SessionId, SinkId>,
     locks: Watches<SinkId>,
     watching: usize,
+    znodes: BTreeSet<SinkId>,
     followers: Index<Token, SinkId>,
     pub(crate) channels: Arc<Channels>,
     unread_bytes: Arc<AtomicUsize>,
@@ -120,6 +124,7 @@ impl<D: Driver> Default for Events<D> {
             sessions: Index::default(),
             locks: Watches::default(),
             watching: 0,
+            znodes: BTreeSet::new(),
             followers: Index::default(),
             channels: Arc::default(),
             unread_bytes: Arc::default(),
@@ -216,6 +221,10 @@ impl<D: Driver> Events<D> {
                 add(&mut Arc::make_mut(&mut self.channels).by_pattern, pattern, id);
                 true
             }
+            Topic::Znodes => {
+                self.znodes.insert(id);
+                true
+            }
         });
         self.subscriber(sink).topics = topics;
         added
@@ -246,6 +255,9 @@ impl<D: Driver> Events<D> {
             }
             Topic::Pattern(pattern) => {
                 remove(&mut Arc::make_mut(&mut self.channels).by_pattern, pattern, id);
+            }
+            Topic::Znodes => {
+                self.znodes.remove(&id);
             }
         }
     }
@@ -314,11 +326,18 @@ impl<D: Driver> Events<D> {
         let of_session = session.and_then(|id| self.sessions.get(&id)).filter(|id| !knows(id));
         let watching =
             if self.watching == 0 { BTreeSet::new() } else { self.locks.hearing(&effect) };
-        if of_session.is_none() && watching.is_empty() {
+        let about_znodes = matches!(
+            effect,
+            Effect::NodeChanged { .. }
+                | Effect::SessionAttached { .. }
+                | Effect::SessionEnded { .. }
+        );
+        let of_znodes = self.znodes.iter().filter(|_| about_znodes);
+        if of_session.is_none() && watching.is_empty() && of_znodes.clone().next().is_none() {
             return;
         }
         let effect = Arc::new(effect);
-        for id in of_session.into_iter().chain(&watching) {
+        for id in of_session.into_iter().chain(&watching).chain(of_znodes) {
             if let Some(subscriber) = self.subscribers.get(id) {
                 let event = SessionEvent::Effect { effect: effect.clone(), now_ms };
                 out.push(Output::Event(subscriber.sink.clone(), event));

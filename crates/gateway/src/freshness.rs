@@ -17,7 +17,7 @@ const LOOKS_MAX: usize = 5;
 /// A grant was certainly made after a point in time, and lasted for some time from then on at least.
 /// If that may be over by now, the current state decides.
 #[derive(Debug, Clone, Copy)]
-pub struct Freshness {
+pub(crate) struct Freshness {
     since: Duration,
     lasts: Duration,
     looks_left: usize,
@@ -25,10 +25,10 @@ pub struct Freshness {
 
 /// What is to be done with a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fresh {
+pub(crate) enum Fresh {
     /// It is good.
     Yes,
-    /// Read the current state, see [`lasts_of`], and tell [`Freshness::looked`].
+    /// Read the current state, see [`lasts_of`], and tell `looked`.
     Look,
     /// Nobody can tell.
     Unknown,
@@ -36,7 +36,7 @@ pub enum Fresh {
 
 impl Freshness {
     /// Of a grant that was asked for at that time, on a clock that also runs while the machine sleeps.
-    pub fn of(grant: &Grant, since: Duration) -> Self {
+    pub(crate) fn of(grant: &Grant, since: Duration) -> Self {
         let lasts = match grant.lease {
             Lease::Deadline { ttl_ms } | Lease::Unconfirmed { ttl_ms } => {
                 Duration::from_millis(ttl_ms)
@@ -49,12 +49,12 @@ impl Freshness {
     }
 
     /// Of a grant that will last so long from that time on.
-    pub fn lasting(since: Duration, lasts: Duration) -> Self {
+    pub(crate) fn lasting(since: Duration, lasts: Duration) -> Self {
         Self { since, lasts, looks_left: LOOKS_MAX }
     }
 
     /// Whether it is good now.
-    pub fn check(&mut self, now: Duration) -> Fresh {
+    pub(crate) fn check(&mut self, now: Duration) -> Fresh {
         let Some(left) = self.looks_left.checked_sub(1) else { return Fresh::Unknown };
         self.looks_left = left;
         // A lease never ends early, but the clocks of two machines differ by a little.
@@ -63,7 +63,7 @@ impl Freshness {
     }
 
     /// It was held in the state that was read after that time, and will be for so long.
-    pub fn looked(&mut self, since: Duration, lasts: Duration) {
+    pub(crate) fn looked(&mut self, since: Duration, lasts: Duration) {
         (self.since, self.lasts) = (since, lasts);
     }
 }

@@ -4,7 +4,7 @@
 //! A driver calls, in each turn: [`Gateway::begin_turn`]; [`Gateway::handle`] for each input; the node,
 //! with what [`Gateway::take_node_inputs`] gives; [`Gateway::reply`], [`Gateway::applied`] and
 //! [`Gateway::lost_track`] for what the node puts out; [`Gateway::finish_turn`]; and then it delivers
-//! [`Gateway::take_outputs`] in order. Time is an argument: how long the driver has run, on any clock
+//! [`Gateway::take_outputs`] in order; [`Gateway::pause`] says how long it may then wait. Time is an argument: how long the driver has run, on any clock
 //! that does not go back.
 
 use crate::blocked::Blocked;
@@ -26,6 +26,12 @@ use std::time::Duration;
 
 /// How long a call waits for the cluster to take it. An election takes about a second.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A driver whose turn begins so much later than it was due stood still.
+const STOOD_STILL: Duration = Duration::from_secs(1);
+
+/// Something due at once that waits for the disk must not spin.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// So often the gateway looks for calls that have waited long enough.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
@@ -51,6 +57,11 @@ pub struct Gateway<D: Driver> {
     /// Requests that came just after the driver stood still, and until when they are held back.
     held_back: Vec<Input<D>>,
     held_back_until: Option<Duration>,
+    /// When the last turn began.
+    began: Duration,
+    /// A turn that begins later than this comes from a driver that stood still; none until it is known
+    /// when the next turn is due.
+    late_after: Option<Duration>,
     swept: Duration,
     withdrawing: Vec<(usize, u64)>,
     closed: BTreeSet<SinkId>,
@@ -87,6 +98,8 @@ impl<D: Driver> Default for Gateway<D> {
             retries: Retries::default(),
             held_back: Vec::new(),
             held_back_until: None,
+            began: Duration::ZERO,
+            late_after: None,
             swept: Duration::ZERO,
             withdrawing: Vec::new(),
             closed: BTreeSet::new(),
@@ -110,6 +123,14 @@ impl<D: Driver> Gateway<D> {
         &self.events.channels
     }
 
+    /// How long the driver waits for something to happen before the next turn, now that a turn is done.
+    pub fn pause(&mut self, now: Duration, node: &Node) -> Duration {
+        let pause = Duration::from_millis(node.next_turn_in_ms()).max(PAUSE_MIN);
+        let pause = self.next_due().map_or(pause, |due| pause.min(due.saturating_sub(now)));
+        self.late_after = Some(self.began.saturating_add(pause).saturating_add(STOOD_STILL));
+        pause
+    }
+
     /// When the next turn is due at the latest; none if nothing waits for time to pass.
     pub fn next_due(&self) -> Option<Duration> {
         if !self.node_inputs.is_empty() {
@@ -120,12 +141,16 @@ impl<D: Driver> Gateway<D> {
     }
 
     /// The driver stood still: its callers may have gone away meanwhile.
-    pub fn stood_still(&mut self, now: Duration) {
+    fn stood_still(&mut self, now: Duration) {
         self.held_back_until = Some(now.saturating_add(HOLD_BACK_FOR));
     }
 
     /// Does what is due at that time.
     pub fn begin_turn(&mut self, now: Duration, node: &Node) {
+        if self.late_after.take().is_some_and(|late_after| now > late_after) {
+            self.stood_still(now);
+        }
+        self.began = now;
         if self.held_back_until.is_some_and(|until| until <= now) {
             self.held_back_until = None;
             for input in std::mem::take(&mut self.held_back) {

@@ -16,7 +16,7 @@
 //! - `waits`: who waits for which ticket
 //! - `events`, `queue`: sessions' events, topics and subscriptions, the bounded queue of a connection
 //! - `task`, `tasks`, `blocked`: what doors do beside the state, step by step
-//! - `freshness`: whether a grant is still good when its caller is told
+//! - `freshness`, `taking`: whether a grant is still good when its caller is told
 //! - `request`, `error`: native requests, and the one error
 //!
 //! Nothing here knows of a particular door, except the table of [`Code`], which has a column for each
@@ -33,6 +33,7 @@ mod index;
 mod io;
 mod queue;
 pub mod request;
+mod taking;
 mod task;
 mod tasks;
 mod ticket_ref;
@@ -41,12 +42,13 @@ mod waits;
 
 pub use error::{ApiError, Code, GrpcStatus, SubmitError};
 pub use events::{Channels, Topic};
-pub use freshness::{Fresh, Freshness, lasts_of};
+pub use freshness::lasts_of;
 pub use gateway::{Gateway, HOLD_BACK_FOR, TIMEOUT};
 pub use io::{
     Attached, CallId, Completion, Driver, Input, Outcome, Output, Published, SessionEvent, Sink,
     SinkId, submit_error,
 };
 pub use queue::EventQueue;
+pub use taking::{TakeStep, Taking};
 pub use task::{Resume, Step, Task, View};
 pub use ticket_ref::TicketRef;

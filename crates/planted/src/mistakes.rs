@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// The folders of `mistakes/`, each named after the crate that its mistakes are in.
-pub(crate) const FOLDERS: [&str; 3] = ["core", "node", "sim"];
+pub(crate) const FOLDERS: [&str; 6] = ["core", "node", "gateway", "grpc", "client", "sim"];
 
 /// One rule to be broken.
 #[derive(Debug)]

@@ -36,8 +36,12 @@ impl Workspace {
         copy.plant(&mistakes)?;
         copy.add("crates/core/src/planted.rs", mistakes::switches(&mistakes).into_bytes());
         copy.append("crates/core/src/lib.rs", "pub mod planted;")?;
-        copy.append("crates/node/src/lib.rs", "use holdfast_core::planted;")?;
-        copy.append("crates/sim/src/main.rs", "use holdfast_core::planted;")?;
+        for lib in ["node/src/lib.rs", "gateway/src/lib.rs", "grpc/src/lib.rs", "sim/src/main.rs"] {
+            copy.append(&format!("crates/{lib}"), "use holdfast_core::planted;")?;
+        }
+        // The client does not know the core: it has switches of its own.
+        copy.add("crates/client/src/planted.rs", mistakes::switches(&mistakes).into_bytes());
+        copy.append("crates/client/src/lib.rs", "pub mod planted;")?;
 
         let check = |name: &str| read(&root.join("crates/planted/checks").join(name));
         copy.add(&format!("crates/core/tests/{CHECK}/mod.rs"), check("core.rs")?);
@@ -56,7 +60,7 @@ impl Workspace {
             let path = folder.join(entry.file_name().unwrap_or_default());
             if entry.is_dir() {
                 self.take(root, &path)?;
-            } else if path.ends_with("Cargo.toml") || path.extension() == Some("rs".as_ref()) {
+            } else if path.ends_with("Cargo.toml") || is_source(&path) {
                 self.0.insert(path, read(&entry)?);
             }
         }
@@ -123,6 +127,10 @@ impl Workspace {
         }
         Ok(())
     }
+}
+
+fn is_source(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "rs" || extension == "proto")
 }
 
 /// Where a file of the original is in the copy.

@@ -19,7 +19,12 @@ pub(crate) enum Fault {
     FullDisk,
     SyncError,
     PauseNode,
+    BusyNode,
+    Idle,
     PauseClient,
+    KillClient,
+    LostConnections,
+    HeldClients,
     BitFlip,
     TransferLeader,
     AddMember,
@@ -28,7 +33,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    const ALL: [(Self, u64); 19] = [
+    const ALL: [(Self, u64); 24] = [
         (Self::Crash, 12),
         (Self::PowerCut, 12),
         (Self::Blackout, 8),
@@ -42,7 +47,12 @@ impl Fault {
         (Self::FullDisk, 6),
         (Self::SyncError, 5),
         (Self::PauseNode, 10),
-        (Self::PauseClient, 8),
+        (Self::BusyNode, 6),
+        (Self::Idle, 12),
+        (Self::PauseClient, 10),
+        (Self::KillClient, 6),
+        (Self::LostConnections, 10),
+        (Self::HeldClients, 12),
         (Self::BitFlip, 2),
         (Self::TransferLeader, 6),
         (Self::AddMember, 3),
@@ -78,7 +88,12 @@ impl Fault {
             Self::FullDisk => "full-disk",
             Self::SyncError => "sync-error",
             Self::PauseNode => "paused-node",
+            Self::BusyNode => "busy-node",
+            Self::Idle => "idle-spell",
             Self::PauseClient => "paused-client",
+            Self::KillClient => "killed-client",
+            Self::LostConnections => "lost-connections",
+            Self::HeldClients => "held-back-clients",
             Self::BitFlip => "bit-flip",
             Self::TransferLeader => "leader-transfer",
             Self::AddMember => "member-added",

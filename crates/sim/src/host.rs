@@ -1,63 +1,47 @@
-//! One simulated machine: a node, its disk, and what a real driver would do around them.
+//! One simulated machine: a node with its gateway, its disk, and what a real driver would do around
+//! them.
 
-use crate::client::Sent;
+use crate::door::{Pending, Stream};
+use crate::redis::RedisTask;
 use crate::rng::Rng;
-use crate::world::DoorWait;
-use holdfast_core::{Grant, Label, Limits, Secret, SessionRef, Token};
+use crate::world::{Up, WireId};
+use holdfast_core::{Limits, Secret};
+use holdfast_gateway::{CallId, Driver, Gateway, Sink, SinkId};
 use holdfast_node::{
-    Ask, Boot, Change, Cluster, Config, Input, Member, Moment, Node, NodeDisk, NodeId, Output,
-    Persist, RaftMessage, SnapshotTask, load, read_snapshot, write_snapshot,
+    Boot, Change, Cluster, Config, Input, Member, Moment, Node, NodeDisk, NodeId, Output, Persist,
+    RaftMessage, SnapshotTask, load, read_snapshot, write_snapshot,
 };
+use holdfast_redis::lua::Scripts;
 use holdfast_sim_disk::SimDisk;
 use holdfast_storage::{Fault, Options, SnapshotWriter, WriteError};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Small, so that snapshots and new segments happen within minutes.
 const SNAPSHOT_EVERY_BYTES: usize = 24 * 1024;
 const SEGMENT_BYTES: usize = 16 * 1024;
 
 /// One step a command, so that a dead session's tickets are ended over several entries.
-const LIMITS: Limits = Limits { steps_max: 1, ..Limits::DEFAULT };
+pub(crate) const LIMITS: Limits = Limits { steps_max: 1, ..Limits::DEFAULT };
 
-/// Who waits for a reply.
-#[derive(Debug, Clone)]
-pub(crate) enum Asker {
-    Client {
-        client: usize,
-        attempt: u64,
-        floor: u64,
-    },
-    /// The first or second of two that were sent together.
-    Pair {
-        client: usize,
-        pair: u64,
-        second: bool,
-    },
-    Beat {
-        client: usize,
-        session: SessionRef,
-        sent_us: u64,
-    },
-    /// A read beside everything else; the highest token told when it was sent.
-    Look {
-        floor: u64,
-    },
-    /// A heartbeat of somebody who does not know the session's secret.
-    WrongBeat,
-    /// Something that is asked once, and perhaps withdrawn. Its label is its own.
-    Once(Label),
-    Operator(Change),
-    /// A caller without a session.
-    Door {
-        wait: DoorWait,
-        sent_us: u64,
-    },
-    /// The driver, for a grant that such a caller waits for.
-    Confirm {
-        grant: Box<Grant>,
-        sent_us: u64,
-    },
-    Nobody,
+/// The gateway's driver: this simulator.
+pub(crate) struct Virtual;
+
+impl Driver for Virtual {
+    type ReplyTo = CallId;
+    type Sink = VirtualSink;
+    type Task = RedisTask;
+}
+
+/// Where the events of one stream go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct VirtualSink(pub(crate) u64);
+
+impl Sink for VirtualSink {
+    fn id(&self) -> SinkId {
+        SinkId(self.0)
+    }
 }
 
 pub(crate) struct Host {
@@ -71,12 +55,23 @@ pub(crate) struct Host {
     pub(crate) rate: u64,
     pub(crate) paused_until_us: u64,
     pub(crate) slow_until_us: u64,
+    /// Until then its turns take time.
+    pub(crate) busy_until_us: u64,
     pub(crate) inputs: Vec<Input>,
-    pub(crate) turn_at_us: Option<u64>,
-    asks: BTreeMap<Ask, Asker>,
-    next_ask: u64,
-    /// Callers without a session who wait here.
-    pub(crate) door_waits: BTreeMap<Token, DoorWait>,
+    /// When its next turn is, and the number of that event.
+    pub(crate) turn: Option<(u64, u64)>,
+    pub(crate) gateway: Gateway<Virtual>,
+    /// What has arrived over connections since the last turn.
+    pub(crate) inbox: Vec<(WireId, Up)>,
+    pub(crate) streams: BTreeMap<VirtualSink, Stream>,
+    pub(crate) calls: BTreeMap<CallId, Pending>,
+    pub(crate) next_id: u64,
+    /// Scripts that its Redis door has seen.
+    pub(crate) scripts: Arc<Scripts>,
+    /// What the operator wants changed.
+    pub(crate) changes: Vec<Change>,
+    /// Its machine has lost its power: it says nothing, not even that nobody is there.
+    pub(crate) dark: bool,
     to_persist: VecDeque<Persist>,
     pub(crate) persisting: Option<u64>,
     /// The node was told that the disk is full, and it has not been told otherwise.
@@ -130,11 +125,17 @@ impl Host {
             rate: rng.range(995, 1_006),
             paused_until_us: 0,
             slow_until_us: 0,
+            busy_until_us: 0,
             inputs: Vec::new(),
-            turn_at_us: None,
-            asks: BTreeMap::new(),
-            next_ask: 0,
-            door_waits: BTreeMap::new(),
+            turn: None,
+            gateway: Gateway::new(),
+            inbox: Vec::new(),
+            streams: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            next_id: 0,
+            scripts: Arc::default(),
+            changes: Vec::new(),
+            dark: false,
             to_persist: VecDeque::new(),
             persisting: None,
             full: false,
@@ -167,6 +168,11 @@ impl Host {
             "node {id} is in term {term} at entry {at}, knows leader {leader:?} and members \
              {members:?}; unwritten {unwritten}, syncing {syncing:?}"
         )
+    }
+
+    /// The gateway's time: how long its process might have run, by the machine's clock.
+    pub(crate) fn now(&self, now_us: u64) -> Duration {
+        Duration::from_nanos(now_us * self.rate)
     }
 
     pub(crate) fn moment(&self, now_us: u64) -> Moment {
@@ -208,6 +214,7 @@ impl Host {
             Err(why) => panic!("node {} does not start: {why}", self.id),
         }
         self.files = Some(files);
+        self.dark = false;
         self.epoch += 1;
     }
 
@@ -216,15 +223,20 @@ impl Host {
         self.node = None;
         self.files = None;
         self.inputs.clear();
-        self.asks.clear();
-        self.door_waits.clear();
+        self.gateway = Gateway::new();
+        self.inbox.clear();
+        self.streams.clear();
+        self.calls.clear();
+        self.changes.clear();
+        self.scripts = Arc::default();
+        self.dark = power;
         self.to_persist.clear();
         self.persisting = None;
         self.full = false;
         self.retrying = false;
         self.broken = None;
         self.snapshot = None;
-        self.turn_at_us = None;
+        self.turn = None;
         self.epoch += 1;
         if power {
             let mut state = rng.next();
@@ -234,37 +246,10 @@ impl Host {
         }
     }
 
-    pub(crate) fn ask(&mut self, asker: Asker, sent: Sent) -> Ask {
-        self.next_ask += 1;
-        let ask = Ask(self.next_ask);
-        self.inputs.push(match sent {
-            Sent::Ask { request, command } => Input::Ask { ask, request, command },
-            Sent::Beat(session) | Sent::WrongBeat(session) => Input::Beat { ask, session },
-            Sent::Read | Sent::Look => Input::Read(ask),
-            Sent::Once { command, .. } | Sent::Door { command, .. } => {
-                Input::Ask { ask, request: None, command: *command }
-            }
-            // A pair is two asks; the world takes it apart.
-            Sent::Pair { .. } => return ask,
-        });
-        self.asks.insert(ask, asker);
-        ask
-    }
-
-    pub(crate) fn change(&mut self, change: Change) {
-        self.next_ask += 1;
-        let ask = Ask(self.next_ask);
-        self.asks.insert(ask, Asker::Operator(change.clone()));
-        self.inputs.push(Input::Change { ask, change, force: false });
-    }
-
-    pub(crate) fn asker(&mut self, ask: Ask) -> Option<Asker> {
-        self.asks.remove(&ask)
-    }
-
     pub(crate) fn turn(&mut self, now_us: u64) -> Vec<Output> {
         let moment = self.moment(now_us);
-        let inputs = std::mem::take(&mut self.inputs);
+        let mut inputs = std::mem::take(&mut self.inputs);
+        self.gateway.take_node_inputs(&mut inputs);
         let mut out = Vec::new();
         if let Some(node) = &mut self.node {
             node.turn(moment, inputs, &mut out);

@@ -5,10 +5,13 @@
 
 mod checks;
 mod client;
+mod door;
 mod faults;
 mod flip;
 mod host;
 mod network;
+mod raw;
+mod redis;
 mod rng;
 mod trace;
 mod world;

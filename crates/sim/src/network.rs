@@ -27,11 +27,15 @@ pub(crate) struct Network {
     cut: BTreeSet<(NodeId, NodeId)>,
     /// Links that keep what is sent until they go on, as TCP does, each in one direction.
     held: BTreeSet<(NodeId, NodeId)>,
+    /// Ways between clients and nodes that keep what is sent, each in one direction: true is to the
+    /// node.
+    held_clients: BTreeSet<(usize, NodeId, bool)>,
 }
 
 impl Network {
     pub(crate) fn new() -> Self {
-        Self { weather: Weather::FINE, cut: BTreeSet::new(), held: BTreeSet::new() }
+        let (cut, held, held_clients) = Default::default();
+        Self { weather: Weather::FINE, cut, held, held_clients }
     }
 
     /// After how many microseconds each copy of a message arrives.
@@ -61,6 +65,20 @@ impl Network {
 
     pub(crate) fn holds(&self, from: NodeId, to: NodeId) -> bool {
         self.held.contains(&(from, to))
+    }
+
+    pub(crate) fn holds_client(&self, client: usize, node: NodeId, up: bool) -> bool {
+        self.held_clients.contains(&(client, node, up))
+    }
+
+    /// Holds back what a client and a node send to each other, or only one of them.
+    pub(crate) fn hold_client(&mut self, client: usize, node: NodeId, up: bool, down: bool) {
+        self.held_clients.extend(up.then_some((client, node, true)));
+        self.held_clients.extend(down.then_some((client, node, false)));
+    }
+
+    pub(crate) fn let_clients_go(&mut self) {
+        self.held_clients.clear();
     }
 
     /// Holds back what one node sends to another.

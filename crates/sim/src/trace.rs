@@ -6,6 +6,10 @@ use std::collections::VecDeque;
 /// entries did, of which there are a hundred times more.
 const EVENTS_KEPT: usize = 1_000;
 const EFFECTS_KEPT: usize = 300;
+const TALK_KEPT: usize = 2_000;
+
+/// A message may hold much.
+const LINE_BYTES_MAX: usize = 400;
 
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
@@ -13,6 +17,7 @@ pub(crate) struct Trace {
     said: u64,
     events: VecDeque<(u64, String)>,
     effects: VecDeque<(u64, String)>,
+    talk: VecDeque<(u64, String)>,
     wordy: bool,
 }
 
@@ -42,13 +47,23 @@ impl Trace {
         }
     }
 
+    /// Like `mutter`, for what clients are told and do.
+    pub(crate) fn talk(&mut self, now_us: u64, line: impl FnOnce() -> String) {
+        if self.wordy {
+            self.said += 1;
+            let mut line = line();
+            line.truncate(line.floor_char_boundary(LINE_BYTES_MAX));
+            keep(&mut self.talk, TALK_KEPT, (self.said, stamped(now_us, &line)));
+        }
+    }
+
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
 
     /// What is kept, in order.
     pub(crate) fn lines(&self) -> impl Iterator<Item = &String> {
-        let mut lines: Vec<_> = self.events.iter().chain(&self.effects).collect();
+        let mut lines: Vec<_> = self.events.iter().chain(&self.effects).chain(&self.talk).collect();
         lines.sort();
         lines.into_iter().map(|(_, line)| line)
     }

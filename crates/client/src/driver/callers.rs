@@ -15,7 +15,21 @@ use tokio::sync::oneshot;
 enum Caller {
     Opens(oneshot::Sender<Result<(), Error>>),
     Waits(oneshot::Sender<Result<Answer, Error>>),
-    Holds(Weak<HeldTicket>),
+    Holds(Holder),
+}
+
+/// A guard, as far as the driver needs it.
+struct Holder {
+    /// What it is told goes here. Whoever has a ticket is a guard of it, so the driver takes that only
+    /// while a change of the mode is not settled: other requests about the guard wait then.
+    state: Arc<GuardState>,
+    ticket: Weak<HeldTicket>,
+}
+
+impl Holder {
+    fn of(held: &Arc<HeldTicket>) -> Self {
+        Self { state: held.state.clone(), ticket: Arc::downgrade(held) }
+    }
 }
 
 pub(super) struct Callers {
@@ -129,7 +143,7 @@ impl Callers {
         let state = Arc::new(GuardState::new(lease));
         let held = HeldTicket::new(call, grant, state, self.handles.clone(), room);
         let held = Arc::new(held);
-        let holds = Caller::Holds(Arc::downgrade(&held));
+        let holds = Caller::Holds(Holder::of(&held));
         let Caller::Waits(reply) = std::mem::replace(caller, holds) else { return None };
         match reply.send(Ok(Answer::Held(held))) {
             Err(Ok(Answer::Held(held))) => {
@@ -149,7 +163,7 @@ impl Callers {
         room: Room,
     ) -> Option<Input> {
         let reader = match self.callers.get(&guard) {
-            Some(Caller::Holds(reader)) => reader.upgrade(),
+            Some(Caller::Holds(reader)) => reader.ticket.upgrade(),
             _ => None,
         };
         let Some(reader) = reader else {
@@ -166,7 +180,7 @@ impl Callers {
             }
             _ => {
                 let writer = reader.succeeded_by(grant, room);
-                self.callers.insert(guard, Caller::Holds(Arc::downgrade(&writer)));
+                self.callers.insert(guard, Caller::Holds(Holder::of(&writer)));
                 drop(writer);
                 (Ok(Answer::Upgraded), None)
             }
@@ -184,19 +198,28 @@ impl Callers {
             self.changing.remove(&guard);
             return None;
         }
-        let Some(Caller::Holds(held)) = self.callers.get(&guard) else { return None };
-        let held = held.upgrade()?;
+        let Some(Caller::Holds(Holder { state, ticket })) = self.callers.get(&guard) else {
+            return None;
+        };
         match change {
             GuardChange::Health(health) => {
-                held.state.show(health);
+                state.show(health);
             }
-            GuardChange::Confirmed(counts_from) => held.state.confirm(counts_from),
-            GuardChange::Revocation(asked, forced_at) => held.state.ask_to_let_go(asked, forced_at),
-            GuardChange::Mode(mode) => held.set_mode(mode),
-            GuardChange::OverAsWriter(how) => held.set_over_as_writer(how),
+            GuardChange::Confirmed(counts_from) => state.confirm(counts_from),
+            GuardChange::Revocation(asked, forced_at) => state.ask_to_let_go(asked, forced_at),
+            GuardChange::Mode(mode) => {
+                let held = ticket.upgrade()?;
+                held.set_mode(mode);
+                return self.give_back(guard, held);
+            }
+            GuardChange::OverAsWriter(how) => {
+                let held = ticket.upgrade()?;
+                held.set_over_as_writer(how);
+                return self.give_back(guard, held);
+            }
             GuardChange::Settled => {}
         }
-        self.give_back(guard, held)
+        None
     }
 
     /// Done with a guard's ticket. If the guard went meanwhile, the ticket is let go here: there may

@@ -249,6 +249,21 @@ pub enum FailureKind {
     Refused,
 }
 
+impl FailureKind {
+    /// What a status of gRPC means, by its number.
+    pub fn of_status(code: i32) -> Self {
+        match code {
+            // FAILED_PRECONDITION, PERMISSION_DENIED
+            9 | 7 => Self::SessionOver,
+            // UNAUTHENTICATED
+            16 => Self::Unauthenticated,
+            // INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED, RESOURCE_EXHAUSTED, OUT_OF_RANGE
+            3 | 5 | 12 | 8 | 11 => Self::Refused,
+            _ => Self::TryElsewhere,
+        }
+    }
+}
+
 impl Failure {
     pub(super) fn elsewhere(message: &str) -> Self {
         Self { kind: FailureKind::TryElsewhere, message: message.to_owned() }

@@ -5,6 +5,8 @@
 //! end comes before the server's.
 
 use super::moment::Moment;
+use crate::error::How;
+use crate::guard_state::Health;
 use std::time::Duration;
 
 /// The part of a TTL that is subtracted for clock drift. Rates may differ by 1%, so a tenth is
@@ -82,6 +84,18 @@ impl Lease {
     /// When to renew it: early enough for a second and a third try.
     pub fn due(&self) -> Moment {
         self.counts_from.plus(self.ttl / 4)
+    }
+}
+
+/// How a guard is at that moment, by what it was last shown, its lease, and when the lock is taken away
+/// whatever its lease. Once it is lost, it must be shown so: that is final.
+pub fn guard_health(shown: Health, lease: Lease, forced_at: Moment, now: Moment) -> Health {
+    match (shown, lease.health(now)) {
+        (Health::Lost(_), _) => shown,
+        (_, LeaseHealth::Over) => Health::Lost(How::Expired),
+        _ if now >= forced_at => Health::Lost(How::Forced),
+        (_, LeaseHealth::Jeopardy) => Health::Jeopardy,
+        (_, LeaseHealth::Good) => Health::Good,
     }
 }
 

@@ -39,7 +39,7 @@ pub use io::{
     Answer, Call, CallId, Config, ConnectionId, Failure, FailureKind, GuardChange, Input,
     ModeChange, Output, Query, QueryId, Reply, StreamId, TicketRef, WatchId, WatchNews,
 };
-pub use lease::{Lease, LeaseHealth};
+pub use lease::{Lease, LeaseHealth, guard_health};
 pub use moment::Moment;
 pub use room::{Room, Rooms};
 

@@ -136,6 +136,15 @@ impl SessionState {
             request.fail(&mut self.outputs, Error::unanswered(&self.trouble));
             self.cancel = true;
         }
+        let (outputs, trouble, cancel) = (&mut self.outputs, &self.trouble, &mut self.cancel);
+        self.held.for_each_not_handed_out(|request| {
+            // A try has no time in line: it takes as long as any other request.
+            let tried_too_long = !request.waits_in_line() && now >= request.give_up;
+            if over(request, grace) || (tried_too_long && !request.is_abandoned()) {
+                request.fail(outputs, Error::unanswered(trouble));
+                *cancel = true;
+            }
+        });
         let in_line = self.waiting.values_mut();
         for waiting in in_line.filter(|waiting| over(&waiting.request, WAIT_GRACE)) {
             let why = "its time in line was over".to_owned();

@@ -5,7 +5,12 @@ use crate::server::Node;
 use crate::{operator, soon};
 use holdfast_client::{Client, Error, Health, How, News};
 use holdfast_proto::v1::{ForceRequest, RevokeRequest};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
+use tokio::sync::oneshot;
 
 /// Somebody asks the holders of a lock to let go.
 async fn revoke(node: &Node, name: &'static str, within: Duration, force: bool) {
@@ -19,6 +24,11 @@ async fn revoke(node: &Node, name: &'static str, within: Duration, force: bool) 
         force,
     };
     operator.revoke(request).await.unwrap();
+}
+
+fn force(name: &'static str) -> ForceRequest {
+    let (by, reason) = ("operator".into(), "no".into());
+    ForceRequest { name: name.into(), token: None, by, reason }
 }
 
 #[tokio::test]
@@ -174,5 +184,92 @@ async fn a_guard_is_lost_when_the_time_of_a_forced_revocation_is_over() {
         next.unwrap().release().await.unwrap();
         proxy.set(Way::Open);
     }
+    node.end().await;
+}
+
+/// Polls a future where it is woken: on the thread that wakes it, before that goes on.
+struct Inline {
+    future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+    again: AtomicBool,
+}
+
+impl Inline {
+    /// Returns what the future returns once it is done.
+    fn run<T: Send + 'static>(
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> oneshot::Receiver<T> {
+        let (done, wait) = oneshot::channel();
+        let future = Box::pin(async move { drop(done.send(future.await)) });
+        let again = AtomicBool::new(false);
+        Arc::new(Self { future: Mutex::new(Some(future)), again }).wake();
+        wait
+    }
+}
+
+impl Wake for Inline {
+    fn wake(self: Arc<Self>) {
+        self.again.store(true, Ordering::SeqCst);
+        let waker = Waker::from(self.clone());
+        while self.again.load(Ordering::SeqCst) {
+            let mut future = match self.future.try_lock() {
+                Ok(future) => future,
+                // Whoever polls it sees that it was woken.
+                Err(TryLockError::WouldBlock) => return,
+                Err(TryLockError::Poisoned(_)) => panic!("it has panicked"),
+            };
+            self.again.store(false, Ordering::SeqCst);
+            let Some(polled) = future.as_mut() else { return };
+            if polled.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                *future = None;
+            }
+        }
+    }
+}
+
+// While the driver told a guard some news, it had the guard's ticket too. A holder that acted on the
+// news before the driver was done looked like one of two guards: its release returned `Ok` at once,
+// though the lock was still held, or was lost.
+#[tokio::test]
+async fn a_guard_that_acts_on_news_at_once_is_the_only_one() {
+    let node = Node::start().await;
+    let client = node.client().await;
+    let guard = client.lock("seat").acquire().await.unwrap();
+    let released = Inline::run(async move {
+        guard.lost().await;
+        guard.release().await
+    });
+    operator(&node).await.force(force("seat")).await.unwrap();
+    assert_eq!(soon(released).await.unwrap(), Err(Error::Over(How::Forced)));
+
+    let guard = client.lock("row").ttl(Duration::from_secs(60)).acquire().await.unwrap();
+    let detached = Inline::run(async move {
+        guard.asked_to_let_go().await;
+        guard.detach().await.map(drop).map_err(|(_, error)| error)
+    });
+    revoke(&node, "row", Duration::from_secs(60), false).await;
+    assert_eq!(soon(detached).await.unwrap(), Ok(()));
+
+    let mut guard = client.lock("house").shared().acquire().await.unwrap();
+    let upgraded = Inline::run(async move {
+        guard.asked_to_let_go().await;
+        guard.upgrade(None).await
+    });
+    revoke(&node, "house", Duration::from_secs(60), false).await;
+    assert_eq!(soon(upgraded).await.unwrap(), Ok(()));
+    node.end().await;
+}
+
+// A lock that was taken away could still be detached: whoever it was handed to believed that it holds
+// the lock.
+#[tokio::test]
+async fn a_lost_lock_is_not_handed_over() {
+    let node = Node::start().await;
+    let client = node.client().await;
+    let guard = client.lock("seat").ttl(Duration::from_secs(60)).acquire().await.unwrap();
+    operator(&node).await.force(force("seat")).await.unwrap();
+    soon(guard.lost()).await;
+    let (guard, error) = guard.detach().await.map(drop).unwrap_err();
+    assert_eq!(error, Error::Over(How::Forced));
+    assert_eq!(guard.release().await, Err(Error::Over(How::Forced)));
     node.end().await;
 }

@@ -89,7 +89,7 @@ async fn a_reader_becomes_the_writer_and_a_reader_again() {
     first.downgrade().await.unwrap();
     assert!(first.is_shared() && first.token() == token);
     let beside = bo.lock("page").shared().try_acquire().await.unwrap().unwrap();
-    drop(beside);
+    beside.release().await.unwrap();
     first.release().await.unwrap();
     ana.lock("page").try_acquire().await.unwrap().unwrap();
     node.end().await;

@@ -3,6 +3,7 @@
 use crate::bench::{Bench, WAIT, acquire, granted};
 use holdfast_core::{Answer, Request, RequestKey, Standing, Wait};
 use holdfast_gateway::{Input, Outcome, SubmitError};
+use std::time::Duration;
 
 #[test]
 fn an_acquire_is_completed_with_its_grant() {
@@ -150,7 +151,9 @@ fn without_waiting_for_its_turn_a_caller_is_told_its_place() {
 #[test]
 fn after_standing_still_requests_wait_until_it_is_known_who_still_wants_them() {
     let mut bench = Bench::new();
-    bench.gateway.stood_still(bench.now);
+    let pause = bench.gateway.pause(bench.now, &bench.node);
+    bench.now += pause + Duration::from_secs(2);
+    bench.turn();
     let (gone, there) =
         (bench.submit(acquire("gone", Wait::Try)), bench.submit(acquire("there", Wait::Try)));
     bench.pass(100);

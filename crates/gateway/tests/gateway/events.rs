@@ -1,9 +1,12 @@
 //! Topics: locks and channels; and tickets that are taken over.
 
-use crate::bench::{Bench, VirtualSink, WAIT, acquire, granted, lock, publish};
+use crate::bench::{Bench, Script, VirtualSink, WAIT, acquire, effect, granted, lock, publish};
 use bytes::Bytes;
-use holdfast_core::{Command, Label, Reason, Scope, Token, Wait};
-use holdfast_gateway::{EventQueue, Input, Outcome, SessionEvent, SinkId, Topic};
+use holdfast_core::{
+    Acl, Command, Effect, Label, NodeEvent, NodeKind, NodeOp, Reason, Scope, Token, TreeCommand,
+    TreeWrite, Wait,
+};
+use holdfast_gateway::{EventQueue, Input, Outcome, SessionEvent, SinkId, Step, Topic};
 
 fn subscribe(bench: &mut Bench, sink: u64, topics: &[Topic]) {
     let (call, topics) = (bench.next_call(), topics.to_vec());
@@ -132,4 +135,44 @@ fn a_queue_takes_no_more_than_its_bounds() {
     assert_eq!((taken, by_bytes.bytes()), (vec![true, true, false], 18));
     by_bytes.pop();
     assert_eq!(by_bytes.bytes(), 9);
+}
+
+/// A door that keeps watches itself hears of every change to a znode before a task that made it, or
+/// saw it, comes back.
+#[test]
+fn what_happens_to_znodes_is_told_before_tasks_that_saw_it_come_back() {
+    let mut bench = Bench::new();
+    subscribe(&mut bench, 1, &[Topic::Znodes]);
+    let session = bench.open(2);
+    let (path, acl) = ("/a".to_owned(), vec![Acl::open()]);
+    let (data, kind, sequential) = (None, NodeKind::Persistent, false);
+    let ops = vec![NodeOp::Create { path, data, acl, kind, sequential }];
+    let write = TreeWrite { session, attachment: 0, ids: Vec::new(), ops };
+    let create = Command::Tree(TreeCommand::Write(write));
+    bench.start(Script::new("create", [Step::Submit(create)]), None);
+    for _ in 0..100 {
+        bench.now += std::time::Duration::from_millis(1);
+        bench.turn();
+        let told = bench.events.iter().any(|(sink, event)| {
+            let created = |effect: &Effect| {
+                matches!(effect, Effect::NodeChanged { what: NodeEvent::Created, .. })
+            };
+            *sink == 1 && effect(event).is_some_and(created)
+        });
+        if told || !bench.finished.is_empty() {
+            break;
+        }
+    }
+    let told = bench.events_of(1);
+    assert_eq!(told.len(), 1, "the task came back first, or nothing came: {told:?}");
+    bench.pass(5);
+    assert_eq!(bench.finished.len(), 1);
+    // Its end is told too; what only happens to locks is not.
+    bench.take("a");
+    bench.submit(Command::CloseSession(session));
+    bench.pass(5);
+    let told = bench.events_of(1);
+    let ended = told.iter().filter_map(effect);
+    let ended: Vec<_> = ended.filter(|e| matches!(e, Effect::SessionEnded { .. })).collect();
+    assert_eq!((told.len(), ended.len()), (1, 1), "{told:?}");
 }

@@ -1,8 +1,8 @@
 //! Waits: whose turn it is, and what becomes of those who went away.
 
 use crate::bench::{Bench, WAIT, acquire, granted};
-use holdfast_core::{How, Lease, Wait};
-use holdfast_gateway::{Fresh, Freshness, Outcome, SubmitError};
+use holdfast_core::{How, Lease, Standing, Wait};
+use holdfast_gateway::{ApiError, Code, Outcome, SubmitError, TakeStep, Taking, lasts_of};
 use std::time::Duration;
 
 #[test]
@@ -104,25 +104,34 @@ fn who_waits_at_a_node_that_lost_track_is_told_so_and_its_ticket_is_given_up() {
     assert_eq!(bench.in_line("a"), (1, 0));
 }
 
+fn told(step: TakeStep) -> Result<Standing, ApiError> {
+    match step {
+        TakeStep::Done(told) => *told,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_grant_that_may_be_over_is_looked_at_again() {
     let mut bench = Bench::new();
     let grant = bench.take("a");
     let second = Duration::from_secs(1);
-    let mut fresh = Freshness::of(&grant, second);
-    assert_eq!(fresh.check(second * 5), Fresh::Yes);
+    let served = || Outcome::Served(Box::new(grant.clone()));
+    let fresh = Taking::new(second, false).completed(served(), second * 5);
+    assert!(matches!(told(fresh), Ok(Standing::Held(_))));
     // Somebody else may have ended it.
-    assert_eq!(fresh.check(second * 7), Fresh::Look);
-    let (standing, lasts) = holdfast_gateway::lasts_of(bench.node.state(), grant.token);
-    assert!(matches!(standing, holdfast_core::Standing::Held(_)));
-    assert!(lasts > second * 50, "{lasts:?}");
-    fresh.looked(second * 7, lasts);
-    assert_eq!(fresh.check(second * 8), Fresh::Yes);
+    let mut taking = Taking::new(second, false);
+    let TakeStep::Read(token) = taking.completed(served(), second * 7) else { panic!() };
+    let seen = lasts_of(bench.node.state(), token);
+    assert!(seen.1 > second * 50, "{seen:?}");
+    assert!(matches!(told(taking.read(Some(seen), second * 8)), Ok(Standing::Held(_))));
     // A node that stands still again and again can't tell.
-    let mut fresh = Freshness::lasting(Duration::ZERO, second);
-    let checks: Vec<Fresh> = (0..6).map(|_| fresh.check(second * 100)).collect();
-    assert_eq!(
-        checks,
-        [Fresh::Look, Fresh::Look, Fresh::Look, Fresh::Look, Fresh::Look, Fresh::Unknown]
-    );
+    let mut taking = Taking::new(Duration::ZERO, false);
+    let mut step = taking.completed(served(), second * 100);
+    for look in 2_u32.. {
+        let TakeStep::Read(token) = step else { break };
+        assert!(look < 10, "for ever");
+        step = taking.read(Some(lasts_of(bench.node.state(), token)), second * 100 * look);
+    }
+    assert_eq!(told(step).unwrap_err().code, Code::Unknown);
 }

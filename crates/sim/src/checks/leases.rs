@@ -1,21 +1,11 @@
-//! A lease never ends early: nobody is served while a client may still believe that it holds the
-//! lock, and a session does not expire within its TTL of an acknowledged heartbeat.
+//! A lease never ends early: a session does not expire within its TTL of an acknowledged heartbeat.
 
 use super::{Applied, Violation};
-use holdfast_core::{Effect, How, LockName, Mode, SessionId, Token};
+use holdfast_core::{Effect, How, SessionId};
 use std::collections::BTreeMap;
 
 /// Clock rates may differ by one in a hundred: so much less of a TTL may pass.
 const RATE_MARGIN_PER_MILLE: u64 = 980;
-
-/// A client that believes to hold a lock.
-#[derive(Debug, Clone)]
-pub(crate) struct Belief {
-    pub(crate) client: usize,
-    pub(crate) name: LockName,
-    pub(crate) token: Token,
-    pub(crate) mode: Mode,
-}
 
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
@@ -30,38 +20,14 @@ impl Leases {
         *known = (*known).max(until_us);
     }
 
-    pub(crate) fn applied(
-        &mut self,
-        applied: &Applied<'_>,
-        beliefs: &[Belief],
-    ) -> Result<(), Violation> {
+    pub(crate) fn applied(&mut self, applied: &Applied<'_>) -> Result<(), Violation> {
         for effect in applied.effects {
-            match effect {
-                Effect::Granted(grant) => {
-                    for name in grant.names.as_slice() {
-                        let conflicts = |belief: &&Belief| {
-                            belief.name == *name
-                                && belief.token != grant.token
-                                && (belief.mode == Mode::Exclusive || grant.mode == Mode::Exclusive)
-                        };
-                        if let Some(belief) = beliefs.iter().find(conflicts) {
-                            return Err(format!(
-                                "leases: {name} was granted as {} while client {} believes to hold it as {}",
-                                grant.token, belief.client, belief.token
-                            ));
-                        }
-                    }
+            if let Effect::SessionEnded { session, how: How::Expired } = effect {
+                let until_us = self.sessions.remove(session).unwrap_or(0);
+                if applied.now_us < until_us {
+                    let early_ms = (until_us - applied.now_us) / 1_000;
+                    return Err(format!("leases: session {session} expired {early_ms} ms early"));
                 }
-                Effect::SessionEnded { session, how: How::Expired } => {
-                    let until_us = self.sessions.remove(session).unwrap_or(0);
-                    if applied.now_us < until_us {
-                        let early_ms = (until_us - applied.now_us) / 1_000;
-                        return Err(format!(
-                            "leases: session {session} expired {early_ms} ms early"
-                        ));
-                    }
-                }
-                _ => {}
             }
         }
         Ok(())

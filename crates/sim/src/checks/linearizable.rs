@@ -3,7 +3,6 @@
 
 use super::Violation;
 use holdfast_core::Token;
-use holdfast_node::NodeId;
 
 #[derive(Debug, Default)]
 pub(crate) struct Linearizable {
@@ -30,10 +29,10 @@ impl Linearizable {
         Ok(())
     }
 
-    pub(crate) fn read(&mut self, node: NodeId, counter: u64, floor: u64) -> Result<(), Violation> {
+    pub(crate) fn read(&mut self, counter: u64, floor: u64) -> Result<(), Violation> {
         if counter < floor {
             return Err(format!(
-                "linearizable: node {node} read {counter}, but {floor} had been told before it was asked"
+                "linearizable: a node read {counter}, but {floor} had been told before it was asked"
             ));
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Liveness: once faults have stopped there is a leader, everybody gets on, and all replicas have
 //! caught up and are sound.
 
-use super::{Checks, Violation};
+use super::{Checks, Violation, let_go, restored};
 use crate::client::Client;
 use crate::host::Host;
 use holdfast_node::{Node, NodeId};
@@ -15,14 +15,17 @@ pub(crate) fn judge(
     hosts: &BTreeMap<NodeId, Host>,
     clients: &[Client],
     checks: &Checks,
+    now_us: u64,
 ) -> Result<(), Violation> {
     let nodes = || hosts.values().filter_map(|host| host.node.as_ref());
     if !nodes().any(Node::is_leader) {
         return Err("liveness: a minute after the last fault there is no leader".to_owned());
     }
     if let Some(stuck) = clients.iter().find(|client| client.done == 0) {
-        let (number, doing) = (stuck.number, &stuck.doing);
-        return Err(format!("liveness: client {number} got nowhere in a minute: {doing:?}"));
+        let (number, calls, sizes) = (stuck.number, &stuck.app.calls, stuck.session.sizes());
+        return Err(format!(
+            "liveness: client {number} got nowhere in a minute: {calls:?}, {sizes:?}"
+        ));
     }
     let last = checks.last_applied();
     for node in nodes() {
@@ -32,5 +35,9 @@ pub(crate) fn judge(
         }
         node.state().check()?;
     }
-    Ok(())
+    let leader = nodes().find(|node| node.is_leader());
+    let Some(state) = leader.map(Node::state) else { return Ok(()) };
+    checks.ghosts(state, now_us)?;
+    restored::judge(state)?;
+    clients.iter().try_for_each(|client| let_go::judge(state, client))
 }

@@ -4,34 +4,36 @@
 //! with that.
 
 pub(crate) mod damage_is_found;
+mod fence;
 mod first_come;
+mod guards;
 mod heard;
 mod in_order;
 mod leases;
+pub(crate) mod let_go;
 mod linearizable;
 pub(crate) mod liveness;
-pub(crate) mod nothing_lost;
 mod one_effect;
 mod one_holder;
 mod one_leader;
 mod only_the_living;
 mod replicas_agree;
+mod request_ids;
+pub(crate) mod restored;
 mod time_stands_still;
 mod tokens_rise;
 mod withdrawn;
 
+pub(crate) use guards::Belief;
 pub(crate) use heard::DOOR;
-pub(crate) use leases::Belief;
 
-use holdfast_core::{Effect, Label, SessionId, State, Token};
-use holdfast_node::{NodeId, Position, Reply};
+use bytes::Bytes;
+use holdfast_core::{Effect, Label, LockName, SessionId, State, Token};
+use holdfast_node::{NodeId, Position};
 
-/// An entry as a node applied it.
+/// An entry, as the first node applied it.
 pub(crate) struct Applied<'a> {
-    pub(crate) node: NodeId,
     pub(crate) at: Position,
-    /// What the node computed up to and with this entry.
-    pub(crate) digest: u64,
     pub(crate) effects: &'a [Effect],
     pub(crate) state: &'a State,
     /// The sessions of the node processes that run.
@@ -47,27 +49,38 @@ pub(crate) struct Checks {
     one_holder: one_holder::OneHolder,
     tokens_rise: tokens_rise::TokensRise,
     one_effect: one_effect::OneEffect,
+    guards: guards::Guards,
     leases: leases::Leases,
     linearizable: linearizable::Linearizable,
     in_order: in_order::InOrder,
     only_the_living: only_the_living::OnlyTheLiving,
     heard: heard::Heard,
+    request_ids: request_ids::RequestIds,
     withdrawn: withdrawn::Withdrawn,
+    /// Acquires without a session whose callers hung up, and when.
+    abandoned: Vec<(Label, u64)>,
 }
 
 /// A promise that was broken, in words.
 pub(crate) type Violation = String;
 
 impl Checks {
-    /// An entry was applied; `beliefs` says which clients believe to hold which lock now.
+    /// A node applied an entry, with this digest of all that it has computed; whether it is the first.
+    pub(crate) fn is_news(
+        &mut self,
+        node: NodeId,
+        at: Position,
+        digest: u64,
+    ) -> Result<bool, Violation> {
+        self.replicas_agree.applied(node, at, digest)
+    }
+
+    /// An entry was applied for the first time; `beliefs` says who says now that it holds what.
     pub(crate) fn applied(
         &mut self,
         applied: &Applied<'_>,
         beliefs: &[Belief],
     ) -> Result<(), Violation> {
-        if !self.replicas_agree.applied(applied)? {
-            return Ok(());
-        }
         self.time_stands_still.applied(applied, self.one_leader.since_us(applied.at.term))?;
         self.one_holder.applied(applied)?;
         self.tokens_rise.applied(applied)?;
@@ -76,17 +89,28 @@ impl Checks {
         self.only_the_living.applied(applied)?;
         self.heard.applied(applied)?;
         self.withdrawn.applied(applied)?;
-        self.leases.applied(applied, beliefs)
+        self.leases.applied(applied)?;
+        self.guards.applied(applied, beliefs)
     }
 
-    /// A node said that the request with this label was withdrawn.
+    /// A caller was told that the request with this label has no effect, and never will.
     pub(crate) fn withdrawn(&mut self, label: Label) -> Result<(), Violation> {
         self.withdrawn.withdrawn(label)
     }
 
-    /// A caller without a session was told that it holds this.
+    /// A caller without a session is told that it holds this.
     pub(crate) fn heard(&mut self, token: Token) {
         self.heard.heard(token);
+    }
+
+    /// Nobody will be told what became of the acquires with these labels.
+    pub(crate) fn abandoned(&mut self, labels: Vec<Label>, now_us: u64) {
+        self.abandoned.extend(labels.into_iter().map(|label| (label, now_us)));
+    }
+
+    /// A minute after the last fault: what was abandoned a while ago is given up.
+    pub(crate) fn ghosts(&self, state: &State, now_us: u64) -> Result<(), Violation> {
+        let_go::ghosts(state, &self.abandoned, now_us)
     }
 
     /// A node leads a term; whether that is news.
@@ -104,7 +128,7 @@ impl Checks {
         self.linearizable.floor()
     }
 
-    /// A client was told its token; `floor` was the highest told when it first asked.
+    /// A client was told its token; `floor` was the highest told when it asked.
     pub(crate) fn drew(
         &mut self,
         client: usize,
@@ -117,22 +141,61 @@ impl Checks {
     /// One of two that were sent together was answered.
     pub(crate) fn pair(
         &mut self,
-        client: usize,
         pair: u64,
         second: bool,
-        reply: &Reply,
+        token: Option<Token>,
     ) -> Result<(), Violation> {
-        self.in_order.pair(client, pair, second, reply)
+        token.map_or(Ok(()), |token| self.in_order.pair(pair, second, token))
     }
 
-    /// A node said that its state is current, for a read first asked for at `floor`.
-    pub(crate) fn read(&mut self, node: NodeId, counter: u64, floor: u64) -> Result<(), Violation> {
-        self.linearizable.read(node, counter, floor)
+    /// A request under an id was answered; `other` if it is not what the id was first meant for.
+    pub(crate) fn under_id(
+        &mut self,
+        key: &Bytes,
+        other: bool,
+        token: Option<Token>,
+    ) -> Result<(), Violation> {
+        token.map_or(Ok(()), |token| self.request_ids.answered(key, other, token))
+    }
+
+    /// A node said that its state is current, for a read asked for at `floor`.
+    pub(crate) fn read(&mut self, counter: u64, floor: u64) -> Result<(), Violation> {
+        self.linearizable.read(counter, floor)
     }
 
     /// A heartbeat that was sent at this time was acknowledged.
     pub(crate) fn beat(&mut self, session: SessionId, sent_us: u64, ttl_ms: u64) {
         self.leases.beat(session, sent_us, ttl_ms);
+    }
+
+    /// Looks at all who say now that they hold something.
+    pub(crate) fn guards(&self, beliefs: &[Belief], now_us: u64) -> Result<(), Violation> {
+        self.guards.look(beliefs, now_us)
+    }
+
+    /// A client let go of a lock while it was certain to hold it, and was told that it did not.
+    pub(crate) fn not_held(&self, client: usize, token: Token) -> Result<(), Violation> {
+        self.guards.not_held(client, token)
+    }
+
+    /// A client was told that the ticket of one of its guards is over.
+    pub(crate) fn lost(
+        &self,
+        client: usize,
+        token: Token,
+        how: holdfast_client::How,
+    ) -> Result<(), Violation> {
+        self.guards.lost(client, token, how)
+    }
+
+    /// A register took a token.
+    pub(crate) fn passed(
+        &self,
+        key: &LockName,
+        token: Token,
+        floor: Token,
+    ) -> Result<(), Violation> {
+        fence::passed(key, token, floor)
     }
 
     /// The last entry that any node has applied.

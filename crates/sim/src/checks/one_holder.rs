@@ -1,4 +1,4 @@
-//! One at a time: an exclusive holder is alone.
+//! One at a time: an exclusive holder is alone, and no more permits are held than there are.
 
 use super::{Applied, Violation};
 use holdfast_core::{Effect, LockName, Mode, Token};
@@ -17,8 +17,13 @@ impl OneHolder {
                     for name in grant.names.as_slice() {
                         let holders = self.holders.entry(name.clone()).or_default();
                         holders.insert(grant.token, grant.mode);
+                        let most = match grant.mode {
+                            Mode::Permit { of } => of as usize,
+                            Mode::Exclusive => 1,
+                            Mode::Shared => usize::MAX,
+                        };
                         let exclusive = holders.values().any(|mode| *mode == Mode::Exclusive);
-                        if exclusive && holders.len() > 1 {
+                        if holders.len() > most.min(if exclusive { 1 } else { usize::MAX }) {
                             return Err(format!("one at a time: {name} is held by {holders:?}"));
                         }
                     }
@@ -32,6 +37,14 @@ impl OneHolder {
                                 "one at a time: {name} token {} ended unheld",
                                 ended.token
                             ));
+                        }
+                    }
+                }
+                Effect::Downgraded { token, names } => {
+                    for name in names.as_slice() {
+                        let held = self.holders.get_mut(name);
+                        if let Some(mode) = held.and_then(|held| held.get_mut(token)) {
+                            *mode = Mode::Shared;
                         }
                     }
                 }

@@ -1,7 +1,8 @@
 //! Replicas agree: whoever applies an entry computes the same from it. An entry that was applied
 //! and then replaced by another, because it was acknowledged before it was durable, shows here.
 
-use super::{Applied, Violation};
+use super::Violation;
+use holdfast_node::{NodeId, Position};
 use std::collections::BTreeMap;
 
 #[derive(Debug, Default)]
@@ -11,18 +12,23 @@ pub(crate) struct ReplicasAgree {
 
 impl ReplicasAgree {
     /// Whether this is the first time that the entry is seen.
-    pub(crate) fn applied(&mut self, applied: &Applied<'_>) -> Result<bool, Violation> {
-        let now = (applied.at.term, applied.digest);
-        match self.first.get(&applied.at.index) {
+    pub(crate) fn applied(
+        &mut self,
+        node: NodeId,
+        at: Position,
+        digest: u64,
+    ) -> Result<bool, Violation> {
+        let now = (at.term, digest);
+        match self.first.get(&at.index) {
             None => {
-                self.first.insert(applied.at.index, now);
+                self.first.insert(at.index, now);
                 Ok(true)
             }
             Some(first) if *first == now => Ok(false),
             Some(first) => Err(format!(
-                "replicas agree: node {} applied entry {} of term {} and computed {:x}; before, it was of \
-                 term {} and gave {:x}",
-                applied.node, applied.at.index, now.0, now.1, first.0, first.1
+                "replicas agree: node {node} applied entry {} of term {} and computed {:x}; before, it \
+                 was of term {} and gave {:x}",
+                at.index, now.0, now.1, first.0, first.1
             )),
         }
     }

@@ -1,204 +1,386 @@
-//! The words between clients and nodes.
+//! What the driver of a client does: turns of its session, its connections, its watches.
 
-use super::{DoorWait, Event, ToClient, World};
-use crate::checks::nothing_lost;
-use crate::client::{Act, Sent};
-use crate::host::Asker;
-use holdfast_node::{Ask, NodeId, Reply};
+use super::wires::{Down, End, Status, Up, WireId};
+use super::{Event, World};
+use crate::checks::Belief;
+use crate::client::{Client, Heard, Watch};
+use holdfast_client::session::{
+    ConnectionId, Failure, FailureKind, Input, Output, StreamId, WatchId, WatchNews,
+};
+use holdfast_client::{How, Revocation};
+use holdfast_core::SessionId;
+use holdfast_node::NodeId;
+use holdfast_proto::v1::{self as proto, to_client, watch_event};
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// How long until a watch that no server takes is tried again.
+const WATCH_RETRY_US: u64 = 500_000;
+
+fn failure((code, message): Status) -> Failure {
+    Failure { kind: FailureKind::of_status(code), message }
+}
+
+fn lost() -> Failure {
+    let message = "the connection was lost".to_owned();
+    Failure { kind: FailureKind::TryElsewhere, message }
+}
 
 impl World {
-    pub(super) fn reply(&mut self, id: NodeId, ask: Ask, reply: Reply) {
-        let Some(host) = self.hosts.get_mut(&id) else { return };
-        let Some(asker) = host.asker(ask) else { return };
-        let counter = host.node.as_ref().map_or(0, |node| node.state().counts().counter);
-        match asker {
-            Asker::Operator(change) => self.changed(&change, &reply),
-            Asker::Beat { client, session, sent_us } => {
-                let Reply::Beat(alive) = reply else { return };
-                let what = ToClient::Beat { session, sent_us, alive };
-                self.answer(client, what);
+    /// Gives a client a turn when something is due for it.
+    pub(super) fn wake_client(&mut self, number: usize) {
+        let Some(client) = self.clients.get(number) else { return };
+        let soon = if client.inputs.is_empty() { 1 } else { 20 };
+        let due_us =
+            if client.inputs.is_empty() { client.next_turn_us() } else { client.paused_until_us };
+        let at_us = due_us.max(self.now_us + soon);
+        match client.turn {
+            Some((turn_us, _)) if turn_us <= at_us => return,
+            Some(later) => {
+                self.queue.remove(&later);
             }
-            Asker::Look { floor } => {
-                if reply == Reply::Current
-                    && let Err(violation) = self.checks.read(id, counter, floor)
-                {
-                    self.fail(violation);
-                }
-            }
-            Asker::WrongBeat => {
-                if reply == Reply::Beat(true) {
-                    let what = "a heartbeat with a wrong secret was confirmed";
-                    self.fail(format!("only the owner: node {id}: {what}"));
-                }
-            }
-            Asker::Once(label) => {
-                if reply == Reply::Withdrawn
-                    && let Err(violation) = self.checks.withdrawn(label)
-                {
-                    self.fail(violation);
-                }
-            }
-            Asker::Pair { client, pair, second } => {
-                if let Err(violation) = self.checks.pair(client, pair, second, &reply) {
-                    self.fail(violation);
-                }
-            }
-            Asker::Door { wait, sent_us } => self.door_answered(id, wait, sent_us, &reply),
-            Asker::Confirm { grant, sent_us } => self.confirmed(id, grant, sent_us, &reply),
-            Asker::Nobody => {}
-            Asker::Client { client, attempt, floor } => {
-                if reply == Reply::Current
-                    && let Err(violation) = self.checks.read(id, counter, floor)
-                {
-                    return self.fail(violation);
-                }
-                self.answer(client, ToClient::Reply { attempt, reply });
-            }
+            None => {}
+        }
+        let key = self.schedule_keyed(at_us - self.now_us, Event::Client(number));
+        if let Some(client) = self.clients.get_mut(number) {
+            client.turn = Some(key);
         }
     }
 
-    fn answer(&mut self, client: usize, what: ToClient) {
-        if self.rng.per_mille(self.network.weather.lost_per_mille) {
-            return;
-        }
-        let in_us = self.network.delay_us(&mut self.rng);
-        self.schedule(in_us, Event::ToClient { client, what });
-    }
-
-    pub(super) fn client_wakes(&mut self, number: usize) {
-        let nodes: Vec<NodeId> =
-            self.hosts.values().filter(|host| host.is_up()).map(|host| host.id).collect();
+    pub(super) fn client_turn(&mut self, number: usize) {
         let floor = self.checks.floor();
         let Some(client) = self.clients.get_mut(number) else { return };
-        if client.wake_at_us != Some(self.now_us) {
-            return;
+        client.turn = None;
+        if self.now_us < client.paused_until_us {
+            return self.wake_client(number);
         }
-        let acts = client.wake(self.now_us, &mut self.rng, &nodes, floor);
-        self.act(number, acts);
+        let now = client.moment(self.now_us);
+        let inputs = std::mem::take(&mut client.inputs);
+        client.app.rest(self.now_us, self.idle_until_us);
+        let acts = client.app.act(self.now_us, now, &client.leases, floor, &mut self.rng);
+        for (stream, input) in inputs.into_iter().chain(acts.into_iter().map(|act| (None, act))) {
+            self.feed(number, stream, input);
+        }
+        self.step(number, None);
+        self.heard(number);
+        if self.clients.get(number).is_some_and(|client| client.session.is_finished()) {
+            self.restart_client(number);
+        }
         self.wake_client(number);
     }
 
-    /// Lets a client look again when something is due for it.
-    pub(super) fn wake_client(&mut self, number: usize) {
+    /// One input, and all that follows from it.
+    fn feed(&mut self, number: usize, stream: Option<StreamId>, input: Input) {
+        self.trace.talk(self.now_us, || format!("client {number} < {input:?}"));
         let Some(client) = self.clients.get_mut(number) else { return };
-        let at_us = client.next_wake_us().max(self.now_us + 1);
-        if client
-            .wake_at_us
-            .is_some_and(|wake_at_us| wake_at_us <= at_us && wake_at_us > self.now_us)
-        {
-            return;
-        }
-        client.wake_at_us = Some(at_us);
-        self.schedule(at_us - self.now_us, Event::Client(number));
+        client.session.input(client.moment(self.now_us), input);
+        self.step(number, stream);
     }
 
-    fn act(&mut self, number: usize, acts: Vec<Act>) {
-        for act in acts {
-            let Some(client) = self.clients.get(number) else { return };
-            let attempt = client.attempt;
-            let floor = match &act {
-                Act::Send(_, Sent::Look) => self.checks.floor(),
-                _ => client.floor,
-            };
-            match act {
-                Act::Finished => self.operations += 1,
-                Act::LetGo(let_go) => {
-                    if let Err(violation) = nothing_lost::released(number, &let_go) {
-                        return self.fail(violation);
-                    }
-                }
-                Act::Drew(token) => {
-                    if let Err(violation) = self.checks.drew(number, token, floor) {
-                        return self.fail(violation);
-                    }
-                }
-                Act::Send(node, sent) => {
-                    if self.rng.per_mille(self.network.weather.lost_per_mille) {
-                        continue;
-                    }
-                    let in_us = self.network.delay_us(&mut self.rng);
-                    let sent_us = self.now_us;
-                    self.schedule(
-                        in_us,
-                        Event::ToNode { client: number, attempt, floor, node, sent, sent_us },
-                    );
-                }
+    fn step(&mut self, number: usize, stream: Option<StreamId>) {
+        loop {
+            let Some(client) = self.clients.get_mut(number) else { return };
+            let outputs: Vec<Output> = client.session.step(client.moment(self.now_us)).collect();
+            if outputs.is_empty() {
+                return;
+            }
+            let inputs: Vec<Input> =
+                outputs.into_iter().filter_map(|output| self.act(number, stream, output)).collect();
+            let Some(client) = self.clients.get_mut(number) else { return };
+            for input in inputs {
+                client.session.input(client.moment(self.now_us), input);
             }
         }
     }
 
-    pub(super) fn node_hears(
+    fn act(&mut self, number: usize, stream: Option<StreamId>, output: Output) -> Option<Input> {
+        self.trace.talk(self.now_us, || format!("client {number} > {output:?}"));
+        let client = self.clients.get_mut(number)?;
+        let (life, now_us) = (client.life, self.now_us);
+        let now = client.moment(now_us);
+        match output {
+            Output::Connect(connection, server) => {
+                let node = client.servers.get(server).copied().unwrap_or(NodeId(0));
+                let end = End::Session { client: number, life, connection };
+                let wire = self.connect(end, node);
+                self.clients.get_mut(number)?.wires.insert(connection, wire);
+            }
+            Output::OpenStream(connection, stream, first) => {
+                let wire = *client.wires.get(&connection)?;
+                client.streams.insert(stream, wire);
+                self.send_up(wire, Up::Begin(stream, first));
+            }
+            Output::Send(stream, message) => {
+                let wire = *client.streams.get(&stream)?;
+                self.send_up(wire, Up::Message(stream, message));
+            }
+            Output::Query(connection, query, what) => {
+                let wire = *client.wires.get(&connection)?;
+                client.queries.insert(query, wire);
+                self.send_up(wire, Up::Query(query, what));
+            }
+            Output::Disconnect(connection) => {
+                let wire = client.wires.remove(&connection)?;
+                client.streams.retain(|_, over| *over != wire);
+                client.queries.retain(|_, over| *over != wire);
+                let streams = &client.streams;
+                client.opened.retain(|stream, _| streams.contains_key(stream));
+                self.hang_up_wire(wire);
+            }
+            Output::Watch { watch, name, token } => {
+                client.watches.insert(watch, Watch { name, token, wire: None, begun: false });
+                self.watch(number, life, watch);
+            }
+            Output::Unwatch(watch) => {
+                if let Some(wire) = client.watches.remove(&watch).and_then(|watch| watch.wire) {
+                    self.hang_up_wire(wire);
+                }
+            }
+            Output::SessionOpened(lease) => {
+                client.leases.push(lease);
+                let (at_us, ttl_ms) = (client.at_us(lease.counts_from()), client.ttl_ms);
+                self.session_lives(number, stream, at_us, ttl_ms);
+            }
+            Output::SessionConfirmed(at) => {
+                if let Some(lease) = client.leases.last_mut() {
+                    lease.confirm(at);
+                }
+                let (at_us, ttl_ms) = (client.at_us(at), client.ttl_ms);
+                self.session_lives(number, stream, at_us, ttl_ms);
+            }
+            Output::Complete(call, answer) => {
+                let session = client.leases.len().saturating_sub(1);
+                return client.app.complete(call, answer, session, now_us, now, &mut self.rng);
+            }
+            Output::Upgraded { guard, call, grant, room } => {
+                return client.app.upgraded(guard, call, &grant, room, &client.leases, now);
+            }
+            Output::Guard(guard, change) => client.app.guard_changed(guard, change),
+        }
+        None
+    }
+
+    /// The server has confirmed that a session lives, with the answer to something sent then.
+    fn session_lives(
         &mut self,
-        client: usize,
-        attempt: u64,
-        floor: u64,
-        node: NodeId,
-        sent: Sent,
+        number: usize,
+        stream: Option<StreamId>,
         sent_us: u64,
+        ttl_ms: u64,
     ) {
-        let Some(host) = self.hosts.get_mut(&node).filter(|host| host.is_up()) else { return };
-        let asker = match &sent {
-            Sent::Beat(session) => Asker::Beat { client, session: *session, sent_us },
-            Sent::Look => Asker::Look { floor },
-            Sent::WrongBeat(_) => Asker::WrongBeat,
-            Sent::Once { label, .. } => {
-                let (epoch, asker) = (host.epoch, Asker::Once(label.clone()));
-                let ask = host.ask(asker, sent);
-                // Some give up before the node has taken it up, some while it is on its way.
-                let in_us = match self.rng.range(0, 4) {
-                    0 => 1,
-                    1 => self.rng.range(0, 3_000),
-                    _ => self.rng.range(0, 4_000_000),
-                };
-                self.schedule(in_us, Event::GiveUp { node, epoch, ask });
-                return self.wake(node);
-            }
-            Sent::Door { name, secret, .. } => {
-                let wait = DoorWait { client, name: name.clone(), secret: *secret };
-                Asker::Door { wait, sent_us }
-            }
-            Sent::Ask { .. } | Sent::Read => Asker::Client { client, attempt, floor },
-            Sent::Pair { pair, first, second } => {
-                let pair = *pair;
-                for (command, second) in [(first, false), (second, true)] {
-                    let sent = Sent::Ask { request: None, command: (**command).clone() };
-                    host.ask(Asker::Pair { client, pair, second }, sent);
+        let client = self.clients.get(number);
+        let session = client.and_then(|client| client.opened.get(&stream?).copied());
+        if let Some(session) = session {
+            self.checks.beat(session, sent_us, ttl_ms);
+        }
+    }
+
+    /// What the checkers want to know of what the application heard.
+    fn heard(&mut self, number: usize) {
+        let Some(client) = self.clients.get_mut(number) else { return };
+        let (mut look, mut passed) = (false, Vec::new());
+        for heard in std::mem::take(&mut client.app.heard) {
+            let judged = match heard {
+                Heard::Done => {
+                    self.operations += 1;
+                    client.done += 1;
+                    Ok(())
                 }
-                return self.wake(node);
+                Heard::Granted { token, floor } => {
+                    look = true;
+                    self.checks.drew(number, token, floor)
+                }
+                Heard::Upgraded => {
+                    look = true;
+                    Ok(())
+                }
+                Heard::Lost { token, how } => self.checks.lost(number, token, how),
+                Heard::NotHeld { token } => self.checks.not_held(number, token),
+                Heard::Passed { key, token, floor } => {
+                    passed.push((key.clone(), token));
+                    self.checks.passed(&key, token, floor)
+                }
+            };
+            if let Err(violation) = judged {
+                return self.fail(violation);
+            }
+        }
+        for (key, token) in passed {
+            for client in &mut self.clients {
+                let known = client.app.taken.entry(key.clone()).or_insert(token);
+                *known = (*known).max(token);
+            }
+        }
+        if look {
+            let beliefs = self.beliefs();
+            if let Err(violation) = self.checks.guards(&beliefs, self.now_us) {
+                self.fail(violation);
+            }
+        }
+    }
+
+    /// Who says now that it holds what: all guards by the clocks of their clients, and callers without
+    /// a session.
+    pub(super) fn beliefs(&self) -> Vec<Belief> {
+        let mut beliefs = Vec::new();
+        for client in &self.clients {
+            for guard in client.app.guards.values() {
+                if client.is_good(guard, self.now_us) {
+                    let ttl_ms = guard.lease(&client.leases).map_or(0, |lease| lease.ttl_ms());
+                    beliefs.extend(guard.names.iter().map(|name| Belief {
+                        client: client.number,
+                        name: name.clone(),
+                        token: guard.token(),
+                        mode: guard.mode,
+                        ttl_ms,
+                    }));
+                }
+            }
+        }
+        beliefs.extend(self.raw_beliefs());
+        beliefs
+    }
+
+    /// Something arrives at a client.
+    pub(super) fn receive_down(&mut self, wire: WireId, end: End, frame: Down) {
+        match end {
+            End::Raw(number) => self.raw_received(number, wire, frame),
+            End::Session { client, life, connection } => {
+                let Some(known) = self.clients.get_mut(client).filter(|known| known.life == life)
+                else {
+                    return;
+                };
+                known.session_input(wire, connection, frame);
+                self.wake_client(client);
+            }
+            End::Watch { client, life, watch } => self.watched(client, life, watch, wire, frame),
+        }
+    }
+
+    /// Begins to watch a lock, at any server.
+    pub(super) fn watch(&mut self, number: usize, life: u64, watch: WatchId) {
+        let Some(client) = self.clients.get(number).filter(|client| client.life == life) else {
+            return;
+        };
+        let Some(name) = client.watches.get(&watch).map(|watch| watch.name.clone()) else { return };
+        let Some(node) = self.rng.pick(&client.servers).copied() else { return };
+        let wire = self.connect(End::Watch { client: number, life, watch }, node);
+        self.send_up(wire, Up::Watch(name));
+        let client = self.clients.get_mut(number);
+        if let Some(watch) = client.and_then(|client| client.watches.get_mut(&watch)) {
+            watch.wire = Some(wire);
+        }
+    }
+
+    fn watched(&mut self, number: usize, life: u64, id: WatchId, wire: WireId, frame: Down) {
+        let client = self.clients.get_mut(number).filter(|client| client.life == life);
+        let Some(client) = client else { return };
+        let Some(watch) = client.watches.get_mut(&id).filter(|watch| watch.wire == Some(wire))
+        else {
+            return;
+        };
+        let news = match frame {
+            Down::Connected => return,
+            Down::Watched(event) => match (event.what, watch.token) {
+                (Some(watch_event::What::Watching(_)), _) => {
+                    watch.begun = true;
+                    Some(WatchNews::Begun)
+                }
+                (Some(watch_event::What::Ended(ended)), token) if ended.token == token => {
+                    Some(WatchNews::Ended(how(ended.how())))
+                }
+                (Some(watch_event::What::Revocation(asked)), token) if asked.token == token => {
+                    Some(WatchNews::Revocation(Revocation {
+                        within: Duration::from_millis(asked.within_ms),
+                        by: asked.by,
+                        reason: asked.reason,
+                        force: asked.force,
+                    }))
+                }
+                _ => None,
+            },
+            _ => {
+                watch.wire = None;
+                self.hang_up_wire(wire);
+                let again = Event::WatchAgain { client: number, life, watch: id };
+                return self.schedule(WATCH_RETRY_US, again);
             }
         };
-        host.ask(asker, sent);
-        self.wake(node);
+        if let Some(news) = news {
+            client.inputs.push((None, Input::Watched(id, news)));
+            self.wake_client(number);
+        }
     }
 
-    pub(super) fn client_hears(&mut self, number: usize, what: ToClient) {
-        let now_us = self.now_us;
+    /// A client's process ends, and another one begins.
+    pub(super) fn restart_client(&mut self, number: usize) {
+        let nodes = self.known_nodes();
         let Some(client) = self.clients.get_mut(number) else { return };
-        // A paused client reads its mail when it wakes.
-        if now_us < client.paused_until_us {
-            let in_us = client.paused_until_us - now_us + 1;
-            return self.schedule(in_us, Event::ToClient { client: number, what });
+        let (life, done, turn) = (client.life + 1, client.done, client.turn);
+        let watches = client.watches.values().filter_map(|watch| watch.wire);
+        let wires: Vec<WireId> = client.wires.values().copied().chain(watches).collect();
+        let mut next = Client::new(number, life, &mut self.rng, &nodes);
+        (next.done, next.turn) = (done, turn);
+        *client = next;
+        for wire in wires {
+            self.hang_up_wire(wire);
         }
-        match what {
-            ToClient::Nudge => client.nudge(),
-            ToClient::Beat { session, sent_us, alive } => {
-                client.beat_answered(now_us, session, sent_us, alive);
-                if alive {
-                    let ttl_ms = client.ttl_ms();
-                    self.checks.beat(session.id, sent_us, ttl_ms);
+        self.wake_client(number);
+    }
+
+    /// The nodes that a new client is told of.
+    pub(super) fn known_nodes(&self) -> Vec<NodeId> {
+        let here = self.hosts.values().filter(|host| !host.removed && !host.damaged);
+        here.map(|host| host.id).collect()
+    }
+}
+
+impl Client {
+    /// What a frame means for the session.
+    fn session_input(&mut self, wire: WireId, connection: ConnectionId, frame: Down) {
+        match frame {
+            Down::Connected => self.inputs.push((None, Input::Connected(connection))),
+            Down::Message(stream, message) => {
+                if let Some(to_client::What::Opened(opened)) = &message.what
+                    && let Some(session) = NonZeroU64::new(opened.session).map(SessionId)
+                {
+                    self.opened.insert(stream, session);
                 }
+                self.inputs.push((Some(stream), Input::Received(stream, message)));
             }
-            ToClient::Reply { attempt, reply } => {
-                // An answer to an earlier send of the same request is as good.
-                if attempt < client.first_attempt() {
-                    return;
-                }
-                let acts = client.answered(now_us, reply, &mut self.rng);
-                if let Some(session) = client.session {
-                    self.sessions.insert(session.id, number);
-                }
-                self.act(number, acts);
+            Down::StreamEnded(stream, status) => {
+                self.streams.remove(&stream);
+                self.inputs.push((None, Input::StreamEnded(stream, status.map(failure))));
             }
+            Down::Replied(query, reply) => {
+                self.queries.remove(&query);
+                self.inputs.push((None, Input::Replied(query, reply.map_err(failure))));
+            }
+            Down::Reset => {
+                let streams: Vec<StreamId> =
+                    self.streams.iter().filter(|(_, w)| **w == wire).map(|(s, _)| *s).collect();
+                let ended = streams.iter().map(|s| Input::StreamEnded(*s, Some(lost())));
+                self.inputs.extend(ended.map(|input| (None, input)));
+                self.streams.retain(|_, over| *over != wire);
+                let queries = self.queries.extract_if(.., |_, over| *over == wire);
+                let failed = queries.map(|(query, _)| Input::Replied(query, Err(lost())));
+                self.inputs.extend(failed.map(|input| (None, input)));
+                self.inputs.push((None, Input::NotConnected(connection, lost())));
+            }
+            Down::Watched(_) | Down::Answered(..) => {}
         }
+    }
+}
+
+fn how(how: proto::How) -> How {
+    match how {
+        proto::How::Released => How::Released,
+        proto::How::Expired => How::Expired,
+        proto::How::Closed => How::Closed,
+        proto::How::Forced => How::Forced,
+        proto::How::Cancelled => How::Cancelled,
+        proto::How::TimedOut => How::TimedOut,
+        proto::How::Restored => How::Restored,
+        proto::How::Unknown => How::Unknown,
     }
 }

@@ -1,146 +1,338 @@
-//! Waits of callers without a session, over HTTP or Redis: what a real driver does for them. The
-//! node's process is all that knows of such a wait, and it tells its caller only after the grant is
-//! confirmed.
+//! What a server's doors do: frames of connections go to the gateway, as the gRPC door translates them,
+//! and what the gateway puts out goes back to the connections.
 
-use super::{Event, World};
-use crate::checks::Belief;
-use crate::client::Sent;
-use crate::host::Asker;
-use holdfast_core::{Answer, Command, Effect, Grant, Lease, LockName, Mode, Proof, Secret};
-use holdfast_core::{Standing, Target, Token};
-use holdfast_node::{NodeId, Reply};
-
-/// What a driver could not confirm is tried again so often.
-const RETRY_US: u64 = 200_000;
-
-/// A caller who waits at a node.
-#[derive(Debug, Clone)]
-pub(crate) struct DoorWait {
-    pub(crate) client: usize,
-    pub(crate) name: LockName,
-    pub(crate) secret: Secret,
-}
-
-/// A caller who was told that it holds a lock.
-#[derive(Debug)]
-pub(super) struct Told {
-    wait: DoorWait,
-    believes_until_us: u64,
-}
+use super::World;
+use super::wires::{Down, Up, WireId};
+use crate::door::{Answered, Kind, Pending, StreamKind, refused};
+use crate::host::VirtualSink;
+use crate::raw::RawAnswer;
+use crate::redis::{self, RedisTask};
+use holdfast_client::session::Reply;
+use holdfast_core::{Answer, Standing};
+use holdfast_gateway::{
+    ApiError, CallId, Completion, Input, Outcome, Output, SessionEvent, Sink, SubmitError,
+    TakeStep, Taking, TicketRef, lasts_of,
+};
+use holdfast_grpc::session::Outgoing;
+use holdfast_grpc::translate;
+use holdfast_node::NodeId;
+use holdfast_proto::v1::{self as proto, watch_event};
+use std::time::Duration;
 
 impl World {
-    /// What became of the acquire of a caller without a session.
-    pub(super) fn door_answered(
+    /// Hands what has arrived to the gateway.
+    pub(super) fn take_inbox(&mut self, id: NodeId, now: Duration) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        for change in std::mem::take(&mut host.changes) {
+            let call = host.pend(None, Kind::Change(change.clone()));
+            host.handle(Input::Change { call, reply_to: call, change, force: false }, now);
+        }
+        for (wire, frame) in std::mem::take(&mut host.inbox) {
+            self.take_frame(id, wire, frame, now);
+        }
+    }
+
+    fn take_frame(&mut self, id: NodeId, wire: WireId, frame: Up, now: Duration) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        match frame {
+            Up::Connect => {}
+            Up::Begin(stream, first) => {
+                if let Err(status) = host.begin(wire, stream, first, now) {
+                    self.send_down(wire, Down::StreamEnded(stream, Some(status)));
+                }
+            }
+            Up::Message(stream, message) => {
+                host.message(wire, stream, message, now);
+                self.pump_wire(id, wire);
+            }
+            Up::Query(query, what) => {
+                if let Err(status) = host.query(wire, query, what, now) {
+                    self.send_down(wire, Down::Replied(query, Err(status)));
+                }
+            }
+            Up::Watch(name) => {
+                if host.watch(wire, name, now).is_err() {
+                    self.reset(wire);
+                }
+            }
+            Up::Call(which, call) => {
+                if let Err(status) = host.raw(wire, which, call, now) {
+                    self.send_down(wire, Down::Answered(which, RawAnswer::Failed(status)));
+                }
+            }
+            Up::Fin => {
+                let abandoned = host.forget(wire, now);
+                self.checks.abandoned(abandoned, self.now_us);
+                self.wires.remove(&wire);
+            }
+        }
+    }
+
+    /// Delivers what the gateway puts out.
+    pub(super) fn deliver_outputs(&mut self, id: NodeId, now: Duration) {
+        let mut outputs = Vec::new();
+        loop {
+            let Some(host) = self.hosts.get_mut(&id) else { return };
+            host.gateway.take_outputs(&mut outputs);
+            if outputs.is_empty() {
+                return;
+            }
+            for output in outputs.drain(..) {
+                match output {
+                    Output::Complete(call, completion) => self.complete(id, call, completion, now),
+                    Output::Event(sink, event) => {
+                        let Some(host) = self.hosts.get_mut(&id) else { return };
+                        if let Some(stream) = host.streams.get_mut(&sink) {
+                            stream.queue.push(event);
+                            self.pump(id, sink, now);
+                        }
+                    }
+                    Output::Close(sink) | Output::CloseIfAbove(sink, _) => {
+                        let Some(host) = self.hosts.get_mut(&id) else { return };
+                        if let Some(wire) = host.streams.get(&sink).map(|stream| stream.wire) {
+                            host.forget(wire, now);
+                            self.reset(wire);
+                        }
+                    }
+                    Output::Finished(task) => self.finished(id, task),
+                }
+            }
+        }
+    }
+
+    fn complete(&mut self, id: NodeId, call: CallId, completion: Completion, now: Duration) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        let Completion { outcome, ticket } = completion;
+        let Some(Pending { wire, kind }) = host.calls.remove(&call) else {
+            // Nobody receives it: what it got is given up.
+            return host.handle(Input::Abandon { call, ticket }, now);
+        };
+        let Some(wire) = wire else {
+            if let (Kind::Change(change), Ok(Outcome::Changed(result))) = (kind, outcome) {
+                self.changed(&change, &result);
+            }
+            return;
+        };
+        match kind {
+            Kind::Begin(stream, sink, begin) => {
+                match outcome.map_err(ApiError::from).and_then(|o| begin.begun(o, id.0)) {
+                    Ok((session, messages)) => {
+                        if let Some(stream) = host.streams.get_mut(&sink)
+                            && let StreamKind::Session(_, begun) = &mut stream.kind
+                        {
+                            *begun = Some((session, Outgoing::new(session)));
+                        }
+                        for message in messages {
+                            self.send_down(wire, Down::Message(stream, message));
+                        }
+                        self.pump(id, sink, now);
+                    }
+                    Err(error) => {
+                        host.streams.remove(&sink);
+                        host.handle(Input::Close(sink.id()), now);
+                        let status = Some(holdfast_grpc::status(error));
+                        self.send_down(wire, Down::StreamEnded(stream, status));
+                    }
+                }
+            }
+            Kind::Watch(sink) => match outcome {
+                Ok(_) => {
+                    if let Some(stream) = host.streams.get_mut(&sink) {
+                        stream.kind = StreamKind::Watch { begun: true };
+                    }
+                    let what = Some(watch_event::What::Watching(proto::Watching {}));
+                    self.send_down(wire, Down::Watched(proto::WatchEvent { what }));
+                    self.pump(id, sink, now);
+                }
+                Err(_) => {
+                    host.forget(wire, now);
+                    self.reset(wire);
+                }
+            },
+            Kind::Show(query, name) => {
+                let reply = match outcome {
+                    Ok(_) => Ok(Reply::Lock(host.show(&name))),
+                    Err(error) => refused(error),
+                };
+                self.send_down(wire, Down::Replied(query, reply));
+            }
+            Kind::Query(query) => {
+                let reply = answer(outcome).map(|_| Reply::Done);
+                self.send_down(wire, Down::Replied(query, reply));
+            }
+            Kind::Raw(which) => {
+                let answer = match answer(outcome) {
+                    Ok(_) => RawAnswer::Done,
+                    Err(status) => RawAnswer::Failed(status),
+                };
+                self.send_down(wire, Down::Answered(which, answer));
+            }
+            Kind::RawOutcome(which) => {
+                let outcome = match outcome {
+                    Ok(Outcome::Answer(answered)) => {
+                        translate::outcome(answered).or_else(refused::<_>)
+                    }
+                    Ok(_) => refused(SubmitError::Unknown),
+                    Err(error) => refused(error),
+                };
+                let answer = outcome.map_or_else(RawAnswer::Failed, RawAnswer::Outcome);
+                self.send_down(wire, Down::Answered(which, answer));
+            }
+            Kind::RawRead(which) => {
+                let counter = host.node.as_ref().map_or(0, |node| node.state().counts().counter);
+                let answer = match outcome {
+                    Ok(Outcome::Alive) => RawAnswer::Alive,
+                    Ok(Outcome::Current) => RawAnswer::Read { counter },
+                    Ok(Outcome::NotAlive(refusal)) => {
+                        RawAnswer::Failed(holdfast_grpc::status(refusal.into()))
+                    }
+                    Ok(_) => RawAnswer::Done,
+                    Err(error) => RawAnswer::Failed(holdfast_grpc::status(error.into())),
+                };
+                self.send_down(wire, Down::Answered(which, answer));
+            }
+            Kind::Take(which, mut taking, _) => match outcome {
+                Ok(outcome) => {
+                    let step = taking.completed(outcome, now);
+                    self.take_on(id, wire, which, taking, step, ticket, now);
+                }
+                Err(error) => {
+                    let status = holdfast_grpc::status(error.into());
+                    self.send_down(wire, Down::Answered(which, RawAnswer::Failed(status)));
+                }
+            },
+            Kind::Look(which, mut taking, token, ticket) => {
+                let seen = outcome.ok().and(host.node.as_ref());
+                let seen = seen.map(|node| lasts_of(node.state(), token));
+                let step = taking.read(seen, now);
+                self.take_on(id, wire, which, taking, step, ticket, now);
+            }
+            Kind::Change(_) | Kind::Redis(..) => {}
+        }
+    }
+
+    /// A request of the Redis door is done; if its connection is gone, nobody wants to know.
+    fn finished(&mut self, id: NodeId, task: RedisTask) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        let pending = host.calls.remove(&task.call);
+        let Some(Pending { wire: Some(wire), kind: Kind::Redis(which, name, value) }) = pending
+        else {
+            return;
+        };
+        let state = host.node.as_ref().map(|node| node.state());
+        let token = state.and_then(|state| redis::holder(state, &name, &value));
+        let done = task.succeeded();
+        self.send_down(wire, Down::Answered(which, RawAnswer::Redis { done, token }));
+    }
+
+    /// A caller is told how its ticket stands, once that is certain.
+    #[allow(clippy::too_many_arguments, reason = "all that a call in between is about")]
+    fn take_on(
         &mut self,
         id: NodeId,
-        wait: DoorWait,
-        sent_us: u64,
-        reply: &Reply,
+        wire: WireId,
+        which: u8,
+        mut taking: Taking,
+        mut step: TakeStep,
+        ticket: Option<TicketRef>,
+        now: Duration,
     ) {
-        match reply {
-            Reply::Answer(Ok(Answer::Standing(Standing::Held(grant)))) => {
-                self.tell(grant.token, wait, sent_us, grant.lease);
-            }
-            Reply::Answer(Ok(Answer::Standing(Standing::Waiting { token, .. }))) => {
-                if let Some(host) = self.hosts.get_mut(&id) {
-                    host.door_waits.insert(*token, wait);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// A node heard of a grant or an end: somebody may wait for it there.
-    pub(super) fn door_hears(&mut self, id: NodeId, effect: &Effect) {
         let Some(host) = self.hosts.get_mut(&id) else { return };
-        match effect {
-            Effect::Ended(ended) => {
-                host.door_waits.remove(&ended.token);
+        if let (TakeStep::Peek(token), Some(node)) = (&step, &host.node) {
+            step = taking.peeked(lasts_of(node.state(), *token), now);
+        }
+        let answer = match step {
+            TakeStep::Read(token) => {
+                let call = host.pend(Some(wire), Kind::Look(which, taking, token, ticket));
+                return host.handle(Input::Read { call, reply_to: call }, now);
             }
-            Effect::Granted(grant) if matches!(grant.lease, Lease::Unconfirmed { .. }) => {
-                if !host.door_waits.contains_key(&grant.token) {
-                    return;
+            TakeStep::Peek(_) => return,
+            TakeStep::Done(told) => match *told {
+                Ok(standing) => {
+                    if let Standing::Held(grant) = &standing {
+                        self.checks.heard(grant.token);
+                    }
+                    RawAnswer::Standing(translate::standing(&standing))
                 }
-                self.confirm(id, Box::new(grant.clone()));
-            }
-            Effect::Granted(grant) => {
-                if let Some(wait) = host.door_waits.remove(&grant.token) {
-                    self.tell(grant.token, wait, 0, grant.lease);
+                Err(error) => {
+                    host.handle(Input::Abandon { call: CallId(0), ticket }, now);
+                    RawAnswer::Failed(holdfast_grpc::status(error))
                 }
+            },
+        };
+        self.send_down(wire, Down::Answered(which, answer));
+    }
+
+    /// Writes what waits for the streams of a connection.
+    pub(super) fn pump_wire(&mut self, id: NodeId, wire: WireId) {
+        let Some(host) = self.hosts.get(&id) else { return };
+        let of_wire = host.streams.iter().filter(|(_, stream)| stream.wire == wire);
+        let sinks: Vec<VirtualSink> = of_wire.map(|(sink, _)| *sink).collect();
+        let now = host.now(self.now_us);
+        for sink in sinks {
+            self.pump(id, sink, now);
+        }
+    }
+
+    fn pump(&mut self, id: NodeId, sink: VirtualSink, now: Duration) {
+        loop {
+            let stream = self.hosts.get(&id).and_then(|host| host.streams.get(&sink));
+            let Some(wire) = stream.map(|stream| stream.wire) else { return };
+            let has_window = self.has_window(wire);
+            let Some(host) = self.hosts.get_mut(&id) else { return };
+            let Some(stream) = host.streams.get_mut(&sink) else { return };
+            if stream.queue.has_overflowed() {
+                // Its client did not read fast enough: the connection is cut.
+                host.forget(wire, now);
+                return self.reset(wire);
             }
-            _ => {}
-        }
-    }
-
-    pub(super) fn confirm_again(&mut self, id: NodeId, epoch: u64, grant: Box<Grant>) {
-        if self.hosts.get(&id).is_some_and(|host| host.epoch == epoch) {
-            self.confirm(id, grant);
-        }
-    }
-
-    fn confirm(&mut self, id: NodeId, grant: Box<Grant>) {
-        let Some(host) = self.hosts.get_mut(&id) else { return };
-        let own = host.node.as_ref().and_then(|node| node.own_session());
-        let (Some(own), Lease::Unconfirmed { ttl_ms }) = (own, grant.lease) else { return };
-        let Some(name) = grant.names.as_slice().first().cloned() else { return };
-        if Some(own.id) != grant.session || !host.door_waits.contains_key(&grant.token) {
-            return;
-        }
-        let target = Target { name, token: Some(grant.token) };
-        let command = Command::Renew { target, proof: Proof::Secret(own.secret), ttl_ms };
-        let asker = Asker::Confirm { grant, sent_us: self.now_us };
-        host.ask(asker, Sent::Ask { request: None, command });
-        self.wake(id);
-    }
-
-    /// The deadline of a grant counts, or not: only then the caller is told.
-    pub(super) fn confirmed(&mut self, id: NodeId, grant: Box<Grant>, sent_us: u64, reply: &Reply) {
-        let Some(host) = self.hosts.get_mut(&id) else { return };
-        match reply {
-            Reply::Answer(Ok(_)) => {
-                if let Some(wait) = host.door_waits.remove(&grant.token) {
-                    self.tell(grant.token, wait, sent_us, grant.lease);
+            let begun = match &stream.kind {
+                StreamKind::Session(_, begun) => begun.is_some(),
+                StreamKind::Watch { begun } => *begun,
+            };
+            if !begun || !has_window {
+                return;
+            }
+            let Some(event) = stream.queue.pop() else { return };
+            let over = match (&mut stream.kind, event) {
+                (_, SessionEvent::LostTrack) => true,
+                (StreamKind::Session(number, Some((_, outgoing))), event) => {
+                    let (number, message) = (*number, outgoing.message(event));
+                    let over = outgoing.is_over();
+                    if let Some(message) = message {
+                        self.send_down(wire, Down::Message(number, message));
+                    }
+                    over
                 }
-            }
-            Reply::Answer(Err(_)) => {}
-            _ => {
-                let epoch = host.epoch;
-                self.schedule(RETRY_US, Event::ConfirmAgain { node: id, epoch, grant });
+                (StreamKind::Watch { .. }, SessionEvent::Effect { effect, now_ms }) => {
+                    if let Some(what) = translate::watched(&effect, now_ms) {
+                        let event = proto::WatchEvent { what: Some(what) };
+                        self.send_down(wire, Down::Watched(event));
+                    }
+                    false
+                }
+                _ => false,
+            };
+            if over {
+                let Some(host) = self.hosts.get_mut(&id) else { return };
+                let ended = host.streams.remove(&sink);
+                host.handle(Input::Close(sink.id()), now);
+                return match ended.map(|stream| stream.kind) {
+                    Some(StreamKind::Session(number, _)) => {
+                        self.send_down(wire, Down::StreamEnded(number, None));
+                    }
+                    _ => self.reset(wire),
+                };
             }
         }
     }
+}
 
-    /// A caller learns that it holds a lock, and lets go some time later.
-    fn tell(&mut self, token: Token, wait: DoorWait, from_us: u64, lease: Lease) {
-        let (Lease::Deadline { ttl_ms } | Lease::Unconfirmed { ttl_ms }) = lease else { return };
-        self.checks.heard(token);
-        let believes_until_us = from_us + ttl_ms * 1_000 * 9 / 10;
-        self.told.insert(token, Told { wait, believes_until_us });
-        let in_us = self.rng.range(1_000, 4_000_000);
-        self.schedule(in_us, Event::DoorReleases(token));
-    }
-
-    pub(super) fn door_releases(&mut self, token: Token) {
-        let Some(Told { wait, .. }) = self.told.remove(&token) else { return };
-        let up = self.up();
-        let Some(id) = self.rng.pick(&up).copied() else { return };
-        let target = Target { name: wait.name, token: Some(token) };
-        let command = Command::Release { target, proof: Proof::Secret(wait.secret) };
-        if let Some(host) = self.hosts.get_mut(&id) {
-            host.ask(Asker::Nobody, Sent::Ask { request: None, command });
-            self.wake(id);
-        }
-    }
-
-    /// Callers without a session who believe now that they hold something.
-    pub(super) fn door_beliefs(&self) -> impl Iterator<Item = Belief> + '_ {
-        let now_us = self.now_us;
-        let believe = move |told: &Told| now_us < told.believes_until_us;
-        self.told.iter().filter(move |(_, told)| believe(told)).map(|(token, told)| Belief {
-            client: told.wait.client,
-            name: told.wait.name.clone(),
-            token: *token,
-            mode: Mode::Exclusive,
-        })
+fn answer(outcome: Result<Outcome, SubmitError>) -> Answered<Answer> {
+    match outcome {
+        Ok(Outcome::Answer(Ok(answer))) => Ok(answer),
+        Ok(Outcome::Answer(Err(refusal))) => refused(refusal),
+        Ok(_) => refused(SubmitError::Unknown),
+        Err(error) => refused(error),
     }
 }

@@ -1,30 +1,36 @@
 //! A whole cluster and its clients in one thread: virtual time, one queue of events, one seed.
 //!
 //! What happens stands here; what comes of it, in the files beside: `nodes.rs` does what a real
-//! driver would do for each node, `doors.rs` for callers without a session, `clients.rs` carries
-//! words between clients and nodes, `operator.rs` changes the membership, `trouble.rs` makes the faults.
+//! driver does for each node and its gateway, `doors.rs` what a server's doors do, `wires.rs` carries
+//! messages between callers and nodes, `clients.rs` drives the clients' sessions, `raw.rs` makes calls
+//! without a session, `operator.rs` changes the membership, `trouble.rs` makes the faults.
 
 mod clients;
 mod doors;
 mod nodes;
 mod operator;
+mod raw;
 mod trouble;
+mod wires;
 
-pub(crate) use doors::DoorWait;
+pub(crate) use wires::{Status, Up, WireId};
 
 use crate::checks::{Checks, Violation, liveness};
-use crate::client::{Client, Sent};
+use crate::client::Client;
 use crate::faults::Tally;
 use crate::host::{Host, Parcel};
 use crate::network::Network;
+use crate::raw::{Raw, RawKind, Told};
 use crate::rng::Rng;
 use crate::trace::Trace;
-use holdfast_core::{Grant, SessionId, SessionRef, Token};
-use holdfast_node::{Ask, Change, Cluster, Input, NodeId, Reply};
+use holdfast_client::session::WatchId;
+use holdfast_core::Token;
+use holdfast_node::{Change, Cluster, NodeId};
 use std::collections::BTreeMap;
+use wires::Wire;
 
 /// Clients in a run.
-const CLIENTS: usize = 14;
+pub(crate) const CLIENTS: usize = 10;
 /// How long faults happen, and how long they are over.
 const TROUBLE_US: u64 = 300_000_000;
 const CALM_US: u64 = 60_000_000;
@@ -68,45 +74,31 @@ enum Event {
         parcel: Box<Parcel>,
     },
     Client(usize),
-    ToNode {
+    /// A frame arrives at a node.
+    Up(WireId),
+    /// A frame arrives at a client.
+    Down(WireId),
+    WatchAgain {
         client: usize,
-        attempt: u64,
-        floor: u64,
-        node: NodeId,
-        sent: Sent,
-        sent_us: u64,
+        life: u64,
+        watch: WatchId,
     },
-    ToClient {
-        client: usize,
-        what: ToClient,
-    },
+    /// Somebody calls without a session.
+    Raw,
+    /// Something more under the request id of an earlier call.
+    RawAgain(Box<RawKind>),
+    /// A caller does not want to wait any longer.
+    HangUp(u64),
     Trouble,
     Restart(NodeId),
     Heal,
     LetGo,
+    LetClientsGo,
     CutOff(NodeId),
-    /// A caller does not want to wait any longer for what it asked of a node.
-    GiveUp {
-        node: NodeId,
-        epoch: u64,
-        ask: Ask,
-    },
-    /// A grant that could not be confirmed yet.
-    ConfirmAgain {
-        node: NodeId,
-        epoch: u64,
-        grant: Box<Grant>,
-    },
     /// A caller without a session lets go.
     DoorReleases(Token),
     Operate,
     Quiet,
-}
-
-enum ToClient {
-    Reply { attempt: u64, reply: Reply },
-    Beat { session: SessionRef, sent_us: u64, alive: bool },
-    Nudge,
 }
 
 pub(crate) struct World {
@@ -120,10 +112,13 @@ pub(crate) struct World {
     /// What links hold back, in the order in which it was sent.
     held: Vec<Event>,
     clients: Vec<Client>,
-    /// Whose session it is.
-    sessions: BTreeMap<SessionId, usize>,
-    /// Callers without a session who were told that they hold something.
-    told: BTreeMap<Token, doors::Told>,
+    wires: BTreeMap<WireId, Wire>,
+    next_wire: u64,
+    /// Calls without a session that are on their way.
+    raws: BTreeMap<u64, Raw>,
+    next_raw: u64,
+    /// Callers without a session that were told that they hold something.
+    told: BTreeMap<Token, Told>,
     checks: Checks,
     trace: Trace,
     faults: Tally,
@@ -131,6 +126,8 @@ pub(crate) struct World {
     /// Changes of membership that the operator wants, in order.
     changes: Vec<Change>,
     next_node: u64,
+    /// Until then no application asks for anything new.
+    idle_until_us: u64,
     /// A node that is to crash right after its vote made a leader.
     doomed_voter: Option<NodeId>,
     violation: Option<Violation>,
@@ -180,7 +177,7 @@ impl World {
         let ids: Vec<NodeId> = (1..=members).map(NodeId).collect();
         let cluster = Cluster::begin(ids.iter().map(|id| (*id, format!("node-{id}"))));
         let hosts = ids.iter().map(|id| (*id, Host::new(*id, Some(&cluster), &mut rng))).collect();
-        let clients = (0..CLIENTS).map(|number| Client::new(number, &mut rng, &ids)).collect();
+        let clients = (0..CLIENTS).map(|number| Client::new(number, 0, &mut rng, &ids)).collect();
         let mut world = Self {
             now_us: 0,
             queue: BTreeMap::new(),
@@ -190,7 +187,10 @@ impl World {
             network: Network::new(),
             held: Vec::new(),
             clients,
-            sessions: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            next_wire: 0,
+            raws: BTreeMap::new(),
+            next_raw: 0,
             told: BTreeMap::new(),
             checks: Checks::default(),
             trace: Trace::new(plan.wordy),
@@ -198,6 +198,7 @@ impl World {
             operations: 0,
             changes: Vec::new(),
             next_node: members + 1,
+            idle_until_us: 0,
             doomed_voter: None,
             violation: None,
         };
@@ -210,12 +211,20 @@ impl World {
         world.schedule(5_000_000, Event::Trouble);
         world.schedule(1_000_000, Event::Operate);
         world.schedule(50_000, Event::Quiet);
+        world.schedule(100_000, Event::Raw);
         world
     }
 
     fn schedule(&mut self, in_us: u64, event: Event) {
+        self.schedule_keyed(in_us, event);
+    }
+
+    /// The same; the key is for taking it back.
+    fn schedule_keyed(&mut self, in_us: u64, event: Event) -> (u64, u64) {
         self.next_event += 1;
-        self.queue.insert((self.now_us + in_us, self.next_event), Box::new(event));
+        let key = (self.now_us + in_us, self.next_event);
+        self.queue.insert(key, Box::new(event));
+        key
     }
 
     fn run_until(&mut self, end_us: u64) {
@@ -247,26 +256,19 @@ impl World {
                 }
             }
             Event::ParcelArrives { from, to, parcel } => self.parcel_arrives(from, to, *parcel),
-            Event::Client(client) => self.client_wakes(client),
-            Event::ToNode { client, attempt, floor, node, sent, sent_us } => {
-                self.node_hears(client, attempt, floor, node, sent, sent_us);
-            }
-            Event::ToClient { client, what } => {
-                self.client_hears(client, what);
-                self.wake_client(client);
-            }
+            Event::Client(client) => self.client_turn(client),
+            Event::Up(wire) => self.arrive_up(wire),
+            Event::Down(wire) => self.arrive_down(wire),
+            Event::WatchAgain { client, life, watch } => self.watch(client, life, watch),
+            Event::Raw => self.raw(),
+            Event::RawAgain(kind) => self.raw_again(*kind),
+            Event::HangUp(number) => self.raw_hangs_up(number),
             Event::Trouble => self.trouble(),
             Event::Restart(id) => self.start(id),
             Event::Heal => self.heal(),
             Event::LetGo => self.let_go(),
+            Event::LetClientsGo => self.let_clients_go(),
             Event::CutOff(id) => self.cut_off(id),
-            Event::GiveUp { node, epoch, ask } => {
-                if let Some(host) = self.hosts.get_mut(&node).filter(|host| host.epoch == epoch) {
-                    host.inputs.push(Input::Withdraw(ask));
-                    self.wake(node);
-                }
-            }
-            Event::ConfirmAgain { node, epoch, grant } => self.confirm_again(node, epoch, grant),
             Event::DoorReleases(token) => self.door_releases(token),
             Event::HungUp { from, to } => self.hear_hang_up(from, to),
             Event::Operate => self.operate(),
@@ -298,7 +300,8 @@ impl World {
     /// Once faults have stopped, everybody gets on.
     fn judge_the_end(&mut self) {
         if self.violation.is_none()
-            && let Err(violation) = liveness::judge(&self.hosts, &self.clients, &self.checks)
+            && let Err(violation) =
+                liveness::judge(&self.hosts, &self.clients, &self.checks, self.now_us)
         {
             for host in self.hosts.values() {
                 self.trace.say(self.now_us, || host.standing());

@@ -1,16 +1,18 @@
-//! What a real driver would do for each node: turns, messages, disk, snapshots.
+//! What a real driver does for each node and the gateway in front of it: turns, messages, disk,
+//! snapshots.
 
 use super::{Event, World};
-use crate::checks::{Applied, Belief, damage_is_found};
-use crate::client::Client;
-use crate::host::{Parcel, Written};
-use crate::world::ToClient;
-use holdfast_core::{Effect, SessionId};
+use crate::checks::{Applied, damage_is_found, let_go};
+use crate::host::{Host, Parcel, Written};
+use holdfast_core::{Effect, How, SessionId};
 use holdfast_node::{Input, NodeId, Output, PeerMessage, Position};
 use holdfast_storage::{Fault, WriteError};
+use std::time::Duration;
 
 /// A write that found no room is tried again so often.
 const DISK_RETRY_US: u64 = 20_000;
+/// A turn that is due at once comes after this.
+const TURN_US_MIN: u64 = 10;
 /// A node that did not start is started again so often.
 const START_RETRY_US: u64 = 500_000;
 
@@ -29,6 +31,7 @@ impl World {
             Ok(()) => {
                 self.trace.say(self.now_us, || format!("node {id} starts"));
                 self.wake(id);
+                self.resume_wires();
             }
             Err(fault) => {
                 self.trace.say(self.now_us, || format!("node {id} does not start: {fault}"));
@@ -50,23 +53,32 @@ impl World {
     fn wake_in(&mut self, id: NodeId, in_us: u64) {
         let Some(host) = self.hosts.get_mut(&id).filter(|host| host.is_up()) else { return };
         let at_us = (self.now_us + in_us).max(host.paused_until_us);
-        if host.turn_at_us.is_some_and(|turn_at_us| turn_at_us <= at_us) {
-            return;
+        match host.turn {
+            Some((turn_us, _)) if turn_us <= at_us => return,
+            Some(later) => {
+                self.queue.remove(&later);
+            }
+            None => {}
         }
-        host.turn_at_us = Some(at_us);
         let epoch = host.epoch;
-        self.schedule(at_us - self.now_us, Event::Turn(id, epoch));
+        let key = self.schedule_keyed(at_us - self.now_us, Event::Turn(id, epoch));
+        if let Some(host) = self.hosts.get_mut(&id) {
+            host.turn = Some(key);
+        }
     }
 
     pub(super) fn turn(&mut self, id: NodeId, epoch: u64) {
-        let Some(host) = self.hosts.get_mut(&id) else { return };
-        if host.epoch != epoch || host.turn_at_us != Some(self.now_us) {
-            return;
-        }
-        host.turn_at_us = None;
+        let Some(host) = self.hosts.get_mut(&id).filter(|host| host.epoch == epoch) else { return };
+        host.turn = None;
         if self.now_us < host.paused_until_us {
             return self.wake_in(id, 0);
         }
+        let now = host.now(self.now_us);
+        if let Host { gateway, node: Some(node), .. } = host {
+            gateway.begin_turn(now, node);
+        }
+        self.take_inbox(id, now);
+        let Some(host) = self.hosts.get_mut(&id) else { return };
         let outputs = host.turn(self.now_us);
         let leads = host.node.as_ref().filter(|node| node.is_leader()).map(|node| node.term());
         if let Some(term) = leads {
@@ -77,11 +89,20 @@ impl World {
             if self.hosts.get(&id).is_none_or(|host| host.epoch != epoch) {
                 return;
             }
-            self.output(id, output);
+            self.output(id, output, now);
         }
-        let next = self.hosts.get(&id).and_then(|host| host.node.as_ref());
-        if let Some(next_ms) = next.map(|node| node.next_turn_in_ms()) {
-            self.wake_in(id, next_ms.max(1) * 1_000);
+        if let Some(Host { gateway, node: Some(node), .. }) = self.hosts.get_mut(&id) {
+            gateway.finish_turn(now, node);
+        }
+        self.deliver_outputs(id, now);
+        let cost_us = self.rng.range(1_000, 300_000);
+        if let Some(host) = self.hosts.get_mut(&id).filter(|host| self.now_us < host.busy_until_us)
+        {
+            host.paused_until_us = host.paused_until_us.max(self.now_us + cost_us);
+        }
+        if let Some(Host { gateway, node: Some(node), .. }) = self.hosts.get_mut(&id) {
+            let pause = gateway.pause(now, node);
+            self.wake_in(id, (pause.as_micros() as u64).max(TURN_US_MIN));
         }
     }
 
@@ -96,7 +117,7 @@ impl World {
         }
     }
 
-    fn output(&mut self, id: NodeId, output: Output) {
+    fn output(&mut self, id: NodeId, output: Output, now: Duration) {
         match output {
             Output::Send { to, message } => self.send(id, to, &message),
             Output::Persist(persist) => {
@@ -130,12 +151,21 @@ impl World {
                     self.stop_if_broken(id);
                 }
             }
-            Output::Reply { ask, reply } => self.reply(id, ask, reply),
-            Output::Applied { at, effects, digest } => self.applied(id, at, &effects, digest),
+            Output::Reply { ask, reply } => {
+                if let Some(Host { gateway, node: Some(node), .. }) = self.hosts.get_mut(&id) {
+                    gateway.reply(ask, reply, now, node);
+                }
+            }
+            Output::Applied { at, effects, digest } => {
+                self.applied(id, at, &effects, digest);
+                if let Some(Host { gateway, node: Some(node), .. }) = self.hosts.get_mut(&id) {
+                    gateway.applied(effects, now, node);
+                }
+            }
             Output::LostTrack => {
                 self.trace.say(self.now_us, || format!("node {id} jumped by snapshot"));
-                if let Some(host) = self.hosts.get_mut(&id) {
-                    host.door_waits.clear();
+                if let Some(Host { gateway, node: Some(node), .. }) = self.hosts.get_mut(&id) {
+                    gateway.lost_track(now, node);
                 }
             }
             Output::Stop(why) | Output::Lost(why) => self.stopped(id, &why),
@@ -147,7 +177,7 @@ impl World {
         let Some(host) = self.hosts.get_mut(&id) else { return };
         if why.contains("removed") {
             host.removed = true;
-            host.crash(false, &mut self.rng);
+            self.crash(id, false);
         } else {
             self.fail(format!("replicas agree: node {id} stopped: {why}"));
         }
@@ -238,7 +268,7 @@ impl World {
         let names =
             matches!(&error, WriteError::Fault(Fault::SyncFailed { file, .. }) if file == ".");
         let power = self.rng.per_mille(500) || names;
-        host.crash(power, &mut self.rng);
+        self.crash(id, power);
         let in_us = self.rng.range(5_000, 3_000_000);
         self.schedule(in_us, Event::Restart(id));
     }
@@ -261,39 +291,39 @@ impl World {
 
     fn applied(&mut self, id: NodeId, at: Position, effects: &[Effect], digest: u64) {
         self.trace.mix(at.index ^ digest);
-        let beliefs = self.beliefs();
+        match self.checks.is_news(id, at, digest) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(violation) => return self.fail(violation),
+        }
+        let matters = |effect: &Effect| matches!(effect, Effect::Granted(_) | Effect::Ended(_));
+        let beliefs = if effects.iter().any(matters) { self.beliefs() } else { Vec::new() };
         let living: Vec<SessionId> = self.own_sessions().collect();
         let Some(node) = self.hosts.get(&id).and_then(|host| host.node.as_ref()) else { return };
         let state = node.state();
         let (living, now_us) = (living.as_slice(), self.now_us);
-        let applied = Applied { node: id, at, digest, effects, state, living, now_us };
+        let applied = Applied { at, effects, state, living, now_us };
         let checked = self.checks.applied(&applied, &beliefs);
         let sound = if at.index.is_multiple_of(64) { state.check() } else { Ok(()) };
         for effect in effects {
             self.trace
                 .mutter(self.now_us, || format!("node {id} entry {}: {}", at.index, words(effect)));
-            if let Effect::Granted(grant) = effect
-                && let Some(client) = grant.session.and_then(|session| self.sessions.get(&session))
-                && self.clients.get(*client).is_some_and(|client| client.home == id)
-            {
-                let (client, in_us) = (*client, self.network.delay_us(&mut self.rng));
-                self.schedule(in_us, Event::ToClient { client, what: ToClient::Nudge });
-            }
-            self.door_hears(id, effect);
         }
-        if let Err(violation) = checked.and(sound) {
+        let closed = effects.iter().filter_map(|effect| match effect {
+            Effect::SessionEnded { session, how: How::Closed } => Some(*session),
+            _ => None,
+        });
+        let closer = |session: SessionId| {
+            // One that still asks for something closes a session that it had lost.
+            let mut closing = self.clients.iter().filter(|client| client.has_closed());
+            closing.find(|client| client.opened.values().any(|id| *id == session))
+        };
+        let left = closed.filter_map(|session| Some((session, closer(session)?.number)));
+        let left = left.map(|(session, client)| let_go::closed(state, session, client));
+        let left = left.collect::<Result<(), _>>();
+        if let Err(violation) = checked.and(sound).and(left) {
             self.fail(violation);
         }
-    }
-
-    /// Who believes now to hold what.
-    fn beliefs(&self) -> Vec<Belief> {
-        let belief = |client: &Client| {
-            let name = client.hold.as_ref()?.wish.name.clone();
-            let (token, mode) = client.believes(self.now_us, &name)?;
-            Some(Belief { client: client.number, name, token, mode })
-        };
-        self.clients.iter().filter_map(belief).chain(self.door_beliefs()).collect()
     }
 
     /// The sessions of the node processes that run.

@@ -2,7 +2,7 @@
 
 use super::{Event, World};
 use crate::host::Host;
-use holdfast_node::{Change, NodeId, NotChanged, Reply};
+use holdfast_node::{Change, NodeId, NotChanged};
 
 impl World {
     /// The operator changes the membership, one step at a time.
@@ -17,8 +17,7 @@ impl World {
         self.schedule(700_000, Event::Operate);
     }
 
-    pub(super) fn changed(&mut self, change: &Change, reply: &Reply) {
-        let Reply::Changed(result) = reply else { return };
+    pub(super) fn changed(&mut self, change: &Change, result: &Result<(), NotChanged>) {
         // The word that it was done may have been lost. A new leader that has not applied yet that
         // somebody joined can't promote it, but the next try will.
         let done = match (result, change) {
@@ -43,7 +42,7 @@ impl World {
             && let Some(host) = self.hosts.get_mut(id)
         {
             host.removed = true;
-            host.crash(false, &mut self.rng);
+            self.crash(*id, false);
         }
     }
 
@@ -54,6 +53,14 @@ impl World {
         self.changes.push(Change::Promote(new));
         self.changes.push(Change::Remove(id));
         self.start(new);
+    }
+
+    /// A node's process ends, or its machine loses its power.
+    pub(super) fn crash(&mut self, id: NodeId, power: bool) {
+        if let Some(host) = self.hosts.get_mut(&id) {
+            host.crash(power, &mut self.rng);
+            self.drop_wires_of(id);
+        }
     }
 
     pub(super) fn new_host(&mut self) -> NodeId {

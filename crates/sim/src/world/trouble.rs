@@ -37,9 +37,7 @@ impl World {
         let lasting = until_us - self.now_us;
         match fault {
             Fault::Crash | Fault::PowerCut => {
-                if let Some(host) = self.hosts.get_mut(&victim) {
-                    host.crash(fault == Fault::PowerCut, &mut self.rng);
-                }
+                self.crash(victim, fault == Fault::PowerCut);
                 // A machine without power says nothing any more.
                 if fault == Fault::Crash {
                     self.hang_up(victim);
@@ -51,9 +49,7 @@ impl World {
             }
             Fault::Blackout => {
                 for id in self.up() {
-                    if let Some(host) = self.hosts.get_mut(&id) {
-                        host.crash(true, &mut self.rng);
-                    }
+                    self.crash(id, true);
                     let in_us = self.rng.range(5_000, 2_000_000);
                     self.schedule(in_us, Event::Restart(id));
                 }
@@ -105,11 +101,37 @@ impl World {
                     host.paused_until_us = until_us;
                 }
             }
+            Fault::BusyNode => {
+                if let Some(host) = self.hosts.get_mut(&victim) {
+                    host.busy_until_us = until_us;
+                }
+            }
+            Fault::Idle => {
+                if self.now_us < self.idle_until_us {
+                    return false;
+                }
+                self.idle_until_us = self.now_us + self.rng.range(5_000_000, 60_000_000);
+            }
             Fault::PauseClient => {
                 let number = self.rng.range(0, CLIENTS as u64) as usize;
                 if let Some(client) = self.clients.get_mut(number) {
                     client.paused_until_us = until_us;
                 }
+            }
+            Fault::KillClient => {
+                let number = self.rng.range(0, CLIENTS as u64) as usize;
+                self.restart_client(number);
+            }
+            Fault::LostConnections => return self.lose_connections(victim),
+            Fault::HeldClients => {
+                for client in 0..CLIENTS {
+                    if self.rng.per_mille(400) {
+                        let way = self.rng.range(0, 3);
+                        self.network.hold_client(client, victim, way != 1, way != 0);
+                    }
+                }
+                let in_us = self.rng.range(100_000, 15_000_000);
+                self.schedule(in_us, Event::LetClientsGo);
             }
             Fault::BitFlip => return self.flip_a_bit(victim),
             Fault::TransferLeader => {
@@ -180,11 +202,9 @@ impl World {
     /// vote.
     fn doom_a_voter(&mut self, voter: NodeId, lasting_us: u64) -> bool {
         let leader = self.leader().filter(|leader| *leader != voter);
-        let Some(host) = leader.and_then(|leader| self.hosts.get_mut(&leader)) else {
-            return false;
-        };
-        host.crash(false, &mut self.rng);
-        let (leader, in_us) = (host.id, self.rng.range(5_000, 400_000));
+        let Some(leader) = leader else { return false };
+        self.crash(leader, false);
+        let in_us = self.rng.range(5_000, 400_000);
         self.hang_up(leader);
         self.schedule(in_us, Event::Restart(leader));
         let here = |host: &&Host| !host.removed && !host.damaged;
@@ -201,8 +221,11 @@ impl World {
         let Some(voter) = self.doomed_voter.take_if(|voter| *voter != leader) else { return };
         let all: Vec<NodeId> = self.hosts.keys().copied().collect();
         self.network.cut_off(&[leader], &all, false);
-        let Some(host) = self.hosts.get_mut(&voter).filter(|host| host.is_up()) else { return };
-        host.crash(self.rng.per_mille(500), &mut self.rng);
+        if self.hosts.get(&voter).is_none_or(|host| !host.is_up()) {
+            return;
+        }
+        let power = self.rng.per_mille(500);
+        self.crash(voter, power);
         let in_us = self.rng.range(2_000, 200_000);
         self.schedule(in_us, Event::Restart(voter));
     }
@@ -217,8 +240,8 @@ impl World {
         if self.members() < 3 || lost {
             return false;
         }
+        self.crash(victim, false);
         let Some(host) = self.hosts.get_mut(&victim) else { return false };
-        host.crash(false, &mut self.rng);
         host.flipped = crate::flip::flip(&host.disk, &mut self.rng);
         let flipped = host.flipped.clone();
         self.schedule(1_000_000, Event::Restart(victim));
@@ -242,6 +265,12 @@ impl World {
         }
     }
 
+    /// The ways of clients are open again.
+    pub(super) fn let_clients_go(&mut self) {
+        self.network.let_clients_go();
+        self.resume_wires();
+    }
+
     pub(super) fn heal(&mut self) {
         self.network.heal();
         self.doomed_voter = None;
@@ -252,11 +281,13 @@ impl World {
     pub(super) fn calm(&mut self) {
         self.heal();
         self.let_go();
+        self.let_clients_go();
+        self.idle_until_us = 0;
         self.queue.retain(|_, event| !matches!(**event, Event::Trouble));
         let ids: Vec<NodeId> = self.hosts.keys().copied().collect();
         for id in ids {
             if let Some(host) = self.hosts.get_mut(&id) {
-                (host.paused_until_us, host.slow_until_us) = (0, 0);
+                (host.paused_until_us, host.slow_until_us, host.busy_until_us) = (0, 0, 0);
                 host.disk.inject(|faults| *faults = SimFaults::default());
             }
             self.start(id);
@@ -266,7 +297,13 @@ impl World {
             client.paused_until_us = 0;
             client.done = 0;
         }
+        let up = self.up();
         for client in 0..CLIENTS {
+            // One that knows only nodes that are gone could never come back.
+            let known = self.clients.get(client).map(|client| client.servers.clone());
+            if !known.is_some_and(|known| known.iter().any(|id| up.contains(id))) {
+                self.restart_client(client);
+            }
             self.wake_client(client);
         }
     }

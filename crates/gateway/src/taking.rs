@@ -1,0 +1,126 @@
+//! An acquire or upgrade without a session, from the completion of its call to what its caller is told:
+//! never a grant that is over.
+
+use crate::freshness::{Fresh, Freshness};
+use crate::{ApiError, Code, Outcome, SubmitError};
+use holdfast_core::{Answer, Ended, Grant, Standing, Token};
+use std::time::Duration;
+
+/// A call of [`Input::Submit`](crate::Input::Submit) with `wait`, whose caller is told how its ticket
+/// stands.
+#[derive(Debug)]
+pub struct Taking {
+    since: Duration,
+    /// Its ticket may have been granted before it was asked for this time.
+    may_be_older: bool,
+    looked_at: Duration,
+    granted: Option<(Box<Grant>, Option<Freshness>)>,
+}
+
+/// What is to be done next.
+#[derive(Debug)]
+pub enum TakeStep {
+    /// Look at this ticket as this node has it, with [`lasts_of`](crate::lasts_of).
+    Peek(Token),
+    /// The same in the current state.
+    Read(Token),
+    /// Tell the caller. A ticket that only the caller can know of is given up with an error.
+    Done(Box<Result<Standing, ApiError>>),
+}
+
+impl Taking {
+    /// Of a call that is made now, on a clock that also runs while the machine sleeps. One with a request
+    /// id may be about an older ticket.
+    pub fn new(since: Duration, has_request_id: bool) -> Self {
+        Self { since, may_be_older: has_request_id, looked_at: since, granted: None }
+    }
+
+    /// The call is completed.
+    pub fn completed(&mut self, outcome: Outcome, now: Duration) -> TakeStep {
+        let (grant, at_once) = match outcome {
+            Outcome::Answer(Ok(Answer::Standing(Standing::Held(grant)))) => (Box::new(grant), true),
+            Outcome::Served(grant) => (grant, false),
+            Outcome::Answer(Ok(Answer::Standing(standing))) => return done(Ok(standing)),
+            outcome => return done(Err(not_taken(outcome))),
+        };
+        if self.may_be_older && at_once {
+            let token = grant.token;
+            self.granted = Some((grant, None));
+            return TakeStep::Peek(token);
+        }
+        let fresh = Freshness::of(&grant, self.since);
+        self.granted = Some((grant, Some(fresh)));
+        self.check(now)
+    }
+
+    /// What [`TakeStep::Peek`] asked for.
+    pub fn peeked(&mut self, (standing, lasts): (Standing, Duration), now: Duration) -> TakeStep {
+        if !matches!(standing, Standing::Held(_)) {
+            return done(Ok(standing));
+        }
+        if let Some((_, fresh)) = &mut self.granted {
+            *fresh = Some(Freshness::lasting(self.since, lasts));
+        }
+        self.check(now)
+    }
+
+    /// What [`TakeStep::Read`] asked for; none if the state could not be read.
+    pub fn read(&mut self, seen: Option<(Standing, Duration)>, now: Duration) -> TakeStep {
+        match seen {
+            Some((Standing::Held(_), lasts)) => {
+                if let Some((_, Some(fresh))) = &mut self.granted {
+                    fresh.looked(self.looked_at, lasts);
+                }
+                self.check(now)
+            }
+            Some((standing, _)) => done(Ok(standing)),
+            None => done(Err(SubmitError::Unknown.into())),
+        }
+    }
+
+    /// Makes sure that the grant is not over.
+    fn check(&mut self, now: Duration) -> TakeStep {
+        let Some((grant, Some(mut fresh))) = self.granted.take() else {
+            return done(Err(SubmitError::Unknown.into()));
+        };
+        match fresh.check(now) {
+            Fresh::Yes => done(Ok(Standing::Held(*grant))),
+            Fresh::Unknown => done(Err(SubmitError::Unknown.into())),
+            Fresh::Look => {
+                let token = grant.token;
+                self.looked_at = now;
+                self.granted = Some((grant, Some(fresh)));
+                TakeStep::Read(token)
+            }
+        }
+    }
+}
+
+fn done(result: Result<Standing, ApiError>) -> TakeStep {
+    TakeStep::Done(Box::new(result))
+}
+
+fn not_taken(outcome: Outcome) -> ApiError {
+    match outcome {
+        Outcome::Answer(Err(refusal)) => refusal.into(),
+        Outcome::Ended(ended) => over(&ended),
+        _ => ApiError::new(
+            Code::OtherRequest,
+            "this request_id was used for something else",
+            "use a new request_id for each request",
+        ),
+    }
+}
+
+fn over(ended: &Ended) -> ApiError {
+    let (token, how) = (ended.token, ended.how);
+    let (message, hint) = if ended.held {
+        let message =
+            format!("ticket {token} was served, but ended before it was confirmed: {how}");
+        (message, "acquire again; a longer ttl_ms survives a longer pause of this server")
+    } else {
+        (format!("ticket {token} was not served: {how}"), "wait longer, or try later")
+    };
+    let error = ApiError::new(Code::NotAcquired, message, hint);
+    ApiError { how: Some(how), ..error }
+}

@@ -1,0 +1,321 @@
+//! Makes calls without a session, and judges what comes of them.
+
+use super::wires::{Down, End, Up, WireId};
+use super::{CLIENTS, Event, World};
+use crate::checks::{Belief, DOOR};
+use crate::raw::{Proof, Raw, RawAnswer, RawCall, RawKind, Told};
+use crate::redis;
+use bytes::Bytes;
+use holdfast_core::{Label, LockName, Mode, Secret, SessionRef, Token};
+use holdfast_proto::v1::{self as proto, outcome_reply, standing};
+
+/// How long a caller holds what it got without a session.
+const DOOR_TTL_MS: u64 = 30_000;
+
+const REDIS_TTL_MS: u64 = 5_000;
+
+/// A secret that nobody has.
+const WRONG: [u8; 16] = [0xEE; 16];
+
+impl World {
+    /// Some caller makes some call.
+    pub(super) fn raw(&mut self) {
+        let in_us = self.rng.range(50_000, 900_000);
+        self.schedule(in_us, Event::Raw);
+        if self.now_us < self.idle_until_us {
+            return;
+        }
+        match self.rng.range(0, 100) {
+            0..30 => self.ask_at_door(),
+            30..40 => self.set_over_redis(),
+            40..52 => self.ask_in_pairs(),
+            52..66 => self.ask_with_id(),
+            66..80 => {
+                self.raw_call(RawKind::Read, RawCall::Read);
+            }
+            80..92 => self.show_a_wrong_secret(),
+            92..95 => self.revoke(),
+            _ => self.force(),
+        }
+    }
+
+    /// Makes a call at any node; some callers hang up soon.
+    fn raw_call(&mut self, kind: RawKind, call: RawCall) -> Option<WireId> {
+        self.next_raw += 1;
+        let number = self.next_raw;
+        let nodes = self.known_nodes();
+        let node = self.rng.pick(&nodes).copied()?;
+        let wire = self.connect(End::Raw(number), node);
+        let (asked_us, floor) = (self.now_us, self.checks.floor());
+        self.raws.insert(number, Raw { kind, wire, asked_us, floor });
+        self.send_up(wire, Up::Call(0, call));
+        let patience_us = match self.rng.range(0, 6) {
+            0 => self.rng.range(0, 3_000),
+            1 => self.rng.range(0, 4_000_000),
+            _ => 40_000_000,
+        };
+        self.schedule(patience_us, Event::HangUp(number));
+        Some(wire)
+    }
+
+    pub(super) fn raw_hangs_up(&mut self, number: u64) {
+        if let Some(raw) = self.raws.remove(&number) {
+            self.hang_up_wire(raw.wire);
+        }
+    }
+
+    fn label(&mut self, kind: &str) -> Option<Label> {
+        Label::parse(format!("raw-{kind}-{}", self.next_raw)).ok()
+    }
+
+    /// A lock for which only its node's process knows that somebody waits.
+    fn ask_at_door(&mut self) {
+        let Ok(name) = LockName::parse(format!("{DOOR}{}", self.rng.range(0, 3))) else { return };
+        let Some(label) = self.label("door") else { return };
+        let acquire = proto::Acquire {
+            names: vec![Bytes::copy_from_slice(name.as_bytes())],
+            ttl_ms: Some(DOOR_TTL_MS),
+            wait_ms: self.rng.per_mille(700).then(|| self.rng.range(100, 20_000)),
+            label: Some(Bytes::copy_from_slice(label.as_bytes())),
+            ..proto::Acquire::default()
+        };
+        let call = proto::AcquireAlone { acquire: Some(acquire), request_id: None };
+        self.raw_call(RawKind::Door { name, label }, RawCall::Acquire(call));
+    }
+
+    /// A lock of the Redis door: the same locks as everywhere.
+    fn set_over_redis(&mut self) {
+        let Ok(name) = LockName::parse(format!("{DOOR}{}", self.rng.range(0, 3))) else { return };
+        let value = format!("raw-redis-{}", self.next_raw);
+        let request = redis::set(&name, &value, REDIS_TTL_MS);
+        let kind = RawKind::RedisSet { name: name.clone(), value: value.clone() };
+        self.raw_call(kind, RawCall::Redis { request, name, value });
+    }
+
+    /// Two on one connection: what is sent first is taken first.
+    fn ask_in_pairs(&mut self) {
+        let acquire = proto::Acquire {
+            names: vec![Bytes::from(format!("pair-{}", self.rng.range(0, 3)))],
+            mode: proto::Mode::Shared.into(),
+            ttl_ms: Some(500),
+            ..proto::Acquire::default()
+        };
+        let call = proto::AcquireAlone { acquire: Some(acquire), request_id: None };
+        let first = self.raw_call(RawKind::Pair, RawCall::Acquire(call.clone()));
+        if let Some(wire) = first {
+            self.send_up(wire, Up::Call(1, RawCall::Acquire(call)));
+        }
+    }
+
+    fn ask_with_id(&mut self) {
+        let Some(label) = self.label("id") else { return };
+        let key = Bytes::from(format!("request-id-number-{}", self.next_raw));
+        let acquire = proto::Acquire {
+            names: vec![Bytes::from(format!("id-{}", self.rng.range(0, 3)))],
+            ttl_ms: Some(self.rng.range(500, 4_000)),
+            wait_ms: self.rng.per_mille(700).then(|| self.rng.range(100, 6_000)),
+            label: Some(Bytes::copy_from_slice(label.as_bytes())),
+            ..proto::Acquire::default()
+        };
+        let acquire = proto::AcquireAlone { acquire: Some(acquire), request_id: Some(key.clone()) };
+        self.ask_under_id(key, label, acquire);
+    }
+
+    fn ask_under_id(&mut self, key: Bytes, label: Label, acquire: proto::AcquireAlone) {
+        let kind = RawKind::WithId { key, label, acquire: Box::new(acquire.clone()) };
+        self.raw_call(kind.clone(), RawCall::Acquire(acquire));
+        let in_us = match self.rng.range(0, 3) {
+            0 => self.rng.range(0, 3_000),
+            _ => self.rng.range(1_000, 8_000_000),
+        };
+        self.schedule(in_us, Event::RawAgain(Box::new(kind)));
+    }
+
+    /// Something more under the same id, at any node: the same again, something else, or what became of
+    /// it.
+    pub(super) fn raw_again(&mut self, kind: RawKind) {
+        let RawKind::WithId { key, label, acquire } = kind else { return };
+        match self.rng.range(0, 4) {
+            0 => self.ask_under_id(key, label, *acquire),
+            1 => {
+                let mut other = *acquire;
+                if let Some(acquire) = &mut other.acquire {
+                    acquire.names = vec![Bytes::from_static(b"id-other")];
+                    acquire.label = None;
+                }
+                self.raw_call(RawKind::SameId { key }, RawCall::Acquire(other));
+            }
+            _ => {
+                let outcome = proto::OutcomeAlone { request_id: key };
+                self.raw_call(RawKind::Outcome { label }, RawCall::Outcome(outcome));
+            }
+        }
+    }
+
+    fn show_a_wrong_secret(&mut self) {
+        let number = self.rng.range(0, CLIENTS as u64) as usize;
+        let Some(client) = self.clients.get(number) else { return };
+        let session = client.opened.last_key_value().map(|(_, id)| *id);
+        let guard = client.app.guards.values().next();
+        let call = match (session, guard) {
+            (_, Some(guard)) if self.rng.per_mille(500) => {
+                let secret = Bytes::copy_from_slice(&WRONG);
+                RawCall::Release(proto::Own { secret, ..guard.ticket.clone() })
+            }
+            (Some(id), _) => RawCall::Heartbeat(SessionRef { id, secret: Secret(WRONG) }),
+            _ => return,
+        };
+        self.raw_call(RawKind::WrongSecret, call);
+    }
+
+    fn revoke(&mut self) {
+        let revoke = proto::RevokeRequest {
+            name: Bytes::from(format!("lock-{}", self.rng.range(0, 4))),
+            token: None,
+            by: Bytes::from_static(b"operator"),
+            reason: Bytes::from_static(b"maintenance"),
+            within_ms: self.rng.range(100, 3_000),
+            force: self.rng.per_mille(500),
+        };
+        self.raw_call(RawKind::Other, RawCall::Revoke(revoke));
+    }
+
+    fn force(&mut self) {
+        let force = proto::ForceRequest {
+            name: Bytes::from(format!("lock-{}", self.rng.range(0, 4))),
+            token: None,
+            by: Bytes::from_static(b"operator"),
+            reason: Bytes::from_static(b"stuck"),
+        };
+        self.raw_call(RawKind::Other, RawCall::Force(force));
+    }
+
+    /// Something arrives at such a caller.
+    pub(super) fn raw_received(&mut self, number: u64, wire: WireId, frame: Down) {
+        let (which, answer) = match frame {
+            Down::Answered(which, answer) => (which, answer),
+            Down::Connected => return,
+            // It may be done or not.
+            _ => {
+                self.raws.remove(&number);
+                return;
+            }
+        };
+        let Some(raw) = self.raws.get(&number) else { return };
+        let (kind, asked_us, floor) = (raw.kind.clone(), raw.asked_us, raw.floor);
+        self.operations += 1;
+        let judged = match (kind, answer) {
+            (RawKind::Door { name, .. }, RawAnswer::Standing(now)) => {
+                self.told_at_door(name, now, asked_us, floor)
+            }
+            // "Nothing was done", and it never will be.
+            (RawKind::Door { label, .. }, RawAnswer::Failed((_, why)))
+                if why.starts_with("no_leader:") =>
+            {
+                self.checks.withdrawn(label)
+            }
+            (RawKind::Pair, RawAnswer::Standing(now)) => {
+                let judged = self.checks.pair(number, which == 1, token(&now));
+                if let Err(violation) = judged {
+                    self.fail(violation);
+                }
+                // It hangs up when it has waited long enough for the other one.
+                return;
+            }
+            (RawKind::WithId { key, .. }, RawAnswer::Standing(now)) => {
+                self.checks.under_id(&key, false, token(&now))
+            }
+            (RawKind::SameId { key }, RawAnswer::Standing(now)) => {
+                self.checks.under_id(&key, true, token(&now))
+            }
+            (RawKind::Outcome { label }, RawAnswer::Outcome(outcome)) => match outcome.what {
+                Some(outcome_reply::What::Never(_)) => self.checks.withdrawn(label),
+                _ => Ok(()),
+            },
+            (
+                RawKind::RedisSet { name, value },
+                RawAnswer::Redis { done: true, token: Some(token) },
+            ) => {
+                let until_us = asked_us + REDIS_TTL_MS * 900;
+                let (proof, ttl_ms) = (Proof::Value(value), REDIS_TTL_MS);
+                self.holds(Told { name, token, proof, until_us, ttl_ms }, floor)
+            }
+            (RawKind::Read, RawAnswer::Read { counter }) => self.checks.read(counter, floor),
+            // A release of what is over is answered alike whatever the secret; that of a held ticket shows
+            // in what the guards say.
+            (RawKind::WrongSecret, RawAnswer::Alive) => {
+                Err("only the owner: a heartbeat with a wrong secret was confirmed".to_owned())
+            }
+            _ => Ok(()),
+        };
+        if let Err(violation) = judged {
+            return self.fail(violation);
+        }
+        self.raws.remove(&number);
+        self.hang_up_wire(wire);
+    }
+
+    /// A caller without a session learns how its ticket stands; if it holds the lock, it lets go some
+    /// time later.
+    fn told_at_door(
+        &mut self,
+        name: LockName,
+        now: proto::Standing,
+        asked_us: u64,
+        floor: u64,
+    ) -> Result<(), String> {
+        let Some(standing::What::Held(grant)) = now.what else { return Ok(()) };
+        let token = Token(grant.token);
+        let waited_us = grant.waited_ms * 990;
+        let until_us = asked_us + waited_us + DOOR_TTL_MS * 900;
+        let (proof, ttl_ms) = (Proof::Secret(grant.secret), DOOR_TTL_MS);
+        self.holds(Told { name, token, proof, until_us, ttl_ms }, floor)
+    }
+
+    /// A caller without a session believes that it holds a lock.
+    fn holds(&mut self, told: Told, floor: u64) -> Result<(), String> {
+        let token = told.token;
+        self.told.insert(token, told);
+        let in_us = self.rng.range(1_000, 4_000_000);
+        self.schedule(in_us, Event::DoorReleases(token));
+        self.checks.drew(CLIENTS, token, floor)?;
+        let beliefs = self.beliefs();
+        self.checks.guards(&beliefs, self.now_us)
+    }
+
+    pub(super) fn door_releases(&mut self, token: Token) {
+        let Some(told) = self.told.remove(&token) else { return };
+        let call = match told.proof {
+            Proof::Secret(secret) => {
+                let name = Bytes::copy_from_slice(told.name.as_bytes());
+                RawCall::Release(proto::Own { name, token: token.0, secret })
+            }
+            Proof::Value(value) => {
+                let (name, request) = (told.name.clone(), redis::release(&told.name, &value));
+                RawCall::Redis { request, name, value }
+            }
+        };
+        self.raw_call(RawKind::Other, call);
+    }
+
+    /// Callers without a session that believe now that they hold something.
+    pub(super) fn raw_beliefs(&self) -> impl Iterator<Item = Belief> + '_ {
+        let now_us = self.now_us;
+        self.told.values().filter(move |told| now_us < told.until_us).map(|told| Belief {
+            client: CLIENTS,
+            name: told.name.clone(),
+            token: told.token,
+            mode: Mode::Exclusive,
+            ttl_ms: told.ttl_ms,
+        })
+    }
+}
+
+fn token(standing: &proto::Standing) -> Option<Token> {
+    match &standing.what {
+        Some(standing::What::Held(grant)) => Some(Token(grant.token)),
+        Some(standing::What::Waiting(waiting)) => Some(Token(waiting.token)),
+        Some(standing::What::Over(over)) => Some(Token(over.token)),
+        None => None,
+    }
+}
