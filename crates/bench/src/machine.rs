@@ -1,4 +1,4 @@
-//! The machine that the figures are from: without it they mean little.
+//! The machine that the figures come from: without it they mean little.
 
 use crate::stats::median;
 use rustix::fs::statfs;
@@ -9,21 +9,22 @@ use std::io::{Seek, Write};
 use std::path::Path;
 use std::time::Instant;
 
-/// What `statfs` says of a file system in memory: there fsync costs nothing.
+/// What `statfs` reports for a file system in memory, where fsync costs nothing.
 const TMPFS: i64 = 0x0102_1994;
 
-/// How often the disk is asked to sync.
+/// How many syncs are timed.
 const SYNCS: usize = 200;
 
-/// What is written before each.
+/// What is written before each sync.
 const BLOCK: [u8; 4096] = [7; 4096];
 
-/// How the machine is when the run begins.
+/// The state of the machine at the start of the run.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     cores: usize,
     kernel: String,
-    /// The load of the last minute: above a fraction, the machine is not quiet.
+    /// The load average of the last minute. If it is more than a fraction, the machine is not
+    /// quiet.
     load: f64,
     /// The median time of an fdatasync of 4 KiB in the folder of the servers' data.
     fdatasync_us: f64,
@@ -64,10 +65,10 @@ impl Machine {
     }
 }
 
-/// A thousand connections need more files than many shells allow; servers inherit the limit.
+/// A thousand connections need more open files than many shells allow. Servers inherit the limit.
 pub(crate) fn allow_many_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // What can't be raised stays: a measurement that needs more says so.
+    // If it can't be raised, a measurement that needs more will report that.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 

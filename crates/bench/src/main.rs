@@ -1,10 +1,10 @@
-//! Measures Holdfast beside its peers: the same work, on the same machine, in one run.
+//! Measures Holdfast next to its peers: the same work, on the same machine, in one run.
 //!
-//! The story of a run: `main` looks at the machine and finds or builds the servers
-//! (`peers`). Then, measurement by measurement (`measure`) and setup by setup, servers are started
-//! on free ports, clients (`clients`) connect and work, and figures go into the `report`. Each
-//! of these has a time limit and leaves no process behind (`stage`). docs/performance.md tells
-//! what the figures mean.
+//! The story of a run: `main` inspects the machine and finds or builds the servers (`peers`). Then,
+//! measurement by measurement (`measure`) and setup by setup, servers are started on free ports,
+//! clients (`clients`) connect and work, and the figures go into the `report`. Each of these steps
+//! has a time limit and leaves no process behind (`stage`). docs/performance.md explains the
+//! figures.
 
 mod clients;
 mod machine;
@@ -31,7 +31,7 @@ use std::time::Duration;
 /// How long a peer may take to build or download.
 const INSTALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// Longer runs would only fill the memory with times.
+/// Longer runs would only fill memory with samples.
 const SECONDS_MAX: u64 = 600;
 
 /// Measure Holdfast beside etcd, ZooKeeper, Redis, PostgreSQL and Cassandra, all on this machine
@@ -43,6 +43,7 @@ Examples:
   cargo run --release -p holdfast-bench -- --peers holdfast,etcd --measure pairs --clients 64
   cargo run --release -p holdfast-bench -- --peers holdfast,redis --measure redis --rounds 3
   cargo run --release -p holdfast-bench -- --by drivers --measure pairs,looping
+  cargo run --release -p holdfast-bench -- --peers holdfast --before old/holdfast --rounds 5
   cargo run --release -p holdfast-bench -- --json > figures.json
 
 Only figures of one run on a quiet machine can be compared. Where others use the machine too, several
@@ -90,6 +91,9 @@ struct Args {
     /// The `holdfast` binary; by default the one beside this program
     #[arg(long, value_name = "PATH")]
     holdfast: Option<PathBuf>,
+    /// An older `holdfast` binary, measured as well: what has become faster or slower since
+    #[arg(long, value_name = "PATH")]
+    before: Option<PathBuf>,
     /// Where the servers' data goes, on the disk that is to be measured; by default the system's
     /// folder for temporary files
     #[arg(long, value_name = "FOLDER")]
@@ -102,7 +106,7 @@ struct Args {
 impl Args {
     fn plan(&self) -> Plan {
         Plan {
-            programs: Programs::new(self.holdfast.clone()),
+            programs: Programs::new(self.holdfast.clone(), self.before.clone()),
             by: self.by,
             folder: self.dir.clone().unwrap_or_else(std::env::temp_dir),
             seconds: Duration::from_secs(self.seconds),
@@ -158,13 +162,14 @@ fn run(args: &Args) -> Result<Report, Stop> {
     Ok(report)
 }
 
-/// Measurement by measurement, so that what is compared is measured soon after one another.
+/// Measurement by measurement, so that setups that are compared are measured soon after one
+/// another.
 fn measure_all(args: &Args, plan: &Plan) -> Result<Report, Stop> {
     let mut report = Report::default();
     let rounds = args.measure.iter().flat_map(|measure| (1..=args.rounds).map(|n| (*measure, n)));
     for (measure, round) in rounds {
         eprintln!("{}, round {round} of {}", measure.name(), args.rounds);
-        let setups = args.peers.iter().flat_map(|peer| peer.setups()).copied();
+        let setups = args.peers.iter().flat_map(|peer| plan.programs.setups(*peer));
         for setup in setups.filter(|setup| measure.applies(*setup)) {
             for step in 0..measure.steps() {
                 let what = format!("{} of {}, step {}", measure.name(), setup.name(), step + 1);
@@ -190,7 +195,7 @@ mod tests {
 
     const PERFORMANCE: &str = include_str!("../../../docs/performance.md");
 
-    /// The words after `cargo run ... holdfast-bench [--]` on each line that has one.
+    /// The words after `cargo run ... holdfast-bench [--]` on each line that has them.
     fn commands(text: &str) -> Vec<Vec<&str>> {
         text.lines()
             .filter_map(|line| line.split_once("cargo run --release -p holdfast-bench"))

@@ -1,11 +1,11 @@
-//! What Linux says about the servers' processes.
+//! CPU and memory use of the servers' processes, from /proc.
 
 use rustix::param::clock_ticks_per_second;
 use std::fs;
 use std::time::Duration;
 
-/// The CPU time that these processes have used so far, in user and system mode together, without
-/// that of their children.
+/// The CPU time that these processes have used so far, user and system, without that of their
+/// children.
 pub(crate) fn cpu(pids: &[u32]) -> Result<Duration, String> {
     let mut ticks = 0;
     for pid in pids {
@@ -15,7 +15,7 @@ pub(crate) fn cpu(pids: &[u32]) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
 }
 
-/// The memory that these processes have in RAM, in bytes.
+/// The resident memory of these processes, in bytes.
 pub(crate) fn resident(pids: &[u32]) -> Result<u64, String> {
     let mut bytes = 0;
     for pid in pids {
@@ -26,7 +26,7 @@ pub(crate) fn resident(pids: &[u32]) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// The processes that this one has started and that run now; none if it can't be known.
+/// The current children of this process; empty if that can't be determined.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let listed =
@@ -41,7 +41,8 @@ fn read(pid: u32, what: &str) -> Result<String, String> {
     fs::read_to_string(&path).map_err(|error| format!("a server has ended: {path}: {error}"))
 }
 
-/// Fields 14 and 15. The second is the program's name in brackets, and may hold anything.
+/// Fields 14 and 15. The second field is the program's name in parentheses, and may contain
+/// anything.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace().skip(11);

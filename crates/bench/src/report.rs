@@ -1,24 +1,24 @@
-//! The figures: as tables, beside each other, and as JSON.
+//! The figures as tables, compared to each other, and as JSON.
 
 use crate::stats::median;
 use crate::table::{layout, plain, times};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
-/// Which way a figure is better.
+/// Whether a higher or a lower figure is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Better {
     Higher,
     Lower,
 }
 
-/// One thing that was measured.
+/// One measured quantity.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Figure {
-    /// With its unit.
+    /// Includes the unit.
     name: &'static str,
     better: Better,
-    /// As it was in each round.
+    /// The value from each round.
     rounds: Vec<f64>,
 }
 
@@ -37,7 +37,7 @@ impl Figure {
 pub(crate) struct Row {
     measure: &'static str,
     setup: String,
-    /// With how many clients, kills or locks.
+    /// The number of clients, kills or locks.
     with: String,
     figures: Vec<Figure>,
 }
@@ -60,7 +60,7 @@ impl Row {
         (self.measure, &self.setup, &self.with) == (other.measure, &other.setup, &other.with)
     }
 
-    /// Adds another round of the same.
+    /// Adds another round of the same measurement.
     fn add_round(&mut self, round: Self) {
         for figure in round.figures {
             match self.figures.iter_mut().find(|known| known.name == figure.name) {
@@ -75,7 +75,7 @@ impl Row {
     }
 }
 
-/// Everything that came out of a run.
+/// All results of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     rows: Vec<Row>,
@@ -92,7 +92,7 @@ impl Report {
         }
     }
 
-    /// A measurement that did not work.
+    /// Records a measurement that failed.
     pub(crate) fn fail(&mut self, what: String, why: String) {
         self.failures.push((what, why));
     }
@@ -137,7 +137,7 @@ impl Report {
         })
     }
 
-    /// Tables that can be pasted into a document.
+    /// Markdown tables, to paste into a document.
     pub(crate) fn to_text(&self, machine: &str) -> String {
         let mut text = format!("{machine}\n");
         for measure in self.measures() {
@@ -181,7 +181,7 @@ impl Report {
         layout(&lines, 2)
     }
 
-    /// None if there is nothing to compare.
+    /// `None` if there is nothing to compare.
     fn ratio_table(&self, measure: &str) -> Option<String> {
         let ratios = self.ratios();
         let ratios: Vec<&Ratio> = ratios.iter().filter(|ratio| ratio.measure == measure).collect();
@@ -200,7 +200,7 @@ impl Report {
         Some(layout(&lines, 3))
     }
 
-    /// Holdfast's figures beside everybody else's of the same measurement.
+    /// Holdfast's figures compared to everybody else's in the same measurement.
     fn ratios(&self) -> Vec<Ratio> {
         let mut all = Vec::new();
         for other in self.rows.iter().filter(|row| !row.is_holdfast()) {
@@ -231,7 +231,7 @@ struct Ratio {
     with: String,
     holdfast: String,
     beside: String,
-    /// None where the other's figure is 0 or missing.
+    /// `None` where the other's figure is 0 or missing.
     ratios: Vec<(&'static str, Better, Option<f64>)>,
 }
 

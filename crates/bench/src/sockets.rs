@@ -1,21 +1,21 @@
-//! What went over the connections between clients and servers, as the kernel counts it.
+//! The traffic between clients and servers, as counted by the kernel.
 //!
-//! `ss` shows the counters of every TCP connection. Only the servers' ends are looked at, by their
-//! port for clients: each connection counts once, and what servers say to each other does not.
+//! `ss` shows the counters of every TCP connection. Only the servers' ends are counted, selected by
+//! the client ports: so each connection counts once, and traffic between servers does not count.
 
 use std::process::Command;
 
-/// What went over a server's connections with clients since each of them began.
+/// Traffic on a server's current connections with clients, since each of them was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
     pub(crate) bytes_to_clients: u64,
     pub(crate) bytes_to_servers: u64,
-    /// Segments with data that went to clients. A client that waits is woken by each.
+    /// Segments with data sent to clients. Each one wakes a waiting client.
     pub(crate) wakeups: u64,
 }
 
 impl Traffic {
-    /// What came since then.
+    /// The traffic since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             bytes_to_clients: self.bytes_to_clients.saturating_sub(earlier.bytes_to_clients),
@@ -25,7 +25,7 @@ impl Traffic {
     }
 }
 
-/// The counters of all connections that clients have now to these ports.
+/// The counters of all current connections of clients to these ports.
 pub(crate) fn traffic(ports: &[u16]) -> Result<Traffic, String> {
     let ports: Vec<String> = ports.iter().map(|port| format!("sport = :{port}")).collect();
     let mut command = Command::new("ss");

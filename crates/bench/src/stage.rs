@@ -5,15 +5,15 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
-/// How long tasks may take to notice that their runtime ends.
+/// How long tasks may take to end when their runtime shuts down.
 const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why there is no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// This part did not work; the next one may.
+    /// This part failed; the next one may work.
     Failed(String),
-    /// Somebody wants all of it to end.
+    /// The user wants the whole run to end.
     Interrupted,
 }
 
@@ -23,8 +23,8 @@ impl From<String> for Stop {
     }
 }
 
-/// Runs one part on a runtime of its own, so that all its tasks end with it. Whatever servers the
-/// part has started end when its future is dropped.
+/// Runs one part on its own runtime, so that all its tasks end with it. Servers started by the part
+/// end when its future is dropped.
 pub(crate) fn stage<T>(
     limit: Duration,
     part: impl Future<Output = Result<T, String>>,

@@ -1,17 +1,17 @@
 //! The few statistics that the figures need.
 
-/// The value below which so much of the sorted values lies, by nearest rank; none of nothing.
+/// The percentile `part` (0 to 1) of sorted values, by nearest rank; `None` if there are no values.
 pub(crate) fn percentile(sorted: &[f64], part: f64) -> Option<f64> {
     let rank = (part * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
 }
 
-/// The value in the middle; none of nothing.
+/// The median; `None` if there are no values.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     percentile(&sorted(values), 0.5)
 }
 
-/// The largest value; none of nothing.
+/// The largest value; `None` if there are no values.
 pub(crate) fn largest(values: &[f64]) -> Option<f64> {
     values.iter().copied().max_by(f64::total_cmp)
 }

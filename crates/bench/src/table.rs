@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// A table as in Markdown, with columns that stand in line. The first few are words.
+/// A Markdown table with aligned columns. The first `words` columns are left-aligned.
 pub(crate) fn layout(lines: &[Vec<String>], words: usize) -> String {
     let columns = lines.first().map_or(0, Vec::len);
     let width = |at: usize| {
@@ -37,7 +37,7 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{s}")
 }
 
-/// With as many digits as mean something.
+/// With as many digits as are meaningful.
 pub(crate) fn plain(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

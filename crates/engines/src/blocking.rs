@@ -1,4 +1,4 @@
-//! The same API for programs that are not asynchronous.
+//! The same API for synchronous programs.
 //!
 //! ```
 //! # fn main() -> Result<(), holdfast_locks::Error> {
@@ -10,7 +10,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! These calls block the thread. Don't use them inside an asynchronous runtime.
+//! These calls block the calling thread. Don't use them inside an async runtime.
 
 use crate::guard::{Ending, LeaseRef, Lost};
 use crate::locks::Inspection;
@@ -37,7 +37,7 @@ impl Locks {
         Self::connect_with(crate::Locks::builder(), url)
     }
 
-    /// Connects with other settings than the defaults.
+    /// Connects with the settings of `builder`.
     pub fn connect_with(builder: crate::Builder, url: &str) -> Result<Self, Error> {
         let url = url.to_owned();
         wait(async move { builder.connect(&url).await })?.map(Self)
@@ -67,7 +67,7 @@ impl Locks {
 
     /// See [`crate::Locks::close`].
     pub fn close(self) {
-        // Only the start of a thread can fail, and then nothing is under way.
+        // Only starting a thread can fail, and then nothing is in progress.
         let _ = wait(self.0.close());
     }
 }
@@ -144,7 +144,8 @@ impl Guard {
         self.0.is_lost()
     }
 
-    /// Waits until the lease is over, for at most `limit`. `None` if it is still good then.
+    /// Blocks until the lease is over, for at most `limit`. Returns `None` if it is still valid
+    /// then.
     pub fn wait_lost(&self, limit: Duration) -> Option<Lost> {
         let lost = self.0.watch_lost();
         wait(async move { tokio::time::timeout(limit, lost).await.ok() }).ok().flatten()

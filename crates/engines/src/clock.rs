@@ -1,4 +1,4 @@
-//! Time for leases: a clock that keeps running while the machine sleeps.
+//! The clock for leases: it keeps running while the machine sleeps.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -23,7 +23,7 @@ impl Moment {
         Self(self.0.saturating_add(duration))
     }
 
-    /// The time from `earlier` to this moment; zero if that was later.
+    /// The time from `earlier` to this moment; zero if `earlier` is later.
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "used by that driver"))]
     pub(crate) fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
@@ -44,7 +44,7 @@ impl Moment {
         if self >= now { wall + (self.0 - now.0) } else { wall - (now.0 - self.0) }
     }
 
-    /// The moment at which the wall clock will show `unix_ms`, as far as it can be trusted.
+    /// The moment at which the wall clock will show `unix_ms`: as accurate as the wall clock is.
     pub(crate) fn at_unix_ms(unix_ms: u64) -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = Self::now();
@@ -55,7 +55,7 @@ impl Moment {
     }
 }
 
-/// How much of `ttl` a holder may count on, counted from before it sent the request.
+/// How much of `ttl` a holder may count on, starting before it sent the request.
 pub(crate) fn safe_part(ttl: Duration) -> Duration {
     ttl - ttl / DRIFT_MARGIN
 }

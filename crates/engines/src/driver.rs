@@ -1,5 +1,5 @@
-//! What a driver implements. Everything that does not depend on the engine (renewal, the clock,
-//! retries of a release, dropped futures) is done once, in `locks.rs` and `keeper.rs`.
+//! The interface that a driver implements. Everything that does not depend on the engine (renewal,
+//! clocks, retrying a release, dropped futures) is done once, in `locks.rs` and `keeper.rs`.
 
 use crate::clock::{Moment, safe_part};
 use crate::error::Error;
@@ -19,54 +19,56 @@ use tokio::time::{sleep, timeout};
 pub(crate) type Step<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
 /// A connection to one engine, used by any number of tasks at once. Its futures run on the
-/// library's own runtime and are never dropped half-way.
+/// library's own runtime and are never dropped before they finish.
 pub(crate) trait Driver: Send + Sync + 'static {
-    /// What this engine and recipe hold and don't.
+    /// What this engine and recipe guarantee.
     fn promises(&self) -> &'static Promises;
 
-    /// Refuses a name or TTL that the engine can't take, before anything is sent.
+    /// Refuses a name or TTL that the engine does not accept, before anything is sent.
     fn check(&self, request: &Request) -> Result<(), Error>;
 
     /// Takes the lock: tries at least once, then waits until [`Request::given_up`] resolves.
     ///
-    /// Once it has resolved, returns soon with [`Acquired::Busy`] and leaves nothing in line. After
-    /// an ambiguous answer the driver settles what is true before it returns; if it can't, it
-    /// returns [`Error::Unsure`].
+    /// Once that has resolved, returns soon with [`Acquired::Busy`] and leaves nothing in line.
+    /// After an ambiguous reply the driver finds out what happened before it returns; if it can't,
+    /// it returns [`Error::Unsure`].
     fn acquire<'a>(&'a self, request: &'a Request) -> Step<'a, Acquired>;
 
-    /// The lock as the engine shows it; `None` if nobody holds it or waits.
+    /// The lock as the engine sees it; `None` if nobody holds it or waits for it.
     fn inspect<'a>(&'a self, name: &'a str) -> Step<'a, Option<Inspection>>;
 
-    /// A lease that another process detached. Checks only the form of the proof; whether the lease
-    /// still lives, [`Hold::check`] says.
+    /// A lease that another process detached. Checks only the format of the proof; [`Hold::check`]
+    /// tells whether the lease still exists.
     fn attach<'a>(&'a self, name: &'a str, proof: &'a str) -> Step<'a, Arc<dyn Hold>>;
 
-    /// Ends what the driver keeps at the engine beside held locks, such as a session. Called when no
-    /// acquire is under way, before the connection is dropped.
+    /// Ends what the driver keeps on the engine besides held locks, such as a session. Called when
+    /// no acquire is in progress, before the connection is dropped.
     fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::ready(()))
     }
 }
 
-/// One held lock, as the engine knows it.
+/// One held lock, as the engine sees it.
 pub(crate) trait Hold: Send + Sync + 'static {
-    /// Keeps the lease for another `ttl` from now. [`Error::NotHeld`] is definite and final,
-    /// [`Error::Unsupported`] means that nothing was sent; any other error means "unknown", and the
-    /// call is repeated. It may be dropped half-way, which is as if the answer were lost.
+    /// Extends the lease to `ttl` from now. [`Error::NotHeld`] is definite and final, and
+    /// [`Error::Unsupported`] means that nothing was sent; after any other error the outcome is
+    /// unknown, and the call is retried. The future may be dropped at any await, which is as if the
+    /// reply had been lost.
     fn extend(&self, ttl: Duration) -> Step<'_, Validity>;
 
-    /// Ends the lease. [`Error::NotHeld`] is definite; any other error means "unknown", and the call
-    /// is repeated.
+    /// Ends the lease. [`Error::NotHeld`] is definite; after any other error the outcome is
+    /// unknown, and the call is retried.
     fn release(&self) -> Step<'_, ()>;
 
-    /// Sees to it that no earlier extension whose answer was lost can take effect any more. If only
-    /// time helps, returns when to ask again. By default nothing arrives late.
+    /// Makes sure that no earlier extension whose reply was lost can still take effect. If only
+    /// waiting helps, returns when to call this again. The default is for engines where nothing
+    /// arrives late.
     fn settle(&self) -> Step<'_, Option<Moment>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    /// Until when an attempt to take the lock whose answer was lost may still bring the lease back
-    /// after its release. By default never.
+    /// Until when an attempt to take the lock whose reply was lost may still bring the lease back
+    /// after its release. By default, it can't.
     fn revives_until(&self) -> Option<Moment> {
         None
     }
@@ -79,19 +81,19 @@ pub(crate) trait Hold: Send + Sync + 'static {
     /// outlive this process's connection.
     fn proof(&self) -> Option<String>;
 
-    /// Resolves, with the reason, as soon as the driver hears that the lease is over. By default
+    /// Resolves, with the reason, as soon as the driver learns that the lease is over. By default
     /// never: the clock and [`Hold::extend`] tell.
     fn lost(&self) -> Pin<Box<dyn Future<Output = String> + Send + '_>> {
         Box::pin(std::future::pending())
     }
 }
 
-/// What an attempt to take a lock came to.
+/// The result of an attempt to take a lock.
 pub(crate) enum Acquired {
     Held(Held),
-    /// The wait was over first.
+    /// The wait ended first.
     Busy {
-        /// The label of the holder, if known.
+        /// The holder's label, if known.
         holder: Option<String>,
     },
 }
@@ -99,28 +101,30 @@ pub(crate) enum Acquired {
 pub(crate) struct Held {
     pub(crate) hold: Arc<dyn Hold>,
     pub(crate) token: Option<Token>,
-    /// How the previous holder ended; `None` if the engine can't know or nobody held it before.
+    /// How the previous holder ended; `None` if the engine can't tell, or there was no previous
+    /// holder.
     pub(crate) ending: Option<Ending>,
     pub(crate) validity: Validity,
 }
 
-/// Between which moments the engine will end a lease that nobody extends.
+/// The earliest and latest moment at which the engine may end a lease that nobody extends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Validity {
-    /// The holder must have stopped by then.
+    /// The holder must have stopped by this moment.
     pub(crate) valid_until: Moment,
-    /// The lease is certainly over by then.
+    /// The lease is certainly over by this moment.
     pub(crate) over_by: Moment,
 }
 
 impl Validity {
-    /// Of a lease of `ttl` that was confirmed just now, by a request first sent at `sent`.
+    /// For a lease of `ttl` that was confirmed just now, by a request first sent at `sent`.
     pub(crate) fn of_ttl(sent: Moment, ttl: Duration) -> Self {
         let valid_until = sent.plus(safe_part(ttl));
         Self { valid_until, over_by: Moment::now().plus(ttl + ttl / 10) }
     }
 
-    /// Of a request of `ttl` sent just now that may or may not have arrived.
+    /// When a lease of `ttl` is certainly over, if the request for it was sent just now and may or
+    /// may not have arrived.
     pub(crate) fn unsure(ttl: Duration) -> Moment {
         Moment::now().plus(ttl + ttl / 10)
     }
@@ -130,7 +134,7 @@ impl Validity {
 pub(crate) struct Request {
     pub(crate) name: String,
     pub(crate) ttl: Duration,
-    /// Nobody will renew it.
+    /// Whether it won't be renewed.
     pub(crate) fixed: bool,
     pub(crate) label: String,
     pub(crate) note: Option<String>,
@@ -138,9 +142,9 @@ pub(crate) struct Request {
     pub(crate) nonce: String,
     /// When the wait ends; `None` means never. Already past for a try.
     pub(crate) deadline: Option<Moment>,
-    /// Closed when the caller dropped its future.
+    /// Closed when the caller drops its future.
     pub(crate) caller: watch::Receiver<()>,
-    /// Counts what goes on after the answer.
+    /// Counts the work that continues after the reply.
     pub(crate) background: Arc<Releases>,
 }
 
@@ -155,13 +159,13 @@ impl Request {
         }
     }
 
-    /// Whether there is no (more) time to wait.
+    /// Whether the wait is over or the caller has dropped its future.
     pub(crate) fn is_given_up(&self) -> bool {
         self.deadline.is_some_and(Moment::has_passed) || self.caller.has_changed().is_err()
     }
 
-    /// Waits for `wake`, `most` or the end of the wait, whichever comes first. Returns false at the
-    /// end of the wait.
+    /// Waits for `wake`, for `most`, or for the end of the wait, whichever comes first. Returns
+    /// false at the end of the wait.
     pub(crate) async fn pause(&self, most: Duration, wake: impl Future<Output = ()>) -> bool {
         tokio::select! {
             biased;
@@ -171,7 +175,7 @@ impl Request {
         }
     }
 
-    /// Finishes something after the answer: [`crate::Locks::close`] waits for it.
+    /// Continues `work` in the background after the reply; [`crate::Locks::close`] waits for it.
     pub(crate) fn finish_later<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -189,9 +193,9 @@ impl Request {
     }
 }
 
-/// Sleeps until a moment, also across a suspend of the machine.
+/// Sleeps until `moment`, even across a suspend of the machine. `None` is forever.
 pub(crate) async fn reached(moment: Option<Moment>) {
-    /// The timer stands still while the machine sleeps, so it is checked now and then.
+    /// Timers stop while the machine sleeps, so the clock is checked now and then.
     const CHECK_EVERY: Duration = Duration::from_secs(1);
     let Some(moment) = moment else { return std::future::pending().await };
     while !moment.has_passed() {
@@ -199,12 +203,12 @@ pub(crate) async fn reached(moment: Option<Moment>) {
     }
 }
 
-/// The label in an owner written by [`Request::owner`].
+/// The label in an owner string written by [`Request::owner`].
 pub(crate) fn label_of(owner: &str) -> String {
     owner.rsplit_once('/').map_or(owner, |(label, _)| label).to_owned()
 }
 
-/// Gives a call to the engine a time limit.
+/// Limits how long a call to the engine may take.
 pub(crate) async fn within<T>(
     limit: Duration,
     what: &str,

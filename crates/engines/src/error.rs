@@ -1,4 +1,4 @@
-//! What can go wrong, in terms of what it means for the caller.
+//! Errors, distinguished by what they mean for the caller.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -7,36 +7,36 @@ use std::time::SystemTime;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The URL can't be used: what is wrong with it, and what to write instead.
+    /// The URL can't be used. Says what is wrong with it, and what to write instead.
     BadUrl(String),
-    /// The engine can't take this name or option, or this recipe does not support the call.
+    /// The engine does not accept this name or option, or this recipe does not support the call.
     Unsupported(String),
     /// The engine refused: wrong password, missing table, no permission.
     Refused(String),
     /// The engine did not answer, or answered in another protocol. Nothing is held.
     Unreachable(String),
-    /// The wait was over before the lock was free. Nothing is held.
+    /// The wait ended before the lock was free. Nothing is held.
     TimedOut {
-        /// The label of the holder, if the engine knows it.
+        /// The holder's label, if the engine knows it.
         holder: Option<String>,
     },
     /// The lease is over: it expired, or someone took the lock away.
     NotHeld(String),
-    /// The engine did not answer, so it is not known whether a lock was taken or released. If it is
-    /// held, its lease is certainly over at `until`; until then the library keeps trying to release
-    /// it in the background.
+    /// The engine did not answer, so it is not known whether a lock was taken or released. If the
+    /// lock is held, its lease is certainly over at `until`; until then the library keeps trying to
+    /// release it in the background.
     Unsure {
-        /// When the lease is over in any case, by this machine's clock. An engine that is down in
-        /// between and then starts its leases over (see [`Promises::clock`](crate::Promises::clock))
-        /// counts from its restart.
+        /// When the lease is over in any case, by this machine's clock. An engine that restarts in
+        /// between and then starts its leases over (see
+        /// [`Promises::clock`](crate::Promises::clock)) counts from its restart.
         until: SystemTime,
-        /// What the last attempt met.
+        /// Why the last attempt failed.
         cause: String,
     },
 }
 
 impl Error {
-    /// Whether trying again later could succeed.
+    /// Whether a retry could succeed later.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::TimedOut { .. })
     }

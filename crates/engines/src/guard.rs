@@ -1,4 +1,4 @@
-//! A lock that is held, and a lease that was handed over.
+//! A held lock, and a lease that was handed over.
 
 use crate::clock::{Moment, unix_ms};
 use crate::driver::{Hold, Validity};
@@ -12,11 +12,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// How the previous holder of a lock ended, as far as the engine can know.
+/// How the previous holder of a lock ended, as far as the engine knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Ending {
-    /// Whether it died (expired, crashed, was forced out) instead of releasing.
+    /// Whether it died (expired, crashed, was forced out) instead of releasing the lock.
     pub died: bool,
     /// Its token, if the engine has tokens.
     pub token: Option<Token>,
@@ -52,18 +52,18 @@ impl fmt::Display for Lost {
     }
 }
 
-/// A held lock. It is renewed in the background until it is released, detached or dropped; a lease
-/// taken with [`fixed`](crate::Lock::fixed) is not renewed.
+/// A held lock. It is renewed in the background until it is released, detached or dropped, unless
+/// it was taken with [`fixed`](crate::Lock::fixed).
 ///
-/// A dropped guard is released in the background, and nobody learns whether that worked: prefer
-/// [`Guard::release`].
+/// Dropping a guard releases the lock in the background, but nobody learns whether that worked:
+/// prefer [`Guard::release`].
 pub struct Guard {
     keeper: Arc<Keeper>,
     locks: Locks,
     token: Option<Token>,
-    /// Boxed: it is rare, and a guard that can't be detached is given back by value.
+    /// Boxed: it is rare, and `detach` returns the guard by value if it fails.
     ending: Option<Box<Ending>>,
-    /// False once it was released or detached.
+    /// False once it has been released or detached.
     held: bool,
 }
 
@@ -87,14 +87,15 @@ impl Guard {
         self.token
     }
 
-    /// How the previous holder ended; `None` if the engine can't know, or there was none.
+    /// How the previous holder ended; `None` if the engine can't tell, or there was no previous
+    /// holder.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_deref()
     }
 
-    /// How long the lease is certainly good if no further renewal succeeds. Zero once it is lost.
-    /// Uses a clock that runs while the machine sleeps, so a process that was stopped sees the truth
-    /// at its first look.
+    /// How long the lease is certainly valid if no further renewal succeeds. Zero once it is lost.
+    /// Uses a clock that keeps running while the machine sleeps, so the answer is right even in a
+    /// process that was stopped or suspended.
     pub fn remaining(&self) -> Duration {
         self.keeper.remaining()
     }
@@ -104,7 +105,7 @@ impl Guard {
         self.remaining().is_zero()
     }
 
-    /// Resolves when the lease is over, or may be: stop the work it protects.
+    /// Resolves when the lease is over, or may be: stop the work it protects. Cancel-safe.
     pub async fn lost(&self) -> Lost {
         self.watch_lost().await
     }
@@ -114,9 +115,9 @@ impl Guard {
         async move { keeper.lost().await }
     }
 
-    /// Keeps the lease for another `ttl` from now, for a lease taken with
-    /// [`fixed`](crate::Lock::fixed). If the answer is lost, the guard counts on the shorter of both
-    /// leases. Several at once are sent one after the other.
+    /// Extends the lease to `ttl` from now. For a lease taken with [`fixed`](crate::Lock::fixed);
+    /// others are renewed by themselves. If the reply is lost, the guard counts on the shorter of
+    /// the two leases. Concurrent calls are sent one after the other.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         self.start_extend(ttl).await
     }
@@ -129,23 +130,23 @@ impl Guard {
     }
 
     /// Releases the lock. `Ok` means that this call released it; [`Error::NotHeld`] that the lease
-    /// was over before; [`Error::Unsure`] that the engine did not answer in time, and until when the
-    /// lock may stay held at the most.
+    /// was already over; [`Error::Unsure`] that the engine did not answer in time, and until when
+    /// the lock may stay held.
     ///
-    /// If the future is dropped or the answer is [`Error::Unsure`], the release goes on in the
-    /// background, until the engine acknowledges it or the lease is over.
+    /// If the future is dropped or returns [`Error::Unsure`], the release continues in the
+    /// background until the engine acknowledges it or the lease is over.
     pub async fn release(mut self) -> Result<(), Error> {
         self.held = false;
         release(self.keeper.clone(), &self.locks).await
     }
 
     /// Stops renewing and hands the lease over: the returned value can be stored or sent, and used
-    /// by [`Locks::attach`] in another process until its deadline. Waits for a renewal that is under
-    /// way, and until none that was not answered can take effect any more: nothing of this process
+    /// with [`Locks::attach`] in another process until its deadline. Waits for a renewal in
+    /// progress, and until no unanswered one can take effect any more: nothing in this process
     /// changes the lease afterwards. If the future is dropped, the lock is released.
     ///
-    /// Fails, and gives the guard back, if the engine's leases can't outlive this process's
-    /// connection (see [`crate::Promises::detachable`]), or if the lease is lost.
+    /// Fails, and returns the guard, if the engine's leases can't outlive this process's connection
+    /// (see [`crate::Promises::detachable`]), or if the lease is lost.
     pub async fn detach(self) -> Result<LeaseRef, (Self, Error)> {
         let handed_over = self.start_hand_over().await;
         self.into_ref(handed_over)
@@ -227,8 +228,8 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// A lease that was detached from its guard: plain data, for another process. Whoever has it can
-/// release the lock, so treat it like a password.
+/// A lease that was detached from its guard: plain data that can be sent to another process. Anyone
+/// who has it can release the lock, so treat it like a password.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRef {
     pub(crate) name: String,
@@ -250,7 +251,7 @@ impl LeaseRef {
         self.token
     }
 
-    /// Until when the lease was certainly good when it was detached, by the wall clock of the
+    /// Until when the lease was certainly valid when it was detached, by the wall clock of the
     /// process that held it.
     pub fn deadline(&self) -> SystemTime {
         std::time::UNIX_EPOCH + Duration::from_millis(self.deadline_unix_ms)
@@ -267,8 +268,8 @@ impl fmt::Debug for LeaseRef {
     }
 }
 
-/// A lease attached by [`Locks::attach`]. Nothing happens in the background: it is neither renewed
-/// nor, when dropped, released.
+/// A lease attached with [`Locks::attach`]. Nothing happens in the background: it is not renewed,
+/// and dropping it does not release it.
 pub struct Lease {
     keeper: Arc<Keeper>,
     locks: Locks,
@@ -293,8 +294,8 @@ impl Lease {
         self.token
     }
 
-    /// Asks the engine whether the lease still lives, and for how long if nobody extends it.
-    /// [`Error::NotHeld`] if it is over.
+    /// Asks the engine how long the lease will last if nobody extends it. [`Error::NotHeld`] if it
+    /// is over.
     pub async fn check(&self) -> Result<Duration, Error> {
         self.start_check().await
     }
@@ -306,7 +307,7 @@ impl Lease {
         runtime::run(async move { keeper.hold().check().await })
     }
 
-    /// Keeps the lease for another `ttl` from now.
+    /// Extends the lease to `ttl` from now.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         self.start_extend(ttl).await
     }
@@ -318,8 +319,8 @@ impl Lease {
         start_extend(self.keeper.clone(), ttl)
     }
 
-    /// Releases the lock, with the same answers as [`Guard::release`]. The time in
-    /// [`Error::Unsure`] does not know of extensions by other processes.
+    /// Releases the lock, with the same results as [`Guard::release`]. The time in
+    /// [`Error::Unsure`] does not take extensions by other processes into account.
     pub async fn release(self) -> Result<(), Error> {
         release(self.keeper, &self.locks).await
     }

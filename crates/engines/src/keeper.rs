@@ -1,8 +1,8 @@
-//! Keeps one lease alive, and ends it: the part of a lock that is the same on every engine.
+//! Keeps one lease alive and ends it: the part of a lock that is the same on every engine.
 //!
-//! What is sent for one lease is sent one after the other ([`Keeper::turn`]), and what the engine has
-//! not answered counts as whatever is worse: the holder counts on the shorter lease, and whoever
-//! releases it reckons with the longer one.
+//! Requests for one lease are sent one after the other ([`Keeper::turn`]), and an unanswered
+//! request counts as whichever outcome is worse: the holder counts on the shorter lease, and a
+//! release allows for the longer one.
 
 use crate::clock::{Moment, safe_part};
 use crate::driver::{Hold, Validity, reached};
@@ -16,46 +16,47 @@ use tokio::time::sleep;
 /// A lease is renewed this many times per TTL, so that two renewals may fail.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// The pause after a failed renewal or release; short against any TTL, long for a busy engine.
+/// The pause after a failed renewal or release: short compared to any TTL, long for a busy engine.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// How long to go on, once no late take can arrive any more, until a last release is acknowledged.
+/// How long to keep trying for an acknowledged last release, once no late take can arrive any more.
 const LAST_RELEASE: Duration = Duration::from_secs(60);
 
 /// One held lease and what is known about it.
 pub(crate) struct Keeper {
     name: String,
     hold: Arc<dyn Hold>,
-    /// Others may have the proof as well: that the lease is over, only the engine can tell.
+    /// Whether other processes may have the proof too: then only the engine can tell that it is
+    /// over.
     shared: bool,
     validity: watch::Sender<Validity>,
     state: watch::Sender<State>,
-    /// Held while a request for this lease is under way.
+    /// Held while a request for this lease is in progress.
     turn: Mutex<Turn>,
 }
 
 /// What earlier requests may still do.
 #[derive(Default)]
 struct Turn {
-    /// The shortest extension that nobody answered: it may take effect at any time.
+    /// The shortest unanswered extension: it may take effect at any time.
     unanswered: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
     Held,
-    /// Released, detached or dropped: nothing is renewed or extended any more.
+    /// Released, detached or dropped: it is no longer renewed or extended.
     Stopped,
     Lost(Lost),
 }
 
 impl Keeper {
-    /// Of a lease that this process took.
+    /// For a lease that this process took.
     pub(crate) fn new(name: String, hold: Arc<dyn Hold>, validity: Validity) -> Arc<Self> {
         Self::start(name, hold, validity, false)
     }
 
-    /// Of a lease that was handed over.
+    /// For a lease that was handed over.
     pub(crate) fn attached(name: String, hold: Arc<dyn Hold>, validity: Validity) -> Arc<Self> {
         Self::start(name, hold, validity, true)
     }
@@ -88,7 +89,7 @@ impl Keeper {
         left
     }
 
-    /// Resolves when the lease is over, by what the engine said or by the clock.
+    /// Resolves when the lease is over, according to the engine or the clock.
     pub(crate) async fn lost(&self) -> Lost {
         let (mut state, mut validity) = (self.state.subscribe(), self.validity.subscribe());
         loop {
@@ -97,7 +98,7 @@ impl Keeper {
             }
             let valid_until = validity.borrow_and_update().valid_until;
             tokio::select! {
-                // They can't fail: the senders are here.
+                // These can't fail: `self` keeps the senders alive.
                 _ = state.changed() => {}
                 _ = validity.changed() => {}
                 () = reached(Some(valid_until)) => { self.remaining(); }
@@ -105,7 +106,7 @@ impl Keeper {
         }
     }
 
-    /// The lease is over. Once lost, it stays lost.
+    /// Marks the lease as lost. Once lost, it stays lost.
     fn lose(&self, why: &str) {
         self.state.send_if_modified(|state| {
             let first = !matches!(state, State::Lost(_));
@@ -116,7 +117,7 @@ impl Keeper {
         });
     }
 
-    /// Ends the renewal, and any extension that is under way.
+    /// Stops the renewal, and any extension in progress.
     pub(crate) fn stop(&self) {
         self.state.send_if_modified(|state| {
             let held = *state == State::Held;
@@ -127,18 +128,18 @@ impl Keeper {
         });
     }
 
-    /// Waits for an answer; `None` if the lease is no longer this keeper's to extend.
+    /// Waits for `answer`; `None` if the lease is no longer this keeper's to extend.
     async fn while_held<T>(&self, answer: impl Future<Output = T>) -> Option<T> {
         let mut state = self.state.subscribe();
         tokio::select! {
             biased;
             answer = answer => Some(answer),
-            // It can't fail: the sender is here.
+            // This can't fail: `self` keeps the sender alive.
             _ = state.wait_for(|state| *state != State::Held) => None,
         }
     }
 
-    /// Refuses what may not be sent any more.
+    /// An error if nothing may be sent for this lease any more.
     fn check_held(&self) -> Result<(), Error> {
         if !self.shared {
             self.remaining();
@@ -150,7 +151,7 @@ impl Keeper {
         }
     }
 
-    /// One renewal. A definite "not held" loses the lease.
+    /// Extends the lease once. A definite "not held" loses it.
     pub(crate) async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let mut turn = self.turn.lock().await;
         if turn.unanswered.is_some_and(|shortest| shortest < ttl)
@@ -160,7 +161,7 @@ impl Keeper {
         }
         self.check_held()?;
         let (before, sent) = (self.validity(), Moment::now());
-        // Until the answer is there, the extension may or may not have taken effect.
+        // Until the reply arrives, the extension may or may not have taken effect.
         self.validity.send_modify(|known| {
             known.valid_until = known.valid_until.min(sent.plus(safe_part(ttl)));
             known.over_by = known.over_by.max(Validity::unsure(ttl));
@@ -169,12 +170,13 @@ impl Keeper {
             return self.check_held();
         };
         match extended {
-            // Whoever was told that the lock is lost is never told otherwise.
+            // A lock that was reported as lost is never reported as held again.
             Ok(_) if !self.shared && self.remaining().is_zero() => {
                 Err(Error::NotHeld("it was lost before it was renewed".to_owned()))
             }
             Ok(mut validity) => {
-                // One that arrives after this one shortens the lease, counted from its arrival.
+                // An unanswered extension that arrives after this one shortens the lease, counted
+                // from its arrival.
                 if let Some(shortest) = turn.unanswered {
                     let at_least = sent.plus(safe_part(shortest));
                     validity.valid_until = validity.valid_until.min(at_least);
@@ -198,8 +200,8 @@ impl Keeper {
         }
     }
 
-    /// Ends the renewal for somebody else to go on: returns once nothing that was sent can take
-    /// effect any more. After an error the lease is kept as before.
+    /// Stops the renewal so that another process can go on: returns once nothing that was sent can
+    /// take effect any more. After an error the lease is kept as before.
     pub(crate) async fn hand_over(&self) -> Result<Validity, Error> {
         loop {
             let mut turn = self.turn.lock().await;
@@ -214,14 +216,14 @@ impl Keeper {
                 self.stop();
                 return Ok(self.validity());
             };
-            // Meanwhile the lease is renewed.
+            // The lease is renewed in the meantime.
             drop(turn);
             reached(Some(later)).await;
         }
     }
 
-    /// How long until the next renewal. Some engines grant less than the TTL that was asked for, and
-    /// one renewal must be able to fail even so.
+    /// How long until the next renewal. Some engines grant less than the requested TTL, and even
+    /// then one renewal must be allowed to fail.
     fn renewal_pause(&self, ttl: Duration) -> Duration {
         (ttl / RENEWALS_PER_TTL).min(self.validity().valid_until.remaining() / 2)
     }
@@ -234,7 +236,7 @@ impl Keeper {
             validity.borrow_and_update();
             tokio::select! {
                 _ = state.changed() => continue,
-                // Somebody extended it, perhaps to less.
+                // Someone extended it, perhaps to less.
                 _ = validity.changed() => { pause = pause.min(self.renewal_pause(ttl)); continue }
                 why = self.hold.lost() => { self.lose(&why); continue }
                 () = sleep(pause) => {}
@@ -246,7 +248,7 @@ impl Keeper {
         }
     }
 
-    /// Watches a lease that nobody renews. Runs in the background.
+    /// Watches a lease that is not renewed. Runs in the background.
     pub(crate) async fn watch(self: Arc<Self>) {
         let mut state = self.state.subscribe();
         tokio::select! {
@@ -257,9 +259,9 @@ impl Keeper {
     }
 }
 
-/// Repeats the release until the answer is definite or `limit` has passed; without a limit, until the
-/// lease is over. Only the engine's answer is definite: one that was down may count leases from its
-/// restart, and somebody else may have extended a lease that was handed over.
+/// Retries the release until the result is definite or `limit` has passed; without a limit, until
+/// the lease is over. Only the engine's reply is definite: an engine that was down may count leases
+/// from its restart, and another process may have extended a lease that was handed over.
 pub(crate) async fn release_until_definite(
     keeper: &Keeper,
     limit: Option<Duration>,
@@ -267,7 +269,7 @@ pub(crate) async fn release_until_definite(
     keeper.stop();
     let give_up = limit.map(|limit| Moment::now().plus(limit));
     let mut ambiguous = false;
-    // What is under way ends at once, as the keeper is stopped.
+    // A request in progress ends at once, as the keeper is stopped.
     let turn = tokio::select! {
         turn = keeper.turn.lock() => Some(turn),
         () = reached(give_up) => None,
@@ -280,7 +282,7 @@ pub(crate) async fn release_until_definite(
         let Validity { valid_until, over_by } = keeper.validity();
         let cause = match attempt {
             Ok(()) => return Ok(()),
-            // Nobody but an earlier attempt of ours can have ended a lease that is still good.
+            // Only an earlier attempt of ours can have ended a lease that is still valid.
             Err(Error::NotHeld(_)) if ambiguous && !valid_until.has_passed() => return Ok(()),
             Err(Error::NotHeld(why)) => return Err(Error::NotHeld(why)),
             Err(error) => error.to_string(),
@@ -293,8 +295,8 @@ pub(crate) async fn release_until_definite(
     }
 }
 
-/// What is left to do after a release with this result, if anything: to go on with it, and to release
-/// again what a late take brings back.
+/// What is left to do after a release with this result, if anything: continue it, and release again
+/// whatever a late take brings back.
 pub(crate) fn after_release(
     keeper: &Arc<Keeper>,
     result: &Result<(), Error>,
@@ -304,8 +306,8 @@ pub(crate) fn after_release(
     unfinished.then(|| release_for_good(keeper.clone(), !unsure))
 }
 
-/// Releases the lease, until that is acknowledged or the lease is over, and until nothing can bring it
-/// back. `released` if that has been acknowledged before.
+/// Releases the lease until that is acknowledged or the lease is over, and then until nothing can
+/// bring it back. `released`: the release was already acknowledged.
 pub(crate) async fn release_for_good(keeper: Arc<Keeper>, released: bool) {
     if !released {
         drop(release_until_definite(&keeper, None).await);
@@ -330,7 +332,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    /// An engine that gives these answers, one after the other.
+    /// An engine that gives these replies, one after the other.
     struct Scripted(Mutex<VecDeque<Result<(), Error>>>);
 
     impl Hold for Scripted {
@@ -427,7 +429,7 @@ mod tests {
     }
 
     /// ZooKeeper limits session timeouts, to 40s by default. A lock with a longer TTL was renewed
-    /// after a third of that TTL, and so was lost long before.
+    /// after a third of that TTL, long after it was lost.
     #[tokio::test]
     async fn a_lease_shorter_than_its_ttl_is_renewed_in_time() {
         let hold = Arc::new(Scripted(Mutex::new([Ok(())].into())));
@@ -445,7 +447,7 @@ mod tests {
         renewing.await.unwrap();
     }
 
-    /// The guard went on counting on the long lease, although the engine may have the short one.
+    /// The guard kept counting on the long lease, although the engine may have had the short one.
     #[tokio::test]
     async fn a_shorter_extension_without_an_answer_counts() {
         let keeper = keeper(LONG, [Err(unreachable())]);
@@ -456,7 +458,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(keeper.extend(SHORT).await.is_err());
         assert!(keeper.remaining() <= SHORT, "{:?}", keeper.remaining());
-        // Whoever waits for the loss has to hear of the new deadline.
+        // Tasks that wait for the loss must notice the new deadline.
         tokio::time::timeout(LONG / 4, lost).await.unwrap().unwrap();
     }
 
@@ -509,8 +511,8 @@ mod tests {
         (hold.clone(), Keeper::new("seat".to_owned(), hold, validity))
     }
 
-    /// Two at once took effect in one order and were answered in the other: the guard counted on the
-    /// long lease, and the engine had the short one.
+    /// Two concurrent extensions took effect in one order and were answered in the other: the guard
+    /// counted on the long lease, and the engine had the short one.
     #[tokio::test]
     async fn extensions_are_sent_one_after_the_other() {
         let (hold, keeper) = slow();
@@ -521,13 +523,13 @@ mod tests {
         assert!(keeper.remaining() <= last);
     }
 
-    /// A short extension that arrives after a longer one was confirmed shortens it.
+    /// A short extension that arrives after a longer one was confirmed shortens the lease.
     #[tokio::test]
     async fn an_extension_without_an_answer_may_come_after_the_next() {
         let (hold, keeper) = slow();
         keeper.extend(LONG).await.unwrap();
         assert_eq!(keeper.extend(SHORT).await, Err(unreachable()));
-        // The guard is lost by now, as it should be; another one goes on from here.
+        // The guard has lost the lease by now, as it should have; another one goes on from here.
         let keeper = Keeper::attached(
             "seat".to_owned(),
             hold.clone(),
@@ -541,7 +543,7 @@ mod tests {
         assert!(keeper.validity().valid_until.remaining() > LONG / 2);
     }
 
-    /// A renewal that was under way shortened what the next process had extended.
+    /// A renewal in progress shortened what the next process had extended.
     #[tokio::test]
     async fn nothing_is_sent_once_a_lease_is_handed_over() {
         let (hold, keeper) = slow();
@@ -573,8 +575,8 @@ mod tests {
         handing_over.await.unwrap().unwrap();
     }
 
-    /// Somebody else had extended the lease, and the engine did not answer: by the clock of the one
-    /// that released it, it was over, which was reported as a fact.
+    /// Another process had extended the lease, and the engine did not answer: by the clock of the
+    /// process that released it the lease was over, and that was reported as a fact.
     #[tokio::test]
     async fn only_the_engine_says_that_a_lease_is_over() {
         let hold = Arc::new(Scripted(Mutex::new(VecDeque::new())));

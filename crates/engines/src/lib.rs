@@ -1,4 +1,4 @@
-//! One lock API over the engines people already run.
+//! One lock API for the engines people already run.
 //!
 //! ```
 //! # #[tokio::main] async fn main() -> Result<(), holdfast_locks::Error> {
@@ -15,13 +15,14 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The URL chooses the engine, and moving to another one changes nothing else. What differs is what
-//! an engine can promise: [`Locks::promises`] says it as data, `docs/engines.md` as a table.
+//! The URL selects the engine, and moving to another one changes nothing else. What differs is what
+//! an engine can promise: [`Locks::promises`] returns it as data, `docs/engines.md` has it as a
+//! table.
 //!
-//! The story of one acquire: [`Lock::acquire`] checks what it was given and hands a request to a task
+//! The story of one acquire: [`Lock::acquire`] checks its arguments and hands a request to a task
 //! on the library's own threads (`runtime.rs`), so that dropping the future can't leave anything
-//! half done. The engine's driver (`drivers/`) takes the lock or waits for it. A keeper (`keeper.rs`)
-//! then renews the lease, counts until when it is certainly good, and ends it.
+//! half done. The engine's driver (`drivers/`) takes the lock or waits for it. A keeper
+//! (`keeper.rs`) then renews the lease, tracks until when it is certainly valid, and ends it.
 
 pub mod blocking;
 mod clock;
@@ -36,7 +37,7 @@ mod runtime;
 mod token;
 mod url;
 
-/// Runs the example of the page.
+/// Runs the examples in the page as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/engines.md")]
 struct EnginesPage;

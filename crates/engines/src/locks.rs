@@ -19,25 +19,25 @@ use tokio::sync::{oneshot, watch};
 /// Default TTL of a lease.
 const TTL: Duration = Duration::from_secs(15);
 
-/// Shorter leases would be lost to an ordinary hiccup.
+/// Shorter leases would be lost at an ordinary hiccup.
 const TTL_MIN: Duration = Duration::from_millis(100);
 
 /// A year, as everywhere in Holdfast.
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// Default limit for a connect, and for a release or other call that nobody answers.
+/// Default timeout for connecting, releasing, and other calls that don't wait for a lock.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longer ones would not fit into every clock that they are added to.
+/// Longer ones could overflow clocks that they are added to.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// As long as a Holdfast name may be, so that every lock can move to Holdfast.
+/// The limit of Holdfast's own names, so that every lock can move to Holdfast.
 const NAME_BYTES_MAX: usize = 512;
 
-/// Labels and notes are stored beside the lock on most engines.
+/// Labels and notes are stored with the lock on most engines.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// A connection to a lock engine. Cheap to clone; all clones share it.
+/// A connection to a lock engine. Cheap to clone; all clones share the connection.
 #[derive(Clone)]
 pub struct Locks {
     inner: Arc<Inner>,
@@ -50,7 +50,7 @@ struct Inner {
     label: String,
 }
 
-/// Settings of a connection: see [`Locks::builder`].
+/// Settings for a connection: see [`Locks::builder`].
 #[derive(Debug, Clone)]
 #[must_use = "nothing is connected until connect is called"]
 pub struct Builder {
@@ -65,13 +65,13 @@ impl Builder {
         self
     }
 
-    /// What holders are called unless they say otherwise. Default: `host:pid`.
+    /// The label of holders that do not set their own. Default: `host:pid`.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
         self
     }
 
-    /// Connects to the engine that the URL names.
+    /// Connects to the engine named by the URL.
     pub async fn connect(self, url: &str) -> Result<Locks, Error> {
         let parsed = EngineUrl::parse(url)?;
         let releases = Releases::of_current_runtime();
@@ -83,37 +83,37 @@ impl Builder {
 }
 
 impl Locks {
-    /// Connects to the engine that the URL names, for example `etcd://127.0.0.1:2379`. The error
-    /// comes within ten seconds if no engine answers there.
+    /// Connects to the engine named by the URL, for example `etcd://127.0.0.1:2379`. Fails within
+    /// ten seconds if no engine answers there.
     pub async fn connect(url: &str) -> Result<Self, Error> {
         Self::builder().connect(url).await
     }
 
-    /// A connection with other settings than the defaults.
+    /// For connecting with settings other than the defaults.
     pub fn builder() -> Builder {
         Builder { timeout: TIMEOUT, label: None }
     }
 
-    /// A lock by its name: say how, then [`Lock::acquire`] or [`Lock::try_acquire`].
+    /// A lock by name: set its options, then call [`Lock::acquire`] or [`Lock::try_acquire`].
     pub fn lock(&self, name: impl Into<String>) -> Lock {
         let (locks, label) = (self.clone(), self.inner.label.clone());
         Lock { locks, name: name.into(), ttl: TTL, wait: None, label, note: None, fixed: false }
     }
 
-    /// What this engine and recipe hold and don't.
+    /// What this engine and recipe guarantee, and what they don't.
     pub fn promises(&self) -> &'static Promises {
         self.inner.driver.promises()
     }
 
-    /// The lock as the engine shows it; `None` if nobody holds it or waits for it.
+    /// The lock as the engine sees it; `None` if nobody holds it or waits for it.
     pub async fn inspect(&self, name: &str) -> Result<Option<Inspection>, Error> {
         check_name(name)?;
         let (driver, name) = (self.inner.driver.clone(), name.to_owned());
         runtime::run(async move { driver.inspect(&name).await }).await
     }
 
-    /// A lease that [`Guard::detach`] handed over, perhaps in another process. Asks the engine
-    /// nothing: [`Lease::check`] does.
+    /// Attaches a lease that [`Guard::detach`] handed over, possibly in another process. Does not
+    /// contact the engine: [`Lease::check`] does.
     pub async fn attach(&self, lease: LeaseRef) -> Result<Lease, Error> {
         check_name(&lease.name)?;
         let (driver, locks) = (self.inner.driver.clone(), self.clone());
@@ -124,19 +124,19 @@ impl Locks {
         .await
     }
 
-    /// Waits until nothing is under way: acquires whose future was dropped have left their lines, and
-    /// guards that were dropped are released. Then ends the connection; clones can't be used any more.
-    /// To be called before the program exits, if any of these may exist.
+    /// Waits until nothing is in progress: acquires whose future was dropped have left their lines,
+    /// and dropped guards have been released. Then closes the connection; clones can no longer be
+    /// used. Call it before the program exits if there may be any of these.
     ///
-    /// Guards that are held are not released. If the engine does not answer, this lasts until the
-    /// leases in question are over: give it a time limit.
+    /// Guards that are still held are not released. If the engine does not answer, this takes until
+    /// the leases in question are over: use a timeout.
     pub async fn close(self) {
         let closing = async move {
             self.inner.releases.all_ended().await;
             self.inner.driver.close().await;
             Ok(())
         };
-        // Only the start of a thread can fail, and then nothing is under way.
+        // Only starting a thread can fail, and then nothing is in progress.
         let _ = runtime::run(closing).await;
     }
 
@@ -182,29 +182,31 @@ impl Lock {
         self
     }
 
-    /// What the holder is called, for people who look at the lock. Default: `host:pid`.
+    /// The holder's label, for people who look at the lock. Default: `host:pid`, or
+    /// [`Builder::label`].
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// A few words left with the lock: the next holder gets them if this one dies, where the engine
-    /// can do that.
+    /// A note left with the lock: the next holder gets it if this one dies, if the engine supports
+    /// that (see [`crate::Promises::hears_of_death`]).
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
     }
 
-    /// A lease that is not renewed: it ends after its TTL, unless [`Guard::extend`] is called.
+    /// Don't renew the lease: it ends after its TTL, unless [`Guard::extend`] is called.
     pub fn fixed(mut self) -> Self {
         self.fixed = true;
         self
     }
 
-    /// Takes the lock, and waits for it as long as [`Lock::wait`] says. [`Error::TimedOut`] if it is
-    /// not free by then.
+    /// Takes the lock, waiting as long as [`Lock::wait`] allows. [`Error::TimedOut`] if it is not
+    /// free by then.
     ///
-    /// If the future is dropped, the wait ends; if the lock was taken meanwhile, it is released.
+    /// If the future is dropped, the wait ends; if the lock was taken in the meantime, it is
+    /// released.
     pub async fn acquire(self) -> Result<Guard, Error> {
         let deadline = self.wait.map(|wait| Moment::now().plus(wait));
         self.take(deadline).await?.map_err(|holder| Error::TimedOut { holder })
@@ -215,8 +217,8 @@ impl Lock {
         Ok(self.take(Some(Moment::now())).await?.ok())
     }
 
-    /// The guard, or the label of the holder if the wait was over first. Boxed, as
-    /// [`drivers::connect`] is.
+    /// The guard, or the holder's label if the wait ended first. Boxed for the same reason as
+    /// [`drivers::connect`].
     fn take(self, deadline: Option<Moment>) -> Step<'static, Result<Guard, Option<String>>> {
         Box::pin(self.take_or_wait(deadline))
     }
@@ -231,7 +233,7 @@ impl Lock {
         check_text("note", note.as_deref().unwrap_or_default())?;
         check_ttl(ttl)?;
         let nonce = nonce()?;
-        // Dropped together with this future, which tells the driver to give up.
+        // Dropped with this future, which tells the driver to give up.
         let (_waiting, caller) = watch::channel(());
         let background = locks.inner.releases.clone();
         let request =
@@ -247,14 +249,14 @@ impl Lock {
                 Acquired::Held(held) => Ok(start(locks, request.name, held, ttl, fixed)),
                 Acquired::Busy { holder } => Err(holder),
             });
-            // If the caller is gone, the guard is dropped here, and with it released.
+            // If the caller is gone, the guard is dropped here, which releases the lock.
             drop(reply.send(guard));
         });
         answer.await.map_err(|_| Error::Unreachable("internal error: the task died".to_owned()))?
     }
 }
 
-/// A guard, and the task that keeps its lease.
+/// Creates the guard, and starts the task that keeps its lease.
 fn start(locks: Locks, name: String, held: Held, ttl: Duration, fixed: bool) -> Guard {
     let Held { hold, token, ending, validity } = held;
     let keeper = Keeper::new(name, hold, validity);
@@ -266,15 +268,15 @@ fn start(locks: Locks, name: String, held: Held, ttl: Duration, fixed: bool) -> 
     Guard::new(locks, keeper, token, ending)
 }
 
-/// A lock as its engine shows it.
+/// A lock as its engine sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// The label of the holder, if the engine knows it.
+    /// The holder's label, if the engine knows it.
     pub holder: Option<String>,
-    /// The token of the holder, if the engine has tokens.
+    /// The holder's token, if the engine has tokens.
     pub token: Option<Token>,
-    /// The labels of those who wait, first come first; `None` if the engine can't know.
+    /// The labels of the waiters, in order; `None` if the engine can't tell.
     pub line: Option<Vec<String>>,
 }
 

@@ -1,9 +1,9 @@
-//! What an engine and a recipe hold, and what they don't: as data, so that docs and tests can't
-//! drift from the code.
+//! What an engine and a recipe guarantee, and what they don't: as data, so that docs and tests
+//! can't drift from the code.
 
 use serde::Serialize;
 
-/// What locks through one engine and recipe promise. `docs/engines.md` is generated from these.
+/// What locks on one engine with one recipe guarantee. `docs/engines.md` is generated from these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Promises {
@@ -11,13 +11,13 @@ pub struct Promises {
     pub engine: &'static str,
     /// The recipe, for example `lease`.
     pub recipe: &'static str,
-    /// Waiters are served in the order in which they came.
+    /// Waiters are served in the order in which they arrived.
     pub fair: Promise,
-    /// Each holder gets a fencing token that rises.
+    /// Each holder gets a fencing token, higher than that of every earlier holder.
     pub token: Promise,
     /// An acknowledged lock is not lost when a server of the engine fails.
     pub survives_failover: Promise,
-    /// The next holder learns that the previous one died instead of finishing.
+    /// The next holder learns if the previous one died instead of releasing.
     pub hears_of_death: Promise,
     /// Another process can extend and release the lease.
     pub detachable: Promise,
@@ -25,17 +25,16 @@ pub struct Promises {
     pub lost_in_time: Promise,
     /// Whose clock decides when a lease is over.
     pub clock: &'static str,
-    /// What a crashed holder leaves.
+    /// What a crashed holder leaves behind.
     pub after_crash: &'static str,
-    /// What a dropped connection leaves.
+    /// What a dropped connection leaves behind.
     pub after_disconnect: &'static str,
-    /// What a request can still do that was delayed on its way, and arrives when its caller has given
-    /// it up.
+    /// What a delayed request can still do that arrives after its caller has given up on it.
     pub late_request: &'static str,
 }
 
 impl Promises {
-    /// Of every engine and recipe in this build.
+    /// The promises of every engine and recipe in this build.
     pub fn all() -> Vec<&'static Self> {
         crate::drivers::promises()
     }

@@ -1,6 +1,5 @@
-//! The threads that the library runs on. They are its own, so leases are renewed while the
-//! program's runtime is blocked, and a guard dropped while that runtime shuts down is still
-//! released.
+//! The library's own threads: leases are renewed even while the program's runtime is blocked, and a
+//! guard that is dropped while that runtime shuts down is still released.
 
 use crate::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +8,10 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 
-/// How long the end of a program's runtime waits for locks that were dropped to be released.
+/// How long the shutdown of a program's runtime waits for dropped guards to be released.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The runtime that everything of this library runs on. It is never shut down.
+/// The runtime that this whole library runs on. It is never shut down.
 pub(crate) fn handle() -> Result<&'static Handle, Error> {
     static RUNTIME: Mutex<Option<&'static Runtime>> = Mutex::new(None);
     let mut started = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -28,7 +27,7 @@ pub(crate) fn handle() -> Result<&'static Handle, Error> {
     Ok(started.insert(Box::leak(Box::new(runtime))).handle())
 }
 
-/// Runs a future on the library's threads. If the caller is dropped, it runs on.
+/// Runs a future on the library's threads. It keeps running if the caller is dropped.
 pub(crate) async fn run<T: Send + 'static>(
     future: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
@@ -36,7 +35,7 @@ pub(crate) async fn run<T: Send + 'static>(
     task.await.unwrap_or_else(|error| Err(Error::Unreachable(format!("internal error: {error}"))))
 }
 
-/// What is still under way in the background, for one `Locks` and its clones.
+/// What is still in progress in the background, for one `Locks` and its clones.
 #[derive(Debug, Default)]
 pub(crate) struct Releases {
     /// Releases of dropped guards.
@@ -44,9 +43,9 @@ pub(crate) struct Releases {
     changed: Condvar,
     /// Those, and acquires and releases whose caller may have given up on them.
     under_way: watch::Sender<usize>,
-    /// The runtime that `connect` was called from is shutting down, and the process may follow.
+    /// The runtime that `connect` was called from is shutting down, and the process may exit soon.
     home_gone: AtomicBool,
-    /// Closed together with this: the anchor has nothing to wait for any more.
+    /// Closed when this is dropped: then the anchor has nothing to wait for any more.
     anchored: watch::Sender<()>,
 }
 
@@ -69,7 +68,7 @@ impl Releases {
     }
 
     /// Runs the release of a dropped guard in the background. Outside a runtime, or once the home
-    /// runtime is gone, it waits for the release for a bounded time.
+    /// runtime is gone, waits for it for a bounded time.
     pub(crate) fn start(self: &Arc<Self>, release: impl Future<Output = ()> + Send + 'static) {
         let Ok(handle) = handle() else { return };
         *self.pending() += 1;
@@ -84,16 +83,16 @@ impl Releases {
         }
     }
 
-    /// Something is under way until the returned value is dropped.
+    /// Counts something as in progress until the returned value is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
         self.under_way.send_modify(|tasks| *tasks += 1);
         UnderWay(self.clone())
     }
 
-    /// Resolves when nothing is under way.
+    /// Resolves when nothing is in progress.
     pub(crate) async fn all_ended(&self) {
         let mut under_way = self.under_way.subscribe();
-        // It can't fail: the sender is here.
+        // This can't fail: `self` keeps the sender alive.
         let _ = under_way.wait_for(|tasks| *tasks == 0).await;
     }
 
@@ -115,7 +114,7 @@ impl Releases {
     }
 }
 
-/// Counts as under way until it is dropped.
+/// Counts as in progress until it is dropped.
 pub(crate) struct UnderWay(Arc<Releases>);
 
 impl Drop for UnderWay {
@@ -133,7 +132,7 @@ impl Drop for Ended {
     }
 }
 
-/// Lives in the home runtime, and is dropped when that shuts down or nobody needs it any more.
+/// Lives in the home runtime, and is dropped when that shuts down or when it is no longer needed.
 struct Anchor(Weak<Releases>);
 
 impl Drop for Anchor {

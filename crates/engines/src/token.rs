@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A fencing token: it rises with each holder of a lock. Send it with every write, and let the
-/// resource refuse a token lower than the highest it has seen.
+/// A fencing token, higher than that of every earlier holder of the lock. Send it with every write,
+/// and let the resource refuse a token lower than the highest it has seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Token(u64);
 
 impl Token {
-    /// A token from its number.
+    /// Creates a token from its number.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }

@@ -1,6 +1,7 @@
-//! URLs that name an engine: `scheme://[user[:password]@]host[:port][,host[:port]...][/path][?key=value&...]`.
+//! URLs of engines:
+//! `scheme://[user[:password]@]host[:port][,host[:port]...][/path][?key=value&...]`.
 //!
-//! The WHATWG rules have no list of hosts, so this parses its own.
+//! WHATWG URLs can't have a list of hosts, so this has its own parser.
 
 use crate::error::Error;
 use std::fmt;
@@ -18,7 +19,7 @@ pub(crate) struct EngineUrl {
     pub(crate) options: Vec<(String, String)>,
 }
 
-/// One host of the list. IPv6 addresses are kept without their brackets.
+/// A host in the list. IPv6 addresses are stored without their brackets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Host {
     pub(crate) name: String,
@@ -77,7 +78,7 @@ impl EngineUrl {
         Ok(Self { scheme, user, password, hosts, path, options })
     }
 
-    /// The value of an option, and that it was asked for: see [`EngineUrl::check_options`].
+    /// The value of an option, the last one if it is repeated.
     pub(crate) fn option(&self, key: &str) -> Option<&str> {
         self.options.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     }
@@ -106,8 +107,8 @@ impl fmt::Debug for EngineUrl {
 }
 
 /// The URL without its passwords, for errors: rather too little of it than too much. A password may
-/// contain `/` or `?` by mistake, and a name without a password may be one itself: Redis and Holdfast
-/// take `scheme://PASSWORD@host` that way.
+/// contain an unescaped `/` or `?`, and a user without a password may itself be one: Holdfast
+/// accepts `holdfast://PASSWORD@host`.
 fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return without_password_option(url) };
     match rest.rsplit_once('@') {
@@ -215,8 +216,8 @@ mod tests {
 
     #[test]
     fn a_password_is_never_shown() {
-        // All but the first were shown: without a user, among the options, and with characters that
-        // should have been written with `%`.
+        // All but the first used to be shown: without a user, among the options, and with
+        // characters that should have been escaped with `%`.
         for url in [
             "redis://ana:hunter2@a:port",
             "holdfast://hunter2@a:port",

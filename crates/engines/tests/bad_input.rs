@@ -1,5 +1,5 @@
-//! Wrong URLs, engines that are down or something else, wrong passwords: each gets an error that
-//! says what is wrong and what to try, and never hangs.
+//! Wrong URLs, engines that are down or are something else, wrong passwords: each gets an error
+//! that says what is wrong and what to try, and never hangs.
 #![cfg(all(feature = "holdfast", feature = "redis"))]
 
 use holdfast_locks::{Error, LeaseRef, Locks};
@@ -9,13 +9,13 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// What the calls get.
+/// The timeout of the calls.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Far beyond it, for a busy machine: only what hangs takes so long.
+/// Far beyond it, for a busy machine: only a call that hangs takes this long.
 const HANGS: Duration = Duration::from_secs(40);
 
-/// What the error of each scheme asks for when something else is there.
+/// The question in each scheme's error when something else is there.
 const ENGINES: [(&str, &str); 3] = [
     ("redis", "is a Redis server running on this port?"),
     ("rediss", "is a Redis server with TLS running on this port"),
@@ -52,6 +52,7 @@ async fn a_bad_url_says_what_to_write() {
         ("redis://a,", &["host is missing"]),
         ("redis://a:no", &["`no` is not a port number"]),
         ("redis://a?recipe=lease", &["unknown option `recipe`", "redis://"]),
+        ("redis://secret@a", &["user without a password", "redis://:password@host"]),
         ("redis://a/two", &["`/two` is not a database number", "/2"]),
         ("redis://a:1,b:2,a:1", &["a:1 is listed twice", "independent"]),
         ("rediss://a?ssl_ca_certs=nowhere.pem", &["ssl_ca_certs=nowhere.pem", "No such file"]),
@@ -69,7 +70,7 @@ async fn a_bad_url_says_what_to_write() {
     }
 }
 
-/// The same for the engines whose servers the test can't start.
+/// The same for the engines whose servers this test can't start.
 #[cfg(all(feature = "cassandra", feature = "etcd", feature = "postgres", feature = "zookeeper"))]
 #[tokio::test]
 async fn a_missing_host_is_named_on_every_engine() {
@@ -99,8 +100,8 @@ async fn an_engine_that_is_down_is_named() {
     assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
 }
 
-/// What listens on the port is something else: it says nothing, hangs up, or says what no engine
-/// says.
+/// Something else listens on the port: it says nothing, closes the connection, or sends what no
+/// engine sends.
 #[tokio::test]
 async fn a_port_with_another_protocol_is_named() {
     let answers: [(&str, Option<&[u8]>); 4] = [
@@ -141,7 +142,7 @@ async fn stranger(answer: Option<&'static [u8]>) -> SocketAddr {
     address
 }
 
-/// A Holdfast with a password, and its Redis door.
+/// A Holdfast node with a password, and its Redis door.
 struct Node {
     http: SocketAddr,
     redis: SocketAddr,
@@ -181,7 +182,7 @@ impl Node {
                     let _ = server.run(std::future::pending()).await;
                 }
             });
-            // Somebody else may have taken a port meanwhile.
+            // Another process may have taken a port in the meantime.
             match starts.recv().unwrap() {
                 Ok(()) => return Self { http, redis, runtime: Some(runtime), _folder: folder },
                 Err(_) => runtime.shutdown_background(),
@@ -205,7 +206,7 @@ impl Drop for Node {
 }
 
 /// A wrong password and a missing one are refused, each with where to put the right one; the right
-/// one works, however it is given. No error shows a password.
+/// one works, whichever way it is given. No error shows a password.
 #[tokio::test]
 async fn a_wrong_password_is_named() {
     let node = tokio::task::spawn_blocking(Node::start).await.unwrap();
@@ -238,7 +239,7 @@ async fn a_wrong_password_is_named() {
     }
 }
 
-/// An engine that goes away while it is used: every call comes back with an error, and none of them
+/// An engine that goes away while it is in use: every call returns an error, and none of them
 /// claims that something is held or free without knowing.
 #[tokio::test]
 async fn an_engine_that_goes_away_is_an_error() {

@@ -1,5 +1,5 @@
-//! The tables in docs/engines.md are what `Promises` says. After a change of a promise, run this with
-//! `UPDATE_DOCS=1` to write them again.
+//! The tables in docs/engines.md must match `Promises`. After changing a promise, run this with
+//! `UPDATE_DOCS=1` to rewrite them.
 #![cfg(all(
     feature = "cassandra",
     feature = "etcd",

@@ -3,7 +3,7 @@
 use holdfast_locks::{Error, Locks};
 use std::time::Duration;
 
-/// An extension by the longest duration there is made the library panic.
+/// An extension by the longest possible duration made the library panic.
 #[tokio::test]
 async fn an_extension_has_the_limits_of_a_ttl() {
     let locks = Locks::connect("memory://limits").await.unwrap();
@@ -20,7 +20,7 @@ async fn an_extension_has_the_limits_of_a_ttl() {
     lease.release().await.unwrap();
 }
 
-/// Each `connect` left a task in the program's runtime, for as long as that lived.
+/// Each `connect` left a task in the program's runtime, for as long as the runtime existed.
 #[tokio::test]
 async fn a_connection_leaves_no_task_behind() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
@@ -39,7 +39,7 @@ async fn a_connection_leaves_no_task_behind() {
     panic!("{} tasks instead of {before}", tasks());
 }
 
-/// The blocking calls hand a lease over as well.
+/// The blocking API can hand a lease over too.
 #[test]
 fn a_blocking_guard_is_detached() {
     let locks = holdfast_locks::blocking::Locks::connect("memory://blocking").unwrap();

@@ -1,4 +1,4 @@
-//! What went wrong, and whether the call may have taken effect nevertheless.
+//! Errors, and whether the call may have taken effect nevertheless.
 
 use crate::highest::Highest;
 use crate::token::{InvalidToken, Mode, Token};
@@ -6,10 +6,10 @@ use std::fmt;
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// A later holder has shown its token. The text names both tokens.
+/// A refusal: a later holder has shown its token. The text names both tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The resource that was to be written or raised.
+    /// The resource of the call.
     pub resource: String,
     /// The token that was shown.
     pub shown: Token,
@@ -46,10 +46,10 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What went wrong at a fence.
+/// Why a call to a fence failed.
 ///
-/// Its text says what is wrong and what to do. Only after [`Error::Unknown`] may the call have taken
-/// effect.
+/// Its text says what is wrong and what to do. The call may have taken effect only after
+/// [`Error::Unknown`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -57,7 +57,7 @@ pub enum Error {
     Refused(Refused),
     /// There is no token to compare. Nothing was done.
     InvalidToken(InvalidToken),
-    /// The fence can't store a resource of this name. Nothing was done.
+    /// The fence can't store a resource with this name. Nothing was done.
     InvalidResource {
         /// Its name.
         resource: String,
@@ -68,40 +68,40 @@ pub enum Error {
     TooLarge {
         /// Which store.
         store: String,
-        /// What it said.
+        /// The store's error.
         source: Source,
     },
     /// The store is down, denies access, or rejects the call. Nothing was done.
     Unavailable {
         /// Which store.
         store: String,
-        /// What it said.
+        /// The store's error.
         source: Source,
     },
     /// The store has no room left. Nothing was done.
     Full {
         /// Which store.
         store: String,
-        /// What it said.
+        /// The store's error.
         source: Source,
     },
-    /// Other writers kept the resource for too long. Nothing was done.
+    /// Other writers kept the resource busy for too long. Nothing was done.
     Busy {
         /// Which resource.
         resource: String,
-        /// What it waited for.
+        /// What the call was waiting for.
         reason: String,
     },
-    /// The store did not confirm the call: it may have taken effect, may still do so, or may not.
-    /// Retrying with the same token is safe.
+    /// The store did not confirm the call: it may have taken effect, may still do so, or may never
+    /// do so. Retrying with the same token is safe.
     Unknown {
         /// Which store.
         store: String,
         /// What happened.
         source: Source,
     },
-    /// The store can't compare and write atomically, or forgets, so it can't be a fence. Nothing was
-    /// done.
+    /// The store can't be used as a fence, because it can't compare and write atomically, or can
+    /// lose what it has acknowledged. Nothing was done.
     Unsupported {
         /// Which store.
         store: String,
@@ -118,7 +118,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The refusal, if it is one.
+    /// The refusal, if this is one.
     pub fn refused(&self) -> Option<&Refused> {
         match self {
             Self::Refused(refused) => Some(refused),
@@ -158,7 +158,7 @@ impl Error {
         }
     }
 
-    /// What to do; empty if the message says so.
+    /// What to do; empty if the message already says so.
     pub(crate) fn hint(&self) -> &'static str {
         match self {
             Self::Refused(_) => Refused::HINT,
@@ -181,7 +181,6 @@ impl fmt::Display for Error {
     }
 }
 
-/// Writes `message. Hint`.
 pub(crate) fn with_hint(
     f: &mut fmt::Formatter<'_>,
     message: &str,

@@ -3,7 +3,7 @@
 use crate::error::Refused;
 use crate::token::{Mode, Token};
 
-/// The two numbers that a fence keeps for each resource. Neither ever decreases.
+/// The two numbers that a fence keeps per resource. Neither ever decreases.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Highest {
     /// The highest exclusive token seen; 0 if none.
@@ -49,7 +49,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the rule in its plainest form: a list of everything that ever passed.
+        /// Compared to the rule in its plainest form: a list of everything that has ever passed.
         #[test]
         fn a_token_passes_unless_a_later_conflicting_one_has(shown in prop::collection::vec(token(), 0..40)) {
             let mut passed: Vec<Token> = Vec::new();

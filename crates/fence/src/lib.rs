@@ -1,8 +1,8 @@
 //! Fences: the half of a lock that lives at the resource.
 //!
-//! A holder can be paused right after it has checked its lock, sleep through its lease, and resume in
-//! the belief that it still holds the lock. No lock service can prevent that. The resource can: it
-//! remembers the highest token it has seen, and refuses lower ones.
+//! A holder can be paused right after it has checked its lock, sleep through its lease, and resume
+//! in the belief that it still holds the lock. No lock service can prevent that. The resource can:
+//! it remembers the highest token it has seen, and refuses lower ones.
 //!
 //! Every fence of this crate is a [`Fence`]: a store that keeps a value and two numbers for each
 //! resource, and checks the [`Token`] shown with each raise and write.
@@ -33,14 +33,14 @@
 //! # Ok::<(), Error>(()) }).unwrap(); }
 //! ```
 //!
-//! Each store is a module behind a feature: `sqlite`, `postgres`, `object` (feature `object-store`: S3,
-//! GCS, Azure, local disk), `http` (a tower layer in front of a service, and the header) and `register`
-//! (feature `holdfast`: the register inside Holdfast). `docs/fencing.md` is the guide.
+//! Each store is a module behind a feature: `sqlite`, `postgres`, `object` (feature `object-store`:
+//! S3, GCS, Azure, local disk), `http` (a tower layer in front of a service, and the header) and
+//! `register` (feature `holdfast`: the register inside Holdfast). `docs/fencing.md` is the guide.
 //!
-//! The story of one write: the store takes its own lock on the resource, or reads the current version;
-//! [`Highest::admit`], or an SQL statement equivalent to it, decides; value and numbers are written in
-//! one step, on the condition that nothing has changed since. If the reply is lost, the store finds out
-//! whether the write took effect, or says that it can't.
+//! The story of one write: the store takes its own lock on the resource, or reads the current
+//! version; [`Highest::admit`], or an SQL statement equivalent to it, decides; value and numbers
+//! are written in one step, on the condition that nothing has changed since. If the reply is lost,
+//! the store finds out whether the write took effect, or says that it can't.
 
 mod error;
 mod highest;
@@ -85,16 +85,17 @@ pub struct Fenced {
 
 /// A store that refuses writes from holders that have been superseded.
 ///
-/// When a call returns `Ok`, its effect is durable. After any error but [`Error::Unknown`], it had none.
-/// Repeating a call with the same token is safe: the token passes until a later holder has shown its own.
+/// When a call returns `Ok`, its effect is durable. After any error but [`Error::Unknown`], it had
+/// none. Repeating a call with the same token is safe: the token passes until a later holder has
+/// shown its own.
 ///
-/// Any future may be dropped; whether its call took effect is then unknown. It never takes effect after
-/// a later raise or write of the same resource has returned.
+/// Any future may be dropped; whether its call took effect is then unknown. It never takes effect
+/// after a later raise or write of the same resource has returned.
 pub trait Fence: Send + Sync {
     /// Shows the token, and returns what is stored.
     ///
-    /// A new holder does this *before* it relies on anything it reads: from then on, no earlier holder
-    /// can write.
+    /// A new holder does this *before* it relies on anything it reads: from then on, no earlier
+    /// holder can write.
     fn raise<'a>(&'a self, resource: &'a str, token: Token) -> FenceFuture<'a, Fenced>;
 
     /// Replaces the value, unless a later holder has shown its token.

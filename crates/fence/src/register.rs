@@ -1,6 +1,6 @@
 //! The fenced register inside Holdfast, as a [`Fence`].
 //!
-//! The client's register takes the token from a guard, so the fence is bound to one:
+//! The client's register takes the token from a guard, so this fence is bound to one:
 //!
 //! ```no_run
 //! use holdfast_fence::{Fence, register::Register};
@@ -17,14 +17,14 @@ use crate::{Error, Fence, FenceFuture, Fenced, Highest, InvalidToken, Refused, T
 use bytes::Bytes;
 use holdfast_client::{Client, Error as ClientError, ErrorCode, Fence as RegisterState, Guard};
 
-/// How often to retry a call whose session has ended. A holder that slept through its session learns so
-/// from its first call, which can be retried in the next session with the same token.
+/// How often to retry a call whose session has ended. A holder that slept through its session
+/// learns that from its first call, which can be retried in the next session with the same token.
 const RETRIES_MAX: u32 = 3;
 
 /// The longest value that a register holds.
 pub const VALUE_BYTES_MAX: usize = 65_536;
 
-/// The register, bound to the guard whose token it is shown.
+/// The register, bound to the guard whose token it uses.
 #[derive(Debug)]
 pub struct Register<'a> {
     client: &'a Client,
@@ -33,7 +33,7 @@ pub struct Register<'a> {
 }
 
 impl<'a> Register<'a> {
-    /// Writes as the holder of this guard.
+    /// Creates a fence that writes as the holder of this guard.
     pub fn new(client: &'a Client, guard: &'a Guard) -> Result<Self, InvalidToken> {
         Ok(Self { client, guard, token: Token::try_from(guard)? })
     }
@@ -90,14 +90,14 @@ impl Fence for Register<'_> {
                 return Err(Error::TooLarge { store: store(), source: source.into() });
             }
             // A holder that was paused past its lease is refused here, before anything is sent that
-            // could get lost with its session.
+            // could be lost with its session.
             self.read(resource).await?.highest.admit(resource, token)?;
             let register = self.client.register(resource);
             let mut written = register.put(&value, self.guard).await;
             for _ in 0..RETRIES_MAX {
                 let Err(ClientError::SessionLost) = written else { break };
                 written = match register.put(&value, self.guard).await {
-                    // The first one may have been written before the later holder came.
+                    // The first put may have taken effect before the later holder came.
                     Err(error) if is_fenced(&error) => {
                         return Err(Error::Unknown { store: store(), source: error.into() });
                     }
@@ -153,7 +153,7 @@ fn failed(error: ClientError) -> Error {
         ClientError::Refused { .. } | ClientError::TooMany(_) => {
             Error::Unavailable { store, source: error.into() }
         }
-        // A client that is closed while it waits does not learn what became of its request.
+        // A client that is closed while it waits does not learn what happened to its request.
         _ => Error::Unknown { store, source: error.into() },
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
 
-/// The locks that are held or waited for. Others take no memory.
+/// The locks that are held or waited for. Others use no memory.
 #[derive(Debug, Default)]
 pub(crate) struct ResourceLocks {
     entries: Mutex<HashMap<String, Entry>>,
@@ -15,13 +15,13 @@ pub(crate) struct ResourceLocks {
 #[derive(Debug)]
 struct Entry {
     lock: Arc<RwLock<()>>,
-    /// The highest tokens that were shown while the entry existed.
+    /// The highest tokens that were shown since the entry was created.
     highest: watch::Sender<Highest>,
-    /// How many callers hold the lock or wait for it, by the numbers of their tokens.
+    /// How many callers hold the lock or wait for it, by token number.
     callers: BTreeMap<u64, usize>,
 }
 
-/// A caller that holds a resource's lock, waits for it or is about to. Leaves when dropped.
+/// A caller that holds a resource's lock, is waiting for it or is about to. Leaves when dropped.
 #[derive(Debug)]
 pub(crate) struct Caller {
     locks: Arc<ResourceLocks>,
@@ -40,8 +40,8 @@ pub(crate) enum Held {
 }
 
 impl ResourceLocks {
-    /// Joins the callers of a resource. `None` if there are `callers_max` already whose tokens are not
-    /// lower: no number of old callers keeps out a later holder.
+    /// Joins the callers of a resource. `None` if there are already `callers_max` whose tokens are
+    /// not lower: old callers, however many, never keep out a later holder.
     pub(crate) fn join(
         self: &Arc<Self>,
         resource: &str,
@@ -106,7 +106,8 @@ impl Caller {
         });
     }
 
-    /// Whether this caller's token, or one that supersedes no fewer, has been shown already.
+    /// Whether this caller's token, or one that supersedes at least as many, has already been
+    /// shown.
     pub(crate) fn is_shown(&self) -> bool {
         let highest = *self.highest.borrow();
         highest.admit("", self.token).is_ok_and(|after| after == highest)
@@ -122,7 +123,7 @@ impl Caller {
             let seen = highest.wait_for(is_later).await.map(|seen| *seen);
             match seen {
                 Ok(highest) => Refused { resource, shown, highest },
-                // Everybody has left.
+                // All callers have left.
                 Err(_) => std::future::pending().await,
             }
         }

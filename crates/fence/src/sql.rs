@@ -1,7 +1,7 @@
 //! The statements of the SQL fences, the same for PostgreSQL and SQLite.
 //!
-//! Each decides and writes in one statement. It returns a row if the token has passed, and none if a
-//! later holder has shown its token. `$1` is the resource, `$2` the token, `$3` the value.
+//! Each decides and writes in one statement. It returns a row if the token has passed, and no row
+//! if a later holder has shown its token. `$1` is the resource, `$2` the token, `$3` the value.
 
 /// PostgreSQL's table.
 #[cfg(feature = "postgres")]
@@ -12,8 +12,9 @@ pub const POSTGRES_TABLE: &str = "CREATE TABLE IF NOT EXISTS holdfast_fences (
     value             BYTEA
 )";
 
-/// SQLite's table. Without `STRICT`, a column takes values of any type, and a text is higher than every
-/// number; without `NOT NULL`, SQLite takes any number of rows whose primary key is NULL.
+/// SQLite's table. Without `STRICT`, a column accepts values of any type, and text compares higher
+/// than every number; without `NOT NULL`, SQLite accepts any number of rows whose primary key is
+/// NULL.
 #[cfg(feature = "sqlite")]
 pub const SQLITE_TABLE: &str = "CREATE TABLE IF NOT EXISTS holdfast_fences (
     resource          TEXT NOT NULL PRIMARY KEY,
@@ -76,7 +77,7 @@ pub(crate) fn write(mode: crate::Mode) -> &'static str {
     }
 }
 
-/// The numbers of a row, or why it can't be one of a fence.
+/// The numbers of a row, or an error if no fence can have written it.
 pub(crate) fn highest(
     resource: &str,
     exclusive: i64,

@@ -4,7 +4,7 @@ use crate::error::with_hint;
 use std::fmt;
 use std::str::FromStr;
 
-/// The highest number a token may have: what fits a `BIGINT`.
+/// The highest number that a token may have: what fits into a `BIGINT`.
 pub const TOKEN_MAX: u64 = i64::MAX as u64;
 
 /// How the lock is held.
@@ -68,7 +68,7 @@ impl Token {
         self.mode
     }
 
-    /// The number as SQL has it.
+    /// The number as an SQL integer.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn bigint(self) -> i64 {
         i64::try_from(self.number).unwrap_or(i64::MAX)
@@ -99,7 +99,7 @@ impl FromStr for Token {
                 _ => return Err(InvalidToken::NotANumber(excerpt(text))),
             },
         };
-        // `parse` alone would take "+35".
+        // `parse` alone would accept "+35".
         let digits = number.bytes().all(|byte| byte.is_ascii_digit());
         match number.parse() {
             Ok(number) if digits => Self::new(Some(number), mode),
@@ -108,7 +108,7 @@ impl FromStr for Token {
     }
 }
 
-/// Bounds what an error message quotes.
+/// Limits what an error message quotes.
 fn excerpt(text: &str) -> String {
     text.chars().take(40).collect()
 }
@@ -117,19 +117,19 @@ fn excerpt(text: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidToken {
-    /// There is none: the lock does not have tokens.
+    /// There is no token: the lock does not have any.
     Missing,
     /// The text is not a token.
     NotANumber(String),
     /// The number is 0, or above [`TOKEN_MAX`].
     OutOfRange(u64),
-    /// It is the token of a permit.
+    /// It is the token of a permit, and several permits are held at once.
     Permit,
-    /// It is not the token of the guard that the fence was made for.
+    /// It is not the token of the guard that the fence was created for.
     OfAnotherGuard {
         /// The token that was shown.
         shown: Token,
-        /// The guard's.
+        /// The guard's token.
         own: Token,
     },
 }

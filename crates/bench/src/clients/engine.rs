@@ -1,4 +1,4 @@
-//! A client of any engine, by the drivers of `holdfast-locks`.
+//! A client of any engine, through the drivers of `holdfast-locks`.
 
 use super::{Client, SESSION_TTL, Step};
 use crate::peers::Target;
@@ -10,12 +10,12 @@ pub(crate) struct EngineClient {
 }
 
 impl EngineClient {
-    /// A client with this connection: of its own, or shared with others.
+    /// A client with this connection, which may be shared with others.
     fn new(locks: Locks) -> Self {
         Self { locks, guard: None }
     }
 
-    /// The client of this number, with a connection of its own.
+    /// Client `number`, with its own connection.
     pub(super) async fn connect(target: &Target, number: usize) -> Result<Self, String> {
         Ok(Self::new(connection(target, number).await?))
     }
@@ -25,7 +25,7 @@ async fn connection(target: &Target, number: usize) -> Result<Locks, String> {
     Locks::connect(&target.url(number)).await.map_err(|error| error.to_string())
 }
 
-/// So many clients that share so many connections, spread over the nodes.
+/// `count` clients that share `connections` connections, spread over the nodes.
 pub(crate) async fn sharing(
     target: &Target,
     connections: usize,

@@ -1,4 +1,4 @@
-//! etcd by its lock service, with a lease for each client.
+//! etcd through its lock service, with a lease per client.
 
 use super::{Client, SESSION_TTL, Step};
 use proto::lease_client::LeaseClient;
@@ -19,14 +19,14 @@ mod v3lock {
     tonic::include_proto!("v3lockpb");
 }
 
-/// How long a node may take to answer what does not wait for a lock.
+/// Timeout for calls that don't wait for a lock.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long between two tries to keep a lease alive through different nodes.
+/// The pause before a lease is renewed through another node.
 const RETRY_EVERY: Duration = Duration::from_millis(200);
 
 pub(crate) struct Etcd {
-    /// The node that it talks to comes first.
+    /// The node in use comes first.
     ports: Vec<u16>,
     locks: LockClient<Channel>,
     lease: i64,
@@ -46,7 +46,7 @@ impl Etcd {
         Ok(Self { ports, locks: LockClient::new(channel), lease, key: None, keeper })
     }
 
-    /// After an error: the next node.
+    /// Switches to the next node after an error.
     fn turn(&mut self) -> Result<(), String> {
         self.ports.rotate_left(1);
         self.locks = LockClient::new(channel(first(&self.ports)?)?);
@@ -87,7 +87,7 @@ impl Drop for Etcd {
     }
 }
 
-/// Keeps a lease alive until it is aborted; through another node when one does not answer.
+/// Keeps a lease alive until it is aborted, through another node if one does not answer.
 async fn keep_alive(mut channel: Channel, mut ports: Vec<u16>, lease: i64) {
     loop {
         let kept = tokio::time::timeout(ANSWER_PATIENCE, keep_alive_once(&channel, lease)).await;
@@ -114,7 +114,7 @@ fn first(ports: &[u16]) -> Result<u16, String> {
     ports.first().copied().ok_or_else(|| "no node was named".to_owned())
 }
 
-/// A connection of its own, made when it is first needed.
+/// A separate connection, opened on first use.
 fn channel(port: u16) -> Result<Channel, String> {
     let endpoint = Endpoint::from_shared(format!("http://127.0.0.1:{port}"));
     let endpoint = endpoint.map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Holdfast by its Rust client.
+//! Holdfast through its Rust client.
 
 use super::{Client, SESSION_TTL, Step};
 use crate::peers::Target;
@@ -10,13 +10,13 @@ pub(crate) struct Holdfast {
 }
 
 impl Holdfast {
-    /// A client with this session: of its own, or shared with others.
+    /// A client with this session, which may be shared with others.
     pub(crate) fn new(session: holdfast_client::Client) -> Self {
         Self { session, guard: None }
     }
 }
 
-/// A session on a connection of its own, to the first of these ports that answers.
+/// A session on its own connection, to the first of these ports that answers.
 pub(crate) async fn session(ports: &[u16]) -> Result<holdfast_client::Client, String> {
     let servers: Vec<String> =
         ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect();
@@ -24,7 +24,7 @@ pub(crate) async fn session(ports: &[u16]) -> Result<holdfast_client::Client, St
     session.await.map_err(|error| format!("can't connect: {error}"))
 }
 
-/// So many sessions, spread over the nodes.
+/// `count` sessions, spread over the nodes.
 pub(crate) async fn sessions(
     target: &Target,
     count: usize,
@@ -36,7 +36,7 @@ pub(crate) async fn sessions(
     Ok(sessions)
 }
 
-/// So many clients that share these sessions, and with them their connections.
+/// `count` clients that share these sessions, and thus their connections.
 pub(crate) fn sharing(sessions: &[holdfast_client::Client], count: usize) -> Vec<Box<dyn Client>> {
     let shared = sessions.iter().cycle().take(count);
     shared.map(|session| Box::new(Holdfast::new(session.clone())) as Box<dyn Client>).collect()

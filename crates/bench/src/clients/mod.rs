@@ -1,4 +1,4 @@
-//! One who takes and releases locks, with a connection and a session of its own.
+//! Clients that take and release locks, each with its own connection and session.
 
 pub(crate) mod engine;
 mod etcd;
@@ -13,14 +13,14 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long a client may be silent before its locks are taken away: the same everywhere. Long,
-/// so that beats are few beside what is measured.
+/// The session TTL, the same everywhere. Long, so that there are few heartbeats next to what is
+/// measured.
 pub(crate) const SESSION_TTL: Duration = Duration::from_secs(30);
 
-/// How many clients connect at once: more would only wait for each other.
+/// How many clients connect at a time: more would only wait for each other.
 const CONNECT_AT_ONCE: usize = 64;
 
-/// How long one may take to connect: Cassandra makes tables first.
+/// Timeout for connecting: Cassandra's driver creates tables first.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How clients talk to the servers.
@@ -33,7 +33,7 @@ pub(crate) enum By {
     Drivers,
 }
 
-/// What an acquire or release becomes.
+/// The future of an acquire or release.
 pub(crate) type Step<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
 /// Takes one lock at a time.
@@ -41,16 +41,16 @@ pub(crate) trait Client: Send {
     /// Waits until the lock is held.
     fn acquire<'a>(&'a mut self, name: &'a str) -> Step<'a>;
 
-    /// Lets go of what was acquired last, and waits for the answer.
+    /// Releases the lock that was acquired last, and waits for the reply.
     fn release(&mut self) -> Step<'_>;
 }
 
-/// So many clients, spread over the nodes.
+/// Connects `count` clients, spread over the nodes.
 pub(crate) async fn connect(target: &Target, count: usize) -> Result<Vec<Box<dyn Client>>, String> {
     let mut clients = Vec::with_capacity(count);
     let mut connecting = JoinSet::new();
     for number in 0..count {
-        // The first one makes tables where there are none; several at once would meet.
+        // The first client creates missing tables; several at once would conflict.
         if number == 1 {
             clients.push(connected(&mut connecting).await?);
         }
@@ -69,7 +69,7 @@ pub(crate) async fn connect(target: &Target, count: usize) -> Result<Vec<Box<dyn
     Ok(clients)
 }
 
-/// So many clients of Holdfast that share so many connections, spread over the nodes.
+/// Connects `count` Holdfast clients that share `connections` connections, spread over the nodes.
 pub(crate) async fn sharing(
     target: &Target,
     connections: usize,
@@ -97,7 +97,7 @@ async fn connect_one(target: &Target, number: usize) -> Result<Box<dyn Client>, 
         return Ok(Box::new(engine::EngineClient::connect(target, number).await?));
     }
     Ok(match target.setup {
-        Setup::Holdfast { .. } => {
+        Setup::Holdfast { .. } | Setup::Before { .. } => {
             Box::new(holdfast::Holdfast::new(holdfast::session(&ports).await?))
         }
         Setup::Etcd => Box::new(etcd::Etcd::connect(ports).await?),

@@ -1,5 +1,5 @@
-//! Redis by the usual recipe: `SET name value NX PX ttl`, and a script that deletes the key if the
-//! value is still one's own. Whoever does not get the lock polls.
+//! Redis with the usual recipe: `SET name value NX PX ttl`, and a script that deletes the key if it
+//! still has this client's value. A client that does not get the lock polls.
 
 use super::{Client, SESSION_TTL, Step};
 use std::net::Ipv4Addr;
@@ -8,13 +8,13 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-/// How long a waiter sleeps between two tries. Redis tells nobody that a lock is free.
+/// The pause between two attempts. Redis notifies nobody when a lock is free.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 
-/// The longest answer that is read: the servers of this program say little.
+/// The longest reply accepted: the replies here are short.
 const ANSWER_MAX: usize = 4096;
 
-/// Deletes the key if the value is still one's own.
+/// Deletes the key if it still has this client's value.
 pub(crate) const DELETE_OWN: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
      return redis.call('del', KEYS[1]) else return 0 end";
 
@@ -39,7 +39,7 @@ impl Client for Redis {
     fn acquire<'a>(&'a mut self, name: &'a str) -> Step<'a> {
         Box::pin(async move {
             let ttl = SESSION_TTL.as_millis().to_string();
-            // Whoever drops this future ends it.
+            // The caller ends this loop by dropping the future.
             while self
                 .connection
                 .call(&["SET", name, &self.value, "NX", "PX", &ttl])
@@ -78,7 +78,7 @@ impl Connection {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// The answer to a command, as text; none for nil.
+    /// The reply to a command as text; `None` for nil.
     pub(crate) async fn call(&mut self, words: &[&str]) -> Result<Option<String>, String> {
         let asked = self.stream.get_mut().write_all(&encode(words)).await;
         asked.map_err(|error| format!("redis: {error}"))?;
@@ -110,11 +110,11 @@ fn encode(words: &[&str]) -> Vec<u8> {
     bytes.into_bytes()
 }
 
-/// What the first line of an answer says.
+/// The first line of a reply.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Text(Option<String>),
-    /// So many bytes come after it.
+    /// This many bytes follow.
     Follows(usize),
 }
 

@@ -1,23 +1,23 @@
-//! ZooKeeper by the usual recipe, as Curator's mutex has it: an ephemeral sequential child of the
-//! lock's directory; whoever has the lowest number holds the lock, any other watches the one
-//! before it.
+//! ZooKeeper with the usual recipe, as in Curator's mutex: an ephemeral sequential child of the
+//! lock's directory. The lowest number holds the lock; each of the others watches the one before
+//! it.
 
 use super::{Client, SESSION_TTL, Step};
 use std::collections::HashSet;
 use zookeeper_client::{Acls, CreateMode, CreateOptions, Error};
 
-/// What a child's name ends with: ten digits.
+/// The number of digits at the end of a child's name.
 const DIGITS: usize = 10;
 
 pub(crate) struct ZooKeeper {
     client: zookeeper_client::Client,
     /// Directories that are known to exist.
     made: HashSet<String>,
-    /// The child that is the ticket.
+    /// The child that holds the lock.
     held: Option<String>,
 }
 
-/// The directories that one client remembers; what it forgets it makes again.
+/// How many directories a client remembers. Those it forgets, it creates again.
 const MADE_MAX: usize = 1_000;
 
 impl ZooKeeper {
@@ -47,7 +47,7 @@ impl ZooKeeper {
         let prefix = format!("{folder}/lock-");
         let (_, number) = self.client.create(&prefix, b"", &options).await?;
         let own = format!("{prefix}{number}");
-        // Each turn sees one child before it go; the number of children is finite.
+        // Each turn sees one earlier child go, and there are finitely many.
         while let Some(before) = self.before(&folder, &own).await? {
             match self.client.get_and_watch_data(&before).await {
                 Ok((_, _, watcher)) => {
@@ -61,7 +61,7 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// The child that stands right before this one; none if it is the first.
+    /// The child directly before this one; `None` if it is the first.
     async fn before(&self, folder: &str, own: &str) -> Result<Option<String>, Error> {
         let children = self.client.list_children(folder).await?;
         let before = children.iter().filter(|child| number(child) < number(own));

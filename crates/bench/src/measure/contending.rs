@@ -1,4 +1,4 @@
-//! Very many clients in one line: what one hand-off costs the servers, the network, and those
+//! Very many clients in one line: what a hand-off costs the servers, the network, and the clients
 //! whose turn it is not.
 
 use super::crew::{Crew, Timed};
@@ -10,7 +10,7 @@ use crate::sockets::traffic;
 use crate::table::counted;
 use std::time::Duration;
 
-/// How long the first holder keeps the lock, so that the others stand in line.
+/// How long the first holder keeps the lock, so that the others can get in line.
 const LINING_UP: Duration = Duration::from_secs(3);
 
 const NAME: &str = "the-one";

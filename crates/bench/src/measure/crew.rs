@@ -1,5 +1,5 @@
-//! Clients at work: each takes and releases its lock over and over; what they do is written down
-//! only while the measured time runs.
+//! Clients at work: each takes and releases its lock over and over; their times are recorded only
+//! during the measured time.
 
 use crate::clients::Client;
 use crate::procfs;
@@ -12,20 +12,20 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// What is timed of every turn.
+/// Which part of each turn is timed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Timed {
-    /// From asking for the lock until it is let go.
+    /// From requesting the lock until it is released.
     Pair,
-    /// From asking for the lock until it is held.
+    /// From requesting the lock until it is held.
     Wait,
 }
 
-/// What happened in the measured time.
+/// What happened during the measured time.
 pub(super) struct Recorded {
     /// How long each turn took, in milliseconds, shortest first.
     took_ms: Vec<f64>,
-    /// Clients that finished nothing.
+    /// How many clients finished nothing.
     idle: usize,
     elapsed: Duration,
     cpu: Duration,
@@ -36,7 +36,7 @@ impl Recorded {
         self.took_ms.len()
     }
 
-    /// An error if a client stood still: then the figures are not those of so many clients.
+    /// An error if a client made no progress: then the figures are not for this many clients.
     pub(super) fn all_worked(self) -> Result<Self, String> {
         if self.idle > 0 {
             let idle = self.idle;
@@ -55,7 +55,7 @@ impl Recorded {
         percentile(&self.took_ms, part).ok_or_else(|| none.to_owned())
     }
 
-    /// The servers' CPU time a turn, in microseconds.
+    /// The servers' CPU time per turn, in microseconds.
     pub(super) fn cpu_us(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.count().max(1) as f64
     }
@@ -64,7 +64,7 @@ impl Recorded {
 #[derive(Default)]
 struct Notebook {
     open: AtomicBool,
-    /// Who, and how long it took.
+    /// Which client, and how long it took.
     took: Mutex<Vec<(usize, Duration)>>,
 }
 
@@ -76,7 +76,7 @@ impl Notebook {
     }
 }
 
-/// Clients at work. They stop when it is dropped.
+/// Clients at work. They stop when this is dropped.
 #[derive(Default)]
 pub(super) struct Crew {
     at_work: JoinSet<Result<Infallible, String>>,
@@ -84,13 +84,13 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Puts one more client to work, on the lock of that name.
+    /// Puts one more client to work on the lock `name`.
     pub(super) fn add(&mut self, client: Box<dyn Client>, name: String, timed: Timed) {
         let who = self.at_work.len();
         self.at_work.spawn(work(client, who, name, timed, self.notebook.clone()));
     }
 
-    /// Lets time pass; ends early if a client fails.
+    /// Lets time pass; returns early if a client fails.
     pub(super) async fn pass(&mut self, time: Duration) -> Result<(), String> {
         tokio::select! {
             () = sleep(time) => Ok(()),
@@ -101,7 +101,7 @@ impl Crew {
         }
     }
 
-    /// Writes down what the clients do for so long, and what it costs these processes.
+    /// Records what the clients do for `time`, and the CPU time of these processes.
     pub(super) async fn record(
         &mut self,
         time: Duration,
@@ -123,7 +123,7 @@ impl Crew {
     }
 }
 
-/// Until it is aborted, or something fails.
+/// Runs until it is aborted, or something fails.
 async fn work(
     mut client: Box<dyn Client>,
     who: usize,

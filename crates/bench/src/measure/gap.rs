@@ -1,4 +1,4 @@
-//! The leader is killed under load: how long can no lock be taken?
+//! Kills the leader under load: for how long can no lock be taken?
 
 use super::{Plan, fresh};
 use crate::clients::{self, Client};
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Clients that take locks meanwhile, spread over the nodes.
+/// Clients that keep taking locks, spread over the nodes.
 const CLIENTS: usize = 16;
 
 /// How long they work before the kill.
 const BEFORE: Duration = Duration::from_secs(2);
 
-/// How long after the kill it is watched: several elections.
+/// How long to watch after the kill: several elections.
 const AFTER: Duration = Duration::from_secs(8);
 
-/// How long a client waits for an answer before it tries another lock. What a dead leader took
-/// with it is never answered, and must not look like a cluster that takes no locks.
+/// How long a client waits for a reply before it tries another lock. Requests that died with the
+/// leader are never answered, and must not look like a cluster that grants no locks.
 const TRY_FOR: Duration = Duration::from_millis(250);
 
-/// How long a client that got an error waits before it tries again.
+/// The pause after an error.
 const TRY_EVERY: Duration = Duration::from_millis(5);
 
 /// When locks were taken.
@@ -67,8 +67,8 @@ async fn one_kill(cluster: &mut Cluster) -> Result<Duration, String> {
     })
 }
 
-/// The longest time without a lock taken that began or ended between these two moments; none if
-/// none was taken before or none after the first.
+/// The longest time without a lock taken, from the last lock before `from` to the last one before
+/// `until`. `None` if no lock was taken before `from`, or none after it.
 fn longest_gap(taken: &[Instant], from: Instant, until: Instant) -> Option<Duration> {
     let before = taken.iter().rev().find(|at| **at <= from)?;
     let after = taken.iter().filter(|at| **at > from && **at <= until);
@@ -88,7 +88,7 @@ async fn work(mut client: Box<dyn Client>, taken: Taken) {
         let acquired = timeout(TRY_FOR, client.acquire(&name)).await;
         if let Ok(Ok(())) = acquired {
             taken.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
-            // If this fails, the lock stays; nobody wants it again.
+            // If this fails, the lock stays held; nobody wants it again.
             let _ = timeout(TRY_FOR, client.release()).await;
         } else {
             sleep(TRY_EVERY).await;

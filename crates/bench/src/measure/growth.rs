@@ -8,27 +8,27 @@ use crate::report::{Better, Figure, Row};
 use crate::table::counted;
 use std::time::{Duration, Instant};
 
-/// Clients that take and release locks beside those that exist.
+/// Clients that take and release locks next to the existing ones.
 const CLIENTS: usize = 64;
 
-/// The short line.
+/// The length of the short line.
 const FEW_WAITERS: usize = 10;
 
-/// Sessions of the long line.
+/// Sessions for the long line.
 const SESSIONS: usize = 100;
 
-/// Waiters of one session that ask at once: fewer than a server lets a session have unanswered.
+/// How many waiters of one session send at a time: fewer than a server allows unanswered requests.
 const AT_ONCE: usize = 50;
 
-/// How long until all of those stand in line, on a busy machine.
+/// How long it may take until all of them are in line, on a busy machine.
 const LINE_PATIENCE: Duration = Duration::from_secs(60);
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 const NAME: &str = "the-one";
 
-/// What is measured one after the other. Each on a runtime of its own: a million locks that are let
-/// go would be work beside the next one.
+/// What is measured one after the other, each step on its own runtime: releasing a million locks
+/// would disturb the next one.
 pub(super) const STEPS: usize = 4;
 
 pub(super) async fn run(setup: Setup, plan: &Plan, step: usize) -> Result<Vec<Row>, String> {
@@ -41,7 +41,7 @@ pub(super) async fn run(setup: Setup, plan: &Plan, step: usize) -> Result<Vec<Ro
     Ok(vec![row])
 }
 
-/// Pairs beside so many locks that are held.
+/// Pairs while `locks` other locks are held.
 async fn beside(setup: Setup, plan: &Plan, locks: usize) -> Result<Row, String> {
     let cluster = plan.start(setup).await?;
     let _held = held::hold(&cluster.target, locks).await?;
@@ -51,7 +51,7 @@ async fn beside(setup: Setup, plan: &Plan, locks: usize) -> Result<Row, String> 
     Ok(row(setup, counted(locks, "existing lock"), figure, &recorded))
 }
 
-/// Hand-offs while so many wait.
+/// Hand-offs while `waiters` clients are waiting.
 async fn in_line(setup: Setup, plan: &Plan, waiters: usize) -> Result<Row, String> {
     let recorded = hand_offs(setup, plan, waiters).await?;
     let figure = Figure::new("hand-offs/s", Better::Higher, recorded.per_second());
@@ -63,7 +63,7 @@ fn row(setup: Setup, with: String, figure: Figure, recorded: &Recorded) -> Row {
     Row::new("growth", setup.name(), with, vec![figure, cpu])
 }
 
-/// One line that stays as long as it is: whoever was served stands in it again.
+/// One line whose length stays the same: each client gets in line again after its turn.
 async fn hand_offs(setup: Setup, plan: &Plan, count: usize) -> Result<Recorded, String> {
     let cluster = plan.start(setup).await?;
     let sessions = holdfast::sessions(&cluster.target, SESSIONS.min(count)).await?;

@@ -1,4 +1,4 @@
-//! What locks cost that are only held.
+//! What it costs to merely hold locks.
 
 use super::Plan;
 use crate::clients::holdfast::sessions;
@@ -14,16 +14,17 @@ use tokio::time::sleep;
 /// Sessions that hold the locks; more if one would have to hold too many.
 const SESSIONS: usize = 100;
 
-/// What one session is asked to hold at most.
+/// The most locks that one session holds.
 const LOCKS_PER_SESSION_MAX: usize = 5_000;
 
-/// Requests that one session has on their way while the locks are taken.
+/// How many requests of one session are in flight while the locks are taken.
 const AT_ONCE: usize = 16;
 
-/// How long the servers get to calm down before they are looked at.
+/// How long the servers get to calm down before they are measured.
 const CALM: Duration = Duration::from_secs(3);
 
-/// Idle servers use so little that it takes longer to see: the system counts in steps of 10 ms.
+/// Idle servers use so little CPU that it takes longer to measure: the kernel counts in steps of 10
+/// ms.
 pub(super) const CPU_LONGER: u32 = 4;
 
 pub(super) async fn run(setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
@@ -48,7 +49,7 @@ pub(super) async fn run(setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
     Ok(vec![Row::new("held", setup.name(), counted(plan.held_locks, "lock"), figures)])
 }
 
-/// How much of one core all nodes together use.
+/// CPU use of all nodes together, in percent of one core.
 async fn cpu_percent(cluster: &Cluster, time: Duration) -> Result<f64, String> {
     let pids = cluster.pids();
     let (before, begun) = (procfs::cpu(&pids)?, Instant::now());
@@ -57,18 +58,18 @@ async fn cpu_percent(cluster: &Cluster, time: Duration) -> Result<f64, String> {
     Ok(100.0 * used.as_secs_f64() / begun.elapsed().as_secs_f64())
 }
 
-/// Locks that are held as long as this lives.
+/// Locks that are held as long as this exists.
 pub(super) struct Held {
     _guards: Vec<Guard>,
     _sessions: Vec<Client>,
 }
 
-/// Takes so many locks and keeps them.
+/// Takes `locks` locks and keeps them.
 pub(super) async fn hold(target: &Target, locks: usize) -> Result<Held, String> {
     let count = SESSIONS.max(locks.div_ceil(LOCKS_PER_SESSION_MAX)).min(locks.max(1));
     let sessions = sessions(target, count).await?;
     let mut taking = JoinSet::new();
-    // Each part takes every so-manieth lock, so that their sum is all of them.
+    // Each part takes every `parts`-th lock, so that together they take all of them.
     let parts = count * AT_ONCE;
     for part in 0..parts {
         let Some(session) = sessions.get(part % count).cloned() else { continue };

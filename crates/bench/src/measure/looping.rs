@@ -1,4 +1,4 @@
-//! A few clients that all want the same lock, again and again.
+//! A few clients that all want the same lock, over and over.
 
 use super::crew::{Crew, Timed};
 use super::{Plan, SETTLE};

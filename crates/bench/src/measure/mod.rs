@@ -1,4 +1,4 @@
-//! What is measured. Each measurement starts servers of its own.
+//! What is measured. Each measurement starts its own servers.
 
 mod contending;
 mod crew;
@@ -17,23 +17,23 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long everything around the measured time may take: starting servers, connecting.
+/// How long everything but the measured time may take: starting servers, connecting.
 const AROUND: Duration = Duration::from_secs(240);
 
-/// How long clients work before what they do is written down.
+/// How long clients work before anything is recorded.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// Clients that warm the servers up.
 const WARM_UP_CLIENTS: usize = 64;
 
-/// How long it may take until a million locks are held, on a busy machine and a slow disk.
+/// How long it may take until a million locks are held, on a busy machine with a slow disk.
 const FILLING: Duration = Duration::from_secs(900);
 
-/// How long one kill and all around it may take.
+/// How long one kill and everything around it may take.
 const KILL: Duration = Duration::from_secs(90);
 
-/// A number for names of locks that nobody has used yet. Clients that are stopped may leave a lock
-/// behind until their session ends: the next ones must not wait for it.
+/// A number for the name of a lock that was never used before. Clients that are stopped may leave a
+/// lock behind until their session ends: the next ones must not wait for it.
 fn fresh() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
@@ -57,7 +57,7 @@ pub(crate) enum Measure {
     Redis,
 }
 
-/// How it is measured.
+/// The parameters of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) programs: Programs,
@@ -67,7 +67,7 @@ pub(crate) struct Plan {
     pub(crate) seconds: Duration,
     pub(crate) warm_up: Duration,
     pub(crate) clients: Vec<usize>,
-    /// For the variant where clients share connections; none if 0.
+    /// For the variant in which clients share connections; 0 for none.
     pub(crate) connections: usize,
     pub(crate) contenders: usize,
     pub(crate) kills: usize,
@@ -81,7 +81,7 @@ impl Plan {
         Cluster::start(setup, &self.programs, &self.folder, self.by).await
     }
 
-    /// The same, and has it work for a while: what is compiled while it runs gets fast first.
+    /// The same, and puts load on it for a while: JIT compilers must warm up first.
     async fn start_warm(&self, setup: Setup) -> Result<Cluster, String> {
         let cluster = self.start(setup).await?;
         if !self.warm_up.is_zero() {
@@ -105,36 +105,37 @@ impl Measure {
         }
     }
 
-    /// Whether it means anything for these servers.
+    /// Whether it means anything for this setup.
     pub(crate) fn applies(self, setup: Setup) -> bool {
         match (self, setup) {
             (Self::Pairs | Self::Looping, _) => true,
-            // Waiters of Redis and Cassandra poll: with a thousand of them the figure says how often
-            // they do. PostgreSQL would need a process for each of two thousand connections.
+            // Waiters of Redis and Cassandra poll: with a thousand of them the figure would say how
+            // often they do. PostgreSQL would need a process for each of two thousand connections.
             (Self::Contending, setup) => {
                 !matches!(setup, Setup::Redis { .. } | Setup::Postgres | Setup::Cassandra)
             }
-            // Nobody takes over from a single node, and no node of Cassandra leads.
+            // A single node has no one to fail over to, and Cassandra has no leader.
             (Self::Gap, setup) => {
-                matches!(setup, Setup::Holdfast { nodes: 3 } | Setup::Etcd | Setup::ZooKeeper)
+                let three = setup.is_holdfast() && setup.nodes() == 3;
+                three || matches!(setup, Setup::Etcd | Setup::ZooKeeper)
             }
             (Self::Held | Self::Growth, setup) => setup.is_holdfast(),
             (Self::Redis, setup) => setup.is_holdfast() || matches!(setup, Setup::Redis { .. }),
         }
     }
 
-    /// In how many steps it runs, which must not disturb each other.
+    /// The number of steps, which must not disturb each other.
     pub(crate) fn steps(self) -> usize {
         if self == Self::Growth { growth::STEPS } else { 1 }
     }
 
-    /// When a step is given up.
+    /// The time limit of a step.
     pub(crate) fn limit(self, plan: &Plan) -> Duration {
         let window = SETTLE + plan.seconds;
         AROUND
             + plan.warm_up
             + match self {
-                // Each number of clients connects anew, and Holdfast has the variant.
+                // Clients reconnect for each number of clients, and Holdfast also has the variant.
                 Self::Pairs => (window + Duration::from_secs(30)) * 2 * plan.clients.len() as u32,
                 Self::Looping | Self::Contending => window,
                 Self::Gap => KILL * plan.kills as u32,

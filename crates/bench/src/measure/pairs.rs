@@ -1,4 +1,4 @@
-//! Acquire and release without anybody else: each client on a lock of its own.
+//! Acquire and release without contention: each client uses its own lock.
 
 use super::crew::{Crew, Recorded, Timed};
 use super::{Plan, SETTLE, fresh};
@@ -35,7 +35,7 @@ pub(super) async fn measure(
     crew.record(plan.seconds, &cluster.pids()).await?.all_worked()
 }
 
-/// Puts each of them to work on a lock of its own.
+/// Puts each of them to work on its own lock.
 pub(super) fn work(clients: Vec<Box<dyn Client>>) -> Crew {
     let mut crew = Crew::default();
     for client in clients {

@@ -1,8 +1,8 @@
-//! The Redis door beside Redis, with Redis's own tool and with the usual recipe.
+//! The Redis door next to Redis, with Redis's own tool and with the usual recipe.
 //!
 //! `redis-benchmark` talks to one node, the leader. It sends `SET NX PX` for random names out of as
-//! many as it sends requests, so about two of three succeed; then the script that deletes the key
-//! if the value is one's own. The pairs are spread over all nodes.
+//! many as it sends requests, so about two in three succeed; then the script that deletes the key
+//! if it still has the client's value. The pairs are spread over all nodes.
 
 use super::{Plan, SETTLE, fresh, pairs};
 use crate::clients::redis::{Connection, DELETE_OWN, Redis};
@@ -20,12 +20,12 @@ const CONNECTIONS: [u32; 2] = [50, 200];
 const PIPELINES: [u32; 2] = [1, 16];
 /// Connections that take and release locks.
 const PAIRS: usize = 64;
-/// Requests by which the speed is estimated.
+/// Requests sent to estimate the speed.
 const ESTIMATED_BY: u64 = 20_000;
-/// Names in one run: what they cost in memory stays bounded.
+/// The most names in one run, to bound the memory they take.
 const REQUESTS_MAX: u64 = 2_000_000;
 
-/// How many times the measured time passes, at most: half as fast as estimated is still in time.
+/// How many times the measured time passes, at most: half the estimated speed is still in time.
 pub(super) const WINDOWS: u32 = 1 + 2 * 2 * (CONNECTIONS.len() * PIPELINES.len()) as u32;
 
 pub(super) async fn run(setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
@@ -61,13 +61,13 @@ pub(super) async fn run(setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Where Redis's protocol is spoken.
+/// The ports that speak the Redis protocol.
 fn redis_ports(cluster: &Cluster) -> Vec<u16> {
     let above = u16::from(cluster.target.setup.is_holdfast());
     cluster.target.ports.iter().map(|port| port + above).collect()
 }
 
-/// Acquire and release by the usual recipe, each connection on a lock of its own.
+/// Acquire and release with the usual recipe, each connection on its own lock.
 async fn locks(setup: Setup, cluster: &Cluster, ports: &[u16], plan: &Plan) -> Result<Row, String> {
     let mut clients: Vec<Box<dyn Client>> = Vec::new();
     for (number, port) in (0..PAIRS).zip(ports.iter().copied().cycle()) {
@@ -88,14 +88,14 @@ async fn locks(setup: Setup, cluster: &Cluster, ports: &[u16], plan: &Plan) -> R
     ))
 }
 
-/// How redis-benchmark asks.
+/// Parameters for redis-benchmark.
 struct Load {
     port: u16,
     connections: u32,
     pipeline: u32,
 }
 
-/// What redis-benchmark says.
+/// The results of redis-benchmark.
 #[derive(Debug, PartialEq)]
 struct Told {
     per_second: f64,
@@ -137,7 +137,7 @@ impl Told {
     }
 }
 
-/// The last line, by the names in the first.
+/// Reads the last line, by the column names in the first.
 fn read(csv: &str) -> Option<Told> {
     let mut lines = csv.lines().filter(|line| line.starts_with('"'));
     let (names, values) = (fields(lines.next()?), fields(lines.next_back()?));
@@ -152,7 +152,7 @@ fn read(csv: &str) -> Option<Told> {
     })
 }
 
-/// Nothing in them has a comma.
+/// No field contains a comma.
 fn fields(line: &str) -> Vec<&str> {
     line.split(',').map(|field| field.trim_matches('"')).collect()
 }

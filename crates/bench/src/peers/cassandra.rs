@@ -1,5 +1,5 @@
-//! Cassandra's servers, from the jars that its project publishes. They share a port, and differ by
-//! their loopback addresses.
+//! Cassandra's servers, from the jars that its project publishes. They share a port, and have
+//! different loopback addresses.
 
 use super::process::Process;
 use super::{Place, Role, install, ports};
@@ -19,7 +19,7 @@ const POM: (&str, &str) = ("pom.xml", include_str!("../../peers/cassandra/pom.xm
 const TOKENS: [i64; 3] =
     [-9_223_372_036_854_775_808, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602];
 
-/// How long a node may take to answer one question.
+/// Timeout for one request to a node.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 const LOGBACK: &str = r#"<configuration>
@@ -29,17 +29,17 @@ const LOGBACK: &str = r#"<configuration>
   <root level="WARN"><appender-ref ref="out"/></root>
 </configuration>"#;
 
-/// The folder of the jars, filled if it is not there yet.
+/// The folder of the jars, downloaded if it does not exist yet.
 pub(super) async fn download() -> Result<PathBuf, String> {
     install::jars("Cassandra", FOLDER, POM).await
 }
 
-/// The address of the node at this place, counted from 0.
+/// The address of the node with this index.
 pub(super) fn address(at: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, u8::try_from(at + 1).unwrap_or(u8::MAX))
 }
 
-/// Nodes that are not yet started, and their port for clients, once for each.
+/// Nodes that are not started yet, and their client port, repeated for each of them.
 pub(super) fn nodes(place: &Place<'_>, jars: &Path) -> Result<(Vec<u16>, Vec<Process>), String> {
     let free = ports::free(1)?;
     let ports = free.first().ok_or("no port is free")?;
@@ -87,7 +87,7 @@ pub(super) fn nodes(place: &Place<'_>, jars: &Path) -> Result<(Vec<u16>, Vec<Pro
     Ok((vec![ports.clients; TOKENS.len()], nodes))
 }
 
-/// No node leads; one serves when it knows the others.
+/// No node leads. A node is ready when it knows the others.
 pub(super) async fn role(at: usize, port: u16) -> Result<Role, String> {
     let asked = timeout(ANSWER_TIMEOUT, peers(SocketAddrV4::new(address(at), port))).await;
     match asked.map_err(|_| "no answer".to_owned())?.map_err(|error| error.to_string())? {
@@ -96,7 +96,7 @@ pub(super) async fn role(at: usize, port: u16) -> Result<Role, String> {
     }
 }
 
-/// How many others a node knows, asked in version 4 of the native protocol.
+/// How many other nodes a node knows, by version 4 of the native protocol.
 async fn peers(node: SocketAddrV4) -> std::io::Result<u32> {
     const STARTUP: u8 = 1;
     const QUERY: u8 = 7;
@@ -109,7 +109,7 @@ async fn peers(node: SocketAddrV4) -> std::io::Result<u32> {
     query.extend_from_slice(cql);
     query.extend_from_slice(&[0, 1, SKIP_METADATA]);
     let answer = call(&mut stream, QUERY, &query).await?;
-    // The kind of answer, flags, the number of columns, the number of rows.
+    // The kind of result, flags, the number of columns, the number of rows.
     let rows = answer.get(12..16).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
     rows.ok_or_else(|| std::io::Error::other("an answer that is not understood"))
 }

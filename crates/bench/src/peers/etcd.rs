@@ -15,7 +15,7 @@ const SOURCES: [(&str, &str); 3] = [
     ("go.sum", include_str!("../../peers/etcd/go.sum")),
 ];
 
-/// The program, built if it is not there yet.
+/// The program, built if it does not exist yet.
 pub(super) async fn build() -> Result<PathBuf, String> {
     let folder = install::cache()?.join(FOLDER);
     let program = folder.join("etcd");
@@ -30,7 +30,7 @@ pub(super) async fn build() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Nodes that are not yet started, and their ports for clients.
+/// Nodes that are not started yet, and their client ports.
 pub(super) fn nodes(place: &Place<'_>, program: &Path) -> Result<(Vec<u16>, Vec<Process>), String> {
     let ports = ports::free(place.nodes)?;
     let members: Vec<String> = (1..)

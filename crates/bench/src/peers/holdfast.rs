@@ -7,7 +7,7 @@ use super::{Place, Role};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The binary that was named, or the one beside this program.
+/// The given binary, or the one next to this program.
 pub(super) fn find(named: Option<PathBuf>) -> Result<PathBuf, String> {
     let beside = || {
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -23,7 +23,7 @@ pub(super) fn find(named: Option<PathBuf>) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Nodes that are not yet started, and their ports for clients.
+/// Nodes that are not started yet, and their client ports.
 pub(super) fn nodes(place: &Place<'_>, program: &Path) -> Result<(Vec<u16>, Vec<Process>), String> {
     let ports = ports::free(place.nodes)?;
     let key = place.folder.join("cluster.key");

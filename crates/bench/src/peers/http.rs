@@ -1,4 +1,4 @@
-//! Questions to a server's HTTP port.
+//! Requests to a server's HTTP port.
 
 use serde_json::Value;
 use std::net::Ipv4Addr;
@@ -7,15 +7,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long a node may take to answer one question.
+/// Timeout for one request to a node.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The answer to a GET, if it is one of success.
+/// The reply to a GET; an error unless its status is 200.
 pub(super) async fn get(port: u16, path: &str) -> Result<Value, String> {
     call(port, "GET", path, "").await
 }
 
-/// The answer to a POST, if it is one of success.
+/// The reply to a POST; an error unless its status is 200.
 pub(super) async fn post(port: u16, path: &str, body: &str) -> Result<Value, String> {
     call(port, "POST", path, body).await
 }

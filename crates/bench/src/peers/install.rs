@@ -12,13 +12,12 @@ pub(super) fn cache() -> Result<PathBuf, String> {
     Ok(cache.join("holdfast").join("peers"))
 }
 
-/// A folder, and those above it.
+/// Creates a folder and its parents.
 pub(super) fn make(folder: &Path) -> Result<(), String> {
     std::fs::create_dir_all(folder)
         .map_err(|error| format!("can't make {}: {error}", folder.display()))
 }
 
-/// Puts files into a folder.
 pub(super) fn write(folder: &Path, files: &[(&str, &str)]) -> Result<(), String> {
     make(folder)?;
     for (name, text) in files {
@@ -29,7 +28,7 @@ pub(super) fn write(folder: &Path, files: &[(&str, &str)]) -> Result<(), String>
     Ok(())
 }
 
-/// Runs a tool to its end; what it says goes to standard error.
+/// Runs a tool to completion, with its output on stderr.
 pub(super) async fn run(
     tool: &str,
     args: &[&str],
@@ -47,12 +46,12 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// What was made under another name is there only when it is whole.
+/// Moves what was built under another name into place, so that it is never there incomplete.
 pub(super) fn put(made: &Path, place: &Path) -> Result<(), String> {
     std::fs::rename(made, place).map_err(|error| format!("can't make {}: {error}", place.display()))
 }
 
-/// The folder of the jars that a pom names, in the cache; filled if it is not there yet.
+/// The folder in the cache with the jars that a pom names, downloaded if it does not exist yet.
 pub(super) async fn jars(what: &str, name: &str, pom: (&str, &str)) -> Result<PathBuf, String> {
     let folder = cache()?.join(name);
     let jars = folder.join("jars");

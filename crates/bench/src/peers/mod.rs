@@ -1,5 +1,5 @@
-//! The servers that are measured: started on free ports in a folder of their own, stopped when
-//! they are dropped.
+//! The servers that are measured: started on free ports in their own folder, stopped when they are
+//! dropped.
 
 mod cassandra;
 mod etcd;
@@ -21,13 +21,12 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-/// How long servers may take until they serve: three JVMs on a busy machine are slow.
+/// How long servers may take to get ready: three JVMs on a busy machine are slow.
 const START_PATIENCE: Duration = Duration::from_secs(180);
 
-/// How long between two looks at a server that starts.
+/// The pause between two checks of a starting server.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Who is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
     Holdfast,
@@ -38,37 +37,33 @@ pub(crate) enum Peer {
     Cassandra,
 }
 
-/// Servers as they are measured.
+/// The servers of one measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Setup {
-    Holdfast { nodes: u16 },
+    Holdfast {
+        nodes: u16,
+    },
+    /// The older binary of `--before`.
+    Before {
+        nodes: u16,
+    },
     Etcd,
     ZooKeeper,
-    Redis { fsync: bool },
+    Redis {
+        fsync: bool,
+    },
     Postgres,
     Cassandra,
 }
 
-impl Peer {
-    /// How it is run. Holdfast's cluster comes first: the others are set beside it.
-    pub(crate) fn setups(self) -> &'static [Setup] {
-        match self {
-            Self::Holdfast => &[Setup::Holdfast { nodes: 3 }, Setup::Holdfast { nodes: 1 }],
-            Self::Etcd => &[Setup::Etcd],
-            Self::Zookeeper => &[Setup::ZooKeeper],
-            Self::Redis => &[Setup::Redis { fsync: true }, Setup::Redis { fsync: false }],
-            Self::Postgres => &[Setup::Postgres],
-            Self::Cassandra => &[Setup::Cassandra],
-        }
-    }
-}
-
 impl Setup {
-    /// How it is called in tables.
+    /// Its name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Holdfast { nodes: 1 } => "holdfast, 1 node",
             Self::Holdfast { .. } => "holdfast, 3 nodes",
+            Self::Before { nodes: 1 } => "before, 1 node",
+            Self::Before { .. } => "before, 3 nodes",
             Self::Etcd => "etcd, 3 nodes",
             Self::ZooKeeper => "zookeeper, 3 nodes",
             Self::Redis { fsync: true } => "redis, fsync always",
@@ -79,23 +74,24 @@ impl Setup {
     }
 
     pub(crate) fn is_holdfast(self) -> bool {
-        matches!(self, Self::Holdfast { .. })
+        matches!(self, Self::Holdfast { .. } | Self::Before { .. })
     }
 
-    fn nodes(self) -> u16 {
+    pub(crate) fn nodes(self) -> u16 {
         match self {
-            Self::Holdfast { nodes } => nodes,
+            Self::Holdfast { nodes } | Self::Before { nodes } => nodes,
             Self::Etcd | Self::ZooKeeper | Self::Cassandra => 3,
             Self::Redis { .. } | Self::Postgres => 1,
         }
     }
 }
 
-/// Where the programs are.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Programs {
     /// The `holdfast` binary.
     holdfast: Option<PathBuf>,
+    /// An older one, to compare with.
+    before: Option<PathBuf>,
     etcd: PathBuf,
     /// A folder of jars.
     zookeeper: PathBuf,
@@ -107,15 +103,38 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// With this `holdfast` binary, if one was named.
-    pub(crate) fn new(holdfast: Option<PathBuf>) -> Self {
-        Self { holdfast, ..Self::default() }
+    /// Uses these `holdfast` binaries, if given.
+    pub(crate) fn new(holdfast: Option<PathBuf>, before: Option<PathBuf>) -> Self {
+        Self { holdfast, before, ..Self::default() }
     }
 
-    /// Finds what this peer needs, and builds or downloads what is not there yet.
+    /// The ways in which a peer is measured. Holdfast's cluster comes first: the others are
+    /// compared to it.
+    pub(crate) fn setups(&self, peer: Peer) -> Vec<Setup> {
+        match peer {
+            Peer::Holdfast if self.before.is_some() => vec![
+                Setup::Holdfast { nodes: 3 },
+                Setup::Before { nodes: 3 },
+                Setup::Holdfast { nodes: 1 },
+                Setup::Before { nodes: 1 },
+            ],
+            Peer::Holdfast => vec![Setup::Holdfast { nodes: 3 }, Setup::Holdfast { nodes: 1 }],
+            Peer::Etcd => vec![Setup::Etcd],
+            Peer::Zookeeper => vec![Setup::ZooKeeper],
+            Peer::Redis => vec![Setup::Redis { fsync: true }, Setup::Redis { fsync: false }],
+            Peer::Postgres => vec![Setup::Postgres],
+            Peer::Cassandra => vec![Setup::Cassandra],
+        }
+    }
+
+    /// Finds the programs that this peer needs, and builds or downloads what is missing.
     pub(crate) async fn prepare(&mut self, peer: Peer) -> Result<(), String> {
         match peer {
-            Peer::Holdfast => self.holdfast = Some(holdfast::find(self.holdfast.take())?),
+            Peer::Holdfast => {
+                self.holdfast = Some(holdfast::find(self.holdfast.take())?);
+                self.before =
+                    self.before.take().map(|old| holdfast::find(Some(old))).transpose()?;
+            }
             Peer::Etcd => self.etcd = etcd::build().await?,
             Peer::Zookeeper => self.zookeeper = zookeeper::download().await?,
             Peer::Redis => self.redis = redis::find()?,
@@ -126,23 +145,23 @@ impl Programs {
     }
 }
 
-/// What clients must know of a cluster.
+/// What clients need to know about a cluster.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) setup: Setup,
-    /// The ports for clients, one a node.
+    /// The client ports, one per node.
     pub(crate) ports: Vec<u16>,
     pub(crate) by: By,
 }
 
 impl Target {
-    /// All ports, for each client beginning with another one.
+    /// All ports, starting with a different one for each client.
     pub(crate) fn ports_from(&self, client: usize) -> Vec<u16> {
         let from = client % self.ports.len().max(1);
         self.ports.iter().cycle().skip(from).take(self.ports.len()).copied().collect()
     }
 
-    /// What `holdfast-locks` connects to, for each client beginning with another node.
+    /// The URL for `holdfast-locks`, starting with a different node for each client.
     pub(crate) fn url(&self, client: usize) -> String {
         let host = |at: usize, port: &u16| match self.setup {
             Setup::Cassandra => format!("{}:{port}", cassandra::address(at)),
@@ -153,7 +172,7 @@ impl Target {
         hosts.rotate_left(client % self.ports.len().max(1));
         let hosts = hosts.join(",");
         match self.setup {
-            Setup::Holdfast { .. } => format!("holdfast://{hosts}"),
+            Setup::Holdfast { .. } | Setup::Before { .. } => format!("holdfast://{hosts}"),
             Setup::Etcd => format!("etcd://{hosts}"),
             Setup::ZooKeeper => format!("zookeeper://{hosts}"),
             Setup::Redis { .. } => format!("redis://{hosts}"),
@@ -163,16 +182,17 @@ impl Target {
     }
 }
 
-/// Servers that run. Dropping it kills them and removes their data.
+/// Running servers. Dropping this kills them and removes their data.
 pub(crate) struct Cluster {
     pub(crate) target: Target,
     nodes: Vec<Process>,
-    // Goes after the processes that write to it.
+    // Dropped after the processes that write to it.
     _folder: TempDir,
 }
 
 impl Cluster {
-    /// Starts the servers, with their data in a new folder in `folder`, and waits until they serve.
+    /// Starts the servers, with their data in a new folder inside `folder`, and waits until they
+    /// are ready.
     pub(crate) async fn start(
         setup: Setup,
         programs: &Programs,
@@ -184,9 +204,10 @@ impl Cluster {
             made.map_err(|error| format!("can't write to {}: {error}", folder.display()))?;
         let place = Place { folder: folder.path(), nodes: setup.nodes() };
         let (ports, nodes) = match setup {
-            Setup::Holdfast { .. } => {
-                let program = programs.holdfast.as_deref().unwrap_or(Path::new("holdfast"));
-                holdfast::nodes(&place, program)?
+            Setup::Holdfast { .. } | Setup::Before { .. } => {
+                let before = matches!(setup, Setup::Before { .. });
+                let program = if before { &programs.before } else { &programs.holdfast };
+                holdfast::nodes(&place, program.as_deref().unwrap_or(Path::new("holdfast")))?
             }
             Setup::Etcd => etcd::nodes(&place, &programs.etcd)?,
             Setup::ZooKeeper => zookeeper::nodes(&place, &programs.zookeeper)?,
@@ -202,13 +223,13 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// All processes of the servers, as they are now: PostgreSQL has one for each connection.
+    /// All current processes of the servers: PostgreSQL has one for each connection.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let nodes = self.nodes.iter().filter_map(Process::pid);
         nodes.flat_map(|pid| [vec![pid], procfs::children(pid)].concat()).collect()
     }
 
-    /// The place of the node that leads.
+    /// The index of the leader.
     pub(crate) async fn leader(&self) -> Result<usize, String> {
         let until = Instant::now() + START_PATIENCE;
         while Instant::now() < until {
@@ -229,7 +250,7 @@ impl Cluster {
         }
     }
 
-    /// Starts a node that was killed, on its old data, and waits until all serve.
+    /// Restarts a node that was killed, with its old data, and waits until all are ready.
     pub(crate) async fn start_again(&mut self, at: usize) -> Result<(), String> {
         if let Some(node) = self.nodes.get_mut(at) {
             node.start()?;
@@ -237,7 +258,7 @@ impl Cluster {
         self.serves().await
     }
 
-    /// Waits until every node serves.
+    /// Waits until every node is ready.
     async fn serves(&mut self) -> Result<(), String> {
         let until = Instant::now() + START_PATIENCE;
         for at in 0..self.target.ports.len() {
@@ -255,11 +276,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// What the node at that place does; an error if it does not serve yet.
+    /// The role of the node with this index; an error if it is not ready yet.
     async fn role(&self, at: usize) -> Result<Role, String> {
         let port = self.target.ports.get(at).copied().unwrap_or_default();
         match self.target.setup {
-            Setup::Holdfast { .. } => holdfast::role(port).await,
+            Setup::Holdfast { .. } | Setup::Before { .. } => holdfast::role(port).await,
             Setup::Etcd => etcd::role(port).await,
             Setup::ZooKeeper => zookeeper::role(port).await,
             Setup::Redis { .. } => redis::role(port).await,
@@ -269,25 +290,24 @@ impl Cluster {
     }
 }
 
-/// How many wait in all lines, as Holdfast's first node sees it.
+/// How many tickets are waiting in all lines, according to Holdfast's first node.
 pub(crate) async fn waiters(target: &Target) -> Result<u64, String> {
     holdfast::waiters(target.ports.first().copied().unwrap_or_default()).await
 }
 
-/// What a node does in its cluster.
 enum Role {
     Leads,
     Follows,
 }
 
-/// Where nodes are put.
+/// Where the nodes' files go.
 struct Place<'a> {
     folder: &'a Path,
     nodes: u16,
 }
 
 impl Place<'_> {
-    /// The folder of a node, made.
+    /// The folder of a node, created.
     fn node(&self, id: u16) -> Result<PathBuf, String> {
         let folder = self.folder.join(format!("node-{id}"));
         std::fs::create_dir_all(&folder)

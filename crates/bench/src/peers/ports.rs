@@ -1,22 +1,22 @@
-//! Ports on loopback that nobody else uses.
+//! Free ports on loopback.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below the range that the system takes outgoing ports from: thousands of clients connect, and
-/// must not get the port of a node that is just being started again.
+/// Below the range of ephemeral ports: thousands of clients connect, and must not get the port of a
+/// node that is being restarted.
 const FIRST: u16 = 10_000;
 const LAST: u16 = 31_000;
 
-/// Holdfast's peers use the tenth port above the one for clients: the same room for all.
+/// Holdfast's peer port is ten above its client port: the same layout is used for all.
 const PEER_ABOVE: u16 = 10;
 const ELECTION_ABOVE: u16 = 11;
 
-/// Room for one node.
+/// The distance between two nodes' ports.
 const APART: u16 = 20;
 
-/// How many nodes have got ports so far: a client that still looks for the servers of an earlier
-/// measurement must not find those of the next.
+/// How many nodes have been given ports so far: a client that is still looking for the servers of
+/// an earlier measurement must not find those of the next.
 static GIVEN: AtomicU32 = AtomicU32::new(0);
 
 /// The ports of one node.
@@ -24,20 +24,20 @@ static GIVEN: AtomicU32 = AtomicU32::new(0);
 pub(super) struct Ports {
     pub(super) clients: u16,
     pub(super) peers: u16,
-    /// ZooKeeper has a third one.
+    /// Only ZooKeeper uses it.
     pub(super) election: u16,
 }
 
 impl Ports {
-    /// The one above that for clients is for Redis's protocol.
+    /// The one above the client port is for the Redis protocol.
     fn all(&self) -> [u16; 4] {
         [self.clients, self.clients + 1, self.peers, self.election]
     }
 }
 
-/// Free ports for so many nodes.
+/// Free ports for this many nodes.
 pub(super) fn free(nodes: u16) -> Result<Vec<Ports>, String> {
-    // Two runs at once begin at different places.
+    // Two concurrent runs start at different places.
     let room = LAST - FIRST;
     let given = GIVEN.fetch_add(u32::from(nodes), Ordering::Relaxed) * u32::from(APART);
     let begin = std::process::id().wrapping_mul(97).wrapping_add(given);

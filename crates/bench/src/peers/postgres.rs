@@ -1,4 +1,4 @@
-//! PostgreSQL: Debian's program, as one server.
+//! PostgreSQL: Debian's package, as a single server.
 
 use super::process::Process;
 use super::{Place, Role, ports};
@@ -6,10 +6,10 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Each client has two connections, one of which hears of releases.
+/// Each client has two connections, one of which listens for releases.
 const CONNECTIONS_MAX: u32 = 12_000;
 
-/// The folder of its programs, which a package has installed outside of the PATH.
+/// The folder of its programs, which Debian's package installs outside of the PATH.
 pub(super) fn find() -> Result<PathBuf, String> {
     let versions = (10..40).rev().map(|version| format!("/usr/lib/postgresql/{version}/bin"));
     let found = versions.map(PathBuf::from).find(|folder| folder.join("initdb").is_file());
@@ -20,7 +20,7 @@ pub(super) fn find() -> Result<PathBuf, String> {
     })
 }
 
-/// A server that is not yet started, and its port.
+/// A server that is not started yet, and its port.
 pub(super) fn nodes(
     place: &Place<'_>,
     programs: &Path,
@@ -54,8 +54,8 @@ pub(super) fn nodes(
     Ok((ports.iter().map(|ports| ports.clients).collect(), nodes))
 }
 
-/// PostgreSQL refuses to run as root: then it runs as the user of Debian's package, who gets the
-/// folder.
+/// PostgreSQL refuses to run as root: then it runs as the user of Debian's package, who is made the
+/// owner of the folder.
 fn user(place: &Place<'_>, folder: &Path) -> Result<Vec<String>, String> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Vec::new());
@@ -81,7 +81,7 @@ fn run(words: &[String], folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Serves as soon as it lets a client in.
+/// It is ready when it accepts a client.
 pub(super) async fn role(port: u16) -> Result<Role, String> {
     let url = format!("postgres://bench@127.0.0.1:{port}/postgres?sslmode=disable");
     let connected = holdfast_locks::Locks::connect(&url).await;

@@ -1,23 +1,23 @@
-//! One server process: started, killed and started again, always by its own id.
+//! One server process: started, killed and restarted, always by its own pid.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// How much of its last words an error shows.
+/// How many lines of its log an error shows.
 const LAST_LINES: usize = 10;
 
 pub(super) struct Process {
     program: PathBuf,
     args: Vec<OsString>,
-    /// What it says goes there.
+    /// Its stdout and stderr go here.
     log: PathBuf,
     child: Option<Child>,
 }
 
 impl Process {
-    /// A process that is not yet started.
+    /// A process that is not started yet.
     pub(super) fn new<S: Into<OsString>>(
         program: &Path,
         args: impl IntoIterator<Item = S>,
@@ -27,15 +27,15 @@ impl Process {
         Self { program: program.to_path_buf(), args, log, child: None }
     }
 
-    /// Starts it, or starts it again.
+    /// Starts or restarts it.
     pub(super) fn start(&mut self) -> Result<(), String> {
         let log = File::options().create(true).append(true).open(&self.log);
         let log = log.map_err(|error| format!("can't write {}: {error}", self.log.display()))?;
         let errors = log.try_clone().map_err(|error| error.to_string())?;
         let mut command = Command::new(&self.program);
-        // Its input ends with this process; Holdfast's servers then end, too.
+        // Its stdin closes when this process ends, which makes Holdfast's servers stop.
         command.args(&self.args).stdin(Stdio::piped()).stdout(log).stderr(errors);
-        // Little is logged by anybody: what is measured is not how fast logs are written.
+        // No server logs much: logging is not what is measured.
         command.env("HOLDFAST_LOG", "warn");
         let child = command.spawn();
         let child =
@@ -48,7 +48,7 @@ impl Process {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Why it has ended by itself; none if it runs.
+    /// Why it has exited by itself; `None` if it is running.
     pub(super) fn ended(&mut self) -> Option<String> {
         let status = self.child.as_mut()?.try_wait().ok()??;
         let said = fs::read_to_string(&self.log).unwrap_or_default();
@@ -59,7 +59,7 @@ impl Process {
 
     pub(super) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // One that has ended already needs no end.
+            // If it has already exited, the error does not matter.
             let _ = child.kill();
             let _ = child.wait();
         }

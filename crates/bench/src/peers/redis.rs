@@ -1,4 +1,4 @@
-//! Redis: Debian's program, as one server.
+//! Redis: Debian's package, as a single server.
 
 use super::ports;
 use super::process::Process;
@@ -19,7 +19,7 @@ pub(super) fn find() -> Result<PathBuf, String> {
     })
 }
 
-/// A server that is not yet started, and its port.
+/// A server that is not started yet, and its port.
 pub(super) fn nodes(
     place: &Place<'_>,
     program: &Path,

@@ -15,15 +15,15 @@ const FOLDER: &str = "zookeeper-3.9.5";
 
 const POM: (&str, &str) = ("pom.xml", include_str!("../../peers/zookeeper/pom.xml"));
 
-/// How long a node may take to answer one question.
+/// Timeout for one request to a node.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The folder of the jars, filled if it is not there yet.
+/// The folder of the jars, downloaded if it does not exist yet.
 pub(super) async fn download() -> Result<PathBuf, String> {
     install::jars("ZooKeeper", FOLDER, POM).await
 }
 
-/// Nodes that are not yet started, and their ports for clients.
+/// Nodes that are not started yet, and their client ports.
 pub(super) fn nodes(place: &Place<'_>, jars: &Path) -> Result<(Vec<u16>, Vec<Process>), String> {
     let ports = ports::free(place.nodes)?;
     let members: Vec<String> = (1..)
@@ -34,7 +34,7 @@ pub(super) fn nodes(place: &Place<'_>, jars: &Path) -> Result<(Vec<u16>, Vec<Pro
     let node = |(id, ports): (u16, &ports::Ports)| {
         let folder = place.node(id)?;
         place.write(&folder.join("myid"), &id.to_string())?;
-        // The usual times; no limit of connections from one address; no port for administrators.
+        // Default times, no limit on connections per address, no admin port.
         let settings = format!(
             "dataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\n\
              tickTime=2000\ninitLimit=10\nsyncLimit=5\nmaxClientCnxns=0\n\
@@ -61,7 +61,7 @@ pub(super) async fn role(port: u16) -> Result<Role, String> {
     let asked = timeout(ANSWER_PATIENCE, ask(port)).await;
     let answer = asked.map_err(|_| "no answer to srvr".to_owned())?;
     let answer = answer.map_err(|error| format!("srvr: {error}"))?;
-    // Before it serves it says so in a sentence without a mode.
+    // Until it is ready, it replies with a sentence that has no mode.
     match answer.lines().find_map(|line| line.strip_prefix("Mode: ")) {
         Some("leader") => Ok(Role::Leads),
         Some(_) => Ok(Role::Follows),

@@ -1,8 +1,7 @@
-//! A request that failed, and whether that is certain.
+//! A failed request, and whether it certainly had no effect.
 
 use crate::error::Error;
 
-/// A request that did not succeed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// It certainly has no effect.

@@ -1,5 +1,5 @@
-//! The waiters of this process, by lock, for engines that keep no line: one after the other they
-//! become the one that looks.
+//! This process's waiters, by lock, for engines without a line: one waiter at a time tries to take
+//! the lock.
 
 use crate::driver::Request;
 use std::collections::HashMap;
@@ -14,13 +14,13 @@ pub(super) struct Lines {
 
 #[derive(Default)]
 struct Line {
-    /// Held by the waiter that looks; fair.
+    /// Held by the waiter whose turn it is. Fair.
     turn: tokio::sync::Mutex<()>,
-    /// Tells the one that looks to look again.
+    /// Tells that waiter to try again.
     changed: Notify,
 }
 
-/// A place in a line; the line goes with its last place.
+/// A place in a line. The line is removed with its last place.
 pub(super) struct Place<'a> {
     lines: &'a Lines,
     name: &'a str,
@@ -46,14 +46,14 @@ impl Lines {
     }
 
     #[cfg(feature = "postgres")]
-    /// After a time in which notifications may have been missed.
+    /// To be called after a time in which notifications may have been missed.
     pub(super) fn wake_all(&self) {
         self.lock().values().for_each(|(_, line)| line.changed.notify_one());
     }
 }
 
 impl Place<'_> {
-    /// Waits for a turn to look; `None` if the wait is over first.
+    /// Waits for a turn to try; `None` if the wait is over first.
     pub(super) async fn turn(&self, request: &Request) -> Option<MutexGuard<'_, ()>> {
         tokio::select! {
             biased;
@@ -62,7 +62,7 @@ impl Place<'_> {
         }
     }
 
-    /// Resolves when the one whose turn it is should look again.
+    /// Resolves when the waiter whose turn it is should try again.
     pub(super) async fn changed(&self) {
         self.line.changed.notified().await;
     }

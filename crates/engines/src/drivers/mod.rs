@@ -1,5 +1,5 @@
-//! One folder per engine, all with the same parts: `mod.rs` (connect, promises, names), `acquire.rs`
-//! (take and wait), `hold.rs` (extend, release, check), `inspect.rs`.
+//! One folder per engine, all with the same parts: `mod.rs` (connect, promises, names),
+//! `acquire.rs` (take and wait), `hold.rs` (extend, release, check), `inspect.rs`.
 
 #[cfg(feature = "cassandra")]
 mod cassandra;
@@ -28,7 +28,7 @@ use crate::url::EngineUrl;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Connects to the engine that the URL names. Boxed, so that the drivers are compiled here, and not
+/// Connects to the engine named by the URL. Boxed, so that the drivers are compiled here and not
 /// again in every program that connects.
 pub(crate) fn connect(url: &EngineUrl, timeout: Duration) -> Step<'_, Arc<dyn Driver>> {
     Box::pin(connect_driver(url, timeout))
@@ -68,7 +68,7 @@ async fn connect_driver(url: &EngineUrl, timeout: Duration) -> Result<Arc<dyn Dr
     }
 }
 
-/// What each engine and recipe of this build promises, Holdfast first.
+/// The promises of each engine and recipe in this build, Holdfast first.
 pub(crate) fn promises() -> Vec<&'static Promises> {
     vec![
         #[cfg(feature = "holdfast")]
@@ -95,7 +95,7 @@ pub(crate) fn promises() -> Vec<&'static Promises> {
     ]
 }
 
-/// All schemes, for the error.
+/// All schemes, for the error message.
 const SCHEMES: &[&str] = &[
     "cassandra://",
     "etcd://",
@@ -108,7 +108,7 @@ const SCHEMES: &[&str] = &[
     "zookeeper://",
 ];
 
-/// The scheme's driver was left out of this build.
+/// The error for a scheme whose driver was left out of this build.
 #[allow(dead_code, reason = "used where a driver's feature is off")]
 fn not_built_in(scheme: &str, feature: &str) -> Error {
     Error::BadUrl(format!(

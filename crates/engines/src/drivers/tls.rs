@@ -1,4 +1,4 @@
-//! What the drivers' TLS has in common: authorities and client certificates from PEM files.
+//! TLS settings shared by the drivers: authorities and client certificates from PEM files.
 
 use crate::error::Error;
 use rustls::crypto::ring;
@@ -15,7 +15,7 @@ pub(super) struct Identity<'a> {
     pub(super) key: &'a str,
 }
 
-/// Checks the server's certificate against the authorities in a PEM file, or those of the system.
+/// Verifies the server's certificate against the authorities in a PEM file, or the system's.
 #[cfg(feature = "cassandra")]
 pub(super) fn verifying(
     authorities: (&'static str, Option<&str>),
@@ -42,7 +42,7 @@ pub(super) fn verifying(
         .map_err(|error| bad(options[0], certificate, &error))
 }
 
-/// The authorities in a PEM file, or those of the system.
+/// The authorities in a PEM file, or the system's.
 pub(super) fn root_store(option: &str, file: Option<&str>) -> Result<RootCertStore, Error> {
     let bad = |why: String| Error::BadUrl(format!("cannot use `{option}`: {why}"));
     let mut store = RootCertStore::empty();

@@ -1,4 +1,4 @@
-//! A second process: this test program once more, told by its environment what to do.
+//! A second process: this test program again, with its task in the environment.
 
 use holdfast_locks::{LeaseRef, Locks};
 use std::env;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const ROLE: &str = "HOLDFAST_LOCKS_CHILD";
 
-/// A child process that talks in lines.
+/// A child process that communicates in lines.
 pub(crate) struct Helper {
     process: Child,
     input: Option<ChildStdin>,
@@ -57,7 +57,7 @@ impl Helper {
         self.process.wait().unwrap();
     }
 
-    /// Waits until it has ended by itself, without error.
+    /// Waits until it has exited by itself, without error.
     pub(crate) fn finish(mut self) {
         drop(self.input.take());
         assert!(self.process.wait().unwrap().success());
@@ -87,7 +87,7 @@ fn read_line() -> String {
     line.trim_end().to_owned()
 }
 
-/// Not a test by itself: what a child process does.
+/// Not a test: the body of a child process.
 #[test]
 fn child_process() {
     let Ok(role) = env::var(ROLE) else { return };
@@ -106,7 +106,7 @@ fn child_process() {
     });
 }
 
-/// Is one member of a Holdfast cluster until it is killed.
+/// Runs one member of a Holdfast cluster until it is killed.
 async fn serve() {
     let ports: Vec<_> = setting("PORTS").split(',').map(|port| port.parse().unwrap()).collect();
     let (folder, node) = (setting("FOLDER"), setting("NODE").parse().unwrap());
@@ -115,8 +115,8 @@ async fn serve() {
     let _ = server.run(std::future::pending()).await;
 }
 
-/// Takes a lock and says its token, then does what each line says: looks whether it is still held,
-/// takes it once more, or releases it.
+/// Takes a lock and prints its token, then does what each line says: checks whether it is still
+/// held, takes it once more, or releases it.
 async fn hold(locks: &Locks) {
     let ttl = Duration::from_millis(setting("TTL_MS").parse().unwrap());
     let lock = locks.lock(setting("NAME")).ttl(ttl).label("child").note("half done");

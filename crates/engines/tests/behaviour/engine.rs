@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Longer than any case may take, on a busy machine: a case that hangs is then named.
 const CASE_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// An engine, its URL and how hard it may be pressed.
+/// An engine, its URL and how much load it can take.
 pub(crate) struct Engine {
     /// With `{hosts}` where the list of hosts goes, so that a proxy can be put in between.
     pub(crate) url: String,
@@ -17,32 +17,32 @@ pub(crate) struct Engine {
     pub(crate) hosts: Vec<String>,
     /// How many tasks contend for one lock.
     pub(crate) tasks: usize,
-    /// The shortest TTL that the engine serves well on a busy machine.
+    /// The shortest TTL that works well on a busy machine.
     pub(crate) ttl: Duration,
-    /// How late after its TTL a lease may end.
+    /// How long after its TTL a lease may end.
     pub(crate) late: Duration,
-    /// What is different about it; what the cases assert then, they say.
+    /// What is different about it; the cases say what they assert then.
     pub(crate) exceptions: &'static [Exception],
-    /// The server, to be killed and restarted; `None` if there is none.
+    /// The server, for killing and restarting; `None` if there is none.
     pub(crate) server: Option<Arc<dyn Server>>,
-    /// Ends the connection of the holder with this label on the server, for engines whose locks live
-    /// by one.
+    /// Ends the connection of the holder with this label on the server, for engines whose locks are
+    /// tied to one.
     pub(crate) end_connection: Option<fn(&str)>,
 }
 
-/// Why a case can't show of an engine what it shows of the others.
+/// Why a case can't show for an engine what it shows for the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exception {
     /// Its locks are inside one process: no other process has them, and there is neither a network
     /// nor a server.
     OneProcess,
-    /// What answers there keeps more than the driver can know of: Holdfast behind its Redis door has
+    /// The server guarantees more than the driver can know of: Holdfast behind its Redis door has
     /// every lock on disk.
     SurvivesFailover,
 }
 
 impl Exception {
-    /// Whether it says the same as the promises.
+    /// Whether it agrees with the promises.
     pub(crate) fn agrees_with(self, promises: &Promises) -> bool {
         match self {
             Self::OneProcess => {
@@ -76,12 +76,12 @@ impl Engine {
         !self.has(Exception::OneProcess)
     }
 
-    /// How long until a lease that nobody renews is over, at the most.
+    /// The longest time until a lease that is not renewed is over.
     pub(crate) fn over(&self) -> Duration {
         self.ttl + self.late
     }
 
-    /// Takes a lock that becomes free by a lease's end at the latest.
+    /// Takes a lock that is free by the end of a lease at the latest.
     pub(crate) async fn take(&self, locks: &Locks, name: &str) -> Result<Guard, Error> {
         locks.lock(name).ttl(self.ttl).wait(self.over() + Duration::from_secs(30)).acquire().await
     }
@@ -91,13 +91,13 @@ thread_local! {
     static OWN_SERVER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the case at hand kills its server, which therefore can't be the one that all cases share.
+/// Whether this case kills its server, so that it can't use the one that all cases share.
 pub(crate) fn needs_own_server() -> bool {
     OWN_SERVER.get()
 }
 
-/// Runs one case against an engine. Names get the case's name and a random part, so cases share a
-/// server without meeting.
+/// Runs one case against an engine. Names get the case's name and a random part, so that cases can
+/// share a server.
 pub(crate) fn run(
     engine: impl FnOnce() -> Engine,
     case: &str,

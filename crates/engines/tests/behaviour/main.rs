@@ -1,11 +1,11 @@
 //! One behaviour suite for all engines: each case runs against each of them.
 //!
-//! Every cell of the table of promises in docs/engines.md is shown by a case, whether the promise is
-//! kept or not ([`SHOWN_BY`]): where an engine is unfair, a later waiter is served first; where a lock
-//! does not survive, somebody else gets it; where a holder can't be told in time, it still believes when
-//! the next one is served. What an engine has nothing to show of is an [`engine::Exception`], which must
-//! agree with its promises. The engines that need a server of their own are marked `ignore`:
-//! `./test engines` runs them.
+//! Every cell of the table of promises in docs/engines.md is shown by a case, whether the promise
+//! is kept or not ([`SHOWN_BY`]): where an engine is unfair, a later waiter is served first; where
+//! a lock does not survive, another client gets it; where a holder can't be notified in time, it
+//! still believes when the next one is served. What can't be shown for an engine is an
+//! [`engine::Exception`], which must agree with its promises. Engines that need their own server
+//! are marked `ignore`: `./test engines` runs them.
 
 mod cases;
 mod child;
@@ -19,7 +19,7 @@ mod servers;
 macro_rules! suite {
     ($module:ident, $recipe:expr, $engine:path $(, $ignore:meta)?) => {
         mod $module {
-            /// The engine and its recipe, as the promises name them.
+            /// The engine and its recipe, as named by the promises.
             pub(super) const RECIPE: [&str; 2] = $recipe;
 
             $(#[$ignore])?
@@ -120,7 +120,8 @@ suite!(
     ignore = "needs Redis: ./test engines"
 );
 
-/// Which case shows that a promise is kept and, on an engine that does not make it, that it is not.
+/// Which case shows that a promise is kept and, for an engine that does not make it, that it is
+/// not.
 const SHOWN_BY: [(&str, &str); 6] = [
     ("fair", "order"),
     ("token", "tokens"),
@@ -130,7 +131,7 @@ const SHOWN_BY: [(&str, &str); 6] = [
     ("lost_in_time", "lost_before_next"),
 ];
 
-/// A promise that is added needs a case, and a recipe that is added needs a suite.
+/// A new promise needs a case, and a new recipe needs a suite.
 #[test]
 #[cfg(all(
     feature = "cassandra",

@@ -37,7 +37,7 @@ pub(crate) fn blocks(text: &str) -> Vec<Block> {
 }
 
 /// Checks parts of a page between `<!-- generated: NAME -->` and `<!-- end of generated -->`, or
-/// writes them again if `UPDATE_DOCS` is set.
+/// rewrites them if `UPDATE_DOCS` is set.
 pub(crate) fn check_generated(page: &str, parts: &[(&str, &str)]) {
     const END: &str = "<!-- end of generated -->";
     let (mut text, mut differences) = (read(page), Vec::new());

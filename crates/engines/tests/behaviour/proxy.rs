@@ -1,4 +1,4 @@
-//! A TCP proxy in front of an engine that can lose answers and delay requests.
+//! A TCP proxy in front of an engine that can lose replies and delay requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// What the proxy does with bytes.
+/// What the proxy does with traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Passes everything on.
     Open = 0,
-    /// Passes requests on and drops the answers, as if the network had failed just then.
+    /// Passes requests on and drops the replies, as if the network had failed just then.
     LoseAnswers = 1,
     /// Drops both ways, without closing anything.
     Silent = 2,
@@ -30,9 +30,9 @@ pub(crate) struct Proxy {
 struct Shared {
     mode: AtomicU8,
     opened: AtomicU64,
-    /// Up to this one, requests wait on the way, also when the client has hung up.
+    /// Up to this connection, requests are delayed, even if the client has disconnected.
     delayed: AtomicU64,
-    /// Up to this one, nothing passes, and nothing is closed.
+    /// Up to this connection, nothing passes, and nothing is closed.
     silenced: AtomicU64,
 }
 
@@ -62,8 +62,8 @@ impl Proxy {
         self.cut.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Holds back what is sent over the connections that are open now, until [`Proxy::deliver`]. New
-    /// ones are not affected.
+    /// Holds back what is sent over the current connections, until [`Proxy::deliver`]. New ones are
+    /// not affected.
     pub(crate) fn delay(&self) {
         let opened = self.shared.opened.load(Ordering::SeqCst);
         self.shared.delayed.store(opened, Ordering::SeqCst);
@@ -73,7 +73,7 @@ impl Proxy {
         self.shared.delayed.store(0, Ordering::SeqCst);
     }
 
-    /// Cuts the connections off that are open now, without closing them.
+    /// Cuts off the current connections, without closing them.
     pub(crate) fn silence(&self) {
         let opened = self.shared.opened.load(Ordering::SeqCst);
         self.shared.silenced.store(opened, Ordering::SeqCst);
@@ -128,7 +128,8 @@ async fn carry(
                 return std::io::Result::Ok(());
             }
             if shared.passes(number, &[Mode::Open]) {
-                // A client that hung up does not keep the server from reading what is on its way.
+                // A client that disconnected does not keep the server from reading what is in
+                // flight.
                 let written = to_client.write_all(&buffer[..read]).await;
                 if number > shared.delayed.load(Ordering::SeqCst) {
                     written?;
@@ -142,7 +143,8 @@ async fn carry(
         _ = &mut answers => {}
         _ = cut.changed() => return,
     }
-    // While the network is silent, nobody hears that the other side has hung up: both stay open.
+    // While the network is silent, nobody notices that the other side has disconnected: both stay
+    // open.
     if !shared.passes(number, &[Mode::Open, Mode::LoseAnswers]) {
         let _ = cut.changed().await;
     }

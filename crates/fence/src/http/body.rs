@@ -1,4 +1,4 @@
-//! The bodies of fenced requests and responses, which end early once a later holder has come.
+//! The bodies of fenced requests and responses, which are cut off once a later holder has come.
 
 use crate::Refused;
 use bytes::Bytes;
@@ -25,7 +25,7 @@ impl fmt::Display for Superseded {
 
 impl std::error::Error for Superseded {}
 
-/// Why a body was cut off: its client has sent nothing for the
+/// Why a body was cut off: its client sent nothing for the
 /// [`body_timeout`](super::FenceLayer::body_timeout).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stalled {
@@ -41,8 +41,8 @@ impl fmt::Display for Stalled {
 impl std::error::Error for Stalled {}
 
 /// The body of a request behind a [`FenceLayer`](super::FenceLayer). Reading it fails with
-/// [`Superseded`] once a later holder has shown its token, and with [`Stalled`] if nothing comes for too
-/// long.
+/// [`Superseded`] once a later holder has shown its token, and with [`Stalled`] if no data arrives
+/// for too long.
 pub struct RequestBody<B> {
     inner: Pin<Box<B>>,
     /// `None` for a request without a token.
@@ -53,15 +53,15 @@ pub struct RequestBody<B> {
 struct Limits {
     superseded: Pin<Box<dyn Future<Output = ()> + Send>>,
     timeout: Duration,
-    /// Runs while the handler waits for the client.
+    /// Runs while the handler waits for data from the client.
     stalled: Option<Pin<Box<Sleep>>>,
-    /// It was superseded.
+    /// Whether it was superseded.
     ended: bool,
 }
 
 impl Limits {
     fn is_superseded(&mut self, context: &mut Context<'_>) -> bool {
-        // Polled again, it must not poll a finished future.
+        // A finished future must not be polled again.
         self.ended = self.ended || self.superseded.as_mut().poll(context).is_ready();
         self.ended
     }
@@ -143,7 +143,7 @@ enum Content<R> {
     Handlers(Arc<Handlers<R>>),
 }
 
-/// A handler's body, which the layer can take from the connection that sends it.
+/// A handler's body, which the layer can take away from the connection that is sending it.
 pub(super) struct Handlers<R> {
     state: Mutex<State<R>>,
     ended: Notify,
@@ -180,7 +180,7 @@ impl<R> Handlers<R> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when the body was produced to its end, or dropped.
+    /// Returns when the body has been produced to its end, or dropped.
     pub(super) async fn ended(&self) {
         self.ended.notified().await;
     }

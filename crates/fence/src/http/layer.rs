@@ -1,9 +1,9 @@
 //! A layer that lets a request through only if no later holder has shown its token.
 //!
-//! The path of a request: lock the resource within this process, show the token to the store behind the
-//! layer, run the handler, unlock when the response has been produced. If an earlier request is in the
-//! way, the token is shown first, which cuts off the bodies of superseded holders and turns away their
-//! requests that still wait, and then again when it is this request's turn.
+//! The path of a request: lock the resource within this process, show the token to the store behind
+//! the layer, run the handler, unlock when the response has been produced. If an earlier request is
+//! in the way, the token is shown first, which cuts off the bodies of superseded holders and
+//! rejects their waiting requests, and then again when it is this request's turn.
 
 use super::body::{BoxError, RequestBody, ResponseBody};
 use super::response::ErrorResponse;
@@ -24,16 +24,16 @@ use tokio::sync::oneshot;
 use tower_layer::Layer;
 use tower_service::Service;
 
-/// How long a request waits for the ones before it, by default.
+/// Default for how long a request waits for the ones before it.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a response that is ready may take to send once a later holder has come: a client that reads
+/// How long a finished response may take to send once a later holder has come: a client that reads
 /// gets it, one that has stalled does not.
 const LAST_CALL: Duration = Duration::from_secs(1);
-/// How long the client may stall in the middle of a request's body, by default. Less than [`TIMEOUT`], so
-/// that the same holder's next request gets its turn.
+/// Default for how long the client may stall in the middle of a request's body. Less than
+/// [`TIMEOUT`], so that the same holder's next request gets its turn.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many requests with the same or a later token may be running for one resource or waiting for it. A
-/// lock admits one holder at a time, so there are few unless its requests are slow.
+/// How many requests with the same or a later token may be running or waiting for one resource. A
+/// lock has one holder at a time, so there are few unless its requests are slow.
 const REQUESTS_MAX: usize = 1_000;
 
 type ResourceOf = dyn Fn(&Parts) -> String + Send + Sync;
@@ -44,11 +44,11 @@ type ResourceOf = dyn Fn(&Parts) -> String + Send + Sync;
 /// The numbers are kept by any other [`Fence`], so they survive the process. The resource is the
 /// request's percent-decoded path by default, see [`resource`](Self::resource).
 ///
-/// - A request without a token passes if its method is safe (`GET`, `HEAD`, ...): reads can't be fenced.
-///   Others get a 428. A `GET` *with* a token raises the fence before the handler reads.
+/// - A request without a token passes if its method is safe (`GET`, `HEAD`, ...): reads can't be
+///   fenced. Others get a 428. A `GET` *with* a token raises the fence before the handler reads.
 /// - An invalid token gets a 400, a superseded one a 409 with both tokens.
-/// - If the store fails, or the requests before it take too long, it gets a 503 and the handler is not
-///   called.
+/// - If the store fails, or the requests before it take too long, the request gets a 503 and the
+///   handler is not called.
 ///
 /// The `Token` is in the request's extensions.
 ///
@@ -58,21 +58,22 @@ type ResourceOf = dyn Fn(&Parts) -> String + Send + Sync;
 ///
 /// - A handler runs to completion even if its client disconnects: dropped halfway, it could leave a
 ///   write in flight that lands after the next holder's.
-/// - A response body is dropped when its client disconnects. Code in a streamed body is then cancelled
-///   at its current `await`, so write in the handler and only read in the body.
+/// - A response body is dropped when its client disconnects. Code in a streamed body is then
+///   cancelled at its current `await`, so write in the handler and only read in the body.
 /// - A request whose client stalls in the middle of its body fails after 10s, see
-///   [`body_timeout`](Self::body_timeout). A client that does not read its response occupies the resource
-///   until it disconnects or a later holder comes.
-/// - Once a later holder has shown its token, what the superseded request still reads or sends is cut
-///   off: reading its body fails with [`Superseded`](super::Superseded) at once, and its response body
-///   is dropped after 1s. So a stalled upload or download does not keep the later holder waiting; a
-///   handler that stalls on something else does, until the [`timeout`](Self::timeout).
+///   [`body_timeout`](Self::body_timeout). A client that does not read its response occupies the
+///   resource until it disconnects or a later holder comes.
+/// - Once a later holder has shown its token, what the superseded request still reads or sends is
+///   cut off: reading its body fails with [`Superseded`](super::Superseded) at once, and its
+///   response body is dropped after 1s. So a stalled upload or download does not keep the later
+///   holder waiting; a handler that stalls on something else does, until the
+///   [`timeout`](Self::timeout).
 ///
 /// # One process
 ///
-/// **All requests for a resource must go through one process**, and through layers that were given the
-/// same `Arc` of the store. If the service runs in several processes, check the token inside the
-/// transaction of the handler instead.
+/// **All requests for a resource must go through one process**, and through layers that were given
+/// the same `Arc` of the store. If the service runs in several processes, check the token inside
+/// the transaction of the handler instead.
 #[derive(Clone)]
 pub struct FenceLayer {
     shared: Arc<Shared>,
@@ -81,7 +82,7 @@ pub struct FenceLayer {
 #[derive(Clone)]
 struct Shared {
     store: Arc<dyn Fence>,
-    /// `None` is the path.
+    /// `None` means the path.
     resource_of: Option<Arc<ResourceOf>>,
     timeout: Duration,
     body_timeout: Duration,
@@ -89,7 +90,7 @@ struct Shared {
 }
 
 impl FenceLayer {
-    /// Keeps the numbers in this store.
+    /// Creates a layer that keeps the numbers in this store.
     pub fn new(store: Arc<dyn Fence>) -> Self {
         let locks = locks_of(&store);
         let shared = Shared {
@@ -102,27 +103,27 @@ impl FenceLayer {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Which resource a request is for. Default: its path, percent-decoded, as the layer sees it (a
-    /// router may have stripped a prefix).
+    /// Sets which resource a request is for. Default: its path, percent-decoded, as the layer sees
+    /// it (a router may have stripped a prefix).
     ///
-    /// Whatever two requests have in common if they touch the same data must give the same name.
+    /// Requests that touch the same data must give the same name.
     #[must_use]
     pub fn resource(self, of: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
         let resource_of: Option<Arc<ResourceOf>> = Some(Arc::new(of));
         Self { shared: Arc::new(Shared { resource_of, ..Shared::clone(&self.shared) }) }
     }
 
-    /// How long a request waits for the ones before it. Default: 30s.
+    /// Sets how long a request waits for the ones before it. Default: 30s.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { shared: Arc::new(Shared { timeout, ..Shared::clone(&self.shared) }) }
     }
 
-    /// How long a handler waits for the next part of a request's body before reading it fails with
-    /// [`Stalled`](super::Stalled). Default: 10s.
+    /// Sets how long a handler waits for the next part of a request's body before reading it fails
+    /// with [`Stalled`](super::Stalled). Default: 10s.
     ///
-    /// A holder whose upload stalls, on a connection that broke for instance, gets in again after this
-    /// time.
+    /// A holder whose upload has stalled, for instance on a broken connection, can make its next
+    /// request after this time.
     #[must_use]
     pub fn body_timeout(self, body_timeout: Duration) -> Self {
         Self { shared: Arc::new(Shared { body_timeout, ..Shared::clone(&self.shared) }) }
@@ -135,7 +136,7 @@ fn locks_of(store: &Arc<dyn Fence>) -> Arc<ResourceLocks> {
     let address = Arc::as_ptr(store).cast::<()>() as usize;
     let mut by_store = BY_STORE.lock().unwrap_or_else(PoisonError::into_inner);
     let by_store = by_store.get_or_insert_default();
-    // A layer holds its store, so an address whose locks are alive belongs to the same store.
+    // A layer keeps its store alive, so an address whose locks are alive belongs to the same store.
     by_store.retain(|_, locks| locks.strong_count() > 0);
     if let Some(locks) = by_store.get(&address).and_then(Weak::upgrade) {
         return locks;
@@ -210,7 +211,8 @@ where
     }
 }
 
-/// Runs the handler to completion, and then keeps the resource until the response has been produced.
+/// Runs the handler to completion, and then keeps the resource until the response has been
+/// produced.
 async fn run<R, E>(
     handler: impl Future<Output = Result<Response<R>, E>>,
     admitted: Option<Admitted>,
@@ -250,7 +252,7 @@ struct Admitted {
 }
 
 impl Shared {
-    /// Waits for the resource and shows the token. `None` is a safe request without one.
+    /// Waits for the resource and shows the token. Returns `None` for a safe request without one.
     async fn admit(&self, parts: &mut Parts) -> Result<Option<Admitted>, ErrorResponse> {
         let token = match token_of(&parts.headers) {
             Ok(token) => token,
@@ -310,8 +312,8 @@ impl Shared {
     }
 }
 
-/// `None` if the result is not UTF-8. Like servers and routers do, leaves a `%` alone that two
-/// hexadecimal digits don't follow.
+/// `None` if the result is not UTF-8. Leaves a `%` that is not followed by two hexadecimal digits
+/// as it is, like servers and routers do.
 fn percent_decoded(path: &str) -> Option<String> {
     let hex = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut decoded = Vec::with_capacity(path.len());

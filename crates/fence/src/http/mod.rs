@@ -28,7 +28,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 /// The header that carries the token: `Fencing-Token: 35` or `Fencing-Token: 35;shared`.
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 
-/// The token of a request. [`InvalidToken::Missing`] means that it has no such header.
+/// The token of a request. [`InvalidToken::Missing`] if it has no such header.
 pub fn token_of(headers: &HeaderMap) -> Result<Token, InvalidToken> {
     let values: Vec<_> = headers.get_all(FENCING_TOKEN).iter().collect();
     if values.is_empty() {

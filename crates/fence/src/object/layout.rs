@@ -1,10 +1,11 @@
-//! Which layout a store has: decided once, by whoever opens it first, and kept in the store.
+//! Which layout a store has: decided once, by the first process that opens it, and kept in the
+//! store.
 //!
-//! What a store supports can change: an S3 look-alike learns `If-Match` in an update, and the next
-//! process to open it would look for the tokens where the other layout keeps them, and find none. So
-//! the layout is written to the object `holdfast-fence-layout`, which is created only if it is missing,
-//! before any token is. A store that was used before there was such an object is recognised by what is
-//! stored for a resource, see [`other_layout`].
+//! What a store supports can change: if an S3-compatible store gains `If-Match` in an update, the
+//! next process to open it would look for the tokens where the other layout keeps them, and find
+//! none. So the layout is written to the object `holdfast-fence-layout`, which is created only if
+//! it is missing, before any token is. A store that was used before this object existed is
+//! recognised by what is stored for a resource, see [`other_layout`].
 
 use super::name::LAYOUT;
 use super::put::{Put, put, unavailable};
@@ -72,7 +73,7 @@ fn decided(store: &Arc<dyn ObjectStore>, supported: Layout, text: &[u8]) -> Resu
     Ok(layout)
 }
 
-/// For a resource whose tokens are where this store's layout doesn't look for them.
+/// The error for a resource whose tokens are kept in the other layout.
 pub(super) fn other_layout(store: &Arc<dyn ObjectStore>, resource: &str, other: Layout) -> Error {
     let (kept, layout) = match other {
         Layout::Conditional => ("as a single object", CONDITIONAL),

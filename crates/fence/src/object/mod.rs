@@ -1,4 +1,5 @@
-//! A fence in an object store: S3, GCS, Azure, local disk, memory, through the `object_store` crate.
+//! A fence in an object store: S3, GCS, Azure, local disk, memory, through the `object_store`
+//! crate.
 //!
 //! ```
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -14,23 +15,24 @@
 //! # Ok::<(), Error>(()) }).unwrap();
 //! ```
 //!
-//! There are two layouts. [`ObjectFence::open`] probes which one the store supports, and whoever opens it
-//! first decides for all, see `layout.rs`:
+//! There are two layouts. [`ObjectFence::open`] probes which one the store supports, and the first
+//! process to open it decides for all, see `layout.rs`:
 //!
 //! - **conditional**: a resource is one object, replaced only if it is still the one that was read
 //!   (`conditional.rs`);
-//! - **versioned**: for local disk, which can create a file only if it is missing, but not replace it
-//!   on a condition. A resource is a folder of numbered versions (`versioned.rs`).
+//! - **versioned**: for local disk, which can create a file only if it is missing, but not replace
+//!   it on a condition. A resource is a folder of numbered versions (`versioned.rs`).
 //!
-//! A store that supports neither is refused. Names that are no valid path are percent-encoded
-//! (`name.rs`), so that no two resources share an object. On a file system that ignores case, don't use
-//! names that differ only in case.
+//! A store that supports neither is refused. Names that are not valid paths are percent-encoded
+//! (`name.rs`), so that no two resources share an object. On a file system that ignores case, don't
+//! use names that differ only in case.
 //!
 //! # Outcomes
 //!
-//! A store's client repeats a put whose reply was lost, and then may meet its own write. So no put is
-//! taken at its word: unless it succeeded at once, the record that is current now tells what became of
-//! it (`record.rs`), and if that can't be known any more, the error is [`Error::Unknown`].
+//! A store's client retries a put whose reply was lost, and may then run into its own write. So a
+//! put's reply is not taken at face value: unless it succeeded at once, the current record tells
+//! whether it took effect (`record.rs`), and if that can no longer be known, the error is
+//! [`Error::Unknown`].
 
 mod conditional;
 mod layout;
@@ -54,22 +56,23 @@ use std::time::Duration;
 use tokio::time::Instant;
 use turns::Turns;
 
-/// How long a call tries while others write to the same resource. Each time it fails, another has
-/// succeeded: with 20ms for a read and a write, some 1,000 others, each in a process of its own.
+/// How long a call keeps trying while others write to the same resource. Each time it fails,
+/// another one has succeeded: with 20ms for a read and a write, about 1,000 others, each in its own
+/// process.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest pause between two attempts.
 const PAUSE_MS_MAX: u64 = 500;
-/// How often to probe a store whose replies get lost.
+/// How often to probe a store whose replies are lost.
 const PROBES_MAX: u32 = 3;
 
 /// A fence in an object store.
 ///
-/// Calls of this fence and its clones for one resource take turns, and so don't get in each other's way.
-/// While other processes write to the same resource, a call tries for 60s, and then fails with
-/// [`Error::Busy`].
+/// Calls of this fence and its clones for one resource take turns, so they don't get in each
+/// other's way. While other processes write to the same resource, a call keeps trying for 60s, and
+/// then fails with [`Error::Busy`].
 ///
-/// Cancel-safe: a call whose future is dropped may still take effect, but never after a later raise or
-/// write of the same resource has returned.
+/// Cancel-safe: a call whose future is dropped may still take effect, but never after a later raise
+/// or write of the same resource has returned.
 #[derive(Debug, Clone)]
 pub struct ObjectFence {
     store: Arc<dyn ObjectStore>,
@@ -89,7 +92,7 @@ pub enum Layout {
     Versioned,
 }
 
-/// What a holder asked for.
+/// What a holder requested.
 #[derive(Debug, Clone)]
 enum Change {
     Raise,
@@ -97,8 +100,9 @@ enum Change {
 }
 
 impl Change {
-    /// The next version. A raise is a write too, even if the numbers stay: a put of the same holder that
-    /// is still under way then fails its condition, and can't land after the raise has returned.
+    /// The next version. A raise is a write too, even if the numbers stay the same: a put of the
+    /// same holder that is still in flight then fails its condition, and can't land after the raise
+    /// has returned.
     fn apply(
         &self,
         resource: &str,
@@ -116,8 +120,9 @@ impl Change {
 }
 
 impl ObjectFence {
-    /// Probes what the store supports, with a small object under `holdfast-fence-probe/` that is then
-    /// removed, and creates `holdfast-fence-layout`, by which all its users agree on the layout.
+    /// Opens a fence in this store. Probes what the store supports, with a small object under
+    /// `holdfast-fence-probe/` that is then removed, and creates `holdfast-fence-layout`, by which
+    /// all its users agree on the layout.
     pub async fn open(store: Arc<dyn ObjectStore>) -> Result<Self, Error> {
         let mut probed = None;
         for _ in 0..PROBES_MAX {
@@ -142,10 +147,10 @@ impl ObjectFence {
         }
     }
 
-    /// A folder on local disk, created if it is missing. Writes are synced.
+    /// Opens a fence in a folder on local disk, created if it is missing. Writes are synced.
     ///
-    /// Processes of this machine may share it. It must not be on a network file system, whose
-    /// directory listings may be stale.
+    /// Processes on this machine may share the folder. It must not be on a network file system,
+    /// whose directory listings may be stale.
     pub async fn local(folder: impl AsRef<std::path::Path>) -> Result<Self, Error> {
         let folder = folder.as_ref();
         let unavailable = |source| Error::Unavailable {

@@ -1,5 +1,5 @@
-//! Where a resource is stored. No two resources share an object, and no object lies inside the folder of
-//! another's versions.
+//! Where a resource is stored. No two resources share an object, and no object is inside the folder
+//! of another's versions.
 //!
 //! Most names are their own path. What a path can't express is percent-encoded: `%` itself, control
 //! characters and backslashes, slashes at either end or next to another, the segments `.` and `..`,
@@ -10,12 +10,12 @@ use object_store::path::Path;
 
 /// Decimal digits of the highest `u64`: the length of a version's name.
 pub(super) const DIGITS: usize = 20;
-/// S3, GCS and Azure allow 1024 bytes; a version's number takes 21.
+/// S3, GCS and Azure allow 1024 bytes; a version's number takes 21 of them.
 const PATH_BYTES_MAX: usize = 1_000;
-/// The longest name of a file on common file systems.
+/// The longest file name on common file systems.
 const FILE_NAME_BYTES_MAX: usize = 255;
 
-/// The object that says which layout the store has. No resource is stored there.
+/// The object that records which layout the store has. No resource is stored there.
 pub(super) const LAYOUT: &str = "holdfast-fence-layout";
 
 /// The object of a resource.
@@ -64,7 +64,7 @@ fn encode(resource: &str) -> String {
     let segments: Vec<&str> = resource.split('/').collect();
     for (index, segment) in segments.iter().enumerate() {
         if index > 0 {
-            // A path has no empty segments, so a slash beside one is part of a name.
+            // A path has no empty segments, so a slash next to one is part of a name.
             let beside_empty = segments[index - 1].is_empty() || segment.is_empty();
             encoded.push_str(if beside_empty { "%2F" } else { "/" });
         }
@@ -123,7 +123,7 @@ mod tests {
         assert!(path_of_version(&"x".repeat(256), 1).is_err());
     }
 
-    /// Few characters, so that names are often almost alike.
+    /// Few characters, so that names are often nearly the same.
     fn name() -> impl Strategy<Value = String> {
         let part = prop_oneof![
             Just("/"),
@@ -147,7 +147,7 @@ mod tests {
             prop_assume!(one != other);
             let (at_one, at_other) = (path_of(&one).unwrap(), path_of(&other).unwrap());
             prop_assert_ne!(&at_one, &at_other);
-            // Nor does one's version lie at, or above, the other.
+            // Nor is one's version at, or above, the other.
             let version = path_of_version(&one, 1).unwrap();
             prop_assert!(!at_other.prefix_matches(&version), "{} is inside {}", at_other, version);
         }

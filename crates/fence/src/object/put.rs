@@ -1,6 +1,6 @@
 //! Conditional puts, and what their errors say about whether anything was written.
 //!
-//! Only an error that proves it means that nothing was written. All others are a [`Doubt`], and what is
+//! Nothing was written only if the error proves that. All other errors are a [`Doubt`], and what is
 //! stored now has to tell.
 
 use super::{Layout, Record};
@@ -21,17 +21,18 @@ pub(super) enum Put {
     Failed(StoreError),
 }
 
-/// Why a put has to be looked into.
+/// Why the outcome of a put has to be looked into.
 #[derive(Debug)]
 pub(super) enum Doubt {
-    /// The condition did not hold. Unless that is `certain`, an earlier try of the same put may be the
-    /// reason.
+    /// The condition did not hold. Unless that is `certain`, an earlier attempt of the same put may
+    /// be the reason.
     Unmet { certain: bool },
-    /// The reply was lost: it may have been written, or still be.
+    /// The reply was lost: it may have been written, or may still be.
     ReplyLost(StoreError),
-    /// Local disk failed. Nothing is under way any more, but what was written may not survive a crash.
+    /// Local disk failed. Nothing is in flight any more, but what was written may not survive a
+    /// crash.
     DiskFailed(StoreError),
-    /// It was written, but perhaps under a number that had been used before.
+    /// It was written, but perhaps under a number that was used before.
     Created,
 }
 
@@ -50,7 +51,7 @@ pub(super) async fn put(
         StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => {
             Put::Doubt(Doubt::Unmet { certain: is_unmet_at_once(&error) })
         }
-        // The store's client says so before it sends anything.
+        // The store's client returns these before it sends anything.
         StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => {
             Put::Unsupported(error.to_string())
         }
@@ -63,7 +64,7 @@ pub(super) async fn put(
     }
 }
 
-/// The condition did not hold, and no earlier try of the same put can be the reason.
+/// The condition did not hold, and no earlier attempt of the same put can be the reason.
 fn is_unmet_at_once(error: &StoreError) -> bool {
     use std::io::ErrorKind::AlreadyExists;
     let request = Request::of(error);
@@ -71,7 +72,7 @@ fn is_unmet_at_once(error: &StoreError) -> bool {
     request.map_or_else(on_disk, |request| !request.is_repeated)
 }
 
-/// The only request was rejected by the server as the client's mistake.
+/// There was only one request, and the server rejected it as the client's mistake.
 fn is_rejected_at_once(error: &StoreError) -> bool {
     const REQUEST_TIMEOUT: u16 = 408;
     Request::of(error).is_some_and(|Request { is_repeated, status }| {
@@ -81,13 +82,13 @@ fn is_rejected_at_once(error: &StoreError) -> bool {
     })
 }
 
-/// The server's reply to the last request was 501, which is how S3 look-alikes answer to a condition
-/// that they don't know. Whether an earlier one was carried out, it does not say.
+/// The server's reply to the last request was 501, which is how S3-compatible stores reply to a
+/// condition they don't support. It does not say whether an earlier request was carried out.
 fn is_not_implemented(error: &StoreError) -> bool {
     Request::of(error).is_some_and(|request| request.status == Some(501))
 }
 
-/// What an error of an HTTP store tells about the requests that were sent.
+/// What an error of an HTTP store reveals about the requests that were sent.
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     /// There was more than one, and any of them may have been carried out.
@@ -97,19 +98,19 @@ struct Request {
 }
 
 impl Request {
-    /// `None` if the store does not speak HTTP, or if it can't be told.
+    /// `None` if the store does not use HTTP, or if the error does not say.
     fn of(error: &StoreError) -> Option<Self> {
         causes(error).find_map(|cause| Self::parse(&cause.to_string()))
     }
 
-    /// `object_store` keeps the error's type private, and shows what is in it only as text:
+    /// `object_store` keeps the error's type private, and shows its contents only as text:
     ///
     /// ```text
     /// Error performing PUT URL in 5ms, after 3 retries, max_retries: 3, retry_timeout: 60s  - REASON
     /// ```
     ///
-    /// The URL contains the resource's name, but no space; the reason contains the reply's body. So only
-    /// what is between them is trusted, and the status at the beginning of the reason.
+    /// The URL contains the resource's name, but no space; the reason contains the reply's body. So
+    /// only what is between them is trusted, and the status at the start of the reason.
     fn parse(text: &str) -> Option<Self> {
         let (_url, rest) = text.strip_prefix("Error performing PUT ")?.split_once(' ')?;
         let (effort, reason) = rest.strip_prefix("in ")?.split_once(" - ")?;
@@ -129,8 +130,8 @@ fn io_kind(error: &(dyn std::error::Error + 'static)) -> Option<std::io::ErrorKi
     error.downcast_ref::<std::io::Error>().map(std::io::Error::kind)
 }
 
-/// What to answer after a put that did not simply succeed, given the record that is current now.
-/// `None` means that it did not take effect and never will: try again.
+/// The result of a put that did not simply succeed, given the current record. `None` means that it
+/// did not take effect and never will: try again.
 pub(super) fn settle(
     store: &Arc<dyn ObjectStore>,
     record: Record,
@@ -167,7 +168,7 @@ pub(super) async fn probe_layout(
     probe: &Path,
 ) -> Result<Option<Layout>, Error> {
     let attempt = async |bytes: &str, mode| match put(store, probe, bytes.into(), mode).await {
-        // Whatever was written is only the probe.
+        // Whatever was written, it is only the probe.
         Put::Doubt(Doubt::ReplyLost(error)) if is_not_implemented(&error) => {
             Put::Unsupported(error.to_string())
         }
@@ -214,7 +215,7 @@ pub(super) async fn probe_layout(
     }
 }
 
-/// Nothing was written.
+/// The error for a failure after which nothing was written.
 pub(super) fn unavailable(store: &Arc<dyn ObjectStore>, error: StoreError) -> Error {
     let store = store.to_string();
     if is_full(&error) {
@@ -233,8 +234,8 @@ mod tests {
     use super::*;
     use std::io::ErrorKind;
 
-    /// Its text was searched for `NotImplemented` and `status code: 4`, which may as well be in the
-    /// resource's name or in the reply.
+    /// The error's text was searched for `NotImplemented` and `status code: 4`, which may just as
+    /// well be in the resource's name or in the reply.
     #[test]
     fn only_what_the_client_itself_says_counts() {
         let parse = |text: &str| Request::parse(&format!("Error performing PUT {text}"));

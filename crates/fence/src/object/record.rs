@@ -4,21 +4,21 @@
 //! holdfast-fence/1 number=17 exclusive=35 any=35 nonces=9f86d081884c7d65,a3c1... value
 //! ```
 //!
-//! Every write draws a nonce, so every body is unique. An ETag may be a hash of the body alone: without
-//! the nonce, an object that was changed and changed back would match an old ETag.
+//! Every write draws a nonce, so every body is unique. An ETag may be a hash of the body alone:
+//! without the nonce, an object that was changed and changed back would match an old ETag.
 //!
-//! A record also lists the nonces of the writes before it. A writer whose reply was lost finds out from
-//! any later record whether its own write took effect, even if others have written since.
+//! A record also lists the nonces of the writes before it. A writer whose reply was lost finds out
+//! from any later record whether its own write took effect, even if others have written since.
 
 use crate::{Fenced, Highest};
 use bytes::Bytes;
 use std::fmt::Write;
 
 const MAGIC: &str = "holdfast-fence/1";
-/// How many nonces a record lists: how many writes of others a writer may sleep through and still learn
-/// what became of its own. 64 take about 1 kB.
+/// How many nonces a record lists: how many writes by others may follow a write before its writer
+/// can no longer tell whether it took effect. 64 take about 1 kB.
 pub(super) const NONCES_MAX: usize = 64;
-/// Longer than any header line: the words, three numbers of up to 20 digits, and the nonces.
+/// Longer than any header line: the keywords, three numbers of up to 20 digits, and the nonces.
 const LINE_BYTES_MAX: usize = 200 + 17 * NONCES_MAX;
 
 /// Identifies one write.
@@ -42,7 +42,7 @@ impl std::fmt::Display for Nonce {
     }
 }
 
-/// What a later record tells about an earlier write.
+/// What a later record reveals about an earlier write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It took effect, and may have been overwritten since.
@@ -85,7 +85,7 @@ impl Record {
         }
     }
 
-    /// What became of `self`, judged by the record that is current now.
+    /// What happened to `self`, according to the current record.
     pub(super) fn fate(&self, current: Option<&Self>) -> Fate {
         let Some(current) = current.filter(|current| current.number >= self.number) else {
             return Fate::Pending;

@@ -1,8 +1,8 @@
-//! Calls of this process for one resource, one after the other.
+//! Makes this process's calls for one resource take turns.
 //!
-//! A put replaces only what its writer has read, so of several at once all but one are in vain. Taking
-//! turns saves that. It is not what keeps the resource intact: a call does not wait behind one that
-//! hangs.
+//! A put replaces only what its writer has read, so of several concurrent ones all but one are in
+//! vain. Taking turns avoids that. It is not what keeps the resource intact: a call does not wait
+//! behind one that hangs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long nobody may have finished before those who wait go ahead without their turn. A later holder
+/// How long without any progress until waiting calls go ahead without their turn. A later holder
 /// must not wait for a stalled one.
 const STALLED: Duration = Duration::from_secs(2);
 
@@ -24,19 +24,19 @@ struct Line {
     /// One permit.
     turn: Arc<Semaphore>,
     progress: Arc<Progress>,
-    /// How many wait or have their turn.
+    /// How many calls are waiting or have their turn.
     callers: usize,
 }
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// How many have had their turn.
+    /// How many calls have had their turn.
     finished: AtomicU64,
-    /// The one whose turn it is has stalled: nobody waits for it.
+    /// Whether the call whose turn it is has stalled: then nobody waits for it.
     stalled: AtomicBool,
 }
 
-/// A call's turn, or its leave to go ahead without. Ends when dropped.
+/// A call's turn, or its permission to go ahead without one. Ends when dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
     turns: Arc<Turns>,
@@ -115,7 +115,7 @@ mod tests {
         let began = tokio::time::Instant::now();
         let ahead = turns.wait("a").await;
         assert!(began.elapsed() >= STALLED && ahead.permit.is_none());
-        // It is known by now.
+        // By now it is known to have stalled.
         let known = std::pin::pin!(turns.wait("a"));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(known.poll(&mut context).is_ready());

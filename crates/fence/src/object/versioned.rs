@@ -1,13 +1,14 @@
 //! A folder of numbered versions for each resource: `KEY/00000000000000000001` and so on.
 //!
-//! A version is created and never changed. It holds the tokens and the whole value. To change the
-//! resource, a writer reads the highest version `n`, decides, and creates `n + 1`; if that exists,
-//! another writer was faster, and it starts over. So each version was decided from the one before it.
+//! A version is created once and never changed. It holds the tokens and the whole value. To change
+//! the resource, a writer reads the highest version `n`, decides, and creates `n + 1`; if that
+//! exists, another writer was faster, and it starts over. So each version was decided from the one
+//! before it.
 //!
-//! Old versions are removed, which must not let a number be used twice: a writer that read `n` and was
-//! then paused might create `n + 1` after it was removed, and take that for success. Therefore a writer,
-//! after creating a version, looks at the highest one: the nonces there tell whose write had the number
-//! first. A version below the highest is never read again, so a second one does no harm.
+//! Old versions are removed, which must not let a number be used twice: a writer that read `n` and
+//! was then paused might create `n + 1` after it was removed, and take that for success. So after
+//! creating a version, a writer looks at the highest one: its nonces tell whose write had the
+//! number first. A version below the highest is never read again, so a second one does no harm.
 
 use super::layout::other_layout;
 use super::name::{folder_of, path_of, path_of_version, version_number};
@@ -33,7 +34,7 @@ impl ObjectFence {
                 Some(number) => self.version(resource, number).await?,
                 None => None,
             };
-            // A listing concurrent with writers may miss what they create.
+            // A listing that runs concurrently with writers may miss what they create.
             let again = self.numbers(resource).await?.last().copied();
             if again == number && number.is_none() {
                 if !self.is_there(resource).await? {
@@ -77,7 +78,7 @@ impl ObjectFence {
         Ok(settled)
     }
 
-    /// What can't be removed now is removed after a later write.
+    /// Versions that can't be removed now are removed after a later write.
     async fn remove_below(&self, resource: &str, floor: u64) {
         let numbers = self.numbers(resource).await.unwrap_or_default();
         for number in numbers.into_iter().filter(|number| *number < floor) {
@@ -93,7 +94,7 @@ impl ObjectFence {
     /// Whether there is an object where the other layout keeps the resource.
     async fn is_there(&self, resource: &str) -> Result<bool, Error> {
         let path = folder_of(resource)?;
-        // Local disk has no files whose names look like those of its unfinished ones, `NAME#N`.
+        // `LocalFileSystem` rejects names that look like those of its unfinished files, `NAME#N`.
         let after_hash = path.filename().and_then(|name| name.rsplit_once('#'));
         let like_staged =
             after_hash.is_some_and(|(_, digits)| digits.bytes().all(|byte| byte.is_ascii_digit()));
@@ -133,14 +134,14 @@ impl ObjectFence {
     }
 }
 
-/// Removes what writers that were killed have left: `LocalFileSystem` writes a version as `NUMBER#N`
-/// first and then links it to its name, and never lists or removes such a file.
+/// Removes the leftovers of killed writers: `LocalFileSystem` first writes a version as `NUMBER#N`
+/// and then links it to its name, and never lists or removes such a file.
 fn remove_staged(folder: &std::path::Path, floor: u64) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let staged = name.to_str().and_then(|name| name.split_once('#'));
         let number = staged.and_then(|(number, _)| version_number(number));
-        // A writer that is merely slow finds its number taken, and starts over.
+        // A writer that is merely slow will find its number taken, and start over.
         if number.is_some_and(|number| number < floor) {
             let _ = std::fs::remove_file(entry.path());
         }

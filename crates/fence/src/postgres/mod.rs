@@ -35,26 +35,28 @@ use tokio_postgres::{
     Client, Config, GenericClient, IsolationLevel, NoTls, Row, Socket, Transaction,
 };
 
-/// How long a call takes at most: waiting for earlier calls, connecting, TLS, and all statements together.
+/// The longest that a call may take: waiting for earlier calls, connecting, TLS, and all
+/// statements.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long connecting takes at most: TCP, TLS, and the server's greeting.
+/// The longest that connecting may take: TCP, TLS, and the server's greeting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many calls with the same or a later token may wait for one resource.
 const CALLERS_MAX: usize = 1_000;
-/// How often to try when the server has closed the connection, or could not serialize.
+/// How many attempts when the server has closed the connection, or could not serialize.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// A fence with connections of its own, at most 16; it reconnects if one is lost.
+/// A fence with its own connections, at most 16. It reconnects if one is lost.
 ///
-/// A resource uses one connection at a time, so one that is locked by a transaction elsewhere does not
-/// hold up the others. A call waits for that transaction for 10s unless `lock_timeout` is set.
+/// A resource uses one connection at a time, so a resource that is locked by a transaction
+/// elsewhere does not hold up the others. A call waits for that transaction for 10s unless
+/// `lock_timeout` is set.
 ///
-/// A call ends after 30s, see [`timeout`](Self::timeout), even if the server accepts connections and
-/// never answers: with [`Error::Unknown`] if it was about to commit, and otherwise with an error that
-/// says that nothing was written.
+/// A call ends after 30s, see [`timeout`](Self::timeout), even if the server accepts connections
+/// but never answers: with [`Error::Unknown`] if it was about to commit, and otherwise with an
+/// error that says that nothing was written.
 ///
-/// Cancel-safe: a call whose future is dropped may still take effect, but never after a later raise or
-/// write of the same resource, by anyone, has returned.
+/// Cancel-safe: a call whose future is dropped may still take effect, but never after a later raise
+/// or write of the same resource, by anyone, has returned.
 pub struct Postgres {
     pool: Pool,
     locks: Arc<ResourceLocks>,
@@ -75,7 +77,7 @@ impl Postgres {
         Self::connect_tls(config, NoTls).await
     }
 
-    /// The same with TLS, by a connector such as `tokio_postgres_rustls::MakeRustlsConnect`.
+    /// The same with TLS, using a connector such as `tokio_postgres_rustls::MakeRustlsConnect`.
     pub async fn connect_tls<T>(config: &str, tls: T) -> Result<Self, Error>
     where
         T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
@@ -86,7 +88,7 @@ impl Postgres {
         let parsed = config.parse::<Config>();
         let mut config = parsed.map_err(|error| unreachable("PostgreSQL", &error))?;
         if config.get_connect_timeout().is_none() {
-            // For each of its addresses.
+            // This applies to each of its addresses.
             config.connect_timeout(CONNECT_TIMEOUT);
         }
         if config.get_tcp_user_timeout().is_none() {
@@ -107,21 +109,22 @@ impl Postgres {
         Ok(Self { pool, locks: Arc::default(), timeout: TIMEOUT })
     }
 
-    /// How long a call takes at most, whatever the server does: waiting for earlier calls, connecting,
-    /// and all statements together. Default: 30s.
+    /// Sets the longest that a call may take, whatever the server does: waiting for earlier calls,
+    /// connecting, and all statements together. Default: 30s.
     ///
-    /// To wait longer for a row that another transaction has locked, raise `lock_timeout` as well, which
-    /// is 10s unless it is set.
+    /// To wait longer for a row that another transaction has locked, raise `lock_timeout` as well,
+    /// which defaults to 10s here.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
     }
 
-    /// Runs one statement and commits it if it returns a row: the token has passed.
+    /// Runs one statement and commits it if it returns a row, which means that the token has
+    /// passed.
     ///
-    /// The statement locks the fence's row. Only then, and only if the caller still waits, is the commit
-    /// sent. A call that was dropped before is rolled back with its connection; one that is dropped
-    /// later still locks others out until the commit.
+    /// The statement locks the fence's row. The commit is sent only after that, and only if the
+    /// caller is still waiting. A call that was dropped before is rolled back with its connection;
+    /// one that is dropped later still locks others out until the commit.
     async fn run(
         &self,
         resource: &str,
@@ -143,7 +146,7 @@ impl Postgres {
         let done = self.run_until_done(resource, token, statement, parameters, &committing);
         match tokio::time::timeout_at(ends, done).await {
             Ok(done) => done,
-            // The connection is closed by now. A transaction without a commit is rolled back.
+            // The connection has been closed by now. A transaction without a commit is rolled back.
             Err(_) if committing.load(Ordering::Relaxed) => {
                 let source = format!("no reply to the commit within {:?}", self.timeout).into();
                 Err(Error::Unknown { store: store.into(), source })
@@ -190,12 +193,12 @@ impl Postgres {
 
 /// Why a statement was not committed, as far as is known.
 enum Failed {
-    /// It was certainly not.
+    /// It certainly was not committed.
     BeforeCommit(tokio_postgres::Error),
     /// The commit was sent, and its reply was lost.
     InCommit(tokio_postgres::Error),
-    /// It was, with a warning: for instance that the server no longer waits for its synchronous replica,
-    /// because somebody has cancelled that. A failover would lose the commit.
+    /// It was committed, with a warning: for instance that the server no longer waits for its
+    /// synchronous replica, because someone has cancelled that. A failover would lose the commit.
     Warned(String),
     /// The token did not pass.
     Refused(Error),
@@ -210,7 +213,7 @@ async fn run_once(
     committing: &AtomicBool,
 ) -> Result<Row, Failed> {
     let warning = connection.warning();
-    // Whatever the default is: with a higher level, a concurrent call would fail instead of waiting.
+    // Set explicitly: with a higher default level, a concurrent call would fail instead of waiting.
     let transaction = connection
         .client()
         .build_transaction()
@@ -225,12 +228,12 @@ async fn run_once(
         transaction.rollback().await.map_err(Failed::BeforeCommit)?;
         return Err(Failed::Refused(refused));
     };
-    // Only those of the commit count.
+    // Only warnings about the commit matter.
     warning.take();
     committing.store(true, Ordering::Relaxed);
     transaction.commit().await.map_err(|error| {
-        // A conflict or a violated constraint: rolled back. Others may come after the commit, for
-        // instance when the server shuts down while it waits for a replica.
+        // A conflict or a violated constraint: rolled back. Other errors may come after the commit,
+        // for instance when the server shuts down while it waits for a replica.
         let class = error.code().map(|code| &code.code()[..2]);
         let completion_unknown = error.code() == Some(&SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN);
         match class {
@@ -285,7 +288,7 @@ impl Fence for Postgres {
 /// Creates the fence's table if it is missing.
 pub async fn create_table(client: &Client) -> Result<(), Error> {
     let failed = |error| not_done("PostgreSQL", "holdfast_fences", &error);
-    // A user without the right to create tables can still use an existing one.
+    // A user without permission to create tables can still use an existing one.
     let there = client.query_one("SELECT to_regclass('holdfast_fences') IS NOT NULL", &[]).await;
     if there.map_err(failed)?.get(0) {
         return Ok(());
@@ -304,14 +307,14 @@ pub async fn create_table(client: &Client) -> Result<(), Error> {
     }
 }
 
-/// Shows the token inside the application's own transaction. What the transaction changes afterwards
-/// is committed only if no later holder has shown its token: it keeps the fence's row locked until it
-/// ends, and a later holder waits.
+/// Shows the token inside the application's own transaction. What the transaction changes
+/// afterwards is committed only if no later holder has shown its token: the transaction keeps the
+/// fence's row locked until it ends, and a later holder waits.
 ///
-/// Call it before anything else in the transaction, and roll back if it fails. With an isolation level
-/// of `REPEATABLE READ` or `SERIALIZABLE` it fails with [`Error::Busy`] if another transaction has
-/// changed the row: roll back, and run the whole transaction again. A holder that stops inside a
-/// transaction blocks the others: set `idle_in_transaction_session_timeout`.
+/// Call it before anything else in the transaction, and roll back if it fails. With an isolation
+/// level of `REPEATABLE READ` or `SERIALIZABLE` it fails with [`Error::Busy`] if another
+/// transaction has changed the row: roll back, and run the whole transaction again. A holder that
+/// stops inside a transaction blocks the others: set `idle_in_transaction_session_timeout`.
 pub async fn check(
     transaction: &Transaction<'_>,
     resource: &str,
@@ -340,7 +343,7 @@ async fn read(
     row.map(|row| fenced(resource, &row)).transpose()
 }
 
-/// The refusal, with what the fence has seen.
+/// The refusal, with the numbers that the fence has seen.
 async fn refused(client: &(impl GenericClient + Sync), resource: &str, token: Token) -> Error {
     match read(client, resource).await {
         Ok(Some(Fenced { highest, .. })) => {
@@ -369,7 +372,7 @@ fn is_conflict(code: &SqlState) -> bool {
     [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code)
 }
 
-/// For messages: never the password.
+/// The server's name for messages, without the password.
 fn described(config: &Config) -> String {
     let host = match (config.get_hosts().first(), config.get_hostaddrs().first()) {
         (Some(Host::Tcp(host)), _) => host.clone(),
@@ -394,7 +397,7 @@ fn silent(store: &str, timeout: Duration) -> Error {
     Error::Unavailable { store: store.into(), source }
 }
 
-/// For a statement that was not committed: whatever went wrong, it was rolled back.
+/// The error for a statement that was not committed: whatever went wrong, it was rolled back.
 fn not_done(store: &str, resource: &str, error: &tokio_postgres::Error) -> Error {
     let (store, source) = (store.into(), message(error).into());
     let busy = |reason: &str| Error::Busy { resource: resource.into(), reason: reason.into() };

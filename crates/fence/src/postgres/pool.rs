@@ -1,4 +1,4 @@
-//! A few connections, opened when they are needed.
+//! A few connections, opened on demand.
 
 use super::{CONNECT_TIMEOUT, silent, unreachable};
 use crate::Error;
@@ -15,8 +15,8 @@ const CONNECTIONS_MAX: usize = 16;
 
 /// Settings of every connection, unless the user or the database has set them:
 /// - with `synchronous_commit` off, PostgreSQL acknowledges commits that a crash can still lose;
-/// - without a `lock_timeout`, a call would not learn from the server that its row is locked. It is below
-///   the fence's own limit for a call, so that the server answers first.
+/// - without a `lock_timeout`, the server would not report that a call's row is locked. It is
+///   shorter than the fence's own limit for a call, so that the server answers first.
 const SETTINGS: &str = "SELECT
     CASE WHEN current_setting('synchronous_commit') = 'off'
         THEN set_config('synchronous_commit', 'on', false) END,
@@ -32,8 +32,8 @@ pub(super) struct Pool {
     store: String,
 }
 
-/// An open connection. It is closed at once when this is dropped, whatever the server still has to say:
-/// a silent one would otherwise keep it open forever.
+/// An open connection. It is closed at once when this is dropped, whatever the server has yet to
+/// send: a silent server would otherwise keep it open forever.
 struct Open {
     client: Client,
     warning: Warning,
@@ -46,7 +46,7 @@ impl Drop for Open {
     }
 }
 
-/// The last warning that the server has sent over a connection.
+/// The last warning that the server sent over a connection.
 #[derive(Clone, Default)]
 pub(super) struct Warning(Arc<Mutex<Option<String>>>);
 
@@ -59,14 +59,14 @@ impl Warning {
         }
     }
 
-    /// What the server has warned of since this was last called.
+    /// The last warning since this was last called.
     pub(super) fn take(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// A connection for one call. Unless it is given back it is closed, and with it whatever the call has
-/// left unfinished is rolled back.
+/// A connection for one call. Unless it is given back it is closed, which rolls back whatever the
+/// call left unfinished.
 pub(super) struct Connection {
     open: Open,
     permit: OwnedSemaphorePermit,
@@ -98,7 +98,7 @@ impl Pool {
                 let (client, mut connection) = config.connect(tls).await.map_err(failed)?;
                 let warning = Warning::default();
                 let warned = warning.clone();
-                // Errors surface in the client's calls. A warning is noted before the reply that
+                // Errors surface in the client's calls. A warning is recorded before the reply that
                 // follows it reaches the client.
                 let task = tokio::spawn(async move {
                     while let Some(Ok(message)) =
@@ -122,12 +122,12 @@ impl Pool {
         }
     }
 
-    /// What the pool connects to, for error messages.
+    /// The server's name for error messages.
     pub(super) fn store(&self) -> &str {
         &self.store
     }
 
-    /// Waits for a connection that is free, as long as the call may, or opens one.
+    /// Waits for a free connection or opens one. The caller's timeout limits the wait.
     pub(super) async fn get(&self) -> Result<Connection, Error> {
         let Ok(permit) = self.permits.clone().acquire_owned().await else {
             let source = "its connections are closed".into();
@@ -147,7 +147,7 @@ impl Pool {
         }
     }
 
-    /// For a connection with no transaction open.
+    /// The connection must have no open transaction.
     pub(super) fn give_back(&self, connection: Connection) {
         let Connection { open, permit } = connection;
         if !open.client.is_closed() {

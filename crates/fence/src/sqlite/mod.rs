@@ -1,7 +1,7 @@
 //! A fence in an SQLite database.
 //!
-//! [`Sqlite`] stores values itself. To guard the application's own tables, call [`check`] at the start
-//! of the transaction that changes them:
+//! [`Sqlite`] stores values itself. To guard the application's own tables, call [`check`] at the
+//! start of the transaction that changes them:
 //!
 //! ```
 //! use holdfast_fence::{Error, Token, sqlite};
@@ -31,29 +31,28 @@ use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// How long a call takes at most while others use the database: earlier calls and other processes
-/// together.
+/// The longest that a call may wait for others: earlier calls and other processes together.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest pause before SQLite tries for its lock again.
 const PAUSE_MS_MAX: u64 = 100;
 
-/// A fence with a connection of its own.
+/// A fence with its own connection.
 ///
-/// Its methods must be called from a tokio runtime: SQLite blocks, and so runs on a thread for
-/// blocking work. A call waits for others for 30s at most, and then fails with [`Error::Busy`].
-/// Cancel-safe: a call whose future is dropped may still take effect, but never after a later raise or
-/// write, by anyone, has returned.
+/// Its methods must be called from a tokio runtime: SQLite blocks, so it runs on a thread for
+/// blocking work. A call waits for others for at most 30s, and then fails with [`Error::Busy`].
+/// Cancel-safe: a call whose future is dropped may still take effect, but never after a later raise
+/// or write, by anyone, has returned.
 #[derive(Debug, Clone)]
 pub struct Sqlite {
     connection: Arc<Mutex<Connection>>,
-    /// When the call that has the connection gives up.
+    /// When the call that is using the connection gives up.
     deadline: Deadline,
 }
 
 impl Sqlite {
     /// Opens the database, creating it and the fence's table if they are missing.
     ///
-    /// It must be a file: in memory, each connection has a database of its own, and a restart forgets
+    /// It must be a file: in memory, each connection has its own database, and a restart forgets
     /// the tokens. A table of an earlier version is upgraded, see [`create_table`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
@@ -77,10 +76,11 @@ impl Sqlite {
         Ok(Self { connection: Arc::new(Mutex::new(connection)), deadline })
     }
 
-    /// Runs the work in a transaction that holds the database's write lock.
+    /// Runs `work` in a transaction that holds the database's write lock.
     ///
-    /// Whether it commits is decided once it has that lock: not if the caller has dropped its future by
-    /// then. If the future is dropped later, other writers are still locked out until the commit.
+    /// Whether it commits is decided once it has that lock: not if the caller has dropped its
+    /// future by then. If the future is dropped later, other writers are still locked out until the
+    /// commit.
     async fn write_locked<T: Send + 'static>(
         &self,
         resource: &str,
@@ -102,7 +102,7 @@ impl Sqlite {
                 match transaction.commit() {
                     Ok(()) => Ok(result),
                     Err(error) if is_rolled_back(&error) => Err(failed(error)),
-                    // The disk, for instance, may have failed before the commit or after it.
+                    // The disk, for instance, may have failed before or after the commit.
                     Err(error) => {
                         Err(Error::Unknown { store: store(connection), source: error.into() })
                     }
@@ -113,7 +113,7 @@ impl Sqlite {
         result
     }
 
-    /// Runs the work on the connection, for as long as the call's deadline allows.
+    /// Runs `work` on the connection, for as long as the call's deadline allows.
     async fn run<T: Send + 'static>(
         &self,
         resource: &str,
@@ -138,8 +138,8 @@ impl Sqlite {
     }
 }
 
-/// One deadline for all the locks that a call waits for. SQLite's own `busy_timeout` begins anew with
-/// each statement.
+/// One deadline for all the locks that a call waits for. SQLite's own `busy_timeout` starts over
+/// with each statement.
 #[derive(Debug, Clone, Default)]
 struct Deadline(Arc<StdMutex<Option<Instant>>>);
 
@@ -148,7 +148,7 @@ impl Deadline {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(ends);
     }
 
-    /// Waits before the next try. `false` means that there is no time for another.
+    /// Waits before the next attempt. `false` means that there is no time for another.
     fn wait(&self, tries: i32) -> bool {
         let ends = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let left = ends.map(|ends| ends.saturating_duration_since(Instant::now()));
@@ -184,12 +184,14 @@ impl Fence for Sqlite {
     }
 }
 
-/// Shows the token inside the application's own transaction. What the transaction changes afterwards
-/// is committed only if no later holder has shown its token, and no other writer gets in between.
+/// Shows the token inside the application's own transaction. What the transaction changes
+/// afterwards is committed only if no later holder has shown its token, and no other writer gets in
+/// between.
 ///
-/// Call it before anything else in the transaction, and roll back if it fails. The connection must commit
-/// durably, with `PRAGMA synchronous = EXTRA` (as [`create_table`] sets it), or with `FULL` in WAL mode:
-/// otherwise a power failure makes the fence forget tokens, so it fails with [`Error::Unsupported`].
+/// Call it before anything else in the transaction, and roll back if it fails. The connection must
+/// commit durably, with `PRAGMA synchronous = EXTRA` (as [`create_table`] sets it), or with `FULL`
+/// in WAL mode: otherwise a power failure makes the fence forget tokens, so it fails with
+/// [`Error::Unsupported`].
 pub fn check(
     transaction: &Transaction<'_>,
     resource: &str,
@@ -213,7 +215,8 @@ fn read(connection: &Connection, resource: &str) -> Result<Option<Fenced>, Error
     row.map(|row| fenced(resource, row)).transpose()
 }
 
-/// The first row, once the statement has run to completion: it commits, or fails to, on its last step.
+/// The first row, once the statement has run to completion: it commits, or fails to, on its last
+/// step.
 fn first_row(
     connection: &Connection,
     sql: &str,
@@ -232,7 +235,7 @@ fn first_row(
     run().map_err(|error| failed(store(connection), error))
 }
 
-/// The refusal, with what the fence has seen.
+/// The refusal, with the numbers that the fence has seen.
 fn refused(connection: &Connection, resource: &str, token: Token) -> Error {
     match read(connection, resource) {
         Ok(Some(Fenced { highest, .. })) => {
@@ -272,7 +275,7 @@ fn store(connection: &Connection) -> String {
     format!("the SQLite database {}", connection.path().unwrap_or_default())
 }
 
-/// For whatever fails before its transaction is committed: nothing was written.
+/// The error for a failure before the transaction is committed: nothing was written.
 fn failed(store: String, error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull | ErrorCode::OutOfMemory) => {
@@ -302,9 +305,9 @@ fn is_rolled_back(error: &rusqlite::Error) -> bool {
 mod tests {
     use super::*;
 
-    /// At `FULL`, in the default journal mode, SQLite removes the journal without syncing the folder. A
-    /// power failure brought the journal back, and the next process to open the database rolled back
-    /// what the fence had acknowledged.
+    /// At `FULL`, in the default journal mode, SQLite removes the journal without syncing the
+    /// folder. A power failure brought the journal back, and the next process to open the database
+    /// rolled back what the fence had acknowledged.
     #[test]
     fn a_commit_syncs_the_removal_of_the_journal() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The fence's table, and what a connection must promise before a token is shown to it.
+//! The fence's table, and what a connection must guarantee before a token is shown to it.
 
 use super::{failed, store};
 use crate::{Error, sql};
@@ -8,10 +8,10 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 const FULL: i64 = 2;
 const EXTRA: i64 = 3;
 
-/// Creates the fence's table if it is missing, upgrades one that an earlier version has made, and makes
+/// Creates the fence's table if it is missing, upgrades one made by an earlier version, and makes
 /// the connection durable: `PRAGMA synchronous = EXTRA`.
 ///
-/// An upgrade keeps all rows. It fails with [`Error::Damaged`] if one of them holds something other than
+/// An upgrade keeps all rows. It fails with [`Error::Damaged`] if one of them contains anything but
 /// tokens. Inside a transaction, neither an upgrade nor a change of `synchronous` is possible.
 pub fn create_table(connection: &Connection) -> Result<(), Error> {
     let failed = |error| failed(store(connection), error);
@@ -47,9 +47,9 @@ pub fn create_table(connection: &Connection) -> Result<(), Error> {
 
 /// Makes every commit of this connection survive a power failure.
 ///
-/// In the default journal mode, a commit is the removal of the journal. At `FULL` the removal itself is
-/// not synced: after a power failure the journal can be there again, and then the next process to open
-/// the database rolls the commit back.
+/// In the default journal mode, a commit is the removal of the journal. At `FULL` the removal
+/// itself is not synced: after a power failure the journal can be there again, and then the next
+/// process to open the database rolls the commit back.
 pub(super) fn make_durable(connection: &Connection) -> Result<(), Error> {
     let failed = |error| failed(store(connection), error);
     connection.pragma_update(None, "synchronous", "EXTRA").map_err(failed)?;
@@ -86,7 +86,7 @@ pub(super) fn check_durable(connection: &Connection) -> Result<(), Error> {
     })
 }
 
-/// Whether the table keeps out what is no token; `None` if there is no table.
+/// Whether the table accepts only valid tokens; `None` if there is no table.
 fn is_strict(connection: &Connection) -> Result<Option<bool>, Error> {
     let sql = "SELECT strict FROM pragma_table_list
         WHERE schema = 'main' AND name = 'holdfast_fences'";
@@ -94,7 +94,7 @@ fn is_strict(connection: &Connection) -> Result<Option<bool>, Error> {
     found.map_err(|error| failed(store(connection), error))
 }
 
-/// Copies the rows to a table that keeps out what is no token.
+/// Copies the rows to a table that accepts only valid tokens.
 fn upgrade(transaction: &Transaction<'_>) -> Result<(), Error> {
     let failed = |error| failed(store(transaction), error);
     let bad =

@@ -1,4 +1,4 @@
-//! What is no token, and databases that can't be written: refused clearly, and nothing half-written.
+//! Invalid tokens, and databases that can't be written: refused clearly, and nothing half-written.
 
 use crate::rules::exclusive;
 use crate::server::Node;
@@ -19,7 +19,7 @@ async fn a_permit_has_no_token_that_could_be_fenced() {
     node.end().await;
 }
 
-/// A Holdfast that was restored from a backup draws its tokens far above the old ones.
+/// A Holdfast cluster that was restored from a backup draws its tokens far above the old ones.
 #[tokio::test]
 async fn a_token_from_before_a_restore_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -30,7 +30,7 @@ async fn a_token_from_before_a_restore_is_refused() {
     assert!(error.refused().is_some(), "{error}");
 }
 
-/// Each connection to `:memory:` has a database of its own, so two holders never saw each other's
+/// Each connection to `:memory:` has its own database, so two holders never saw each other's
 /// tokens; and a restart forgot them all.
 #[test]
 fn a_database_in_memory_is_refused() {
@@ -41,8 +41,8 @@ fn a_database_in_memory_is_refused() {
     }
 }
 
-/// A value above what a server accepts ended the client's connection, again and again, and every later
-/// call waited forever.
+/// A value larger than a server accepts ended the client's connection, over and over, and every
+/// later call waited forever.
 #[tokio::test]
 async fn a_value_too_large_for_the_register_is_refused_and_the_client_goes_on() {
     let node = Node::start().await;
@@ -119,8 +119,8 @@ fn a_full_database_is_left_as_it_was() {
     assert_eq!(count("SELECT note FROM accounts WHERE id = 7"), number - 1);
 }
 
-/// 34's transaction has passed the fence, and is not committed. 35 gets in only after it, so it sees
-/// what 34 wrote; and 34 gets in no more.
+/// 34's transaction has passed the fence, and is not committed. 35 gets in only after it, so it
+/// sees what 34 wrote; and 34 no longer gets in.
 #[test]
 fn an_applications_own_update_is_guarded_by_its_own_transaction() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Random calls at the same time, some of them dropped, each answer judged by the rule: what it says must be
-//! explained by the calls that were under way or over.
+//! Random concurrent calls, some of them dropped, with each result judged by the rule: it must be
+//! explained by the calls that were in progress or over.
 
 use crate::rules::{exclusive, shared};
 use crate::support::postgres::Server;
@@ -16,10 +16,10 @@ use std::time::Duration;
 
 const TASKS: u64 = 4;
 const CALLS: u64 = 25;
-/// Few, so that calls often meet.
+/// Few, so that calls often conflict.
 const TOKENS: u64 = 8;
 
-/// One call: when it began and ended, on a clock that counts events, and what came of it.
+/// One call: when it began and ended, on a clock that counts events, and its result.
 #[derive(Debug)]
 struct Call {
     token: Token,
@@ -51,7 +51,7 @@ async fn calls(handles: Vec<Arc<dyn Fence>>) {
             let mut calls = Vec::new();
             for number in 0..CALLS {
                 let random = RandomState::new().hash_one(number);
-                // They rise in the long run, as those of a lock do.
+                // They rise in the long run, like those of a lock.
                 let number_shown = 1 + number / 2 + random % TOKENS;
                 let is_shared = (random >> 8) % 4 == 0;
                 let token = if is_shared { shared(number_shown) } else { exclusive(number_shown) };
@@ -108,7 +108,8 @@ async fn calls(handles: Vec<Arc<dyn Fence>>) {
             Answer::Unknown => {}
         }
     }
-    // Nothing that was refused is there, and nothing that was overwritten before the last call began.
+    // Nothing that was refused is there, and nothing that was overwritten before the last call
+    // began.
     let value = there.value.map(|value| String::from_utf8(value.to_vec()).unwrap());
     let writes = || calls.iter().filter(|call| call.value.is_some());
     let passed = || writes().filter(|call| call.answer == Answer::Passed);
@@ -159,7 +160,7 @@ async fn on_local_disk() {
     }
 }
 
-/// While replies are lost in all of it.
+/// While replies to all of it are lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_s3_while_replies_are_lost() {
     for _ in 0..5 {
@@ -171,7 +172,7 @@ async fn in_s3_while_replies_are_lost() {
     }
 }
 
-/// The same in a bucket that began without `If-Match`.
+/// The same in a bucket that started without `If-Match`.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_s3_in_versions_while_replies_are_lost() {
     for _ in 0..3 {

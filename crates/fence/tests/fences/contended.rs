@@ -7,7 +7,7 @@ use holdfast_fence::{Error, Fence};
 use object_store::memory::InMemory;
 use std::sync::Arc;
 
-/// Each writes once, with a shared token of its own.
+/// Each writes once, with its own shared token.
 async fn all_write(fences: Vec<Arc<dyn Fence>>, writers: u64) {
     let mut tasks = tokio::task::JoinSet::new();
     for number in 1..=writers {
@@ -50,14 +50,14 @@ async fn on_local_disk_shared_holders_of_many_processes_all_write() {
     all_write(fences, 80).await;
 }
 
-/// A holder's put hangs. The next holder, in the same process, does not wait until it has ended.
+/// A holder's put hangs. The next holder, in the same process, does not wait for it to end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_put_that_hangs_does_not_keep_the_next_holder_waiting() {
     use crate::support::gate::{Gate, Gated};
     let gate = Arc::<Gate>::default();
     let store = Gated { store: Arc::new(InMemory::new()), gate: gate.clone() };
     let opening = tokio::spawn(async move { ObjectFence::open(Arc::new(store)).await });
-    // Four puts of the probe, and that of the layout.
+    // The probe's four puts, and that of the layout.
     for _ in 0..5 {
         gate.reached.notified().await;
         gate.opened.notify_one();

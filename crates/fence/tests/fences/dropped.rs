@@ -1,7 +1,8 @@
-//! A call whose future is dropped has either landed by the time a later call answers, or never lands.
+//! A call whose future is dropped has either landed by the time a later call returns, or never
+//! lands.
 //!
-//! A program drops a write because of a timeout, and then writes something else: if the first write came
-//! after the second, the second would be lost, though it was acknowledged.
+//! A program drops a write because of a timeout, and then writes something else: if the first write
+//! landed after the second, the second would be lost, though it was acknowledged.
 
 use crate::rules::exclusive;
 use crate::server::Node;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Polls the future so many times, or until it is done, and drops it.
+/// Polls the future this many times, or until it is done, and drops it.
 async fn dropped_after<T>(polls: u32, future: impl Future<Output = T>) {
     let mut future = std::pin::pin!(future);
     let mut left = polls;
@@ -31,12 +32,12 @@ async fn dropped_after<T>(polls: u32, future: impl Future<Output = T>) {
     .await;
 }
 
-/// Drops a write of one handle at each of its awaits, calls through another handle, and looks whether
-/// the first one lands later.
+/// Drops a write of one handle at each of its awaits, calls through another handle, and checks
+/// whether the first one lands later.
 async fn never_lands_late(old: &dyn Fence, new: &dyn Fence, token: Token) {
     for round in 0..60_u32 {
         let (dropped, later) = (format!("dropped-{round}"), format!("later-{round}"));
-        // It may take no more than so many polls; then it lands, which is fine too.
+        // It may need fewer polls than this; then it lands, which is fine too.
         let write = old.write("ledger", token, dropped.clone().into());
         let give_up = tokio::time::timeout(Duration::from_millis(u64::from(round % 7)), write);
         dropped_after(round % 12, give_up).await;
@@ -61,8 +62,9 @@ async fn in_sqlite() {
     never_lands_late(&old, &new, exclusive(34)).await;
 }
 
-/// The dropped write waited for the database behind another process. When that had finished, the write
-/// went on, although its caller had left long ago, and overwrote what another handle had written.
+/// The dropped write was waiting for the database behind another process. When that had finished,
+/// the write went on, although its caller was long gone, and overwrote what another handle had
+/// written.
 #[tokio::test(flavor = "multi_thread")]
 async fn in_sqlite_while_the_database_is_locked() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,7 +78,7 @@ async fn in_sqlite_while_the_database_is_locked() {
         other.execute_batch("COMMIT").unwrap();
         let later = format!("later-{round}");
         new.write("ledger", exclusive(34), later.clone().into()).await.unwrap();
-        // SQLite looks for the lock at least every 100 ms.
+        // SQLite retries the lock at least every 100 ms.
         tokio::time::sleep(Duration::from_millis(150)).await;
         assert_eq!(new.read("ledger").await.unwrap().value, Some(later.into()));
     }
@@ -115,7 +117,7 @@ async fn in_holdfasts_register() {
     node.end().await;
 }
 
-/// The dropped write waited for its row behind another transaction.
+/// The dropped write was waiting for its row behind another transaction.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
 async fn in_postgresql() {

@@ -105,8 +105,8 @@ async fn tokens_are_checked_before_the_handler_is_called() {
     assert_eq!(ask(&app, Method::PUT, "/other", Some("35")).await.0, StatusCode::OK);
 }
 
-/// 34 passed the check, stalled in its handler, and wrote after 35 had read: comparing tokens at the
-/// door is not enough.
+/// 34 passed the check, stalled in its handler, and wrote after 35 had read: comparing tokens at
+/// the entrance is not enough.
 #[tokio::test]
 async fn a_stalled_34_keeps_35_waiting() {
     let Setup { app, seen, _folder } = setup();
@@ -127,8 +127,8 @@ async fn a_stalled_34_keeps_35_waiting() {
     assert_eq!(send("/ledger", "34").await.unwrap(), StatusCode::CONFLICT);
 }
 
-/// 34's client hung up while its handler was at work. The handler was dropped at once, and what it had
-/// sent to its database arrived after 35 had read.
+/// 34's client disconnected while its handler was working. The handler was dropped at once, and
+/// what it had sent to its database arrived after 35 had read.
 #[tokio::test]
 async fn a_handler_whose_client_hangs_up_still_keeps_35_waiting() {
     let Setup { app, seen, _folder } = setup();

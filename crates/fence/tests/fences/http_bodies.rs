@@ -32,7 +32,7 @@ impl Service {
     }
 }
 
-/// Reads the whole upload, and notes what it was.
+/// Reads the whole upload, and records it.
 async fn upload(State(service): State<Service>, body: Body) -> StatusCode {
     service.note("upload begins");
     match to_bytes(body, 1_000).await {
@@ -82,8 +82,8 @@ fn frames() -> (mpsc::Sender<Result<Bytes, std::io::Error>>, Frames) {
 /// Long enough for anything that does not wait for something else.
 const MOMENT: Duration = Duration::from_millis(200);
 
-/// A holder was paused in the middle of an upload. Its handler waited for the rest, and the next holder
-/// for the handler, for 30 s, and was then sent away.
+/// A holder was paused in the middle of an upload. Its handler waited for the rest, and the next
+/// holder for the handler, for 30 s, and was then rejected.
 #[tokio::test]
 async fn a_stalled_upload_does_not_lock_out_the_next_holder() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
@@ -106,7 +106,8 @@ async fn a_stalled_upload_does_not_lock_out_the_next_holder() {
     drop(old);
 }
 
-/// An upload that is merely slow is not disturbed by requests of the same holder, or refused ones.
+/// An upload that is merely slow is not disturbed by requests of the same holder, or by refused
+/// ones.
 #[tokio::test]
 async fn a_slow_upload_of_the_newest_holder_is_left_alone() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
@@ -174,7 +175,7 @@ async fn a_client_that_does_not_read_its_response_does_not_lock_out_the_next_hol
     assert!(cause.to_string().contains("a later holder has shown"), "{cause}");
 }
 
-/// A client that has disconnected keeps nobody waiting either.
+/// A client that has disconnected does not keep anyone waiting either.
 #[tokio::test]
 async fn a_response_that_is_dropped_frees_the_resource() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
@@ -187,8 +188,8 @@ async fn a_response_that_is_dropped_frees_the_resource() {
     assert_eq!(next, StatusCode::OK);
 }
 
-/// The resource was the path as it was sent: a holder that wrote `/reports/%37` was not fenced by one
-/// that wrote `/reports/7`, though the handler is the same for both.
+/// The resource was the path as it was sent: a holder that wrote `/reports/%37` was not fenced by
+/// one that wrote `/reports/7`, though the handler is the same for both.
 #[tokio::test]
 async fn a_path_is_the_same_resource_however_it_is_encoded() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
@@ -203,8 +204,8 @@ async fn a_path_is_the_same_resource_however_it_is_encoded() {
     assert_eq!(put("/reports/%ff", "36").await, StatusCode::BAD_REQUEST);
 }
 
-/// A service had one layer for its reports and one for the rest, over the same store. Both ran requests
-/// for one resource at the same time.
+/// A service had one layer for its reports and one for the rest, over the same store. They ran
+/// requests for one resource concurrently.
 #[tokio::test]
 async fn two_layers_over_one_store_exclude_each_other() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
@@ -229,8 +230,8 @@ async fn two_layers_over_one_store_exclude_each_other() {
     assert_eq!(service.log().last().unwrap(), "uploaded second");
 }
 
-/// A program that lost its token sent an empty header with its `GET`, and read without raising the
-/// fence.
+/// A program that had lost its token sent an empty header with its `GET`, and read without raising
+/// the fence.
 #[tokio::test]
 async fn an_empty_token_is_not_the_same_as_none() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
@@ -243,8 +244,8 @@ async fn an_empty_token_is_not_the_same_as_none() {
     assert_eq!(status(&app, none).await, StatusCode::OK);
 }
 
-/// A holder's connection broke in the middle of its upload. Its handler waited for the rest forever, and the
-/// same holder's next request for 30 s, and was then sent away.
+/// A holder's connection broke in the middle of its upload. Its handler waited for the rest
+/// forever, and the same holder's next request for 30 s, and was then rejected.
 #[tokio::test]
 async fn a_stalled_upload_does_not_lock_out_its_own_holder() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
@@ -265,8 +266,8 @@ async fn a_stalled_upload_does_not_lock_out_its_own_holder() {
     drop(stalled);
 }
 
-/// 1,000 requests of a paused holder occupied the resource or waited for it. The next holder was sent away
-/// because there were so many, before it could show its token.
+/// 1,000 requests of a paused holder occupied the resource or waited for it. The next holder was
+/// rejected because there were so many, before it could show its token.
 #[tokio::test]
 async fn a_thousand_stalled_requests_do_not_turn_away_the_next_holder() {
     for old in ["34", "34;shared"] {
@@ -288,7 +289,7 @@ async fn a_thousand_stalled_requests_do_not_turn_away_the_next_holder() {
         let new = status(&app, request("PUT", "/reports/7", "35", "total 40".into())).await;
         assert_eq!(new, StatusCode::OK, "{old}");
         assert_eq!(service.log().last().unwrap(), "uploaded total 40", "{old}");
-        // Those who still waited are refused without a turn of their own.
+        // Those that were still waiting are refused without getting a turn.
         let refused = requests.join_all().await;
         let refused = refused.iter().filter(|status| **status == StatusCode::CONFLICT).count();
         assert_eq!(refused, 1_000 - inside, "{old}");

@@ -1,4 +1,5 @@
-//! A store that changes what it supports does not make the fence forget: its layout is decided once.
+//! A store that changes what it supports does not make the fence forget: its layout is decided
+//! once.
 
 use crate::rules::exclusive;
 use crate::support::s3::{self, Fault, S3};
@@ -10,8 +11,8 @@ async fn open(s3: &S3) -> Result<ObjectFence, Error> {
     ObjectFence::open(Arc::new(s3::client(&s3.url))).await
 }
 
-/// An S3 look-alike learned `If-Match` in an update. The fence, opened again, looked for single objects,
-/// did not see the versions, and let 34 in after 35.
+/// An S3-compatible store gained `If-Match` in an update. The fence, reopened, looked for single
+/// objects, did not see the versions, and let 34 in after 35.
 #[tokio::test]
 async fn a_bucket_that_learns_if_match_keeps_its_tokens() {
     let s3 = S3::start().await;
@@ -23,13 +24,14 @@ async fn a_bucket_that_learns_if_match_keeps_its_tokens() {
     let after = open(&s3).await.unwrap();
     let late = after.write("ledger", exclusive(34), "50".into()).await.unwrap_err();
     assert_eq!(late.refused().expect("refused").later(), 35);
-    // Both work on, side by side.
+    // Both keep working, side by side.
     after.write("ledger", exclusive(36), "60".into()).await.unwrap();
     assert_eq!(before.read("ledger").await.unwrap().value, Some("60".into()));
     assert!(before.raise("ledger", exclusive(35)).await.unwrap_err().refused().is_some());
 }
 
-/// The same bucket, used by a version that did not keep its layout: refused, instead of forgotten.
+/// The same bucket, used by a version that did not record its layout: refused, instead of
+/// forgotten.
 #[tokio::test]
 async fn versions_from_before_the_layout_was_kept_are_not_overlooked() {
     let s3 = S3::start().await;
@@ -65,7 +67,7 @@ async fn a_bucket_that_forgets_if_match_is_refused() {
     assert!(error.to_string().contains("single object"), "{error}");
 }
 
-/// Many open a new bucket at the same time, while it is being updated: all agree.
+/// Many processes open a new bucket at the same time, while it is being updated: all agree.
 #[tokio::test(flavor = "multi_thread")]
 async fn those_who_open_a_bucket_together_agree() {
     for _ in 0..5 {

@@ -1,7 +1,7 @@
-//! Every fence against the story it is for: a holder that is stopped past its lease, wakes up, and
+//! Every fence in the story it is made for: a holder that is stopped past its lease, wakes up, and
 //! writes.
 //!
-//! What needs PostgreSQL, and what takes longer, is ignored here and run by `./test fences`.
+//! Tests that need PostgreSQL, or take longer, are ignored here and run by `./test fences`.
 
 #[path = "../../../client/tests/support/server.rs"]
 mod server;

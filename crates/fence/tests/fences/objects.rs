@@ -1,5 +1,5 @@
-//! What is particular to object stores: answers that are lost, writers that are stopped between
-//! reading and creating, stores that can't compare.
+//! What is specific to object stores: lost replies, writers that are stopped between reading and
+//! creating, stores that can't compare.
 
 use crate::rules::exclusive;
 use crate::support::gate::{Gate, Gated};
@@ -13,9 +13,9 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use std::sync::Arc;
 
-/// The client of S3 sends a put again when the answer is a 500. If the first one was done, the second
-/// finds the object changed, by itself: the writer was told that somebody else had written, and
-/// decided again upon its own write.
+/// The S3 client sends a put again when the reply is a 500. If the first one was carried out, the
+/// second finds the object changed, by itself: the writer was told that someone else had written,
+/// and decided again based on its own write.
 #[tokio::test]
 async fn a_put_whose_answer_is_lost_recognises_its_own_write() {
     let s3 = S3::start().await;
@@ -28,7 +28,7 @@ async fn a_put_whose_answer_is_lost_recognises_its_own_write() {
         fence.write("ledger", exclusive(token), token.to_string().into()).await.unwrap();
         assert_eq!(fence.read("ledger").await.unwrap().value, Some(token.to_string().into()));
     }
-    // However often the answer is lost: what was done is found.
+    // However often the reply is lost: a put that was carried out is found.
     s3.fails(Fault::LoseAnswers(1_000));
     fence.write("ledger", exclusive(6), "6".into()).await.unwrap();
     assert_eq!(fence.read("ledger").await.unwrap().value, Some("6".into()));
@@ -103,9 +103,9 @@ async fn an_object_that_no_fence_wrote_is_left_as_it_is() {
     }
 }
 
-/// `a`, `/a` and `a/` were one object, so a holder of one lock was refused because of another's. On local
-/// disk, `a/00000000000000000001` lay where the first version of `a` belongs, and one of them could
-/// never be written.
+/// `a`, `/a` and `a/` were one object, so a holder of one lock was refused because of another's. On
+/// local disk, `a/00000000000000000001` was where the first version of `a` belongs, and one of them
+/// could never be written.
 #[tokio::test]
 async fn no_two_names_share_an_object() {
     let folder = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ async fn names_that_no_store_can_keep_are_refused() {
     }
 }
 
-/// A folder of versions, and two fences in it: one goes through a gate at each put.
+/// A folder of versions, and two fences in it: one passes a gate at each put.
 pub(crate) struct Gatehouse {
     _folder: tempfile::TempDir,
     pub(crate) direct: ObjectFence,
@@ -194,8 +194,8 @@ pub(crate) async fn gatehouse() -> Gatehouse {
 }
 
 /// A writer read version 1, and was stopped before it created version 2. Others created version 2,
-/// and so many after it that version 2 was removed. The writer woke up, created version 2 once more,
-/// and took that for its success, though nobody would ever read it.
+/// and so many after it that version 2 was removed. The writer woke up, created version 2 once
+/// more, and took that for success, though nobody would ever read it.
 #[tokio::test]
 async fn a_number_that_was_removed_is_not_created_twice() {
     let Gatehouse { direct, gated, gate, folder_of_ledger, .. } = &gatehouse().await;

@@ -1,5 +1,5 @@
-//! What a call answers when a reply is lost, a disk fails, or others write before it looks: never that
-//! nothing was written if something was, and never success if it may be gone after a crash.
+//! What a call returns when a reply is lost, a disk fails, or others write before it looks: never
+//! that nothing was written if something was, and never success if it may be gone after a crash.
 
 use crate::objects::{Gatehouse, gatehouse};
 use crate::rules::exclusive;
@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 /// How many writes a record remembers.
 const REMEMBERED: u64 = 64;
 
-/// 34's write was done. Before it looked whether its version was the first of its number, 35 had
-/// written so often that the number counted as removed: 34 was told that it was refused.
+/// 34's write was carried out. Before it checked whether its version was the first of its number,
+/// 35 had written so often that the number counted as removed: 34 was told that it was refused.
 #[tokio::test]
 async fn on_disk_a_write_that_was_overtaken_before_it_looked_has_taken_effect() {
     for later in [1, 8, 9, 20, REMEMBERED - 1] {
@@ -86,8 +86,8 @@ async fn in_s3_a_put_whose_reply_is_lost_and_that_is_overtaken_has_taken_effect(
     }
 }
 
-/// The first put was done, its reply lost; the second was denied, because the credentials had expired.
-/// The writer was told that nothing was written.
+/// The first put was carried out, and its reply lost; the second was denied, because the
+/// credentials had expired. The writer was told that nothing was written.
 #[tokio::test]
 async fn in_s3_a_put_that_is_denied_on_the_retry_may_have_taken_effect() {
     for status in [401, 403, 404, 400] {
@@ -116,8 +116,8 @@ async fn in_s3_a_put_that_is_denied_at_once_was_not_written() {
     }
 }
 
-/// A bucket whose replies get lost was declared to lack conditional writes: the probe met its own
-/// object.
+/// A bucket whose replies are lost was declared to lack conditional writes: the probe had run into
+/// its own object.
 #[tokio::test]
 async fn in_s3_a_lost_reply_to_the_probe_does_not_condemn_the_bucket() {
     let s3 = S3::start().await;
@@ -126,8 +126,8 @@ async fn in_s3_a_lost_reply_to_the_probe_does_not_condemn_the_bucket() {
     assert!(opened.is_ok(), "{opened:?}");
 }
 
-/// The version was there when the folder could not be synced. A full disk was reported as "nothing was
-/// written", another failure as success, though a crash could have lost it.
+/// The version existed when the folder could not be synced. A full disk was reported as "nothing
+/// was written", another failure as success, though a crash could have lost it.
 #[tokio::test]
 async fn on_disk_a_folder_that_can_not_be_synced_leaves_the_outcome_open() {
     for error in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::Other] {
@@ -155,8 +155,8 @@ async fn on_disk_a_version_that_could_not_be_written_is_not_there() {
     }
 }
 
-/// A writer that is killed between writing a version and giving it its name leaves a file behind, which
-/// nobody ever removed.
+/// A writer that is killed between writing a version and giving it its name leaves a file behind,
+/// which nobody ever removed.
 #[tokio::test]
 async fn on_disk_what_killed_writers_leave_is_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -170,8 +170,8 @@ async fn on_disk_what_killed_writers_leave_is_removed() {
     assert!(!left.exists());
 }
 
-/// The put was done, and its reply lost. The error's text was searched for `NotImplemented`, which was in
-/// the resource's name: the writer was told that nothing was written.
+/// The put was carried out, and its reply lost. The error's text was searched for `NotImplemented`,
+/// which was in the resource's name: the writer was told that nothing was written.
 #[tokio::test]
 async fn in_s3_a_name_does_not_decide_what_became_of_a_put() {
     for name in ["NotImplemented", "a/NotImplemented.csv", "status code: 4", "x status code: 403 y"]
@@ -185,7 +185,7 @@ async fn in_s3_a_name_does_not_decide_what_became_of_a_put() {
     }
 }
 
-/// A gateway in front of the bucket answered 501 although the put was done.
+/// A gateway in front of the bucket answered 501 although the put was carried out.
 #[tokio::test]
 async fn in_s3_a_put_that_is_not_implemented_may_have_taken_effect() {
     let s3 = S3::start().await;
@@ -194,7 +194,7 @@ async fn in_s3_a_put_that_is_not_implemented_may_have_taken_effect() {
     s3.fails(Fault::DoneButNotImplemented);
     let answer = fence.write("ledger", exclusive(35), "70".into()).await;
     assert!(answer.is_ok(), "it finds its own write: {answer:?}");
-    // It was not done: nobody knows, because it may still be.
+    // It was not carried out: nobody knows, because it may still be.
     s3.fails(Fault::NoConditions);
     let error = fence.write("ledger", exclusive(35), "60".into()).await.unwrap_err();
     assert!(matches!(error, Error::Unknown { .. }), "{error}");

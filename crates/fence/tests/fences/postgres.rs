@@ -1,4 +1,4 @@
-//! What is particular to PostgreSQL, against a real one: `./test fences`.
+//! What is specific to PostgreSQL, against a real one: `./test fences`.
 
 use crate::rules::{behaves, exclusive, many_at_once};
 use crate::support::postgres::Server;
@@ -24,7 +24,7 @@ async fn postgresql_behaves() {
     behaves(&*fence, "ledger").await;
     many_at_once(fence.clone(), "crowded").await;
 
-    // What it has acknowledged outlives a crash, and the fence connects again by itself.
+    // What it has acknowledged survives a crash, and the fence reconnects by itself.
     fence.write("ledger", exclusive(50), "kept".into()).await.unwrap();
     server.crash();
     let error = fence.write("ledger", exclusive(51), "lost".into()).await.unwrap_err();
@@ -39,8 +39,8 @@ async fn postgresql_behaves() {
     assert_eq!(error.refused().expect("refused").later(), 50);
 }
 
-/// 34's transaction has passed the fence, and is not committed. 35 gets in only after it, so it sees
-/// what 34 wrote; and 34 gets in no more.
+/// 34's transaction has passed the fence, and is not committed. 35 gets in only after it, so it
+/// sees what 34 wrote; and 34 no longer gets in.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
 async fn an_applications_own_update_is_guarded_by_its_own_transaction() {
@@ -79,7 +79,7 @@ async fn a_database_that_is_full_or_not_there_says_so() {
     let server = Server::start().await;
     let fence = Postgres::connect(&server.config()).await.unwrap();
     fence.write("ledger", exclusive(34), "100".into()).await.unwrap();
-    // What the server says when its disk is full.
+    // The server's error when its disk is full.
     let full = "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
             BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
         CREATE TRIGGER full_disk BEFORE UPDATE ON holdfast_fences
@@ -108,7 +108,7 @@ async fn a_database_that_is_full_or_not_there_says_so() {
 }
 
 /// An application's transaction had locked the row of one resource. The fence's calls shared one
-/// connection, so all other resources waited as well, and forever.
+/// connection, so all other resources waited as well, forever.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
 async fn a_locked_row_holds_up_no_other_resource() {
@@ -141,7 +141,7 @@ async fn a_locked_row_holds_up_no_other_resource() {
     assert_eq!(fence.read("locked").await.unwrap().value, Some("70".into()));
 }
 
-/// Where transactions are serializable by default, one of two calls at the same time failed with "could
+/// Where transactions are serializable by default, one of two concurrent calls failed with "could
 /// not serialize access", instead of waiting for the other.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
@@ -170,7 +170,7 @@ async fn calls_wait_for_each_other_whatever_the_default_isolation_is() {
     }
 }
 
-/// In the application's own transaction only the application can run it again.
+/// Only the application can rerun its own transaction.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
 async fn a_transaction_that_can_not_be_serialized_says_what_to_do() {
@@ -197,7 +197,7 @@ const BEFORE_THE_STATEMENT: u8 = 1;
 const BEFORE_THE_COMMIT: u8 = 2;
 const AFTER_THE_COMMIT: u8 = 3;
 
-/// Between the fence and the server.
+/// A proxy between the fence and the server.
 struct Proxy {
     config: String,
     cuts: Arc<AtomicU8>,
@@ -242,7 +242,7 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, cuts: Arc<AtomicU
                 }
                 server.write_all(&request[..bytes]).await.unwrap();
                 if here {
-                    // It is done when the server replies.
+                    // It has been carried out when the server replies.
                     let _ = server.read(&mut reply).await;
                     return;
                 }
@@ -257,8 +257,8 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, cuts: Arc<AtomicU
     }
 }
 
-/// The connection breaks at each step of a write. Until the commit was sent, nothing can have happened,
-/// and the fence tries again by itself; after that, it can't know.
+/// The connection breaks at each step of a write. Until the commit was sent, nothing can have
+/// happened, and the fence retries by itself; after that, it can't know.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
 async fn only_a_commit_without_a_reply_leaves_the_outcome_open() {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How often each story is told in each store.
+/// How often each story is run in each store.
 const STORIES: usize = 8;
 /// How many holders contend, and how often one of them is stopped or killed.
 const HOLDERS: usize = 4;
@@ -24,7 +24,7 @@ fn random_ms(below: u64) -> Duration {
     Duration::from_millis(RandomState::new().hash_one(0) % below)
 }
 
-/// The two stories, each many times at once, each in a Holdfast and a place of its own.
+/// The two stories, each many times at once, each with its own Holdfast node and place.
 async fn many_stories(places: Vec<String>) {
     assert_eq!(places.len(), STORIES);
     let mut tasks = tokio::task::JoinSet::new();
@@ -34,8 +34,8 @@ async fn many_stories(places: Vec<String>) {
     tasks.join_all().await;
 }
 
-/// Holders add lines to the ledger while others of them are stopped past their lease, or killed. Each
-/// line that a holder was told is written is there in the end, exactly once.
+/// Holders append lines to the ledger while others are stopped past their lease, or killed. Each
+/// line that was acknowledged to a holder is there in the end, exactly once.
 #[allow(clippy::print_stdout, reason = "./test shows what was measured")]
 async fn nothing_is_lost(place: &str) {
     let node = Node::start().await;
@@ -91,7 +91,7 @@ async fn nothing_is_lost(place: &str) {
     guard.release().await.unwrap();
 }
 
-/// A holder whose lines are read as they come, so that it never waits for its reader.
+/// A holder whose output is read as it arrives, so that it never waits for its reader.
 struct Watched {
     handle: Handle,
     lines: tokio::task::JoinHandle<Vec<String>>,
@@ -139,7 +139,7 @@ impl Watched {
                     order = ordered.recv() => match order {
                         Some(Order::Stop) => holder.stop(),
                         Some(Order::Wake) => holder.wake(),
-                        // What it said before it died still comes.
+                        // What it printed before it died still arrives.
                         Some(Order::Kill) | None => holder.kill().await,
                     },
                 }
@@ -148,7 +148,7 @@ impl Watched {
         Self { handle: Handle(orders), lines }
     }
 
-    /// Kills it, and returns what it was told is written.
+    /// Kills it, and returns the lines that were acknowledged to it.
     async fn ends(self) -> Vec<String> {
         drop(self.handle);
         self.lines.await.unwrap()

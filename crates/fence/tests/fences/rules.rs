@@ -1,4 +1,4 @@
-//! What every fence does alike, whatever it keeps its numbers in.
+//! What all fences have in common, whatever they keep their numbers in.
 
 use crate::support::s3::{self, S3};
 use holdfast_fence::object::{Layout, ObjectFence};
@@ -21,13 +21,13 @@ pub(crate) async fn behaves(fence: &dyn Fence, resource: &str) {
     let highest = |exclusive, any| Highest { exclusive, any };
     assert_eq!(fence.read(resource).await.unwrap(), Fenced::default());
 
-    // Raised before anything is there, and then written.
+    // Raised before there is a value, and then written.
     let raised = fence.raise(resource, exclusive(34)).await.unwrap();
     assert_eq!(raised, Fenced { highest: highest(34, 34), value: None });
     fence.write(resource, exclusive(34), "a".into()).await.unwrap();
     fence.write(resource, exclusive(34), "b".into()).await.unwrap();
 
-    // The next holder raises; the old one can do nothing any more.
+    // The next holder raises; the old one can't do anything any more.
     let raised = fence.raise(resource, exclusive(35)).await.unwrap();
     assert_eq!(raised, Fenced { highest: highest(35, 35), value: Some("b".into()) });
     for token in [exclusive(34), shared(34)] {
@@ -51,7 +51,7 @@ pub(crate) async fn behaves(fence: &dyn Fence, resource: &str) {
     let now = fence.raise(resource, exclusive(39)).await.unwrap();
     assert_eq!(now, Fenced { highest: highest(39, 39), value: Some("c".into()) });
 
-    // Any bytes are a value, and resources don't touch each other.
+    // Any bytes are a value, and resources don't affect each other.
     let bytes: Vec<u8> = (0..=255).collect();
     fence.write(resource, exclusive(39), bytes.clone().into()).await.unwrap();
     assert_eq!(fence.read(resource).await.unwrap().value, Some(bytes.into()));
@@ -62,8 +62,8 @@ pub(crate) async fn behaves(fence: &dyn Fence, resource: &str) {
     assert_eq!(fence.read(&other).await.unwrap().highest, highest(1, 1));
 }
 
-/// Many at once, each with a token of its own: each write is decided upon by what was there, so the
-/// numbers never fall, and the last value is the highest one's that was not refused.
+/// Many at once, each with its own token: each write is decided from what was there, so the numbers
+/// never fall, and the last value is that of the highest token that was not refused.
 pub(crate) async fn many_at_once(fence: Arc<dyn Fence>, resource: &'static str) {
     let mut tasks = tokio::task::JoinSet::new();
     for number in 1..=12 {
@@ -87,7 +87,7 @@ pub(crate) async fn many_at_once(fence: Arc<dyn Fence>, resource: &'static str) 
     assert_eq!(there.highest, Highest { exclusive: last, any: last });
 }
 
-/// The same random tokens to the store and to the pure rule.
+/// Gives the same random tokens to the store and to the pure rule.
 fn agrees_with_the_rule(fence: &dyn Fence, runtime: &tokio::runtime::Runtime, cases: u32) {
     let step = (1..12u64, any::<bool>(), any::<bool>());
     let steps = prop::collection::vec(step, 1..15);

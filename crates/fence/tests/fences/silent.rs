@@ -1,5 +1,5 @@
-//! A PostgreSQL server that accepts connections and does not answer, at each step of a call, and one that
-//! gives up on its synchronous replica.
+//! A PostgreSQL server that accepts connections and does not answer, at each step of a call, and
+//! one that gives up on its synchronous replica.
 
 use crate::rules::exclusive;
 use crate::support::postgres::Server;
@@ -22,8 +22,8 @@ async fn ends<T>(call: impl Future<Output = Result<T, Error>>) -> Error {
     }
 }
 
-/// `connect_timeout` covers the TCP connection alone: a server that accepted it and said nothing held up
-/// the caller forever.
+/// `connect_timeout` only covers the TCP connection: a server that accepted it and sent nothing
+/// held up the caller forever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_never_answers_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -41,7 +41,7 @@ async fn a_server_that_never_answers_is_unavailable() {
     accepts.abort();
 }
 
-/// Between the fence and the server. Falls silent when the client sends a text.
+/// A proxy between the fence and the server. Goes silent when the client sends a given text.
 struct Proxy {
     config: String,
     silent: Arc<AtomicBool>,
@@ -73,7 +73,7 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, at: &[u8], armed:
                 let Ok(bytes @ 1..) = read else { return };
                 let has = request[..bytes].windows(at.len()).any(|window| window == at);
                 silent = silent || (has && armed.load(Ordering::SeqCst));
-                // What is sent is done, and never answered.
+                // What is sent is carried out, and never answered.
                 if server.write_all(&request[..bytes]).await.is_err() {
                     return;
                 }
@@ -88,8 +88,8 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, at: &[u8], armed:
     }
 }
 
-/// The server falls silent at each step of a write. Before the commit nothing can have happened; after it,
-/// nobody knows.
+/// The server goes silent at each step of a write. Before the commit nothing can have happened;
+/// after it, nobody knows.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
 async fn a_server_that_falls_silent_holds_up_no_call() {
@@ -116,8 +116,9 @@ async fn a_server_that_falls_silent_holds_up_no_call() {
     }
 }
 
-/// A commit waited for its synchronous replica, and an operator cancelled that. PostgreSQL reports success
-/// with a warning: the commit is in its own log alone, and a failover to the replica loses it.
+/// A commit waited for its synchronous replica, and an operator cancelled that. PostgreSQL reports
+/// success with a warning: the commit is in its own log alone, and a failover to the replica loses
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
 async fn a_commit_that_did_not_reach_its_replica_is_not_confirmed() {

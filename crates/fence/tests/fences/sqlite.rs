@@ -1,5 +1,5 @@
-//! What is particular to SQLite: commits that survive a power failure, one deadline for a call, and a table
-//! that takes nothing but tokens.
+//! What is specific to SQLite: commits that survive a power failure, one deadline per call, and a
+//! table that accepts nothing but tokens.
 
 use crate::rules::{exclusive, shared};
 use holdfast_fence::sqlite::{self, Sqlite};
@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The table as the guide and the crate once had it.
+/// The table that the guide and the crate once had.
 const OLD_TABLE: &str = "CREATE TABLE holdfast_fences (
     resource          TEXT PRIMARY KEY,
     highest_exclusive INTEGER NOT NULL,
@@ -23,8 +23,9 @@ fn show(connection: &mut Connection) -> Result<(), Error> {
     Ok(())
 }
 
-/// An application's own connection committed at `FULL`, SQLite's default, or below. After a power failure
-/// the journal was there again, and tokens that the fence had acknowledged were rolled back.
+/// An application's own connection committed at `FULL`, SQLite's default, or below. After a power
+/// failure the journal was there again, and tokens that the fence had acknowledged were rolled
+/// back.
 #[test]
 fn a_connection_whose_commits_a_power_failure_can_undo_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +54,7 @@ fn a_connection_whose_commits_a_power_failure_can_undo_is_refused() {
     }
 }
 
-/// Each call waited for its predecessor, and then for the whole busy timeout of its own: the twelfth gave
+/// Each call waited for its predecessor, and then for its own whole busy timeout: the twelfth gave
 /// up after two minutes.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_wait_together_give_up_together() {
@@ -97,8 +98,8 @@ async fn a_commit_that_a_reader_blocks_has_written_nothing() {
     fence.write("ledger", exclusive(35), "70".into()).await.unwrap();
 }
 
-/// SQLite takes NULL as a primary key, any number of times: every token passed. And it takes a text as a
-/// number, higher than all others: no token passed any more.
+/// SQLite accepts NULL as a primary key, any number of times: every token passed. And it accepts
+/// text as a number, higher than all others: no token passed any more.
 #[test]
 fn the_table_takes_nothing_but_tokens() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,7 +123,7 @@ fn the_table_takes_nothing_but_tokens() {
     assert!(connection.execute_batch(lower).is_err(), "below the highest exclusive one");
 }
 
-/// A table that an earlier version has made is replaced by one that takes only tokens.
+/// A table made by an earlier version is replaced by one that accepts only tokens.
 #[tokio::test]
 async fn a_table_of_an_earlier_version_is_upgraded() {
     let folder = tempfile::tempdir().unwrap();
@@ -165,7 +166,7 @@ fn a_table_of_an_earlier_version_with_other_things_in_it_says_which() {
     }
 }
 
-/// The application's table still has the old form, and somebody has put a text into it.
+/// The application's table still has the old form, and someone has put text into it.
 #[test]
 fn a_text_in_place_of_a_token_is_reported() {
     let folder = tempfile::tempdir().unwrap();

@@ -21,17 +21,17 @@ pub(crate) enum Wakes {
     BetweenReadAndWrite,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// What the old holder said when it had written, or not.
+    /// What the old holder printed after its attempt to write.
     old: String,
     /// What is in the ledger in the end.
     balance: String,
 }
 
 /// The ledger holds 100. One holder takes off 50, and is stopped after it has read; the next takes
-/// off 30. Before the stopped one wakes, it lies there for `longer` than its lease.
+/// off 30. The first one stays stopped for `longer` than its lease.
 pub(crate) async fn story(
     node: &Node,
     store: &str,
@@ -93,7 +93,8 @@ pub(crate) async fn story(
     Outcome { old, balance }
 }
 
-/// With the fence, in both interleavings: the old holder is refused, and the new one's work stands.
+/// With the fence, in both interleavings: the old holder is refused, and the new one's work is
+/// kept.
 pub(crate) async fn fenced(store: &str, longer: Duration) {
     let node = Node::start().await;
     for wakes in [Wakes::AfterTheWrite, Wakes::BetweenReadAndWrite] {

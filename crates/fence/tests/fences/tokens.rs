@@ -1,4 +1,4 @@
-//! Tokens from any lock: the drivers of `holdfast-locks`, and those of them that have none.
+//! Tokens from any lock: the drivers of `holdfast-locks`, including those that have none.
 
 use crate::server::Node;
 use crate::support::postgres::Server;

@@ -1,6 +1,6 @@
-//! The cluster that a URL names: its session, keyspace and tables.
+//! The cluster named by a URL: its session, keyspace and tables.
 
-use super::errors::{connect_error, prepare_error, statement_error};
+use super::errors::{connect_error, is_missing_table, prepare_error, statement_error};
 use crate::driver::within;
 use crate::drivers::failure::Failure;
 use crate::drivers::tls::{Identity, verifying};
@@ -18,23 +18,26 @@ use scylla::statement::{Consistency, SerialConsistency, Statement};
 use scylla::value::Row;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 const PORT: u16 = 9042;
 
-/// A node that has not answered for this long after a probe is taken for gone: its requests fail, and
-/// the next ones go to other nodes. The client's own default of half a minute would use up the timeout
-/// of a release, although a majority of the nodes is there.
+/// A node that has not answered a probe for this long counts as down: its requests fail, and the
+/// next ones go to other nodes. The client's own default of half a minute would use up a release's
+/// timeout even though a majority of the nodes is up.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The pause between two probes of an idle connection.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
+/// The pause before something is tried again that the schema was not ready for.
+const SCHEMA_PAUSE: Duration = Duration::from_millis(300);
+
 pub(super) struct Cluster {
     session: Session,
     /// Quoted.
     keyspace: String,
-    /// How errors name it.
+    /// Its name in errors.
     name: String,
     pub(super) timeout: Duration,
 }
@@ -49,7 +52,7 @@ impl Cluster {
         let replication_factor = replication_factor(url)?;
         let hosts: Vec<_> = url.hosts.iter().map(|host| host.authority(PORT)).collect();
         let name = format!("Cassandra at {}", hosts.join(","));
-        // Each statement is sent once: whether it may be repeated, the recipes know.
+        // Each statement is sent once: only the recipes know whether it may be retried.
         let profile = ExecutionProfile::builder()
             .consistency(Consistency::Quorum)
             .serial_consistency(Some(SerialConsistency::Serial))
@@ -100,25 +103,32 @@ impl Cluster {
         self.create(&create(&replicas.to_string())).await
     }
 
-    /// Creates a table unless there is one of this name.
+    /// Creates a table unless one of this name exists.
     pub(super) async fn create_table(&self, name: &str, definition: &str) -> Result<(), Error> {
         const FIND: &str = "SELECT table_name FROM system_schema.tables
             WHERE keyspace_name = ? AND table_name = ?";
         let keyspace = self.keyspace.trim_matches('"');
         if !self.query(FIND, (keyspace, name)).await?.is_empty() {
+            // Another client may have created it a moment ago. A node that is down can't agree, and
+            // keeps nobody from using the others.
+            let agreed = async { Ok(self.session.await_schema_agreement().await) };
+            let _ = within(self.timeout, &self.name, agreed).await;
             return Ok(());
         }
         let table = self.table(name);
         self.create(&format!("CREATE TABLE IF NOT EXISTS {table} {definition}")).await
     }
 
-    /// Statements that change the schema may meet others that do the same.
+    /// Retries, because concurrent changes to the schema may conflict.
     async fn create(&self, cql: &str) -> Result<(), Error> {
         const ATTEMPTS: u32 = 5;
-        const PAUSE: Duration = Duration::from_millis(300);
         for _ in 1..ATTEMPTS {
             match self.query(cql, ()).await {
-                Err(Error::Unreachable(_)) => sleep(PAUSE).await,
+                Err(Error::Unreachable(_)) => sleep(SCHEMA_PAUSE).await,
+                // A keyspace is listed a moment before it can be used.
+                Err(Error::Refused(why)) if why.contains("does not exist") => {
+                    sleep(SCHEMA_PAUSE).await;
+                }
                 done => return done.map(drop),
             }
         }
@@ -130,7 +140,7 @@ impl Cluster {
         format!("{}.{name}", self.keyspace)
     }
 
-    /// A statement that runs only now and then.
+    /// For statements that run rarely.
     async fn query(&self, cql: &str, values: impl SerializeRow) -> Result<Vec<Row>, Error> {
         let mut statement = Statement::new(cql);
         statement.set_consistency(Consistency::LocalOne);
@@ -144,10 +154,20 @@ impl Cluster {
         cql: &str,
         consistency: Consistency,
     ) -> Result<PreparedStatement, Error> {
-        let prepared = self.session.prepare(cql).await;
-        let mut prepared = prepared.map_err(|error| prepare_error(&self.name, &error))?;
-        prepared.set_consistency(consistency);
-        Ok(prepared)
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            match self.session.prepare(cql).await {
+                Ok(mut prepared) => {
+                    prepared.set_consistency(consistency);
+                    return Ok(prepared);
+                }
+                // A table is listed a moment before it can be used.
+                Err(error) if is_missing_table(&error) && Instant::now() < deadline => {
+                    sleep(SCHEMA_PAUSE).await;
+                }
+                Err(error) => return Err(prepare_error(&self.name, &error)),
+            }
+        }
     }
 
     pub(super) async fn run(
@@ -164,7 +184,7 @@ impl Cluster {
         if !answer.is_rows() {
             return Ok(Vec::new());
         }
-        // The statement has run: what can't be read is settled by reading back.
+        // The statement has run: an unreadable result is settled by reading back.
         let unreadable = |error: &dyn std::fmt::Display| {
             Failure::Ambiguous(Error::Unreachable(format!("{}: {error}", self.name)))
         };
@@ -174,7 +194,7 @@ impl Cluster {
     }
 }
 
-/// The keyspace of the URL, quoted.
+/// The URL's keyspace, quoted.
 fn keyspace(url: &EngineUrl) -> Result<String, Error> {
     let name = url.path.trim_end_matches('/');
     let plain = !name.is_empty()
@@ -188,8 +208,8 @@ fn keyspace(url: &EngineUrl) -> Result<String, Error> {
     )))
 }
 
-/// A node's certificate must name its IP address: nodes find each other by these, and so does the
-/// client.
+/// A node's certificate must name its IP address: nodes, and thus the client, find each other by
+/// address.
 fn tls(url: &EngineUrl) -> Result<Option<ClientConfig>, Error> {
     match url.option("ssl") {
         Some("true" | "1") => {}
@@ -220,7 +240,7 @@ fn replication_factor(url: &EngineUrl) -> Result<Option<u16>, Error> {
     number.map(Some).ok_or_else(bad)
 }
 
-/// A text column of a row; `None` if it is null or not there.
+/// A text column of a row; `None` if it is null or missing.
 pub(super) fn text(row: &Row, column: usize) -> Option<String> {
     let value = row.columns.get(column)?.as_ref()?;
     value.as_text().cloned()

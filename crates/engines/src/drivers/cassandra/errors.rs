@@ -17,7 +17,7 @@ pub(super) fn connect_error(cluster: &str, error: &NewSessionError) -> Error {
     ))
 }
 
-/// Why a statement failed, and whether that is certain.
+/// Why a statement failed, and whether it certainly had no effect.
 pub(super) fn statement_error(cluster: &str, error: &ExecutionError) -> Failure {
     let unreachable = || Error::Unreachable(format!("{cluster}: {error}"));
     let refused = |why: &str| Error::Refused(format!("{cluster}: {why}"));
@@ -42,6 +42,16 @@ pub(super) fn statement_error(cluster: &str, error: &ExecutionError) -> Failure 
         | ExecutionError::ConnectionPoolError(_) => Failure::Definite(unreachable()),
         _ => Failure::Ambiguous(unreachable()),
     }
+}
+
+/// Whether a node does not know the table of a statement, or not yet.
+pub(super) fn is_missing_table(error: &PrepareError) -> bool {
+    matches!(
+        error,
+        PrepareError::AllAttemptsFailed {
+            first_attempt: RequestAttemptError::DbError(DbError::Invalid, why),
+        } if why.contains("does not exist") || why.contains("unconfigured table")
+    )
 }
 
 pub(super) fn prepare_error(cluster: &str, error: &PrepareError) -> Error {

@@ -48,28 +48,28 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
     }
 }
 
-/// The least number of whole seconds for which Cassandra keeps a cell for at least `ttl`: it may end
-/// a cell up to a second early.
+/// The fewest whole seconds for which Cassandra keeps a cell for at least `ttl`: it may expire a
+/// cell up to a second early.
 fn whole_seconds(ttl: Duration) -> i32 {
     let whole = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0) + 1;
     i32::try_from(whole).unwrap_or(i32::MAX)
 }
 
-/// Of a row written by a statement that was sent at `sent` and answered just now.
+/// For a row written by a statement that was sent at `sent` and acknowledged just now.
 fn validity(sent: Moment, ttl: Duration) -> Validity {
     Validity { valid_until: sent.plus(safe_part(ttl)), over_by: over_by(ttl) }
 }
 
-/// When a row written just now is gone.
+/// When a row written just now is certainly gone.
 fn over_by(ttl: Duration) -> Moment {
     let whole = ttl + Duration::from_secs(2);
     Moment::now().plus(whole + whole / 10)
 }
 
-/// Half to one and a half of a pause, so that processes don't poll in step.
+/// A pause between half and one and a half times as long, so that processes don't poll in step.
 fn jittered(pause: Duration) -> Duration {
     let mut byte = [0; 1];
-    // Without random numbers the pause is the shortest.
+    // Without random numbers this is the shortest pause.
     let _ = getrandom::fill(&mut byte);
     pause / 2 + pause * u32::from(byte[0]) / 255
 }

@@ -1,4 +1,4 @@
-//! Taking a lock: a lease, a key in line, and a watch on the key in front of it.
+//! Taking a lock: a lease, a key in line, and a watch on the key ahead of it.
 
 use super::calls::{LockKeys, PAGE};
 use super::client::{Client, Failure};
@@ -14,32 +14,32 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 use tonic::Code;
 
-/// A waiter keeps its own lease alive, and does so this many times per TTL.
+/// How many times per TTL a waiter renews its own lease.
 const RENEWALS_PER_TTL: u32 = 3;
 
-/// A waiter looks again after this long, whatever the watch says.
+/// A waiter looks again after this long, whatever the watch reports.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
-/// The pause between attempts to take back what a waiter that has left had in line.
+/// The pause between attempts to remove the key of a waiter that has left.
 const LEAVE_PAUSE: Duration = Duration::from_secs(1);
 
 /// etcd checks for expired leases twice a second and revokes them through its log.
 const EXPIRY_SLACK: Duration = Duration::from_secs(2);
 
-/// etcd counts in whole seconds. Rounded up: a lease never ends earlier than asked for.
+/// etcd's TTLs are whole seconds. Rounded up: a lease never ends earlier than requested.
 pub(super) fn whole_seconds(ttl: Duration) -> i64 {
     i64::try_from(ttl.as_millis().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
-/// Of a lease that was granted or renewed by a request sent at `sent`. `granted` seconds may be
-/// longer than the `ttl` that was asked for; the holder counts on no more than that.
+/// For a lease that was granted or renewed by a request sent at `sent`. `granted` (in seconds) may
+/// be longer than the requested `ttl`, but the holder counts on `ttl` only.
 pub(super) fn validity(sent: Moment, ttl: Duration, granted: i64) -> Validity {
     let granted = Duration::from_secs(u64::try_from(granted).unwrap_or(0)).max(ttl);
     let Validity { valid_until, .. } = Validity::of_ttl(sent, ttl);
     Validity { valid_until, over_by: Moment::now().plus(granted + granted / 10 + EXPIRY_SLACK) }
 }
 
-/// What a place in line came to.
+/// How waiting in line ended.
 enum Turn {
     Held {
         granted: i64,
@@ -49,7 +49,7 @@ enum Turn {
     Busy {
         holder: Option<String>,
     },
-    /// The lease ran out while waiting: this process was suspended, or etcd was not there.
+    /// The lease expired while waiting: this process was suspended, or etcd was unreachable.
     Expired,
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn acquire(client: &Arc<Client>, request: &Request) -> Result<A
     }
 }
 
-/// A place in line: a lease, and a key that lives by it.
+/// A place in line: a lease, and a key attached to it.
 struct Place<'a> {
     client: &'a Arc<Client>,
     request: &'a Request,
@@ -103,7 +103,7 @@ impl<'a> Place<'a> {
         Self { client, request, keys, lease, suffix, key }
     }
 
-    /// With a lease of `granted` seconds that was asked for at `sent`.
+    /// Waits with a lease of `granted` seconds that was requested at `sent`.
     async fn wait(&self, sent: Moment, granted: i64) -> Result<Turn, Failure> {
         let put = PutRequest {
             key: self.key.clone(),
@@ -126,7 +126,7 @@ impl<'a> Place<'a> {
         loop {
             let found = self.client.predecessor(&self.keys, create_revision).await?;
             let Some((predecessor, revision)) = found else {
-                // The lease may be old by now, or over.
+                // The lease may be nearly over by now, or gone.
                 let sent = Moment::now();
                 let Some(granted) = self.renew().await? else { return Ok(Turn::Expired) };
                 return Ok(Turn::Held { granted, sent, create_revision });
@@ -137,7 +137,7 @@ impl<'a> Place<'a> {
             if !self.wait_for(&predecessor, revision).await? {
                 return Ok(Turn::Expired);
             }
-            // The label of the holder is wanted only by those who give up.
+            // Only callers that give up want the holder's label.
             if self.request.is_given_up() {
                 let line = self.client.line(&self.keys, PAGE).await?;
                 holder = line.first().filter(|first| first.key != self.key).map(label);
@@ -145,8 +145,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Waits until the key in front is gone, the wait is over, or it is time to look again. False if
-    /// the own lease is over.
+    /// Waits until the key ahead is gone, the wait is over, or it is time to look again. Returns
+    /// false if our own lease is over.
     async fn wait_for(&self, predecessor: &KeyValue, revision: i64) -> Result<bool, Failure> {
         let member = self.client.current();
         let look_again = Moment::now().plus(LOOK_EVERY);
@@ -162,22 +162,22 @@ impl<'a> Place<'a> {
             if self.renew().await?.is_none() {
                 return Ok(false);
             }
-            // A member that failed takes its watches with it.
+            // When a member fails, its watches go with it.
             if self.client.current() != member || look_again.has_passed() {
                 return Ok(true);
             }
         }
     }
 
-    /// Keeps the lease alive; the seconds granted, or `None` if the lease or its key is gone.
+    /// Renews the lease. Returns the seconds granted, or `None` if the lease or its key is gone.
     async fn renew(&self) -> Result<Option<i64>, Failure> {
         let granted = self.client.keep_alive(self.lease).await?;
         let key = self.client.get(&self.key).await?;
         Ok(key.filter(|_| granted > 0).map(|_| granted))
     }
 
-    /// Leaves the line: with the lease goes its key, and a put that is still on its way finds no
-    /// lease. Goes on in the background if etcd does not answer.
+    /// Leaves the line: revoking the lease deletes its key, and a put that is still in flight finds
+    /// no lease. Continues in the background if etcd does not answer.
     async fn leave(&self) -> Result<(), Error> {
         self.leave_within(self.client.timeout()).await
     }
@@ -185,7 +185,7 @@ impl<'a> Place<'a> {
     /// Leaves the line after an error.
     async fn leave_after(&self, failure: &Failure) -> Result<(), Error> {
         let lost = matches!(failure, Failure::Lost(_));
-        // After a timeout there is little hope for an answer now.
+        // After a timeout there is little hope of a reply now.
         self.leave_within(if lost { LEAVE_PAUSE } else { self.client.timeout() }).await
     }
 
@@ -209,7 +209,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Whether etcd says that the lease is not there.
+/// Whether etcd says that the lease does not exist.
 fn is_gone(failure: &Failure) -> bool {
     matches!(failure, Failure::Refused { status, .. } if status.code() == Code::NotFound)
 }

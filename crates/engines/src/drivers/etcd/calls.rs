@@ -1,4 +1,4 @@
-//! The calls that locks are made of.
+//! The etcd calls that locks are made of.
 
 use super::client::{Client, Failure, ROUND_PAUSE, Repeat};
 use super::proto;
@@ -17,8 +17,8 @@ use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt;
 use tonic::{Code, Request, Status};
 
-/// Keys read at a time while looking for the holder or a predecessor. More than one is needed only if other
-/// locks have names below this one (`a/b` below `a`).
+/// Keys read at a time when looking for the holder or a predecessor. More than one is needed only
+/// if other locks have names below this one (`a/b` below `a`).
 pub(super) const PAGE: i64 = 8;
 
 /// The keys of one lock, exactly as etcd's own `concurrency.Mutex` and lock service lay them out:
@@ -38,7 +38,7 @@ impl LockKeys {
     }
 
     /// The lease in a key's name; `None` if the key belongs to another lock, whose name starts with
-    /// this one and a slash.
+    /// this one's and a slash.
     pub(super) fn suffix<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         let suffix = std::str::from_utf8(key.strip_prefix(self.prefix.as_slice())?).ok()?;
         is_lease(suffix).then_some(suffix)
@@ -60,27 +60,27 @@ impl LockKeys {
     }
 }
 
-/// Whether this is a lease as etcd writes it in a key.
+/// Whether this is a lease id in the format that etcd uses in keys.
 pub(super) fn is_lease(text: &str) -> bool {
     (1..=16).contains(&text.len())
         && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// A lease id of our own choice, so that a grant whose answer was lost can be told from others.
+/// A lease id of our own choosing, to recognise a grant whose reply was lost.
 fn new_lease_id() -> Result<i64, Failure> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes)
         .map_err(|error| Failure::Lost(format!("no random numbers: {error}")))?;
-    // Zero would mean that etcd chooses, and negative ids are not portable.
+    // Zero would make etcd choose, and negative ids are not portable.
     Ok((i64::from_be_bytes(bytes) & i64::MAX).max(1))
 }
 
-/// A key in line, and what else was in line when it was put there.
+/// A key in line, and the rest of the line when it was put there.
 pub(super) struct Entered {
     pub(super) create_revision: i64,
     /// The keys of the lock, oldest first, as far as they were read.
     pub(super) line: Vec<KeyValue>,
-    /// Whether `line` reaches up to the own key.
+    /// Whether `line` includes everything up to our own key.
     pub(super) complete: bool,
 }
 
@@ -92,13 +92,13 @@ impl Client {
         .await
     }
 
-    /// Whether requests are let in at all.
+    /// Checks that requests are accepted at all.
     pub(super) async fn probe(&self) -> Result<(), Failure> {
         let message =
             RangeRequest { key: b"\0".to_vec(), serializable: true, ..RangeRequest::default() };
         match self.range(Repeat::Once, message).await {
             Ok(_) => Ok(()),
-            // Not this key, but perhaps those of the locks.
+            // This key is off limits, but those of the locks may not be.
             Err(Failure::Refused { status, .. }) if status.code() == Code::PermissionDenied => {
                 Ok(())
             }
@@ -106,8 +106,9 @@ impl Client {
         }
     }
 
-    /// Creates a lease; returns its id and the seconds granted. Each request has an id of its own: one
-    /// that arrives late makes a lease that no key is ever put under, and that ends by itself.
+    /// Creates a lease; returns its id and the seconds granted. Each request has its own id: one
+    /// that arrives late creates a lease that no key is ever attached to, and that expires by
+    /// itself.
     pub(super) async fn grant(&self, ttl: i64) -> Result<(i64, i64), Failure> {
         let give_up = Moment::now().plus(self.timeout());
         loop {
@@ -128,7 +129,7 @@ impl Client {
         }
     }
 
-    /// Ends a lease and deletes its keys. False if there was none.
+    /// Ends a lease and deletes its keys. Returns false if it did not exist.
     pub(super) async fn revoke(&self, id: i64) -> Result<bool, Failure> {
         let message = proto::LeaseRevokeRequest { id };
         let revoked = self
@@ -148,7 +149,7 @@ impl Client {
         }
     }
 
-    /// Renews a lease. Returns the seconds that it has from now; zero if it is gone.
+    /// Renews a lease. Returns its new TTL in seconds, zero if it is gone.
     pub(super) async fn keep_alive(&self, id: i64) -> Result<i64, Failure> {
         let message = proto::LeaseKeepAliveRequest { id };
         let kept = self
@@ -235,7 +236,7 @@ impl Client {
         Ok(Entered { create_revision, line, complete })
     }
 
-    /// The key right before this one in line, if any, and the revision at which it was seen.
+    /// The key right before this one in line, if any, and the revision at which it was read.
     pub(super) async fn predecessor(
         &self,
         keys: &LockKeys,
@@ -264,8 +265,8 @@ impl Client {
         }
     }
 
-    /// Puts a key under a lease, perhaps another one than before, unless it was put since `seen`.
-    /// Returns the lease that it has then; `None` if the key is gone.
+    /// Attaches a key to a lease, possibly a different one than before, unless it was modified
+    /// since `seen`. Returns its lease afterwards; `None` if the key is gone.
     pub(super) async fn move_key(
         &self,
         put: proto::PutRequest,
@@ -287,8 +288,8 @@ impl Client {
         Ok(range.and_then(|range| range.kvs.into_iter().next()).map(|kv| kv.lease))
     }
 
-    /// Resolves when a key is deleted after `revision`, or when it is time to look again because the
-    /// watch ended.
+    /// Resolves when a key is deleted after `revision`, or when it is time to look again because
+    /// the watch ended.
     pub(super) async fn deleted(&self, key: &[u8], revision: i64) {
         let create = proto::WatchCreateRequest {
             key: key.to_vec(),
@@ -297,7 +298,7 @@ impl Client {
         };
         let union = proto::watch_request::RequestUnion::CreateRequest(create);
         let message = proto::WatchRequest { request_union: Some(union) };
-        // The stream of requests stays open: its end would end the watch.
+        // The request stream stays open: closing it would end the watch.
         let messages = tokio_stream::once(message).chain(tokio_stream::pending());
         let (index, channel, request) = self.prepare(messages);
         let watch = async {
@@ -313,7 +314,7 @@ impl Client {
             }
         };
         if watch.await.is_err() {
-            /// Whoever looks again after a failed watch does not do so in a tight loop.
+            /// Keeps callers that look again after a failed watch out of a tight loop.
             const PAUSE: Duration = Duration::from_millis(100);
             self.turn_from(index);
             sleep(PAUSE).await;

@@ -1,5 +1,5 @@
 //! Calls to an etcd cluster: fails over between its members, authenticates, and tells definite
-//! errors from lost answers.
+//! errors from lost replies.
 
 use super::proto;
 use crate::clock::Moment;
@@ -16,20 +16,20 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
-/// The pause after each member has been tried in vain.
+/// The pause after every member has been tried without success.
 pub(super) const ROUND_PAUSE: Duration = Duration::from_millis(200);
 
-/// The shortest time that a member gets to answer before the next one is tried.
+/// The minimum time that a member gets to reply before the next one is tried.
 const ATTEMPT_MIN: Duration = Duration::from_millis(500);
 
-/// HTTP/2 pings find connections that died silently. etcd disconnects clients that ping more often
-/// than every 5s.
+/// HTTP/2 pings detect connections that died silently. etcd disconnects clients that ping more
+/// often than every 5s.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) struct Client {
     members: Vec<Member>,
-    /// The member that calls go to: the first one, until it fails.
+    /// The member that calls go to. It changes only when that member fails.
     current: AtomicUsize,
     credentials: Option<Credentials>,
     token: Mutex<Option<MetadataValue<Ascii>>>,
@@ -48,21 +48,21 @@ pub(super) struct Credentials {
 
 /// Why a call failed.
 pub(super) enum Failure {
-    /// etcd said no, so this call had no effect. If `repeated`, an earlier attempt whose answer was
+    /// etcd refused, so this call had no effect. If `repeated`, an earlier attempt whose reply was
     /// lost may have had one.
     Refused { status: Status, repeated: bool },
-    /// No answer: it may or may not have had an effect.
+    /// No reply: it may or may not have had an effect.
     Lost(String),
 }
 
-/// How long a call is repeated.
+/// How often a call is retried.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// It is sent once, to the current member.
+    /// Sent once, to the current member.
     Never,
-    /// Each member is tried once.
+    /// Sent to each member once.
     Once,
-    /// Until the timeout of the connection.
+    /// Retried until the connection's timeout.
     UntilTimeout,
 }
 
@@ -93,7 +93,7 @@ impl Client {
         self.timeout
     }
 
-    /// Changes when calls go to another member than before.
+    /// Changes when calls go to another member.
     pub(super) fn current(&self) -> usize {
         self.current.load(Ordering::Relaxed)
     }
@@ -103,7 +103,7 @@ impl Client {
         (current, &self.members[current % self.members.len()])
     }
 
-    /// Turns to the next member, unless another call has already done so.
+    /// Switches to the next member, unless another call has already done so.
     pub(super) fn turn_from(&self, failed: usize) {
         let (next, relaxed) = (failed.wrapping_add(1), Ordering::Relaxed);
         let _ = self.current.compare_exchange(failed, next, relaxed, relaxed);
@@ -113,7 +113,7 @@ impl Client {
     pub(super) fn prepare<M>(&self, message: M) -> (usize, Channel, Request<M>) {
         let (index, member) = self.member();
         let mut request = Request::new(message);
-        // A member that lost its leader refuses instead of letting a watch hang.
+        // Makes a member that lost its leader refuse the request instead of letting a watch hang.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         if let Some(token) = self.token().clone() {
             request.metadata_mut().insert("token", token);
@@ -125,8 +125,8 @@ impl Client {
         self.token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a request, again and to other members if the answer is lost: it must be harmless to
-    /// repeat.
+    /// Sends a request. Retries it, also with other members, if the reply is lost, so it must be
+    /// idempotent.
     pub(super) async fn call<M, T, F, Fut>(
         &self,
         repeat: Repeat,
@@ -178,7 +178,7 @@ impl Client {
         }
     }
 
-    /// Gets a token for the requests that follow. Does nothing without credentials.
+    /// Gets a token for subsequent requests. Does nothing without credentials.
     pub(super) async fn authenticate(&self) -> Result<(), Failure> {
         let Some(Credentials { user, password }) = &self.credentials else { return Ok(()) };
         let message = proto::AuthenticateRequest { name: user.clone(), password: password.clone() };
@@ -258,7 +258,7 @@ fn refused(status: &Status) -> Error {
     Error::Refused(format!("etcd: {said}; {hint}"))
 }
 
-/// The token is missing, has expired, or is older than a change of users and roles.
+/// Whether the token is missing, expired, or older than a change of users and roles.
 fn wants_token(status: &Status) -> bool {
     let said = status.message();
     status.code() == Code::Unauthenticated
@@ -266,7 +266,7 @@ fn wants_token(status: &Status) -> bool {
         || said.contains("revision of auth store is old")
 }
 
-/// Whether etcd decided, as opposed to a network or a cluster that failed on the way.
+/// Whether etcd itself decided, as opposed to a network or cluster failure.
 fn is_definite(status: &Status) -> bool {
     matches!(
         status.code(),
@@ -282,7 +282,7 @@ fn is_definite(status: &Status) -> bool {
     )
 }
 
-/// The cause of a failed call: tonic hides it in the chain of sources.
+/// The root cause of a failed call, which tonic hides in the chain of sources.
 fn describe(status: &Status) -> String {
     let mut last = None;
     let mut source = status.source();

@@ -1,4 +1,4 @@
-//! A lock that is held: a key, and the lease that it lives by.
+//! A held lock: a key, and the lease it is attached to.
 
 use super::acquire::{validity, whole_seconds};
 use super::client::Client;
@@ -15,7 +15,7 @@ pub(super) struct EtcdHold {
     key: Vec<u8>,
     /// The key's first lease in hex: unique to the acquisition.
     proof: String,
-    /// The key's current lease; zero if it is not known. Locked while that changes.
+    /// The key's current lease; zero if unknown. Locked while it changes.
     lease: Mutex<i64>,
 }
 
@@ -32,17 +32,17 @@ impl EtcdHold {
         Self { client, key, proof, lease: Mutex::new(0) }
     }
 
-    /// A lease's TTL can't be changed, so the key moves to a lease with the new one. Whatever is
-    /// left over of a move that was interrupted has no key, and ends by itself.
+    /// Moves the key to a lease with the new TTL, because a lease's TTL can't be changed. A lease
+    /// left over from an interrupted move has no key, and expires by itself.
     async fn move_to_longer_lease(&self, key: KeyValue, ttl: Duration) -> Result<i64, Error> {
         let mut known = self.lease.lock().await;
         let (lease, granted) = self.client.grant(whole_seconds(ttl)).await?;
         let put = PutRequest { key: self.key.clone(), value: key.value, lease };
-        // Until the answer is there, the key may have either.
+        // Until the reply arrives, the key may be attached to either.
         let was_known = std::mem::take(&mut *known) != 0;
         let moved = self.client.move_key(put, key.mod_revision).await?;
         if moved != Some(lease) {
-            // Best effort: it holds no key.
+            // Best effort: no key is attached to it.
             drop(self.client.revoke(lease).await);
             let elsewhere = || Error::Unreachable("the lease was moved meanwhile".to_owned());
             return Err(moved.map_or_else(over, |_| elsewhere()));
@@ -54,8 +54,8 @@ impl EtcdHold {
         Ok(granted)
     }
 
-    /// What it means that the lease of a key is not there: the key is gone with it, or it was moved to
-    /// another lease, perhaps by another process.
+    /// Why the lease of a key is gone: the key is gone with it, or was moved to another lease,
+    /// possibly by another process.
     async fn without_lease(&self) -> Error {
         match self.client.get(&self.key).await {
             Ok(None) => over(),
@@ -96,8 +96,8 @@ impl Hold for EtcdHold {
         })
     }
 
-    /// A renewal only prolongs a lease. What could come late is a move: it finds that the key was put
-    /// since.
+    /// A late renewal only prolongs a lease. A late move must not happen, so the key is put once
+    /// more: the move then finds that the key was modified.
     fn settle(&self) -> Step<'_, Option<Moment>> {
         Box::pin(async move {
             let _known = self.lease.lock().await;

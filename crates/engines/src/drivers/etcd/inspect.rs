@@ -1,4 +1,4 @@
-//! Who holds a lock, and who waits.
+//! Who holds a lock, and who is waiting.
 
 use super::calls::LockKeys;
 use super::client::Client;
@@ -20,8 +20,8 @@ pub(super) async fn inspect(client: &Client, name: &str) -> Result<Option<Inspec
     }))
 }
 
-/// What a key's owner calls itself. Only this library writes a label: `etcdctl lock` and other
-/// clients are known by their lease alone.
+/// The label of a key's owner. Only this library writes labels: `etcdctl lock` and other clients
+/// are identified by their lease.
 pub(super) fn label(kv: &KeyValue) -> String {
     if kv.value.is_empty() {
         return format!("lease {:x}", kv.lease);

@@ -1,7 +1,7 @@
-//! etcd: a lease for each acquisition, and a line of keys that live by these leases.
+//! etcd: a lease for each acquisition, and a line of keys attached to these leases.
 //!
-//! The keys are those of etcd's own `concurrency.Mutex`, which is what `etcdctl lock` and the v3 lock
-//! service use, so all of them exclude each other. The steps are done here instead of by the lock
+//! The keys are those of etcd's own `concurrency.Mutex`, which `etcdctl lock` and the v3 lock
+//! service use too, so all of them exclude each other. The steps are done here and not by the lock
 //! service because that one writes no value: nobody could see who holds a lock.
 
 mod acquire;
@@ -89,7 +89,7 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
     Ok(Arc::new(Etcd { client: Arc::new(client) }))
 }
 
-/// What `etcds://` trusts and shows. The options are called as in etcdctl.
+/// The TLS settings of `etcds://`. The options have the same names as in etcdctl.
 fn tls(url: &EngineUrl) -> Result<ClientTlsConfig, Error> {
     let file = |option: &str| {
         let Some(path) = url.option(option) else { return Ok(None) };
@@ -116,7 +116,7 @@ impl Driver for Etcd {
         &PROMISES
     }
 
-    /// etcd takes every name and TTL.
+    /// etcd accepts every name and TTL.
     fn check(&self, _request: &Request) -> Result<(), Error> {
         Ok(())
     }

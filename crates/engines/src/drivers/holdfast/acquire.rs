@@ -1,4 +1,4 @@
-//! Taking a lock, with `holdfast-client`, which stands in line.
+//! Taking a lock through `holdfast-client`, which waits in line.
 
 use super::Holdfast;
 use super::hold::HoldfastHold;
@@ -14,22 +14,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The pause before the line is entered again.
+/// The pause before getting in line again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long an answer may take after the end of the wait, beyond the timeout.
+/// How long a reply may take after the end of the wait, on top of the timeout.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The longest lease that a lock is first taken with. If the answer is lost, nobody has the secret that
-/// it takes to release the lock: it is held by nobody until this is over. A longer lease is asked for
-/// once the lock is held.
+/// The longest lease with which a lock is first taken. If the reply is lost, nobody has the secret
+/// that is needed to release the lock, which stays locked until this is over. A longer lease is
+/// requested once the lock is held.
 const FIRST_TTL_MAX: Duration = Duration::from_secs(30);
 
 fn first_ttl(request: &Request) -> Duration {
     request.ttl.min(FIRST_TTL_MAX)
 }
 
-/// A session, once a server has opened it.
+/// Connects and opens a session.
 pub(super) async fn connect(
     servers: &[String],
     password: Option<String>,
@@ -58,7 +58,7 @@ pub(super) async fn connect(
 
 pub(super) async fn acquire(engine: &Holdfast, request: &Request) -> Result<Acquired, Error> {
     let waits = !request.is_given_up();
-    // An answer should have come long before that.
+    // The reply should have arrived long before this.
     let latest = |deadline: Moment| deadline.max(Moment::now()).plus(engine.timeout + GRACE);
     let latest = request.deadline.map(latest);
     // The last failure after which the lock may be held until its lease is over.
@@ -79,7 +79,7 @@ pub(super) async fn acquire(engine: &Holdfast, request: &Request) -> Result<Acqu
                 let holder = if waits { holder(engine, request).await } else { None };
                 return Ok(Acquired::Busy { holder });
             }
-            // Its ticket is over, or the session that it stood in line with.
+            // Its ticket has ended, or the session that it was waiting with.
             Err(error @ (ClientError::SessionLost | ClientError::Over(_))) => {
                 unsure = Some(error.to_string());
                 sleep(RETRY_PAUSE).await;
@@ -93,7 +93,7 @@ pub(super) async fn acquire(engine: &Holdfast, request: &Request) -> Result<Acqu
     }
 }
 
-/// Stands in line once, until the end of the wait.
+/// Waits in line once, until the end of the wait.
 async fn attempt(engine: &Holdfast, request: &Request) -> Result<Guard, ClientError> {
     let lock = engine.client.lock(&request.name);
     let lock = lock.ttl(first_ttl(request)).label(request.label.as_str());
@@ -103,19 +103,20 @@ async fn attempt(engine: &Holdfast, request: &Request) -> Result<Guard, ClientEr
     };
     let lock = match request.deadline.map(Moment::remaining) {
         None => lock,
-        // Without any time left it is a try.
+        // With no time left this is a try.
         Some(left) => lock.wait(left),
     };
     lock.acquire().await
 }
 
-/// Resolves when nobody wants the lock any more.
+/// Resolves when the caller has dropped its future.
 async fn abandoned(request: &Request) {
     let mut caller = request.caller.clone();
     while caller.changed().await.is_ok() {}
 }
 
-/// From now on the lease is renewed and released by token and secret.
+/// Detaches the lock from its session: from now on the lease is renewed and released by token and
+/// secret.
 async fn held(engine: &Holdfast, request: &Request, guard: Guard) -> Result<Acquired, Error> {
     let token = Token::new(guard.token().get());
     let hold = HoldfastHold::new(engine, &request.name, token, guard.secret());
@@ -149,7 +150,7 @@ async fn held(engine: &Holdfast, request: &Request, guard: Guard) -> Result<Acqu
     Ok(Acquired::Held(Held { hold: Arc::new(hold), token: Some(token), ending, validity }))
 }
 
-/// Who holds the lock, for the error; whether that can be found out or not.
+/// Who holds the lock, for the error message; `None` if that can't be found out.
 async fn holder(engine: &Holdfast, request: &Request) -> Option<String> {
     inspect(&engine.calls, &request.name).await.ok()??.holder
 }

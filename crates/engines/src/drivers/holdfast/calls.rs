@@ -1,5 +1,5 @@
-//! Calls that need no session: any server takes them, and a lease is known by its name, token and
-//! secret. They may be repeated.
+//! Calls that need no session: any server accepts them, and a lease is identified by its name,
+//! token and secret. They may be retried.
 
 use crate::driver::within;
 use crate::error::Error;
@@ -13,19 +13,19 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
-/// How long one server may take before the next one is asked, at most.
+/// The most time that one server gets before the next one is tried.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
 pub(super) struct Calls {
     servers: Vec<(String, Channel)>,
     password: Option<MetadataValue<Ascii>>,
     timeout: Duration,
-    /// Which one answered last.
+    /// The server that answered last.
     best: AtomicUsize,
 }
 
 impl Calls {
-    /// Connects when it is first needed.
+    /// Connects on first use.
     pub(super) fn new(
         servers: &[String],
         password: Option<&str>,
@@ -50,7 +50,7 @@ impl Calls {
         })
     }
 
-    /// How long a renewal may take: early enough for another one before the lease ends.
+    /// How long a renewal may take: it must leave time for another one before the lease ends.
     pub(super) fn renewal_limit(&self, ttl: Duration) -> Duration {
         self.timeout.min(ttl / 3)
     }
@@ -80,7 +80,7 @@ impl Calls {
         self.call(self.timeout, show, showing).await
     }
 
-    /// Asks one server after the other, each once.
+    /// Tries one server after the other, each once.
     async fn call<M: Clone, R, F>(
         &self,
         limit: Duration,
@@ -113,7 +113,7 @@ impl Calls {
     }
 }
 
-/// A server writes `code: message (hint)`.
+/// Servers send `code: message (hint)`.
 fn meaning(server: &str, status: &Status) -> Error {
     let said = status.message().to_owned();
     match (status.code(), said.split_once(": ")) {

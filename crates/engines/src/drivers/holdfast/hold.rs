@@ -1,4 +1,4 @@
-//! A lock that is held, known by its token and secret.
+//! A held lock, identified by its token and secret.
 
 use super::Holdfast;
 use super::calls::Calls;
@@ -13,31 +13,31 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The lease of a ticket that somebody has made permanent.
+/// Reported as the lease of a ticket that someone has made permanent.
 const ENDLESS: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 pub(super) struct HoldfastHold {
     calls: Arc<Calls>,
     own: proto::Own,
-    /// `None` for a lease that was handed over: others may have the proof as well, and may have
-    /// released it.
+    /// `None` for a lease that was handed over: other processes may have its proof too, and may
+    /// have released it.
     watcher: Option<Watcher>,
-    /// Until when a renewal without an answer may still take effect.
+    /// Until when a renewal that got no reply may still take effect.
     renewed_late: Mutex<Option<Moment>>,
 }
 
-/// How long a renewal that nobody answered may still be on its way to a server.
+/// How long a renewal that got no reply may still be on its way to a server.
 const IN_FLIGHT: Duration = Duration::from_secs(5);
 
 impl HoldfastHold {
-    /// A lock that was just taken.
+    /// For a lock that was just taken.
     pub(super) fn new(engine: &Holdfast, name: &str, token: Token, secret: &[u8]) -> Self {
         let (own, calls) = (own(name, token, secret), engine.calls.clone());
         let watcher = Watcher::start(engine.client.clone(), calls.clone(), own.clone());
         Self { calls, own, watcher: Some(watcher), renewed_late: Mutex::default() }
     }
 
-    /// A proof is `TOKEN:SECRET`, the secret in hex.
+    /// Parses a proof: `TOKEN:SECRET`, the secret in hex.
     pub(super) fn of_proof(calls: &Arc<Calls>, name: &str, proof: &str) -> Result<Self, Error> {
         let parsed = proof
             .split_once(':')
@@ -87,7 +87,7 @@ impl Hold for HoldfastHold {
     fn extend(&self, ttl: Duration) -> Step<'_, Validity> {
         Box::pin(async move {
             let sent = Moment::now();
-            // This may be dropped half-way.
+            // Set first: this future may be dropped at any await.
             self.renewed_late().replace(sent.plus(self.calls.renewal_limit(ttl) + IN_FLIGHT));
             self.calls.renew(&self.own, ttl).await?;
             Ok(Validity::of_ttl(sent, ttl))
@@ -96,7 +96,7 @@ impl Hold for HoldfastHold {
 
     fn release(&self) -> Step<'_, ()> {
         Box::pin(async move {
-            // The server says yes to whoever had it and releases it again.
+            // The server also says yes to a repeated release, so check that the lease still exists.
             if self.watcher.is_none() {
                 self.check().await?;
             }

@@ -1,4 +1,4 @@
-//! Who holds a lock and who waits for it.
+//! Who holds a lock, and who is waiting.
 
 use super::calls::Calls;
 use crate::error::Error;

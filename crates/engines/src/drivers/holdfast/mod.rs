@@ -1,6 +1,6 @@
-//! Holdfast itself: fair locks with tokens and endings. Waits stand in line in a session of
-//! `holdfast-client`, so a process that dies leaves the line; what is held has a lease of its own,
-//! which any process can renew and release by token and secret (`calls.rs`).
+//! Holdfast itself: fair locks with tokens and endings. Waiting happens in a session of
+//! `holdfast-client`, so a process that dies leaves the line. A held lock has its own lease, which
+//! any process can renew and release by token and secret (`calls.rs`).
 
 mod acquire;
 mod calls;
@@ -22,7 +22,7 @@ use std::time::Duration;
 
 const PORT: u16 = 7400;
 
-/// Another way to give the password than `holdfast://:PASSWORD@host`.
+/// An alternative to `holdfast://:PASSWORD@host`.
 const PASSWORD_OPTION: &str = "password";
 
 pub(in crate::drivers) static PROMISES: Promises = Promises {
@@ -54,7 +54,7 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
     }
     let servers: Vec<String> =
         url.hosts.iter().map(|host| format!("http://{}", host.authority(PORT))).collect();
-    // `holdfast://PASSWORD@host` has no user that could be meant.
+    // Holdfast has no users, so `holdfast://PASSWORD@host` can only mean the password.
     let password = url.password.clone().or_else(|| url.user.clone());
     let password = url.option(PASSWORD_OPTION).map(str::to_owned).or(password);
     let calls = Calls::new(&servers, password.as_deref(), timeout)?;
@@ -63,7 +63,7 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
 }
 
 struct Holdfast {
-    /// Stands in line.
+    /// Waits in line.
     client: Client,
     calls: Arc<Calls>,
     timeout: Duration,
@@ -93,7 +93,7 @@ impl Driver for Holdfast {
         })
     }
 
-    /// An acquire that was given up leaves the line with the session at the latest.
+    /// An abandoned acquire leaves the line with the session at the latest.
     fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.client.clone().close())
     }

@@ -1,5 +1,5 @@
-//! Hears at once when a held lock is over: an operator can take it away by force, and the next renewal
-//! may be far off.
+//! Notices at once when a held lock has ended: an operator can break it, and the next renewal may
+//! be far off.
 
 use super::calls::Calls;
 use super::hold::check;
@@ -16,11 +16,11 @@ use tokio::time::sleep;
 /// Most locks are held for less than this, and end before a watch would be of use.
 const WATCHED_AFTER: Duration = Duration::from_millis(500);
 
-/// The pause before a watch that no server takes is begun again.
+/// The pause before a failed watch is started again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
-/// How many locks a process watches at once, as each is a stream. Beyond it, the end of a lock is
-/// noticed when it is renewed.
+/// How many locks a process watches at once, as each watch is a stream. Beyond this, the end of a
+/// lock is noticed when it is renewed.
 const WATCHES_MAX: usize = 256;
 
 static WATCHES: AtomicUsize = AtomicUsize::new(0);
@@ -43,13 +43,13 @@ impl Watcher {
         Self { ended, task: task.abort_handle() }
     }
 
-    /// Resolves, with the reason, when the lock is over.
+    /// Resolves, with the reason, when the lock has ended. Never if it is not being watched.
     pub(super) async fn ended(&self) -> String {
         let mut ended = self.ended.clone();
         let why = ended.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         match why {
             Some(why) => why,
-            // It is not watched.
+            // It is not being watched.
             None => std::future::pending().await,
         }
     }
@@ -64,7 +64,7 @@ impl Drop for Watcher {
 async fn follow(client: &Client, calls: &Calls, own: &proto::Own) -> String {
     loop {
         if let Ok(mut events) = client.watch(&own.name).await {
-            // It may have ended before the watch began, and whenever something was missed.
+            // It may have ended before the watch began, or while events were missed.
             let mut may_be_over = true;
             loop {
                 if may_be_over && let Err(Error::NotHeld(why)) = check(calls, own).await {

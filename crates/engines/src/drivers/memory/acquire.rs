@@ -1,4 +1,4 @@
-//! Taking a lock: draw a ticket, wait until it is the first.
+//! Taking a lock: draw a ticket, then wait until it is the first.
 
 use super::hold::MemoryHold;
 use super::space::{Entered, Space};
@@ -7,7 +7,7 @@ use crate::driver::{Acquired, Held, Request, Validity, label_of};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A waiter whose holder never expires looks again after this long.
+/// How long a waiter sleeps at most, whatever the holder's deadline is.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
 pub(super) async fn acquire(space: &Arc<Space>, request: &Request) -> Acquired {

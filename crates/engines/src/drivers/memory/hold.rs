@@ -1,4 +1,4 @@
-//! A lock that is held.
+//! A held lock.
 
 use super::space::Space;
 use crate::clock::Moment;
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub(super) struct MemoryHold {
     pub(super) space: Arc<Space>,
     pub(super) name: String,
-    /// Unique to the acquisition, so it is the proof as well.
+    /// Unique to the acquisition, so it also serves as the proof.
     pub(super) owner: String,
 }
 

@@ -1,6 +1,6 @@
 //! Locks inside one process: for tests, and for programs that may grow into several processes.
 //!
-//! `memory:` is one space of names for the whole process; `memory://NAME` is a space of its own.
+//! `memory:` is one namespace for the whole process; each `memory://NAME` is a separate one.
 
 mod acquire;
 mod hold;

@@ -1,4 +1,4 @@
-//! The locks themselves: a line of tickets for each name.
+//! The locks themselves: a line of tickets per name.
 
 use crate::clock::Moment;
 use crate::guard::Ending;
@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
-/// Deaths that are remembered in one space; the oldest names in byte order go first.
+/// Deaths remembered per space. Beyond this, the oldest are forgotten.
 const DEATHS_MAX: usize = 10_000;
 
-/// A space of names.
+/// A namespace.
 #[derive(Default)]
 pub(super) struct Space {
     inner: Mutex<Inner>,
@@ -33,10 +33,11 @@ pub(super) struct Ticket {
     pub(super) token: Token,
     pub(super) owner: String,
     pub(super) note: Option<String>,
-    /// When the lease ends; `None` while the ticket waits, and after its turn came until its owner
-    /// has seen it.
+    /// When the lease ends; `None` while the ticket is waiting, and from its turn until its owner
+    /// has noticed it.
     pub(super) deadline: Option<Moment>,
-    /// Tells the owner that its turn came, or that the ticket in front has another deadline.
+    /// Tells the owner that its turn has come, or that the deadline of the ticket ahead has
+    /// changed.
     pub(super) moved: Arc<Notify>,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Entered {
 }
 
 impl Space {
-    /// The space of this name in this process.
+    /// The space of this name, shared by the whole process.
     pub(super) fn named(name: &str) -> Arc<Self> {
         static SPACES: Mutex<BTreeMap<String, Arc<Space>>> = Mutex::new(BTreeMap::new());
         let mut spaces = SPACES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +59,7 @@ impl Space {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Works on the line of a name, without tickets whose lease is over.
+    /// Runs `work` on the line of a name, after removing tickets whose lease is over.
     pub(super) fn with_line<T>(&self, name: &str, work: impl FnOnce(&mut Line) -> T) -> T {
         let mut inner = self.lock();
         let mut line = inner.lines.remove(name).unwrap_or_default();
@@ -67,10 +68,7 @@ impl Space {
         {
             let label = crate::driver::label_of(&dead.owner);
             let ending = Ending::of_death(Some(dead.token), Some(label), dead.note);
-            inner.deaths.insert(name.to_owned(), ending);
-            if inner.deaths.len() > DEATHS_MAX {
-                inner.deaths.pop_first();
-            }
+            remember(&mut inner.deaths, name, ending, DEATHS_MAX);
             line.wake_first();
         }
         let result = work(&mut line);
@@ -80,7 +78,7 @@ impl Space {
         result
     }
 
-    /// Draws the next ticket and puts it at the end of the line, in one step: tokens rise along it.
+    /// Draws the next ticket and appends it to the line, in one step: tokens rise along the line.
     pub(super) fn enter(&self, name: &str, owner: String, note: Option<String>) -> Entered {
         let mut inner = self.lock();
         inner.last_token += 1;
@@ -102,7 +100,7 @@ impl Line {
         }
     }
 
-    /// Takes a ticket out, wherever it is; false if it is not in line.
+    /// Removes a ticket, wherever it is; returns false if it is not in line.
     pub(super) fn remove(&mut self, owner: &str) -> bool {
         let place = self.tickets.iter().position(|ticket| ticket.owner == owner);
         let Some(place) = place else { return false };
@@ -111,5 +109,32 @@ impl Line {
             self.wake_first();
         }
         true
+    }
+}
+
+/// Remembers a death, and forgets the one with the lowest token if there are more than `max`.
+fn remember(deaths: &mut BTreeMap<String, Ending>, name: &str, ending: Ending, max: usize) {
+    deaths.insert(name.to_owned(), ending);
+    if deaths.len() > max {
+        let oldest = deaths.iter().min_by_key(|(_, ending)| ending.token);
+        if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+            deaths.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first name in the alphabet was forgotten, even if its holder had died last.
+    #[test]
+    fn the_oldest_death_is_forgotten_first() {
+        let mut deaths = BTreeMap::new();
+        for (token, name) in [(1, "b"), (2, "c"), (3, "a")] {
+            let ending = Ending::of_death(Some(Token::new(token)), None, None);
+            remember(&mut deaths, name, ending, 2);
+        }
+        assert_eq!(deaths.keys().collect::<Vec<_>>(), ["a", "c"]);
     }
 }

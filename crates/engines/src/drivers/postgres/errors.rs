@@ -35,10 +35,10 @@ pub(super) fn connect_error(server: &str, error: &tokio_postgres::Error) -> Erro
     }
 }
 
-/// Why a statement failed, and whether that is certain.
+/// Why a statement failed, and whether it certainly had no effect.
 pub(super) fn statement_error(server: &str, error: &tokio_postgres::Error) -> Failure {
     match error.as_db_error() {
-        // The session was ended, perhaps after the commit.
+        // The session was ended, possibly after the commit.
         Some(answer) if is_disconnect(answer.code()) => {
             Failure::Ambiguous(db_error(server, answer))
         }
@@ -70,7 +70,7 @@ fn db_error(server: &str, answer: &DbError) -> Error {
                 "{server}: {message}; the database's encoding can't store this text"
             ));
         }
-        // Too many connections, shutting down, timeouts, conflicts: worth trying again.
+        // Too many connections, shutdown, timeouts, conflicts: worth a retry.
         transient
             if ["08", "53", "57", "40", "55"].iter().any(|class| transient.starts_with(class)) =>
         {

@@ -8,7 +8,7 @@
 //! | `sslmode=...` | `disable`, `prefer` (the default), `require` or `verify-full` |
 //! | `sslrootcert=FILE` | the certificate authority for `verify-full`; default: the system's |
 //!
-//! Both recipes need sessions of their own: connect to the server itself, not to a pooler.
+//! Both recipes need their own sessions: connect to the server itself, not to a pooler.
 
 pub(super) mod advisory;
 mod errors;

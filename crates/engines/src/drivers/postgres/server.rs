@@ -1,4 +1,4 @@
-//! The server that a URL names, and how to open a connection to it.
+//! The server named by a URL, and how to open a connection to it.
 
 use super::errors::{connect_error, no_answer};
 use super::tls;
@@ -28,7 +28,7 @@ pub(super) struct Server {
     tls: MakeRustlsConnect,
     /// The limit for each call.
     pub(super) timeout: Duration,
-    /// How errors name it.
+    /// Its name in errors.
     pub(super) name: String,
 }
 
@@ -41,7 +41,8 @@ impl Server {
             ));
         }
         for host in &url.hosts {
-            // libpq's way to name the folder of a Unix socket: `postgres://%2Frun%2Fpostgresql/db`.
+            // As in libpq, this is the folder of a Unix socket:
+            // `postgres://%2Frun%2Fpostgresql/db`.
             if host.name.to_ascii_lowercase().starts_with("%2f") {
                 config.host_path(host.name.replace("%2F", "/").replace("%2f", "/"));
             } else {
@@ -91,7 +92,7 @@ impl Server {
     }
 
     pub(super) async fn cancel(&self, token: CancelToken) {
-        // Whether it worked, the cancelled query itself tells.
+        // The cancelled query itself tells whether this worked.
         let _ = timeout(self.timeout, token.cancel_query(self.tls.clone())).await;
     }
 }

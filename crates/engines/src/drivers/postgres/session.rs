@@ -1,4 +1,4 @@
-//! One session: a connection with a backend process of its own on the server.
+//! One session: a connection with its own backend process on the server.
 
 use super::errors::{no_answer, statement_error};
 use super::server::Server;
@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-/// Which backend served a session. Process ids are reused, so it has the start as well.
+/// Identifies the backend of a session. Process ids are reused, so it includes the start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Backend {
     pid: i32,
@@ -40,13 +40,13 @@ const BACKEND: &str = "
     SELECT pid, (extract(epoch FROM backend_start) * 1000000)::int8
     FROM pg_stat_activity WHERE pid = pg_backend_pid()";
 
-/// Asks a backend to end, and returns a row as long as it has not.
+/// Asks a backend to terminate, and returns a row until it has.
 const END_BACKEND: &str = "
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE pid = $1 AND (extract(epoch FROM backend_start) * 1000000)::int8 = $2";
 
 impl Session {
-    /// Opens a session that is shown under this label. No statement of it may take longer than
+    /// Opens a session that is shown under this label. None of its statements may take longer than
     /// `limit`; `None` means no limit.
     pub(super) async fn open(
         server: &Server,
@@ -81,8 +81,8 @@ impl Session {
         Ok(session)
     }
 
-    /// A call with the server's time limit. Afterwards, if the outcome is ambiguous, the session
-    /// must not be used again.
+    /// Runs a call with the server's time limit. After an ambiguous outcome, the session must not
+    /// be used again.
     async fn within<T>(
         &self,
         call: impl Future<Output = Result<T, tokio_postgres::Error>>,

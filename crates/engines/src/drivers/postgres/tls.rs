@@ -1,5 +1,5 @@
-//! TLS as libpq's `sslmode` has it: `prefer` and `require` encrypt without checking who answers,
-//! `verify-full` checks the certificate and the host's name.
+//! TLS with libpq's `sslmode`: `prefer` and `require` encrypt without checking the server's
+//! identity, `verify-full` checks the certificate and the host name.
 
 use crate::drivers::tls::root_store;
 use crate::error::Error;
@@ -29,7 +29,8 @@ pub(super) fn connector(verify: bool, roots: Option<&str>) -> Result<MakeRustlsC
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// Checks that the server has the key of the certificate it shows, not whose certificate it is.
+/// Checks that the server has the key of the certificate it presents, but not whose certificate it
+/// is.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

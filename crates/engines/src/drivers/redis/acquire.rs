@@ -13,15 +13,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Pauses between attempts: most clients of this recipe never say that they released, so waiters
-/// have to look. Each pause is jittered, so that waiters don't come all at once.
+/// Pauses between attempts: most clients of this recipe don't publish their releases, so waiters
+/// have to poll. Each pause is jittered, so that waiters don't all come at once.
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// The pause between attempts to remove what an attempt may have left.
+/// The pause between attempts to remove what an attempt may have left behind.
 const SWEEP_PAUSE: Duration = Duration::from_millis(200);
 
-/// What a round of attempts came to.
+/// The result of one round of attempts.
 enum Round {
     Won,
     Lost(Busy),
@@ -29,11 +29,11 @@ enum Round {
     Undecided(Error),
 }
 
-/// The servers that may have the key after a round, by their places in the list.
+/// The servers that may have the key after a round, by their index in the list.
 #[derive(Default)]
 struct Possible {
     granted: BTreeSet<usize>,
-    /// They may still set it, until the round's requests are too late.
+    /// These may still set it, until the round's requests are too late.
     unanswered: BTreeSet<usize>,
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn acquire(quorum: &Arc<Quorum>, request: &Request) -> Result<A
             let hold = Arc::new(hold);
             return Ok(Acquired::Held(Held { hold, token: None, ending: None, validity }));
         }
-        // What is still on its way, of this attempt or of its removal, must not meet the next one.
+        // What is still in flight, of this attempt or of its removal, must not affect the next one.
         if !possible.all().is_empty() {
             owner = format!("{}.{number}", request.owner());
         }
@@ -94,7 +94,7 @@ pub(super) async fn acquire(quorum: &Arc<Quorum>, request: &Request) -> Result<A
     Err(Error::Unreachable("internal error: no more attempts".to_owned()))
 }
 
-/// One attempt on each server.
+/// Makes one attempt on each server.
 async fn round(quorum: &Quorum, hold: &RedisHold, ttl: Duration) -> (Round, Possible) {
     let (limit, majority, minority) = (quorum.limit(), quorum.majority(), quorum.minority());
     let call = |server: Arc<Server>| {
@@ -123,7 +123,7 @@ async fn round(quorum: &Quorum, hold: &RedisHold, ttl: Duration) -> (Round, Poss
         Some(Ok(Taken::No(busy))) => Some(busy),
         _ => None,
     });
-    // The soonest end is when another attempt could succeed.
+    // The next attempt could succeed when the first of these keys expires.
     let busy = in_the_way.min_by_key(|busy| busy.ttl.unwrap_or(Duration::MAX));
     (Round::Lost(busy.unwrap_or_default()), possible)
 }
@@ -134,13 +134,13 @@ struct Rest {
     possible: Possible,
     /// Until when it may still set the key.
     late: Moment,
-    /// When the key has ended in any case.
+    /// When the key has expired in any case.
     over_by: Moment,
 }
 
 impl Rest {
-    /// Removes it, and goes on with what does not answer. If too many servers may still have it, nobody
-    /// can take the lock for a while, and the error says so.
+    /// Removes it, and continues in the background with the servers that don't answer. If too many
+    /// servers may still have it, nobody can take the lock for a while, and an error says so.
     async fn remove(self, quorum: &Quorum, request: &Request, cause: &Error) -> Option<Error> {
         let mut left = self.possible.all();
         self.hold.remove_from(&mut left).await;
@@ -160,7 +160,7 @@ impl Rest {
         }
     }
 
-    /// Goes on until the key is certainly gone.
+    /// Continues until the key is certainly gone.
     async fn sweep(self, mut left: BTreeSet<usize>) {
         loop {
             let last = self.late.has_passed();
@@ -182,7 +182,8 @@ struct Waits<'a> {
     quorum: &'a Quorum,
     name: &'a str,
     pause: Duration,
-    /// From the first pause on: wakes when a client that says so has released the lock.
+    /// Set at the first pause: wakes when a client that publishes its releases has released the
+    /// lock.
     listening: Option<Listening>,
 }
 
@@ -191,7 +192,7 @@ impl<'a> Waits<'a> {
         Self { quorum, name, pause: PAUSE_FIRST, listening: None }
     }
 
-    /// Waits until another attempt makes sense; false if the wait is over.
+    /// Waits until another attempt makes sense; returns false if the wait is over.
     async fn pause(&mut self, request: &Request, busy: &Busy) -> bool {
         if request.is_given_up() {
             return false;
@@ -202,7 +203,7 @@ impl<'a> Waits<'a> {
         request.pause(most, listening.released()).await
     }
 
-    /// The next pause, which grows, but not beyond the end of the key that is in the way.
+    /// The next pause. Pauses grow, but not beyond the expiry of the key in the way.
     fn next_pause(&mut self, key_ends: Option<Duration>) -> Duration {
         let most = self.pause;
         self.pause = (self.pause * 2).min(PAUSE_MAX);

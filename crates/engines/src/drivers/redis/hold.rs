@@ -1,4 +1,4 @@
-//! A lock that is held: the key has this owner's value on a majority.
+//! A held lock: the key has this owner's value on a majority.
 
 use super::quorum::{Answers, Quorum, count, fault};
 use super::server::{Server, late_until};
@@ -12,13 +12,13 @@ use std::time::Duration;
 pub(super) struct RedisHold {
     quorum: Arc<Quorum>,
     name: String,
-    /// Unique to the acquisition, so it is the proof as well.
+    /// Unique to the acquisition, so it also serves as the proof.
     owner: String,
-    /// Where an earlier attempt to release has deleted the key.
+    /// The servers on which an earlier attempt to release has deleted the key.
     released: Mutex<BTreeSet<usize>>,
     /// Until when a server that did not answer may still set the key.
     taken_late: Option<Moment>,
-    /// Until when a server may still extend it.
+    /// Until when a server that did not answer may still extend it.
     extended_late: Mutex<Option<Moment>>,
 }
 
@@ -38,7 +38,7 @@ impl RedisHold {
         }
     }
 
-    /// The lock is held, and some servers may set the key later.
+    /// Sets until when a server that did not answer may still set the key.
     pub(super) fn taken(self, late: Option<Moment>) -> Self {
         Self { taken_late: late, ..self }
     }
@@ -48,8 +48,8 @@ impl RedisHold {
         (self.name.clone(), self.owner.clone())
     }
 
-    /// Deletes the key on these servers, and takes those out of the set that surely don't have it any
-    /// more.
+    /// Deletes the key on these servers, and removes from the set those that certainly no longer
+    /// have it.
     pub(super) async fn remove_from(&self, places: &mut BTreeSet<usize>) {
         if places.is_empty() {
             return;
@@ -68,10 +68,10 @@ impl RedisHold {
 
     async fn extend_majority(&self, ttl: Duration) -> Result<Validity, Error> {
         let (majority, minority) = (self.quorum.majority(), self.quorum.minority());
-        // Early enough for another attempt before the lease ends.
+        // Leaves time for another attempt before the lease ends.
         let limit = self.quorum.limit().min(ttl / 3);
         let sent = Moment::now();
-        // This may be dropped half-way.
+        // Set first: this future may be dropped at any await.
         self.extended_late().replace(late_until(sent, limit, self.quorum.limit()));
         let call = |server: Arc<Server>| {
             let (name, owner) = self.key();

@@ -1,4 +1,4 @@
-//! Who holds a lock: the value that a majority has.
+//! Who holds a lock: the value that a majority of the servers has.
 
 use super::quorum::{Answers, Quorum, count, fault};
 use super::server::Server;

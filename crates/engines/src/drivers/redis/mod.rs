@@ -1,14 +1,13 @@
-//! Redis: a key per lock, with an owner value and a time to live, as every Redis lock client does it.
-//! Several independent servers in the URL make it Redlock; one server is Redlock with a majority of
-//! one.
+//! Redis: one key per lock, with an owner value and a TTL, like every Redis lock client. Several
+//! independent servers in the URL make it Redlock; one server is Redlock with a majority of one.
 //!
-//! The key is the name of the lock and the value is unique to the acquisition, so these locks and
-//! those of other clients of the same recipe (redis-py's `Lock`, redsync, node-redlock) exclude each
+//! The key is the lock's name and the value is unique to the acquisition, so these locks and those
+//! of other clients with the same recipe (redis-py's `Lock`, redsync, node-redlock) exclude each
 //! other.
 //!
-//! What takes or extends a lock is a script with a deadline by the server's clock, so what arrives
-//! late is refused. Whatever may have been set by an attempt without an answer is removed until its
-//! deadline has passed, and the next attempt has a value of its own.
+//! Scripts that take or extend a lock have a deadline by the server's clock, so one that arrives
+//! late is refused. What an attempt that got no reply may have set is removed until its deadline
+//! has passed, and the next attempt uses a new value.
 
 mod acquire;
 mod hold;

@@ -1,4 +1,4 @@
-//! The servers of the list, and what a majority of them says.
+//! The servers of the URL, and what a majority of them says.
 
 use super::reply::Fault;
 use super::server::Server;
@@ -17,7 +17,7 @@ pub(super) struct Quorum {
     timeout: Duration,
 }
 
-/// One answer per server; `None` if the round was decided before it came.
+/// One reply per server; `None` if the round was decided before it arrived.
 pub(super) type Answers<T> = Vec<Option<Result<T, Fault>>>;
 
 impl Quorum {
@@ -43,24 +43,24 @@ impl Quorum {
         self.servers.len() / 2 + 1
     }
 
-    /// How many servers may be against it while a majority is still possible.
+    /// How many servers may say no while a majority is still possible.
     pub(super) fn minority(&self) -> usize {
         self.servers.len() - self.majority()
     }
 
-    /// How long one call may take: a quarter of the timeout, so that an operation can reconnect, try
-    /// again and clean up within it.
+    /// The time limit of one call: a quarter of the timeout, so that an operation can reconnect,
+    /// retry and clean up within it.
     pub(super) fn limit(&self) -> Duration {
         (self.timeout / 4).max(LIMIT_MIN)
     }
 
-    /// How long an acquire goes on without an answer, which leaves time to clean up.
+    /// How long an acquire continues without any reply. Leaves time to clean up.
     pub(super) fn patience(&self) -> Duration {
         self.timeout / 2
     }
 
-    /// Asks all servers at once, until `decided` says that no other answer could matter. Calls that
-    /// have not answered by then go on in the background, within their limits.
+    /// Calls all servers at once, until `decided` says that no other reply could matter. Calls that
+    /// have not returned by then continue in the background, within their limits.
     pub(super) async fn ask<T, F>(
         &self,
         call: impl Fn(Arc<Server>) -> F,
@@ -78,7 +78,7 @@ impl Quorum {
             calls.spawn(async move { (place, call.await) });
         }
         while let Some(joined) = calls.join_next().await {
-            // A call that panicked has not answered.
+            // A call that panicked counts as unanswered.
             let Ok((place, answer)) = joined else { continue };
             if let Some(known) = answers.get_mut(place) {
                 *known = Some(answer);
@@ -93,7 +93,7 @@ impl Quorum {
 
     /// Fails unless a majority answers.
     pub(super) async fn ping(&self) -> Result<(), Error> {
-        // There is nothing to try again or to clean up.
+        // There is nothing to retry or clean up.
         let limit = self.timeout.mul_f32(0.9).max(LIMIT_MIN);
         let ping = |server: Arc<Server>| async move { server.ping(limit).await };
         let enough = |answers: &Answers<()>| count(answers, |()| true) >= self.majority();
@@ -102,12 +102,12 @@ impl Quorum {
     }
 }
 
-/// How many answers are of this kind.
+/// How many replies match.
 pub(super) fn count<T>(answers: &Answers<T>, kind: impl Fn(&T) -> bool) -> usize {
     answers.iter().filter(|answer| matches!(answer, Some(Ok(answer)) if kind(answer))).count()
 }
 
-/// Why there was no majority: a refusal, if there is one, tells more than silence.
+/// Why there was no majority. A refusal, if there is one, says more than silence.
 pub(super) fn fault<T>(answers: &Answers<T>) -> Fault {
     let faults = || answers.iter().filter_map(|answer| answer.as_ref()?.as_ref().err());
     let refusal = faults().find(|fault| matches!(fault.error, Error::Refused(_)));

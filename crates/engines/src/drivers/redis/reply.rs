@@ -7,12 +7,12 @@ use redis::{ErrorKind, RedisError, ServerError, Value};
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
     pub(super) error: Error,
-    /// Whether the server may have done what it was asked to.
+    /// Whether the server may have executed the request.
     pub(super) may_have_happened: bool,
 }
 
 impl Fault {
-    /// Adds what to look at, if no Redis server answered.
+    /// Adds a hint, if no Redis server answered.
     pub(super) fn with_hint(mut self, hint: &str) -> Self {
         if let Error::Unreachable(why) = &self.error {
             self.error = Error::Unreachable(format!("{why}: {hint}"));
@@ -25,7 +25,7 @@ impl Fault {
     }
 }
 
-/// The call failed as a whole; `sent` if the request may have left.
+/// The call failed as a whole. `sent`: the request may have been sent.
 pub(super) fn failed(address: &str, error: &RedisError, sent: bool) -> Fault {
     match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => {
@@ -53,13 +53,13 @@ fn io_cause(error: &RedisError) -> String {
     error.to_string()
 }
 
-/// A reply that no Redis server gives.
+/// The error for a reply that no Redis server sends.
 pub(super) fn strange(address: &str) -> Fault {
     let why = format!("{address}: what answers there does not speak the Redis protocol");
     Fault { error: Error::Unreachable(why), may_have_happened: true }
 }
 
-/// The server said no, and did nothing.
+/// The server refused, and did nothing.
 pub(super) fn refused(address: &str, error: &ServerError) -> Fault {
     Fault::nothing_happened(meaning(address, error.code(), error.details().unwrap_or("")))
 }
@@ -81,7 +81,6 @@ fn meaning(address: &str, code: &str, detail: &str) -> Error {
     }
 }
 
-/// A string reply.
 pub(super) fn text(value: Value) -> Option<String> {
     match value {
         Value::BulkString(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),

@@ -1,4 +1,4 @@
-//! One Redis server: its connection, and what a lock asks of it.
+//! One Redis server: its connection, and the calls that locks are made of.
 
 use super::reply::{self, Fault};
 use super::wakeup::Wakeups;
@@ -24,9 +24,9 @@ else
     return 0
 end"#;
 
-/// What takes and extends starts with this: a request that arrives after the deadline, the last
-/// argument, is refused. Otherwise a packet that was delayed could take a lock for an acquire that was
-/// given up, or undo a later extension.
+/// The start of every script that takes or extends a lock: a request that arrives after its
+/// deadline, the last argument, is refused. Otherwise a delayed packet could take a lock for an
+/// acquire that was given up, or undo a later extension.
 macro_rules! by_deadline {
     ($then:literal) => {
         concat!(
@@ -38,13 +38,13 @@ macro_rules! by_deadline {
     };
 }
 
-/// Sets the key if nobody has it.
+/// Sets the key if it does not exist.
 const TAKE: &str = by_deadline!(
     "if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return {1, now} end
 return {0, now}"
 );
 
-/// Gives the key another time to live if it still has the owner's value.
+/// Sets the key's TTL if it still has the owner's value.
 const EXTEND: &str = by_deadline!(
     "if redis.call('get', KEYS[1]) == ARGV[1] then
     return {redis.call('pexpire', KEYS[1], ARGV[2]), now}
@@ -52,14 +52,14 @@ end
 return {0, now}"
 );
 
-/// The key's time to live if it still has the owner's value, otherwise -2.
+/// The key's TTL if it still has the owner's value, otherwise -2.
 const CHECK: &str = r#"if redis.call("get",KEYS[1]) == ARGV[1] then
     return redis.call("pttl",KEYS[1])
 else
     return -2
 end"#;
 
-/// How to introduce oneself to every server of the list.
+/// Credentials and TLS settings, the same for every server in the URL.
 pub(super) struct Login {
     info: RedisConnectionInfo,
     tls: Tls,
@@ -75,6 +75,13 @@ enum Tls {
 impl Login {
     pub(super) fn of_url(url: &EngineUrl) -> Result<Self, Error> {
         let mut info = RedisConnectionInfo::default();
+        if let (Some(_), None) = (&url.user, &url.password) {
+            return Err(Error::BadUrl(
+                "the URL has a user without a password: write `redis://user:password@host`, or \
+                 `redis://:password@host` for the default user"
+                    .to_owned(),
+            ));
+        }
         if let Some(user) = &url.user {
             info = info.set_username(user);
         }
@@ -110,22 +117,23 @@ pub(super) struct Server {
     connection: Mutex<Slot>,
     /// Held while connecting, so that there is one attempt at a time.
     connecting: tokio::sync::Mutex<()>,
-    /// What the server's clock showed last.
+    /// The last known time on the server's clock.
     clock: Mutex<Option<Clock>>,
 }
 
-/// What a server's clock showed after it was asked at `sent`.
+/// The time on a server's clock, as replied to a request sent at `sent`.
 #[derive(Debug, Clone, Copy)]
 struct Clock {
     unix_ms: i64,
     sent: Moment,
 }
 
-/// Clocks that run at different rates, and fractions of milliseconds.
+/// Allows for clocks that run at different rates, and for fractions of milliseconds.
 const SLACK: Duration = Duration::from_millis(50);
 
 impl Clock {
-    /// Until when the server takes a request that is sent now, by its own clock: for at least `limit`.
+    /// By the server's clock, until when it accepts a request that is sent now: for at least
+    /// `limit`.
     fn deadline_ms(self, limit: Duration) -> i64 {
         let ahead = limit + Moment::now().since(self.sent) + SLACK;
         let ahead = i64::try_from(ahead.as_millis()).unwrap_or(i64::MAX);
@@ -133,11 +141,12 @@ impl Clock {
     }
 }
 
-/// After this the clock is asked again, before clocks that run at different rates are too far apart.
+/// Older readings of the clock are refreshed, before different clock rates add up to too much.
 const CLOCK_AGE_MAX: Duration = Duration::from_secs(60);
 
-/// When a request that was sent at `sent` with this limit is refused for sure, should it arrive only
-/// then. What the server's clock shows is known up to the time that an answer took: `longest` at most.
+/// From when on a request that was sent at `sent` with this limit is certainly refused, should it
+/// arrive that late. The server's clock is known up to the time that a reply took, which is at most
+/// `longest`.
 pub(super) fn late_until(sent: Moment, limit: Duration, longest: Duration) -> Moment {
     sent.plus(limit + limit / 10 + longest + SLACK * 2)
 }
@@ -149,18 +158,18 @@ struct Slot {
     connection: Option<MultiplexedConnection>,
 }
 
-/// What came of an attempt to set the key.
+/// The result of an attempt to set the key.
 pub(super) enum Taken {
     Yes,
     No(Busy),
 }
 
-/// Who is in the way.
+/// The key that is in the way.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Busy {
-    /// The value of the key; `None` if it is gone again, or no string.
+    /// Its value; `None` if the key is gone by now, or not a string.
     pub(super) owner: Option<String>,
-    /// How long the key lives if nobody extends it; `None` if it has no end.
+    /// Its remaining TTL; `None` if it does not expire.
     pub(super) ttl: Option<Duration>,
 }
 
@@ -172,7 +181,7 @@ impl Server {
         let server = match &login.tls {
             Tls::Off => ConnectionAddr::Tcp(name, port),
             Tls::SystemAuthorities | Tls::Authorities(_) => {
-                // A process has one provider; one that was chosen before is as good.
+                // A process has one provider; one that was installed earlier will do.
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 ConnectionAddr::TcpTls { host: name, port, insecure: false, tls_params: None }
             }
@@ -195,7 +204,7 @@ impl Server {
         &self.client
     }
 
-    /// Whether a Redis server is there that takes the login.
+    /// Checks that this is a Redis server, and that it accepts the credentials.
     pub(super) async fn ping(&self, limit: Duration) -> Result<(), Fault> {
         let hint = match self.client.get_connection_info().addr() {
             ConnectionAddr::TcpTls { .. } => {
@@ -210,7 +219,8 @@ impl Server {
         }
     }
 
-    /// Sets the key if nobody has it. If the answer is lost, that may happen up to [`late_until`].
+    /// Sets the key if it does not exist. If the reply is lost, that may still happen until
+    /// [`late_until`].
     pub(super) async fn take(
         &self,
         name: &str,
@@ -236,8 +246,8 @@ impl Server {
         Ok(Taken::No(Busy { owner: reply::text(value), ttl }))
     }
 
-    /// Whether the key was the owner's, and has another time to live now. If the answer is lost, that
-    /// may happen up to [`late_until`].
+    /// Sets the key's TTL; returns false if the key is not the owner's. If the reply is lost, that
+    /// may still happen until [`late_until`].
     pub(super) async fn extend(
         &self,
         name: &str,
@@ -251,8 +261,8 @@ impl Server {
         Ok(extended > 0)
     }
 
-    /// Runs a script that ends with its deadline, and what follows it. Returns the script's number
-    /// and the other replies.
+    /// Runs a script whose last argument is its deadline, and the commands that `more` adds.
+    /// Returns the script's number and the other replies.
     async fn by_deadline<const N: usize>(
         &self,
         limit: Duration,
@@ -279,7 +289,7 @@ impl Server {
                 [Value::Int(number), Value::Int(unix_ms)] => (*number, *unix_ms),
                 _ => return Err(self.strange()),
             },
-            // The key has become something else than a string: nobody's lock of ours.
+            // The key is no longer a string, so it is not one of our locks.
             Some(Value::ServerError(error)) if error.code() == "WRONGTYPE" => return Ok((0, rest)),
             Some(Value::ServerError(error)) => return Err(reply::refused(&self.address, &error)),
             _ => return Err(self.strange()),
@@ -306,7 +316,7 @@ impl Server {
         Ok(Clock { unix_ms, sent })
     }
 
-    /// Whether the key was the owner's, and was deleted.
+    /// Deletes the key; returns false if it is not the owner's.
     pub(super) async fn remove(
         &self,
         name: &str,
@@ -318,7 +328,7 @@ impl Server {
         Ok(self.number(limit, &call).await?.is_some_and(|deleted| deleted > 0))
     }
 
-    /// The same for a lock that was held: waiters that listen are told.
+    /// The same for a lock that was held: also notifies waiters that listen.
     pub(super) async fn release(
         &self,
         name: &str,
@@ -327,20 +337,20 @@ impl Server {
     ) -> Result<bool, Fault> {
         let mut call = pipe();
         call.cmd("EVAL").arg(RELEASE).arg(1).arg(name).arg(owner);
-        // If this user may not publish, waiters find out by themselves.
+        // If this user may not publish, waiters find out by polling.
         call.cmd("PUBLISH").arg(Wakeups::channel(name)).arg("");
         let [deleted, _] = self.ask(limit, &call).await?;
         Ok(self.as_number(deleted)?.is_some_and(|deleted| deleted > 0))
     }
 
-    /// How long the key lives if it is the owner's.
+    /// The key's remaining TTL; `None` if it is not the owner's.
     pub(super) async fn check(
         &self,
         name: &str,
         owner: &str,
         limit: Duration,
     ) -> Result<Option<Duration>, Fault> {
-        /// A key without end: somebody has persisted it.
+        /// Reported for a key that does not expire: someone has persisted it.
         const ENDLESS: Duration = Duration::from_secs(366 * 24 * 60 * 60);
         let mut call = pipe();
         call.cmd("EVAL").arg(CHECK).arg(1).arg(name).arg(owner);
@@ -351,7 +361,7 @@ impl Server {
         })
     }
 
-    /// The value of the key; `None` if there is no key.
+    /// The value of the key; `None` if there is no key, `Some(None)` if it is not a string.
     pub(super) async fn look(
         &self,
         name: &str,
@@ -359,7 +369,7 @@ impl Server {
     ) -> Result<Option<Option<String>>, Fault> {
         match self.one(limit, pipe().cmd("GET").arg(name)).await? {
             Value::Nil => Ok(None),
-            // There is a key, but a lock of another kind.
+            // The key exists, but is not one of our locks.
             Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(Some(None)),
             Value::ServerError(error) => Err(reply::refused(&self.address, &error)),
             value => Ok(Some(reply::text(value))),
@@ -371,7 +381,7 @@ impl Server {
         self.as_number(number)
     }
 
-    /// `None` if the key has become something else than a string: then it is nobody's lock of ours.
+    /// `None` if the key is no longer a string: then it is not one of our locks.
     fn as_number(&self, value: Value) -> Result<Option<i64>, Fault> {
         match value {
             Value::Int(number) => Ok(Some(number)),
@@ -390,7 +400,7 @@ impl Server {
         Ok(value)
     }
 
-    /// Sends commands and takes this many replies.
+    /// Sends commands and expects this many replies.
     async fn ask<const N: usize>(
         &self,
         limit: Duration,
@@ -400,8 +410,8 @@ impl Server {
         replies.try_into().map_err(|_| self.strange())
     }
 
-    /// Sends commands and takes their replies, each of which may be an error. A connection that
-    /// fails or is silent is replaced for the next call.
+    /// Sends commands and returns their replies, each of which may be an error. A connection that
+    /// fails or times out is replaced for the next call.
     async fn ask_all(&self, limit: Duration, call: &Pipeline) -> Result<Vec<Value>, Fault> {
         let mut used = None;
         let asking = async {
@@ -442,7 +452,7 @@ impl Server {
         if let Some(current) = self.current() {
             return Ok(current);
         }
-        // Every call has a time limit of its own.
+        // Every call has its own time limit.
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connected = self.client.get_multiplexed_async_connection_with_config(&config).await;

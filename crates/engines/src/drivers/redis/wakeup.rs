@@ -1,6 +1,6 @@
-//! Wakes waiters when a lock is released. Redis tells nobody when a key goes, so a release is also
-//! published on a channel of the lock's name. That costs one small command and changes no key;
-//! holders of other clients don't publish, so waiters look for themselves as well.
+//! Wakes waiters when a lock is released. Redis does not notify anybody when a key is deleted, so a
+//! release is also published on a channel named after the lock. That costs one small command and
+//! changes no key. Other clients don't publish their releases, so waiters poll as well.
 
 use redis::aio::{PubSubSink, PubSubStream};
 use redis::{Client, ErrorKind, RedisResult};
@@ -11,17 +11,17 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt as _;
 
-/// Connecting or subscribing takes longer only if the server does not answer.
+/// Connecting or subscribing takes longer than this only if the server does not answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long to leave a server alone whose subscriptions failed.
+/// How long to leave a server alone after its subscriptions failed.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long the connection is kept when nobody waits any more.
+/// How long the connection is kept when nobody is waiting any more.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// The subscriptions of one connection to Redis. With several servers, one that answers is enough:
-/// a release is published on all of them.
+/// The subscriptions of one `Locks`. With several servers, one that answers is enough: a release is
+/// published on all of them.
 pub(super) struct Wakeups {
     shared: Arc<Shared>,
 }
@@ -35,9 +35,9 @@ struct Shared {
 #[derive(Default)]
 struct Channels {
     waited_for: BTreeMap<String, Waiters>,
-    /// Those that may have to be subscribed to or unsubscribed from.
+    /// Channels that may have to be subscribed to or unsubscribed from.
     changed: BTreeSet<String>,
-    /// A task keeps the subscriptions.
+    /// Whether the task that keeps the subscriptions is running.
     running: bool,
 }
 
@@ -84,8 +84,8 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Resolves when the lock was released and it is this waiter's turn to try: one waiter of this
-    /// process is enough.
+    /// Resolves when the lock was released and it is this waiter's turn to try: only one waiter of
+    /// this process is woken.
     pub(super) async fn released(&self) {
         self.released.notified().await;
     }
@@ -101,7 +101,7 @@ impl Drop for Listening {
             channels.changed.insert(self.channel.clone());
             self.shared.changed.notify_one();
         } else {
-            // The wake-up may have been meant for this one.
+            // The wake-up may have been meant for this waiter: pass it on.
             waiters.released.notify_one();
         }
     }
@@ -118,7 +118,7 @@ impl Shared {
         }
     }
 
-    /// Whether nobody waits; then the task has to end.
+    /// Whether nobody is waiting; then the task has to end.
     fn end_if_idle(&self) -> bool {
         let mut channels = self.lock();
         let idle = channels.waited_for.is_empty();
@@ -130,8 +130,8 @@ impl Shared {
     }
 }
 
-/// Keeps the subscriptions until nobody has waited for a while. Failures are nobody's problem:
-/// waiters look for themselves.
+/// Keeps the subscriptions until nobody has waited for a while. Failures are ignored: waiters poll
+/// as well.
 async fn run(shared: Arc<Shared>) {
     let mut next = 0;
     loop {
@@ -153,10 +153,10 @@ async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Nobody waits any more, and the task is marked as ended.
+/// Nobody is waiting any more, and the task is marked as ended.
 struct Idle;
 
-/// Works with one connection until it fails.
+/// Uses one connection until it fails.
 async fn keep(shared: &Shared, mut sink: PubSubSink, mut stream: PubSubStream) -> Option<Idle> {
     let mut subscribed = BTreeSet::new();
     loop {
@@ -180,7 +180,7 @@ async fn keep(shared: &Shared, mut sink: PubSubSink, mut stream: PubSubStream) -
     }
 }
 
-/// `None` if the connection is of no more use. A server that refuses is left alone: this user may not
+/// `None` if the connection can no longer be used. A refusal is ignored: this user may not
 /// subscribe, or not to this channel.
 async fn settle(call: impl Future<Output = RedisResult<()>>) -> Option<()> {
     match timeout(TIMEOUT, call).await {

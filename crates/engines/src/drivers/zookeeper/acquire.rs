@@ -1,4 +1,4 @@
-//! Taking a lock: take a place in line, and wait until nobody is in front.
+//! Taking a lock: get in line, then wait until nobody is ahead.
 
 use super::hold::ZooKeeperHold;
 use super::inspect::label;
@@ -26,7 +26,7 @@ pub(super) async fn acquire(
         let sent = Moment::now();
         let place = match take_place(&session, folder.clone(), request).await? {
             Ok(place) => place,
-            // With the session went the place in line; a new session gets a new one.
+            // The place in line is gone with its session: get a new one in a new session.
             Err(error) if meaning(&error) == Meaning::SessionOver && !request.is_given_up() => {
                 continue;
             }
@@ -60,22 +60,22 @@ pub(super) async fn acquire(
     }
 }
 
-/// What a place in line came to.
+/// How waiting in line ended.
 enum Turn {
     Held {
-        /// When the request that confirmed it was sent.
+        /// When the request that confirmed this was sent.
         sent: Moment,
     },
     Busy {
         holder: Option<String>,
     },
-    /// The node is gone, or its session.
+    /// The node or its session is gone.
     Lost,
 }
 
 async fn wait(place: &Place, request: &Request, entered: Moment) -> Result<Turn, Error> {
     let (session, client) = (&place.session, &place.session.client);
-    // The create went through the leader; later only a sync shows that the session lives.
+    // The create went through the leader. Later, only a sync proves that the session is alive.
     let is_fresh = !place.repeated && !entered.plus(session.lease(request.ttl) / 3).has_passed();
     let (mut sent, mut sync) = if is_fresh { (entered, false) } else { (Moment::now(), true) };
     loop {
@@ -109,7 +109,7 @@ async fn wait(place: &Place, request: &Request, entered: Moment) -> Result<Turn,
     }
 }
 
-/// Takes a place in line. If that takes too long, whatever comes of it is removed in the background.
+/// Gets in line. If that takes too long, the place is given up again in the background.
 async fn take_place(
     session: &Arc<Session>,
     folder: String,
@@ -128,7 +128,7 @@ async fn take_place(
     Err(unsure(session, request.ttl))
 }
 
-/// Leaves the line; goes on in the background if ZooKeeper does not answer.
+/// Leaves the line. Continues in the background if ZooKeeper does not answer.
 async fn leave(place: Place, request: &Request) -> Result<(), Error> {
     let session = place.session.clone();
     let leaving = request.finish_later(async move { place.leave().await });

@@ -1,4 +1,4 @@
-//! A lock that is held: a node that is the first in its line.
+//! A held lock: a node that is first in its line.
 
 use super::line::Place;
 use super::session::{Meaning, Sessions, meaning, refused, retry};
@@ -11,14 +11,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use zookeeper_client::Error as ZkError;
 
-/// The session is kept alive for all its locks at once, so the end of each lease is watched over
-/// here: a task deletes the node if nobody extends the lease in time, or if a release did not get
+/// The session is kept alive for all its locks at once, so the end of each lease is enforced here:
+/// a task deletes the node if nobody extends the lease in time, or if a release did not get
 /// through.
 pub(super) struct ZooKeeperHold {
-    /// For a node whose session is over by this process's clock alone.
+    /// For deleting a node whose session may be over only by this process's clock.
     sessions: Arc<Sessions>,
     place: Place,
-    /// What the lock was taken with, and is renewed with.
+    /// The TTL that the lock was taken with, and is renewed with.
     ttl: Duration,
     lease: Arc<watch::Sender<Lease>>,
 }
@@ -34,7 +34,7 @@ enum Phase {
     Held,
     /// The node is known to be gone.
     Gone,
-    /// The node must go: the lease ran out, or its hold was dropped.
+    /// The node must be deleted: the lease ran out, or its hold was dropped.
     Over,
 }
 
@@ -57,7 +57,7 @@ impl ZooKeeperHold {
         });
     }
 
-    /// Confirms with the leader that the node is there.
+    /// Confirms through the leader that the node exists.
     async fn confirm(&self) -> Result<(), Error> {
         let (client, path) = (&self.place.session.client, self.place.path());
         let stat = retry(|| {
@@ -75,7 +75,7 @@ impl ZooKeeperHold {
     }
 }
 
-/// What an error means for a lock that was held.
+/// What an error means for a held lock.
 fn not_held(error: &ZkError) -> Error {
     match (error, meaning(error)) {
         (ZkError::NoNode, _) => Error::NotHeld("its node is gone".to_owned()),
@@ -100,7 +100,7 @@ async fn watch_over(place: Place, lease: Arc<watch::Sender<Lease>>) {
             Phase::Over => return place.leave().await,
         }
         tokio::select! {
-            // It can't fail: the sender is here.
+            // This can't fail: `lease` keeps the sender alive.
             _ = changes.changed() => {}
             () = reached(Some(ends)) => {
                 lease.send_if_modified(|lease| {
@@ -147,8 +147,9 @@ impl Hold for ZooKeeperHold {
     fn release(&self) -> Step<'_, ()> {
         Box::pin(async move {
             let path = self.place.path();
-            // This process gives a session up that it has not reached for too long. The servers may
-            // keep it, for another timeout if they were restarted: then its node is still there.
+            // This process gives up a session that it has not reached for too long. The servers may
+            // keep it longer, by another timeout if they were restarted: then its node is still
+            // there.
             let other = match self.place.session.is_over() {
                 true => Some(self.sessions.any().await?),
                 false => None,
@@ -162,7 +163,7 @@ impl Hold for ZooKeeperHold {
             }
             let released = deleted.map_err(|error| not_held(&error));
             if matches!(released, Ok(()) | Err(Error::NotHeld(_))) {
-                // What a repeated create may have left is removed in the background.
+                // Nodes that a retried create may have left are removed in the background.
                 self.end(if self.place.repeated { Phase::Over } else { Phase::Gone });
             }
             released
@@ -177,7 +178,7 @@ impl Hold for ZooKeeperHold {
         })
     }
 
-    /// The node dies with this process's session.
+    /// The node is deleted with this process's session.
     fn proof(&self) -> Option<String> {
         None
     }

@@ -1,4 +1,4 @@
-//! Who holds a lock, and who waits.
+//! Who holds a lock, and who is waiting.
 
 use super::line::sorted;
 use super::session::{Sessions, refused, retry};
@@ -7,7 +7,7 @@ use crate::locks::Inspection;
 use crate::token::Token;
 use zookeeper_client::{Client, Error as ZkError, Stat};
 
-/// Labels read at most; each is a request. The others are shown by the names of their nodes.
+/// The most labels read, as each is a request. The rest are shown by the names of their nodes.
 const LABELS_MAX: usize = 1_000;
 
 pub(super) async fn inspect(
@@ -40,9 +40,9 @@ async fn look(client: &Client, folder: &str) -> Result<Option<Inspection>, ZkErr
         let path = format!("{folder}/{child}");
         match retry(|| client.get_data(&path)).await {
             Ok((data, stat)) => places.push((label(&data).unwrap_or(child), Some(stat))),
-            // It left meanwhile.
+            // It has left in the meantime.
             Err(ZkError::NoNode) => {}
-            // Somebody else's: that it is there can be seen, its label can't.
+            // It belongs to another user: its name is visible, its label is not.
             Err(ZkError::NoAuth) => places.push((child, None)),
             Err(error) => return Err(error),
         }
@@ -56,7 +56,7 @@ async fn look(client: &Client, folder: &str) -> Result<Option<Inspection>, ZkErr
     }))
 }
 
-/// What a node's owner calls itself, if it says: Curator writes its host's address.
+/// The label of a node's owner, if it wrote one. Curator writes its host's address.
 pub(super) fn label(data: &[u8]) -> Option<String> {
     (!data.is_empty()).then(|| String::from_utf8_lossy(data).into_owned())
 }

@@ -7,54 +7,54 @@ use zookeeper_client::{CreateMode, Error as ZkError};
 /// What Curator's mutex puts before the number.
 const MARKER: &str = "lock-";
 
-/// The digits of a number.
+/// The length of a sequence number.
 const DIGITS: usize = 10;
 
-/// The number of a place in line; `None` if this child of the folder is none.
+/// The sequence number of a place in line; `None` if this child is something else.
 pub(super) fn number(child: &str) -> Option<&str> {
     let (rest, digits) = child.split_at_checked(child.len().checked_sub(DIGITS)?)?;
     let is_place = rest.ends_with(MARKER) && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_place.then_some(digits)
 }
 
-/// The places in a line, first come first. Other children are locks below this one.
+/// The places in a line, in order. Other children are locks whose names are below this one.
 pub(super) fn sorted(mut children: Vec<String>) -> Vec<String> {
     children.retain(|child| number(child).is_some());
     children.sort_by(|a, b| number(a).cmp(&number(b)));
     children
 }
 
-/// A place in line that was taken.
+/// A place in line.
 #[derive(Clone)]
 pub(super) struct Place {
     pub(super) session: Arc<Session>,
     pub(super) folder: String,
-    /// The node's name up to its number: unique to the acquisition.
+    /// The node's name without its number: unique to the acquisition.
     prefix: String,
     pub(super) node: String,
     pub(super) czxid: i64,
-    /// Whether the answer to a create was lost. Then a second node may turn up that a server read
-    /// late from the connection that broke.
+    /// Whether the reply to a create was lost. Then a second node may appear, if a server reads the
+    /// request late from the broken connection.
     pub(super) repeated: bool,
 }
 
-/// Who is in front of a place.
+/// Who is ahead of a place.
 pub(super) enum Front {
     /// Nobody: the lock is held.
     Nobody,
     Somebody {
-        /// The node right before.
+        /// The node directly ahead.
         predecessor: String,
         /// The node that holds the lock.
         holder: String,
     },
-    /// The own node is not there.
+    /// Our own node is gone.
     Gone,
 }
 
 impl Place {
-    /// Takes a place in line. Settles by itself whether a request whose answer was lost has had an
-    /// effect, so it takes as long as the connection is down, up to the end of the session.
+    /// Gets in line. Finds out by itself whether a request whose reply was lost had an effect, so
+    /// it takes as long as the connection is down, up to the end of the session.
     pub(super) async fn take(
         session: Arc<Session>,
         folder: String,
@@ -90,8 +90,8 @@ impl Place {
         format!("{}/{}", self.folder, self.node)
     }
 
-    /// Looks who is in front. With `sync`, the answer is at least as new as this request, and shows
-    /// that the leader knows the session.
+    /// Finds out who is ahead. With `sync`, the result is at least as new as this request, and
+    /// proves that the leader knows the session.
     pub(super) async fn front(&self, sync: bool) -> Result<Front, ZkError> {
         let client = &self.session.client;
         let children = retry(|| {
@@ -115,7 +115,7 @@ impl Place {
         match children.get(..own).unwrap_or_default() {
             [] => Ok(Front::Nobody),
             [.., predecessor] if predecessor.starts_with(&self.prefix) => {
-                // The other one was read late: see `repeated`.
+                // This one was created late: see `repeated`.
                 self.delete(predecessor).await?;
                 Box::pin(self.front(sync)).await
             }
@@ -134,17 +134,17 @@ impl Place {
         }
     }
 
-    /// Leaves the line, whatever it takes: ends when the node is gone or the session is over.
+    /// Leaves the line. Returns only when the node is gone or the session is over.
     pub(super) async fn leave(&self) {
-        // An error here means that the session is over, or that somebody took the permission away:
-        // either way there is nothing left to do.
+        // An error means that the session is over, or that someone revoked the permission: either
+        // way there is nothing left to do.
         let _ = self.delete(&self.node).await;
         if self.repeated {
             let _ = self.sweep().await;
         }
     }
 
-    /// Deletes whatever else a repeated create has made.
+    /// Deletes other nodes that a retried create has made.
     async fn sweep(&self) -> Result<(), ZkError> {
         while let Some((node, _)) = find(&self.session, &self.folder, &self.prefix).await? {
             self.delete(&node).await?;
@@ -153,7 +153,7 @@ impl Place {
     }
 }
 
-/// The node that a create whose answer was lost has made, if it did.
+/// The node made by a create whose reply was lost, if there is one.
 async fn find(
     session: &Session,
     folder: &str,
@@ -161,7 +161,7 @@ async fn find(
 ) -> Result<Option<(String, i64)>, ZkError> {
     let client = &session.client;
     let children = retry(|| {
-        // Through the leader: the create may have been committed by another server.
+        // Synced with the leader: the create may have been committed by another server.
         let (synced, children) = (client.sync(folder), client.list_children(folder));
         async move {
             synced.await?;
@@ -180,8 +180,8 @@ async fn find(
     Ok(stat.map(|stat| (node, stat.czxid)))
 }
 
-/// Makes the folder and those above it. As containers, so that the server removes them some time
-/// after the last lock in them; Curator does the same.
+/// Creates the folder and its parents as containers, which the server removes some time after the
+/// last lock in them is gone. Curator does the same.
 async fn make_folder(session: &Session, folder: &str) -> Result<(), ZkError> {
     let container = CreateMode::Container.with_acls(session.acls);
     match retry(|| session.client.mkdir(folder, &container)).await {
@@ -194,7 +194,7 @@ async fn make_folder(session: &Session, folder: &str) -> Result<(), ZkError> {
     }
 }
 
-/// 32 hex digits in the form of a UUID, which is what Curator puts there and looks for.
+/// 32 hex digits formatted as a UUID, which is what Curator writes and looks for.
 fn uuid(nonce: &str) -> String {
     let part = |from: usize, to: usize| nonce.get(from..to).unwrap_or_default();
     let parts = [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)];

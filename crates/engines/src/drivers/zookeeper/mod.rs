@@ -1,10 +1,10 @@
 //! ZooKeeper: an ephemeral sequential node for each place in line, watched by the one behind it.
 //!
-//! The nodes are those of Curator's `InterProcessMutex` on the path `/CHROOT/NAME`, so that programs
+//! The nodes are those of Curator's `InterProcessMutex` on the path `/CHROOT/NAME`, so programs
 //! that use Curator and programs that use this library exclude each other.
 //!
-//! TLS has the names that kazoo gives it: `use_ssl=true`, `ca` for the file of authorities, `certfile` and
-//! `keyfile` for the client's own certificate.
+//! The TLS options have the same names as in kazoo: `use_ssl=true`, `ca` for the file of
+//! authorities, `certfile` and `keyfile` for the client's own certificate.
 
 mod acquire;
 mod hold;
@@ -64,12 +64,12 @@ pub(super) async fn connect(url: &EngineUrl, timeout: Duration) -> Result<Arc<dy
 
 struct ZooKeeper {
     sessions: Arc<Sessions>,
-    /// With its leading slash; empty without chroot.
+    /// With its leading slash; empty without a chroot.
     root: String,
 }
 
 impl ZooKeeper {
-    /// The folder that a lock's nodes are in.
+    /// The folder that contains a lock's nodes.
     fn folder(&self, name: &str) -> Result<String, Error> {
         let bad = |why: &str| Error::Unsupported(format!("the name `{name}` {why}"));
         check_path(name).map_err(|why| bad(&why))?;

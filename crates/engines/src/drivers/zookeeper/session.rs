@@ -1,5 +1,5 @@
-//! ZooKeeper sessions. A lock lives as long as the session that made its node, so its TTL is the
-//! session's timeout: there is one session for each TTL in use, shared by all locks that have it.
+//! ZooKeeper sessions. A lock lasts as long as the session that created its node, so its TTL is the
+//! session's timeout: there is one session per TTL in use, shared by all locks with that TTL.
 
 use crate::clock::Moment;
 use crate::driver::{Validity, seconds, within};
@@ -11,19 +11,19 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, Client, Error as ZkError, TlsOptions};
 
-/// The timeout of the session that is opened first, and used to look at locks: that of a lock whose
-/// TTL nobody chose.
+/// The timeout of the first session, which is also used for inspecting locks. It equals the default
+/// TTL of a lock.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A shorter session would end at an ordinary hiccup; servers refuse less than two ticks (4s by
-/// default) anyway.
+/// A shorter session would expire at an ordinary hiccup; servers don't grant less than two ticks
+/// (4s by default) anyway.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// Longer ones don't fit the protocol's 32 bits of milliseconds; servers refuse more than twenty
-/// ticks (40s by default) anyway.
+/// Longer ones don't fit into the protocol's 32 bits of milliseconds; servers don't grant more than
+/// twenty ticks (40s by default) anyway.
 const TIMEOUT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Sessions without locks are kept open up to this number, to be used again.
+/// How many sessions without locks are kept open for reuse.
 const IDLE_MAX: usize = 16;
 
 /// The pause between attempts to connect.
@@ -41,7 +41,6 @@ pub(super) struct Sessions {
 /// Locked while a session is being opened.
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
 
-/// How often to try.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attempts {
     One,
@@ -63,12 +62,12 @@ impl Sessions {
         self.open(TIMEOUT, Attempts::One).await.map(drop)
     }
 
-    /// A session for looking at locks.
+    /// A session for inspecting locks.
     pub(super) async fn any(&self) -> Result<Arc<Session>, Error> {
         self.open(TIMEOUT, Attempts::UntilTimeout).await
     }
 
-    /// A session for locks of this TTL.
+    /// A session for locks with this TTL.
     pub(super) async fn for_ttl(&self, ttl: Duration) -> Result<Arc<Session>, Error> {
         self.open(ttl.clamp(TIMEOUT_MIN, TIMEOUT_MAX), Attempts::UntilTimeout).await
     }
@@ -138,12 +137,13 @@ impl Sessions {
         }
     }
 
-    /// With credentials, nodes belong to whoever has these; without, to everybody, as in Curator.
+    /// With credentials, only the same user may use the nodes; without, everyone may, as in
+    /// Curator.
     fn acls(&self) -> Acls<'static> {
         if self.digest.is_some() { Acls::creator_all() } else { Acls::anyone_all() }
     }
 
-    /// Why no session could be opened: the client does not say.
+    /// Why no session could be opened: the client's error does not say.
     async fn why(&self, error: &ZkError) -> Error {
         const TIMEOUT: Duration = Duration::from_secs(1);
         let probe = |host: &String| {
@@ -177,12 +177,12 @@ pub(super) struct Session {
     pub(super) client: Client,
     pub(super) acls: Acls<'static>,
     hosts: String,
-    /// How long a call may take.
+    /// The time limit of a call.
     pub(super) limit: Duration,
 }
 
 impl Session {
-    /// Gives a request a time limit.
+    /// Limits how long a request may take.
     pub(super) async fn limited<T>(
         &self,
         request: impl Future<Output = Result<T, ZkError>>,
@@ -204,13 +204,13 @@ impl Session {
         }
     }
 
-    /// What a lease of `ttl` has: the server may have granted the session less time than that, or
-    /// more.
+    /// How long a lease of `ttl` lasts: the server may have granted the session less time than
+    /// that, or more.
     pub(super) fn lease(&self, ttl: Duration) -> Duration {
         ttl.min(self.client.session_timeout())
     }
 
-    /// Refuses a lease that is longer than the session is certain to live without a renewal.
+    /// Refuses a lease that is longer than the session certainly lasts without a renewal.
     pub(super) fn check_unrenewed(&self, ttl: Duration) -> Result<(), Error> {
         let session = self.client.session_timeout();
         if ttl <= session {
@@ -224,29 +224,28 @@ impl Session {
         )))
     }
 
-    /// Of a lease of `ttl` that was confirmed by a request sent at `sent`.
+    /// For a lease of `ttl` that was confirmed by a request sent at `sent`.
     ///
     /// The holder counts on two thirds of the session timeout, as the Java client does. The server
-    /// that hears the request counts all of it, from later on. But it is the leader that expires
-    /// sessions, and a follower tells it which ones it has heard of only with its answer to the
-    /// leader's next ping, half a tick later: if it dies in between, the leader counts from the
-    /// round before. A timeout has at least two ticks, so that costs a quarter of it at the most.
-    /// What is left of the third covers clocks that run at different rates.
+    /// that receives the request counts the whole timeout, from a later moment on. But it is the
+    /// leader that expires sessions, and a follower reports the sessions it has heard from only in
+    /// its reply to the leader's next ping, half a tick later: if it dies in between, the leader
+    /// counts from the previous round. A timeout is at least two ticks, so that costs at most a
+    /// quarter of it. The rest of the third covers clocks that run at different rates.
     pub(super) fn validity(&self, sent: Moment, ttl: Duration) -> Validity {
         Validity { valid_until: sent.plus(self.lease(ttl) * 2 / 3), over_by: self.over_by(ttl) }
     }
 
-    /// When a lock that was confirmed just now is over if nobody renews it. The server rounds up to
-    /// whole ticks, and a tick is at most half the timeout.
+    /// When a lock that was confirmed just now is certainly over if nobody renews it. The server
+    /// rounds up to whole ticks, and a tick is at most half the timeout.
     pub(super) fn over_by(&self, ttl: Duration) -> Moment {
         Validity::unsure(ttl.max(self.client.session_timeout() * 3 / 2))
     }
 }
 
-/// What an error of the client means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// The server's answer: the request had no effect.
+    /// The server refused: the request had no effect.
     Definite,
     /// The session is over, and all its nodes are gone or soon will be.
     SessionOver,
@@ -276,7 +275,7 @@ pub(super) fn meaning(error: &ZkError) -> Meaning {
     }
 }
 
-/// A definite error as this library reports it.
+/// Converts a definite error.
 pub(super) fn refused(error: &ZkError) -> Error {
     let hint = match error {
         ZkError::NoAuth => {
@@ -288,13 +287,13 @@ pub(super) fn refused(error: &ZkError) -> Error {
     Error::Refused(format!("ZooKeeper: {error}{hint}"))
 }
 
-/// Repeats a harmless request until its answer arrives or the session is over.
+/// Retries an idempotent request until its reply arrives or the session is over.
 pub(super) async fn retry<T, Fut>(request: impl Fn() -> Fut) -> Result<T, ZkError>
 where
     Fut: Future<Output = Result<T, ZkError>>,
 {
-    /// Requests wait for the connection by themselves; this only keeps a flapping one from being a
-    /// tight loop.
+    /// Requests wait for the connection by themselves; this only avoids a tight loop while the
+    /// connection is flapping.
     const PAUSE: Duration = Duration::from_millis(50);
     loop {
         match request().await {

@@ -1,4 +1,4 @@
-//! TLS, with the names that kazoo has for its options.
+//! TLS, with the same options as kazoo.
 
 use crate::error::Error;
 use crate::url::EngineUrl;
@@ -17,7 +17,7 @@ pub(super) fn options(url: &EngineUrl) -> Result<Option<TlsOptions>, Error> {
             return Err(Error::BadUrl(format!("`use_ssl={other}` is neither `true` nor `false`")));
         }
     }
-    // A process has one provider; one that was chosen before is as good.
+    // A process has one provider; one that was installed earlier will do.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let [ca, certificate, key] = files;
     let Some(ca) = ca else {

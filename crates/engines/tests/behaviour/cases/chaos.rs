@@ -1,4 +1,5 @@
-//! Everything at once: futures dropped at any moment, connections cut, answers lost, networks silent.
+//! Everything at once: futures dropped at any moment, connections cut, replies lost, networks
+//! silent.
 
 use crate::cases::through_proxies;
 use crate::engine::{Engine, unique};
@@ -13,7 +14,7 @@ use tokio::time::{sleep, timeout};
 const LASTS: Duration = Duration::from_secs(20);
 const WORKERS: u64 = 6;
 
-/// Small and good enough to choose what happens next.
+/// A small generator, good enough to choose what happens next.
 struct Random(u64);
 
 impl Random {
@@ -31,7 +32,7 @@ impl Random {
     }
 }
 
-/// The guards that exist, to see that at most one of them believes.
+/// The existing guards, to check that at most one of them believes that it holds the lock.
 #[derive(Default)]
 struct Holders {
     guards: Mutex<Vec<Arc<Guard>>>,
@@ -43,7 +44,7 @@ impl Holders {
         let guard = Arc::new(guard);
         let mut guards = self.guards.lock().unwrap();
         let believes = guards.iter().find(|other| !other.is_lost());
-        // In this order: a guard that is lost by now may well have a successor.
+        // In this order: a guard that is lost by now may already have a successor.
         if let Some(other) = believes
             && !guard.is_lost()
         {
@@ -54,14 +55,14 @@ impl Holders {
         guard
     }
 
-    /// Before the release, which may take effect at any moment from then on.
+    /// Call it before the release, which may take effect at any moment from then on.
     fn leave(&self, guard: Arc<Guard>) -> Guard {
         self.guards.lock().unwrap().retain(|other| !Arc::ptr_eq(other, &guard));
         Arc::into_inner(guard).expect("it was only in the list")
     }
 }
 
-/// Takes the lock and lets go of it in every way there is.
+/// Takes the lock and gives it up in every possible way.
 async fn work(engine_ttl: Duration, locks: Locks, name: String, holders: Arc<Holders>, seed: u64) {
     let (mut random, until) = (Random(seed), Instant::now() + LASTS);
     while Instant::now() < until {
@@ -96,7 +97,7 @@ async fn disturb(proxies: Vec<Proxy>, ttl: Duration, seed: u64) {
     let (mut random, until) = (Random(seed), Instant::now() + LASTS);
     while Instant::now() < until && !proxies.is_empty() {
         sleep(random.millis(Duration::from_secs(1))).await;
-        // A lease is outlasted in silence; otherwise a moment is enough.
+        // Outlasts a lease in silence; otherwise a moment is enough.
         let (mode, lasts) = match random.below(4) {
             0 => (Mode::Open, Duration::ZERO),
             1 => (Mode::LoseAnswers, random.millis(Duration::from_millis(100))),
@@ -109,8 +110,8 @@ async fn disturb(proxies: Vec<Proxy>, ttl: Duration, seed: u64) {
     }
 }
 
-/// Whatever happens, two guards never believe at once, and afterwards the lock is free after one lease.
-/// An engine whose holders may hear too late is left undisturbed.
+/// Whatever happens, two guards never believe at once, and afterwards the lock is free after one
+/// lease. An engine whose holders may learn of a loss too late is left undisturbed.
 pub(crate) async fn chaos(engine: &Engine) {
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).unwrap();

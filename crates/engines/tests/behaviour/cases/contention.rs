@@ -1,4 +1,4 @@
-//! Many who want the same lock.
+//! Many clients that want the same lock.
 
 use crate::cases::through_proxies;
 use crate::child::Helper;
@@ -14,7 +14,7 @@ pub(crate) async fn increment(locks: &Locks, name: &str, file: &str, times: usiz
         let guard = locks.lock(name).acquire().await.unwrap();
         let number: usize = std::fs::read_to_string(file).unwrap().parse().unwrap();
         tokio::task::yield_now().await;
-        // Replaced in one step: a reader without the lock would still see a whole number.
+        // Replaced in one step: a reader without the lock would still see a complete number.
         let next = format!("{file}.next");
         std::fs::write(&next, (number + 1).to_string()).unwrap();
         std::fs::rename(&next, file).unwrap();
@@ -22,8 +22,8 @@ pub(crate) async fn increment(locks: &Locks, name: &str, file: &str, times: usiz
     }
 }
 
-/// Tasks of this process, and of a second one where the engine is shared, add to one number: no
-/// addition is lost.
+/// Tasks of this process, and of a second one where processes share the engine, add to one number:
+/// no addition is lost.
 pub(crate) async fn exclusion(engine: &Engine) {
     const TIMES: usize = 4;
     let (locks, name) = (engine.connect().await, unique("exclusion"));
@@ -55,7 +55,8 @@ pub(crate) async fn exclusion(engine: &Engine) {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), expected.to_string());
 }
 
-/// A held lock is refused to others, at once or after their wait, and given to them when it is free.
+/// A held lock is refused to others, at once or after their wait, and granted to them when it is
+/// free.
 pub(crate) async fn waiting(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("waiting"));
     let others = engine.connect().await;
@@ -77,7 +78,7 @@ pub(crate) async fn waiting(engine: &Engine) {
     free.expect("a released lock is free").release().await.unwrap();
 }
 
-/// Waiters that came one after the other are served in that order, where the engine is fair.
+/// Waiters that arrived one after the other are served in that order, where the engine is fair.
 pub(crate) async fn order(engine: &Engine) {
     const WAITERS: usize = 5;
     let (locks, name) = (engine.connect().await, unique("order"));
@@ -101,8 +102,8 @@ pub(crate) async fn order(engine: &Engine) {
     }
 }
 
-/// On an engine that is not fair, no place in line is kept: a waiter whose network is slow is overtaken
-/// by one that comes later. On a fair engine the first one would have the lock for ten minutes.
+/// On an engine that is not fair, no place in line is kept: a waiter whose network is slow is
+/// overtaken by a later one. On a fair engine the first one would have the lock for ten minutes.
 async fn overtaking(engine: &Engine, locks: &Locks, name: &str) {
     let guard = locks.lock(name).acquire().await.unwrap();
     let (proxies, first) = through_proxies(engine, Duration::from_secs(120)).await;
@@ -122,7 +123,7 @@ async fn overtaking(engine: &Engine, locks: &Locks, name: &str) {
     first.expect("the first one is served at last").unwrap().unwrap().release().await.unwrap();
 }
 
-/// Waits until this many wait; engines that can't tell get a moment instead.
+/// Waits until this many are waiting; engines that can't tell get a moment instead.
 async fn in_line(locks: &Locks, name: &str, waiters: usize) {
     for _ in 0..200 {
         let seen = locks.inspect(name).await.unwrap().and_then(|lock| lock.line);
@@ -154,7 +155,7 @@ pub(crate) async fn dropped_future(engine: &Engine) {
     guard.expect("dropped futures leave the lock free").release().await.unwrap();
 }
 
-/// A dropped guard is released soon, and long before its lease would end.
+/// A dropped guard is released soon, long before its lease would end.
 pub(crate) async fn dropped_guard(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("guard"));
     drop(locks.lock(&name).ttl(Duration::from_secs(600)).acquire().await.unwrap());
@@ -162,8 +163,8 @@ pub(crate) async fn dropped_guard(engine: &Engine) {
     guard.expect("a dropped guard is released").release().await.unwrap();
 }
 
-/// Each name is a lock of its own, whatever characters it has; one the engine can't take is refused
-/// with an error, and never confused with another.
+/// Each name is a separate lock, whatever characters it has; one that the engine does not accept is
+/// refused with an error, and never confused with another.
 pub(crate) async fn many_names(engine: &Engine) {
     let (locks, part) = (engine.connect().await, unique("name"));
     let names = [
@@ -194,7 +195,7 @@ pub(crate) async fn many_names(engine: &Engine) {
     }
 }
 
-/// Tokens rise from holder to holder; an engine without tokens gives none.
+/// Tokens rise from holder to holder; an engine without tokens returns none.
 pub(crate) async fn tokens(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("tokens"));
     let (mut last, promised) = (None, locks.promises().token.holds);
@@ -205,7 +206,7 @@ pub(crate) async fn tokens(engine: &Engine) {
         last = guard.token();
         guard.release().await.unwrap();
     }
-    // Also when the lease ran out.
+    // Also when the lease has expired.
     let guard = locks.lock(&name).ttl(engine.ttl).fixed().acquire().await.unwrap();
     let other = engine.take(&locks, &name).await.unwrap();
     assert!(!promised || other.token() > guard.token());

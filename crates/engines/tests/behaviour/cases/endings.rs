@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// A lease is renewed for as long as its guard lives, far beyond its TTL.
+/// A lease is renewed for as long as its guard exists, far beyond its TTL.
 pub(crate) async fn renewal(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("renewal"));
     let others = engine.connect().await;
@@ -18,7 +18,7 @@ pub(crate) async fn renewal(engine: &Engine) {
     guard.release().await.unwrap();
 }
 
-/// A lease that nobody renews ends: the holder knows, the next one gets the lock, and the old
+/// A lease that is not renewed ends: the holder knows, the next one gets the lock, and the old
 /// guard's release is refused.
 pub(crate) async fn fixed_lease(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("fixed"));
@@ -44,7 +44,7 @@ pub(crate) fn hold_in_child(engine: &Engine, name: &str, ttl: Duration) -> Helpe
 }
 
 /// A holder that is killed loses its lock within the TTL, and the next one learns that it died,
-/// where the engine can know. Inside one process a holder dies by never renewing.
+/// where the engine can tell. Inside one process a holder dies by never renewing.
 pub(crate) async fn killed_holder(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("killed"));
     let guard = if engine.is_shared() {
@@ -69,19 +69,19 @@ pub(crate) async fn killed_holder(engine: &Engine) {
         assert_eq!(ending, None);
     }
     guard.release().await.unwrap();
-    // A holder that finished is not taken for one that died.
+    // A holder that released is not taken for one that died.
     let guard = engine.take(&locks, &name).await.unwrap();
     assert!(guard.ending().is_none_or(|ending| !ending.died));
     guard.release().await.unwrap();
 }
 
-/// A holder that was stopped past its lease sees at its first look that the lock is lost.
+/// A holder that was stopped past its lease notices at its first check that the lock is lost.
 pub(crate) async fn stopped_holder(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("stopped"));
     let mut child = hold_in_child(engine, &name, engine.ttl);
     child.signal(Signal::STOP);
     if !engine.is_shared() {
-        // The locks stop together with their holder.
+        // The locks are stopped together with their holder.
         sleep(engine.over()).await;
         child.signal(Signal::CONT);
         for (order, expected) in [("look", "lost"), ("take", "taken"), ("look", "lost")] {
@@ -93,8 +93,8 @@ pub(crate) async fn stopped_holder(engine: &Engine) {
         return child.finish();
     }
     if engine.end_connection.is_some() {
-        // The lock lives by a connection, which a stopped process keeps open: no TTL ends it. Once
-        // the holder goes on, it releases the lock or has already closed the connection.
+        // The lock is tied to a connection, which a stopped process keeps open: no TTL ends it.
+        // Once the holder is continued, it releases the lock or has already closed the connection.
         let wait = engine.over() + Duration::from_secs(2);
         let refused = locks.lock(&name).wait(wait).acquire().await;
         assert!(matches!(refused, Err(Error::TimedOut { .. })), "{refused:?}");

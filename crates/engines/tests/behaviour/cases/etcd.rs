@@ -28,7 +28,7 @@ fn assert_says(error: &Error, words: &[&str]) {
     }
 }
 
-/// Waits until this many wait for the lock.
+/// Waits until this many are waiting for the lock.
 async fn in_line(locks: &Locks, name: &str, waiters: usize) -> Vec<String> {
     for _ in 0..1_000 {
         let line = locks.inspect(name).await.unwrap().and_then(|lock| lock.line);
@@ -58,7 +58,7 @@ async fn etcdctl_lock_is_excluded_and_excludes() {
     let timed_out = locks.lock(&name).wait(Duration::from_millis(300)).acquire().await;
     assert!(matches!(timed_out, Err(Error::TimedOut { holder: Some(_) })), "{timed_out:?}");
 
-    // It is handed over to the waiter of ours, then to an etcdctl behind it.
+    // It is handed over to our waiter, then to an etcdctl behind it.
     let waiting = tokio::spawn(locks.lock(&name).label("ana").acquire());
     assert_eq!(in_line(&locks, &name, 1).await, ["ana"]);
     let next = etcdctl(port, &["lock", &name, "echo", "served"]).stdout(Stdio::piped()).spawn();
@@ -76,7 +76,7 @@ async fn etcdctl_lock_is_excluded_and_excludes() {
     assert_eq!(locks.inspect(&name).await.unwrap(), None);
 }
 
-/// A lock whose lease was revoked, or whose key was deleted, by hand: the holder hears of it.
+/// A lock whose lease was revoked, or whose key was deleted, by hand: the holder notices.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
 async fn a_lock_taken_away_by_hand_is_lost() {
@@ -96,7 +96,7 @@ async fn a_lock_taken_away_by_hand_is_lost() {
     }
 }
 
-/// etcd can't change the TTL of a lease: a longer one is a new lease under the same key, and it
+/// etcd can't change the TTL of a lease: a longer one is a new lease under the same key, which
 /// keeps its token and its place.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
@@ -157,8 +157,8 @@ async fn calls_fail_over_to_the_next_member() {
     served.unwrap().unwrap().release().await.unwrap();
 }
 
-/// The leader of three members dies under a held lock, and with it the member that the holder talks
-/// to: the lock stays held, can be extended and released, and tokens rise on.
+/// The leader of three members dies while a lock is held, and with it the member that the holder is
+/// connected to: the lock stays held, can be extended and released, and tokens keep rising.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
 async fn the_leader_dies_under_a_held_lock() {
@@ -190,7 +190,7 @@ async fn the_leader_dies_under_a_held_lock() {
     next.release().await.unwrap();
 }
 
-/// The answer to the request for a lease is lost: it is not repeated under another id, and the lock
+/// The reply to the request for a lease is lost: it is not retried under another id, and the lock
 /// is held all the same.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
@@ -207,7 +207,7 @@ async fn a_lease_whose_answer_was_lost_is_used() {
     proxy.set(Mode::LoseAnswers);
     let name = unique("lost-lease");
     let taking = tokio::spawn(locks.lock(&name).ttl(Duration::from_secs(60)).acquire());
-    // Other tests take leases too: wait for more than one look.
+    // Other tests take leases too: wait for more than one check.
     while leases().is_subset(&before) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -220,7 +220,7 @@ async fn a_lease_whose_answer_was_lost_is_used() {
     guard.release().await.unwrap();
 }
 
-/// Each mistake gets an error that says what and what to try, in time.
+/// Each mistake gets an error in time that says what it is and what to try.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
 async fn mistakes_are_named() {
@@ -230,7 +230,7 @@ async fn mistakes_are_named() {
     assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
     assert_says(&error, &[&format!("127.0.0.1:{closed}"), "refused", "is etcd running"]);
 
-    // Another protocol, and a server that says nothing.
+    // Another protocol, and a server that sends nothing.
     for greeting in [&b"-ERR unknown command\r\n"[..], b""] {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -246,7 +246,7 @@ async fn mistakes_are_named() {
         assert_says(&error, &[&address.to_string()]);
     }
 
-    // TLS where there is none.
+    // TLS to a port without it.
     let error = refusal(&format!("etcds://127.0.0.1:{port}")).await;
     assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
 
@@ -296,7 +296,7 @@ async fn users_and_passwords() {
     let ana = Locks::connect(&format!("etcd://ana:p%40ss@127.0.0.1:{port}")).await.unwrap();
     let lock = || ana.lock("app/seat").ttl(Duration::from_secs(60));
     let guard = lock().acquire().await.unwrap();
-    // A new password, which happens to be the old one, ends all of the user's tokens.
+    // Setting a password, even to the same one, invalidates all of the user's tokens.
     let arguments = ["--user=root:secret", "user", "passwd", "ana", "--interactive=false"];
     let changed = etcdctl(port, &arguments).stdin(Stdio::piped()).spawn();
     let mut changed = changed.unwrap();
@@ -307,7 +307,7 @@ async fn users_and_passwords() {
     lock().acquire().await.unwrap().release().await.unwrap();
 }
 
-/// `etcds://` checks the server's certificate, and shows one of its own.
+/// `etcds://` checks the server's certificate, and presents its own.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
 async fn tls_with_certificates_of_both_sides() {
@@ -337,7 +337,7 @@ async fn tls_with_certificates_of_both_sides() {
     let etcd = etcd.await.unwrap();
     let host = format!("127.0.0.1:{}", etcd.port);
     let url = format!("etcds://{host}?cacert={ca}&cert={cert}&key={key}");
-    // It accepts connections before it serves.
+    // It accepts connections before it is ready.
     let mut tries = 0;
     let locks = loop {
         match Locks::connect(&url).await {

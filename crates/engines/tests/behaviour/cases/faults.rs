@@ -1,4 +1,4 @@
-//! A network that loses answers, an engine that dies.
+//! A network that loses replies, an engine that dies.
 
 use crate::cases::hold_in_child;
 use crate::engine::{Engine, Exception, unique};
@@ -7,7 +7,7 @@ use holdfast_locks::{Error, Locks};
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// The engine behind a proxy for each of its servers.
+/// The engine, with a proxy in front of each of its servers.
 pub(crate) async fn through_proxies(engine: &Engine, timeout: Duration) -> (Vec<Proxy>, Locks) {
     let mut proxies = Vec::new();
     for host in &engine.hosts {
@@ -20,17 +20,17 @@ pub(crate) async fn through_proxies(engine: &Engine, timeout: Duration) -> (Vec<
     (proxies, locks)
 }
 
-/// Requests take effect and their answers are lost: whatever the caller is told, nothing stays held
-/// for longer than a lease, and nobody holds the lock beside another.
+/// Requests take effect and their replies are lost: whatever the caller is told, nothing stays held
+/// for longer than a lease, and the lock never has two holders.
 pub(crate) async fn lost_answers(engine: &Engine) {
     if engine.hosts.is_empty() {
-        // No answer is ever on its way.
+        // No reply can be lost.
         return assert!(engine.has(Exception::OneProcess));
     }
     let (proxies, locks) = through_proxies(engine, Duration::from_secs(3)).await;
     let (direct, name) = (engine.connect().await, unique("answers"));
     for _ in 0..3 {
-        // The answer to the acquire is lost.
+        // The reply to the acquire is lost.
         let acquiring = {
             let lock = locks.lock(&name).ttl(engine.ttl).wait(engine.over());
             tokio::spawn(async move { lock.acquire().await })
@@ -42,7 +42,7 @@ pub(crate) async fn lost_answers(engine: &Engine) {
         let guard = acquiring.await.unwrap();
         if let Ok(guard) = guard {
             assert!(guard.is_lost() || direct.lock(&name).try_acquire().await.unwrap().is_none());
-            // The answer to the release is lost.
+            // The reply to the release is lost.
             let releasing = tokio::spawn(guard.release());
             proxies.iter().for_each(|proxy| proxy.set(Mode::LoseAnswers));
             sleep(Duration::from_millis(50)).await;
@@ -59,8 +59,8 @@ pub(crate) async fn lost_answers(engine: &Engine) {
     }
 }
 
-/// The engine is killed and restarted under a held lock. Afterwards locks can be taken again. Where the
-/// engine promises to survive, the holder was not robbed; where it does not, another one gets the lock.
+/// The engine is killed and restarted while a lock is held. Afterwards locks can be taken again. If
+/// the engine promises to survive, the holder has not lost its lock; if not, another one gets it.
 pub(crate) async fn restart(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("restart"));
     let Some(server) = engine.server.clone() else {
@@ -80,7 +80,7 @@ pub(crate) async fn restart(engine: &Engine) {
     } else {
         let stolen = once_reachable(|| locks.lock(&name).try_acquire()).await;
         let next = stolen.expect("the lock survived, which is not promised");
-        // Until now there may have been two. At its next renewal the old holder hears of it.
+        // Until now there may have been two. At its next renewal the old holder notices.
         let lost = tokio::time::timeout(ttl * 2, guard.lost()).await;
         assert!(lost.is_ok(), "the old holder never hears that its lock is gone");
         assert!(!next.is_lost());
@@ -94,7 +94,7 @@ pub(crate) async fn restart(engine: &Engine) {
     engine.take(&locks, &unique("afterwards")).await.unwrap().release().await.unwrap();
 }
 
-/// Locks that are inside one process end with it: another process never had them.
+/// Locks inside one process end with it: another process never had them.
 async fn not_in_other_processes(engine: &Engine, locks: &Locks, name: &str) {
     assert!(engine.has(Exception::OneProcess));
     let child = hold_in_child(engine, name, Duration::from_secs(600));
@@ -104,7 +104,7 @@ async fn not_in_other_processes(engine: &Engine, locks: &Locks, name: &str) {
     guard.release().await.unwrap();
 }
 
-/// Repeats a call to an engine that was restarted a moment ago.
+/// Retries a call to an engine that was restarted a moment ago.
 async fn once_reachable<T, F: Future<Output = Result<T, Error>>>(call: impl Fn() -> F) -> T {
     for _ in 0..100 {
         match call().await {
@@ -118,8 +118,8 @@ async fn once_reachable<T, F: Future<Output = Result<T, Error>>>(call: impl Fn()
     panic!("the engine can't be reached");
 }
 
-/// Where the holder can't be told in time: the server ends its connection while the network is down,
-/// and serves the next one. The holder still believes.
+/// For engines that can't notify the holder in time: the server ends its connection while the
+/// network is down, and serves the next one. The holder still believes that it holds the lock.
 async fn served_too_early(engine: &Engine, end_connection: fn(&str)) {
     let ttl = Duration::from_secs(30);
     let (proxies, locks) = through_proxies(engine, Duration::from_secs(3)).await;
@@ -135,7 +135,7 @@ async fn served_too_early(engine: &Engine, end_connection: fn(&str)) {
     next.release().await.unwrap();
 }
 
-/// A holder that is cut off hears that its lock is lost before the engine serves the next one.
+/// A holder that is cut off learns that its lock is lost before the engine serves the next one.
 pub(crate) async fn lost_before_next(engine: &Engine) {
     let promised = engine.connect().await.promises().lost_in_time.holds;
     assert_eq!(promised, engine.end_connection.is_none());
@@ -145,7 +145,7 @@ pub(crate) async fn lost_before_next(engine: &Engine) {
     let (proxies, locks) = through_proxies(engine, Duration::from_secs(3)).await;
     let (direct, name) = (engine.connect().await, unique("before"));
     let lock = locks.lock(&name).ttl(engine.ttl);
-    // Inside one process nobody can be cut off, so nobody renews.
+    // Inside one process nobody can be cut off, so the lease is not renewed.
     let lock = if engine.is_shared() { lock } else { lock.fixed() };
     let guard = lock.acquire().await.unwrap();
     let next = {
@@ -162,8 +162,8 @@ pub(crate) async fn lost_before_next(engine: &Engine) {
     next.unwrap().release().await.unwrap();
 }
 
-/// For engines that can settle it: an acquire whose answer is lost ends with the lock held, and a
-/// release whose answer is lost with the lock free, although the lease is far longer than the test.
+/// For engines that can settle it: an acquire whose reply is lost ends with the lock held, and a
+/// release whose reply is lost with the lock free, although the lease is far longer than the test.
 #[cfg(any(feature = "cassandra", feature = "postgres"))]
 pub(crate) async fn settled_answers(engine: &Engine) {
     const LIMIT: Duration = Duration::from_secs(60);

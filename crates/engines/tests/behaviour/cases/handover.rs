@@ -1,4 +1,4 @@
-//! Leases whose second half happens in another process.
+//! Leases that are taken in one process and released in another.
 
 use crate::child::Helper;
 use crate::engine::{Engine, unique};
@@ -47,8 +47,8 @@ pub(crate) async fn handover(engine: &Engine) {
     guard.release().await.unwrap();
 }
 
-/// Nobody releases or extends what another one holds, also with the proof of an earlier lease of
-/// the same lock.
+/// Nobody can release or extend another holder's lease, not even with the proof of an earlier lease
+/// of the same lock.
 pub(crate) async fn wrong_releaser(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("wrong"));
     let old = locks.lock(&name).acquire().await.unwrap();
@@ -72,7 +72,7 @@ pub(crate) async fn wrong_releaser(engine: &Engine) {
     guard.release().await.unwrap();
 }
 
-/// Where a lease can't be detached, there is no proof that somebody else could release it with.
+/// Where a lease can't be detached, there is no proof with which another process could release it.
 async fn no_proof(locks: &Locks, guard: Guard) {
     assert!(!locks.promises().detachable.holds);
     let forged = serde_json::json!({

@@ -8,8 +8,8 @@ use holdfast_proto::v1::holdfast_client::HoldfastClient;
 use std::time::Duration;
 use tonic::transport::Channel;
 
-/// An operator took a lock away by force, and its holder went on: it heard of it at its next renewal,
-/// a third of the TTL later, while somebody else held the lock.
+/// An operator broke a lock, and its holder went on: it noticed at its next renewal, a third of the
+/// TTL later, while another client held the lock.
 #[test]
 fn a_lock_taken_away_by_force_is_lost_at_once() {
     run(holdfast, "force", async |engine| {

@@ -1,4 +1,4 @@
-//! Requests that are delayed on their way, and arrive when nobody expects them any more.
+//! Requests that are delayed, and arrive when nobody expects them any more.
 
 use crate::engine::{Engine, Exception, unique};
 use crate::proxy::{Mode, Proxy};
@@ -8,23 +8,23 @@ use tokio::time::{sleep, timeout};
 
 use super::through_proxies;
 
-/// How long a call to the engine may take.
+/// The timeout of a call to the engine.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Far longer than a test: a lock that is left behind is found.
 const LONG: Duration = Duration::from_secs(600);
 
-/// The first packet of an acquire was delayed, the acquire went on over another connection or gave up,
-/// and the lock was released. When the packet arrived it took the lock for nobody: on Redis and
-/// Cassandra for as long as its TTL.
+/// The first packet of an acquire was delayed, the acquire continued over another connection or
+/// gave up, and the lock was released. When the packet arrived it took the lock for nobody: on
+/// Redis and Cassandra for its whole TTL.
 pub(crate) async fn late_take(engine: &Engine) {
     if engine.hosts.is_empty() {
-        // Nothing is ever on its way.
+        // Nothing is ever in flight.
         return assert!(engine.has(Exception::OneProcess));
     }
     let (proxies, locks) = through_proxies(engine, TIMEOUT).await;
     let (direct, name) = (engine.connect().await, unique("late"));
-    // What a first acquire needs beside the lock is there: a session for instance.
+    // Whatever a first acquire needs besides the lock exists by now: a session, for instance.
     engine.take(&locks, &name).await.unwrap().release().await.unwrap();
     proxies.iter().for_each(Proxy::delay);
     let lock = locks.lock(&name).ttl(LONG.min(engine.ttl * 20)).wait(Duration::from_secs(15));
@@ -38,8 +38,8 @@ pub(crate) async fn late_take(engine: &Engine) {
     next.expect("nobody has the lock").release().await.unwrap();
 }
 
-/// A renewal that was on its way when a lease was detached arrived after the next process had extended
-/// the lease, and shortened it.
+/// A renewal that was in flight when a lease was detached arrived after the next process had
+/// extended the lease, and shortened it.
 pub(crate) async fn late_renewal(engine: &Engine) {
     let ttl = engine.ttl.max(Duration::from_secs(15));
     let (proxies, locks) = through_proxies(engine, TIMEOUT).await;
@@ -49,12 +49,12 @@ pub(crate) async fn late_renewal(engine: &Engine) {
     }
     let mut guard = locks.lock(&name).ttl(ttl).acquire().await.unwrap();
     proxies.iter().for_each(Proxy::delay);
-    // By now a renewal is on its way.
+    // By now a renewal is in flight.
     sleep(ttl / 3 + Duration::from_millis(500)).await;
     let lease: LeaseRef = loop {
         match guard.detach().await {
             Ok(lease) => break lease,
-            // Everything goes over the connection that is delayed.
+            // Everything goes over the delayed connection.
             Err((back, Error::Unreachable(_))) => {
                 proxies.iter().for_each(Proxy::deliver);
                 guard = back;
@@ -72,15 +72,15 @@ pub(crate) async fn late_renewal(engine: &Engine) {
     attached.release().await.unwrap();
 }
 
-/// The answer to an extension that was shorter than the lease was lost. The guard went on counting on
-/// the longer one, and the next holder was served beside it.
+/// The reply to an extension that was shorter than the lease was lost. The guard kept counting on
+/// the longer one, and the next holder was served while it did.
 pub(crate) async fn shorter_extension(engine: &Engine) {
     let (proxies, locks) = through_proxies(engine, TIMEOUT).await;
     let name = unique("shorter");
     if engine.hosts.is_empty() {
         return assert!(engine.has(Exception::OneProcess));
     }
-    // Long against the time that an unanswered call takes.
+    // Long compared to the time that an unanswered call takes.
     let long = Duration::from_secs(12);
     let guard = locks.lock(&name).ttl(long).fixed().acquire().await.unwrap();
     let short = long / 4;

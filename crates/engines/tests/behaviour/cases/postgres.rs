@@ -22,13 +22,14 @@ fn assert_says(error: &Error, words: &[&str]) {
     }
 }
 
-/// Takes a lock without a limit to the wait, as at its end a waiter looks once more in any case.
+/// Takes a lock without a limit on the wait, because a waiter makes one more attempt at the end of
+/// it.
 async fn served(lock: Lock) -> Guard {
     let served = tokio::time::timeout(Duration::from_secs(60), lock.acquire()).await;
     served.expect("the waiter is woken").unwrap()
 }
 
-/// Each mistake in a URL gets an error that says what and what to try.
+/// Each mistake in a URL gets an error that says what it is and what to try.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]
 async fn mistakes_are_named() {
@@ -54,7 +55,7 @@ async fn mistakes_are_named() {
     assert_says(&table, &["not made for locks", "?table="]);
 }
 
-/// An engine that is down, another protocol on the port, and a server that says nothing.
+/// An engine that is down, another protocol on the port, and a server that sends nothing.
 #[tokio::test]
 async fn other_servers_are_named() {
     let port = crate::servers::process::free_port();
@@ -82,7 +83,7 @@ async fn other_servers_are_named() {
     }
 }
 
-/// Each `sslmode` does what libpq's does: only `verify-full` looks at the certificate.
+/// Each `sslmode` does what libpq's does: only `verify-full` checks the certificate.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]
 async fn sslmode_is_obeyed() {
@@ -99,11 +100,11 @@ async fn sslmode_is_obeyed() {
         format!("postgresql://ana:{PASSWORD}@{host}:{port}/template1?{mode}")
     };
     Locks::connect(&verified("localhost")).await.unwrap();
-    // The certificate is for `localhost` alone.
+    // The certificate is for `localhost` only.
     assert_says(&refusal(&verified("127.0.0.1")).await, &["sslmode"]);
 }
 
-/// A table in a schema of its own is a space of names of its own.
+/// A table in another schema is a separate namespace.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]
 async fn tables_are_separate() {
@@ -114,14 +115,14 @@ async fn tables_are_separate() {
     let guard = one.lock(&name).ttl(Duration::from_secs(3600)).acquire().await.unwrap();
     assert!(same.lock(&name).try_acquire().await.unwrap().is_none());
     other.lock(&name).try_acquire().await.unwrap().expect("another table").release().await.unwrap();
-    // A release is heard of through either name of the table, long before the lease would end.
+    // A release is notified through either name of the table, long before the lease would end.
     let waiting = tokio::spawn(served(same.lock(&name)));
     tokio::time::sleep(Duration::from_millis(500)).await;
     guard.release().await.unwrap();
     waiting.await.unwrap().release().await.unwrap();
 }
 
-/// A release while the connection that listens is down is noticed once it is back, long before the
+/// A release while the listening connection is down is noticed once it is back, long before the
 /// lease would end.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]
@@ -139,8 +140,8 @@ async fn a_release_that_nobody_listened_to_is_noticed() {
     waiting.await.unwrap().release().await.unwrap();
 }
 
-/// The connection that listens was cut off without a sign, by a firewall for instance. Waiters slept
-/// beside a free lock until the lease of its last holder would have ended.
+/// The listening connection was cut without a sign, for instance by a firewall. Waiters slept next
+/// to a free lock until the lease of its last holder would have ended.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]
 async fn a_listener_that_is_cut_off_is_replaced() {
@@ -155,7 +156,7 @@ async fn a_listener_that_is_cut_off_is_replaced() {
     waiting.await.unwrap().release().await.unwrap();
 }
 
-/// A waiter that knows a late deadline is served when the holder shortens its lease.
+/// A waiter that knows of a late deadline is served when the holder shortens its lease.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]
 async fn a_shortened_lease_is_noticed() {
@@ -170,8 +171,8 @@ async fn a_shortened_lease_is_noticed() {
     next.release().await.unwrap();
 }
 
-/// A person in psql and an advisory lock exclude each other, and a holder whose session the server
-/// ends hears of it at once, not when its TTL is over.
+/// A person in psql and an advisory lock exclude each other, and a holder whose session is ended by
+/// the server notices at once, not when its TTL is over.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]
 async fn an_advisory_lock_ends_with_its_session() {

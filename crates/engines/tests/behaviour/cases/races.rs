@@ -1,5 +1,5 @@
 //! A holder that extends, hands over, releases and drops its lock in any order, over a network that
-//! delays and loses packets: nobody may hold the lock while it believes.
+//! delays and loses packets: nobody else may hold the lock while it believes that it does.
 
 use crate::engine::{Engine, unique};
 use crate::proxy::{Mode, Proxy};
@@ -13,7 +13,7 @@ use super::through_proxies;
 
 const ROUNDS: u32 = 8;
 
-/// Numbers that are good enough to choose with.
+/// A generator that is good enough to choose with.
 struct Dice(u64);
 
 impl Dice {
@@ -81,7 +81,7 @@ pub(crate) async fn races(engine: &Engine) {
         end(&direct, guard, &mut dice).await;
         proxies.iter().for_each(|proxy| proxy.set(Mode::Open));
         proxies.iter().for_each(Proxy::deliver);
-        // Whatever happened, the lock is free some time after.
+        // Whatever happened, the lock becomes free some time after.
         let served = rival.times.load(Ordering::SeqCst);
         let again = async {
             while rival.times.load(Ordering::SeqCst) <= served + 1 {

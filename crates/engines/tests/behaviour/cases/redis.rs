@@ -1,4 +1,4 @@
-//! What only Redis has: other clients of the same recipe, Redlock's majority, logins and TLS.
+//! What only Redis has: other clients with the same recipe, Redlock's majority, logins and TLS.
 
 use crate::engine::{Engine, run, unique};
 use crate::servers::holdfast::redis_door;
@@ -7,15 +7,15 @@ use crate::servers::redis::{Redis, single, single_on_disk};
 use holdfast_locks::{Error, Locks};
 use std::time::Duration;
 
-/// What a server answers to a command typed by hand, without the reply to `QUIT`.
+/// A server's reply to a command typed by hand, without the reply to `QUIT`.
 fn command(address: &str, line: &str) -> String {
     let port = address.rsplit_once(':').unwrap().1.parse().unwrap();
     let answer = ask(port, &format!("{line}\r\nQUIT\r\n"));
     answer.strip_suffix("+OK\r\n").unwrap_or(&answer).trim_end().to_owned()
 }
 
-/// Clients such as redis-py's `Lock` set the same key with a value of their own: whoever comes
-/// second is refused, and neither can release what the other holds.
+/// Clients such as redis-py's `Lock` set the same key to their own value: the second one is
+/// refused, and neither can release what the other holds.
 async fn other_clients(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("others"));
     let server = &engine.hosts[0];
@@ -31,7 +31,7 @@ async fn other_clients(engine: &Engine) {
     let seen = locks.inspect(&name).await.unwrap().expect("it is held");
     assert_eq!(seen.holder.as_deref(), Some("5f0c"));
 
-    // A holder that does not publish its release is still found out about.
+    // The release of a holder that does not publish it is noticed too.
     let waiting = locks.lock(&name).acquire();
     let waiting = tokio::spawn(waiting);
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -57,14 +57,14 @@ fn other_clients_and_ours_exclude_each_other() {
     run(single, "other_clients", async |engine| other_clients(engine).await);
 }
 
-/// Redis keeps a lock over a restart if it syncs every write, which a driver can't know.
+/// Redis keeps a lock across a restart if it syncs every write, which a driver can't know.
 #[test]
 #[ignore = "needs Redis: ./test engines"]
 fn a_redis_that_syncs_every_write_keeps_its_locks_over_a_restart() {
     run(single_on_disk, "restart", async |engine| super::restart(engine).await);
 }
 
-/// A waiter is subscribed to releases of its lock, and not for longer than it waits.
+/// A waiter is subscribed to releases of its lock, but no longer than it waits.
 async fn subscription(engine: &Engine) {
     let (locks, name) = (engine.connect().await, unique("channel"));
     let count = format!("PUBSUB NUMSUB holdfast-locks:{name}");
@@ -92,7 +92,7 @@ fn waiters_listen_for_releases() {
     run(single, "subscription", async |engine| subscription(engine).await);
 }
 
-/// What the server says about its calls of `PUBLISH` so far.
+/// The server's statistics about `PUBLISH` so far.
 fn published(address: &str) -> Option<String> {
     let stats = command(address, "INFO commandstats");
     let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_publish:calls="));
@@ -117,8 +117,8 @@ async fn connect(url: &str) -> Locks {
     builder.connect(url).await.unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
-/// Redlock needs a majority, and no more: with one of three servers down, or taken by somebody else,
-/// locks are taken, kept and released; with two down they are not.
+/// Redlock needs a majority, and no more: with one of three servers down, or taken by another
+/// client, locks are taken, kept and released; with two down they are not.
 #[test]
 #[ignore = "needs Redis: ./test engines"]
 fn redlock_needs_a_majority() {
@@ -127,7 +127,7 @@ fn redlock_needs_a_majority() {
         let (locks, others) = (connect(&url(&servers)).await, connect(&url(&servers)).await);
         let ttl = Duration::from_secs(2);
 
-        // One server has a key that nobody of these has set.
+        // One server has a key that none of these clients has set.
         let addresses = servers.each_ref().map(Redis::address);
         assert_eq!(command(&addresses[0], "SET seat 5f0c"), "+OK");
         let guard = locks.lock("seat").ttl(ttl).acquire().await.unwrap();
@@ -140,7 +140,7 @@ fn redlock_needs_a_majority() {
 
         // A majority has it: nobody gets it, and a refused attempt leaves nothing on the third.
         assert_eq!(command(&addresses[1], "SET seat 5f0c"), "+OK");
-        // Nor does it wake other waiters, whose attempts would wake the next, without end.
+        // Nor does it wake other waiters, whose attempts would wake the next, endlessly.
         let told = published(&addresses[2]);
         assert!(locks.lock("seat").try_acquire().await.unwrap().is_none());
         assert_eq!(command(&addresses[2], "GET seat"), "$-1");
@@ -165,7 +165,7 @@ fn redlock_needs_a_majority() {
     });
 }
 
-/// Users, passwords and database numbers, as Redis URLs have them.
+/// Users, passwords and database numbers, as in Redis URLs.
 #[test]
 #[ignore = "needs Redis: ./test engines"]
 fn logins_and_databases() {
@@ -183,7 +183,7 @@ fn logins_and_databases() {
         for guard in guards {
             guard.release().await.unwrap();
         }
-        // This user has no right to other keys.
+        // This user has no permission for other keys.
         let refused = zero.lock("table").try_acquire().await;
         let Err(Error::Refused(why)) = refused else { panic!("{refused:?}") };
         assert!(why.contains("NOPERM") && why.contains(&address), "{why}");
@@ -204,8 +204,8 @@ fn logins_and_databases() {
     });
 }
 
-/// `rediss://` checks the server's certificate, against the system's authorities or a file of one's
-/// own.
+/// `rediss://` checks the server's certificate, against the system's authorities or a file of
+/// authorities.
 #[test]
 #[ignore = "needs Redis: ./test engines"]
 fn tls() {
@@ -219,7 +219,7 @@ fn tls() {
         assert!(plain.lock("seat").try_acquire().await.unwrap().is_none());
         guard.release().await.unwrap();
 
-        // An authority that is unknown, a name that is not in the certificate, a port without TLS.
+        // An unknown authority, a name that is not in the certificate, a port without TLS.
         let wrong = [
             format!("rediss://localhost:{port}"),
             format!("rediss://127.0.0.2:{port}?ssl_ca_certs={file}"),

@@ -27,7 +27,7 @@ fn assert_says(error: &Error, words: &[&str]) {
     }
 }
 
-/// A program that uses Curator's recipe on the same path and this library exclude each other.
+/// A program with Curator's recipe on the same path and this library exclude each other.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
 async fn curators_locks_are_excluded_and_exclude() {
@@ -57,8 +57,8 @@ async fn curators_locks_are_excluded_and_exclude() {
     drop(take().await);
 }
 
-/// The server limits session timeouts: a lock with a longer TTL is still renewed in time, and holds
-/// for as long as its guard lives.
+/// The server limits session timeouts: a lock with a longer TTL is still renewed in time, and held
+/// for as long as its guard exists.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
 async fn a_ttl_beyond_the_servers_limit_holds() {
@@ -72,7 +72,7 @@ async fn a_ttl_beyond_the_servers_limit_holds() {
     guard.release().await.unwrap();
 }
 
-/// A lease that nobody renews can't be longer than the session: it is refused, instead of ending
+/// A lease that is not renewed can't be longer than the session: it is refused, instead of ending
 /// early.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
@@ -91,7 +91,7 @@ async fn a_fixed_lease_beyond_the_servers_limit_is_refused() {
     guard.release().await.unwrap();
 }
 
-/// A lock whose node was deleted by hand: the holder hears of it.
+/// A lock whose node was deleted by hand: the holder notices.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
 async fn a_lock_taken_away_by_hand_is_lost() {
@@ -107,8 +107,8 @@ async fn a_lock_taken_away_by_hand_is_lost() {
     assert!(matches!(released, Err(Error::NotHeld(_))), "{released:?}");
 }
 
-/// The leader of three servers dies under a held lock: the session goes on at another server, the
-/// lock stays held, can be extended and released, and tokens rise on.
+/// The leader of three servers dies while a lock is held: the session continues on another server,
+/// the lock stays held, can be extended and released, and tokens keep rising.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
 async fn the_leader_dies_under_a_held_lock() {
@@ -139,8 +139,8 @@ async fn the_leader_dies_under_a_held_lock() {
     next.release().await.unwrap();
 }
 
-/// The answer to the create of a node is lost: the node is found again by its name, and no second
-/// one is made.
+/// The reply to the create of a node is lost: the node is found again by its name, and no second
+/// one is created.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
 async fn a_node_whose_answer_was_lost_is_found() {
@@ -148,7 +148,7 @@ async fn a_node_whose_answer_was_lost_is_found() {
     let locks = Locks::connect(&format!("zookeeper://{}", proxy.address)).await.unwrap();
     let (name, direct) = (unique("lost-node"), Client::connect(&host()).await.unwrap());
     let folder = format!("/{name}");
-    // The session and the folder are there already.
+    // The session and the folder exist already.
     locks.lock(&name).acquire().await.unwrap().release().await.unwrap();
     proxy.set(Mode::LoseAnswers);
     let taking = tokio::spawn(locks.lock(&name).acquire());
@@ -169,7 +169,7 @@ async fn a_node_whose_answer_was_lost_is_found() {
     assert!(direct.list_children(&folder).await.unwrap().is_empty());
 }
 
-/// Nodes made with a user and password belong to them: others are refused.
+/// Nodes created with a user and password belong to them: others are refused.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
 async fn users_and_passwords() {
@@ -185,7 +185,7 @@ async fn users_and_passwords() {
     guard.release().await.unwrap();
 }
 
-/// Each mistake gets an error that says what and what to try, in time.
+/// Each mistake gets an error in time that says what it is and what to try.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
 async fn mistakes_are_named() {
@@ -194,7 +194,7 @@ async fn mistakes_are_named() {
     assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
     assert_says(&error, &[&format!("127.0.0.1:{closed}"), "refused", "is ZooKeeper running"]);
 
-    // Another protocol, and a server that says nothing.
+    // Another protocol, and a server that sends nothing.
     for greeting in [&b"-ERR unknown command\r\n"[..], b""] {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -218,7 +218,7 @@ async fn mistakes_are_named() {
         assert_says(&refusal(&format!("zookeeper://{rest}")).await, &[words]);
     }
 
-    // A server of the list that is down does not matter.
+    // A server in the list that is down does not matter.
     let locks = Locks::connect(&format!("zookeeper://127.0.0.1:{closed},{host}")).await.unwrap();
     for (name, words) in [
         ("/a", "empty part"),

@@ -7,7 +7,7 @@ use std::process::Command;
 /// The password of the keystores.
 pub(crate) const PASSWORD: &str = "s3cret";
 
-/// A certificate that signs itself, so that it is its own authority.
+/// A self-signed certificate, which is its own authority.
 pub(crate) struct Certificate {
     /// In PEM.
     pub(crate) file: PathBuf,
@@ -16,7 +16,7 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// For a server with this name, for example `IP:127.0.0.1`; its files begin with `what`.
+    /// For a server with this name, for example `IP:127.0.0.1`; its file names begin with `what`.
     pub(crate) fn make(folder: &Path, what: &str, name: &str) -> Self {
         let path = |end: &str| folder.join(format!("{what}.{end}"));
         let (file, key, keystore) = (path("crt"), path("key"), path("p12"));
@@ -37,7 +37,7 @@ impl Certificate {
         Self { file, keystore }
     }
 
-    /// An authority that has signed nothing of this server's.
+    /// An authority that has not signed this server's certificate.
     pub(crate) fn of_somebody_else(folder: &Path) -> Self {
         Self::make(folder, "else", "IP:127.0.0.1")
     }

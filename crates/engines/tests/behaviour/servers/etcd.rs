@@ -29,7 +29,7 @@ impl Etcd {
         cluster
     }
 
-    /// A cluster of one that speaks TLS with these options.
+    /// A cluster of one with TLS and these options.
     pub(crate) fn start_secure(options: &[&str]) -> Self {
         let serves = |port| TcpStream::connect(("127.0.0.1", port)).is_ok();
         Self::member("https", &[(free_port(), free_port())], 0, options, serves)

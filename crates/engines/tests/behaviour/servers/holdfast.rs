@@ -23,7 +23,7 @@ pub(crate) struct Node {
     _folder: tempfile::TempDir,
 }
 
-/// What would be a process of its own: it takes its connections with it.
+/// In place of a separate process: it takes its connections with it.
 struct Running {
     runtime: Runtime,
     stop: oneshot::Sender<()>,
@@ -82,7 +82,7 @@ impl Node {
                 first: First::Alone,
                 password: None,
             };
-            // Somebody else may have taken a port meanwhile.
+            // Another process may have taken a port in the meantime.
             let Ok(running) = Running::start(&config) else { continue };
             let running = Mutex::new(Some(running));
             return Self { config, redis, running, _folder: folder };
@@ -151,7 +151,7 @@ pub(crate) fn holdfast() -> Engine {
     engine("holdfast://{hosts}", &[], |node| SocketAddr::new(node.config.listen, node.config.port))
 }
 
-/// Through its Redis door, by the driver for Redis.
+/// Through its Redis door, with the Redis driver.
 #[cfg(feature = "redis")]
 pub(crate) fn redis_door() -> Engine {
     engine("redis://{hosts}", &[Exception::SurvivesFailover], |node| node.redis)
@@ -191,7 +191,7 @@ impl Members {
     }
 }
 
-/// What a child process does that is one member of a cluster.
+/// The body of a child process that is one member of a cluster.
 pub(crate) async fn serve(folder: &Path, ports: &[u16], node: u64) -> Server {
     let address = |port: &u16| format!("127.0.0.1:{}", port + PEER_PORT_ABOVE);
     let members: Vec<_> = (1..).map(NodeId).zip(ports.iter().map(address)).collect();

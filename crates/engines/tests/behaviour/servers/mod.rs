@@ -1,5 +1,5 @@
-//! The engines: started on free ports in temporary folders, shared by all cases of a run, and ended
-//! with it.
+//! The engines: started on free ports in temporary folders, shared by all cases of a run, and
+//! stopped at its end.
 
 #[cfg(feature = "cassandra")]
 pub(crate) mod cassandra;
@@ -23,9 +23,9 @@ use std::time::Duration;
 
 /// A running engine that a case may kill and restart.
 pub(crate) trait Server: Send + Sync {
-    /// Kills it, as a power failure would.
+    /// Kills it, like a power failure.
     fn kill(&self);
-    /// Starts it again with what it has on disk, and returns when it serves.
+    /// Restarts it with what it has on disk, and returns when it is ready.
     fn restart(&self);
 }
 

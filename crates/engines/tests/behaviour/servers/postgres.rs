@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The password of `ana`; the database `postgres` does not ask for it.
+/// The password of `ana`; the database `postgres` does not require it.
 pub(crate) const PASSWORD: &str = "s3cret";
 
 pub(crate) struct Postgres {
@@ -25,7 +25,7 @@ impl Postgres {
         SHARED.get_or_init(Self::start)
     }
 
-    /// What a person gets for a query in psql.
+    /// The output of a query in psql.
     pub(crate) fn psql(&self, database: &str, query: &str) -> String {
         let port = self.port.to_string();
         let mut psql = Command::new(binary("psql"));
@@ -34,7 +34,7 @@ impl Postgres {
         run(&mut psql).trim_end().to_owned()
     }
 
-    /// The certificate that it shows.
+    /// The certificate that it presents.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.folder.join("server.crt")
     }
@@ -58,8 +58,8 @@ impl Postgres {
 }
 
 impl Server for Postgres {
-    /// QUIT is PostgreSQL's own "as if it had crashed": it ends all of its processes, which a killed
-    /// parent leaves for a moment, and then a restart is refused.
+    /// QUIT is PostgreSQL's own way to simulate a crash: it ends all of its processes, which a
+    /// killed parent would leave for a moment, and then a restart is refused.
     fn kill(&self) {
         let file = self.folder.join("data/postmaster.pid");
         let pid = std::fs::read_to_string(&file).unwrap();
@@ -77,7 +77,7 @@ impl Server for Postgres {
     }
 }
 
-/// Makes a database in the folder, and returns the command that serves it.
+/// Creates a database in the folder, and returns the command that serves it.
 fn set_up(folder: &Path, port: u16) -> Vec<String> {
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     std::fs::write(path("password"), PASSWORD).unwrap();
@@ -121,7 +121,7 @@ fn set_up(folder: &Path, port: u16) -> Vec<String> {
     command
 }
 
-/// A program of the newest PostgreSQL here; Debian keeps them out of the PATH.
+/// A program of the newest installed PostgreSQL; Debian keeps them out of the PATH.
 fn binary(name: &str) -> String {
     let versions =
         (10..40).rev().map(|version| format!("/usr/lib/postgresql/{version}/bin/{name}"));
@@ -129,8 +129,8 @@ fn binary(name: &str) -> String {
     found.unwrap_or_else(|| program(name, "postgresql"))
 }
 
-/// PostgreSQL refuses to run as root: then it gets the folder, and runs as the owner of Debian's
-/// package.
+/// PostgreSQL refuses to run as root: then it runs as the user of Debian's package, who is made the
+/// owner of the folder.
 fn user(folder: &Path) -> Vec<String> {
     if !rustix::process::geteuid().is_root() {
         return Vec::new();

@@ -1,5 +1,4 @@
-//! A server process on loopback ports of its own, which ends with the test run even if that is
-//! killed.
+//! A server process on its own loopback ports, which ends with the test run even if that is killed.
 
 use super::Server;
 use std::io::Write;
@@ -12,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Longer than any server takes to start on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Runs a command until its input ends, which it does when this process dies, then kills it and
+/// Runs a command until stdin closes, which it does when this process dies, then kills it and
 /// removes its folder; after the word `keep` the folder stays.
 const PARENT: &str = r#"
 folder=$1; shift
@@ -31,7 +30,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a command whose files go to a new temporary folder, and returns when it serves.
+    /// Starts a command whose files go to a new temporary folder, and returns when it is ready.
     pub(crate) fn start(
         command: impl FnOnce(&Path) -> Vec<String>,
         serves: impl Fn() -> bool + Send + Sync + 'static,
@@ -87,12 +86,12 @@ impl Server for Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.end("remove");
-        // If it was killed before, nobody else does.
+        // If it was killed before, nobody else removes it.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -106,7 +105,7 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// What a server answers to these bytes; empty if it does not.
+/// A server's reply to these bytes; empty if there is none.
 pub(crate) fn ask(port: u16, request: &str) -> String {
     use std::io::Read;
     const TIMEOUT: Duration = Duration::from_secs(2);
@@ -122,7 +121,7 @@ pub(crate) fn ask(port: u16, request: &str) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// The path of a program that a Debian package brings.
+/// The path of a program from a Debian package.
 pub(crate) fn program(name: &str, package: &str) -> String {
     let folders = std::env::var("PATH").unwrap_or_default();
     let found = folders.split(':').map(|folder| Path::new(folder).join(name));

@@ -18,8 +18,8 @@ impl Redis {
         Self::start_with(|_| Vec::new())
     }
 
-    /// Without anything on disk, as Redis is when it serves as a cache: after a restart it is empty,
-    /// as a replica is that was promoted before it had the lock.
+    /// Without persistence, like a Redis that serves as a cache: after a restart it is empty, like
+    /// a replica that was promoted before it had the lock.
     fn start_forgetful() -> Self {
         let options = ["--appendonly", "no", "--save", ""];
         Self::start_with(|_| options.map(str::to_owned).to_vec())
@@ -31,7 +31,7 @@ impl Redis {
         let command = |folder: &Path| {
             let more = more(folder);
             let (port, folder) = (port.to_string(), folder.to_str().unwrap().to_owned());
-            // With `always`, a lock that was acknowledged is there after a restart.
+            // With `always`, an acknowledged lock is there after a restart.
             let options = [
                 ("--bind", "127.0.0.1"),
                 ("--port", &port),
@@ -47,7 +47,8 @@ impl Redis {
         Self { port, process }
     }
 
-    /// With TLS on another port, and the file of the authority for `localhost` there.
+    /// With TLS on another port. Also returns that port and the file of the authority for
+    /// `localhost`.
     pub(crate) fn start_tls() -> (Self, u16, PathBuf) {
         let (port, mut authorities) = (free_port(), PathBuf::new());
         let server = Self::start_with(|folder| {
@@ -102,8 +103,8 @@ pub(crate) fn single() -> Engine {
     engine(&SHARED)
 }
 
-/// One that syncs every write to disk, and of its own if it is to be killed: what it acknowledged is
-/// there after a restart.
+/// One that syncs every write to disk, and a separate one if it is to be killed: what it
+/// acknowledged is there after a restart.
 pub(crate) fn single_on_disk() -> Engine {
     if !needs_own_server() {
         return single();

@@ -19,9 +19,9 @@ pub(crate) struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// A server alone.
+    /// A standalone server.
     pub(crate) fn start() -> Self {
-        // The port accepts before it serves.
+        // The port accepts connections before the server is ready.
         Self::server(free_port(), 0, "", |port| mode(port).is_some())
     }
 
@@ -37,7 +37,7 @@ impl ZooKeeper {
         ensemble
     }
 
-    /// A server alone, with TLS on another port, which is returned with it.
+    /// A standalone server with TLS on another port, which is returned with it.
     pub(crate) fn secure(certificate: &Certificate) -> (Self, u16) {
         let secure = free_port();
         let settings = format!(
@@ -101,7 +101,7 @@ impl ZooKeeper {
     }
 }
 
-/// `standalone`, `leader` or `follower`; `None` if it does not serve.
+/// `standalone`, `leader` or `follower`; `None` if it is not ready.
 pub(crate) fn mode(port: u16) -> Option<String> {
     let answer = ask(port, "srvr");
     answer.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)

@@ -1,4 +1,4 @@
-//! An object store whose puts wait until a test lets them go on, or fail as the test says.
+//! An object store whose puts wait until a test lets them continue, or fail as the test says.
 
 use object_store::path::Path;
 use object_store::{
@@ -17,21 +17,21 @@ type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T>> + Send>>;
 /// Each put waits here before it reaches the store, or before its reply comes back.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    /// Somebody waits.
+    /// A put is waiting.
     pub(crate) reached: Notify,
-    /// One may go on.
+    /// One may continue.
     pub(crate) opened: Notify,
-    /// Puts wait after they were done, instead of before.
+    /// Puts wait after they were carried out, instead of before.
     pub(crate) after: AtomicBool,
-    /// Puts don't wait at all, but end with this error of local disk.
+    /// Puts don't wait at all, but fail with this error of local disk.
     pub(crate) fails: Mutex<Option<DiskFault>>,
 }
 
-/// How local disk fails, in the words of `LocalFileSystem`.
+/// How local disk fails, as `LocalFileSystem` reports it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DiskFault {
     pub(crate) error: std::io::ErrorKind,
-    /// The file was there when it failed: it was the folder that could not be synced.
+    /// The file existed when it failed: it was the folder that could not be synced.
     pub(crate) done: bool,
 }
 

@@ -1,6 +1,6 @@
-//! A holder in a process of its own, which a test stops, wakes and kills.
+//! A holder in its own process, which a test stops, wakes and kills.
 //!
-//! The process is this test program again, told to run nothing but [`holder_process`].
+//! The process is this test program again, told to run only [`holder_process`].
 
 use super::store::{self, LEDGER};
 use holdfast_client::Client;
@@ -47,7 +47,7 @@ impl Holder {
         Self { child, stdin, stdout }
     }
 
-    /// What it says next; `None` at its end.
+    /// Its next line; `None` at its end.
     pub(crate) async fn next(&mut self) -> Option<String> {
         while let Some(line) = self.stdout.next_line().await.unwrap() {
             // The test harness may have begun the line.
@@ -95,9 +95,9 @@ async fn holder_process() {
     }
 }
 
-/// Reads the ledger, waits for a word, and takes 50 off what it has read.
+/// Reads the ledger, waits for a line on stdin, and takes 50 off what it has read.
 async fn hold_once(client: &Client, store: &str, fenced: bool) {
-    // On a busy machine its short session may end before the grant comes.
+    // On a busy machine its short session may end before it is granted.
     let guard = loop {
         if let Ok(guard) = client.lock(LOCK).acquire().await {
             break guard;
@@ -112,7 +112,7 @@ async fn hold_once(client: &Client, store: &str, fenced: bool) {
     }
     .parse()
     .unwrap();
-    // From here on it does not look at its guard again, as if it had been stopped just after.
+    // From here on it does not check its guard again, as if it had been stopped just after.
     say(&format!("read {balance} with token {token}"));
     wait_for_a_line().await;
     let value = (balance - 50).to_string().into();
@@ -126,7 +126,7 @@ async fn hold_once(client: &Client, store: &str, fenced: bool) {
     }
 }
 
-/// Adds a line to the ledger again and again, and says which lines are surely there.
+/// Appends a line to the ledger over and over, and prints which lines are certainly there.
 async fn work_forever(client: &Client, store: &str, name: &str) {
     for number in 1.. {
         let Ok(guard) = client.lock(LOCK).acquire().await else {
@@ -153,7 +153,7 @@ async fn add(fence: &dyn Fence, token: Token, line: &str) -> Result<(), holdfast
 
 fn say(line: &str) {
     use std::io::Write;
-    // One write, so that a kill leaves whole lines.
+    // One write, so that a kill leaves complete lines.
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(format!("{MARK}{line}\n").as_bytes()).unwrap();
     stdout.flush().unwrap();

@@ -1,4 +1,4 @@
-//! A PostgreSQL server on a free port, in a folder that goes away.
+//! A PostgreSQL server on a free port, in a temporary folder.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -43,7 +43,7 @@ impl Server {
         panic!("PostgreSQL does not start");
     }
 
-    /// What to connect with.
+    /// The connection string.
     pub(crate) fn config(&self) -> String {
         format!("host=127.0.0.1 port={} user=postgres dbname=postgres", self.port)
     }
@@ -62,7 +62,7 @@ impl Server {
         psql
     }
 
-    /// As a power cut would: without closing anything.
+    /// Like a power failure: without closing anything.
     pub(crate) fn crash(&mut self) {
         self.signal(Signal::SIGQUIT);
     }
@@ -117,7 +117,7 @@ impl Drop for Server {
     }
 }
 
-/// Debian keeps its programs in a folder a version, outside of PATH.
+/// Debian keeps its programs in one folder per version, outside of the PATH.
 fn programs() -> PathBuf {
     let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut folders: Vec<_> = debian.map(|version| version.path().join("bin")).collect();
@@ -130,7 +130,7 @@ fn programs() -> PathBuf {
     folders.into_iter().rfind(whole).expect(INSTALL)
 }
 
-/// Whom the server runs as: PostgreSQL refuses to run as root.
+/// Which user the server runs as: PostgreSQL refuses to run as root.
 fn user() -> Option<(u32, u32)> {
     let id = |arguments: &[&str]| -> u32 {
         let said = Command::new("id").args(arguments).output().unwrap().stdout;

@@ -1,4 +1,4 @@
-//! A small S3 API in this process: objects in memory, puts on a condition, and faults on demand.
+//! A small S3 API in this process: objects in memory, conditional puts, and faults on demand.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -18,23 +18,24 @@ use tokio::sync::Notify;
 pub(crate) enum Fault {
     #[default]
     None,
-    /// So many of the next puts are done, but answered with 500.
+    /// This many of the next puts are carried out, but answered with 500.
     LoseAnswers(u32),
-    /// The next put is done, and its answer is a 500 that waits for [`S3::go_on`].
+    /// The next put is carried out, and its reply is a 500 that waits for [`S3::go_on`].
     HoldAnswer,
-    /// The next put is done, but answered with 500; puts after it are answered with this.
+    /// The next put is carried out, but answered with 500; puts after it are answered with this
+    /// status.
     LoseAnswerThen(u16),
     /// Puts are answered with this status.
     Answer(u16),
-    /// Nothing is done, and answered with 500.
+    /// Nothing is carried out, and everything is answered with 500.
     Down,
-    /// Puts are done whatever their condition says.
+    /// Puts are carried out whatever their condition says.
     IgnoreConditions,
     /// Puts with a condition are answered with 501.
     NoConditions,
     /// Puts with `If-Match` are answered with 501.
     NoIfMatch,
-    /// Puts are done, and answered with 501.
+    /// Puts are carried out, and answered with 501.
     DoneButNotImplemented,
 }
 
@@ -46,7 +47,7 @@ struct Bucket {
 
 const LAYOUT: &str = "/shop/holdfast-fence-layout";
 
-/// Where an answer waits.
+/// Where a reply waits.
 #[derive(Default)]
 struct Held {
     reached: Notify,
@@ -81,7 +82,7 @@ impl S3 {
         self.bucket.lock().unwrap().fault = fault;
     }
 
-    /// Waits until an answer is held.
+    /// Waits until a reply is held.
     pub(crate) async fn held(&self) {
         self.held.reached.notified().await;
     }
@@ -96,15 +97,15 @@ impl S3 {
         bucket.objects.keys().filter(|key| *key != LAYOUT).cloned().collect()
     }
 
-    /// As if the fence had been opened by a version that did not keep its layout.
+    /// As if the fence had been opened by a version that did not record its layout.
     pub(crate) fn forget_layout(&self) {
         self.bucket.lock().unwrap().objects.remove(LAYOUT);
     }
 }
 
-/// The client brings TLS with it, even if it speaks plain HTTP, and must be told which.
+/// The client includes TLS even for plain HTTP, and must be told which provider to use.
 pub(crate) fn choose_tls() {
-    // Some other test may have done so.
+    // Another test may have done so.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
@@ -177,7 +178,7 @@ fn answer_at_once(
 }
 
 impl Bucket {
-    /// The lock of the bucket is held, so that comparing and writing are one step.
+    /// The bucket's lock is held, so that comparing and writing are one step.
     fn put(&mut self, key: String, headers: &HeaderMap, body: Bytes) -> Response {
         let condition = |name| headers.get(name).map(|value| value.to_str().unwrap().to_owned());
         let (matches, none) = (condition(header::IF_MATCH), condition(header::IF_NONE_MATCH));
@@ -239,7 +240,7 @@ impl Bucket {
             .into_response()
     }
 
-    /// Several objects at once, which is how S3's client deletes even one.
+    /// Several objects at once, which is how the S3 client deletes even one.
     fn delete(&mut self, bucket: &str, body: &Bytes) -> Response {
         let body = String::from_utf8_lossy(body);
         for key in body.split("<Key>").skip(1).filter_map(|rest| rest.split("</Key>").next()) {
@@ -267,7 +268,7 @@ fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// As S3's, a hash of the body and of nothing else.
+/// Like S3's: a hash of the body and of nothing else.
 fn e_tag(body: &Bytes) -> String {
     let mut hasher = DefaultHasher::new();
     body.hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! An HTTP service behind a `FenceLayer`, and a client of it that is a `Fence`.
+//! An HTTP service behind a `FenceLayer`, and a client for it that is a `Fence`.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -9,7 +9,7 @@ use holdfast_fence::{Error, Fence, FenceFuture, Fenced, Token};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// What the service keeps.
+/// The service's values.
 type Values = Arc<Mutex<HashMap<String, Bytes>>>;
 
 /// The service; it ends when this is dropped.
@@ -94,7 +94,7 @@ impl Answer {
     fn done(self) -> Result<Bytes, Error> {
         match self.status {
             200 => Ok(self.body),
-            // The tests look at the text.
+            // The tests check the text.
             _ => Err(Error::Unavailable {
                 store: "the service".into(),
                 source: String::from_utf8_lossy(&self.body).into(),
@@ -129,7 +129,7 @@ impl Fence for ServiceClient {
 }
 
 impl ServiceClient {
-    /// Around the fence.
+    /// Bypasses the fence.
     pub(crate) async fn write_unfenced(&self, resource: &str, value: Bytes) {
         self.send(format!("/open/{resource}"), None, Some(value)).await.done().unwrap();
     }

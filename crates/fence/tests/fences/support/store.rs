@@ -1,4 +1,4 @@
-//! Which store a test is about: as text, so that a child process can open the same.
+//! Which store a test is about: as text, so that a child process can open the same one.
 
 use super::s3;
 use super::service::ServiceClient;
@@ -11,7 +11,7 @@ use holdfast_fence::sqlite::Sqlite;
 use holdfast_fence::{Error, Fence, Token};
 use std::sync::Arc;
 
-/// What is read and written in all of these tests.
+/// The resource that all of these tests read and write.
 pub(crate) const LEDGER: &str = "ledger";
 
 /// Opens `sqlite:PATH`, `disk:PATH`, `s3:URL`, `postgres:CONFIG`, `http:URL` or `register:`.
@@ -32,14 +32,14 @@ pub(crate) async fn open<'a>(
     })
 }
 
-/// Writes whatever the fence has seen: what a store without a fence does.
+/// Writes whatever the fence has seen, like a store without a fence.
 pub(crate) async fn write_unfenced(store: &str, client: &Client, guard: &Guard, value: Bytes) {
     match store.split_once(':').unwrap() {
         ("http", url) => {
             ServiceClient { url: url.into() }.write_unfenced(LEDGER, value).await;
         }
         ("register", _) => {
-            // The newest ticket of any lock is above all that the register has seen.
+            // The newest ticket of any lock is above everything that the register has seen.
             let newest = loop {
                 // A holder that was stopped finds its session over first.
                 if let Ok(newest) = client.lock("unrelated").acquire().await {

@@ -1,4 +1,4 @@
-//! One visit to the bakery: choose a number, wait to be served, or leave.
+//! One visit to the bakery: choose a number, then wait to be served or leave.
 
 use super::hold::BakeryHold;
 use super::tables::{CHOOSING_TTL, Customer, Tables, time_after};
@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// The pause between two looks, on average: Cassandra can't notify.
+/// The average pause between two reads: Cassandra can't send notifications.
 const POLL_EVERY: Duration = Duration::from_millis(100);
 
-/// The pause before a write without an answer is repeated.
+/// The pause before a write that got no reply is retried.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// A number is renewed this many times per TTL while its owner waits.
@@ -33,7 +33,7 @@ enum Write {
 enum Left {
     /// The wait was over; the holder's client id, if there is one.
     GivenUp(Option<String>),
-    /// A row of ours may have expired: others may have overtaken us.
+    /// One of our rows may have expired: others may have overtaken us.
     TooSlow,
     Failed(Error),
 }
@@ -79,7 +79,7 @@ pub(super) async fn acquire(tables: &Arc<Tables>, request: &Request) -> Result<A
     }
 }
 
-/// One attempt, with an id of its own.
+/// One attempt, with its own id.
 struct Visit<'a> {
     tables: &'a Arc<Tables>,
     request: &'a Request,
@@ -105,7 +105,7 @@ impl<'a> Visit<'a> {
         self.wait_for_lower(ticket, choosers).await
     }
 
-    /// Waits while anyone is choosing; a try that finds a number does not even begin.
+    /// Waits while anyone is choosing. A try does not even begin if there is a number already.
     async fn wait_for_choosers(&self) -> Result<(), Left> {
         let first = self.customers().await?;
         if self.request.is_given_up() && !first.is_empty() {
@@ -117,7 +117,7 @@ impl<'a> Visit<'a> {
         Ok(())
     }
 
-    /// Draws a number while others can see that we do.
+    /// Draws a number while our flag is set for the others to see.
     async fn choose(&mut self) -> Result<(Ticket, Moment), Left> {
         let (tables, name, id) = (self.tables, self.request.name.as_str(), self.id);
         let flag_sent = Moment::now();
@@ -129,7 +129,7 @@ impl<'a> Visit<'a> {
         let number = next_number(numbers.iter().map(|customer| customer.ticket.number));
         let ticket = Ticket { number, id };
         let number_sent = self.set_number(ticket).await?;
-        // The flag must not have expired before the number was there for all to see.
+        // The flag must not have expired before the number was visible to everyone.
         if self.own(&self.customers().await?).is_none_or(|own| own.ticket != ticket)
             || flag_sent.plus(safe_part(CHOOSING_TTL)).has_passed()
         {
@@ -142,7 +142,7 @@ impl<'a> Visit<'a> {
         Ok((ticket, number_sent))
     }
 
-    /// Waits for each of these choosers, then for each lower number, with a heartbeat.
+    /// Waits for each of these choosers, then for each lower number, renewing our own number.
     async fn wait_for_lower(
         &mut self,
         (ticket, mut sent): (Ticket, Moment),
@@ -166,7 +166,8 @@ impl<'a> Visit<'a> {
             if sent.plus(ttl / HEARTBEATS_PER_TTL).has_passed() {
                 let valid_until = sent.plus(safe_part(ttl));
                 sent = self.set_number(ticket).await?;
-                // A number that had expired meanwhile came back, and others have passed.
+                // The number had expired, others have passed us, and this write has brought it
+                // back.
                 if valid_until.has_passed() {
                     return Err(Left::TooSlow);
                 }
@@ -181,14 +182,14 @@ impl<'a> Visit<'a> {
         Held { hold, token: None, ending: None, validity }
     }
 
-    /// Writes the number, and returns when that was sent.
+    /// Writes the number and returns when the write was sent.
     async fn set_number(&mut self, ticket: Ticket) -> Result<Moment, Left> {
         let sent = Moment::now();
         self.write(Write::Number(ticket)).await?;
         Ok(sent)
     }
 
-    /// Repeats a write, each time with a later timestamp, until it is acknowledged.
+    /// Retries a write, each time with a later timestamp, until it is acknowledged.
     async fn write(&mut self, write: Write) -> Result<(), Left> {
         let (tables, name, ttl) = (self.tables, self.request.name.as_str(), self.request.ttl);
         let give_up = Moment::now().plus(tables.timeout());
@@ -218,7 +219,7 @@ impl<'a> Visit<'a> {
         Ok(self.tables.customers(&self.request.name).await?)
     }
 
-    /// The others who are choosing.
+    /// Everyone else who is choosing.
     async fn choosers(&self) -> Result<Vec<i64>, Left> {
         let mut choosers = self.tables.choosers(&self.request.name).await?;
         choosers.retain(|id| *id != self.id);
@@ -238,8 +239,9 @@ impl<'a> Visit<'a> {
         Ok(())
     }
 
-    /// Removes what the visit wrote: the timestamp is above that of every write, those without an
-    /// answer included. Goes on in the background if that is not acknowledged in time.
+    /// Removes what this attempt wrote. The timestamp is higher than that of every write, including
+    /// those that got no reply. Continues in the background if the removal is not acknowledged in
+    /// time.
     async fn leave(self) -> Result<(), Error> {
         if self.last_us == 0 {
             return Ok(());

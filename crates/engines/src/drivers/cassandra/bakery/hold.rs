@@ -1,4 +1,4 @@
-//! The lowest number.
+//! A held lock: the lowest number.
 
 use super::tables::{Customer, Tables, time_after};
 use crate::clock::Moment;
@@ -13,13 +13,13 @@ use std::time::Duration;
 pub(super) struct BakeryHold {
     tables: Arc<Tables>,
     name: String,
-    /// Unique to the attempt, so it is the proof as well.
+    /// Unique to the attempt, so it also serves as the proof.
     id: i64,
-    /// The timestamp of the last write: those without an answer may arrive late.
+    /// The timestamp of the last write: writes that got no reply may arrive late.
     last_us: AtomicI64,
 }
 
-/// What a TTL in whole seconds may be too long by, once it is written again.
+/// How much too long a TTL in whole seconds may become when it is written again.
 const ROUNDING: Duration = Duration::from_secs(1);
 
 fn over() -> Error {
@@ -31,7 +31,7 @@ impl BakeryHold {
         Self { tables, name, id, last_us: AtomicI64::new(0) }
     }
 
-    /// A timestamp above that of everything written before.
+    /// A timestamp higher than that of any earlier write.
     fn next_us(&self, own: &Customer) -> i64 {
         let last_us = self.last_us.load(Ordering::Relaxed).max(own.written_us);
         let next_us = time_after(last_us);
@@ -39,7 +39,6 @@ impl BakeryHold {
         next_us
     }
 
-    /// Our row.
     async fn own(&self) -> Result<Customer, Error> {
         let customers = self.tables.customers(&self.name).await.map_err(Failure::into_error)?;
         customers.into_iter().find(|customer| customer.ticket.id == self.id).ok_or_else(over)
@@ -56,14 +55,15 @@ impl Hold for BakeryHold {
         Box::pin(async move {
             let sent = Moment::now();
             let own = self.own().await?;
-            // The row may end a second early.
+            // The row may expire a second early.
             let expires = sent.plus(own.left.saturating_sub(Duration::from_secs(1)));
             let (time_us, ticket) = (self.next_us(&own), own.ticket);
             let written =
                 self.tables.set_number(&self.name, ticket, &own.client_id, ttl, time_us).await;
             written.map_err(Failure::into_error)?;
             if expires.has_passed() {
-                // Written without a condition, a number may come back after others have passed.
+                // The write is unconditional, so the number may have come back after others had
+                // passed us.
                 let _ = self.remove(&own).await;
                 return Err(over());
             }
@@ -83,8 +83,8 @@ impl Hold for BakeryHold {
         })
     }
 
-    /// Writes the number once more, with what is left of its TTL: a write that arrives after this one
-    /// has an older timestamp, and no effect.
+    /// Writes the number once more, with the rest of its TTL: a write that arrives later has an
+    /// older timestamp, and no effect.
     fn settle(&self) -> Step<'_, Option<Moment>> {
         Box::pin(async move {
             let own = self.own().await?;

@@ -1,4 +1,4 @@
-//! Everybody in the bakery: the lowest number is served, the others wait.
+//! Everyone in the bakery: the lowest number holds the lock, the others wait.
 
 use super::tables::Tables;
 use crate::driver::label_of;

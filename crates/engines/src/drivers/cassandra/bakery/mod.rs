@@ -1,13 +1,13 @@
-//! Lamport's bakery over two plain tables, with quorum reads and writes and no conditions.
+//! Lamport's bakery on two plain tables, with quorum reads and writes and no conditional writes.
 //!
 //! `choosing (lock_name, id, choosing)` and `numbers (lock_name, id, number, client_id)`. In order:
-//! wait while anyone is choosing; set the own flag; take the highest number plus one; write it; clear
+//! wait while anyone is choosing; set our flag; take the highest number plus one; write it; clear
 //! the flag; wait for each chooser; wait for each lower (number, id). Leaving removes both rows.
 //!
-//! Each attempt has a random id of its own, so nothing that an earlier attempt left (a tombstone, a
-//! write that arrives late) can hide or replace a row. Timestamps rise within a row, and each write is
-//! repeated until it is acknowledged, then read back. Rows have a TTL: a customer whose step took so
-//! long that a row may have expired leaves, and starts again at the end of the line.
+//! Each attempt has its own random id, so nothing that an earlier attempt left behind (a tombstone,
+//! a write that arrives late) can hide or replace a row. Timestamps rise within a row, and each
+//! write is retried until it is acknowledged, then read back. Rows have a TTL: a customer whose
+//! step took so long that a row may have expired leaves, and starts again at the end of the line.
 
 mod acquire;
 mod hold;

@@ -1,21 +1,22 @@
 //! A model of the bakery for three processes, checked in every interleaving.
 //!
-//! Each register is read and written on its own, as nothing says that Cassandra shows the rows of a
-//! partition at one instant. Each process enters once, as each attempt has an id of its own. It may
-//! crash anywhere; some time later its registers expire.
+//! Each register is read and written separately, because nothing guarantees that Cassandra shows
+//! the rows of a partition at one instant. Each process enters once, because each attempt has its
+//! own id. It may crash anywhere; some time later its registers expire.
 
 use super::ticket::{Ticket, must_wait, next_number};
 use stateright::{Checker, Model, Property};
 
 const PROCESSES: usize = 3;
 
-/// Whether processes say that they are choosing. Without it the algorithm is wrong.
+/// `choosing_flag`: whether processes announce that they are choosing. Without it the algorithm is
+/// wrong.
 struct Bakery {
     choosing_flag: bool,
     crashes: bool,
 }
 
-/// What a process does next; the index is the process that it looks at.
+/// What a process does next. The index is that of the process it looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Step {
     WaitForChoosers(usize),
@@ -189,7 +190,8 @@ fn crashes_at_any_step_do_not_break_exclusion() {
     bakery.checker().spawn_bfs().join().assert_properties();
 }
 
-/// The reason for the flag: a process that has read the numbers but not written its own is invisible.
+/// Why the flag is needed: a process that has read the numbers but not yet written its own is
+/// invisible.
 #[test]
 fn without_the_choosing_flag_two_processes_enter() {
     let bakery = Bakery { choosing_flag: false, crashes: false };

@@ -1,4 +1,4 @@
-//! The tables Numbers and Choosing.
+//! The tables `numbers` and `choosing`.
 
 use super::ticket::Ticket;
 use crate::drivers::cassandra::cluster::{Cluster, text};
@@ -10,7 +10,7 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::value::{CqlValue, Row};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a flag lives. A customer that needs longer to choose starts again.
+/// The TTL of a flag. A customer that needs longer to choose starts again.
 pub(super) const CHOOSING_TTL: Duration = Duration::from_secs(10);
 
 pub(super) struct Tables {
@@ -23,20 +23,21 @@ pub(super) struct Tables {
     remove_number: PreparedStatement,
 }
 
-/// A row of Numbers.
+/// A row of `numbers`.
 #[derive(Debug, Clone)]
 pub(super) struct Customer {
     pub(super) ticket: Ticket,
     pub(super) client_id: String,
-    /// How long the row stays if nobody extends it; it may end a second early.
+    /// How long the row lasts if nobody extends it. It may expire a second early.
     pub(super) left: Duration,
     pub(super) written_us: i64,
 }
 
 impl Tables {
     pub(super) async fn open(cluster: Cluster) -> Result<Self, Error> {
-        // Each attempt leaves tombstones that all readers of the lock have to skip: they are kept for
-        // an hour, not for ten days. A row that a late replica brings back still has its TTL.
+        // Each attempt leaves tombstones that all readers of the lock have to skip, so they are
+        // kept for an hour, not for ten days. A row that a late replica brings back still has its
+        // TTL.
         const CHOOSING: &str = "(lock_name varchar, id bigint, choosing boolean,
             PRIMARY KEY (lock_name, id)) WITH default_time_to_live = 15 AND gc_grace_seconds = 3600";
         const NUMBERS: &str = "(lock_name varchar, id bigint, number bigint, client_id varchar,
@@ -85,7 +86,7 @@ impl Tables {
         self.cluster.run(&self.set_flag, values).await.map(drop)
     }
 
-    /// The ids of those who are choosing.
+    /// The ids of everyone who is choosing.
     pub(super) async fn choosers(&self, name: &str) -> Result<Vec<i64>, Failure> {
         let rows = self.cluster.run(&self.flags, (name,)).await?;
         let choosing = |row: &Row| row.columns.get(1)?.as_ref()?.as_boolean();
@@ -106,7 +107,7 @@ impl Tables {
         self.cluster.run(&self.set_number, values).await.map(drop)
     }
 
-    /// All who have a number, the lowest first.
+    /// Everyone who has a number, lowest first.
     pub(super) async fn customers(&self, name: &str) -> Result<Vec<Customer>, Failure> {
         let rows = self.cluster.run(&self.numbers, (name,)).await?;
         let mut customers: Vec<_> = rows.iter().filter_map(customer).collect();
@@ -138,7 +139,7 @@ fn number(row: &Row, column: usize) -> Option<i64> {
     row.columns.get(column)?.as_ref().and_then(CqlValue::as_bigint)
 }
 
-/// A write timestamp above `last`.
+/// A write timestamp higher than `last`.
 pub(super) fn time_after(last: i64) -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_micros()).unwrap_or(i64::MAX).max(last + 1)

@@ -1,4 +1,4 @@
-//! The rules of Lamport's bakery, without the shop: the driver follows them, and `model.rs` checks
+//! The rules of Lamport's bakery without any I/O: the driver follows them, and `model.rs` checks
 //! them.
 
 /// A customer's number and id. The lowest is served.
@@ -9,12 +9,11 @@ pub(super) struct Ticket {
     pub(super) id: i64,
 }
 
-/// The number for a customer that sees these.
+/// The number for a customer that sees these numbers.
 pub(super) fn next_number(seen: impl IntoIterator<Item = i64>) -> i64 {
     seen.into_iter().max().unwrap_or(0) + 1
 }
 
-/// Whether a customer has to wait for another one.
 pub(super) fn must_wait(own: Ticket, other: Ticket) -> bool {
     other < own
 }

@@ -1,4 +1,5 @@
-//! Taking a lock, and waiting for it. Cassandra can't notify, so one waiter of each process polls.
+//! Taking a lock and waiting for it. Cassandra can't send notifications, so one waiter per process
+//! polls.
 
 use super::hold::LwtHold;
 use super::tables::{IN_FLIGHT, Mark, Tables, Tokens, token};
@@ -13,16 +14,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The pause between two looks at a held lock, on average. A look is a plain quorum read.
+/// The average pause between two reads of a held lock. These are plain quorum reads.
 const POLL_EVERY: Duration = Duration::from_millis(200);
 
-/// The pause before a request without an answer is followed up.
+/// The pause before following up on a request that got no reply.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// What one attempt came to.
+/// The result of one attempt.
 enum Attempt {
     Held(Held),
-    /// Held by somebody else; `None` if that is not known.
+    /// Held by another owner; `None` if it is not known which.
     Busy(Option<String>),
 }
 
@@ -52,7 +53,8 @@ pub(super) async fn acquire(tables: &Arc<Tables>, request: &Request) -> Result<A
         }
         loop {
             let in_time = request.pause(jittered(POLL_EVERY), place.changed()).await;
-            // Conditional writes of many waiters would get into the holder's way.
+            // Read before trying again: conditional writes by many waiters would get in the
+            // holder's way.
             let seen = tables.look(&request.name).await;
             if !in_time || !matches!(seen, Ok(Some(holder)) if holder != request.owner()) {
                 break;
@@ -65,7 +67,7 @@ pub(super) async fn acquire(tables: &Arc<Tables>, request: &Request) -> Result<A
     result
 }
 
-/// One attempt. `in_flight_until` is set if a take without an answer may still come into effect.
+/// One attempt. Sets `in_flight_until` if a take that got no reply may still take effect.
 async fn take(
     tables: &Arc<Tables>,
     request: &Request,
@@ -75,7 +77,7 @@ async fn take(
     let mut sent = Some(sent);
     let cause = match tables.take(name, &owner, request.ttl).await {
         Ok(Ok(())) => None,
-        // An earlier attempt did it after all, nobody knows when.
+        // An earlier attempt succeeded after all, nobody knows when.
         Ok(Err(Some(holder))) if holder == owner => {
             sent = None;
             None
@@ -93,7 +95,7 @@ async fn take(
     loop {
         let settled = match &last_cause {
             None => confirm(tables, request, sent, *in_flight_until, &mut before).await,
-            // A read at SERIAL finishes what was left half-way, or sees to it that it never happens.
+            // A read at SERIAL completes an unfinished write, or makes sure that it never happens.
             Some(_) => match tables.read(name).await {
                 Ok(Some((holder, _))) if holder == owner => {
                     confirm(tables, request, sent, *in_flight_until, &mut before).await
@@ -117,9 +119,10 @@ async fn take(
     }
 }
 
-/// Makes a row of ours a lock: gets its token, and looks whether the row is still ours afterwards.
-/// `None` if it is not. `sent` is when the row was asked for, if it is known which request made it;
-/// `late` is until when another request may make it again; `before` is the mark of the holder before us, for when this is repeated.
+/// Turns our row into a held lock: gets its token, then checks that the row is still ours. `None`
+/// if it is not. `sent` is when the row was requested, if it is known which request created it;
+/// `late` is until when another request may create it again; `before` is the mark of the previous
+/// holder, kept for when this is retried.
 async fn confirm(
     tables: &Arc<Tables>,
     request: &Request,
@@ -134,7 +137,7 @@ async fn confirm(
         let mark = raise(tables, tokens, request, &owner, before).await?;
         let before = before.clone().unwrap_or_default();
         if !matches!(tables.read(name).await?, Some((holder, _)) if holder == owner) {
-            // The row is gone, and with it the use of the token.
+            // The row is gone, so the token is of no use.
             let _ = tables.restore(tokens, name, &owner, &before).await;
             return Ok(None);
         }
@@ -160,13 +163,13 @@ async fn raise(
     owner: &str,
     before: &mut Option<Mark>,
 ) -> Result<Mark, Error> {
-    /// Each attempt that fails means that somebody else raised it.
+    /// Each failed attempt means that someone else raised it.
     const ATTEMPTS: u32 = 10;
     let name = request.name.as_str();
     for _ in 0..ATTEMPTS {
         let now = tables.mark(tokens, name).await?;
         match &now {
-            // An attempt without an answer did it.
+            // An attempt that got no reply did it.
             Some(mark) if mark.holder.as_deref() == Some(owner) => return Ok(mark.clone()),
             now => *before = Some(now.clone().unwrap_or_default()),
         }
@@ -189,7 +192,7 @@ fn held(hold: LwtHold, token: Option<Token>, ending: Option<Ending>, validity: V
     Held { hold: Arc::new(hold), token, ending, validity }
 }
 
-/// An unfinished holder is a death. Of one that finished, only the token is left.
+/// A holder that did not finish has died. Of one that finished, only the token is left.
 fn ending_of(before: Mark) -> Option<Ending> {
     let number = (before.token > 0).then(|| token(before.token))?;
     Some(match before.holder {
@@ -198,7 +201,7 @@ fn ending_of(before: Mark) -> Option<Ending> {
     })
 }
 
-/// Gives back what a take with an unknown outcome may have taken, or may still take until `until`.
+/// Gives back what a take with an unknown outcome may have taken, or may still take before `until`.
 async fn undo(tables: Arc<Tables>, name: String, owner: String, until: Moment) {
     const PAUSE: Duration = Duration::from_secs(3);
     let hold = LwtHold::new(tables, name, owner);

@@ -1,4 +1,4 @@
-//! A lock row that is ours.
+//! A held lock: a row that is ours.
 
 use super::tables::{IN_FLIGHT, Mark, Tables};
 use crate::clock::Moment;
@@ -12,9 +12,9 @@ use std::time::Duration;
 pub(super) struct LwtHold {
     tables: Arc<Tables>,
     name: String,
-    /// Unique to the acquisition, so it is the proof as well.
+    /// Unique to the acquisition, so it also serves as the proof.
     owner: String,
-    /// Until when a take without an answer may still come into effect.
+    /// Until when a take that got no reply may still take effect.
     taken_late: Option<Moment>,
     /// The same for an extension.
     extended_late: Mutex<Option<Moment>>,
@@ -29,7 +29,7 @@ impl LwtHold {
         Self { tables, name, owner, taken_late: None, extended_late: Mutex::default() }
     }
 
-    /// The lock is held, and an attempt without an answer may come into effect until `late`.
+    /// Sets until when an attempt that got no reply may still take effect.
     pub(super) fn taken(self, late: Option<Moment>) -> Self {
         Self { taken_late: late, ..self }
     }
@@ -38,7 +38,7 @@ impl LwtHold {
         self.extended_late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long the row stays if nobody extends it.
+    /// How long the row lasts if nobody extends it.
     async fn left(&self) -> Result<Duration, Error> {
         match self.tables.read(&self.name).await? {
             Some((holder, left)) if holder == self.owner => Ok(left),
@@ -51,7 +51,7 @@ impl Hold for LwtHold {
     fn extend(&self, ttl: Duration) -> Step<'_, Validity> {
         Box::pin(async move {
             let sent = Moment::now();
-            // This may be dropped half-way.
+            // Set first: this future may be dropped at any await.
             self.extended_late().replace(sent.plus(self.tables.timeout() + IN_FLIGHT));
             let extended = self.tables.extend(&self.name, &self.owner, ttl).await;
             if extended.map_err(Failure::into_error)? {
@@ -65,7 +65,8 @@ impl Hold for LwtHold {
     fn release(&self) -> Step<'_, ()> {
         Box::pin(async move {
             if let Some(tokens) = &self.tables.tokens {
-                // In this order: whoever gets the row must not find a mark that looks like a death.
+                // In this order: the next owner of the row must not find a mark that looks like a
+                // death.
                 self.left().await?;
                 let none = Mark::default();
                 let cleared = self.tables.restore(tokens, &self.name, &self.owner, &none).await;

@@ -1,4 +1,4 @@
-//! Who holds a lock. Who waits, only the waiters' processes know.
+//! Who holds a lock. Only the waiters' own processes know who is waiting.
 
 use super::tables::{Tables, token};
 use crate::driver::label_of;
@@ -11,7 +11,7 @@ pub(super) async fn inspect(tables: &Tables, name: &str) -> Result<Option<Inspec
         Some(tokens) => tables.mark(tokens, name).await?,
         None => None,
     };
-    // A person in cqlsh has the lock without a token.
+    // Someone who took the lock in cqlsh has no token.
     let own = mark.filter(|mark| mark.holder.as_deref() == Some(holder.as_str()));
     let token = own.map(|mark| token(mark.token));
     Ok(Some(Inspection { holder: Some(label_of(&holder)), token, line: None }))

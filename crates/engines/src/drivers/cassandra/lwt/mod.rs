@@ -1,14 +1,14 @@
 //! Conditional writes (lightweight transactions) on two tables.
 //!
-//! `locks (lock_name, client_id)` is the well-known recipe: a row with a TTL, taken only if there is
-//! none. A person in cqlsh takes part with `INSERT ... IF NOT EXISTS`. Our client id is `label/random`,
-//! unique to the acquisition. We take the row with an UPDATE, as an INSERTed row also has a marker
-//! that a renewal does not reach.
+//! `locks (lock_name, client_id)` is the well-known recipe: a row with a TTL that is only written
+//! if there is none. A person in cqlsh can take part with `INSERT ... IF NOT EXISTS`. Our client id
+//! is `label/random`, unique to the acquisition. We write the row with UPDATE, because a row
+//! written with INSERT also has a row marker, whose TTL a renewal would not extend.
 //!
-//! `lock_tokens (lock_name, token, holder, note)` has no TTL. Whoever has the row raises the token and
-//! writes itself down as the unfinished holder, then reads the lock row again: if that is still its
-//! own, nobody can have a higher token before it ends. A release clears the mark first, so a mark that
-//! is still there tells the next holder that the last one died.
+//! `lock_tokens (lock_name, token, holder, note)` has no TTL. The owner of the row raises the token
+//! and records itself as the unfinished holder, then reads the lock row again: if that is still its
+//! own, nobody can get a higher token before its lease ends. A release clears this mark first, so a
+//! mark that is still there tells the next holder that the previous one died.
 
 mod acquire;
 mod hold;

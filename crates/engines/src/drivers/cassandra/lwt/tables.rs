@@ -11,13 +11,13 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::value::{CqlValue, Row};
 use std::time::Duration;
 
-/// How long a request that nobody answered may still be under way in Cassandra: its longest timeout
-/// for a client's request, 12 seconds by default, and some.
+/// How long a request that got no reply may still be in progress in Cassandra: its longest timeout
+/// for a client request, 12s by default, plus a margin.
 pub(super) const IN_FLIGHT: Duration = Duration::from_secs(15);
 
 pub(super) struct Tables {
     cluster: Cluster,
-    /// The waiters of this process.
+    /// This process's waiters.
     pub(super) lines: Lines,
     take: PreparedStatement,
     extend: PreparedStatement,
@@ -39,7 +39,7 @@ pub(super) struct Tokens {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Mark {
     pub(super) token: i64,
-    /// The holder that did not finish (yet).
+    /// The holder that has not finished (yet).
     pub(super) holder: Option<String>,
     pub(super) note: Option<String>,
 }
@@ -48,7 +48,7 @@ impl Tables {
     pub(super) async fn open(cluster: Cluster, plain: bool) -> Result<Self, Error> {
         const LOCKS: &str = "(lock_name varchar PRIMARY KEY, client_id varchar)
             WITH default_time_to_live = 15";
-        // `token` is also a function of CQL, hence the quotes.
+        // `token` is also a CQL function, hence the quotes.
         const TOKENS: &str =
             "(lock_name varchar PRIMARY KEY, \"token\" bigint, holder varchar, note varchar)";
         cluster.create_table("locks", LOCKS).await?;
@@ -92,7 +92,7 @@ impl Tables {
         self.cluster.timeout
     }
 
-    /// Takes the row if there is none. Otherwise says whose it is.
+    /// Takes the row if there is none. Otherwise returns its owner, if known.
     pub(super) async fn take(
         &self,
         name: &str,
@@ -103,7 +103,7 @@ impl Tables {
         Ok(if applied(&rows) { Ok(()) } else { Err(rows.first().and_then(|row| text(row, 1))) })
     }
 
-    /// False if the row is not of this owner.
+    /// Returns false if the row does not belong to this owner.
     pub(super) async fn extend(
         &self,
         name: &str,
@@ -114,19 +114,19 @@ impl Tables {
         Ok(applied(&self.cluster.run(&self.extend, values).await?))
     }
 
-    /// False if the row is not of this owner.
+    /// Returns false if the row does not belong to this owner.
     pub(super) async fn release(&self, name: &str, owner: &str) -> Result<bool, Failure> {
         Ok(applied(&self.cluster.run(&self.release, (name, owner)).await?))
     }
 
-    /// The row as all earlier conditional writes left it, those with an unknown outcome included:
-    /// whose it is, and how long it stays.
+    /// The owner of the row and how long it lasts, after all earlier conditional writes, including
+    /// those with an unknown outcome.
     pub(super) async fn read(&self, name: &str) -> Result<Option<(String, Duration)>, Error> {
         let rows = self.cluster.run(&self.read, (name,)).await.map_err(Failure::into_error)?;
         Ok(rows.first().and_then(client))
     }
 
-    /// Whose the row was, without disturbing the conditional writes of others.
+    /// The owner of the row, read without disturbing conditional writes by others.
     pub(super) async fn look(&self, name: &str) -> Result<Option<String>, Error> {
         let rows = self.cluster.run(&self.look, (name,)).await.map_err(Failure::into_error)?;
         Ok(rows.first().and_then(client).map(|(owner, _)| owner))
@@ -141,7 +141,8 @@ impl Tables {
         }))
     }
 
-    /// Raises the token above `last` and puts down the holder. False if somebody else was faster.
+    /// Raises the token above `last` and records the holder. Returns false if someone else was
+    /// faster.
     pub(super) async fn raise(
         &self,
         tokens: &Tokens,
@@ -157,7 +158,7 @@ impl Tables {
         Ok(applied(&rows))
     }
 
-    /// Replaces a holder's mark by the one before, or by none.
+    /// Replaces a holder's mark with the previous one, or with none.
     pub(super) async fn restore(
         &self,
         tokens: &Tokens,
@@ -175,7 +176,7 @@ fn applied(rows: &[Row]) -> bool {
     first.unwrap_or(false)
 }
 
-/// The owner of a row and its TTL; a row of nulls belongs to nobody.
+/// The owner of a row and its TTL; `None` for a row of nulls.
 fn client(row: &Row) -> Option<(String, Duration)> {
     let ttl = row.columns.get(1).and_then(|ttl| ttl.as_ref()?.as_int()).unwrap_or(0);
     Some((text(row, 0)?, Duration::from_secs(u64::try_from(ttl).unwrap_or(0))))

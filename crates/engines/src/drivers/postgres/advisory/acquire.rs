@@ -1,4 +1,4 @@
-//! Taking a lock: the waiting is PostgreSQL's.
+//! Taking a lock: the waiting is done by PostgreSQL.
 
 use super::Sessions;
 use super::hold::AdvisoryHold;
@@ -31,7 +31,7 @@ pub(super) async fn acquire(
             Err(Error::Unreachable(why)) => Error::Unreachable(why),
             definite => return definite,
         };
-        // A place in line is lost together with its connection: back to its end.
+        // A place in line is lost with its connection: back to the end of it.
         let since = *unreachable_since.get_or_insert_with(Moment::now);
         if request.is_given_up() || since.plus(sessions.server.timeout).has_passed() {
             return Err(error);
@@ -58,7 +58,7 @@ async fn attempt(sessions: &Arc<Sessions>, request: &Request) -> Result<Acquired
             Err(failure) => return Err(abandon(sessions, session, request, failure).await),
         }
         sent = Moment::now();
-        // The session answers now; when it was granted the lock is not known.
+        // This shows that the session is alive now; when the lock was granted is not known.
         if let Err(failure) = session.execute("").await {
             return Err(abandon(sessions, session, request, failure).await);
         }
@@ -68,8 +68,8 @@ async fn attempt(sessions: &Arc<Sessions>, request: &Request) -> Result<Acquired
     Ok(Acquired::Held(Held { hold, token: None, ending: None, validity }))
 }
 
-/// Waits in PostgreSQL's queue. False if the wait was over first: then nothing is left in line once
-/// the session is dropped. It must not be used again, as the cancellation may arrive late.
+/// Waits in PostgreSQL's queue. Returns false if the wait was over first: then nothing is left in
+/// line once the session is dropped. It must not be reused, as the cancellation may arrive late.
 async fn wait(sessions: &Sessions, session: &Session, request: &Request) -> Result<bool, Failure> {
     let server = &sessions.server;
     let failed = |error: tokio_postgres::Error| statement_error(&server.name, &error);

@@ -1,4 +1,4 @@
-//! A session that holds a lock.
+//! A held lock: the session that holds it.
 
 use super::Sessions;
 use crate::clock::{Moment, safe_part};
@@ -13,19 +13,20 @@ use tokio::task::AbortHandle;
 
 const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended($1::text, 0))";
 
-/// How long the server may take to notice that a client's machine is gone: its keepalive settings.
+/// How long the server may take to notice that a client's machine is gone, by its keepalive
+/// settings.
 const SERVER_NOTICES: Duration = Duration::from_secs(30);
 
 pub(super) struct AdvisoryHold {
     sessions: Arc<Sessions>,
     name: String,
     lease: Arc<Lease>,
-    /// Closes a session that was not heard of for a TTL.
+    /// Closes a session that has been silent for a TTL.
     closer: AbortHandle,
 }
 
 struct Lease {
-    /// `None` once the lock is released: another lock may have the session then.
+    /// `None` once the lock is released: the session may then be used for another lock.
     session: Mutex<Option<Arc<Session>>>,
     /// When this process closes the session.
     deadline: Mutex<Moment>,
@@ -49,7 +50,7 @@ impl AdvisoryHold {
         Validity { valid_until: sent.plus(safe_part(ttl)), over_by: Self::over_by(ttl) }
     }
 
-    /// When a session confirmed just now is over if it is never heard of again.
+    /// When a session confirmed just now is certainly over, if it stays silent from now on.
     pub(super) fn over_by(ttl: Duration) -> Moment {
         Moment::now().plus(ttl + ttl / 10 + SERVER_NOTICES)
     }
@@ -80,7 +81,7 @@ impl Lease {
         session.clone().ok_or_else(|| Error::NotHeld("it was released".to_owned()))
     }
 
-    /// The session, if it is not over.
+    /// The session, unless it is over.
     async fn live(&self) -> Result<Arc<Session>, Error> {
         let session = self.session()?;
         if session.is_over() { Err(Error::NotHeld(session.ended().await)) } else { Ok(session) }

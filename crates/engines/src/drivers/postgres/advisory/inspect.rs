@@ -1,12 +1,12 @@
-//! Who holds an advisory lock and who waits for it, as `pg_locks` shows it. Labels are PostgreSQL's
-//! `application_name`: 63 bytes of them, in ASCII.
+//! Who holds an advisory lock and who is waiting, from `pg_locks`. Labels are PostgreSQL's
+//! `application_name`: at most 63 bytes, in ASCII.
 
 use super::Sessions;
 use crate::drivers::failure::Failure;
 use crate::error::Error;
 use crate::locks::Inspection;
 
-/// Versions before 14 have no `waitstart`; there the line's order is not known.
+/// Versions before 14 have no `waitstart`; there the order of the line is unknown.
 const LOCKS: &str = "
     SELECT granted, coalesce(application_name, '')
     FROM pg_locks AS locks LEFT JOIN pg_stat_activity USING (pid)

@@ -1,10 +1,10 @@
-//! PostgreSQL's own advisory locks: a connection for each lock that is held or waited for.
+//! PostgreSQL's own advisory locks: one connection for each lock that is held or waited for.
 //!
 //! The lock's key is `hashtextextended(name, 0)`, 64 bits, so two names can share a lock (with a
-//! million names the odds are one in 37 million), and a person in psql takes part with
+//! million names the odds are one in 37 million). A person in psql can take part with
 //! `SELECT pg_advisory_lock(hashtextextended('name', 0))`.
 //!
-//! The server knows no TTL: the lock lives as long as its session. The TTL of a lock is kept by this
+//! The server has no TTL: the lock lasts as long as its session. The TTL is enforced by this
 //! process: it counts on the lock only while the session answers, and closes a session that has not
 //! answered for a TTL.
 
@@ -52,13 +52,13 @@ struct Advisory {
 
 struct Sessions {
     server: Server,
-    /// For everything but the locks themselves.
+    /// For everything except the locks themselves.
     control: Mutex<Option<Arc<Session>>>,
     /// Sessions whose lock was released.
     idle: std::sync::Mutex<Vec<Arc<Session>>>,
 }
 
-/// Sessions that are kept for the next lock: opening one costs more than taking a lock.
+/// How many sessions are kept for the next lock: opening one costs more than taking a lock.
 const IDLE_MAX: usize = 4;
 
 impl Sessions {
@@ -92,7 +92,7 @@ impl Sessions {
         self.idle().pop()
     }
 
-    /// Keeps a session that holds nothing any more.
+    /// Keeps a session that no longer holds anything, for reuse.
     fn keep(&self, session: Arc<Session>) {
         let mut idle = self.idle();
         if idle.len() < IDLE_MAX && !session.is_over() {
@@ -102,14 +102,14 @@ impl Sessions {
 
     /// Opens a session that the server closes if the client's machine is gone.
     async fn open(&self, label: &str) -> Result<Session, Error> {
-        /// Notices within about 25 seconds that the client's machine is gone.
+        /// Makes the server notice within about 25s that the client's machine is gone.
         const KEEPALIVE: &str = "
             SELECT set_config(wanted.name, wanted.value, false)
             FROM (VALUES ('tcp_keepalives_idle', '10'), ('tcp_keepalives_interval', '5'),
                 ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '25000')) AS wanted (name, value)
             JOIN pg_settings USING (name)";
-        /// Notices a closed connection also while it waits for the lock. Not on every version and
-        /// platform.
+        /// Makes the server notice a closed connection even while it waits for the lock. Not
+        /// available on every version and platform.
         const CHECK_CLIENT: &str = "SET client_connection_check_interval = '1s'";
         let session = Session::open(&self.server, label, None).await?;
         session.execute(KEEPALIVE).await.map_err(Failure::into_error)?;
@@ -119,7 +119,7 @@ impl Sessions {
         }
     }
 
-    /// Makes sure that a session is over, and with it its lock.
+    /// Makes sure that a session, and with it its lock, is over.
     async fn end(&self, backend: Backend) -> Result<(), Error> {
         self.control().await?.end(backend).await
     }

@@ -1,4 +1,4 @@
-//! Taking a lock, and waiting for it.
+//! Taking a lock and waiting for it.
 
 use super::hold::LeaseHold;
 use super::table::{Sql, Table, left, ttl_ms};
@@ -17,20 +17,20 @@ use tokio_postgres::Row;
 /// The pause before an unreachable server is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// The least time between two looks at a lease that is about to end.
+/// The shortest pause between two attempts on a lease that is about to end.
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(5);
 
-/// A waiter looks again after this long, whatever it hears.
+/// A waiter tries again after this long, notified or not.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
-/// What one attempt came to.
+/// The result of one attempt.
 enum Attempt {
     Held(Held),
     Busy {
         holder: String,
         left: Duration,
     },
-    /// Somebody else was faster, after the statement had begun.
+    /// Someone else was faster, after the statement had begun.
     Raced,
 }
 
@@ -65,7 +65,7 @@ pub(super) async fn acquire(
             }
             Err(error) => return Err(error),
         };
-        // At the end of the wait it looks once more, for the holder's label.
+        // At the end of the wait there is one more attempt, which also gets the holder's label.
         request.pause(pause, place.changed()).await;
     }
 }
@@ -91,7 +91,7 @@ async fn take(table: &Arc<Table>, request: &Request) -> Result<Attempt, Error> {
     }
 }
 
-/// Finds out what became of a take whose answer was lost: the row tells.
+/// Finds out from the row what happened to a take whose reply was lost.
 async fn settle(table: &Arc<Table>, request: &Request, cause: Error) -> Result<Attempt, Error> {
     let over_by = Validity::unsure(request.ttl);
     let give_up = Moment::now().plus(table.timeout());
@@ -138,7 +138,7 @@ fn held(hold: LeaseHold, token: i64, ending: Option<Ending>, validity: Validity)
     Held { hold: Arc::new(hold), token: Some(number(token)), ending, validity }
 }
 
-/// The previous holder, from the column `first` on.
+/// The previous holder, from column `first` onwards.
 fn ending(row: &Row, first: usize) -> Option<Ending> {
     let token = row.get::<_, Option<i64>>(first).map(number)?;
     let label = row.get::<_, Option<String>>(first + 1).map(|owner| label_of(&owner));

@@ -1,4 +1,4 @@
-//! A lease that is held.
+//! A held lease.
 
 use super::table::{Sql, Table, left, ttl_ms};
 use crate::clock::Moment;
@@ -13,7 +13,7 @@ use tokio_postgres::types::ToSql;
 pub(super) struct LeaseHold {
     table: Arc<Table>,
     name: String,
-    /// Unique to the acquisition, so it is the proof as well.
+    /// Unique to the acquisition, so it also serves as the proof.
     owner: String,
 }
 
@@ -22,7 +22,7 @@ impl LeaseHold {
         Self { table, name, owner }
     }
 
-    /// Each statement changes only a lease of this owner, so it may be repeated, or arrive late.
+    /// Each statement changes only a lease of this owner, so it may be retried, or arrive late.
     async fn run(&self, sql: Sql, values: &[&(dyn ToSql + Sync)]) -> Result<Row, Error> {
         let rows = self.table.run(sql, values).await;
         let rows = rows.map_err(Failure::into_error)?;
@@ -47,7 +47,7 @@ impl Hold for LeaseHold {
         })
     }
 
-    /// An answer shows that everything sent before has run, or never will.
+    /// A reply proves that everything sent before has run, or never will.
     fn settle(&self) -> Step<'_, Option<Moment>> {
         Box::pin(async move {
             let looked = self.table.run(Sql::Check, &[&self.name, &self.owner]).await;

@@ -1,4 +1,4 @@
-//! Who holds a lock. Who waits, only the waiters' processes know.
+//! Who holds a lock. Only the waiters' own processes know who is waiting.
 
 use super::acquire::number;
 use super::table::{Sql, Table};

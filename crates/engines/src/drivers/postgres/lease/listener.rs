@@ -1,4 +1,4 @@
-//! The connection that hears of releases.
+//! The connection that receives notifications of releases.
 
 use crate::drivers::line::Lines;
 use crate::drivers::postgres::server::Server;
@@ -12,14 +12,14 @@ use tokio_postgres::AsyncMessage;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// How often the server is asked whether it is still there: a connection can be cut off without a
-/// sign, and then waiters would sleep beside a free lock.
+/// How often the connection is probed: it can be cut without a sign, and then waiters would sleep
+/// next to a free lock.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 
-/// How long its answer may take.
+/// How long a probe may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ends with the driver.
+/// Stops when it is dropped, with the driver.
 pub(super) struct Listener(AbortHandle);
 
 impl Listener {
@@ -30,7 +30,7 @@ impl Listener {
                 if listen(&server, &channel, &lines).await {
                     pause = RETRY_PAUSE;
                 }
-                // Waiters look at their holder's deadline in the meantime.
+                // In the meantime waiters rely on their holder's deadline.
                 sleep(pause).await;
                 pause = (pause * 2).min(RETRY_PAUSE_MAX);
             }
@@ -45,7 +45,7 @@ impl Drop for Listener {
     }
 }
 
-/// Listens until the connection is lost. False if it could not even start.
+/// Listens until the connection is lost. Returns false if it could not even start.
 async fn listen(server: &Server, channel: &str, lines: &Lines) -> bool {
     let Ok((client, mut connection)) = server.open("holdfast-locks listener").await else {
         return false;

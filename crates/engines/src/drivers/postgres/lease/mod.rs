@@ -1,9 +1,9 @@
-//! A lease table: one row per lock, never deleted, so tokens never start again.
+//! A lease table: one row per lock, never deleted, so that tokens never start over.
 //!
-//! Take, extend and release are one statement each, and the database's clock counts. A row whose
-//! time ran out without a release is a death, and the next holder learns of it. A waiter sleeps
-//! until a release is notified (`listener.rs`) or the holder's lease ends, and of the waiters of one
-//! process only the first looks (`drivers/line.rs`).
+//! Take, extend and release are one statement each, and use the database's clock. A row that
+//! expired without a release is a death, and the next holder learns of it. A waiter sleeps until it
+//! is notified of a release (`listener.rs`) or the holder's lease ends; of the waiters in one
+//! process, only the first one tries (`drivers/line.rs`).
 
 mod acquire;
 mod hold;
@@ -22,7 +22,7 @@ use listener::Listener;
 use std::sync::Arc;
 use table::Table;
 
-/// The default name of the table.
+/// The default table name.
 pub(super) const TABLE: &str = "holdfast_locks";
 
 pub(in crate::drivers) static PROMISES: Promises = Promises {

@@ -15,19 +15,19 @@ const LABEL: &str = "holdfast-locks";
 pub(super) struct Table {
     server: Server,
     names: Names,
-    /// Shared by all calls, which PostgreSQL answers in the order they were sent.
+    /// Shared by all calls, which PostgreSQL answers in the order in which they were sent.
     current: Mutex<Option<Arc<Connected>>>,
 }
 
-/// The table's name as the server resolved it, and what follows from it.
+/// The table's name as resolved by the server, and what is derived from it.
 struct Names {
     /// Quoted and with its schema.
     table: String,
-    /// Where releases are notified.
+    /// The channel on which releases are notified.
     channel: String,
 }
 
-/// A session with its statements.
+/// A session and its prepared statements.
 struct Connected {
     session: Session,
     statements: Vec<Statement>,
@@ -87,7 +87,8 @@ impl Sql {
                 UNION ALL
                 SELECT NULL, NULL, NULL, NULL, NULL, owner, left_ms FROM busy"
             ),
-            // Waiters sleep until the deadline they know, so they must hear of an earlier one.
+            // Waiters sleep until the deadline they know of, so they must be notified of an earlier
+            // one.
             Self::Extend => format!(
                 "WITH old AS (
                     SELECT expires_at FROM {table}
@@ -144,8 +145,8 @@ impl Table {
         self.server.timeout
     }
 
-    /// The session, or a new one. By the time that is used, the one before is over on the server as
-    /// well: no statement of it takes effect later.
+    /// The session, or a new one. Before a new one is used, the old one is over on the server too:
+    /// none of its statements takes effect later.
     async fn connected(&self) -> Result<Arc<Connected>, Error> {
         let mut current = self.current.lock().await;
         if let Some(connected) = current.as_ref().filter(|connected| !connected.session.is_over()) {
@@ -195,7 +196,7 @@ async fn create(session: &Session, quoted: &str) -> Result<(), Error> {
     );
     match session.execute(&sql).await.map_err(Failure::into_error) {
         Ok(()) => Ok(()),
-        // Somebody else may have created it at the same moment.
+        // Someone else may have created it at the same moment.
         Err(_) if find(session, quoted).await?.is_some() => Ok(()),
         Err(Error::Refused(why)) => {
             let sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -231,12 +232,12 @@ fn quote(table: &str) -> Result<String, Error> {
     Ok(quoted.join("."))
 }
 
-/// A TTL as the statements take it.
+/// A TTL as a statement parameter.
 pub(super) fn ttl_ms(ttl: Duration) -> i64 {
     i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// What a row says is left of a lease.
+/// The time left of a lease, from a row.
 pub(super) fn left(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }

@@ -1,5 +1,5 @@
-//! docs/failed-writes.md: requests of which nobody knows how far they came. Its tables are what this
-//! finds on real nodes; after a change, run it with `UPDATE_DOCS=1` to write them again.
+//! docs/failed-writes.md: requests that nobody knows the outcome of. Its tables contain what this
+//! finds on real nodes; after a change, run it with `UPDATE_DOCS=1` to rewrite them.
 
 use super::replicas::Replicas;
 use crate::cases::through_proxies;
@@ -14,10 +14,10 @@ use tokio::time::{sleep, timeout};
 
 const PAGE: &str = "failed-writes.md";
 
-/// Far longer than the test: whatever is free by then did not just expire.
+/// Far longer than the test: a lock that is free by then did not just expire.
 const TTL: Duration = Duration::from_secs(3600);
 
-/// Longer than it takes any of the engines to settle what is true, on a busy machine.
+/// Longer than any of the engines takes to settle the outcome, on a busy machine.
 const SETTLED: Duration = Duration::from_secs(90);
 
 /// What goes wrong with a request.
@@ -43,7 +43,7 @@ struct Site<'a> {
     signal: &'a (dyn Fn(usize, Signal) + Sync),
 }
 
-/// Clients, and how to begin and end a fault.
+/// Clients, and how to start and end a fault.
 struct Scene<'a> {
     locks: Locks,
     others: Locks,
@@ -69,7 +69,7 @@ impl Site<'_> {
     }
 }
 
-/// Repeats a call until it succeeds.
+/// Retries a call until it succeeds.
 async fn eventually<T, F: Future<Output = Result<T, Error>>>(call: impl Fn() -> F) -> T {
     let mut last = None;
     for _ in 0..60 {
@@ -103,7 +103,7 @@ impl Scene<'_> {
         }
     }
 
-    /// A network is back after a moment; nodes stay away until the request has been given up.
+    /// The network is back after a moment; nodes stay away until the request has been given up.
     async fn during<T: Send + 'static>(
         &self,
         request: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -123,8 +123,9 @@ impl Scene<'_> {
         timeout(SETTLED, eventually(take)).await.unwrap_or_else(|_| panic!("{name} is not free"))
     }
 
-    /// What the caller of an acquire is told, and what is true. A lock whose taker was told that it
-    /// failed stayed held on Holdfast until its TTL was over: nobody had the secret to release it with.
+    /// What the caller of an acquire is told, and what is true. On Holdfast, a lock stayed held
+    /// until its TTL was over although its taker had been told that it failed: nobody had the
+    /// secret to release it with.
     async fn acquire(&self) -> &'static str {
         let name = unique("story");
         self.begin();
@@ -146,7 +147,7 @@ impl Scene<'_> {
     }
 
     /// What the caller of a release is told, and what is true. The next holder must not take a
-    /// release that was finished late for a death.
+    /// release that finished late for a death.
     async fn release(&self) -> &'static str {
         let name = unique("story");
         let guard = self.take(&self.locks, &name).await;
@@ -163,7 +164,7 @@ impl Scene<'_> {
     }
 }
 
-/// One column of the second table: for each fault, what an acquire and a release come to.
+/// One column of the second table: for each fault, the results of an acquire and a release.
 async fn column(site: &Site<'_>) -> Vec<&'static str> {
     let mut cells = Vec::new();
     for (_, fault) in FAULTS {

@@ -31,7 +31,7 @@ fn assert_says(error: &Error, words: &[&str]) {
     }
 }
 
-/// Each mistake in a URL gets an error that says what and what to try.
+/// Each mistake in a URL gets an error that says what it is and what to try.
 #[tokio::test]
 #[ignore = "needs Cassandra: ./test engines"]
 async fn mistakes_are_named() {
@@ -50,7 +50,27 @@ async fn mistakes_are_named() {
     assert!(matches!(tables, Error::Refused(_)), "{tables:?}");
 }
 
-/// An engine that is down, another protocol on the port, and a server that says nothing.
+/// The first clients of a keyspace connected at the same time. One of them found a table that another
+/// had just created and that could not be used yet, and was refused: "not made for locks".
+#[tokio::test]
+#[ignore = "needs Cassandra: ./test engines"]
+async fn the_first_clients_of_a_keyspace_may_connect_at_once() {
+    for round in 0..5 {
+        let url = url(&format!("first_{}_{round}?replication_factor=1", std::process::id()));
+        let connect = || {
+            tokio::spawn({
+                let url = url.clone();
+                async move { Locks::connect(&url).await.map(drop) }
+            })
+        };
+        let clients: Vec<_> = (0..6).map(|_| connect()).collect();
+        for client in clients {
+            client.await.unwrap().unwrap();
+        }
+    }
+}
+
+/// An engine that is down, another protocol on the port, and a server that sends nothing.
 #[tokio::test]
 async fn other_servers_are_named() {
     let port = free_port();
@@ -120,8 +140,8 @@ async fn plain_and_full_locks_exclude_each_other() {
     guard.release().await.unwrap();
 }
 
-/// A lease that was extended to less than it had ends when it says: the row must not outlive its
-/// owner, as a row made by INSERT would, held by nobody and takeable by nobody.
+/// A lease that was extended to less than it had ends on time: the row must not outlive its owner,
+/// as a row made by INSERT would, held by nobody and blocking everybody.
 #[tokio::test]
 #[ignore = "needs Cassandra: ./test engines"]
 async fn a_shortened_lease_leaves_no_ghost() {
@@ -138,8 +158,8 @@ async fn a_shortened_lease_leaves_no_ghost() {
     }
 }
 
-/// Waiters that gave up removed their rows in the background, which a program that ended then did not
-/// live to see: they stayed in line until their TTL was over.
+/// Waiters that gave up removed their rows in the background, but a program that exited right after
+/// did not finish that: they stayed in line until their TTL was over.
 #[tokio::test]
 #[ignore = "needs Cassandra: ./test engines"]
 async fn whoever_leaves_the_bakery_is_gone_from_its_line() {
@@ -174,7 +194,7 @@ fn lost_answers_are_settled() {
     }
 }
 
-/// `ssl=true` checks the server's certificate, against a file of authorities or those of the system.
+/// `ssl=true` checks the server's certificate, against a file of authorities or the system's.
 #[tokio::test]
 #[ignore = "needs Cassandra: ./test engines"]
 async fn tls() {

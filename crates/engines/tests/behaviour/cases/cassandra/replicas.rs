@@ -1,5 +1,5 @@
-//! Plain writes that reached some of three replicas: what readers see afterwards, on three real nodes.
-//! The first table of docs/failed-writes.md is what this finds.
+//! Plain writes that reached some of three replicas: what readers see afterwards, on three real
+//! nodes. The first table of docs/failed-writes.md contains what this finds.
 
 use crate::servers::cassandra::Cassandra;
 use crate::servers::cassandra::cql::{Consistency, Cql, WRITE_TIMEOUT};
@@ -14,29 +14,29 @@ const LEVELS: [(&str, Consistency); 4] = [
     ("SERIAL", Consistency::Serial),
 ];
 
-/// How often a state is tried: a node that was stopped may apply what it finds in its socket when it
-/// goes on.
+/// How many attempts to reach a state: a node that was stopped may apply what it finds in its
+/// socket when it is continued.
 const ATTEMPTS: usize = 10;
 
-/// Two writes are this far apart, so that the later one has the higher timestamp on any node.
+/// The time between two writes, so that the later one has the higher timestamp on any node.
 const APART: Duration = Duration::from_millis(50);
 
 /// Three nodes with a table for plain writes.
 pub(super) struct Replicas {
     nodes: Vec<Cassandra>,
-    /// Unused names by the place of their first replica in the ring. With a name of each, reads of two
-    /// replicas through all three nodes ask each pair.
+    /// Unused names, by the place of their first replica in the ring. With one name of each, reads
+    /// of two replicas through all three nodes cover each pair.
     names: [Vec<String>; 3],
 }
 
-/// A write or delete, and whom it reached.
+/// A write or delete, and which nodes it reached.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// The request is lost on its way.
+    /// The request is lost.
     WriteReachesNone,
-    /// All but these nodes stop first. The client is told that it timed out.
+    /// All but these nodes are stopped first. The client is told that it timed out.
     WriteReaches(&'static [usize]),
-    /// The answer is lost on its way.
+    /// The reply is lost.
     WriteReachesAll,
     DeleteReachesNone,
     DeleteReaches(&'static [usize]),
@@ -45,7 +45,7 @@ enum Step {
 
 use Step::*;
 
-/// What happened, step by step, and what each replica has then: `*` for the lock.
+/// What happened, step by step, and what each replica has afterwards: `*` for the lock.
 const STATES: [(&str, &[Step], [char; 3]); 10] = [
     ("write reached 0 of 3 (the request was lost)", &[WriteReachesNone], ['-', '-', '-']),
     ("write reached 1 of 3", &[WriteReaches(&[0])], ['*', '-', '-']),
@@ -81,8 +81,9 @@ impl Replicas {
         let mut replicas = Self { nodes, names: Default::default() };
         let mut cql = replicas.connect(0);
         let mut run = |statement: &str| {
-            // The nodes may not have found each other yet.
-            for _ in 0..60 {
+            // The nodes may not have found each other yet. One that missed a change of the schema asks
+            // for it only after a minute.
+            for _ in 0..180 {
                 match cql.run(statement, Consistency::All) {
                     Ok(rows) => return rows,
                     Err(_) => std::thread::sleep(Duration::from_secs(1)),
@@ -117,7 +118,7 @@ impl Replicas {
         Cql::connect(&format!("{address}:{port}"))
     }
 
-    /// Three names that nobody has used: the first replica is A, B and C.
+    /// Three unused names, whose first replicas are A, B and C.
     fn new_names(&mut self) -> Vec<String> {
         self.names.iter_mut().map(|names| names.pop().expect("there are names left")).collect()
     }
@@ -142,7 +143,8 @@ impl Replicas {
         std::thread::sleep(APART);
     }
 
-    /// Runs statements while only these nodes run. The client wants all replicas, and times out.
+    /// Runs statements while only these nodes are running. The client wants all replicas, and times
+    /// out.
     fn run_on(&self, running: &[usize], statements: impl Iterator<Item = String>) {
         let mut started: Vec<_> =
             statements.map(|statement| (self.connect(running[0]), statement)).collect();
@@ -154,12 +156,12 @@ impl Replicas {
             let error = cql.answer().expect_err(&statement);
             assert_eq!(error.code, WRITE_TIMEOUT, "{statement}: {error:?}");
         }
-        // By now nodes that go on drop what was sent to them.
+        // By now, nodes that are continued drop what was sent to them.
         std::thread::sleep(Duration::from_secs(1));
         self.signal(running, Signal::CONT);
     }
 
-    /// Runs a statement whose answer the client does not get.
+    /// Runs a statement without reading the reply.
     fn run_unheard(&self, statement: &str) {
         self.connect(0).start(statement, Consistency::Quorum);
     }
@@ -179,19 +181,19 @@ impl Replicas {
         panic!("{statement}: {last:?}");
     }
 
-    /// Whether each replica has what it should, asked alone.
+    /// Whether each replica has what it should, asked one by one.
     fn is_state(&self, names: &[String], expected: [char; 3]) -> bool {
         let has = |node, name| if self.sees(node, name, Consistency::One) { '*' } else { '-' };
         let is_so =
             || (0..3).all(|node| names.iter().all(|name| has(node, name) == expected[node]));
-        // A statement whose answer nobody waits for takes a moment.
+        // A statement whose reply nobody reads takes a moment.
         (0..20).any(|_| {
             std::thread::sleep(Duration::from_millis(100));
             is_so()
         })
     }
 
-    /// Names in this state.
+    /// Creates names in this state.
     fn make(&mut self, steps: &[Step], expected: [char; 3]) -> Vec<String> {
         for _ in 0..ATTEMPTS {
             let names = self.new_names();
@@ -240,12 +242,12 @@ impl Replicas {
         table
     }
 
-    /// A plain quorum write that reached only A, and then C stops: A and B are a quorum, and neither
-    /// they nor anyone who asks them can tell this lock from one that is held. Its writer was told
-    /// that it failed. Nobody holds it, and nobody can take it.
+    /// A plain quorum write that reached only A, and then C stops: A and B are a quorum, and
+    /// neither they nor anyone who reads from them can tell this lock from one that is held. Its
+    /// writer was told that it failed. Nobody holds it, and nobody can take it.
     pub(super) fn show_ghost(&mut self) {
         let names = self.make(&[WriteReaches(&[0])], ['*', '-', '-']);
-        // Of this name A and B are the first two replicas, so both are asked.
+        // For this name A and B are the first two replicas, so both are read.
         let name = &names[0];
         let mut takers: Vec<_> = (0..2).map(|node| self.connect(node)).collect();
         self.signal(&[0, 1], Signal::STOP);

@@ -1,5 +1,5 @@
-//! docs/tutorials/cassandra-lock.md, typed as written into a real cqlsh; and people in cqlsh beside
-//! programs that use the driver.
+//! docs/tutorials/cassandra-lock.md, typed as written into a real cqlsh; and people in cqlsh next
+//! to programs that use the driver.
 
 use crate::engine::unique;
 use crate::page;
@@ -20,7 +20,7 @@ mod program {
     }
 }
 
-/// The output with the driver's random client ids made equal.
+/// The output with the driver's random client ids replaced.
 fn normalized(output: &str) -> String {
     const ID_DIGITS: usize = 32;
     let is_id = |part: &str| part.len() == ID_DIGITS && part.bytes().all(|b| b.is_ascii_hexdigit());
@@ -42,8 +42,7 @@ fn random_ids_are_made_equal() {
     assert_ne!(normalized(&line("12")), normalized(&line("34")));
 }
 
-/// Every statement of the page, in order, prints what the page shows. The only difference is the
-/// port.
+/// Every statement of the page, in order, prints what the page shows. Only the port differs.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Cassandra: ./test engines"]
 async fn the_tutorial_prints_what_it_shows() {
@@ -78,8 +77,8 @@ async fn the_tutorial_prints_what_it_shows() {
     guard.release().await.unwrap();
 }
 
-/// A person who follows the page's statements and a program that uses the driver exclude each other,
-/// whoever comes first; neither can renew or release what the other holds.
+/// A person who follows the page's statements and a program that uses the driver exclude each
+/// other, in either order; neither can renew or release what the other holds.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Cassandra: ./test engines"]
 async fn a_person_in_cqlsh_and_a_program_exclude_each_other() {

@@ -1,14 +1,14 @@
-//! The least of a CQL client, for what a driver hides: which node coordinates a statement, at which
-//! consistency level, and an answer that nobody reads.
+//! A minimal CQL client, for what a driver hides: which node coordinates a statement, at which
+//! consistency level, and a reply that nobody reads.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Longer than Cassandra takes to answer that a statement timed out.
+/// Longer than Cassandra takes to reply that a statement timed out.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// As the protocol numbers them.
+/// With the protocol's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Consistency {
     One = 1,
@@ -64,7 +64,7 @@ impl Cql {
         self.answer()
     }
 
-    /// The answer to a statement that was sent.
+    /// The reply to a statement that was sent.
     pub(crate) fn answer(&mut self) -> Result<Vec<Vec<Option<String>>>, CqlError> {
         let (answer, body) = self.receive();
         let mut body = Body(&body);
@@ -76,7 +76,7 @@ impl Cql {
         }
     }
 
-    /// Sends a statement without waiting for the answer.
+    /// Sends a statement without waiting for the reply.
     pub(crate) fn start(&mut self, statement: &str, consistency: Consistency) {
         let mut body = u32::try_from(statement.len()).unwrap().to_be_bytes().to_vec();
         body.extend(statement.as_bytes());
@@ -134,7 +134,7 @@ fn rows(body: &mut Body<'_>) -> Vec<Vec<Option<String>>> {
     (0..body.int()).map(|_| row(body)).collect()
 }
 
-/// What is left to read of an answer.
+/// The unread rest of a reply.
 struct Body<'a>(&'a [u8]);
 
 impl<'a> Body<'a> {

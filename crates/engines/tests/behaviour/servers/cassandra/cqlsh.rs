@@ -13,10 +13,10 @@ pub(crate) const PAGE: &str = "tutorials/cassandra-lock.md";
 /// Longer than any statement takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Types of itself what ends the output of a statement.
+/// A command that marks the end of a statement's output, and what it prints.
 const END: (&str, &str) = ("SHOW HOST", "Connected to ");
 
-/// A session of cqlsh that is typed into.
+/// A cqlsh session to type into.
 pub(crate) struct Cqlsh {
     process: Child,
     input: ChildStdin,
@@ -47,7 +47,7 @@ impl Cqlsh {
             output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
         let mut cqlsh = Self { process, input, lines };
-        // The first output has a warning about versions in it.
+        // The first output contains a warning about versions.
         cqlsh.type_in("");
         cqlsh
     }

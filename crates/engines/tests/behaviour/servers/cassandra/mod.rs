@@ -1,4 +1,4 @@
-//! A real Cassandra of one node, from Maven's jars.
+//! A real single-node Cassandra, from Maven's jars.
 
 pub(crate) mod cql;
 pub(crate) mod cqlsh;
@@ -18,7 +18,7 @@ use std::time::Duration;
 const POM: &str = include_str!("pom.xml");
 const VERSION: &str = "5.0.9";
 
-/// Without it, Cassandra logs everything at the level DEBUG, and takes twice as long to start.
+/// Without this, Cassandra logs everything at DEBUG level, and takes twice as long to start.
 const LOGBACK: &str = r#"<configuration>
   <appender name="out" class="ch.qos.logback.core.ConsoleAppender">
     <encoder><pattern>%date %level %logger{1} %message%n</pattern></encoder>
@@ -28,7 +28,7 @@ const LOGBACK: &str = r#"<configuration>
 
 const SYSTEM_CLOCK: &str = "org.apache.cassandra.utils.MonotonicClock$SystemClock";
 
-/// Where three nodes stand in the ring.
+/// The tokens of three nodes in the ring.
 const TRIO_TOKENS: [i64; 3] =
     [-9_223_372_036_854_775_808, -3_074_457_345_618_258_603, 3_074_457_345_618_258_602];
 
@@ -46,17 +46,17 @@ impl Cassandra {
         SHARED.get_or_init(|| Self::start(false, ""))
     }
 
-    /// One without any keyspace of its user's.
+    /// One without any user keyspace.
     pub(crate) fn fresh() -> Self {
         Self::start(false, "")
     }
 
-    /// One that asks for passwords.
+    /// One that requires passwords.
     pub(crate) fn with_passwords() -> Self {
         Self::start(false, "authenticator: PasswordAuthenticator\n")
     }
 
-    /// One that speaks TLS as well.
+    /// One that also speaks TLS.
     pub(crate) fn with_tls(certificate: &Certificate) -> Self {
         let keystore = certificate.keystore.display();
         Self::start(
@@ -74,7 +74,7 @@ impl Cassandra {
     }
 
     /// Three nodes that form one cluster, on 127.0.0.1, 2 and 3. Each reads from itself first and
-    /// then from the others in the order of the ring, and what a node missed nobody brings to it
+    /// then from the others in the order of the ring, and what a node missed is never repaired
     /// later.
     pub(crate) fn trio() -> Vec<Self> {
         const MORE: &str = "endpoint_snitch: RackInferringSnitch
@@ -124,7 +124,7 @@ hinted_handoff_enabled: false
         Self { process, folder: own, address, port }
     }
 
-    /// Stops the process, or lets it go on.
+    /// Stops or continues the process.
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = std::fs::read_to_string(self.folder.join("pid")).unwrap();
         let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
@@ -199,8 +199,8 @@ fn command(folder: &Path, durable: bool) -> Vec<String> {
         ("cassandra.shutdown_announce_in_ms", "0".to_owned()),
         ("cassandra.consistent.rangemovement", "false".to_owned()),
         ("cassandra.superuser_setup_delay_ms", "0".to_owned()),
-        // The usual clock is moved on by a thread: a node that was stopped would take messages that
-        // are long over for fresh ones, until that thread has run.
+        // The default clock is advanced by a thread: a node that was stopped would take messages
+        // that are long expired for fresh ones, until that thread has run.
         ("cassandra.monotonic_clock.approx", SYSTEM_CLOCK.to_owned()),
     ] {
         command.push(format!("-D{name}={value}"));
@@ -214,15 +214,15 @@ fn command(folder: &Path, durable: bool) -> Vec<String> {
     command
 }
 
-/// Where downloads are kept from one run to the next.
+/// Where downloads are kept between runs.
 fn cache() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || PathBuf::from(std::env::var_os("HOME").expect("HOME is set")).join(".cache");
     cache.unwrap_or_else(home).join("holdfast")
 }
 
-/// The folder with Cassandra's jars, which Maven fills once: three nodes that start at once on a machine
-/// without them must not fetch them into each other's way.
+/// The folder with Cassandra's jars, which Maven fills once: three nodes that start at the same
+/// time on a machine without them must not interfere with each other's download.
 fn jars() -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _only = ONE_AT_A_TIME.lock().unwrap();
