@@ -1,4 +1,5 @@
-//! What is done to a node's folder while the node does not run.
+//! Commands that work on a node's data folder while the node is stopped: `new-key`, `restore`,
+//! `rejoin`, `accept-move`.
 
 use crate::serve::runtime;
 use crate::settings::Address;
@@ -134,7 +135,7 @@ impl AcceptMove {
     }
 }
 
-/// The command that goes on where this one ends, as it is to be typed.
+/// The command to run next, ready to paste.
 fn start_with(folder: &Path, key: Option<&Path>, address: &Address) -> String {
     let key = key.map_or_else(String::new, |key| format!(" --cluster-key {}", key.display()));
     format!("start it with: holdfast serve --data-dir {}{key}{}", folder.display(), address.words())

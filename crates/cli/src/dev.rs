@@ -1,4 +1,4 @@
-//! `holdfast dev`: everything at once, for trying it out.
+//! `holdfast dev`: a throwaway node or cluster, for trying things out.
 
 use crate::serve::{log_to_stderr, run_node, runtime, told_to_stop};
 use crate::stderr::tell;
@@ -18,16 +18,16 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Only this machine reaches it.
+/// Reachable from this machine only.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Nodes on one machine: more would only wait for each other.
+/// The most nodes: more would only compete for this machine's CPU and disk.
 const NODES_MAX: u16 = 9;
 
-/// Ports between one node's and the next one's.
+/// The distance between one node's ports and the next node's.
 const PORTS_APART: u16 = 100;
 
-/// How long until a dead node is started again.
+/// How long until a dead node is restarted.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a node may take to stop.
@@ -122,7 +122,7 @@ impl Dev {
     }
 
     fn run_several(&self, folder: &Path, welcome: &str) -> Result<(), String> {
-        // Said once here: each node would say it again and again.
+        // Checked here so that it is reported once: each node would report it on every restart.
         let ports = (1..=self.nodes).map(|node| self.http_port(node));
         let above: Vec<u16> =
             DOORS.iter().map(|door| door.port_above).chain([PEER_PORT_ABOVE]).collect();
@@ -179,13 +179,14 @@ async fn all_ended(nodes: &mut JoinSet<()>) {
     while nodes.join_next().await.is_some() {}
 }
 
-/// Whoever does not read it can be served all the same.
+/// A failure to print is ignored: the server can be used all the same.
 fn greet(welcome: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(welcome.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Runs a node until it is time to stop; one that dies is reported, and started again.
+/// Runs a node until it is time to stop. If it dies, reports that and restarts it, if `restart` is
+/// set.
 async fn keep(node: u16, mut command: Command, mut stopping: watch::Receiver<bool>, restart: bool) {
     loop {
         let mut child = match command.spawn() {
@@ -198,7 +199,7 @@ async fn keep(node: u16, mut command: Command, mut stopping: watch::Receiver<boo
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(pass_on(node, stderr));
         }
-        // Held here, because waiting for a child closes its input, and that would stop it.
+        // Taken out, because `Child::wait` closes the child's stdin, and that would stop it.
         let _stdin = child.stdin.take();
         tokio::select! {
             ended = child.wait() => match ended {
@@ -222,14 +223,14 @@ async fn keep(node: u16, mut command: Command, mut stopping: watch::Receiver<boo
 }
 
 async fn told(stopping: &mut watch::Receiver<bool>) {
-    // An error means that whoever would tell is gone, which says the same.
+    // An error means that the sender is gone: time to stop too.
     let _ = stopping.wait_for(|stop| *stop).await;
 }
 
 async fn end(child: &mut Child) {
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     if let Some(pid) = pid {
-        // One that has ended already needs no signal.
+        // If it has already exited, the error does not matter.
         let _ = kill_process(pid, Signal::TERM);
     }
     if timeout(STOP_PATIENCE, child.wait()).await.is_err() {
@@ -237,11 +238,11 @@ async fn end(child: &mut Child) {
     }
 }
 
-/// Shows what a node says, and who says it.
+/// Copies a node's log to stderr, each line prefixed with the node's number.
 async fn pass_on(node: u16, stderr: impl AsyncRead + Unpin) {
     let mut lines = BufReader::new(stderr).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        // A slow reader slows the node's log down, but no message is left out.
+        // A slow reader slows the node's logging down, but no line is dropped.
         let _ = writeln!(io::stderr(), "node {node} | {line}");
     }
 }

@@ -1,11 +1,11 @@
-//! The flags that move or close doors: one for each door in the server's list that can be.
+//! The flags that move or close doors, one for each configurable door in the server's list.
 
 use clap::builder::ValueParser;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use holdfast_server::{DOORS, Door, DoorAddress, DoorAddresses};
 use std::collections::BTreeMap;
 
-/// What is said about doors, by name; those that are not named are where they usually are.
+/// Addresses by door name. Doors that are not listed use their defaults.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DoorFlags(BTreeMap<&'static str, DoorAddress>);
 
@@ -14,13 +14,13 @@ fn settable() -> impl Iterator<Item = &'static Door> {
 }
 
 impl DoorFlags {
-    /// What a file says.
+    /// From the settings file.
     pub(crate) fn parse(said: &BTreeMap<String, String>) -> Result<Self, String> {
         let said = settable().filter_map(|door| Some((door.name, said.get(door.name)?)));
         said.map(|(door, text)| Ok((door, text.parse()?))).collect::<Result<_, _>>().map(Self)
     }
 
-    /// What is not said here is as it is there.
+    /// Falls back to `other` for doors that are not set here.
     pub(crate) fn or(self, mut other: Self) -> Self {
         other.0.extend(self.0);
         other
@@ -31,7 +31,7 @@ impl DoorFlags {
         said.fold(DoorAddresses::default(), |all, (door, address)| all.with(door, *address))
     }
 
-    /// As they are to be typed again.
+    /// As flags, ready to paste.
     pub(crate) fn words(&self) -> String {
         self.0.iter().map(|(door, address)| format!(" --{door} {address}")).collect()
     }

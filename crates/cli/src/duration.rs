@@ -3,12 +3,11 @@
 use holdfast_play::duration_ms;
 use std::time::Duration;
 
-/// Reads one.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     duration_ms(text).map(Duration::from_millis)
 }
 
-/// Writes one for a table: the two largest units at most.
+/// For a table: the two largest units at most.
 pub(crate) fn show(ms: u64) -> String {
     let s = ms / 1_000;
     match (s / 86_400, s / 3_600 % 24, s / 60 % 60, s % 60) {
@@ -21,7 +20,7 @@ pub(crate) fn show(ms: u64) -> String {
     }
 }
 
-/// Milliseconds, as the server counts.
+/// In milliseconds, saturating.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! How the program ends: one code for each way, the same for all commands of a client.
+//! Exit codes and errors, the same for all client commands.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -7,9 +7,9 @@ use std::process::ExitCode;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Success,
-    /// Something else went wrong.
+    /// Anything else went wrong.
     Failure,
-    /// The command line makes no sense.
+    /// The command line is invalid.
     Usage,
     /// No server could be reached.
     NoServer,
@@ -17,12 +17,12 @@ pub(crate) enum Exit {
     NotAcquired,
     /// The lock was lost while the command ran.
     Lost,
-    /// What the command under the lock ended with.
+    /// The exit code of the command that ran under the lock.
     Child(u8),
 }
 
 impl Exit {
-    /// As in `sysexits.h`, where it has a word for it.
+    /// As in `sysexits.h` where it has a fitting code.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Success => 0,
@@ -35,7 +35,7 @@ impl Exit {
         }
     }
 
-    /// What a shell says of a process that a signal ended.
+    /// 128 plus the signal's number, as shells report a process killed by a signal.
     pub(crate) fn of_signal(signal: i32) -> Self {
         Self::Child(u8::try_from(128 + signal).unwrap_or(u8::MAX))
     }
@@ -47,7 +47,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a command did not do what it should, and what to do next.
+/// Why a command failed, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) exit: Exit,

@@ -1,4 +1,4 @@
-//! The HTTP API, asked in turn at each server until one answers.
+//! A client for the HTTP API that tries each server in turn until one answers.
 
 use crate::exit::{Exit, Problem};
 use serde_json::Value;
@@ -6,19 +6,19 @@ use std::io::Read;
 use std::time::Duration;
 use ureq::Agent;
 
-/// Until a connection stands.
+/// Timeout for connecting.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Until an answer to something that needs no waiting: a server gives up on its own before.
+/// Timeout for calls that don't wait: a server gives up earlier than this.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long one of several servers has in the first round: one that hangs must not cost a lease.
+/// Timeout for each of several servers in the first round: one that hangs must not cost a lease.
 const FIRST_ROUND: Duration = Duration::from_secs(2);
 
-/// The longest answer that is read as JSON: a thousand locks with full lines stay far below.
+/// The longest JSON reply accepted: a thousand locks with full lines stay far below.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// What to do if nobody answers.
+/// The hint if no server answers.
 pub(crate) const NO_SERVER: &str =
     "is it running? say --server URL or set HOLDFAST_SERVER; `holdfast dev` starts one";
 
@@ -28,11 +28,11 @@ pub(crate) struct Http {
     agent: Agent,
     servers: Vec<String>,
     password: Option<String>,
-    /// How long an answer may take that needs no waiting.
+    /// Timeout for calls that don't wait.
     patience: Duration,
 }
 
-/// An answer, whatever it says.
+/// A reply, whatever its status.
 struct Reply {
     status: u16,
     body: Value,
@@ -52,7 +52,7 @@ impl Http {
         &self.servers
     }
 
-    /// The same for what is answered at once or not at all.
+    /// The same with a short timeout, for calls that are answered at once or not at all.
     pub(crate) fn hasty(self) -> Self {
         Self { patience: CONNECT_PATIENCE, ..self }
     }
@@ -73,19 +73,19 @@ impl Http {
         })
     }
 
-    /// An answer that is no JSON.
+    /// For a reply that is not JSON.
     pub(crate) fn text(&self, path: &str) -> Result<String, Problem> {
         let mut text = String::new();
         self.stream(path, &[])?.take(ANSWER_BYTES_MAX).read_to_string(&mut text)?;
         Ok(text)
     }
 
-    /// Asks for a change that has the same effect if it is asked for twice.
+    /// Sends a request. It may be sent to several servers, so it must be idempotent.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Problem> {
         self.post_waiting(path, body, Duration::ZERO)
     }
 
-    /// The same for something that may take so long.
+    /// The same for a call that may wait for up to `wait`.
     pub(crate) fn post_waiting(
         &self,
         path: &str,
@@ -100,7 +100,7 @@ impl Http {
         })
     }
 
-    /// An answer that comes bit by bit.
+    /// A reply that is read as it arrives.
     pub(crate) fn stream(
         &self,
         path: &str,
@@ -112,7 +112,7 @@ impl Http {
             for (key, value) in query {
                 request = request.query(*key, *value);
             }
-            // With others to ask, one that hangs is left sooner.
+            // With other servers to try, one that hangs is given up sooner.
             let head = if self.servers.len() > 1 { self.patience / 3 } else { self.patience };
             let request = request.config().timeout_recv_response(Some(head)).build();
             match request.header("authorization", self.bearer()).call() {
@@ -134,8 +134,8 @@ impl Http {
         format!("Bearer {}", self.password.as_deref().unwrap_or_default())
     }
 
-    /// Asks one server after the other. With several, each has little time at first: only if none
-    /// of them answers, they are asked again with all the time that they may need.
+    /// Tries one server after the other. With several, each gets a short timeout at first; only if
+    /// none answers are they tried again with the full one.
     fn each(
         &self,
         wait: Duration,
@@ -172,12 +172,12 @@ impl Http {
     }
 }
 
-/// Why none of the servers did what was asked.
+/// Why none of the servers did what was requested.
 #[derive(Default)]
 struct Failed {
-    /// The last answer that said "not now" (status 503).
+    /// The last reply with status 503.
     unavailable: Option<Reply>,
-    /// The last error of a connection.
+    /// The last connection error.
     unreachable: String,
 }
 
@@ -189,7 +189,7 @@ fn read(mut response: ureq::http::Response<ureq::Body>) -> Result<Reply, String>
     Ok(Reply { status, body: body.map_err(|_| "that is no Holdfast server".to_owned())? })
 }
 
-/// The server's word, with the next step in the words of the command line.
+/// The server's error, with a hint for the command line.
 fn refused(reply: &Reply) -> Problem {
     let exit = match reply.status {
         400 | 413 => Exit::Usage,
@@ -201,7 +201,7 @@ fn refused(reply: &Reply) -> Problem {
     Problem::new(exit, text(&reply.body, "message")).hint(hint)
 }
 
-/// The next step, in the words of the command line where the server's are those of its API.
+/// The hint in terms of the command line, where the server's is about its API.
 pub(crate) fn hint<'a>(code: &str, said: &'a str) -> &'a str {
     match code {
         "not_acquired" => "say --wait 30s to stand in line, or try later",
@@ -217,7 +217,7 @@ pub(crate) fn hint<'a>(code: &str, said: &'a str) -> &'a str {
     }
 }
 
-/// A text within an answer; nothing if there is none.
+/// A string in a reply; empty if it is missing.
 pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }

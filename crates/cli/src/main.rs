@@ -27,7 +27,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use exit::{Exit, Problem};
 use std::process::ExitCode;
 
-/// Opens a log of a gigabyte three times as fast as the system's allocator.
+/// Opens a log of a gigabyte three times as fast as with the system allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -167,7 +167,7 @@ impl Command {
     }
 }
 
-/// Whether a shell may evaluate what is printed: that of `acquire`, however it is mistyped.
+/// Whether a shell may evaluate the output: for `acquire`, even with a typo in it.
 fn may_be_evaluated() -> bool {
     let typed = std::env::args_os().nth(1);
     let other = typed.filter(|typed| typed != "acquire").is_some_and(|typed| {
@@ -178,13 +178,14 @@ fn may_be_evaluated() -> bool {
 
 fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|typed| typed == "acquire") {
-        // Ended before it can say so, it would print nothing, and to evaluate nothing is a success.
+        // Killed before it prints anything it would leave the shell an empty string, which
+        // evaluates successfully.
         lock::hold_back_signals();
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Where it goes, nobody can be told that it did not get there.
+            // If this can't be printed, there is nowhere to report that.
             let _ = error.print();
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             if asked {
@@ -196,7 +197,8 @@ fn main() -> ExitCode {
             return Exit::Usage.into();
         }
     };
-    // The guards of `lock` are started by one that has looked, and must not fail for less.
+    // The guards of `lock` are started by a process that has already checked, and must not fail for
+    // this.
     let looked = if cli.command.is_guard() { Ok(()) } else { open_files::check() };
     let exit = looked.and_then(|()| cli.command.run()).unwrap_or_else(|problem| {
         stderr::tell!("holdfast: {problem}");

@@ -1,13 +1,12 @@
-//! Whether this process may open as many files as it needs. Tokio panics where it may not.
+//! Checks that this process may open as many files as it needs: tokio panics if it may not.
 
 use crate::exit::Problem;
 use std::fs::File;
 
-/// What a command opens at the same time, at most: the runtime's own files, connections to servers,
-/// the sockets of guard processes.
+/// The most files that a command has open at a time: the runtime's own, connections to servers, the
+/// guard processes' sockets.
 const FILES_NEEDED: usize = 24;
 
-/// Fails if it may not.
 pub(crate) fn check() -> Result<(), Problem> {
     let mut opened = Vec::with_capacity(FILES_NEEDED);
     for _ in 0..FILES_NEEDED {

@@ -1,4 +1,4 @@
-//! The prompt: transcript lines in, what happened out.
+//! `holdfast play`: a prompt that reads transcript lines and prints what happens.
 
 use holdfast_play::{HELP, Play};
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -11,15 +11,15 @@ A lock is a line of numbered tickets; the number being served is the fencing tok
 `help` lists the verbs, `quit` or Ctrl-D leaves. Nothing is kept: this is one process's memory.
 ";
 
-/// The longest line that is read: a name, a note and some options fit many times over.
+/// The longest line accepted: a name, a note and some options fit many times over.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Plays lines from standard input until it ends.
+/// Plays lines from stdin until it ends.
 pub(crate) fn run() -> io::Result<()> {
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
     let prompts = io::stdin().is_terminal() && io::stdout().is_terminal();
     match play(&mut input, &mut output, prompts) {
-        // Whoever reads has had enough, as in `holdfast play | head`.
+        // The reader has had enough, as in `holdfast play | head`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done,
     }
@@ -58,7 +58,7 @@ enum Line {
     End,
 }
 
-/// Reads a line of bounded length; of a longer one the rest is skipped.
+/// Reads a line of bounded length. The rest of a longer one is skipped.
 fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
     let mut bytes = Vec::new();
     io::Read::take(&mut *input, LINE_BYTES_MAX).read_until(b'\n', &mut bytes)?;

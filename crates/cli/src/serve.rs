@@ -108,8 +108,8 @@ pub(crate) fn runtime() -> Result<Runtime, String> {
     Runtime::new().map_err(|error| format!("can't start: {error}"))
 }
 
-/// For a node: its loop and its disk have threads of their own, so the connections get half of the
-/// cores. With as many threads as cores they would spend their time on waking each other.
+/// For a node: its loop and its disk have their own threads, so connections get half of the cores.
+/// With as many threads as cores they would spend their time waking each other.
 fn node_runtime() -> Result<Runtime, String> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -117,8 +117,8 @@ fn node_runtime() -> Result<Runtime, String> {
     runtime.map_err(|error| format!("can't start: {error}"))
 }
 
-/// Runs a node until it ends. A script may still be running on a thread of its own: it is not
-/// waited for.
+/// Runs a node until it ends. Does not wait for a script that may still be running on its own
+/// thread.
 pub(crate) fn run_node(node: impl Future<Output = Result<(), String>>) -> Result<(), String> {
     let runtime = node_runtime()?;
     let ended = runtime.block_on(node);
@@ -126,7 +126,7 @@ pub(crate) fn run_node(node: impl Future<Output = Result<(), String>>) -> Result
     ended
 }
 
-/// What happens goes to standard error; HOLDFAST_LOG says how much of it.
+/// Logs to stderr, at the level in HOLDFAST_LOG (default: info).
 pub(crate) fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("HOLDFAST_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt()
@@ -134,16 +134,16 @@ pub(crate) fn log_to_stderr() {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
-        // It would say so on standard error too, and panic if that can't be written.
+        // Internal errors would go to stderr too, with a panic if that can't be written.
         .log_internal_errors(false)
         .init();
 }
 
-/// Resolves at SIGTERM or Ctrl-C, or when standard input ends if that counts.
+/// Resolves on SIGTERM or Ctrl-C, or if `stdin_counts` at the end of stdin.
 pub(crate) async fn told_to_stop(stdin_counts: bool) {
     let stdin_ended = async {
         if stdin_counts {
-            // A thread of its own: the runtime would wait for a read that never ends.
+            // On its own thread: the runtime would wait for a read that never ends.
             let (ended, wait) = tokio::sync::oneshot::channel();
             std::thread::spawn(move || {
                 let mut stdin = std::io::stdin().lock();

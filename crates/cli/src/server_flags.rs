@@ -1,4 +1,4 @@
-//! Where the commands of a client find a server, and what they show it.
+//! How client commands reach a server: its address and the password.
 
 use crate::exit::{Exit, Problem};
 use crate::http::{self, Http};
@@ -8,10 +8,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A file that is larger is no password.
+/// The longest password file accepted.
 const PASSWORD_BYTES_MAX: u64 = 64 << 10;
 
-/// How long to look for a server that answers: longer than one takes to start again.
+/// How long to look for a server that answers: longer than one takes to restart.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Which cluster is meant.
@@ -34,12 +34,12 @@ pub(crate) struct ServerFlags {
 }
 
 impl ServerFlags {
-    /// As the variable HOLDFAST_SERVER has it.
+    /// In the format of HOLDFAST_SERVER.
     pub(crate) fn words(&self) -> String {
         self.server.join(",")
     }
 
-    /// The password's file, for a process that may be elsewhere.
+    /// The password file's absolute path, for a process with another working directory.
     pub(crate) fn password_file(&self) -> Option<PathBuf> {
         let file = self.password_file.as_ref()?;
         Some(std::path::absolute(file).unwrap_or_else(|_| file.clone()))
@@ -62,12 +62,12 @@ impl ServerFlags {
         }
     }
 
-    /// For what is asked once and answered soon.
+    /// For single requests.
     pub(crate) fn http(&self) -> Result<Http, Problem> {
         Ok(Http::new(self.server.clone(), self.password()?))
     }
 
-    /// A session of the native client.
+    /// Opens a session with the native client.
     pub(crate) async fn client(
         &self,
         ttl: Duration,
@@ -81,7 +81,7 @@ impl ServerFlags {
     }
 }
 
-/// What the native client says, with the next step in the words of the command line.
+/// Converts an error of the native client, with a hint for the command line.
 pub(crate) fn problem(error: Error) -> Problem {
     match error {
         Error::NotAcquired(why) => Problem::new(Exit::NotAcquired, why),
@@ -113,7 +113,7 @@ fn parse_server(text: &str) -> Result<String, String> {
     if fits { Ok(url.trim_end_matches('/').to_owned()) } else { Err(wrong()) }
 }
 
-/// What a holder is called: where it runs.
+/// The default label of a holder: `HOST:PID`.
 pub(crate) fn own_label() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}:{}", std::process::id())

@@ -1,5 +1,5 @@
-//! Where a node's settings come from: flags, then the environment, then a TOML file, then what is
-//! usual.
+//! Where a node's settings come from, in order of precedence: flags, the environment, a TOML file,
+//! defaults.
 
 use crate::door_flags::DoorFlags;
 use clap::Args;
@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// The port for HTTP, if none is said.
+/// The default port for HTTP.
 const PORT: u16 = 7400;
 
 /// Where a node listens and is reached.
@@ -39,13 +39,14 @@ pub(crate) struct Address {
     /// Listen beyond this machine without a password
     #[arg(long, env = "HOLDFAST_INSECURE")]
     insecure: bool,
-    /// The password itself: only a file says it, since flags and the environment can be seen.
+    /// The password itself. Only the file can set it: flags and the environment can be seen by
+    /// others.
     #[arg(skip)]
     password: Option<Password>,
 }
 
 impl Address {
-    /// What is not said here is as it is there.
+    /// Falls back to `other` for what is not set here.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             listen: self.listen.or(other.listen),
@@ -53,7 +54,7 @@ impl Address {
             allow_host: if self.allow_host.is_empty() { other.allow_host } else { self.allow_host },
             port: self.port.or(other.port),
             doors: self.doors.or(other.doors),
-            // What was said first counts, in whichever form.
+            // The first source that sets either form wins.
             password: self.password.or(other.password).filter(|_| self.password_file.is_none()),
             password_file: self.password_file.or(other.password_file),
             insecure: self.insecure || other.insecure,
@@ -68,8 +69,7 @@ impl Address {
         self.port.unwrap_or(PORT)
     }
 
-    /// Where each door listens that can be moved or closed, with the address said that is usual
-    /// otherwise.
+    /// The address of each configurable door, defaults included.
     fn doors_shown(&self) -> BTreeMap<String, String> {
         let addresses = self.doors.addresses();
         let shown = |door: &Door| {
@@ -80,7 +80,7 @@ impl Address {
         doors.map(|door| (door.name.to_owned(), shown(door))).collect()
     }
 
-    /// As it is to be typed again; what is as usual is left out.
+    /// As flags, ready to paste. Defaults are left out.
     pub(crate) fn words(&self) -> String {
         let mut words = String::new();
         if !self.listen().is_loopback() {
@@ -161,7 +161,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// What a file says.
+    /// Reads a settings file.
     pub(crate) fn read(file: &Path) -> Result<Self, String> {
         let shown = file.display();
         let text =
@@ -171,9 +171,9 @@ impl Settings {
             .map_err(|error| format!("{shown} is not as it should be: {error}"))
     }
 
-    /// What is not said here is as it is there.
+    /// Falls back to `other` for what is not set here.
     pub(crate) fn or(self, other: Self) -> Self {
-        // What a new node becomes is said in one place: parts of two would make a third thing.
+        // What a new node becomes is taken from one source: mixing two would make something else.
         let says_first = self.node.is_some() || !self.members.is_empty() || !self.join.is_empty();
         let (node, members, join) = if says_first {
             (self.node, self.members, self.join)
@@ -190,7 +190,7 @@ impl Settings {
         }
     }
 
-    /// As a file that says the same. A password is not shown.
+    /// As a settings file with the same effect. The password is left out.
     pub(crate) fn to_toml(&self) -> Result<String, String> {
         let text = toml::to_string(&File::of(self)).map_err(|error| error.to_string())?;
         let hidden = self.address.password.as_ref().map_or("", |_| "# password = is not shown\n");
@@ -198,7 +198,7 @@ impl Settings {
     }
 }
 
-/// The keys of a file that are not doors'.
+/// The keys of a settings file, except the doors'.
 const KEYS: [&str; 12] = [
     "data_dir",
     "listen",
@@ -214,7 +214,7 @@ const KEYS: [&str; 12] = [
     "join",
 ];
 
-/// The same as it stands in a file.
+/// The settings as they appear in a file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct File {
@@ -224,7 +224,7 @@ struct File {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     allow_host: Vec<String>,
     port: Option<u16>,
-    /// The keys that no other field has: each must be a door's.
+    /// All other keys: each must be a door's.
     #[serde(flatten)]
     doors: BTreeMap<String, String>,
     password_file: Option<PathBuf>,
@@ -241,7 +241,7 @@ struct File {
 
 impl File {
     fn parse(text: &str) -> Result<Self, String> {
-        // Flattened keys lose their place in the text; a key that nobody knows is looked for first.
+        // Flattened keys lose their position in the text, so unknown keys are looked for first.
         let keys: BTreeMap<String, Spanned<toml::Value>> =
             toml::from_str(text).map_err(|error| error.to_string())?;
         let doors = DOORS.iter().filter(|door| door.setting.is_some()).map(|door| door.name);
@@ -279,7 +279,7 @@ impl File {
         })
     }
 
-    /// With everything said that is usual otherwise.
+    /// With all defaults filled in.
     fn of(settings: &Settings) -> Self {
         let Settings { data_dir, address, cluster_key, node, members, join } = settings.clone();
         Self {

@@ -1,8 +1,8 @@
-//! What the program says on standard error.
+//! Messages on stderr.
 //!
-//! Standard error may be a full disk, a terminal that was closed, or a pipe that nobody reads. None
-//! of that may end the program early or make it wait while it keeps a lock: a thread of its own does
-//! the writing, and what can't be written is dropped.
+//! Stderr may be a full disk, a closed terminal or a pipe that nobody reads. None of that may end
+//! the program early or block it while it keeps a lock, so a thread does the writing, and what
+//! can't be written is dropped.
 
 use nix::sys::signal::{SigSet, Signal};
 use std::io::{self, Write};
@@ -11,32 +11,32 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// Messages that wait to be written; what comes then is dropped.
+/// Messages queued for writing; when the queue is full, further ones are dropped.
 const QUEUED_MAX: usize = 256;
 
-/// How long the program waits at its end for what is not written yet.
+/// How long the program waits at its end for queued messages.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
 enum Job {
     Write(String),
-    /// Everything before has been written: says so.
+    /// Replies once everything before it has been written.
     Flush(SyncSender<()>),
 }
 
-/// None if there can't be another thread.
+/// `None` if no thread could be started.
 static WRITER: OnceLock<Option<SyncSender<Job>>> = OnceLock::new();
 
-/// Writes a line. Never fails, and blocks only if the system allows no further thread.
+/// Writes a line. Never fails, and blocks only if no thread could be started.
 pub(crate) fn line(text: &str) {
     let line = format!("{text}\n");
     match WRITER.get_or_init(start) {
-        // If the queue is full, nobody reads.
+        // If the queue is full, nobody is reading.
         Some(writer) => drop(writer.try_send(Job::Write(line))),
         None => drop(io::stderr().write_all(line.as_bytes())),
     }
 }
 
-/// Waits a moment until everything is written. To be called before the program ends.
+/// Waits for queued messages, for at most `FLUSH_PATIENCE`. Call it before the program exits.
 pub(crate) fn flush() {
     if let Some(Some(writer)) = WRITER.get() {
         let (done, wait) = sync_channel(1);
@@ -53,8 +53,8 @@ fn start() -> Option<SyncSender<Job>> {
 }
 
 fn work(jobs: &Receiver<Job>) {
-    // They would stop the program for writing to a terminal that is the command's, or end it for
-    // writing more to a file than `ulimit -f` allows. Blocked, they leave an error.
+    // They would stop the program for writing to a terminal while the command is in the foreground,
+    // or kill it for exceeding `ulimit -f`. Blocked, they turn into errors.
     let _ = SigSet::from_iter([Signal::SIGTTOU, Signal::SIGXFSZ]).thread_block();
     for job in jobs {
         match job {
@@ -68,7 +68,7 @@ fn work(jobs: &Receiver<Job>) {
     }
 }
 
-/// As `eprintln!`, but never blocks and never fails.
+/// Like `eprintln!`, but never blocks and never fails.
 macro_rules! tell {
     ($($arg:tt)*) => { $crate::stderr::line(&format!($($arg)*)) };
 }

@@ -1,4 +1,4 @@
-//! Tables for people: aligned, no wider than the terminal, coloured only on one.
+//! Tables for people: aligned, no wider than the terminal, in colour only on a terminal.
 
 use crate::stderr;
 use rustix::termios::tcgetwinsize;
@@ -6,16 +6,15 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
 
-/// A column is not made narrower than this, whatever the terminal.
+/// Columns are not made narrower than this, however narrow the terminal is.
 const COLUMN_MIN: usize = 4;
 
-/// What stands for what was cut off.
+/// Marks text that was cut off.
 const CUT: &str = "…";
 
-/// How something is coloured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Colour {
     Plain,
@@ -39,7 +38,6 @@ impl Colour {
     }
 }
 
-/// What stands in one place of a table.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     text: String,
@@ -58,7 +56,8 @@ impl<T: ToString> From<T> for Cell {
     }
 }
 
-/// What may be shown in a terminal: names and notes are other people's text, and must not steer it.
+/// Escapes control characters: names and notes are other people's text, and must not control the
+/// terminal.
 pub(crate) fn clean(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
@@ -73,14 +72,13 @@ pub(crate) fn clean(text: &str) -> String {
     clean
 }
 
-/// Where a column's text stands.
+/// A column's alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Left,
     Right,
 }
 
-/// Rows under a head.
 #[derive(Debug)]
 pub(crate) struct Table {
     head: Vec<(&'static str, Side)>,
@@ -88,7 +86,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A column whose head begins with `>` has its text at the right.
+    /// A column whose heading begins with `>` is right-aligned.
     pub(crate) fn new(head: &[&'static str]) -> Self {
         let column = |name: &&'static str| match name.strip_prefix('>') {
             Some(name) => (name, Side::Right),
@@ -105,7 +103,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Without the columns in which nothing stands.
+    /// Drops columns that have no text in any row.
     pub(crate) fn without_empty(mut self) -> Self {
         for at in (0..self.head.len()).rev() {
             let empty = |row: &Vec<Cell>| row.get(at).is_none_or(|cell| cell.text.is_empty());
@@ -119,7 +117,7 @@ impl Table {
         self
     }
 
-    /// Prints it as wide as the terminal is; beyond a pipe, as wide as it is.
+    /// Prints it no wider than the terminal; to a pipe, at its full width.
     pub(crate) fn print(&self) -> io::Result<()> {
         let out = io::stdout();
         let width = out.is_terminal().then(|| tcgetwinsize(&out).ok()).flatten();
@@ -127,7 +125,7 @@ impl Table {
         say(&self.text(width, colours()))
     }
 
-    /// The whole table; no line is wider than that, if it can be done.
+    /// The whole table, with no line wider than `width` if possible. `None`: any width.
     pub(crate) fn text(&self, width: Option<usize>, colours: bool) -> String {
         let widths = self.widths(width);
         let head = self.head.iter().map(|(name, _)| Cell::new(name, Colour::Bold)).collect();
@@ -153,7 +151,7 @@ impl Table {
         text
     }
 
-    /// As wide as what stands in each column; the widest give way until all fit.
+    /// As wide as the contents of each column; the widest shrink until everything fits.
     fn widths(&self, room: Option<usize>) -> Vec<usize> {
         let mut widths: Vec<usize> = self.head.iter().map(|(name, _)| name.width()).collect();
         for row in &self.rows {
@@ -176,7 +174,7 @@ impl Table {
     }
 }
 
-/// The beginning of a text, with a sign that there was more.
+/// Cuts the text to `width` columns, and marks it if anything was cut off.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -192,13 +190,13 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     kept + CUT
 }
 
-/// Whether what goes to standard output is coloured.
+/// Whether output to stdout is coloured.
 pub(crate) fn colours() -> bool {
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
     wanted && io::stdout().is_terminal()
 }
 
-/// A text in a colour, if there are colours.
+/// The text in a colour, if output is coloured.
 pub(crate) fn tint(text: &str, colour: Colour) -> String {
     let text = clean(text);
     match colour.code() {
@@ -208,7 +206,7 @@ pub(crate) fn tint(text: &str, colour: Colour) -> String {
     }
 }
 
-/// Writes to standard output. Whoever reads may have had enough, as in `holdfast ls | head`.
+/// Writes to stdout. Exits if the reader has had enough, as in `holdfast ls | head`.
 pub(crate) fn say(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! Moments of the wall clock, for people: UTC.
+//! Wall-clock times for people, in UTC.
 
 /// Milliseconds since 1970 as `2026-11-16 05:41:12`.
 pub(crate) fn show(ms: u64) -> String {
@@ -8,13 +8,13 @@ pub(crate) fn show(ms: u64) -> String {
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// Only the time of the day.
+/// Only the time of day.
 pub(crate) fn time(ms: u64) -> String {
     show(ms).split_off(show(ms).len() - 8)
 }
 
-/// The day so many days after 1970-01-01, counted in years that begin in March: so the leap day is
-/// the last of its year.
+/// The date `days` days after 1970-01-01, computed in years that begin in March, so that the leap
+/// day is the last of its year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;

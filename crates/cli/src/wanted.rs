@@ -1,4 +1,4 @@
-//! How a lock is wanted: the flags that `lock` and `acquire` share, and the time in line.
+//! The flags that `lock` and `acquire` share, and the wait in line.
 
 use crate::duration;
 use crate::lock::Signals;
@@ -9,19 +9,18 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-/// How long an answer may take beyond the time in line: longer than an election.
+/// How long a reply may take beyond the end of the wait: longer than an election.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long the answer to an acquire that is interrupted is waited for: what was granted by then is
-/// released in good order.
+/// How long to wait for the reply to an interrupted acquire: a lock granted by then is released
+/// properly.
 const INTERRUPTED_PATIENCE: Duration = Duration::from_millis(300);
 
-/// What became of an acquire.
+/// How an acquire ended.
 pub(crate) enum Acquired {
-    /// It was served or refused.
+    /// It was granted or refused.
     Answered(Result<Guard, Error>),
-    /// That signal came first. What was granted meanwhile is to be released, then the session to be
-    /// closed.
+    /// This signal came first. Release the guard, if there is one, then close the session.
     Interrupted(i32, Option<Guard>),
 }
 
@@ -49,7 +48,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// How long to stand in line; none is for ever.
+    /// How long to wait in line; `None` is forever.
     pub(crate) fn wait(&self) -> Option<Duration> {
         if self.try_once { Some(Duration::ZERO) } else { self.wait }
     }
@@ -58,7 +57,7 @@ impl Wanted {
         self.label.clone().unwrap_or_else(own_label)
     }
 
-    /// Stands in line until it is served or refused, or nobody is there to ask, or a signal comes.
+    /// Waits in line until the lock is granted or refused, no server answers, or a signal arrives.
     pub(crate) async fn acquire(
         &self,
         client: &Client,
@@ -88,7 +87,7 @@ impl Wanted {
             let lock = more(self.lock(client.locks(names), left));
             let patience = left.map_or(Duration::MAX, |left| left.saturating_add(ANSWER_PATIENCE));
             match timeout(patience, lock.acquire()).await {
-                // Out of line without being told so: stand again.
+                // The place in line was lost with the session: get in line again.
                 Ok(Err(Error::SessionLost)) => {}
                 Ok(served) => return served,
                 Err(_) => return Err(Error::Unreachable("the cluster does not answer".to_owned())),

@@ -1,11 +1,11 @@
-//! `HOLDFAST.ACQUIRE`: a place in the line, where Redis has only tries.
+//! `HOLDFAST.ACQUIRE`: a place in the line, where Redis only has tries.
 //!
-//! A ticket belongs to one connection, and is never shared. The wait is the node's own session's:
+//! A ticket belongs to one connection and is never shared. The wait is owned by the node's session:
 //! when the connection closes, the node cancels it. A client that lost its connection asks again
-//! with the same owner id. Then its earlier ticket is ended first, in the log, so that the older
-//! connection hears of it, wherever it is; only after that a new ticket is drawn. A ticket that is
-//! held already is ended only if the client says `RETRY`: otherwise two clients that share an
-//! owner id by mistake would take the lock from each other.
+//! with the same owner id. Its earlier ticket is then ended first, through the log, so that the
+//! older connection is notified, on whichever node it is; only then is a new ticket drawn. A ticket
+//! that is already held is ended only if the client sends `RETRY`: otherwise two clients that share
+//! an owner id by mistake would take the lock from each other.
 
 use crate::error::Error;
 use crate::lua::sha1_hex;
@@ -16,11 +16,11 @@ use holdfast_core::{
     Refusal, SessionRef, State, Target, Token, Wait,
 };
 
-/// How far a line is looked through for an earlier ticket of the same owner, unless the client says
-/// that it has asked before: every acquire looks, and a line may be long.
+/// How far a line is searched for an earlier ticket of the same owner, unless the client retries:
+/// every acquire searches, and a line may be long.
 const LOOKED_THROUGH_MAX: usize = 1_024;
 
-/// Who owns a ticket: a random text that a server has drawn, for one acquire and its retries. It
+/// The owner of a ticket: a random string drawn by a server, for one acquire and its retries. It
 /// ends with a checksum, so that one made up by hand, which others might make up too, is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerId(Label);
@@ -29,16 +29,16 @@ impl OwnerId {
     const PREFIX: &str = "owner-";
     const RANDOM_LEN: usize = 32;
     const CHECKSUM_LEN: usize = 8;
-    /// How much of what is none is shown.
+    /// How much of an invalid owner id an error shows.
     const SHOWN_MAX: usize = 64;
 
-    /// An owner id of these random bits.
+    /// Makes an owner id from these random bits.
     pub fn draw(random: [u64; 2]) -> String {
         let random = format!("{:016x}{:016x}", random[0], random[1]);
         format!("{}{random}{}", Self::PREFIX, Self::checksum(&random))
     }
 
-    /// An owner id that a server has drawn.
+    /// Parses an owner id, which must have been drawn by a server.
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
         let label = Self::label(text);
         label.map(Self).ok_or_else(|| {
@@ -63,18 +63,18 @@ impl OwnerId {
     }
 }
 
-/// One who wants a lock.
+/// One acquire of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acquiring {
-    /// Which lock.
+    /// The lock.
     pub name: LockName,
-    /// Whose ticket it will be.
+    /// The owner of the ticket.
     pub owner: OwnerId,
-    /// How long it holds, from the grant.
+    /// How long the lock is held, from the grant.
     pub ttl_ms: u64,
-    /// How long it waits; 0 is a try.
+    /// How long to wait; 0 means try.
     pub wait_ms: u64,
-    /// The client has asked before and does not know what came of it: whatever it is, it ends.
+    /// The client has asked before and does not know the outcome: whatever it was, it is ended.
     pub retry: bool,
 }
 
@@ -98,7 +98,7 @@ impl Acquiring {
         Ok(Self { name, owner: OwnerId::parse(owner)?, ttl_ms, wait_ms, retry })
     }
 
-    /// The ticket that an earlier request drew. It must be looked for in the current state.
+    /// The ticket that an earlier request drew. `state` must be current.
     pub fn find(&self, state: &State) -> Option<Earlier> {
         self.tickets(state).first().copied()
     }
@@ -114,19 +114,20 @@ impl Acquiring {
 
     /// All tickets of this owner, in the order of the line.
     fn tickets(&self, state: &State) -> Vec<Earlier> {
-        // Whoever asks again must find its ticket wherever it stands.
+        // A retry must find its ticket anywhere in the line.
         let max = if self.retry { usize::MAX } else { LOOKED_THROUGH_MAX };
         let found = state.labelled(&self.name, Door::Redis, &self.owner.0, max);
         found.into_iter().map(|(token, held)| Earlier { token, held }).collect()
     }
 
-    /// What ends the earlier ticket, so that this request can draw one of its own; or why it stays.
+    /// The command that ends the earlier ticket, so that this request can draw its own; an error if
+    /// it must stay.
     pub fn take_over(&self, earlier: Earlier) -> Result<Command, Error> {
         let Earlier { token, held } = earlier;
         let target = Target { name: self.name.clone(), token: Some(token) };
         let proof = Proof::Label(self.owner.0.clone());
         if !held {
-            // Nobody has been told yet that it holds the lock.
+            // No client has been sent this grant yet.
             return Ok(Command::Cancel { target, proof });
         }
         if !self.retry {
@@ -137,14 +138,14 @@ impl Acquiring {
                 self.name
             )));
         }
-        // Whether somebody has acted on it is not known: so it is no release.
+        // It is not known whether anyone has acted on it, so this is not a release.
         let by = self.owner.0.clone();
         let reason = Reason::parse("its owner asked again with RETRY");
         let reason = reason.map_err(|bad| Error::bad_text("this reason", bad))?;
         Ok(Command::Force { name: self.name.clone(), token: Some(token), by, reason })
     }
 
-    /// What the older connection hears when that has happened.
+    /// The reply to the older connection after that.
     pub fn taken_over(&self) -> Reply {
         Reply::Error(Error::new(format!(
             "TAKENOVER this wait for {} is over: another connection asks for it with the same \
@@ -153,7 +154,7 @@ impl Acquiring {
         )))
     }
 
-    /// Draws a ticket. Its wait is owned by `session`; if none is said, by the node's own.
+    /// Draws a ticket. `session` owns the wait; `None` means the node's own session.
     pub fn acquire(&self, session: Option<SessionRef>) -> Acquire {
         Acquire {
             names: vec![self.name.clone()],
@@ -170,20 +171,20 @@ impl Acquiring {
         }
     }
 
-    /// Gives the lock back, because the client was not told that it has it.
+    /// Releases a lock whose grant never reached the client.
     pub fn release(&self, token: Token) -> Command {
         let target = Target { name: self.name.clone(), token: Some(token) };
         Command::Release { target, proof: Proof::Label(self.owner.0.clone()) }
     }
 
-    /// What the client gets when it is served.
+    /// The reply to a client that is served.
     pub fn granted(&self, grant: &Grant) -> Reply {
         let after = grant.after.iter().flat_map(|after| after.iter());
         let last = after.filter(|after| after.name == self.name).find_map(|a| a.last.as_deref());
         reply(grant.token, last)
     }
 
-    /// What the client gets if no ticket was drawn.
+    /// The reply if no ticket was drawn.
     pub fn refused(&self, refusal: &Refusal) -> Reply {
         match refusal {
             Refusal::Busy { .. } => Reply::Null,
@@ -192,7 +193,7 @@ impl Acquiring {
     }
 }
 
-/// The token, and how the last holder ended: how, its token, its label, its note.
+/// The token, and how the last holder ended: how, its token, its label and its note.
 fn reply(token: Token, last: Option<&Ending>) -> Reply {
     let number = |token: Token| Reply::Integer(i64::try_from(token.0).unwrap_or(i64::MAX));
     let text = |text: Option<&[u8]>| text.map_or(Reply::Null, Reply::bulk);

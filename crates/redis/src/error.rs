@@ -1,48 +1,48 @@
-//! Errors in Redis's own words: clients match on them.
+//! Errors in Redis's own wording, because clients match on it.
 
 use bytes::Bytes;
 use holdfast_core::{BadText, Refusal};
 use holdfast_gateway::Code;
 use std::fmt;
 
-/// An error reply: a code in capitals, a space, and what is wrong.
+/// An error reply: an upper-case code, a space, and what is wrong.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Bytes);
 
 impl Error {
-    /// The key is something else than the command is for.
+    /// The key holds another type than the command is for.
     pub const WRONG_TYPE: Self =
         Self::fixed("WRONGTYPE Operation against a key holding the wrong kind of value");
-    /// The token of a lock that was set in the same transaction.
+    /// The token of a lock that is set in the same transaction.
     pub const NOT_DRAWN_YET: Self = Self::fixed(
         "ERR the token of a key that is set in the same transaction or script is drawn when that is \
          applied: ask for it afterwards",
     );
-    /// Options that do not go together, or are none.
+    /// Options that are unknown or don't go together.
     pub const SYNTAX: Self = Self::fixed("ERR syntax error");
-    /// Not a number.
+    /// An argument that is not an integer.
     pub const NOT_AN_INTEGER: Self = Self::fixed("ERR value is not an integer or out of range");
-    /// A counter at its end.
+    /// A counter that would overflow.
     pub const OVERFLOW: Self = Self::fixed("ERR increment or decrement would overflow");
-    /// `EVALSHA` of what nobody has loaded on this node.
+    /// `EVALSHA` of a script that has not been loaded on this node.
     pub const NO_SCRIPT: Self = Self::fixed("NOSCRIPT No matching script. Please use EVAL.");
-    /// The password must come first.
+    /// The client must authenticate first.
     pub const NO_AUTH: Self = Self::fixed("NOAUTH Authentication required.");
-    /// Another password than this.
+    /// The password is wrong.
     pub const WRONG_PASSWORD: Self =
         Self::fixed("WRONGPASS invalid username-password pair or user is disabled.");
 
-    /// A text that is known beforehand.
+    /// An error with a constant text.
     pub const fn fixed(text: &'static str) -> Self {
         Self(Bytes::from_static(text.as_bytes()))
     }
 
-    /// A whole text, with its code.
+    /// An error from a complete text, including its code.
     pub fn new(text: impl Into<Bytes>) -> Self {
         Self(text.into())
     }
 
-    /// `ERR` and a text.
+    /// An error with the code `ERR`.
     pub fn err(text: impl fmt::Display) -> Self {
         Self(Bytes::from(format!("ERR {text}")))
     }
@@ -52,13 +52,13 @@ impl Error {
         Self::err(format_args!("wrong number of arguments for '{command}' command"))
     }
 
-    /// A time that is not one.
+    /// An invalid expiry time.
     pub fn expire_time(command: &str) -> Self {
         Self::err(format_args!("invalid expire time in '{command}' command"))
     }
 
-    /// No such command. Shows the first 128 bytes of the name and of all arguments, each until its
-    /// first zero, as Redis does.
+    /// An unknown command. Shows up to 128 bytes of the name and of all arguments, each up to its
+    /// first zero byte, as Redis does.
     pub fn unknown_command(name: &[u8], arguments: &[Bytes]) -> Self {
         const SHOWN_MAX: usize = 128;
         let shown = |bytes: &[u8], room: usize| -> Vec<u8> {
@@ -81,7 +81,7 @@ impl Error {
         Self(Bytes::from(text))
     }
 
-    /// No such part of a command.
+    /// An unknown subcommand.
     pub fn unknown_subcommand(command: &str, name: &[u8]) -> Self {
         const SHOWN_MAX: usize = 128;
         let shown = String::from_utf8_lossy(name.get(..SHOWN_MAX).unwrap_or(name)).into_owned();
@@ -94,7 +94,7 @@ impl Error {
         Self::err(format_args!("{what} can't be used here: {bad}"))
     }
 
-    /// What the core refused.
+    /// The core's refusal.
     pub fn refused(refusal: &Refusal) -> Self {
         match Code::of(refusal) {
             Code::InUse => Self::WRONG_TYPE,
@@ -103,7 +103,7 @@ impl Error {
         }
     }
 
-    /// The whole text.
+    /// The complete text, including its code.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }

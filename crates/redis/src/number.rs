@@ -1,6 +1,6 @@
-//! Numbers as Redis and Lua read and write them.
+//! Numbers as Redis and Lua parse and format them.
 
-/// A whole number: no sign but a minus, no zero in front, no spaces.
+/// Parses an integer: no sign but a minus, no leading zero, no spaces.
 pub(crate) fn integer(digits: &[u8]) -> Option<i64> {
     let (negative, rest) = match digits.strip_prefix(b"-") {
         Some(rest) => (true, rest),
@@ -14,7 +14,7 @@ pub(crate) fn integer(digits: &[u8]) -> Option<i64> {
     if plain { std::str::from_utf8(digits).ok()?.parse().ok() } else { None }
 }
 
-/// A number with digits after the point.
+/// Parses a floating-point number.
 pub(crate) fn float(digits: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(digits).ok()?;
     let first = text.bytes().next()?;
@@ -25,7 +25,7 @@ pub(crate) fn float(digits: &[u8]) -> Option<f64> {
     text.parse::<f64>().ok().filter(|number| !number.is_nan())
 }
 
-/// `%.<precision>g` of C.
+/// Formats like C's `%.<precision>g`.
 pub(crate) fn general(number: f64, precision: usize) -> String {
     if number.is_nan() {
         return "nan".to_owned();

@@ -1,5 +1,5 @@
-//! A job beside the state: run with the keys as this node has them, submitted at once if it writes, and
-//! run again if something has changed meanwhile.
+//! A job on the loop's thread: runs against this node's local state, is submitted right away if it
+//! writes, and runs again if something has changed meanwhile.
 
 use crate::messages;
 use crate::resp::Reply;
@@ -8,10 +8,11 @@ use holdfast_core::{Command, KeyKind, State};
 use holdfast_gateway::{Resume, Step, SubmitError, submit_error};
 use holdfast_node::Reply as NodeReply;
 
-/// How often a job may find that something has changed. Each time somebody else got on.
+/// How often a job may be retried because something it read has changed. Each time, another client
+/// has made progress.
 const TRIES_MAX: usize = 1_000;
 
-/// A job, and how far it has come. After `Step::Done` it has an outcome, and can begin another one.
+/// A job and its progress. After `Step::Done` it has an outcome, and another job can begin.
 #[derive(Debug, Default)]
 pub struct JobTask {
     job: Option<Job>,
@@ -21,31 +22,31 @@ pub struct JobTask {
     outcome: Option<JobOutcome>,
 }
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Debug)]
 pub enum JobOutcome {
-    /// It is applied, or read what is current.
+    /// It was applied, or it read current state.
     Done(Done),
-    /// Nothing of it is done, and these are the replies.
+    /// None of it was done, and these are the replies.
     Replies(Vec<Reply>),
-    /// It can't be done beside the state, or its commands can't be done together.
+    /// It can't run on the loop's thread, or its commands can't run together.
     Elsewhere(Job),
-    /// Why it has no answer.
+    /// Why there is no answer.
     Failed(SubmitError),
 }
 
 impl JobTask {
-    /// The next job.
+    /// Sets the next job.
     pub fn begin(&mut self, job: Job) {
         *self = Self { job: Some(job), ..Self::default() };
     }
 
-    /// What became of it.
+    /// Takes the outcome, once `resume` has returned `Step::Done`.
     pub fn take_outcome(&mut self) -> JobOutcome {
         self.outcome.take().unwrap_or(JobOutcome::Failed(SubmitError::Unknown))
     }
 
-    /// Does the next step.
+    /// Runs the next step.
     pub fn resume(&mut self, state: &State, local: &dyn Local, resume: Resume) -> Step {
         match resume {
             Resume::Started | Resume::Woken => self.run(state, local, false),
@@ -73,8 +74,8 @@ impl JobTask {
         }
     }
 
-    /// Runs the job. If it writes, the core finds out whether the state was current; if it only
-    /// reads, it must be.
+    /// Runs the job. If it writes, the core checks that the state was current; if it only reads,
+    /// the state must be current.
     fn run(&mut self, state: &State, local: &dyn Local, current: bool) -> Step {
         let Some(job) = &self.job else { return Step::Done };
         let mut wanted = job.wanted();
@@ -86,7 +87,7 @@ impl JobTask {
             match job.run_without_lua(&seen, local) {
                 Run::Need(more) => wanted = more,
                 Run::Lua | Run::Apart => return self.elsewhere(),
-                // If the state is stale, what was put there meanwhile wakes it.
+                // If the state is stale, an item pushed meanwhile wakes it.
                 Run::Block(block) => {
                     return Step::Block { names: block.names, kind: KeyKind::List };
                 }
@@ -115,10 +116,11 @@ impl JobTask {
             Answered::Again if self.tries >= TRIES_MAX => self.fail(messages::CONTENDED),
             Answered::Again => {
                 self.tries += 1;
-                // The refusal came out of the log after the job began: what is read now is current.
+                // The refusal came out of the log after the job began, so what is read now is
+                // current.
                 self.run(state, local, true)
             }
-            // One of several commands is not possible: each is asked alone.
+            // One of several commands was refused: each is run on its own.
             Answered::Reply(_) if self.job.as_ref().is_some_and(|job| job.replies() > 1) => {
                 self.elsewhere()
             }

@@ -1,4 +1,5 @@
-//! The same random requests to a real Redis server and to the door: the replies must be the same.
+//! Sends the same random requests to a real Redis server and to the door: the replies must be the
+//! same.
 //!
 //! Run it where `redis-server` 7.0 is installed:
 //!
@@ -6,20 +7,20 @@
 //! cargo test --release -p holdfast-redis --test differential -- --ignored
 //! ```
 //!
-//! With `HOLDFAST_DOOR=127.0.0.1:7401` a running Holdfast is asked, else the door without its
-//! sockets; `HOLDFAST_SEQUENCES` says how many sequences, each of them other requests. What is in
-//! that Holdfast's databases is deleted.
+//! With `HOLDFAST_DOOR=127.0.0.1:7401` the requests go to a running Holdfast, otherwise to the door
+//! without its sockets; `HOLDFAST_SEQUENCES` sets the number of sequences, all of them different.
+//! Everything in that Holdfast's databases is deleted.
 //!
-//! What is known to differ, and why:
+//! Known differences, and why:
 //!
-//! - SET over a hash or a list: Redis replaces it, here it is WRONGTYPE, because a hash must not
+//! - SET over a hash or a list: Redis replaces it; here it is WRONGTYPE, because a hash must not
 //!   silently become a lock. So keys that are plainly SET are never made hashes or lists.
 //! - The order of fields and keys: here they are sorted.
-//! - A key that was absent when it was watched, came, and is absent again: here nothing has
-//!   changed. So the key that is watched is never deleted. Nor has something changed if a key is
-//!   written as it was: what is appended to the key that is watched is never empty.
-//! - DBSIZE and KEYS: Redis counts keys whose end is in the past until it finds them.
-//! - Milliseconds that passed at one side: times to live may differ by a second.
+//! - A key that was absent when it was watched, was created, and is absent again: here nothing has
+//!   changed. So the watched key is never deleted. Nor has anything changed if a key is rewritten
+//!   with the same value: what is appended to the watched key is never empty.
+//! - DBSIZE and KEYS: Redis counts expired keys until it finds them.
+//! - Milliseconds that passed on one side: times to live may differ by a second.
 
 #[path = "support/connection.rs"]
 mod connection;
@@ -32,14 +33,14 @@ use holdfast_redis::resp::{Protocol, Reply, encode};
 use std::time::{SystemTime, UNIX_EPOCH};
 use support::{Harness, show};
 
-/// How many sequences, and how long each is.
+/// The number of sequences, and the length of each.
 const SEQUENCES: u64 = 1_000;
 const REQUESTS: usize = 60;
 
-/// How many differences are shown at once.
+/// How many differences are shown.
 const DIFFERENCES_SHOWN: usize = 20;
 
-/// Who is asked beside the real server.
+/// What is compared with the real server.
 enum Door {
     /// The door without its sockets.
     Inside(Box<Harness>),
@@ -55,7 +56,7 @@ impl Door {
         }
     }
 
-    /// As if nothing had been asked before.
+    /// Starts from scratch.
     fn begin(&mut self) {
         match self {
             Self::Inside(harness) => {
@@ -79,7 +80,7 @@ fn begin(connection: &mut Connection) {
     assert_eq!(connection.ask(&["FLUSHALL"]), Reply::OK);
 }
 
-/// A real server and the door, asked the same.
+/// A real server and the door, which get the same requests.
 struct Both {
     _redis: redis::Running,
     server: Connection,
@@ -94,7 +95,7 @@ impl Both {
         Self { _redis: redis, server, door: Door::open(), protocol: Protocol::Resp2 }
     }
 
-    /// As if nothing had been asked before.
+    /// Starts from scratch.
     fn begin(&mut self, protocol: Protocol) {
         begin(&mut self.server);
         self.door.begin();
@@ -106,7 +107,7 @@ impl Both {
         }
     }
 
-    /// What differs in the replies to one request; none if nothing does.
+    /// What differs in the replies to one request; `None` if nothing does.
     fn difference(&mut self, request: &[Vec<u8>]) -> Option<String> {
         let (theirs, ours) = (self.server.ask(request), self.door.ask(request));
         let shown: Vec<_> = request.iter().map(|word| String::from_utf8_lossy(word)).collect();
@@ -125,7 +126,7 @@ fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// Numbers that are the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -150,9 +151,9 @@ const FIELDS: &[&str] = &["f", "g", "1"];
 const NUMBERS: &[&str] = &["0", "1", "-1", "2", "-2", "5", "x", "9223372036854775807", "1.5", ""];
 const SECONDS: &[&str] = &["100", "1000", "0", "-1", "x", "9223372036854775807", "50000"];
 
-/// `k` is any key, `t` one that is only ever a text, `m` one that may be anything, `v` a value,
-/// `f` a field, `n` a number, `s` seconds, `u` ones that
-/// hardly come twice; other words stand for themselves.
+/// `k` is any key, `t` one that only ever holds a string, `m` one that may hold anything, `v` a
+/// value, `f` a field, `n` a number, `s` seconds, `u` values that rarely repeat; other words stand
+/// for themselves.
 const REQUESTS_KNOWN: &[&str] = &[
     "GET k",
     "SET t v",
@@ -315,7 +316,7 @@ fn scripted(dice: &mut Dice, inner: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     head.chain(inner).collect()
 }
 
-/// Sorts what has no order, and rounds what time may have touched.
+/// Sorts what has no order, and rounds what may depend on timing.
 fn comparable(request: &[Vec<u8>], reply: Reply, protocol: Protocol) -> String {
     let text = |word: &Vec<u8>| String::from_utf8_lossy(word).to_ascii_lowercase();
     let words: Vec<String> = request.iter().map(text).collect();
@@ -329,7 +330,7 @@ fn comparable(request: &[Vec<u8>], reply: Reply, protocol: Protocol) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Times to live are all the same, if there is one.
+/// Makes all times to live the same.
 fn rounded(reply: Reply) -> Reply {
     match reply {
         Reply::Integer(number) => Reply::Integer(number.min(90)),
@@ -376,7 +377,7 @@ fn random_requests_get_the_same_replies() {
     assert!(differences.is_empty(), "{} sequences differ:\n{}", differences.len(), some.join("\n"));
 }
 
-/// Scripts that touch no key: Lua itself, and what Redis gives to it.
+/// Scripts that touch no key: Lua itself, and the libraries that Redis adds.
 const SCRIPTS: &[&str] = include!("support/scripts.in");
 
 #[test]
@@ -397,7 +398,7 @@ fn scripts_reply_the_same() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// What lock clients send, as they send it.
+/// Scripts of lock clients, as they send them.
 const CLIENTS_SCRIPTS: &[&str] = include!("support/clients.in");
 
 #[test]

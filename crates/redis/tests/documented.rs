@@ -1,11 +1,11 @@
-//! docs/protocols/redis.md knows the commands that there are.
+//! docs/protocols/redis.md lists exactly the commands that exist.
 
 use holdfast_redis::command::all;
 use std::collections::BTreeSet;
 
 const PAGE: &str = include_str!("../../../docs/protocols/redis.md");
 
-/// Would fail if a command were added and not told, or told and not there.
+/// Fails if a command is added but not documented, or documented but missing.
 #[test]
 fn the_page_lists_every_command_and_no_other() {
     let section = PAGE.split("\n## Commands\n").nth(1).expect("a list of commands");

@@ -1,11 +1,11 @@
-//! Bytes to requests: whole, in pieces, wrong, and any bytes at all.
+//! Decoding requests: whole, in pieces, malformed, and from arbitrary bytes.
 
 use bytes::{Bytes, BytesMut};
 use holdfast_redis::resp::{Bounds, Decoder, Request};
 use proptest::prelude::*;
 use std::path::Path;
 
-/// All requests in some bytes, and what is wrong with what follows them.
+/// All requests in some bytes, and the error in what follows them.
 fn decoded(bytes: &[u8], piece: usize, bounds: &Bounds) -> (Vec<Request>, Option<String>) {
     let (mut decoder, mut buffer, mut requests) = (Decoder::default(), BytesMut::new(), Vec::new());
     for part in bytes.chunks(piece.max(1)) {
@@ -101,7 +101,7 @@ fn all_arguments_together_have_a_bound() {
     assert_eq!(decoded(&encoded(&request), 4_096, &Bounds::DEFAULT), (Vec::new(), error));
 }
 
-/// A short one would keep the whole buffer for as long as it is kept itself.
+/// A short one would keep the whole buffer alive.
 #[test]
 fn only_long_arguments_share_the_bytes_that_came_in() {
     let long = "x".repeat(5_000);
@@ -112,7 +112,7 @@ fn only_long_arguments_share_the_bytes_that_came_in() {
     assert!(came_in.contains(&(request[1].as_ptr() as usize)));
 }
 
-/// What a fuzzer has found to be interesting, and what is worth a look from the beginning.
+/// Inputs that a fuzzer found interesting, and some that were worth trying from the start.
 #[test]
 fn the_corpus_is_harmless() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/decode");
@@ -124,7 +124,7 @@ fn the_corpus_is_harmless() {
     }
 }
 
-/// However bytes are cut into pieces, they mean the same.
+/// However bytes are split into pieces, they decode the same.
 fn same_in_pieces(bytes: &[u8]) {
     for bounds in [Bounds::DEFAULT, Bounds::BEFORE_PASSWORD] {
         let (requests, error) = decoded(bytes, bytes.len(), &bounds);

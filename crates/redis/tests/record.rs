@@ -1,15 +1,15 @@
-//! Records what a real Redis answers, for a test that asks Holdfast the same.
+//! Records what a real Redis replies, for a test that sends the same to Holdfast.
 //!
-//! Run it where `redis-server` 7.0.15 is installed, and look at the difference:
+//! Run it where `redis-server` 7.0.15 is installed, and review the diff:
 //!
 //! ```sh
 //! cargo test --release -p holdfast-redis --test record -- --ignored
 //! git diff crates/redis/tests/recorded
 //! ```
 //!
-//! To add a conversation, write what is sent into `recorded/redis-7.0.15.txt` and record anew.
-//! The lines that say what Holdfast answers instead stay as they are. What is asked of Holdfast
-//! is in `crates/cli/tests/processes/redis_recorded.rs`.
+//! To add a conversation, write what is sent into `recorded/redis-7.0.15.txt` and record again. The
+//! lines that say what Holdfast replies instead are kept. The test that replays it against Holdfast
+//! is `crates/cli/tests/processes/redis_recorded.rs`.
 
 #[path = "support/conversation.rs"]
 #[allow(dead_code, reason = "recording does not replay")]

@@ -1,4 +1,4 @@
-//! What is easier to say in code than in a story.
+//! Rules that are easier to express in code than in a transcript.
 
 mod support;
 
@@ -35,7 +35,7 @@ fn any_number_of_keys_is_flushed_step_by_step() {
     assert_eq!(ask(&mut harness, "KEYS *"), "[\"seat\"]");
 }
 
-/// One page of a scan: where the next begins, and what was found.
+/// One page of a scan: the next cursor, and what was found.
 fn scan(harness: &mut Harness, cursor: &str) -> (String, Vec<Bytes>) {
     let reply = harness.ask("a", &["SCAN", cursor, "MATCH", "stays-*"]).remove(0);
     let Reply::Array(parts) = reply else { panic!("{reply:?}") };
@@ -47,7 +47,7 @@ fn scan(harness: &mut Harness, cursor: &str) -> (String, Vec<Bytes>) {
     (String::from_utf8(next.to_vec()).unwrap(), keys.iter().map(bulk).collect())
 }
 
-/// A key that is there during a whole scan is found, whatever comes and goes meanwhile.
+/// A key that exists during a whole scan is found, whatever else changes meanwhile.
 #[test]
 fn a_scan_misses_nothing() {
     let mut harness = Harness::default();
@@ -73,7 +73,7 @@ fn a_scan_misses_nothing() {
     assert_eq!((found.len(), pages > 2), (1_000, true));
 }
 
-/// Every page looks through all keys, so there must not be too many of them.
+/// Every page looks through all keys, so there must not be too many pages.
 #[test]
 fn a_scan_has_few_pages_however_many_keys_there_are() {
     let mut harness = Harness::default();
@@ -127,8 +127,8 @@ fn the_bounds_of_the_core_are_told() {
     assert_eq!(ask(&mut harness, "DBSIZE"), "(integer) 0");
 }
 
-/// During a lock-delay the key is absent, and yet nobody may take it: a try says so as Redis
-/// would, anything else says why.
+/// During a lock-delay the key is absent, and yet nobody may take it: a try replies as Redis would,
+/// anything else gives the reason.
 #[test]
 fn a_lock_delay_is_as_if_it_were_held() {
     let mut harness = Harness::default();
@@ -269,7 +269,7 @@ fn a_connection_gathers_watches_and_listens_within_bounds() {
     assert!(ask(&mut harness, &format!("WATCH {all}")).contains("too many keys watched"));
 }
 
-/// Each key that is missing makes a script begin anew, so there is an end to it.
+/// Each missing key makes a script start over, so there is a limit.
 #[test]
 fn a_script_names_its_keys_or_reads_few() {
     let mut harness = Harness::default();
@@ -291,8 +291,8 @@ fn joined(requests: &[&str]) -> Job {
     first
 }
 
-/// Each command sees what those before it wrote, and has a reply of its own; nothing more than one
-/// transaction comes of it.
+/// Each command sees the writes of those before it, and has its own reply; together they are one
+/// transaction.
 #[test]
 fn joined_commands_are_one_transaction() {
     let (mut state, local) = (State::new(Limits::DEFAULT, 7), Alone::default());

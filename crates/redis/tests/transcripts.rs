@@ -1,6 +1,7 @@
-//! Replays the stories in `tests/transcripts`: requests, then what comes of them.
+//! Replays the transcripts in `tests/transcripts`: requests, then what comes of them.
 //!
-//! `UPDATE=1 cargo test -p holdfast-redis --test transcripts` writes down what comes out now.
+//! `UPDATE=1 cargo test -p holdfast-redis --test transcripts` rewrites them with the current
+//! output.
 
 mod support;
 
@@ -28,7 +29,8 @@ fn stories() {
     }
 }
 
-/// Plays a story: lines up to `---` are asked; what follows, up to an empty line, is what came.
+/// Plays a transcript: lines up to `---` are sent; what follows, up to an empty line, is the
+/// output.
 fn retell(text: &str) -> String {
     let mut harness = Harness::default();
     let mut told = String::new();

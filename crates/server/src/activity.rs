@@ -1,20 +1,20 @@
-//! What connections and requests are up to. One that asks for nothing must not take the place of
-//! others: when there is no room, the one that has been idle longest goes.
+//! Tracks which connections and requests are idle. One that asks for nothing must not keep others
+//! out: when there is no room, the one that has been idle longest is evicted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// A connection that has asked for something before keeps its place for so much longer than one
-/// that never has.
+/// A connection that has made a request keeps its place for this much longer than one that never
+/// has.
 const HEAD_START: Duration = Duration::from_secs(1);
 
-/// Those of one port that ask for nothing right now.
+/// The idle connections (or requests still arriving) of one port.
 #[derive(Default)]
 pub(crate) struct IdleSet(Mutex<Idle>);
 
-/// Since when one is idle; the number tells those of the same moment apart.
+/// Since when one has been idle; the number distinguishes entries of the same instant.
 type Since = (Instant, u64);
 
 #[derive(Default)]
@@ -24,8 +24,8 @@ struct Idle {
     by_time: BTreeMap<Since, Arc<Notify>>,
 }
 
-/// Whether one connection (or one request that is still arriving) asks for something. It leaves the
-/// set when it is dropped.
+/// The activity of one connection, or of one request that is still arriving. Dropping it removes it
+/// from the set.
 pub(crate) struct Activity {
     set: Arc<IdleSet>,
     evicted: Arc<Notify>,
@@ -33,24 +33,24 @@ pub(crate) struct Activity {
 }
 
 struct State {
-    /// What it asks for at the moment.
+    /// How many requests are in progress.
     requests: usize,
     idle_since: Instant,
-    /// Where it is in the set, while it is idle and not evicted.
+    /// Its key in the set, while it is idle and not evicted.
     entry: Option<Since>,
     evicted: bool,
 }
 
-/// One request of a connection: as long as this lives, the connection is not idle.
+/// One request in progress: the connection is not idle while this exists.
 pub(crate) struct Busy(Arc<Activity>);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nobody panics while holding one; if somebody did, what is in it is still whole.
+    // No code panics while holding one, and the content would still be consistent if one did.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl IdleSet {
-    /// One more, which has asked for nothing yet.
+    /// Adds one that has made no request yet.
     pub(crate) fn enter(self: &Arc<Self>) -> Arc<Activity> {
         let evicted = Arc::<Notify>::default();
         let now = Instant::now();
@@ -72,7 +72,8 @@ impl IdleSet {
         lock(&self.0).by_time.len()
     }
 
-    /// Tells the one that has been idle longest to go; false if none is idle.
+    /// Notifies the one that has been idle longest that it is evicted; returns false if none is
+    /// idle.
     pub(crate) fn evict_oldest(&self) -> bool {
         let Some((_, evicted)) = lock(&self.0).by_time.pop_first() else { return false };
         evicted.notify_one();
@@ -81,7 +82,7 @@ impl IdleSet {
 }
 
 impl Activity {
-    /// It asks for something, until what is returned is dropped.
+    /// Marks the start of a request, which lasts until the returned guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> Busy {
         let mut state = lock(&self.state);
         state.requests += 1;
@@ -89,7 +90,7 @@ impl Activity {
         Busy(self.clone())
     }
 
-    /// It has shown what it is there for, and keeps its place from now on.
+    /// Exempts it from eviction for good: it has proved its purpose.
     pub(crate) fn keep(self: &Arc<Self>) {
         let mut state = lock(&self.state);
         if state.requests == 0 {
@@ -100,18 +101,18 @@ impl Activity {
 
     fn leave_set(&self, state: &mut State) {
         if let Some(entry) = state.entry.take() {
-            // If it is not there any more, it was told to go just now.
+            // If it is no longer in the set, it has just been evicted.
             state.evicted |= lock(&self.set.0).by_time.remove(&entry).is_none();
         }
     }
 
-    /// For how long it has been idle; none if it is not.
+    /// How long it has been idle; `None` if it isn't.
     pub(crate) fn idle_for(&self) -> Option<Duration> {
         let state = lock(&self.state);
         (state.requests == 0).then(|| state.idle_since.elapsed())
     }
 
-    /// Resolves once when it has to go. It may have been asked for something in the same moment.
+    /// Resolves once, when it is evicted. A request may have begun at the same moment.
     pub(crate) async fn evicted(&self) {
         self.evicted.notified().await;
     }
@@ -160,12 +161,12 @@ mod tests {
         assert_eq!(set.len(), 0);
         assert!(!set.evict_oldest());
 
-        // Idle again, it goes after one that has asked for nothing at all.
+        // Idle again, it is evicted after one that has made no request at all.
         drop(busy);
         let fourth = set.enter();
         assert!(set.evict_oldest() && is_evicted(&fourth).await);
         assert!(set.evict_oldest() && is_evicted(&first).await);
-        // It was told to go: once is enough.
+        // It has already been evicted: once is enough.
         drop(first.begin());
         assert_eq!(set.len(), 0);
         fourth.keep();

@@ -1,4 +1,4 @@
-//! Backups: a consistent copy of everything as one file, and a new cluster made of one.
+//! Backups: writes a consistent copy of everything to one file, and restores one as a new cluster.
 
 use crate::data::{Place, claim, load_lost};
 use crate::restoring;
@@ -13,10 +13,10 @@ use tokio::sync::mpsc::channel;
 use tokio::task::spawn_blocking;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Parts that wait for a slow reader.
+/// Encoded parts that may wait for a slow reader.
 const PARTS_AHEAD: usize = 2;
 
-/// A consistent copy, to be streamed to wherever it is kept.
+/// A consistent copy of the state, to be streamed as a backup.
 pub(crate) struct Copy(SnapshotTask);
 
 impl Copy {
@@ -24,13 +24,13 @@ impl Copy {
         Self(node.copy())
     }
 
-    /// The entry up to which it has everything.
+    /// The index of the last entry included.
     pub(crate) fn index(&self) -> u64 {
         self.0.at.index
     }
 
-    /// Its bytes, encoded beside everything else, no faster than they are read.
-    /// If something can't be encoded and read again, the stream breaks off with an error.
+    /// Streams the encoded copy from a blocking thread, no faster than it is read. If something
+    /// can't be encoded and read back, the stream ends with an error.
     pub(crate) fn stream(self) -> ReceiverStream<Result<Bytes, io::Error>> {
         let (parts, receiver) = channel(PARTS_AHEAD);
         spawn_blocking(move || {
@@ -39,7 +39,7 @@ impl Copy {
                     tracing::error!("no backup could be made: {why}");
                 }
                 if parts.blocking_send(part.map(Bytes::from).map_err(io::Error::other)).is_err() {
-                    // Whoever wanted it has hung up.
+                    // The client has hung up.
                     return;
                 }
             }
@@ -48,20 +48,20 @@ impl Copy {
     }
 }
 
-/// Whether a backup's file is whole and could be restored: every record of it is read.
+/// Checks that a backup file is complete and could be restored, by reading every record.
 pub fn verify(file: &Path) -> Result<(), String> {
     let (disk, name) = open(file)?;
     verify_backup(&disk, name)
 }
 
-/// What a backup's file holds.
+/// Loads a backup file.
 fn read(file: &Path) -> Result<Loaded, String> {
     let (disk, name) = open(file)?;
     let shown = file.display();
     read_backup(&disk, name).map_err(|fault| format!("{shown} can't be restored: {fault}"))
 }
 
-/// Where a backup's file is.
+/// The directory and file name of a backup.
 fn open(file: &Path) -> Result<(RealDisk, &str), String> {
     let shown = file.display();
     let name = file.file_name().and_then(|name| name.to_str());
@@ -78,19 +78,19 @@ fn open(file: &Path) -> Result<(RealDisk, &str), String> {
 /// Where the content of a new cluster comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source<'a> {
-    /// A backup's file.
+    /// A backup file.
     Backup(&'a Path),
-    /// The damaged folder of a cluster of one: what can't be read is lost.
+    /// The damaged folder of a single-node cluster: what can't be read is lost.
     Damaged(&'a Path),
 }
 
-/// Begins a new cluster of one in an empty folder, with a new key, from a backup or from what is
-/// left of a damaged folder. If it is interrupted, the folder does not start, and the same call
-/// starts over.
+/// Starts a new single-node cluster in an empty folder, with a new key, from a backup or from what
+/// is left of a damaged folder. If it is interrupted, the folder refuses to start, and calling it
+/// again starts over.
 pub fn restore(source: &Source<'_>, place: &Place, unix_s: u64) -> Result<Restoration, String> {
     match source {
         Source::Backup(file) => {
-            // First: a mistyped name must leave nothing behind.
+            // First: a mistyped path must leave nothing behind.
             open(file)?;
             let disk = restoring::begin(&place.folder)?;
             begin(place, &disk, (read(file)?, None), unix_s)
@@ -99,7 +99,8 @@ pub fn restore(source: &Source<'_>, place: &Place, unix_s: u64) -> Result<Restor
             if !folder.is_dir() {
                 return Err(format!("there is no folder {}", folder.display()));
             }
-            // Locked until everything is copied: it must neither run nor be started.
+            // Locked until everything is copied: its node must not be running, and must not be
+            // started.
             let damaged = claim(folder)?;
             let disk = restoring::begin(&place.folder)?;
             begin(place, &disk, read_damaged(folder, &damaged)?, unix_s)
@@ -107,7 +108,7 @@ pub fn restore(source: &Source<'_>, place: &Place, unix_s: u64) -> Result<Restor
     }
 }
 
-/// Begins the new cluster with what was read.
+/// Starts the new cluster from what was read.
 fn begin(
     place: &Place,
     disk: &RealDisk,
@@ -119,15 +120,15 @@ fn begin(
     Ok(Restoration { taken_at, restored, lost })
 }
 
-/// What is left of the damaged folder of a cluster of one, and what is not.
+/// What can be read from the damaged folder of a single-node cluster, and what was lost.
 fn read_damaged(folder: &Path, disk: &RealDisk) -> Result<(Loaded, Option<String>), String> {
     let shown = folder.display();
-    // One that was removed, or is a copy: what counts is elsewhere.
+    // The node was removed, or the folder is a copy: the data that counts is elsewhere.
     if let Ok(Some((why, false))) = load_lost(disk) {
         return Err(format!("{shown} must not be used any more: {why}"));
     }
     let Salvage { node, loaded, damage } = salvage(disk)?;
-    // It may be what is damaged.
+    // The identity may itself be damaged.
     let identity = Identity::load(disk).ok().flatten();
     if let Some(other) = identity.filter(|identity| identity.node != node.0) {
         return Err(format!(
@@ -139,13 +140,13 @@ fn read_damaged(folder: &Path, disk: &RealDisk) -> Result<(Loaded, Option<String
     Ok((loaded, damage.map(|fault| fault.to_string())))
 }
 
-/// What a restore did.
+/// The result of a restore.
 #[derive(Debug)]
 pub struct Restoration {
-    /// The entry up to which the old cluster is in it.
+    /// The index of the old cluster's last entry that it includes.
     pub taken_at: u64,
     /// What became of sessions and locks.
     pub restored: holdfast_core::Restored,
-    /// What could not be read.
+    /// What could not be read; `None` if nothing was lost.
     pub lost: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! The data folder of one node: who it is, the cluster's key, the log and the snapshots.
+//! The data folder of one node: its identity, the cluster key, the log and the snapshots.
 //!
-//! The identity is written last at the first start: a folder without one has never said anything
-//! to anybody, and begins anew. From then on everything must be there.
+//! The identity is written last on the first start: a folder without one has never sent anything to
+//! anyone, and starts from scratch. From then on every file must be there.
 
 use crate::key::ClusterKey;
 use crate::peers::{Contact, KnownPeers, Question, Run, join};
@@ -14,58 +14,58 @@ use holdfast_storage::{self as storage, Fault, FileKind, Identity, Options, Real
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The key's file in the data folder, unless another one is given.
+/// The key's file name in the data folder, unless another file is configured.
 pub(crate) const KEY_FILE: &str = "cluster.key";
 
-/// Held by the storage while a process works here.
+/// Locked by the storage while a process uses the folder.
 pub(crate) const LOCK_FILE: &str = "lock";
 
-/// Who the node is; the storage writes it.
+/// The node's identity; written by the storage.
 pub(crate) const IDENTITY_FILE: &str = "identity";
 
-/// The process number, for people.
+/// The process id, for people.
 pub(crate) const PID_FILE: &str = "pid";
 
-/// There while a new member waits for its vote; says which old member it replaces.
+/// Exists while a new member waits for its vote; lists the old members it replaces.
 const JOINING_FILE: &str = "joining";
 const JOINING: FileKind = FileKind { magic: *b"HOLDFJON", version: 1 };
 
-/// There once it is known that this node must never run again under its id; says why.
+/// Exists once this node must never run again under its id; holds the reason.
 const LOST_FILE: &str = "lost";
 const LOST: FileKind = FileKind { magic: *b"HOLDFLST", version: 1 };
 
-/// Where the files of a damaged node are kept, for whoever wants to look into them.
+/// Where the files of a damaged node are kept for inspection; a number is appended.
 const SET_ASIDE: &str = "damaged";
 
-/// What an empty folder is to become.
+/// What to do with an empty folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum First {
-    /// The only node of a new cluster.
+    /// Start a new cluster with this node alone.
     Alone,
-    /// One of the first members of a new cluster; all of them are told the same.
+    /// Start a new cluster as one of its first members; all of them get the same list.
     Member {
         /// Which of them this node is.
         node: NodeId,
-        /// All of them, with the addresses where their peers reach them.
+        /// All of them, with their peer addresses.
         members: Vec<(NodeId, String)>,
     },
-    /// A new member of a running cluster.
+    /// Join a running cluster as a new member.
     Join {
-        /// Where members are reached by their peers.
+        /// Peer addresses of current members.
         addresses: Vec<String>,
     },
 }
 
-/// Where a node's data is and how it begins.
+/// Where a node's data is, and how to start if there is none.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// The folder.
     pub folder: PathBuf,
-    /// The file of the cluster's key; none for the one in the folder.
+    /// The cluster key file; `None` means the one in the folder.
     pub key: Option<PathBuf>,
-    /// What an empty folder is to become.
+    /// What to do if the folder is empty.
     pub first: First,
-    /// Where this node is to be reached.
+    /// The addresses at which this node is reached.
     pub contact: Contact,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Opened {
 }
 
 impl Place {
-    /// Opens what is there, or begins.
+    /// Opens the node in the folder, or starts a new one if it is empty.
     pub(crate) async fn open(&self) -> Result<Opened, String> {
         let disk = claim(&self.folder)?;
         let identity = Identity::load(&disk).map_err(|fault| self.explain(&fault))?;
@@ -136,7 +136,7 @@ impl Place {
         Ok(Opened { disk, key, node, run, files, boot, peers })
     }
 
-    /// A list of first members counts only when a node is started for the first time.
+    /// Warns that `--node` and `--members` are ignored: they only count on a node's first start.
     fn warn_of_other_members(&self, node: NodeId, cluster: &Cluster, begun: bool) {
         let First::Member { node: given, members } = &self.first else { return };
         let has = |id: &NodeId| cluster.members().contains_key(id);
@@ -206,7 +206,7 @@ impl Place {
         Ok(Opened { disk, key, node, run, files, boot, peers })
     }
 
-    /// Makes the log, and says last who the node is: from then on everything must be there.
+    /// Creates the log, then writes the identity last: from then on every file must be there.
     fn become_node(
         &self,
         disk: &RealDisk,
@@ -219,11 +219,13 @@ impl Place {
         Ok(opened)
     }
 
-    /// A rejoin that was interrupted leaves a folder without an identity. What it was must not
-    /// begin anew under the id or the key that it had; joining gives it another id.
+    /// Fails if a node has run here before. An interrupted rejoin leaves a folder without an
+    /// identity; it must not start over under its old id or key. Joining is fine, because it
+    /// assigns a new id.
     fn must_be_new(&self, disk: &RealDisk) -> Result<(), String> {
         let Some(aside) = self.set_aside_before().last() else {
-            // Written after the identity: a node ran here, and what it promised is not known.
+            // This file is written after the identity: a node ran here, and its promises are
+            // unknown.
             let ran = LastStart::load(disk).map_or(true, |last| last.is_some());
             let shown = self.folder.display();
             let lost = || format!("a node ran in {shown}, and its file {IDENTITY_FILE} is missing");
@@ -240,7 +242,7 @@ impl Place {
         ))
     }
 
-    /// The key that is there, or a new one.
+    /// The existing key, or a new one.
     fn key_or_new(&self) -> Result<ClusterKey, String> {
         let path = self.key_path();
         if path.exists() {
@@ -260,14 +262,14 @@ impl Place {
         NodeDisk::open(disk, options, Limits::DEFAULT, random::number())
     }
 
-    /// Becomes a member without a vote; [`Joining`] says what is left to do.
+    /// Asks to be added as a member without a vote; [`Joining`] records what is left to do.
     async fn ask_to_join(&self, key: &ClusterKey, addresses: &[String]) -> Result<NodeId, String> {
         let question = Question::Add { address: self.contact.peer.clone() };
         join(addresses, key, question).await
     }
 
-    /// Makes a folder that [`restoring::begin`] has marked the only node of a new cluster that
-    /// begins with what was loaded.
+    /// Turns a folder marked by [`restoring::begin`] into the only node of a new cluster, which
+    /// starts from `loaded`.
     pub(crate) fn begin_restored(
         &self,
         disk: &RealDisk,
@@ -284,7 +286,7 @@ impl Place {
         Ok(restored)
     }
 
-    /// Lets the node of a folder that was moved run where it is now; says which node it is.
+    /// Allows the node of a moved folder to run in its new place; returns its id.
     pub fn accept_move(folder: &Path) -> Result<NodeId, String> {
         let shown = folder.display();
         if !folder.is_dir() {
@@ -309,14 +311,14 @@ impl Place {
         Ok(NodeId(identity.node))
     }
 
-    /// Comes back under a new id after damage: the old files are set aside, never read again.
+    /// Comes back under a new id after damage: the old files are set aside and never read again.
     pub async fn rejoin(
         &self,
         addresses: &[String],
         replaces: Option<NodeId>,
     ) -> Result<Rejoined, String> {
         let disk = claim(&self.folder)?;
-        // The identity may be what is damaged. If an earlier rejoin was interrupted, it set it aside.
+        // The identity may be what is damaged, or an interrupted rejoin has already set it aside.
         let (old, mut joining) = match Identity::load(&disk) {
             Ok(None) => self.set_aside_identity(),
             loaded => (loaded.ok().flatten(), Joining::load(&disk).ok().flatten()),
@@ -330,11 +332,11 @@ impl Place {
             )
         })?;
         let key = ClusterKey::read(&self.key_path())?;
-        // First, because it may fail: then the folder is as it was.
+        // First, because it may fail: then the folder is left as it was.
         let node = self.ask_to_join(&key, addresses).await?;
         let joining = joining.get_or_insert_default();
         joining.replaces.push(replaces);
-        // A member that was never heard of is let in again under the same id.
+        // A member that never connected is let in again under the same id.
         joining.replaces.retain(|old| *old != node);
         let aside = self.set_aside()?;
         joining.store(&disk)?;
@@ -342,7 +344,7 @@ impl Place {
         Ok(Rejoined { node, replaces, aside })
     }
 
-    /// Which node an interrupted rejoin set aside, and which ones it was to replace.
+    /// The identity that an interrupted rejoin set aside, and the nodes it was to replace.
     fn set_aside_identity(&self) -> (Option<Identity>, Option<Joining>) {
         let aside = self.set_aside_before().last();
         let Some(disk) = aside.and_then(|path| RealDisk::open(&path).ok()) else {
@@ -351,7 +353,7 @@ impl Place {
         (Identity::load(&disk).ok().flatten(), Joining::load(&disk).ok().flatten())
     }
 
-    /// Where the files of earlier rejoins are, oldest first.
+    /// The folders with the files of earlier rejoins, oldest first.
     fn set_aside_before(&self) -> impl Iterator<Item = PathBuf> {
         let numbered = (1..).map(|number| self.folder.join(format!("{SET_ASIDE}-{number}")));
         numbered.take_while(|path| path.exists())
@@ -368,7 +370,7 @@ impl Place {
         Ok(aside)
     }
 
-    /// What to do about a folder that can't be used.
+    /// The error for a folder that can't be used, with what to do about it.
     fn explain(&self, fault: &Fault) -> String {
         if fault.is_damage() { format!("{fault}\n{}", self.way_back()) } else { fault.to_string() }
     }
@@ -411,18 +413,18 @@ impl Place {
     }
 }
 
-/// A node that came back under a new id.
+/// The result of a rejoin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejoined {
-    /// Its new id.
+    /// The node's new id.
     pub node: NodeId,
-    /// The old one; it is removed once the new one has its vote.
+    /// The old id; it is removed once the new one has its vote.
     pub replaces: NodeId,
     /// Where the old files are.
     pub aside: PathBuf,
 }
 
-/// Takes a folder for this process.
+/// Locks a folder for this process.
 pub(crate) fn claim(folder: &Path) -> Result<RealDisk, String> {
     let shown = folder.display();
     let disk = RealDisk::open(folder)
@@ -432,7 +434,7 @@ pub(crate) fn claim(folder: &Path) -> Result<RealDisk, String> {
     Ok(disk)
 }
 
-/// Refuses a folder that shares files with another one.
+/// Refuses a folder that shares files (hard links) with another one.
 fn must_not_share_files(disk: &RealDisk, node: NodeId) -> Result<(), String> {
     let folder = disk.path().display();
     let shared = shared_file(disk)
@@ -450,29 +452,30 @@ fn must_not_share_files(disk: &RealDisk, node: NodeId) -> Result<(), String> {
     ))
 }
 
-/// How it is known that an older copy was put over a folder.
+/// Returns the reason if an older copy was put back over the folder.
 fn rolled_back(disk: &RealDisk, last: &Option<LastStart>) -> Result<Option<&'static str>, Fault> {
     let stamp = Stamp::load(disk)?;
     Ok(stamp.and_then(|stamp| stamp.replaced(disk, last.as_ref().map(|last| last.number))))
 }
 
-/// Counts a start, before anybody hears of it. `at` is the last entry that is known to be committed.
+/// Counts a start before any other node can see it. `at` is the last entry known to be committed.
 fn note_start(disk: &RealDisk, number: u64, site: Site, at: Position) -> Result<Run, String> {
     let start = LastStart { number: number.saturating_add(1), site };
     start.store(disk).map_err(|error| error.to_string())?;
-    // After it: a stamp is never newer than the start that it belongs to.
+    // After `LastStart`: a stamp is never newer than the start it belongs to.
     Stamp::write(disk, start.number, Some(at))?;
     Ok(Run { number: start.number, nonce: random::number() })
 }
 
-/// Why the node of this folder must never run again under its id, and whether it may rejoin.
+/// Why the node of this folder must never run again under its id, and whether it may rejoin. `None`
+/// if it may run.
 pub(crate) fn load_lost(disk: &RealDisk) -> Result<Option<(String, bool)>, Fault> {
     let Some((_, content)) = storage::read_file(disk, LOST_FILE, LOST)? else { return Ok(None) };
     let (may_rejoin, why) = content.split_first().unwrap_or((&0, &[]));
     Ok(Some((String::from_utf8_lossy(why).into_owned(), *may_rejoin == 1)))
 }
 
-/// Notes that the node of this folder must never run again under its id.
+/// Records that the node of this folder must never run again under its id.
 pub(crate) fn store_lost(disk: &RealDisk, why: &str, may_rejoin: bool) -> Result<(), String> {
     let content = [&[u8::from(may_rejoin)], why.as_bytes()].concat();
     storage::write_file(disk, LOST_FILE, LOST, &content).map_err(|error| error.to_string())
@@ -491,10 +494,10 @@ fn move_files(from: &Path, to: &Path, moves: impl Fn(&str) -> bool) -> std::io::
     fs::File::open(from)?.sync_all()
 }
 
-/// What a new member has yet to do: get its vote, and have those that it replaces removed.
+/// What a new member has left to do: get its vote, then remove the members it replaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Joining {
-    /// Several if it had to rejoin again before it was a full member.
+    /// More than one if the node had to rejoin again before it was a full member.
     pub(crate) replaces: Vec<NodeId>,
 }
 
@@ -505,7 +508,7 @@ impl Joining {
         let (numbers, []) = content.as_chunks::<8>() else {
             return Err(format!("{JOINING_FILE} can't be read"));
         };
-        // 0 is nobody.
+        // Zero stands for "none".
         let numbers = numbers.iter().copied().map(u64::from_le_bytes).filter(|number| *number > 0);
         Ok(Some(Self { replaces: numbers.map(NodeId).collect() }))
     }
@@ -516,7 +519,7 @@ impl Joining {
             .map_err(|error| error.to_string())
     }
 
-    /// It is done.
+    /// Deletes the record: nothing is left to do.
     pub(crate) fn done(disk: &RealDisk) -> Result<(), String> {
         fs::remove_file(disk.path().join(JOINING_FILE)).map_err(|error| error.to_string())
     }

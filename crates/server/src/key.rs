@@ -1,7 +1,8 @@
-//! The cluster key: which cluster it is, and the secret that its members prove to each other.
+//! The cluster key: the cluster's id, and the secret that members prove to each other that they
+//! know.
 //!
-//! One line of text in a file of its own, copied to every member by whoever runs them. The secret
-//! never travels over a connection.
+//! It is one line of text in its own file, which the operator copies to every member. The secret is
+//! never sent over a connection.
 
 use crate::random;
 use std::fmt;
@@ -10,27 +11,27 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The first word of the file; another format gets another word.
+/// The first word of the file, which identifies the format.
 const WORD: &str = "holdfast-cluster-1";
 
-/// A file that is longer is not a key.
+/// A longer file is not a key.
 const FILE_BYTES_MAX: u64 = 1_024;
 
 /// A cluster's id and secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ClusterKey {
-    /// Drawn when the cluster was made; a restored cluster gets another.
+    /// Drawn when the cluster is created; a restored cluster gets a new one.
     pub cluster: u128,
     pub(crate) secret: [u8; 32],
 }
 
 impl ClusterKey {
-    /// A new cluster's.
+    /// Draws the key of a new cluster.
     pub fn draw() -> Self {
         Self { cluster: u128::from_le_bytes(random::bytes()), secret: random::bytes() }
     }
 
-    /// Reads it from its file.
+    /// Reads a key file.
     pub fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let unread = |error| {
@@ -52,7 +53,7 @@ impl ClusterKey {
         })
     }
 
-    /// Writes it to a new file that only its owner can read.
+    /// Writes a new file that only its owner can read; fails if it exists.
     pub fn write_new(&self, path: &Path) -> Result<(), String> {
         let write = || {
             let mut options = OpenOptions::new();
@@ -63,7 +64,7 @@ impl ClusterKey {
         write().map_err(|error| format!("can't write the cluster key {}: {error}", path.display()))
     }
 
-    /// The file's content.
+    /// The content of the key file.
     pub fn to_line(&self) -> String {
         let secret: String = self.secret.iter().map(|byte| format!("{byte:02x}")).collect();
         format!("{WORD} {:032x} {secret}\n", self.cluster)

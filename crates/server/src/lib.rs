@@ -1,9 +1,10 @@
 //! A running Holdfast node: threads, sockets and files around the pure loop of `holdfast-node`.
 //!
-//! The story of one request: a door (`doors/`) reads it from its socket and makes a command of it; an
-//! [`Engine`] puts that into the loop's inbox; the loop's thread (`engine/driver.rs`) gives it to the
-//! gateway (`holdfast-gateway`), lets the node decide, hands entries to the disk thread
-//! (`engine/disk.rs`) and to the other nodes (`peers/`), and delivers what the gateway completes.
+//! The path of one request: a door (`doors/`) reads it from its socket and turns it into a command;
+//! an [`Engine`] posts the command to the loop's inbox; the loop's thread (`engine/driver.rs`)
+//! hands it to the gateway (`holdfast-gateway`), runs a turn of the node, passes entries to the
+//! disk thread (`engine/disk.rs`) and to the other nodes (`peers/`), and delivers what the gateway
+//! completes.
 
 mod activity;
 mod backup;

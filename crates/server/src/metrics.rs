@@ -1,4 +1,4 @@
-//! What the node counts and measures, for Prometheus.
+//! The node's Prometheus metrics.
 
 use holdfast_core::{Counts, Effect, How};
 use holdfast_node::{Node, NodeId};
@@ -11,31 +11,29 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
 use std::time::Duration;
 
-/// How a ticket ended.
+/// Labels of the `endings` counter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Ending {
     how: &'static str,
-    /// Whether it had been served.
+    /// Whether the ticket had been served.
     held: &'static str,
 }
 
-/// Which door something happened at.
+/// Label of the metrics that are kept per door.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DoorLabel {
     door: &'static str,
 }
 
-/// What is counted at one door.
+/// The metrics of one door.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DoorMetrics {
     /// Open connections.
     pub(crate) connections: Gauge,
     pub(crate) connections_refused: Counter,
-    /// Commands that clients sent, at a door whose protocol has commands.
-    pub(crate) commands: Counter,
 }
 
-/// Everything that is counted as it happens; the rest is read when it is asked for.
+/// Counters and histograms are updated as things happen; gauges are read when they are scraped.
 pub(crate) struct Metrics {
     registry: Registry,
     grants: Counter,
@@ -55,10 +53,10 @@ pub(crate) struct Metrics {
     gauges: Vec<Gauge>,
 }
 
-/// How a figure is read from how things stand.
+/// Reads a gauge's value.
 type Read = fn(&Now) -> u64;
 
-/// What is read when it is asked for: name, help, from where.
+/// The gauges: name, help text, how the value is read.
 const GAUGES: [(&str, &str, Read); 17] = [
     ("locks", "Locks that are held, waited for or remembered", |now| now.counts.locks as u64),
     ("holders", "Tickets being served", |now| now.counts.holders as u64),
@@ -87,7 +85,7 @@ const GAUGES: [(&str, &str, Read); 17] = [
     ("raft_voters", "Members whose votes count", |now| now.voters as u64),
 ];
 
-/// All ways to end.
+/// Every way a ticket can end.
 const HOWS: [How; 7] = [
     How::Released,
     How::Expired,
@@ -98,17 +96,17 @@ const HOWS: [How; 7] = [
     How::Restored,
 ];
 
-/// From a tenth of a millisecond to about a minute and a half.
+/// From 0.1ms to about 50s.
 fn short() -> Histogram {
     Histogram::new(exponential_buckets(0.000_1, 2.0, 20))
 }
 
-/// From a millisecond to about nine hours.
+/// From 1ms to about 4.5 hours.
 fn long() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 25))
 }
 
-/// A metric that is told under that name.
+/// Registers a metric under a name, and returns it.
 fn add<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: M) -> M {
     registry.register(name, help, metric.clone());
     metric
@@ -123,7 +121,7 @@ impl Metrics {
         let endings: Family<Ending, Counter> = Family::default();
         for how in HOWS {
             for held in ["false", "true"] {
-                // From the start, so that the first one shows as a change.
+                // Created at startup, so that the first increment shows as a change.
                 endings.get_or_create(&Ending { how: word(how), held }).inc_by(0);
             }
         }
@@ -181,17 +179,21 @@ impl Metrics {
         }
     }
 
-    /// What is counted at a door.
+    /// The metrics of a door.
     pub(crate) fn door(&self, door: &'static str) -> DoorMetrics {
         let label = DoorLabel { door };
         DoorMetrics {
             connections: self.connections.get_or_create(&label).clone(),
             connections_refused: self.connections_refused.get_or_create(&label).clone(),
-            commands: self.commands.get_or_create(&label).clone(),
         }
     }
 
-    /// An effect was applied here.
+    /// Commands received, at a door whose protocol has commands.
+    pub(crate) fn commands(&self, door: &'static str) -> Counter {
+        self.commands.get_or_create(&DoorLabel { door }).clone()
+    }
+
+    /// Counts an effect that was applied here.
     pub(crate) fn hear(&self, effect: &Effect) {
         match effect {
             Effect::Granted(grant) => {
@@ -209,7 +211,7 @@ impl Metrics {
         }
     }
 
-    /// Everything as text, with how things stand now.
+    /// All metrics in Prometheus text format, with the gauges set from `now`.
     pub(crate) fn text(&self, now: &Now) -> String {
         for (gauge, (_, _, read)) in self.gauges.iter().zip(GAUGES) {
             gauge.set(i64::try_from(read(now)).unwrap_or(i64::MAX));
@@ -221,7 +223,7 @@ impl Metrics {
     }
 }
 
-/// How things stand on a node.
+/// A node's state as the gauges show it.
 pub(crate) struct Now {
     id: NodeId,
     counts: Counts,

@@ -1,4 +1,4 @@
-//! A running node: its folder opened, its threads started, its peers connected.
+//! A running node: opens its folder, starts its threads and connects its peers.
 
 use crate::data::{Joining, Opened, Place, store_lost};
 use crate::engine::{self, End, Engine, Inbox, Post, Snapshots};
@@ -17,29 +17,29 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
-/// After so many bytes of entries a snapshot is taken. So much at most is replayed at a start, and
-/// kept in memory for followers that lag.
+/// A snapshot is taken after this many bytes of entries. It bounds what is replayed at startup and
+/// what is kept in memory for followers that lag.
 const SNAPSHOT_EVERY_BYTES: usize = 64 << 20;
 
 /// A running node.
 pub struct Running {
-    /// Which member it is.
+    /// This node's member id.
     pub id: NodeId,
-    /// The way to its loop.
+    /// A handle to the node's loop.
     pub engine: Engine,
-    /// The way to the members.
+    /// A handle for membership queries and changes.
     pub membership: Membership,
     pub(crate) metrics: Arc<Metrics>,
     ended: oneshot::Receiver<End>,
     tasks: Vec<JoinHandle<()>>,
-    /// Keeps the folder taken.
+    /// Keeps the folder locked.
     disk: RealDisk,
-    /// Which start of the node this is.
+    /// How many times the node has been started, this time included.
     start: u64,
 }
 
 impl Running {
-    /// Opens the folder and starts the node; peers come in through `listener`.
+    /// Opens the folder and starts the node; peers connect through `listener`.
     pub async fn start(place: &Place, listener: TcpListener) -> Result<Self, String> {
         let Opened { disk, key, node: id, run, files, boot, peers: known } = place.open().await?;
         let config = Config {
@@ -53,14 +53,14 @@ impl Running {
         let node = Node::new(config, boot)?;
         let inbox = Arc::new(Inbox::new());
         if is_only_voter(&node) {
-            // Nobody else could lead: there is no time-out to wait for.
+            // Nobody else could lead: no need to wait for the election timeout.
             inbox.post_always(Post::Node(Input::Campaign));
         }
         let snapshots = Arc::new(Snapshots::new(disk.clone()));
         let (birth, contact) = (files.birth(), place.contact.clone());
         let me = Me { node: id, birth, contact, run: Some(run), founding: None };
         let shared = Arc::new(Shared::new(key, me, inbox.clone(), snapshots.clone(), known));
-        // Before anybody can come in.
+        // Before the first peer can connect.
         shared.learn(node.cluster());
         let peers = Peers::new(shared.clone(), runtime::Handle::current());
         let metrics = Arc::new(Metrics::new());
@@ -80,7 +80,7 @@ impl Running {
         Ok(Self { id, engine, membership, metrics, ended, tasks, disk, start })
     }
 
-    /// Resolves when the node has ended, and says why.
+    /// Resolves when the node has stopped, with the reason. Notes a permanent loss in the folder.
     pub async fn ended(&mut self) -> End {
         let end = (&mut self.ended).await;
         let end = end.unwrap_or_else(|_| End::Fault("the loop is gone".to_owned()));
@@ -92,8 +92,8 @@ impl Running {
         end
     }
 
-    /// Closes the session that owns the waits of this node's connections: whoever waited is told so,
-    /// and is not served after the connection is gone.
+    /// Closes the session that owns the waits of this node's connections: the waiting clients are
+    /// notified, and are not served after their connection is gone.
     async fn end_waits(&self) {
         let ended = async {
             let session = self.engine.peek(Node::own_session).await.ok()??;
@@ -102,8 +102,8 @@ impl Running {
         let _ = timeout(END_WAITS_WITHIN, ended).await;
     }
 
-    /// Ends the waits of this node's connections, hands leadership over, lets the log vouch for
-    /// everything, and ends.
+    /// Ends the waits of this node's connections, hands over leadership, closes the log cleanly,
+    /// and stops.
     pub async fn stop(mut self) -> End {
         self.end_waits().await;
         self.membership.hand_over().await;
@@ -112,7 +112,7 @@ impl Running {
         let end = self.ended().await;
         for task in self.tasks {
             task.abort();
-            // Until it is gone it keeps the folder taken.
+            // The task keeps the folder locked until it is gone.
             let _ = task.await;
         }
         if end == End::Asked
@@ -129,7 +129,7 @@ fn is_only_voter(node: &Node) -> bool {
     voters.next().is_some_and(|(id, _)| *id == node.id()) && voters.next().is_none()
 }
 
-/// So often a node that works makes its stamp anew: a copy of its folder from before the last one is
+/// How often a working node rewrites its stamp: a copy of the folder from before the last stamp is
 /// recognised if it is put back.
 const STAMP_EVERY: Duration = Duration::from_secs(5);
 
@@ -145,16 +145,17 @@ async fn keep_stamp(engine: Engine, disk: RealDisk, start: u64) {
         let disk = disk.clone();
         let stamped = spawn_blocking(move || Stamp::write(&disk, start, now.1)).await;
         if let Ok(Err(why)) = stamped {
-            // A disk that is full or fails; the log says so.
+            // The disk is full or failing, which the disk thread reports.
             tracing::debug!("{why}");
         }
     }
 }
 
-/// How long a node that stops waits until its session has ended. If that fails, silence ends it.
+/// How long a stopping node waits for its session to be closed. If that fails, the session expires.
 const END_WAITS_WITHIN: Duration = Duration::from_secs(2);
 
-/// A new member gets its vote once it has caught up, and the those that it replaces go.
+/// Gives a new member its vote once it has caught up, then removes the members it replaces. Retries
+/// until both are done.
 async fn settle_in(id: NodeId, joining: Joining, membership: Membership, disk: RealDisk) {
     let mut complaint = String::new();
     while let Err(why) = settle_once(id, &joining, &membership).await {

@@ -1,19 +1,19 @@
-//! The one shared password, asked for in every door in its own form.
+//! The one shared password, which every door requires in its protocol's own form.
 
 use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A password is a line; a file that is longer is something else.
+/// A password is one line; a longer file is something else.
 const BYTES_MAX: usize = 1_024;
 
-/// The shared password. It shows nothing of itself.
+/// The shared password. Its `Debug` output does not reveal it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(Arc<[u8]>);
 
 impl Password {
-    /// The first line of a file.
+    /// Reads the first line of a file.
     pub fn read(path: &Path) -> Result<Self, String> {
         let shown = path.display();
         let bytes =
@@ -23,7 +23,7 @@ impl Password {
             .map_err(|wrong| format!("the first line of {shown} is no password: {wrong}"))
     }
 
-    /// As it stands in a text.
+    /// Takes the password from a string, without surrounding whitespace.
     pub fn parse(text: &str) -> Result<Self, String> {
         Self::new(text.trim().as_bytes()).map_err(|wrong| format!("no password: {wrong}"))
     }
@@ -36,8 +36,8 @@ impl Password {
         }
     }
 
-    /// Whether it is the one that was sent. The time that this takes does not tell how much of it
-    /// was right.
+    /// Whether `sent` is the password. The comparison takes the same time however much of it was
+    /// right.
     pub(crate) fn is(&self, sent: &[u8]) -> bool {
         let differing = self.0.iter().zip(sent).fold(0, |seen, (a, b)| seen | (a ^ b));
         differing == 0 && sent.len() == self.0.len()

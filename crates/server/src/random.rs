@@ -1,6 +1,6 @@
-//! Randomness from the operating system: only the edge draws any.
+//! Randomness from the operating system, drawn only at the edge.
 
-/// So many random bytes.
+/// `N` random bytes.
 #[allow(clippy::expect_used, reason = "without randomness no secret can be made")]
 pub(crate) fn bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
@@ -8,7 +8,6 @@ pub(crate) fn bytes<const N: usize>() -> [u8; N] {
     bytes
 }
 
-/// A random number.
 pub(crate) fn number() -> u64 {
     u64::from_le_bytes(bytes())
 }

@@ -1,6 +1,6 @@
-//! The mark of a restore that has not finished. It is the first file that a restore makes and the
-//! last that it removes: a folder that has it was never started, and must not be. Without it, a
-//! restore that was killed would leave a folder that begins an empty cluster, with tokens from 1 on.
+//! The marker of an unfinished restore. It is the first file that a restore creates and the last
+//! that it removes: a folder that has it was never started, and must not be. Without it, a restore
+//! that was killed would leave a folder that starts as an empty cluster, with tokens from 1 on.
 
 use crate::data::{IDENTITY_FILE, KEY_FILE, LOCK_FILE};
 use holdfast_storage::{Disk, RealDisk};
@@ -11,13 +11,13 @@ use std::path::Path;
 
 const FILE: &str = "restoring";
 
-/// What a restore writes, beside the log and the snapshot.
+/// The files that a restore writes in addition to the log and the snapshot.
 const WRITTEN: [&str; 2] = [KEY_FILE, IDENTITY_FILE];
 const WRITTEN_PREFIXES: [&str; 2] = ["log-", "snapshot-"];
 
-/// Refuses a folder whose restore has not finished.
+/// Refuses a folder with an unfinished restore.
 pub(crate) fn must_be_over(folder: &Path) -> Result<(), String> {
-    // Its presence counts, whatever is in it.
+    // Only the marker's existence counts, not its content.
     if !folder.join(FILE).exists() {
         return Ok(());
     }
@@ -29,7 +29,7 @@ pub(crate) fn must_be_over(folder: &Path) -> Result<(), String> {
     ))
 }
 
-/// Locks a folder that is empty, or has an unfinished restore in it, and marks it.
+/// Locks and marks a folder that is empty or holds an unfinished restore.
 pub(crate) fn begin(folder: &Path) -> Result<RealDisk, String> {
     let shown = folder.display();
     let failed = |error: io::Error| format!("can't restore into {shown}: {error}");
@@ -42,14 +42,14 @@ pub(crate) fn begin(folder: &Path) -> Result<RealDisk, String> {
     let unfinished = folder.join(FILE).exists();
     let names = disk.list().map_err(failed)?;
     for name in names.iter().filter(|name| *name != LOCK_FILE && *name != FILE) {
-        // What is left of another node, its log above all, must not mix with what is restored.
+        // Leftovers of another node, above all its log, must not mix with what is restored.
         if !unfinished || !is_ours(name) {
             return Err(format!(
                 "{shown} is not empty ({name} is in it): restore into a new folder"
             ));
         }
     }
-    // In place, not beside and renamed: no moment of a restore is without it.
+    // Created in place, not renamed into it: the folder is never without a marker during a restore.
     File::create(folder.join(FILE)).and_then(|file| file.sync_all()).map_err(failed)?;
     for name in names.iter().filter(|name| is_ours(name)) {
         disk.delete(name).map_err(failed)?;
@@ -58,8 +58,8 @@ pub(crate) fn begin(folder: &Path) -> Result<RealDisk, String> {
     Ok(disk)
 }
 
-/// Makes a folder that is not there yet. It gets its name when the mark is in it, so a restore that is
-/// killed here leaves no folder that looks new.
+/// Creates the folder if it does not exist. It gets its name only once the marker is in it, so a
+/// restore that is killed here leaves no folder that looks new.
 fn make_marked(folder: &Path) -> io::Result<()> {
     let Some(name) = folder.file_name().filter(|_| !folder.exists()) else { return Ok(()) };
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -74,7 +74,7 @@ fn make_marked(folder: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
-/// Everything is there and durable: the folder may be started.
+/// Removes the marker: everything is there and durable, so the folder may be started.
 pub(crate) fn finish(disk: &RealDisk) -> Result<(), String> {
     let removed = fs::remove_file(disk.path().join(FILE)).and_then(|()| disk.sync_dir());
     removed.map_err(|error| format!("can't finish the restore: {error}; run it again"))

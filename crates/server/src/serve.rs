@@ -1,4 +1,4 @@
-//! A whole server: listeners, the node behind them, an orderly end.
+//! A whole server: its listeners, the node behind them, and orderly shutdown.
 
 use crate::data::{First, PID_FILE, Place};
 use crate::doors::{
@@ -17,49 +17,49 @@ use std::pin::Pin;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// What a server needs to know.
+/// The configuration of a server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The folder of its data.
+    /// The data folder.
     pub data_dir: PathBuf,
-    /// The address that it listens on.
+    /// The IP address to listen on, for clients and peers.
     pub listen: IpAddr,
-    /// Where others reach it, if not at that address.
+    /// The host that other machines reach this node at, if not `listen`.
     pub advertise: Option<String>,
-    /// Further names under which HTTP clients may address it.
+    /// Additional host names that HTTP clients may use for this server.
     pub allow_hosts: Vec<String>,
-    /// The port for HTTP; the others follow from it.
+    /// The HTTP port; the other ports are derived from it.
     pub port: u16,
-    /// Where the other doors listen.
+    /// Where the doors other than HTTP listen.
     pub doors: DoorAddresses,
-    /// The file of the cluster's key; none for the one in the data folder.
+    /// The cluster key file; `None` means the one in the data folder.
     pub key: Option<PathBuf>,
-    /// What an empty folder is to become.
+    /// What to do if the data folder is empty.
     pub first: First,
-    /// Asked for in every door; none for nobody.
+    /// The password that every door requires; `None` means no authentication.
     pub password: Option<Password>,
 }
 
-/// Peers are reached so many ports above HTTP.
+/// The peer port is this many above the HTTP port.
 pub const PEER_PORT_ABOVE: u16 = 10;
 
 impl Config {
-    /// The port for peers.
+    /// The port that peers connect to.
     pub fn peer_port(&self) -> Result<u16, String> {
         let port = self.port.checked_add(PEER_PORT_ABOVE);
         port.ok_or_else(|| format!("--port {} leaves no room for the other ports", self.port))
     }
 
-    /// Every door that is open, and where.
+    /// The enabled doors and the addresses they listen on.
     pub fn open_doors(&self) -> Result<Vec<(&'static Door, SocketAddr)>, String> {
-        // The highest port of all is asked for first: if there is room for it, there is for all.
+        // The peer port is the highest: if it fits, so do all the others.
         self.peer_port()?;
         let address =
             |door: &'static Door| Some((door, self.doors.resolve(door, self.listen, self.port)?));
         Ok(DOORS.iter().filter_map(address).collect())
     }
 
-    /// Where others reach it.
+    /// The addresses at which peers and clients reach this node.
     pub fn contact(&self) -> Result<Contact, String> {
         let host = match (&self.advertise, self.listen) {
             (Some(host), _) => host.clone(),
@@ -70,7 +70,7 @@ impl Config {
         Ok(Contact { peer, http: format!("http://{host}:{}", self.port) })
     }
 
-    /// Where its data is and how it begins.
+    /// Where the node's data is, and how to start if there is none.
     pub fn place(&self) -> Result<Place, String> {
         Ok(Place {
             folder: self.data_dir.clone(),
@@ -81,11 +81,11 @@ impl Config {
     }
 }
 
-/// A future whose code is compiled here, and not again in every program that awaits it: the whole
-/// server is behind it.
+/// A boxed future: the whole server is compiled in this crate, not again in every program that
+/// awaits it.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A server that runs.
+/// A running server.
 pub struct Server {
     running: Running,
     doors: JoinSet<(&'static Door, io::Result<()>)>,
@@ -93,7 +93,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts everything; when it returns, the ports are open.
+    /// Starts everything. All ports are listening when this returns.
     pub fn start(config: &Config) -> Boxed<'_, Result<Self, String>> {
         Box::pin(Self::start_all(config))
     }
@@ -130,12 +130,12 @@ impl Server {
         Ok(Self { running, doors, pid_file })
     }
 
-    /// Which member it is.
+    /// This node's member id.
     pub fn id(&self) -> NodeId {
         self.running.id
     }
 
-    /// Runs until it is told to stop, or must.
+    /// Runs until `stop` resolves or the node has to stop by itself.
     pub fn run<'a>(
         self,
         stop: impl Future<Output = ()> + Send + 'a,
@@ -160,7 +160,7 @@ impl Server {
             }
         };
         self.doors.abort_all();
-        // It is for people; one that stays tells them of a process that is gone.
+        // The file is for people: left behind, it would point at a process that is gone.
         let _ = fs::remove_file(&self.pid_file);
         match end {
             End::Asked => Ok(()),
@@ -180,7 +180,7 @@ async fn bind_door(door: &Door, address: SocketAddr) -> Result<TcpListener, Stri
     bound.map_err(|error| format!("{error}; or say --{name} IP:PORT, or --{name} off"))
 }
 
-/// Whether all these ports are free now.
+/// Checks that all these ports are free right now.
 pub fn ports_are_free(ip: IpAddr, ports: impl IntoIterator<Item = u16>) -> Result<(), String> {
     ports.into_iter().try_for_each(|port| {
         let bound = std::net::TcpListener::bind((ip, port));

@@ -1,18 +1,19 @@
-//! Where a data folder is, and how often its node was started: what tells a copy of a folder from
-//! the folder itself.
+//! Detects a copied, moved or rolled-back data folder, from where the folder is and how often its
+//! node was started.
 //!
-//! Only what survives a reboot and a remount is compared. The time at which the file system made
-//! the file `identity` does: every copy of the file has another one, and no program can set it.
-//! Device and inode numbers do not on every file system. A machine id does, unless it belongs to a
-//! container or is drawn at each boot.
+//! Only what survives a reboot and a remount is compared. The creation time of the file `identity`
+//! does: every copy of the file has a different one, and no program can set it. Device and inode
+//! numbers do not survive on every file system. A machine id does, unless it belongs to a container
+//! or is drawn at each boot.
 //!
-//! An old copy that is put back over the folder (`cp -a old/. data/`) leaves `identity` the file that
-//! it was. So another file, the [`Stamp`], is made again and again, and says when it was made itself:
-//! one that was written over, or replaced, says something else. It also says up to where the log was
-//! committed and durable: a log that ends before that was put back without the rest of its copy.
+//! An old copy that is put back over the folder (`cp -a old/. data/`) leaves the same `identity`
+//! file in place. So another file, the [`Stamp`], is recreated again and again and records its own
+//! creation time: if it was overwritten or replaced, the two no longer match. It also records up to
+//! where the log was committed and durable: a log that ends before that was put back without the
+//! rest of its copy.
 //!
-//! A copy made of hard links (`cp -al`) shares its files with the folder, times included. While both
-//! are there, the files have more than one name ([`shared_file`]).
+//! A copy made of hard links (`cp -al`) shares its files with the folder, creation times included.
+//! While both exist, the files have more than one link ([`shared_file`]).
 
 use crate::data::IDENTITY_FILE;
 use hmac::{Hmac, Mac};
@@ -29,36 +30,36 @@ use std::time::UNIX_EPOCH;
 const FILE: &str = "site";
 const KIND: FileKind = FileKind { magic: *b"HOLDFSIT", version: 1 };
 
-/// Made again at each start and stop, and every few seconds of work.
+/// Recreated at each start and stop, and every few seconds in between.
 const STAMP_FILE: &str = "stamp";
 const STAMP_KIND: FileKind = FileKind { magic: *b"HOLDFSTM", version: 1 };
 
-/// Where a folder is. None is what can't be known here.
+/// Identifies where a folder is. `None` means unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Site {
     /// A hash of the machine's id.
     machine: Option<[u8; 16]>,
-    /// When the file system made the file `identity`, in nanoseconds since 1970.
+    /// The creation time of the file `identity`, in nanoseconds since 1970.
     made_ns: Option<u64>,
 }
 
-/// What a folder says about its last start.
+/// What a folder records about its node's last start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct LastStart {
-    /// How many starts there were.
+    /// How many starts there have been.
     pub(crate) number: u64,
-    /// Where the folder was.
+    /// Where the folder was then.
     pub(crate) site: Site,
 }
 
 impl Site {
-    /// Where that folder is now.
+    /// Where the folder is now.
     pub(crate) fn of(folder: &Path) -> Self {
-        // Written once, and never again.
+        // `identity` is written once and never again.
         Self { machine: machine(), made_ns: made_ns(&folder.join(IDENTITY_FILE)) }
     }
 
-    /// How a folder came here from another place; none if it was here, as far as can be known.
+    /// How a folder got here from another place; `None` if, as far as is known, it did not.
     pub(crate) fn moved_from(&self, before: &Self) -> Option<&'static str> {
         let differs = |pair: Option<bool>| pair == Some(true);
         if differs(self.made_ns.zip(before.made_ns).map(|(now, before)| now != before)) {
@@ -70,14 +71,14 @@ impl Site {
         None
     }
 
-    /// What is known here, and otherwise what was known before.
+    /// Fills in what is unknown here with what was known before.
     pub(crate) fn or(self, before: Self) -> Self {
         Self { machine: self.machine.or(before.machine), made_ns: self.made_ns.or(before.made_ns) }
     }
 }
 
 impl LastStart {
-    /// None if no program that knows this file has run here yet.
+    /// `None` if no version that writes this file has run here yet.
     pub(crate) fn load(disk: &RealDisk) -> Result<Option<Self>, storage::Fault> {
         let Some((_, content)) = storage::read_file(disk, FILE, KIND)? else { return Ok(None) };
         Self::parse(&content).map(Some).ok_or_else(|| makes_no_sense(FILE))
@@ -102,30 +103,32 @@ impl LastStart {
     }
 }
 
-/// Tells a folder from an older copy of it that was put back in its place.
+/// Tells a folder from an older copy that was put back in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
-    /// The start of the node that made it.
+    /// The number of the start that wrote it.
     number: u64,
-    /// When the file system made this very file, in nanoseconds since 1970; none if it does not say.
+    /// The creation time of this very file, in nanoseconds since 1970; `None` if the file system
+    /// does not record it.
     made_ns: Option<u64>,
-    /// An entry that was committed, and durable here, before this was written; none if an older
-    /// program wrote it.
+    /// An entry that was committed, and durable here, before this was written; `None` if an older
+    /// version wrote it.
     at: Option<Position>,
 }
 
 impl Stamp {
-    /// Makes a new one in the place of the last. `at` is an entry that is committed and durable here:
-    /// no log of this node may end before it any more. Without one, what the last stamp says stays.
+    /// Replaces the stamp with a new one. `at` is an entry that is committed and durable here: the
+    /// node's log must never again end before it. If `at` is `None`, the previous stamp's entry is
+    /// kept.
     pub(crate) fn write(disk: &RealDisk, number: u64, at: Option<Position>) -> Result<(), String> {
-        // Two at once would take each other's file for their own.
+        // Two concurrent writers would mistake each other's file for their own.
         static WRITING: Mutex<()> = Mutex::new(());
         let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that can't be read says nothing; what the folder holds was judged at the start.
+        // An unreadable stamp is ignored: the folder was checked at startup.
         let before = Self::load(disk).ok().flatten().and_then(|stamp| stamp.at);
         let at = before.max(at).unwrap_or_default();
-        // The file must be there before its content, which says when it was made. Writing it
-        // truncates the file, and makes no other one.
+        // The file must exist before its content, which includes its creation time. Writing
+        // truncates the file and does not create another.
         let beside = format!("{STAMP_FILE}.tmp");
         let made = fs::remove_file(disk.path().join(&beside))
             .or_else(|error| if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) });
@@ -138,14 +141,14 @@ impl Stamp {
             .map_err(|error| error.to_string())
     }
 
-    /// None if no program that knows this file has run here yet.
+    /// `None` if no version that writes this file has run here yet.
     pub(crate) fn load(disk: &RealDisk) -> Result<Option<Self>, storage::Fault> {
         let file = storage::read_file(disk, STAMP_FILE, STAMP_KIND)?;
         let Some((_, content)) = file else { return Ok(None) };
         let (words, []) = content.as_chunks::<8>() else { return Err(makes_no_sense(STAMP_FILE)) };
         let words: Vec<u64> = words.iter().copied().map(u64::from_le_bytes).collect();
         let (number, made_ns, at) = match *words {
-            // An older program did not write the position.
+            // Older versions did not write the position.
             [number, made_ns] => (number, made_ns, None),
             [number, made_ns, index, term] => (number, made_ns, Some(Position { index, term })),
             _ => return Err(makes_no_sense(STAMP_FILE)),
@@ -154,7 +157,7 @@ impl Stamp {
         Ok(Some(Self { number, made_ns: Some(made_ns).filter(|ns| *ns > 0), at }))
     }
 
-    /// How it is known that the log is older than the folder; none if it is not.
+    /// Why the log must be older than the folder; `None` if it isn't.
     pub(crate) fn lacks(&self, boot: &Boot) -> Option<String> {
         let at = self.at.filter(|at| !boot.has(*at))?;
         Some(format!(
@@ -166,8 +169,8 @@ impl Stamp {
         ))
     }
 
-    /// How it is known that the folder holds what it held before; none if it is not. `last` is the
-    /// last start, as far as the folder says.
+    /// Returns the reason if the folder holds older content than it did; `last` is the last start
+    /// that the folder records.
     pub(crate) fn replaced(&self, disk: &RealDisk, last: Option<u64>) -> Option<&'static str> {
         let now = made_ns(&disk.path().join(STAMP_FILE));
         let other = now.zip(self.made_ns).is_some_and(|(now, then)| now != then);
@@ -179,8 +182,8 @@ impl Stamp {
     }
 }
 
-/// A file of a folder that another folder has as well, and how many names it has: one of the two is
-/// a copy made of hard links, and nothing in the files says which.
+/// A file that this folder shares with another one, and its link count: one of the two folders is a
+/// copy made of hard links, and nothing in the files says which.
 pub(crate) fn shared_file(disk: &RealDisk) -> std::io::Result<Option<(String, u64)>> {
     for name in disk.list()? {
         let is_ours = [IDENTITY_FILE, FILE, STAMP_FILE].contains(&name.as_str())
@@ -196,7 +199,7 @@ pub(crate) fn shared_file(disk: &RealDisk) -> std::io::Result<Option<(String, u6
     Ok(None)
 }
 
-/// When the file system made a file, in nanoseconds since 1970; none if it does not say.
+/// A file's creation time in nanoseconds since 1970; `None` if the file system does not record it.
 fn made_ns(file: &Path) -> Option<u64> {
     let made = fs::metadata(file).and_then(|about| about.created()).ok()?;
     let made = made.duration_since(UNIX_EPOCH).ok()?;
@@ -208,7 +211,7 @@ fn makes_no_sense(file: &str) -> storage::Fault {
     storage::Fault::Damaged { what, file: file.to_owned(), offset: None }
 }
 
-/// This machine, if its id stays the same for as long as it is this machine.
+/// The hashed id of this machine; `None` if it isn't stable.
 fn machine() -> Option<[u8; 16]> {
     let in_container = ["/.dockerenv", "/run/.containerenv", "/run/systemd/container"]
         .iter()
@@ -216,14 +219,14 @@ fn machine() -> Option<[u8; 16]> {
         || ["container", "KUBERNETES_SERVICE_HOST"]
             .iter()
             .any(|name| std::env::var_os(name).is_some());
-    // There while systemd has an id that it drew at this boot.
+    // Exists while systemd uses an id that it drew at this boot.
     if in_container || Path::new("/run/machine-id").exists() {
         return None;
     }
     hashed(fs::read_to_string("/etc/machine-id").ok()?.trim())
 }
 
-/// The id itself is not to be given away.
+/// Hashes the id, which should not be disclosed.
 fn hashed(id: &str) -> Option<[u8; 16]> {
     if id.len() != 32 || !id.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
@@ -248,15 +251,15 @@ mod tests {
         assert!(elsewhere.moved_from(&HERE).is_some_and(|how| how.contains("machine")));
     }
 
-    /// A container's machine id, or a file system that does not say when a file was made, must not
-    /// stop a healthy node.
+    /// A container's machine id, or a file system without creation times, must not stop a healthy
+    /// node.
     #[test]
     fn what_is_unknown_raises_no_alarm() {
         let unknown = Site::default();
         for (now, before) in [(unknown, HERE), (HERE, unknown), (unknown, unknown)] {
             assert_eq!(now.moved_from(&before), None);
         }
-        // And what was known is still compared when it is known again.
+        // What was known is compared again once it is known again.
         assert_eq!(unknown.or(HERE), HERE);
     }
 
@@ -280,14 +283,14 @@ mod tests {
         let old = fs::read(&file).unwrap();
         let replaced = |last| Stamp::load(&disk).unwrap().unwrap().replaced(&disk, last);
         assert_eq!(replaced(Some(1)), None);
-        // The same content again is no loss.
+        // Rewriting the same content is no loss.
         fs::write(&file, &old).unwrap();
         assert_eq!(replaced(Some(2)), None);
         if made_ns(&file).is_none() {
-            // This file system does not say when a file was made.
+            // This file system does not record creation times.
             return;
         }
-        // Its clock has ticks.
+        // Its clock is coarse.
         std::thread::sleep(std::time::Duration::from_millis(50));
         Stamp::write(&disk, 1, None).unwrap();
         assert_eq!(replaced(Some(1)), None);
@@ -295,7 +298,7 @@ mod tests {
         assert!(replaced(Some(1)).is_some());
     }
 
-    /// A stamp without a position was written by an older program. One that has a position keeps it
+    /// A stamp without a position was written by an older version. A stamp that has one keeps it
     /// until there is a later one.
     #[test]
     fn a_position_is_kept_and_needs_not_be_there() {
@@ -313,7 +316,7 @@ mod tests {
         }
     }
 
-    /// Where the file system does not say when a file was made, the number of starts does.
+    /// Where the file system has no creation times, the number of starts gives it away.
     #[test]
     fn a_stamp_from_a_later_start_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
@@ -322,7 +325,7 @@ mod tests {
         let stamp = Stamp::load(&disk).unwrap().unwrap();
         assert!(stamp.replaced(&disk, Some(4)).is_some());
         assert_eq!(stamp.replaced(&disk, Some(5)), None);
-        // `site` is gone: an older program did not write it.
+        // `site` is missing: an older version did not write it.
         assert_eq!(stamp.replaced(&disk, None), None);
     }
 

@@ -1,17 +1,21 @@
-//! How a TCP connection is set up, of a client or of another node: whether its other side lives.
+//! TCP options for connections from clients and between nodes, mainly so that a dead other side is
+//! noticed.
 
 use rustix::net::sockopt;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// After so much silence a peer is asked whether it lives; and so long it may take to say so.
+/// How long an accepted connection may be silent before it is probed, and how long the probes may
+/// take.
 pub(crate) const ALIVE_AFTER: Duration = Duration::from_secs(30);
 
-/// The same for another node, and for what it was sent.
+/// The same for a connection dialed to another node, which also has this long to acknowledge what
+/// it was sent.
 const PEER_ALIVE_AFTER: Duration = Duration::from_secs(3);
 
-/// A node whose machine or network is gone is noticed soon, so that it is dialed anew: by itself the
-/// system would try what it has in line less and less often, and hardly ever after some minutes.
+/// For connections dialed to another node. Notices soon when its machine or network is gone, so
+/// that it is dialed again: left to itself, the kernel retransmits less and less often, and after
+/// some minutes hardly ever.
 pub(crate) fn prepare_for_peer(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let _ = sockopt::set_socket_keepalive(stream, true);
@@ -22,8 +26,8 @@ pub(crate) fn prepare_for_peer(stream: &TcpStream) {
     let _ = sockopt::set_tcp_user_timeout(stream, timeout_ms);
 }
 
-/// Answers are small, and somebody waits for them. A peer whose machine is gone is noticed, so that
-/// its waits end.
+/// For accepted connections. Replies are small and someone is waiting for them, so they are not
+/// delayed. A client whose machine is gone is noticed, so that its waits end.
 pub(crate) fn prepare(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let _ = sockopt::set_socket_keepalive(stream, true);

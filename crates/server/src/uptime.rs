@@ -1,4 +1,4 @@
-//! A clock for leases: it also runs while the machine sleeps.
+//! A clock for leases, which keeps running while the machine sleeps.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -14,7 +14,7 @@ impl Uptime {
         Self(Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0)))
     }
 
-    /// How long the machine had run then.
+    /// How long the machine had been up at that point.
     pub(crate) fn since_boot(self) -> Duration {
         self.0
     }

@@ -1,4 +1,4 @@
-//! What came of it, for people and for programs.
+//! The result, as text for people and JSON for programs.
 
 use super::Bench;
 use super::run::Ran;

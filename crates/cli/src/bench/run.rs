@@ -11,30 +11,30 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// A session of the load generator.
+/// The load generator's session TTL.
 const TTL: Duration = Duration::from_secs(15);
 
-/// After an error, before the next try.
+/// Pause after an error.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How long after the end the last answers may take.
+/// How long the last replies may take after the run ends.
 const LAST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a session may take to close.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What came of it.
+/// The result of a run.
 pub(super) struct Ran {
     pub(super) pairs: u64,
     pub(super) errors: u64,
     pub(super) first_error: Option<Problem>,
     pub(super) took: Duration,
-    /// Microseconds.
+    /// In microseconds.
     pub(super) acquire: Histogram<u64>,
     pub(super) release: Histogram<u64>,
 }
 
-/// Longer times count as this: no acquire should take an hour.
+/// Longer times are recorded as this: no acquire should take an hour.
 const LONGEST_US: u64 = 3_600_000_000;
 
 impl Ran {
@@ -56,7 +56,7 @@ impl Ran {
     }
 }
 
-/// What all clients write to.
+/// Shared by all clients.
 type Book = Arc<Mutex<Ran>>;
 
 fn open(book: &Book) -> MutexGuard<'_, Ran> {
@@ -92,7 +92,7 @@ pub(super) async fn run(bench: &Bench, connections: usize) -> Result<Ran, Proble
     Ok(Ran { took, ..ran })
 }
 
-/// Apart from those of another bench at the same time.
+/// Includes this process's label, so that two benchmarks don't contend for the same locks.
 fn name(bench: &Bench, number: usize) -> String {
     let this = own_label();
     if bench.one { format!("bench/{this}/one") } else { format!("bench/{this}/{number}") }
@@ -167,7 +167,7 @@ fn micros(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// A line that changes, for whoever watches.
+/// A progress line that updates every second, if stderr is a terminal.
 async fn show_progress(book: Book, until: Instant) {
     if !std::io::stderr().is_terminal() {
         return;
@@ -178,7 +178,7 @@ async fn show_progress(book: Book, until: Instant) {
         let now = open(&book).pairs;
         let left = until.saturating_duration_since(Instant::now()).as_secs();
         let line = format!("\r\x1b[K{now} pairs, {} a second, {left} s to go", now - before);
-        // Whoever closed the terminal does not watch.
+        // Nobody is watching if the terminal was closed.
         let _ = std::io::stderr().write_all(line.as_bytes());
         before = now;
     }

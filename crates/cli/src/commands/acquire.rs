@@ -1,4 +1,5 @@
-//! `holdfast acquire` and `holdfast outcome`: a lock kept by hand, as a script does.
+//! `holdfast acquire` and `holdfast outcome`: a lock whose token and secret the caller keeps, for
+//! scripts.
 
 use super::{Common, answer, ending, number};
 use crate::duration;
@@ -17,14 +18,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The longest time in line that belongs to nobody: the server takes no longer one.
+/// The longest wait for a request that belongs to no session: the server accepts no longer one.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How soon a place in line is free after this program was killed.
+/// How soon the place in line is freed if this program is killed.
 const SESSION_TTL: Duration = Duration::from_secs(5);
 
-/// How long closing the session may take. An acquire that was given up is withdrawn by then, or
-/// released if it was granted meanwhile.
+/// How long closing the session may take. By then an abandoned acquire has been withdrawn, or
+/// released if it was granted in the meantime.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Prints the token and the secret as a line for a shell to evaluate. The lock is held until it is
@@ -84,7 +85,7 @@ impl Acquire {
                 None => self.in_session(&mut signals).await,
             }
         });
-        // A request that was given up may still wait for its answer.
+        // An abandoned request may still be waiting for its reply.
         runtime.shutdown_background();
         let grant = grant?;
         if let Some(death) = grant.get("needs_recovery").filter(|death| !death.is_null()) {
@@ -106,7 +107,7 @@ impl Acquire {
         if self.request_id.is_some() {
             return Err(problem.hint("the lock is held: ask again with the same --request-id"));
         }
-        // Nobody else knows its secret, so nobody could release it.
+        // Nobody else knows the secret, so nobody else could release it.
         let http = self.common.server.http()?;
         let body = json!({ "name": self.name.first(), "fencing_token": token, "secret": secret });
         Err(problem.hint(match http.post("/v1/release_lock", &body) {
@@ -135,8 +136,8 @@ impl Acquire {
         let grant = match self.wanted.acquire(&client, &self.name, more, signals).await {
             Acquired::Answered(Ok(guard)) => {
                 let grant = self.grant(&guard);
-                // Dropped, it would let go: it is kept until somebody releases it, or its time is
-                // over.
+                // Dropping the guard would release the lock: it is to be held until somebody
+                // releases it or its TTL is over.
                 std::mem::forget(guard);
                 Ok(grant)
             }
@@ -156,7 +157,7 @@ impl Acquire {
         grant
     }
 
-    /// As the HTTP API writes it.
+    /// In the HTTP API's format.
     fn grant(&self, guard: &Guard) -> Value {
         let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let ending = |ending: &holdfast_client::Ending| {
@@ -178,7 +179,7 @@ impl Acquire {
         })
     }
 
-    /// The wait belongs to nobody but its id, so that whoever asks again finds it.
+    /// The wait belongs to its request id and to no session, so that a retry finds it.
     async fn alone(&self, id: &str, signals: &mut Signals) -> Result<Value, Problem> {
         let wait = self.wanted.wait().map_or(WAIT_MAX, |wait| wait.min(WAIT_MAX));
         let body = json!({
@@ -209,14 +210,14 @@ fn interrupted(signal: i32) -> Problem {
     Problem::new(Exit::of_signal(signal), format!("interrupted by signal {signal}"))
 }
 
-/// Makes a shell that evaluates what this program prints stop: evaluating nothing would be a
-/// success, and the script would go on without the lock. A script exits with the code; an
-/// interactive shell only goes on with that status.
+/// Makes a shell that evaluates this program's output stop: evaluating an empty string would
+/// succeed, and the script would go on without the lock. A script exits with the code; an
+/// interactive shell only gets it as its status.
 pub(crate) fn stop_shell(exit: Exit) {
     let mut out = stdout().lock();
     if !out.is_terminal() {
         let code = exit.code();
-        // If nobody can read it, nobody evaluates it.
+        // If nobody can read this, nobody evaluates it.
         let _ = writeln!(out, "case $- in *i*) (exit {code});; *) exit {code};; esac");
         let _ = out.flush();
     }

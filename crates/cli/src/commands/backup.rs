@@ -33,7 +33,7 @@ impl Backup {
         let part = PathBuf::from(name);
         let copied = self.copy(&part);
         if copied.is_err() {
-            // What is not whole is no backup.
+            // An incomplete file is not a backup.
             let _ = fs::remove_file(&part);
         }
         let bytes = copied?;

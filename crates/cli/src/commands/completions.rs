@@ -1,4 +1,4 @@
-//! `holdfast completions`: what a shell needs to complete the commands.
+//! `holdfast completions`: shell completion scripts.
 
 use crate::exit::{Exit, Problem};
 use crate::table::say;

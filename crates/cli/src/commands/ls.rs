@@ -1,4 +1,4 @@
-//! `holdfast ls`: all locks that are held, waited for or marked.
+//! `holdfast ls`: all locks that are held, waited for or marked "needs recovery".
 
 use super::{Common, list, number, say_json};
 use crate::duration;
@@ -9,7 +9,7 @@ use crate::table::{Cell, Colour, Table};
 use clap::Args;
 use serde_json::{Value, json};
 
-/// Locks on one page of the server.
+/// Locks per page.
 const PAGE: usize = 1_000;
 
 /// Of several holders the first is shown. A sign ! after ENDED: a holder died, and nobody has said
@@ -54,7 +54,7 @@ impl Ls {
     }
 }
 
-/// All locks, page by page; and whether there are more than that many.
+/// Locks with this prefix, page by page, up to `limit`; and whether there are more.
 pub(crate) fn all(http: &Http, prefix: &str, limit: usize) -> Result<(Vec<Value>, bool), Problem> {
     let mut locks: Vec<Value> = Vec::new();
     let mut after: Option<String> = None;
@@ -81,7 +81,7 @@ fn first_holder(lock: &Value) -> Option<&Value> {
     list(lock, "holders").first()
 }
 
-/// For programs: one flat object a lock.
+/// One flat object per lock, for `--json`.
 fn short(lock: &Value) -> Value {
     let holder = first_holder(lock).unwrap_or(&Value::Null);
     json!({
@@ -125,7 +125,7 @@ fn row(lock: &Value) -> Vec<Cell> {
     ]
 }
 
-/// How the last holder ended; with a sign if a holder died and nobody has put things right.
+/// How the last holder ended, with a `!` if a holder died and nobody has recovered since.
 fn ended(lock: &Value) -> Cell {
     let how = |field| lock.get(field).map_or("", |ending| text(ending, "how"));
     match (how("ended"), how("needs_recovery")) {

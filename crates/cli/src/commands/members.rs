@@ -1,4 +1,4 @@
-//! `holdfast members`: who is in the cluster.
+//! `holdfast members`: changes who is in the cluster.
 
 use super::status::{Cluster, Member};
 use super::{Common, say_json};
@@ -8,7 +8,7 @@ use crate::table::say;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-/// The port for peers, if none is said.
+/// The default port for peers.
 const PEER_PORT: u16 = 7410;
 
 /// Nodes join by themselves: `add` says what to type on the new machine.
@@ -91,7 +91,7 @@ impl Members {
     }
 }
 
-/// The line is all that goes to standard output: it may go to another machine's shell.
+/// Only the command goes to stdout: it may be piped to a shell on the other machine.
 fn add(host: &str, common: &Common) -> Result<Exit, Problem> {
     if host.is_empty() || host.starts_with('-') || host.contains(char::is_whitespace) {
         return Err(Problem::usage(format!("`{host}` is no address"))

@@ -1,6 +1,7 @@
-//! The commands of a client that ask once: look at locks, keep one by hand, run a cluster.
+//! Client commands that make a request and print the reply: inspect locks, keep one by hand,
+//! operate a cluster.
 //!
-//! Each asks the HTTP API and shows the answer: a table for people, with `--json` for programs.
+//! Each uses the HTTP API and prints a table, or JSON with `--json`.
 
 pub(crate) mod acquire;
 pub(crate) mod backup;
@@ -39,7 +40,7 @@ fn say_json(value: &Value) -> Result<Exit, Problem> {
     Ok(Exit::Success)
 }
 
-/// Prints JSON, or else what it means.
+/// Prints the reply as JSON, or else as `words`.
 fn answer(json: bool, value: &Value, words: impl FnOnce() -> String) -> Result<Exit, Problem> {
     if json {
         return say_json(value);
@@ -48,17 +49,17 @@ fn answer(json: bool, value: &Value, words: impl FnOnce() -> String) -> Result<E
     Ok(Exit::Success)
 }
 
-/// A number within an answer.
+/// A number in a reply.
 fn number(value: &Value, field: &str) -> Option<u64> {
     value.get(field).and_then(Value::as_u64)
 }
 
-/// The things of a list within an answer.
+/// An array in a reply; empty if it is missing.
 fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// How a holder ended, in few words.
+/// How a holder ended, in short.
 pub(crate) fn ending(ending: &Value) -> String {
     let text = |field| crate::http::text(ending, field);
     let mut words = format!("{}, token {}", text("how"), number(ending, "token").unwrap_or(0));

@@ -1,4 +1,5 @@
-//! `holdfast revoke` and `holdfast break`: what is done to other people's locks.
+//! `holdfast revoke` and `holdfast break`: ask other clients to release a lock, or take it from
+//! them.
 
 use super::{Common, list, number, say_json};
 use crate::duration;
@@ -29,7 +30,7 @@ struct Whose {
 }
 
 impl Whose {
-    /// Asks by token, each holder of now: so a repeated request never meets the next holder.
+    /// Names each current holder by its token, so that a retry never hits the next holder.
     fn each(&self, path: &str, more: &Value, done: &str) -> Result<Exit, Problem> {
         let http = self.common.server.http()?;
         let holders = self.holders(&http)?;
@@ -67,7 +68,7 @@ impl Whose {
             Some((number(holder, "token")?, text(holder, "label").to_owned()))
         });
         Ok(match self.token {
-            // The server says if that one holds nothing.
+            // The server reports an error if this token holds nothing.
             Some(token) => {
                 let label = holders.into_iter().find(|(held, _)| *held == token);
                 vec![(token, label.map(|(_, label)| label).unwrap_or_default())]

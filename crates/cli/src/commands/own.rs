@@ -1,4 +1,4 @@
-//! What the owner of a held lock does with it: release, renew, note, recovered.
+//! What the holder of a lock does with it: release, renew, note, recovered.
 
 use super::{Common, answer};
 use crate::duration;

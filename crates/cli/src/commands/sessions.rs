@@ -1,4 +1,4 @@
-//! `holdfast sessions`: who is connected, or was a moment ago.
+//! `holdfast sessions`: the open sessions.
 
 use super::{Common, list, number, say_json};
 use crate::duration;
@@ -9,7 +9,7 @@ use crate::table::{Cell, Colour, Table};
 use clap::Args;
 use serde_json::{Value, json};
 
-/// Sessions on one page of the server.
+/// Sessions per page.
 const PAGE: usize = 1_000;
 
 /// A node has a session of its own, for clients without one.

@@ -1,4 +1,4 @@
-//! `holdfast show`: one lock and its line, with places.
+//! `holdfast show`: one lock, its holders and its waiters in order.
 
 use super::{Common, ending, list, number, say_json};
 use crate::duration;

@@ -1,4 +1,4 @@
-//! `holdfast status`: the nodes of a cluster, each asked for itself.
+//! `holdfast status`: the nodes of a cluster, each asked directly.
 
 use super::{Common, list, number, say_json};
 use crate::exit::{Exit, Problem};
@@ -45,37 +45,37 @@ impl Status {
     }
 }
 
-/// A member, as far as it is known.
+/// A member, as far as anything is known about it.
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
     pub(crate) id: u64,
     pub(crate) role: String,
     pub(crate) http: Option<String>,
     pub(crate) peer: String,
-    /// How far it is, if it or the leader says so.
+    /// Its applied index, as reported by itself or by the leader.
     pub(crate) applied: Option<u64>,
-    /// Whether it answers for itself.
+    /// Whether it replied itself.
     pub(crate) answers: bool,
-    /// Whether it says that its disk is full.
+    /// Whether it reports that its disk is full.
     pub(crate) disk_full: bool,
 }
 
-/// The whole cluster, from everybody who answers.
+/// The whole cluster, put together from the replies of all nodes that answered.
 #[derive(Debug, Clone)]
 pub(crate) struct Cluster {
     pub(crate) leader: Option<u64>,
     pub(crate) nodes: Vec<Member>,
-    /// What the one says that knows most.
+    /// The reply of the node that knows most.
     pub(crate) best: Value,
 }
 
 impl Cluster {
-    /// Asks the servers that were named, then every node that they know.
+    /// Asks the given servers, then every other node that they know of.
     pub(crate) fn ask(http: &Http) -> Result<Self, Problem> {
         let named: Vec<String> = http.servers().to_vec();
         let mut said = ask_all(http, &named);
         let Some(first) = best(said.values()) else {
-            // The error of asking them in turn says why.
+            // The error from asking them in turn says why.
             return http.get("/v1/status", &[]).and_then(|answer| Self::of(&[answer]));
         };
         let known = list(first, "nodes").iter().filter(|node| {
@@ -146,7 +146,7 @@ impl Cluster {
     }
 }
 
-/// What each says of itself, all asked at once; by its id.
+/// The status of each server, by node id. All are asked at once.
 fn ask_all(http: &Http, servers: &[String]) -> BTreeMap<u64, Value> {
     thread::scope(|scope| {
         let ask = |server: &String| {
@@ -159,7 +159,8 @@ fn ask_all(http: &Http, servers: &[String]) -> BTreeMap<u64, Value> {
     })
 }
 
-/// The one with the newest term, and among those one that knows the leader.
+/// The reply to trust: one that knows a leader, of the newest term, from the leader itself if
+/// possible.
 fn best<'a>(said: impl Iterator<Item = &'a Value>) -> Option<&'a Value> {
     said.max_by_key(|said| {
         let leader = number(said, "leader");

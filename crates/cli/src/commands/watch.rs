@@ -1,4 +1,4 @@
-//! `holdfast watch`: what happens to locks, as it happens.
+//! `holdfast watch`: prints what happens to locks, as it happens.
 
 use super::{Common, ending, list, number};
 use crate::exit::{Exit, Problem};
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The longest line of an event.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// How long until the next try, when a watch has ended.
+/// Pause before reconnecting when a watch has ended.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// Until it is ended. With --json, one object a line; a line with event `gap` says that something
@@ -46,7 +46,7 @@ impl Watch {
         loop {
             match self.follow(&http, &mut left, &mut begun) {
                 Ok(ControlFlow::Break(told)) => return told.map(|()| Exit::Success),
-                // The first time, whoever typed it wants to know; later it is worth another try.
+                // The first failure is for the user to see; later ones are worth a retry.
                 Err(problem) if !begun => return Err(problem),
                 Ok(ControlFlow::Continue(())) | Err(_) => {}
             }
@@ -54,7 +54,8 @@ impl Watch {
         }
     }
 
-    /// Until the server ends the watch, or nothing more is to be printed or can be.
+    /// Follows events until the server ends the watch (`Continue`), `count` is reached or printing
+    /// fails (`Break`).
     fn follow(
         &self,
         http: &Http,
@@ -78,7 +79,7 @@ impl Watch {
                 event = name.trim().to_owned();
             } else if let Some(data) = line.strip_prefix("data:") {
                 if event == "watching" {
-                    // A second one comes after a break, in which anything may have happened.
+                    // A second one comes after a reconnect: anything may have happened in between.
                     if std::mem::replace(begun, true)
                         && let Err(problem) = self.tell("gap", &Value::Null)
                     {

@@ -1,4 +1,4 @@
-//! `holdfast why`: who waits for whom.
+//! `holdfast why`: who is waiting for whom.
 
 use super::{Common, list, number, say_json};
 use crate::exit::{Exit, Problem};

@@ -1,8 +1,7 @@
 //! When the command must have ended: written by the wrapper, read by every process that guards it.
 //!
-//! It is a piece of shared memory and not a message, so that nobody ever waits to write it, nothing
-//! queues up for a reader that is stopped, and each reader sees the newest value whatever became of
-//! the others.
+//! It is shared memory and not a message, so that writing never blocks, nothing queues up for a
+//! reader that is stopped, and each reader sees the newest value whatever happened to the others.
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{pread, pwrite};
@@ -11,10 +10,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// Two times and their checksum.
+/// Two times and a checksum.
 const BYTES: usize = 24;
 
-/// A reader meets a half-written value only while the writer is in the system call.
+/// A reader sees a half-written value only while the writer is in the system call.
 const READS_MAX: usize = 20;
 const READ_AGAIN: Duration = Duration::from_millis(1);
 
@@ -25,17 +24,17 @@ pub(super) fn now() -> Duration {
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// When the command must have ended, unless the lease is renewed first.
+/// When the command must have ended, unless the lease is renewed first. Times as in [`now`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Deadlines {
-    /// It gets SIGTERM.
+    /// When it gets SIGTERM.
     pub(super) ask_at: Duration,
-    /// It gets SIGKILL.
+    /// When it gets SIGKILL.
     pub(super) kill_at: Duration,
 }
 
 impl Deadlines {
-    /// In the past: what can't be read must not keep a command alive.
+    /// In the past: an unreadable value must not keep a command alive.
     const OVER: Self = Self { ask_at: Duration::ZERO, kill_at: Duration::ZERO };
 
     /// The command is dead by `good_until`, and gets SIGTERM a tenth of the lease earlier.
@@ -43,9 +42,9 @@ impl Deadlines {
         Self { ask_at: good_until.saturating_sub(ttl / 10), kill_at: good_until }
     }
 
-    /// The lease that a holder can count on. Some engines grant less than the TTL that was asked for:
-    /// then the tenth between SIGTERM and SIGKILL is one of what was granted. `certain`: how long it
-    /// was certainly good when it was granted, at most nine tenths of it.
+    /// The lease that a holder can count on. Some engines grant less than the requested TTL: then
+    /// the tenth between SIGTERM and SIGKILL is a tenth of what was granted. `certain` is how long
+    /// the lease was certainly valid when it was granted, at most nine tenths of it.
     pub(super) fn lease(ttl: Duration, certain: Duration) -> Duration {
         ttl.min(certain.saturating_add(certain / 9))
     }
@@ -75,7 +74,7 @@ fn checksum(ask: u64, kill: u64) -> u64 {
     !(ask ^ kill.rotate_left(32))
 }
 
-/// The deadlines that all processes share.
+/// The deadlines, shared by all processes.
 pub(super) struct SharedDeadlines(OwnedFd);
 
 impl SharedDeadlines {
@@ -133,8 +132,8 @@ mod tests {
         assert_eq!(deadlines, Deadlines { ask_at: seconds(108), kill_at: seconds(109) });
     }
 
-    /// ZooKeeper limits session timeouts, to 40s by default, and two thirds of it are certain. Under
-    /// a TTL of ten minutes the command would have been too late from the start.
+    /// ZooKeeper limits session timeouts, to 40s by default, of which two thirds are certain. With
+    /// a TTL of ten minutes, the command would have been too late from the start.
     #[test]
     fn a_command_under_a_shorter_lease_than_its_ttl_is_not_too_late() {
         let (ttl, certain) = (Duration::from_secs(600), Duration::from_secs(27));

@@ -1,10 +1,11 @@
-//! Everything that runs below this process: the command's children too that left its process group,
-//! as `timeout`, `setsid` and daemons do.
+//! Everything that runs below this process, including children of the command that left its process
+//! group, as `timeout`, `setsid` and daemons do.
 //!
-//! A process whose parent dies is given to the nearest ancestor that is a subreaper. The wrapper and
-//! both guard processes are, so whatever the command starts stays below all of them.
+//! A process whose parent dies is reparented to its nearest ancestor that is a subreaper. The
+//! wrapper and both guard processes are subreapers, so whatever the command starts stays below all
+//! of them.
 //!
-//! /proc is read one file at a time: a machine may run more processes than this one may open files.
+//! /proc is read one file at a time: there may be more processes than this one may have open files.
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -15,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
 
-/// The longest `stat` of a process is far shorter.
+/// Far longer than any process's `stat`.
 const STAT_BYTES_MAX: u64 = 4 << 10;
 
 /// A process, as /proc shows it.
@@ -23,14 +24,14 @@ const STAT_BYTES_MAX: u64 = 4 << 10;
 struct Process {
     pid: i32,
     parent: i32,
-    /// When it was started. With the number, it never means another process.
+    /// Start time. With the pid, it identifies the process even if the pid is reused.
     started: u64,
-    /// Whether no thread of it runs any more.
+    /// Whether none of its threads is running any more.
     dead: bool,
 }
 
 impl Process {
-    /// None if there is no such process.
+    /// `None` if there is no such process.
     fn read(pid: i32) -> io::Result<Option<Self>> {
         present(File::open(format!("/proc/{pid}/stat")).and_then(|stat| Self::parse(pid, stat)))
     }
@@ -43,20 +44,20 @@ impl Process {
     }
 
     fn from_stat(pid: i32, text: &str) -> Option<Self> {
-        // The name before may contain anything.
+        // The name before this may contain anything.
         let (_, text) = text.rsplit_once(") ")?;
         let mut fields = text.split(' ');
         let state = fields.next()?;
         let parent = fields.next()?.parse().ok()?;
         let threads: u64 = fields.nth(15)?.parse().ok()?;
         let started = fields.nth(1)?.parse().ok()?;
-        // The state is that of the first thread, which may end before the others do.
+        // The state is that of the first thread, which may end before the others.
         let dead = state == "X" || state == "Z" && threads <= 1;
         Some(Self { pid, parent, started, dead })
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
-        // Unlike a number, the directory never comes to mean another process.
+        // Unlike a pid, the directory never comes to mean another process.
         let Some(dir) = present(File::open(format!("/proc/{}", self.pid)))? else { return Ok(()) };
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let stat = openat(&dir, "stat", flags, Mode::empty()).map_err(io::Error::from);
@@ -64,10 +65,10 @@ impl Process {
         if now.is_none_or(|now| now.started != self.started) {
             return Ok(());
         }
-        // One that is gone needs no signal, and one that may not be signalled is reported by whoever
-        // waits for its end.
+        // If it is gone it needs no signal; if it may not be signalled, the code that waits for its
+        // end reports that.
         let sent = pidfd_send_signal(&dir, signal);
-        // The number means the same process only if /proc belongs to this process's namespace.
+        // The pid means the same process only if /proc belongs to this process's namespace.
         if let Err(Errno::NOSYS | Errno::BADF) = sent
             && own_number()? == std::process::id().cast_signed()
             && let Some(pid) = Pid::from_raw(self.pid)
@@ -78,7 +79,7 @@ impl Process {
     }
 }
 
-/// None if the process is gone: any other error says nothing about it.
+/// `None` if the process is gone. Any other error says nothing about it.
 fn present<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Ok(value) => Ok(Some(value)),
@@ -89,25 +90,25 @@ fn present<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-/// This process's number in /proc.
+/// This process's pid in /proc.
 fn own_number() -> io::Result<i32> {
     let link = fs::read_link("/proc/self")?;
     let number = link.to_str().and_then(|number| number.parse().ok());
     number.ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
-/// The processes directly below this one, by their numbers in /proc.
+/// The pids in /proc of this process's children.
 fn children() -> io::Result<HashSet<i32>> {
     let own = own_number()?;
     let (processes, unread) = all();
     match unread {
-        // Where /proc hides the processes of other users.
+        // Where /proc hides other users' processes.
         Some(error) if error.kind() != ErrorKind::PermissionDenied => Err(error),
         _ => Ok(processes.iter().filter(|it| it.parent == own).map(|it| it.pid).collect()),
     }
 }
 
-/// Every process that can be read, and why another one could not.
+/// Every process that can be read, and an error if some could not be.
 fn all() -> (Vec<Process>, Option<io::Error>) {
     let mut unread = None;
     let mut pids: Vec<i32> = Vec::new();
@@ -130,7 +131,7 @@ fn all() -> (Vec<Process>, Option<io::Error>) {
     for pid in pids {
         match Process::read(pid) {
             Ok(process) => found.extend(process),
-            // Another error than this one weighs more.
+            // Any other error matters more than this one.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 unread.get_or_insert(error);
             }
@@ -140,47 +141,47 @@ fn all() -> (Vec<Process>, Option<io::Error>) {
     (found, unread)
 }
 
-/// Who is left alone.
+/// Which processes are not signalled.
 pub(super) enum Spare<'a> {
     Nobody,
     /// This process's own children, but not what is below them.
     Children,
-    /// What ran before the command did.
+    /// What was already running before the command.
     Others(&'a Others),
 }
 
-/// Processes that ran before the command did, with all that is below them: the children of a program
-/// that the wrapper replaced, and what they leave to it when they end.
+/// Processes that were running before the command, with everything below them: the children of a
+/// program that the wrapper replaced by exec, and what they leave behind when they end.
 pub(super) struct Others {
-    /// Children, by their numbers in /proc.
+    /// Their pids in /proc.
     children: HashSet<i32>,
-    /// Whatever was started before this is none of the command's. None: nobody knows.
+    /// Anything started before this does not belong to the command. `None` if unknown.
     before: Option<u64>,
-    /// Whether there were any at first: what they leave may be there when they are gone.
+    /// Whether there were any at first: processes that they left behind may outlive them.
     may_exist: bool,
 }
 
 impl Others {
-    /// The processes directly below this one: it must not have started the command yet.
+    /// This process's current children. Call it before the command is started.
     pub(super) fn find() -> io::Result<Self> {
         let children = children()?;
         Ok(Self { may_exist: !children.is_empty(), children, before: None })
     }
 
-    /// This child is the first process of the command's.
+    /// Sets the child that is the first of the command's processes.
     pub(super) fn command_begins_with(&mut self, child: u32) {
-        // The number is the one in /proc only if that belongs to this process's namespace.
+        // The pid is the one in /proc only if that belongs to this process's namespace.
         let same = own_number().is_ok_and(|own| own == std::process::id().cast_signed());
         let first = same.then(|| Process::read(child.cast_signed()).ok().flatten()).flatten();
         self.before = first.map(|first| first.started);
     }
 
-    /// A child has ended: its number may come to mean a process of the command.
+    /// A child has ended: its pid may be reused by a process of the command.
     pub(super) fn ended(&mut self, pid: Pid) {
         self.children.remove(&pid.as_raw_pid());
     }
 
-    /// Whether this process may have children that are not the command's.
+    /// Whether this process may have children that don't belong to the command.
     pub(super) fn may_exist(&self) -> bool {
         self.may_exist
     }
@@ -190,23 +191,23 @@ impl Others {
     }
 }
 
-/// What runs below this process.
+/// What is running below this process.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Numbers in /proc.
+    /// Their pids in /proc.
     pub(super) pids: Vec<i32>,
-    /// Why there may be more of them. None if these are all.
+    /// Why there may be more of them; `None` if these are all.
     pub(super) unread: Option<io::Error>,
 }
 
 impl Found {
-    /// Whether it is certain that nothing runs.
+    /// Whether it is certain that nothing is running.
     pub(super) fn is_nothing(&self) -> bool {
         self.pids.is_empty() && self.unread.is_none()
     }
 }
 
-/// The living processes of these below `own`, the deepest first.
+/// The living ones of these processes below `own`, deepest first.
 fn below(own: i32, processes: Vec<Process>, spare: &Spare<'_>) -> Vec<Process> {
     let mut by_parent: HashMap<i32, Vec<Process>> = HashMap::new();
     for process in processes {
@@ -227,8 +228,8 @@ fn below(own: i32, processes: Vec<Process>, spare: &Spare<'_>) -> Vec<Process> {
     found
 }
 
-/// Signals every living process below this one; returns them. What they start meanwhile is found by
-/// the next call.
+/// Signals every living process below this one and returns them. What they start in the meantime is
+/// found by the next call.
 pub(super) fn signal_all(signal: Signal, spare: &Spare<'_>) -> Found {
     let own = match own_number() {
         Ok(own) => own,
@@ -237,19 +238,19 @@ pub(super) fn signal_all(signal: Signal, spare: &Spare<'_>) -> Found {
     let (processes, unread) = all();
     let found = below(own, processes, spare);
     for process in &found {
-        // One that is still there is found again.
+        // If it is still there, the next call finds it again.
         let _ = process.signal(signal);
     }
     Found { pids: found.iter().map(|process| process.pid).collect(), unread }
 }
 
-/// What became of this process's children.
+/// What happened to this process's children.
 pub(super) enum Children {
     /// One ended or was stopped.
     Changed(Pid, WaitStatus),
     /// Nothing new.
     Running,
-    /// There are none, so nothing runs below this process.
+    /// There are no children, so nothing is running below this process.
     Gone,
 }
 

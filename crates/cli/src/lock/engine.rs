@@ -1,4 +1,4 @@
-//! A lock on another engine than Holdfast servers, through `holdfast-locks`.
+//! A lock on an engine other than Holdfast, through `holdfast-locks`.
 
 use super::Lock;
 use super::env::{self, Variables};
@@ -11,10 +11,10 @@ use holdfast_locks::{Error, Guard, Locks, Promises};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
-/// How long a connect may take, and any other call that the engine does not answer.
+/// Timeout for connecting and for other calls to the engine.
 const TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How long an answer may take beyond the end of the wait: longer than the drivers' own limits.
+/// How long a reply may take beyond the end of the wait: longer than the drivers' own timeouts.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) struct EngineLock {
@@ -38,7 +38,7 @@ pub(super) async fn take(
         check_note(lock, locks.promises())?;
         acquire(lock, &locks, name).await
     };
-    // Dropped by a signal, it leaves the line, and releases what was granted meanwhile.
+    // Dropping this on a signal leaves the line and releases whatever was granted in the meantime.
     let taken = tokio::select! {
         taken = taken => taken,
         signal = signals.end() => {
@@ -55,7 +55,7 @@ pub(super) async fn take(
     }
 }
 
-/// Refuses what no engine can do through `holdfast-locks`; returns the name.
+/// Refuses what `holdfast-locks` can't do on any engine; returns the name.
 fn check<'a>(lock: &'a Lock, engine: &Engine) -> Result<&'a str, Problem> {
     const SERVERS_CAN: &str = "Holdfast servers can: use --server instead of --on";
     let refuse = |why: &str| Problem::usage(format!("--on takes {why}")).hint(SERVERS_CAN);
@@ -78,7 +78,7 @@ fn check<'a>(lock: &'a Lock, engine: &Engine) -> Result<&'a str, Problem> {
     })
 }
 
-/// A note is for the next holder, in case this one dies: not every engine can hand it on.
+/// A note is for the next holder, in case this one dies: not every engine can pass it on.
 fn check_note(lock: &Lock, promises: &Promises) -> Result<(), Problem> {
     if lock.wanted.note.is_none() || promises.hears_of_death.holds {
         return Ok(());
@@ -104,7 +104,7 @@ async fn acquire(lock: &Lock, locks: &Locks, name: &str) -> Result<Guard, Proble
     }
 }
 
-/// The same exit codes as with Holdfast servers.
+/// Uses the same exit codes as with Holdfast servers.
 fn problem(lock: &Lock, error: Error) -> Problem {
     let shown = lock.shown();
     let (exit, hint) = match &error {
@@ -117,7 +117,8 @@ fn problem(lock: &Lock, error: Error) -> Problem {
     Problem::new(exit, format!("did not get {shown}: {error}")).hint(hint)
 }
 
-/// Waits until nothing is under way any more, for a while. A signal ends the wait, and is returned.
+/// Waits until nothing is in progress any more, for at most `CLOSE_TIMEOUT`. A signal ends the
+/// wait, and is returned.
 async fn close(locks: Locks, signals: &mut Signals) -> Option<i32> {
     tokio::select! {
         _ = timeout(CLOSE_TIMEOUT, locks.close()) => None,
@@ -125,14 +126,15 @@ async fn close(locks: Locks, signals: &mut Signals) -> Option<i32> {
     }
 }
 
-/// Ends the renewal without a release. Returns the guard if its lock lives by this process's connection.
+/// Stops the renewal without a release. Returns the guard if its lock is tied to this process's
+/// connection.
 async fn end_renewal(mut guard: Guard) -> Option<Guard> {
     const RETRY_PAUSE: Duration = Duration::from_millis(200);
     loop {
         guard = match guard.detach().await {
             Ok(_) => return None,
             Err((guard, Error::Unsupported(_))) => return Some(guard),
-            // Nobody renews a lock that is lost.
+            // A lost lock is no longer renewed.
             Err((guard, _)) if guard.is_lost() => {
                 std::mem::forget(guard);
                 return None;
@@ -168,20 +170,21 @@ impl EngineLock {
                 left.as_secs()
             ),
         }
-        // The release may go on, and what other attempts left is removed.
+        // The release may still be in progress, and so may the clean-up of earlier attempts.
         let _ = timeout(CLOSE_TIMEOUT, self.locks.close()).await;
     }
 
     pub(super) async fn abandon(self, command_ended: bool, signals: &mut Signals) -> Option<i32> {
         let mut ending = Box::pin(end_renewal(self.guard));
         let Ok(attached) = timeout(RELEASE_TIMEOUT, &mut ending).await else {
-            // Dropped, it would release the lock.
+            // Dropping it would release the lock.
             std::mem::forget(ending);
             return close(self.locks, signals).await;
         };
         let Some(guard) = attached else { return close(self.locks, signals).await };
-        // A lock that lives by this process's connection would last as long as this process, which
-        // may stand in line for it again. Its engine tells nobody how it ended.
+        // A lock that is tied to this process's connection would last as long as this process,
+        // which may get in line for it again. No engine with such locks tells anybody how they
+        // ended.
         if !command_ended {
             // The process exits next.
             std::mem::forget(guard);

@@ -1,4 +1,5 @@
-//! What a command under a lock finds in its environment, and what it says to a wrapper within.
+//! The environment variables of a command under a lock, which a wrapper started by that command
+//! reads too.
 
 use super::place::{Engine, ON};
 use crate::exit::Problem;
@@ -16,9 +17,9 @@ const ENDED_TOKEN: &str = "HOLDFAST_ENDED_TOKEN";
 const ENDED_LABEL: &str = "HOLDFAST_ENDED_LABEL";
 const ENDED_NOTE: &str = "HOLDFAST_ENDED_NOTE";
 
-/// The tokens that wrappers around this one keep while it waits, with the same servers.
+/// The tokens held by wrappers around this one, on the same servers.
 pub(super) fn kept_outside(server: &ServerFlags) -> Result<Vec<u64>, Problem> {
-    // Numbers of another cluster mean nothing to this one.
+    // Tokens of another cluster mean nothing to this one.
     if std::env::var(HOLDING_AT).ok().is_none_or(|at| at != server.words()) {
         return Ok(Vec::new());
     }
@@ -30,10 +31,10 @@ pub(super) fn kept_outside(server: &ServerFlags) -> Result<Vec<u64>, Problem> {
     })
 }
 
-/// Variables to set; to unset where there is no value, as a wrapper around this one may have set them.
+/// Variables to set, or to unset (`None`), because a wrapper around this one may have set them.
 pub(super) type Variables = Vec<(&'static str, Option<OsString>)>;
 
-/// What the command finds under a lock of Holdfast servers.
+/// The variables for a lock on Holdfast servers.
 pub(super) fn native(
     names: &[OsString],
     guard: &Guard,
@@ -66,7 +67,7 @@ pub(super) fn native(
     variables
 }
 
-/// What the command finds under a lock of another engine: the same, as far as the engine knows it.
+/// The variables for a lock on another engine: the same, as far as the engine knows them.
 pub(super) fn on_engine(guard: &EngineGuard, promises: &Promises, engine: &Engine) -> Variables {
     let ending = guard.ending();
     let known = |value: OsString| promises.hears_of_death.holds.then_some(value);
@@ -89,7 +90,7 @@ pub(super) fn on_engine(guard: &EngineGuard, promises: &Promises, engine: &Engin
 }
 
 fn text(bytes: Option<&[u8]>) -> OsString {
-    // A variable can't hold a zero.
+    // A variable can't hold a zero byte.
     let bytes: Vec<u8> = bytes.unwrap_or_default().iter().map(|b| (*b).max(1)).collect();
     OsStr::from_bytes(&bytes).to_owned()
 }

@@ -1,8 +1,8 @@
-//! The outer guard process: it keeps the deadline in case the wrapper and the inner guard can't.
+//! The outer guard process: it enforces the deadline in case the wrapper and the inner guard can't.
 //!
-//! The wrapper, the outer guard and the inner guard (`runner.rs`) stand above the command in this
-//! order. Each of them can end everything below it, and does so at the deadline or when one of the
-//! other two dies. So any two of them may be stopped or killed, and the third still ends the
+//! The wrapper, the outer guard and the inner guard (`runner.rs`) are the command's ancestors, in
+//! this order. Each of them can kill everything below it, and does so at the deadline or when one
+//! of the other two dies. So any two of them may be stopped or killed, and the third still ends the
 //! command in time.
 
 use super::deadline::{SharedDeadlines, now};
@@ -32,14 +32,16 @@ impl GuardChild {
         let Given { starter: wrapper, fds: [stdin, deadlines, talk] } = Given::receive()?;
         let (deadlines, mut talk) = (SharedDeadlines::from(deadlines), UnixStream::from(talk));
         if is_closed(&wrapper) || deadlines.too_late() {
-            // Nothing else was said: there is room for it. If the wrapper is gone, nobody listens.
+            // It is the first message, so there is room for it. If the wrapper is gone, nobody
+            // reads it.
             let _ = talk.write_all(ToWrapper::TooLate.to_string().as_bytes());
             return Ok(Exit::Failure);
         }
         let fds = [stdin.as_fd(), deadlines.as_fd(), talk.as_fd()];
         match handoff::start(&["guard-runner"], &self.command, Vec::new(), &fds) {
             Ok((runner, up)) => {
-                // They are the inner guard's: the wrapper must see them close when that one dies.
+                // They belong to the inner guard: the wrapper must see them close when that one
+                // dies.
                 drop((stdin, talk));
                 Guard { waker, wrapper, deadlines, runner, _up: up }.watch()
             }
@@ -57,7 +59,7 @@ struct Guard {
     wrapper: UnixStream,
     deadlines: SharedDeadlines,
     runner: Child,
-    /// Tells the inner guard, by its end, that this process is dead.
+    /// Closes when this process dies, which tells the inner guard.
     _up: UnixStream,
 }
 
@@ -72,7 +74,7 @@ impl Guard {
                         let ended = status.exited() || status.signaled();
                         if ended && pid.as_raw_pid().unsigned_abs() == self.runner.id() {
                             if status.exit_status() == Some(0) {
-                                // The command ended by itself: what it left may go on.
+                                // The command ended by itself: what it left running may go on.
                                 return Ok(Exit::Success);
                             }
                             runner_lives = false;
@@ -87,7 +89,7 @@ impl Guard {
             if is_closed(&self.wrapper) || now() >= deadlines.kill_at {
                 killing.begin();
             }
-            // The inner guard sees the command's end and says so, unless it is stopped.
+            // The inner guard notices the command's end and reports it, unless it is stopped.
             let patient = runner_lives && killing.lasts().is_none_or(|lasts| lasts < GRACE);
             let spare = if patient { Spare::Children } else { Spare::Nobody };
             if killing.again(&spare) {

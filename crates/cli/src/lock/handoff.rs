@@ -1,7 +1,7 @@
-//! How one process of the wrapper starts the next: the same program, with a socket for its input.
+//! How one process of the wrapper starts the next: the same program, with a socket as its stdin.
 //!
-//! The socket brings what the new process needs (the command's input, the deadlines, the wrapper's
-//! socket) and closes when the process that started it dies.
+//! The socket passes the file descriptors that the new process needs (the command's stdin, the
+//! deadlines, the wrapper's socket), and closes when the parent dies.
 
 use super::env::Variables;
 use crate::exit::Problem;
@@ -19,14 +19,15 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// More are never handed on.
+/// The most file descriptors ever passed.
 const FDS_MAX: usize = 3;
 
-/// A longer name of a program is cut in a message: it must fit into a line.
+/// A program's name is cut to this in a message, which must fit on one line.
 const SHOWN_CHARS_MAX: usize = 500;
 
-/// This program again, as the hidden subcommand `role`, with `fds` handed on. Stopping one of these
-/// processes by its group stops none of the others. Returns the process and this end of its socket.
+/// Starts this program again as the hidden subcommand `role` and passes `fds` to it. It gets a
+/// process group of its own, so that stopping one of these processes by its group does not stop the
+/// others. Returns the process and this end of its socket.
 pub(super) fn start(
     role: &[&str],
     command: &[OsString],
@@ -55,9 +56,9 @@ fn send(socket: &UnixStream, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// What this process was given by the one that started it.
+/// What this process got from its parent.
 pub(super) struct Given<const N: usize> {
-    /// Closes when that process dies.
+    /// Closes when the parent dies.
     pub(super) starter: UnixStream,
     pub(super) fds: [OwnedFd; N],
 }
@@ -95,7 +96,7 @@ pub(super) fn is_closed(socket: &UnixStream) -> bool {
         && fds.iter().any(|fd| fd.revents().intersects(PollFlags::RDHUP | PollFlags::HUP))
 }
 
-/// As shells say why a command did not start.
+/// The exit code and message that shells use when a command can't be started.
 pub(super) fn not_started(program: &OsStr, error: &io::Error) -> (u8, String) {
     let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
     let shown: String = program.to_string_lossy().chars().take(SHOWN_CHARS_MAX).collect();

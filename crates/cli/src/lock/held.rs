@@ -1,4 +1,4 @@
-//! A lock that the wrapper holds, on Holdfast servers (`native.rs`) or another engine (`engine.rs`).
+//! A lock held by the wrapper, on Holdfast servers (`native.rs`) or another engine (`engine.rs`).
 
 use super::Lock;
 use super::engine::{self, EngineLock};
@@ -10,21 +10,21 @@ use crate::exit::Problem;
 use holdfast_client::Revocation;
 use std::time::Duration;
 
-/// How long a release may take: what is not released by then ends by itself.
+/// How long a release may take: a lock that is not released by then expires by itself.
 pub(super) const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long closing the connection may take. An acquire that was given up is withdrawn by then, or
-/// released if it was granted meanwhile.
+/// How long closing the connection may take. By then an abandoned acquire has been withdrawn, or
+/// released if it was granted in the meantime.
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What to do about a lock that was not free in time.
+/// The hint for a lock that was not free in time.
 pub(super) const WAIT_HINT: &str =
     "`--wait 30s` waits longer; without `--wait` and `--try` there is no limit";
 
-/// What an acquire came to.
+/// How an acquire ended.
 pub(super) enum Taken<T> {
     Held(T),
-    /// That signal came first, and nothing is held.
+    /// This signal came first, and nothing is held.
     Interrupted(i32),
 }
 
@@ -53,7 +53,7 @@ impl Held {
         })
     }
 
-    /// How long the lease is certainly good if no further renewal succeeds.
+    /// How long the lease is certainly valid if no further renewal succeeds.
     pub(super) fn remaining(&self) -> Duration {
         match self {
             Self::Native(held) => held.guard.remaining(),
@@ -69,7 +69,7 @@ impl Held {
         }
     }
 
-    /// Resolves when an operator asks for the lock. Never on another engine: none has that.
+    /// Resolves when an operator asks for the lock. Never on another engine: none can do that.
     pub(super) async fn asked_to_let_go(&self) -> Revocation {
         match self {
             Self::Native(held) => held.guard.asked_to_let_go().await,
@@ -77,7 +77,7 @@ impl Held {
         }
     }
 
-    /// What the command finds in its environment.
+    /// The command's environment variables.
     pub(super) fn variables(&self) -> Variables {
         match self {
             Self::Native(held) => held.variables(),
@@ -85,7 +85,7 @@ impl Held {
         }
     }
 
-    /// Says so if the previous holder died.
+    /// Prints how the previous holder ended, if it died.
     pub(super) fn tell_ending(&self) {
         match self {
             Self::Native(held) => held.tell_ending(),
@@ -100,8 +100,9 @@ impl Held {
         }
     }
 
-    /// Ends the renewal without a release, so that the lease runs out and the next holder learns of
-    /// it. `command_ended`: nothing of the command is left. A signal ends the wait, and is returned.
+    /// Stops the renewal without a release, so that the lease runs out and the next holder learns
+    /// of it. `command_ended`: nothing of the command is left. A signal ends the wait, and is
+    /// returned.
     pub(super) async fn abandon(self, command_ended: bool, signals: &mut Signals) -> Option<i32> {
         match self {
             Self::Native(held) => held.abandon(signals).await,

@@ -1,11 +1,11 @@
 //! `holdfast lock`: runs a command under a lock.
 //!
-//! The wrapper stands in line and keeps the lease, of a lock on Holdfast servers or on another engine
-//! (`held.rs`). Below it are two guard processes, the outer
-//! (`guard.rs`) and the inner one (`runner.rs`), and below them the command, in a process group of
-//! its own. All three end everything below them when the lease runs out or one of them dies, so two
-//! of them may be stopped or killed. The inner one talks with the wrapper in `words.rs`; all read
-//! the same deadlines (`deadline.rs`).
+//! The wrapper gets in line and keeps the lease of a lock, on Holdfast servers or on another engine
+//! (`held.rs`). Below it are two guard processes, the outer one (`guard.rs`) and the inner one
+//! (`runner.rs`), and below them the command, in its own process group. Each of the three kills
+//! everything below it when the lease runs out or another of the three dies, so any two of them may
+//! be stopped or killed. The inner guard and the wrapper exchange the messages in `words.rs`; all
+//! of them read the same deadlines (`deadline.rs`).
 
 mod deadline;
 mod descendants;
@@ -40,7 +40,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use wrapper::Ran;
 
-/// A shorter lease would end whenever the machine is busy for a moment.
+/// A shorter lease would expire whenever the machine is busy for a moment.
 const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// Waits for the lock, runs the command, and releases the lock when the command ends. If the lease
@@ -115,7 +115,7 @@ impl Lock {
 
     fn run_until_done(&self, signals: &mut Signals) -> Result<Exit, Problem> {
         loop {
-            // One for each run: what was lost is renewed no more.
+            // One per run, so that nothing renews a lost lock any longer.
             let runtime = runtime()?;
             let ran = runtime.block_on(wrapper::run(self, signals));
             runtime.shutdown_background();
@@ -130,7 +130,7 @@ impl Lock {
         }
     }
 
-    /// The names, for a message, and where they are if not on Holdfast servers.
+    /// The names, for a message, and the engine if they are not on Holdfast servers.
     fn shown(&self) -> String {
         let names = self.names.join(OsStr::new(", "));
         let names = names.to_string_lossy();

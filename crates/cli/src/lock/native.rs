@@ -17,7 +17,7 @@ pub(super) struct NativeLock {
     pub(super) guard: Guard,
     client: Client,
     names: Vec<OsString>,
-    /// The tokens that wrappers around this one keep.
+    /// The tokens held by wrappers around this one.
     outside: Vec<u64>,
     servers: ServerFlags,
 }
@@ -70,7 +70,7 @@ fn not_acquired(lock: &Lock, error: Error) -> Problem {
     if in_line { problem.hint(WAIT_HINT) } else { problem }
 }
 
-/// Closes the session, and with it gives up what is under way. A signal ends the wait, and is
+/// Closes the session, which abandons whatever is in progress. A signal ends the wait, and is
 /// returned.
 async fn close(client: Client, signals: &mut Signals) -> Option<i32> {
     tokio::select! {

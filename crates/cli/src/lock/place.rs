@@ -5,15 +5,15 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 
-/// The variable that says the same as `--on`.
+/// The environment variable for `--on`.
 pub(super) const ON: &str = "HOLDFAST_ON";
 
 const ON_ID: &str = "on";
 
-/// What the command line and the environment say about where the lock is.
+/// Where the lock is, from the command line and the environment.
 ///
-/// `--on` and `--server` exclude each other. The command line counts before the environment, and
-/// there HOLDFAST_ON before HOLDFAST_SERVER.
+/// `--on` and `--server` exclude each other. The command line takes precedence over the
+/// environment, and HOLDFAST_ON over HOLDFAST_SERVER.
 #[derive(Debug, Clone)]
 pub(super) enum Place {
     Servers(ServerFlags),
@@ -23,12 +23,12 @@ pub(super) enum Place {
 /// An engine of `holdfast-locks`.
 #[derive(Debug, Clone)]
 pub(super) struct Engine {
-    /// It may contain a password.
+    /// May contain a password.
     pub(super) url: String,
 }
 
 impl Engine {
-    /// What the engine is called in messages.
+    /// The engine's name, for messages.
     pub(super) fn name(&self) -> &str {
         match self.url.split(':').next().unwrap_or_default() {
             "etcds" => "etcd",
@@ -56,7 +56,7 @@ impl FromArgMatches for Place {
             let why = "--on needs the URL of an engine, for example redis://127.0.0.1:6379\n";
             return Err(Error::raw(ErrorKind::InvalidValue, why));
         }
-        // An empty variable is as good as none.
+        // An empty variable counts as unset.
         let url = url.filter(|url| !url.is_empty());
         match url.filter(|_| for_servers.is_none()) {
             Some(url) => Ok(Self::Engine(Engine { url: url.clone() })),

@@ -1,4 +1,4 @@
-//! The guard processes and the command below them, seen from the wrapper.
+//! The guard processes and the command below them, as seen by the wrapper.
 
 use super::deadline::{Deadlines, SharedDeadlines};
 use super::descendants::{Children, Found, Others, Spare, next_change, signal_all};
@@ -20,30 +20,30 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-/// A guard process that does not take a word for so long is stopped.
+/// A guard process that does not accept a message within this time is taken to be stopped.
 const WORD_PATIENCE: Duration = Duration::from_millis(200);
 
 pub(super) struct Process {
-    /// The outer guard process; none once it was waited for.
+    /// The outer guard process; `None` once it has been reaped.
     guard: Option<Child>,
-    /// Closes when it dies.
+    /// Closes when the outer guard dies.
     guard_lives: UnixStream,
     to_runner: OwnedWriteHalf,
     from_runner: BufReader<OwnedReadHalf>,
     deadlines: SharedDeadlines,
     /// The command's process group, once it runs.
     group: Option<Pid>,
-    /// What this process had below it before: not the command's.
+    /// Children that this process had before: they don't belong to the command.
     others: Others,
-    /// Says when a child ends.
+    /// Fires on SIGCHLD.
     children: Signals,
 }
 
-/// What the wrapper waits for while the command runs.
+/// What the wrapper waits for while the command is running.
 pub(super) enum Event {
-    /// The inner guard process said so; none if it or the outer one is gone.
+    /// A message from the inner guard process; `None` if it or the outer one is gone.
     Said(Option<ToWrapper>),
-    /// A child has ended: to be waited for by [`Process::reap`].
+    /// A child has ended; [`Process::reap`] collects it.
     ChildEnded,
 }
 
@@ -54,9 +54,9 @@ impl Process {
         variables: Variables,
         deadlines: Deadlines,
     ) -> Result<Self, Problem> {
-        // Also for the guards: who handles it here does not leave it ignored there.
+        // Installed before the guards are started, so that they don't inherit an ignored SIGCHLD.
         let signals = signal(SignalKind::child())?;
-        // What guards that die leave behind comes to this process, and is ended here.
+        // Processes orphaned by a dying guard are reparented to this process, which kills them.
         set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
         let mut others = Others::find().map_err(|error| format!("can't read /proc: {error}"))?;
         let deadlines = SharedDeadlines::new(deadlines)
@@ -85,12 +85,12 @@ impl Process {
         })
     }
 
-    /// What happens next. May be given up and called again.
+    /// The next event. Cancel-safe, if `line` is passed again to the next call.
     pub(super) async fn next(&mut self, line: &mut Vec<u8>) -> Event {
         let mut bounded = (&mut self.from_runner).take(LINE_BYTES_MAX as u64);
         let mut nothing = [0];
         tokio::select! {
-            // The last word of a guard that ended well counts.
+            // The last message of a guard that exited normally must not be lost.
             biased;
             read = bounded.read_until(b'\n', line) => match read {
                 Ok(_) if line.ends_with(b"\n") => {
@@ -108,7 +108,7 @@ impl Process {
         }
     }
 
-    /// Waits for the children that have ended; says whether there are none left. Never blocks.
+    /// Reaps children that have ended; returns whether there are none left. Never blocks.
     pub(super) fn reap(&mut self) -> bool {
         loop {
             let (pid, status) = match next_change() {
@@ -133,17 +133,17 @@ impl Process {
 
     pub(super) async fn tell(&mut self, word: ToGuard) {
         let line = word.to_string();
-        // One that is gone or stopped is noticed otherwise.
+        // A guard that is gone or stopped is detected elsewhere.
         let _ = timeout(WORD_PATIENCE, self.to_runner.write_all(line.as_bytes())).await;
     }
 
-    /// The lease was renewed. Never blocks.
+    /// Publishes the deadlines of a renewed lease. Never blocks.
     pub(super) fn renewed(&self, deadlines: Deadlines) -> io::Result<()> {
         self.deadlines.write(deadlines)
     }
 
-    /// Ends the command and its guards, whatever state they are in. Returns what can't be ended, or
-    /// may not have been.
+    /// Kills the command and its guards, whatever state they are in. Returns the processes that
+    /// could not be killed, or may not have been.
     pub(super) async fn end_all(&mut self) -> Found {
         let began = Instant::now();
         loop {
@@ -151,8 +151,8 @@ impl Process {
             if self.reap() {
                 return Found::default();
             }
-            // Without other children, only their absence counts: what changes its parent while
-            // /proc is read may be missed there.
+            // Without other children, only having no children proves that nothing is left: a scan
+            // of /proc may miss a process that changes its parent in the meantime.
             let nothing = self.others.may_exist() && left.is_nothing();
             if nothing || began.elapsed() > KILL_TIMEOUT {
                 return left;
@@ -164,8 +164,9 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It has said its last word, or is of no use any more. While the sockets are open, it does
-        // not take this process for dead, and leaves alone what the command left on purpose.
+        // It has sent its last message, or is of no use any more. While the sockets are open it
+        // does not take this process for dead, so it leaves alone what the command left running on
+        // purpose.
         if let Some(guard) = &mut self.guard {
             let _ = guard.kill();
             let _ = guard.wait();

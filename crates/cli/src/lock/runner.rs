@@ -1,8 +1,8 @@
-//! The inner guard process: it starts the command, passes signals on to it, and tells the wrapper
-//! what becomes of it.
+//! The inner guard process: it starts the command, passes signals on to it, and reports to the
+//! wrapper how it ends.
 //!
-//! It reads the deadlines itself and looks at a clock that also runs while the machine sleeps, so it
-//! needs nobody to be awake but itself, and it never waits for the wrapper. When the wrapper or the
+//! It reads the deadlines itself, by a clock that also runs while the machine sleeps, so it depends
+//! on no other process being awake, and it never waits for the wrapper. When the wrapper or the
 //! outer guard dies, however it dies, a socket closes: then everything below is killed at once.
 
 use super::deadline::{SharedDeadlines, now};
@@ -69,11 +69,11 @@ impl GuardRunner {
     }
 }
 
-/// A socket that speaks in lines, and never makes this process wait.
+/// A line-based socket that never blocks.
 struct Lines {
     socket: UnixStream,
     received: Vec<u8>,
-    /// What there was no room for yet.
+    /// Lines that did not fit into the socket's buffer yet.
     unsent: Vec<u8>,
     closed: bool,
 }
@@ -85,7 +85,7 @@ impl Lines {
         Ok(Self { socket, received: Vec::new(), unsent: Vec::new(), closed: false })
     }
 
-    /// Takes what has come. A line that is too long closes it.
+    /// Reads what has arrived. A line that is too long counts as the end of the connection.
     fn receive(&mut self) {
         let mut bytes = [0; LINE_BYTES_MAX];
         while !self.closed && self.received.len() <= LINE_BYTES_MAX {
@@ -108,7 +108,7 @@ impl Lines {
 
     /// Queues a line and sends what there is room for.
     fn say(&mut self, word: &ToWrapper) {
-        // A wrapper that is stopped needs not hear of every stop of its command.
+        // A stopped wrapper need not learn of every stop of its command.
         if self.unsent.is_empty() || !matches!(word, ToWrapper::Stopped(_)) {
             self.unsent.extend(word.to_string().into_bytes());
         }
@@ -126,7 +126,7 @@ impl Lines {
         }
     }
 
-    /// What to wait for.
+    /// The events to poll for.
     fn interest(&self) -> PollFlags {
         if self.unsent.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
     }
@@ -136,23 +136,23 @@ struct Runner {
     waker: Waker,
     guard: UnixStream,
     wrapper: Lines,
-    /// Until it has become the command.
+    /// `None` once it has become the command.
     shim: Option<Lines>,
     deadlines: SharedDeadlines,
-    /// The command's process and process group.
+    /// The command's pid and process group.
     command: Pid,
-    /// How the command ended; its number means nothing any more then.
+    /// How the command ended. Its pid may be reused from then on.
     ended: Option<How>,
-    /// Whether nothing runs below this process.
+    /// Whether nothing is running below this process.
     nothing_left: bool,
     by: EndedBy,
-    /// When what a command left that was killed by a signal is killed too.
+    /// When to kill what is left of a command that was itself killed by a signal.
     tidy_until: Option<Duration>,
     killing: Killing,
 }
 
 impl Runner {
-    /// Until the command has ended, and what must end with it.
+    /// Runs until the command, and everything that must end with it, has ended.
     fn watch(mut self) -> Result<Exit, Problem> {
         loop {
             self.look_at_children();
@@ -178,7 +178,7 @@ impl Runner {
                 self.waker.wait(next, &sockets)?;
                 continue;
             }
-            // Quicker than looking for all of them.
+            // Faster than searching for all of them.
             self.signal_group(Signal::KILL);
             if self.killing.again(&Spare::Nobody) {
                 let how = self.ended.unwrap_or(How::Killed(Signal::KILL.as_raw()));
@@ -192,7 +192,7 @@ impl Runner {
         loop {
             match next_change() {
                 Children::Changed(pid, status) if pid == self.command => self.note(status),
-                // What the command's children left, and this process adopted.
+                // Descendants that were reparented to this process.
                 Children::Changed(..) => {}
                 Children::Running => return,
                 Children::Gone => {
@@ -211,7 +211,7 @@ impl Runner {
         }
     }
 
-    /// What is to be reported if the shim did not become the command.
+    /// The message to report if the shim failed to become the command.
     fn hear_shim(&mut self) -> Option<ToWrapper> {
         let shim = self.shim.as_mut()?;
         shim.receive();
@@ -235,13 +235,13 @@ impl Runner {
                         self.signal_group(signal);
                     }
                 }
-                // What makes no sense must not keep a command alive.
+                // A message that makes no sense must not keep a command alive.
                 None => self.cut(EndedBy::Guard),
             }
         }
     }
 
-    /// Ends everything if it is time, or asks it to end. Returns the next such moment.
+    /// Kills everything if it is time to, or asks it to terminate. Returns the next such time.
     fn look_at_the_clock(&mut self) -> Duration {
         let deadlines = self.deadlines.read();
         let now = now();
@@ -258,7 +258,7 @@ impl Runner {
         self.tidy_until.map_or(next, |until| next.min(until))
     }
 
-    /// Whether nothing remains to be done after the command ended.
+    /// Whether there is nothing left to do after the command has ended.
     fn is_over(&mut self, how: How) -> bool {
         match (how, self.by) {
             _ if self.nothing_left => true,
@@ -287,12 +287,12 @@ impl Runner {
 
     fn signal_group(&self, signal: Signal) {
         if self.ended.is_none() {
-            // A group that is gone needs no signal.
+            // If the group is gone, the error does not matter.
             let _ = kill_process_group(self.command, signal);
         }
     }
 
-    /// Says it, and waits until the wrapper has room for it: nothing is left to be guarded.
+    /// Sends the message, and waits until the wrapper has room for it: nothing is left to guard.
     fn report(&mut self, word: &ToWrapper) -> Result<Exit, Problem> {
         self.wrapper.say(word);
         while !self.wrapper.unsent.is_empty() && !self.wrapper.closed {
@@ -304,7 +304,7 @@ impl Runner {
 }
 
 fn ask_all() {
-    // A stopped process hears SIGTERM only when it goes on.
+    // A stopped process acts on SIGTERM only once it continues.
     for signal in [Signal::TERM, Signal::CONT] {
         signal_all(signal, &Spare::Nobody);
     }

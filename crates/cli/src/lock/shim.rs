@@ -1,9 +1,9 @@
-//! The last step before the command: this process becomes the command, and dies with the process
-//! that started it from then on.
+//! The last step before the command: this process execs the command, which from then on dies with
+//! its parent.
 //!
-//! A parent-death signal is not inherited by children, follows the thread of the parent that
-//! started the process, and is lost when a program with other privileges is executed. So it is set
-//! here, by the process that becomes the command, for a parent that has a single thread.
+//! A parent-death signal is not inherited by children, is tied to the thread that created the
+//! process, and is cleared when a program with other privileges is executed. So it is set here, by
+//! the process that becomes the command, with a parent that has a single thread.
 
 use super::deadline::SharedDeadlines;
 use super::handoff::{Given, is_closed, not_started};
@@ -39,7 +39,7 @@ impl GuardShim {
         };
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::from(stdin));
-        // A parent that died before the signal was set has sent none.
+        // A parent that died before the signal was set did not trigger it.
         let orphaned = getppid().is_none_or(|parent| parent.as_raw_pid() != self.parent);
         let word = if orphaned || is_closed(&starter) || deadlines.too_late() {
             ToWrapper::TooLate
@@ -47,7 +47,7 @@ impl GuardShim {
             let (code, why) = not_started(program, &command.exec());
             ToWrapper::NotStarted(code, why)
         };
-        // If nobody listens any more, nobody wants to know.
+        // If nobody reads it, nobody needs to know.
         let _ = starter.write_all(word.to_string().as_bytes());
         Ok(Exit::Failure)
     }

@@ -5,19 +5,19 @@ use nix::sys::signal::{SigSet, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// SIGCONT: what was stopped with the command goes on with it.
+/// SIGCONT: the wrapper passes it on, so that a stopped command continues too.
 pub(super) const CONTINUE: i32 = 18;
 
 /// SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGTERM, SIGCONT, SIGWINCH.
 const PASSED_ON: [i32; 8] = [1, 2, 3, 10, 12, 15, CONTINUE, 28];
 
-/// Those that only mean something to a command that runs.
+/// Signals that matter only to a running command.
 const FOR_THE_COMMAND: [i32; 2] = [CONTINUE, 28];
 
-/// Holds back the signals that end a program that does not handle them, until [`Signals::listen`].
-/// Called before any thread is started.
+/// Blocks the signals that would terminate this program, until [`Signals::listen`]. Call it before
+/// any thread is started.
 pub(crate) fn hold_back() {
-    // It fails only for arguments that make no sense.
+    // It fails only for invalid arguments.
     let _ = ending().thread_block();
 }
 
@@ -29,17 +29,18 @@ fn ending() -> SigSet {
         .collect()
 }
 
-/// Signals that have come.
+/// The signals received so far.
 pub(crate) struct Signals {
     came: mpsc::Receiver<i32>,
 }
 
 impl Signals {
-    /// From now on they end nothing, but are heard here.
+    /// Installs the handlers: from now on the signals don't terminate this program, but arrive
+    /// here.
     pub(crate) fn listen() -> Result<Self, Problem> {
         let (told, came) = mpsc::channel(16);
         let ignored = ignored();
-        // What was ignored from the start, as with nohup, stays so.
+        // Signals that were ignored from the start, as with nohup, stay ignored.
         for number in PASSED_ON.into_iter().filter(|number| ignored >> (number - 1) & 1 == 0) {
             let mut heard = signal(SignalKind::from_raw(number))?;
             let told = told.clone();
@@ -47,7 +48,7 @@ impl Signals {
                 while heard.recv().await.is_some() && told.send(number).await.is_ok() {}
             });
         }
-        // Those that were held back come now.
+        // Those that were blocked are delivered now.
         let _ = ending().thread_unblock();
         Ok(Self { came })
     }
@@ -59,7 +60,7 @@ impl Signals {
         }
     }
 
-    /// One that tells to give up waiting.
+    /// The next signal that ends a wait.
     pub(crate) async fn end(&mut self) -> i32 {
         loop {
             let signal = self.next().await;
@@ -69,13 +70,13 @@ impl Signals {
         }
     }
 
-    /// The same, if it has come already.
+    /// The same, if one has already arrived.
     pub(super) fn try_end(&mut self) -> Option<i32> {
         std::iter::from_fn(|| self.came.try_recv().ok()).find(|signal| is_end(*signal))
     }
 }
 
-/// Whether it ends a program that does not handle it.
+/// Whether it terminates a program that does not handle it.
 pub(super) fn is_end(signal: i32) -> bool {
     !FOR_THE_COMMAND.contains(&signal)
 }

@@ -1,5 +1,5 @@
-//! The terminal: a command that runs in its own process group must be the one that Ctrl-C, Ctrl-Z
-//! and the keyboard belong to.
+//! The terminal: a command that runs in its own process group must be in the foreground, so that it
+//! gets Ctrl-C, Ctrl-Z and keyboard input.
 
 use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{Pid, getpgrp};
@@ -8,26 +8,28 @@ use rustix::termios::{
 };
 use std::io::stdin;
 
-/// A terminal that this process may hand on.
+/// A terminal whose foreground group this process may change.
 pub(super) struct Terminal {
     before: Option<Termios>,
     given: bool,
 }
 
 impl Terminal {
-    /// The one on standard input, if this process is the one that it belongs to.
+    /// The terminal on stdin; `None` if there is none, or this process is not in its foreground
+    /// group.
     pub(super) fn own() -> Option<Self> {
         let ours = isatty(stdin()) && tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp());
         ours.then(|| Self { before: tcgetattr(stdin()).ok(), given: false })
     }
 
-    /// From now on it belongs to that group.
+    /// Makes `group` the foreground group.
     pub(super) fn give(&mut self, group: Pid) {
-        // If it can't be given, the command finds out when it reads.
+        // If this fails, the command finds out when it reads.
         quietly(|| self.given |= tcsetpgrp(stdin(), group).is_ok());
     }
 
-    /// From now on it belongs to this process again; as it was, if the command could not tidy up.
+    /// Makes this process's group the foreground group again. `tidy` also restores the terminal's
+    /// settings, for a command that could not do that itself.
     pub(super) fn take_back(&mut self, tidy: bool) {
         if !std::mem::take(&mut self.given) {
             return;
@@ -41,7 +43,8 @@ impl Terminal {
     }
 }
 
-/// Whoever is not in front is stopped for changing the terminal, unless it does not hear of it.
+/// A background process is stopped by SIGTTOU for changing the terminal, unless it blocks that
+/// signal.
 fn quietly(change: impl FnOnce()) {
     let mut unheard = SigSet::empty();
     unheard.add(Signal::SIGTTOU);

@@ -1,4 +1,4 @@
-//! What a guard process waits for: a moment, a change of its children, a socket.
+//! What a guard process waits for: a point in time, a change of its children, a socket.
 
 use super::deadline::now;
 use super::descendants::{Spare, signal_all};
@@ -16,9 +16,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// What is sent to all processes of a service when it is stopped reaches the wrapper too, which
-/// passes it on; a guard that died of it would take the command with it. The others would stop a
-/// guard for touching the terminal, or end it for writing more to a file than `ulimit -f` allows.
+/// Signals that are sent to all processes of a service when it is stopped also reach the wrapper,
+/// which passes them on; a guard killed by one would take the command with it. The others would
+/// stop a guard for using the terminal, or kill it for exceeding `ulimit -f`.
 const BLOCKED: [Blocked; 11] = [
     Blocked::SIGCHLD,
     Blocked::SIGHUP,
@@ -33,22 +33,23 @@ const BLOCKED: [Blocked; 11] = [
     Blocked::SIGXFSZ,
 ];
 
-/// How long between two attempts to end what is left.
+/// Pause between two attempts to kill what is left.
 pub(super) const KILL_AGAIN: Duration = Duration::from_millis(10);
 
-/// What does not end for so long after SIGKILL can't be ended from here: it is stuck in the kernel,
-/// or belongs to somebody else.
+/// What is still running this long after SIGKILL can't be killed from here: it is stuck in the
+/// kernel, or belongs to another user.
 pub(super) const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long what is left gets between SIGTERM and SIGKILL, and a guard process for its last word.
+/// How long what is left gets between SIGTERM and SIGKILL, and a guard process for its last
+/// message.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 
 fn blocked() -> SigSet {
     BLOCKED.into_iter().collect()
 }
 
-/// Runs `start` with all of these blocked, for a guard process that is started by it: otherwise one
-/// of them might end it before it has blocked them itself.
+/// Runs `start` with all of these signals blocked, so that the guard process it starts inherits the
+/// mask: otherwise one of them might kill it before it has blocked them itself.
 pub(super) fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> io::Result<T> {
     let before = blocked().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let started = start();
@@ -56,26 +57,26 @@ pub(super) fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> io::Result<T
     Ok(started)
 }
 
-/// A limit on the size of files (`ulimit -f`) is an error from now on, and does not end this process.
-/// For this thread and those that it starts.
+/// Makes exceeding the file size limit (`ulimit -f`) an error instead of a fatal signal, for this
+/// thread and those it starts.
 pub(super) fn block_file_size_signal() -> io::Result<()> {
     SigSet::from_iter([Blocked::SIGXFSZ]).thread_block().map_err(io::Error::from)
 }
 
-/// For a process that was started by a guard and has all of these blocked too: those that came
-/// meanwhile take effect now.
+/// For a process that was started by a guard and inherited its mask: signals that arrived in the
+/// meantime take effect now.
 pub(super) fn unblock_signals() -> io::Result<()> {
     blocked().thread_unblock().map_err(io::Error::from)
 }
 
-/// Wakes a guard process. It has one thread, and never waits for anything else.
+/// Wakes a guard process. A guard has one thread and blocks nowhere else.
 pub(super) struct Waker {
     children: SignalFd,
     timer: OwnedFd,
 }
 
 impl Waker {
-    /// From now on this process adopts what its descendants leave, and signals don't end it.
+    /// Makes this process a subreaper and blocks the signals that would terminate it.
     pub(super) fn new() -> Result<Self, Problem> {
         blocked().thread_block().map_err(io::Error::from)?;
         let of_children = SigSet::from_iter([Blocked::SIGCHLD]);
@@ -87,8 +88,8 @@ impl Waker {
         Ok(Self { children, timer })
     }
 
-    /// Returns at that moment, or when a child or one of the sockets has news; never misses any,
-    /// but may return without.
+    /// Returns at `until` (as in [`now`]), or when a child or one of the sockets has something new.
+    /// Never misses an event, but may wake up spuriously.
     pub(super) fn wait(
         &self,
         until: Duration,
@@ -96,7 +97,7 @@ impl Waker {
     ) -> Result<(), Problem> {
         let it_value = Timespec {
             tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
-            // Zero would switch the timer off.
+            // Zero would disarm the timer.
             tv_nsec: i64::from(until.subsec_nanos().max(1)),
         };
         let once = Itimerspec { it_interval: Timespec::default(), it_value };
@@ -115,7 +116,7 @@ impl Waker {
     }
 }
 
-/// The end of everything below this process.
+/// The killing of everything below this process, once it has begun.
 #[derive(Default)]
 pub(super) struct Killing {
     since: Option<Duration>,
@@ -130,12 +131,12 @@ impl Killing {
         self.since.is_some()
     }
 
-    /// For how long; none if it has not begun.
+    /// For how long it has been going on; `None` if it has not begun.
     pub(super) fn lasts(&self) -> Option<Duration> {
         self.since.map(|since| now().saturating_sub(since))
     }
 
-    /// Tries once more, if it has begun; says whether it must be given up.
+    /// Tries once more, if it has begun. Returns whether it is time to give up.
     pub(super) fn again(&self, spare: &Spare<'_>) -> bool {
         let Some(lasts) = self.lasts() else { return false };
         signal_all(Signal::KILL, spare);

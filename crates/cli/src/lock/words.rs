@@ -1,14 +1,14 @@
-//! What the wrapper and its inner guard process say to each other: short lines over a socket.
+//! The messages between the wrapper and its inner guard process: short lines over a socket.
 
 use std::fmt;
 
-/// The longest line: a word and an error message.
+/// The longest line: a keyword and an error message.
 pub(super) const LINE_BYTES_MAX: usize = 4096;
 
-/// What the guard process hears.
+/// Messages to the guard process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ToGuard {
-    /// For the command's process group.
+    /// Send this signal to the command's process group.
     Signal(i32),
 }
 
@@ -36,24 +36,24 @@ pub(super) enum How {
 /// Why the command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndedBy {
-    /// By itself, or by a signal that was not sent by a guard.
+    /// By itself, or by a signal that no guard sent.
     Itself,
     /// The lease ran out.
     Lease,
-    /// One of the processes that guard it died.
+    /// One of the guarding processes died.
     Guard,
 }
 
-/// What the wrapper hears.
+/// Messages to the wrapper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ToWrapper {
-    /// The command runs: its process, which is also its group.
+    /// The command is running: its pid, which is also its process group.
     Started(i32),
-    /// It never ran: the code to end with, and why.
+    /// It never ran: the exit code, and why.
     NotStarted(u8, String),
-    /// It was stopped, by that signal.
+    /// It was stopped by this signal.
     Stopped(i32),
-    /// It never ran: the lease was over before.
+    /// It never ran: the lease was already over.
     TooLate,
     Ended {
         how: How,

@@ -1,4 +1,4 @@
-//! One run under a lock: stand in line, run the command, keep the lease, let go.
+//! One run under a lock: get in line, run the command, keep the lease, release.
 
 use super::Lock;
 use super::deadline::{Deadlines, now};
@@ -18,16 +18,16 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// How a run ended.
 pub(super) enum Ran {
-    /// This is what the program ends with.
+    /// The exit code of the program.
     Done(Exit),
     /// The lock was lost, and the command with it.
     Lost {
-        /// The signal that told this program to end meanwhile.
+        /// A signal that asked this program to terminate in the meantime.
         told_to_end: Option<i32>,
     },
 }
 
-/// A deadline that moved by less is the same.
+/// A deadline that moved by no more than this is not published again.
 const SAME: Duration = Duration::from_millis(1);
 
 /// Takes the lock and runs the command once.
@@ -55,7 +55,8 @@ pub(super) async fn run(lock: &Lock, signals: &mut Signals) -> Result<Ran, Probl
             Ok(Ran::Done(exit))
         }
         Kept::Lost { why, left, told_to_end } => {
-            // What was cut short is no release: the lease runs out, and the next holder learns of it.
+            // A command that was cut short did not release: the lease runs out, and the next holder
+            // learns of it.
             let cut_short = held.abandon(left.is_nothing(), signals).await;
             let lost = format!("lost {}: {why}", lock.shown());
             tell!("holdfast: {lost}; {}", what_is_left(&left));
@@ -63,7 +64,7 @@ pub(super) async fn run(lock: &Lock, signals: &mut Signals) -> Result<Ran, Probl
                 let told_to_end = told_to_end.or(cut_short).or_else(|| signals.try_end());
                 return Ok(Ran::Lost { told_to_end });
             }
-            // Beside them the command must not run again.
+            // The command must not run again beside them.
             Ok(Ran::Done(Exit::Lost))
         }
     }
@@ -84,24 +85,24 @@ enum Kept {
     Ended(Exit),
     Lost {
         why: String,
-        /// What of the command could not be ended.
+        /// The command's processes that could not be killed.
         left: Found,
-        /// The signal that told this program to end before.
+        /// A signal that asked this program to terminate before.
         told_to_end: Option<i32>,
     },
 }
 
-/// Keeps the guard processes informed until the command has ended.
+/// Keeps the guard processes up to date until the command has ended.
 struct Keeper<'a> {
     lock: &'a Lock,
     held: &'a Held,
     process: Process,
-    /// What the guard processes count on.
+    /// The lease that the deadlines are computed from.
     lease: Duration,
-    /// What the guard processes know.
+    /// The deadlines that were last published.
     deadlines: Deadlines,
     terminal: Option<Terminal>,
-    /// A signal after which the command must not run again if the lock is lost.
+    /// A signal after which the command must not be run again if the lock is lost.
     told_to_end: Option<i32>,
 }
 
@@ -118,7 +119,7 @@ impl Keeper<'_> {
         let mut line = Vec::new();
         loop {
             tokio::select! {
-                // It does not matter what else has come.
+                // Losing the lock takes precedence over everything else.
                 biased;
                 why = &mut lost => return self.lose(why).await,
                 event = self.process.next(&mut line) => match event {
@@ -176,14 +177,15 @@ impl Keeper<'_> {
         }
     }
 
-    /// Ends the command without waiting for anybody: its guards may be stopped.
+    /// Kills the command without waiting for the guards: they may be stopped.
     async fn lose(&mut self, why: String) -> Kept {
         let left = self.process.end_all().await;
         self.take_terminal_back(true);
         Kept::Lost { why, left, told_to_end: self.told_to_end }
     }
 
-    /// The command was stopped: by the keyboard, or because it wants a terminal that it has not.
+    /// The command was stopped: from the keyboard, or because it used a terminal it is not in the
+    /// foreground of.
     async fn stop(&mut self, signal: i32) {
         let signal = Signal::from_named_raw(signal).unwrap_or(Signal::STOP);
         let wants_terminal = matches!(signal, Signal::TTIN | Signal::TTOU);
@@ -193,7 +195,7 @@ impl Keeper<'_> {
             self.give_terminal();
             self.process.tell(ToGuard::Signal(CONTINUE)).await;
         } else if isatty(stdin()) && signal != Signal::STOP {
-            // The shell must see its job stopped. The lease goes on running out.
+            // The shell must see its job stopped. The lease keeps running out.
             let _ = kill_current_process_group(signal);
         }
     }
@@ -212,14 +214,13 @@ impl Keeper<'_> {
 
     async fn pass_on(&mut self, signal: i32) {
         if signal == CONTINUE {
-            // The shell's `fg` gave the terminal to this process: it belongs to the command.
+            // The shell's `fg` put this process in the foreground: pass that on to the command.
             self.terminal = self.terminal.take().or_else(Terminal::own);
             if tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp()) {
                 self.give_terminal();
             }
         }
-        // A service may live on after some of them, as after a SIGHUP, but not while it is being
-        // ended.
+        // A service may survive some of them, such as SIGHUP, but not while it is being terminated.
         if signal == Signal::TERM.as_raw() || is_end(signal) && now() >= self.deadlines.ask_at {
             self.told_to_end = Some(signal);
         }
@@ -227,10 +228,11 @@ impl Keeper<'_> {
     }
 
     fn tell_deadlines(&mut self) {
-        // The clock first: if this process is stopped in between, the deadline is too early.
+        // Read the clock first: if this process is stopped in between, the deadline is too early,
+        // never too late.
         let now = now();
         let deadlines = Deadlines::of(now + self.held.remaining(), self.lease);
-        // One that can't be written stays as it is, and the command ends with it.
+        // If it can't be written the old one stays in force, and the command ends by it.
         if deadlines.kill_at > self.deadlines.kill_at + SAME
             && self.process.renewed(deadlines).is_ok()
         {

@@ -1,7 +1,7 @@
 //! `holdfast top`: a live view of the cluster, for a terminal.
 //!
-//! A thread asks the servers once a second (`poll.rs`); what it learns becomes a `State`
-//! (`state.rs`), which is drawn (`view.rs`). Drawing asks nobody.
+//! A thread polls the servers once a second (`poll.rs`); the replies become a `State` (`state.rs`),
+//! which is drawn (`view.rs`). Drawing makes no requests.
 
 mod poll;
 mod state;
@@ -16,7 +16,7 @@ use std::io::IsTerminal;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// How long the keyboard is listened to before it is looked for news.
+/// How long to wait for a key before checking for a new state.
 const KEY_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The busiest lines, the longest waits, recent deaths, and how the nodes are. `q` leaves.
@@ -39,7 +39,7 @@ impl Top {
                 .hint("`holdfast ls --json` and `holdfast status --json` are for programs"));
         }
         let http = self.server.http()?;
-        // One that is not yet drawn is replaced by a newer one only after it is: nothing piles up.
+        // The sender blocks until the previous state has been taken: nothing piles up.
         let (told, news) = mpsc::sync_channel(1);
         std::thread::spawn(move || poll::poll(&http, &self.prefix, &told));
         let mut terminal = ratatui::try_init()?;
@@ -56,7 +56,7 @@ fn show(
     let mut state = State::default();
     loop {
         terminal.draw(|frame| view::view(frame, &state))?;
-        // Any key, or a terminal of another size, is a reason to draw anew.
+        // Any key, or a resize, makes it redraw.
         if event::poll(KEY_PATIENCE)?
             && let Event::Key(key) = event::read()?
         {

@@ -1,4 +1,4 @@
-//! What the view shows, asked for once a second.
+//! Polls the cluster once a second.
 
 use super::state::State;
 use crate::commands::ls;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Locks that are looked at: the first in the order of names.
+/// Locks fetched: the first ones in order of their names.
 const LOCKS_MAX: usize = 5_000;
 
-/// Until nobody wants to know.
+/// Runs until the receiver is gone.
 pub(super) fn poll(http: &Http, prefix: &str, told: &SyncSender<State>) {
     let http = http.clone().hasty();
     let mut before: Option<(Instant, u64)> = None;
@@ -23,7 +23,7 @@ pub(super) fn poll(http: &Http, prefix: &str, told: &SyncSender<State>) {
         match ask(&http, prefix) {
             Ok((cluster, (locks, more), grants)) => {
                 let rate = before.zip(grants).and_then(|((then, before), now)| {
-                    // A node that started anew counts from nothing.
+                    // The counter starts at zero again after a restart.
                     let more = now.checked_sub(before)?;
                     Some(more as f64 / then.elapsed().as_secs_f64().max(0.001))
                 });
@@ -32,7 +32,7 @@ pub(super) fn poll(http: &Http, prefix: &str, told: &SyncSender<State>) {
                     State { trouble: None, grants_per_second: rate, ..State::of(&cluster, &locks) };
                 last.more = more;
             }
-            // What was known is still shown.
+            // The last known state is still shown.
             Err(problem) => last.trouble = Some(problem.message),
         }
         last.wall_ms = wall_ms();
@@ -52,7 +52,7 @@ fn ask(http: &Http, prefix: &str) -> Result<Asked, Problem> {
     Ok((cluster, locks, grants(&metrics)))
 }
 
-/// Every node counts every grant.
+/// The grants counted by one node: every node counts all of them.
 fn grants(metrics: &str) -> Option<u64> {
     let line = metrics.lines().find_map(|line| line.strip_prefix("holdfast_grants_total "))?;
     line.split_whitespace().next()?.parse().ok()

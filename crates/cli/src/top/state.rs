@@ -1,14 +1,14 @@
-//! What is known of the cluster, sorted for showing.
+//! What is known about the cluster, sorted for display.
 
 use crate::commands::status::{Cluster, Member};
 use crate::http::text;
 use serde_json::Value;
 use std::cmp::Reverse;
 
-/// No terminal has more rows.
+/// More rows than any terminal has.
 const ROWS_MAX: usize = 200;
 
-/// A lock that somebody waits for, or that is held.
+/// A lock that is held or waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) name: String,
@@ -27,7 +27,7 @@ pub(super) struct Wait {
     pub(super) who: String,
 }
 
-/// A holder that died, and whose work nobody has put right.
+/// A holder that died, if nobody has recovered since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Death {
     pub(super) token: u64,
@@ -40,7 +40,7 @@ pub(super) struct Death {
 #[derive(Debug, Clone, Default)]
 pub(super) struct State {
     pub(super) wall_ms: u64,
-    /// Why nothing new is known.
+    /// The error, if the last poll failed.
     pub(super) trouble: Option<String>,
     pub(super) leader: Option<u64>,
     pub(super) term: u64,
@@ -50,7 +50,7 @@ pub(super) struct State {
     pub(super) waiters: u64,
     pub(super) sessions: u64,
     pub(super) grants_per_second: Option<f64>,
-    /// There are more locks than were looked at.
+    /// Whether there are more locks than were fetched.
     pub(super) more: bool,
     /// The longest line first.
     pub(super) lines: Vec<Line>,

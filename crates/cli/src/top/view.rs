@@ -1,5 +1,4 @@
-//! One picture of the state. It only draws: narrow terminals get everything in one column, wide
-//! ones in two.
+//! Draws the state, in one column on narrow terminals and in two on wide ones.
 
 use super::state::State;
 use crate::commands::status::Member;
@@ -12,7 +11,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table};
 
-/// From here on there is room for two columns.
+/// From this width on there is room for two columns.
 const WIDE: u16 = 120;
 
 const GOOD: Style = Style::new().fg(Color::Green);
@@ -91,7 +90,7 @@ fn draw_foot(frame: &mut Frame, area: Rect, state: &State) {
     frame.render_widget(Paragraph::new(line), area);
 }
 
-/// A titled table whose first row is its head.
+/// A table with a title and a header row.
 fn draw(
     frame: &mut Frame,
     area: Rect,
@@ -107,7 +106,7 @@ fn draw(
     frame.render_widget(table, area);
 }
 
-/// Other people's text, with a sign if it does not fit.
+/// Other people's text, escaped, and cut to `width` if it does not fit.
 fn fit(text: &str, width: u16) -> String {
     cut(&clean(text), usize::from(width))
 }
@@ -152,7 +151,7 @@ fn draw_cluster(frame: &mut Frame, area: Rect, state: &State) {
 }
 
 fn draw_lines(frame: &mut Frame, area: Rect, state: &State) {
-    // What is left beside the numbers and the gaps.
+    // What the numbers and gaps leave.
     let left = area.width.saturating_sub(7 + 10 + 7 + 4 * 2);
     let (name, who) = (left - left / 2, left / 2);
     let rows = state.lines.iter().map(|line| {

@@ -1,4 +1,4 @@
-//! `holdfast bench`: a running server is measured.
+//! `holdfast bench` against a running server.
 
 use crate::cli::Shell;
 

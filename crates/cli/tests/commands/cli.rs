@@ -1,4 +1,4 @@
-//! `holdfast`, as it is typed.
+//! `holdfast`, as typed in a shell.
 
 use crate::support::{Cluster, HOLDFAST, eventually};
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// Servers, and a folder to type in.
+/// Servers, and a folder to run commands in.
 pub(crate) struct Shell {
-    // Dropped in this order: the nodes end before their folder goes.
+    // Dropped in this order: the nodes end before their folder is removed.
     pub(crate) cluster: Cluster,
     folder: TempDir,
-    /// What HOLDFAST_ON says.
+    /// The value of HOLDFAST_ON.
     engine: Option<String>,
 }
 
@@ -36,7 +36,7 @@ impl Shell {
         self.folder.path().join(name)
     }
 
-    /// What a file says, once it is there and whole: it ends with a line.
+    /// The contents of a file, once it exists and is complete: it ends with a newline.
     pub(crate) fn read(&self, name: &str) -> String {
         let file = self.file(name);
         eventually(&format!("{name} is written"), || {
@@ -53,7 +53,7 @@ impl Shell {
         fs::write(self.file(name), "\n").expect("a file can be written");
     }
 
-    /// All servers, as HOLDFAST_SERVER has them.
+    /// All servers, in the format of HOLDFAST_SERVER.
     pub(crate) fn servers(&self) -> String {
         let url = |port| format!("http://127.0.0.1:{port}");
         self.cluster.nodes.iter().map(|node| url(node.port)).collect::<Vec<_>>().join(",")
@@ -70,19 +70,19 @@ impl Shell {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs it to completion.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Said {
         self.command(args).output().expect("holdfast runs").into()
     }
 
-    /// The same, and it must end well and print JSON.
+    /// The same; it must succeed and print JSON.
     pub(crate) fn json<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Value {
         let said = self.run(args);
         assert_eq!(said.code, Some(0), "{said:?}");
         serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("not JSON: {said:?}"))
     }
 
-    /// Starts it; what it prints goes to files.
+    /// Starts it, with its output in files.
     pub(crate) fn start<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Running {
         Running::start(self.command(args))
     }
@@ -93,7 +93,7 @@ impl Shell {
         self.start(args.chain(["--", "sh", "-c", script]))
     }
 
-    /// The same; all of it runs on one core.
+    /// The same, with everything pinned to one core.
     pub(crate) fn pinned_lock(&self, args: &str, script: &str) -> Running {
         let mut command = self.command(["lock"]);
         command.args(args.split_whitespace()).args(["--", "sh", "-c", script]);
@@ -115,7 +115,7 @@ impl Shell {
         Running::start(command)
     }
 
-    /// Waits until so many wait for a lock.
+    /// Waits until this many tickets are waiting for a lock.
     pub(crate) fn waiting(&self, name: &str, count: u64) {
         let port = self.cluster.nodes[0].port;
         eventually(&format!("{count} wait for {name}"), || {
@@ -125,8 +125,8 @@ impl Shell {
     }
 }
 
-/// A program that ignores no signal. Who runs the tests in the background may have all of them
-/// ignore Ctrl-C, and a shell that ignored it when it began can't trap it.
+/// A program that ignores no signal. If the tests are run in the background they may all ignore
+/// Ctrl-C, and a shell that ignored it from the start can't trap it.
 pub(crate) fn with_usual_signals(program: &str) -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal", program]);
@@ -138,7 +138,7 @@ pub(crate) fn path_with_holdfast() -> String {
     format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default())
 }
 
-/// What a command said.
+/// The result of a command.
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) code: Option<i32>,
@@ -153,10 +153,10 @@ impl From<Output> for Said {
     }
 }
 
-/// A command that runs; it does not outlive the test.
+/// A running command; it does not outlive the test.
 pub(crate) struct Running {
     child: Child,
-    /// Files, because the end of a pipe waits for whatever the command leaves running.
+    /// Files, because a pipe stays open as long as anything the command left running.
     out: File,
     err: File,
 }
@@ -181,7 +181,7 @@ impl Running {
         !lives(self.child.id())
     }
 
-    /// Waits for its end.
+    /// Waits until it has ended.
     pub(crate) fn ended(mut self) -> Said {
         let status = eventually("a command ends", || {
             self.child.try_wait().expect("a child can be waited for")
@@ -197,7 +197,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended already needs no end.
+        // If it has already ended, the error does not matter.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -207,20 +207,20 @@ pub(crate) fn kill(pid: u32, signal: Signal) {
     assert!(try_kill(pid, signal), "{pid} can't be signalled");
 }
 
-/// Whether it was there to be signalled.
+/// Returns whether the process was there to be signalled.
 pub(crate) fn try_kill(pid: u32, signal: Signal) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a process id");
     kill_process(pid, signal).is_ok()
 }
 
-/// A field of what the system says of a process; empty if it is gone.
+/// A field of a process's /proc status; empty if it is gone.
 fn about(pid: u32, field: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     line.unwrap_or_default().trim_start_matches(':').trim().to_owned()
 }
 
-/// The processes below one, as they are now; the deepest last.
+/// The current descendants of a process, deepest last.
 pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").expect("/proc can be read").flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -234,7 +234,7 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// As `ps` shows it; X if it is gone.
+/// The state as in `ps`; X if it is gone.
 pub(crate) fn state(pid: u32) -> char {
     about(pid, "State").chars().next().unwrap_or('X')
 }
@@ -243,7 +243,7 @@ pub(crate) fn parent(pid: u32) -> u32 {
     about(pid, "PPid").parse().expect("a process id")
 }
 
-/// Whether a process runs; one that nobody has waited for does not.
+/// Whether a process is running; a zombie is not.
 pub(crate) fn lives(pid: u32) -> bool {
     !matches!(state(pid), 'Z' | 'X')
 }

@@ -1,4 +1,4 @@
-//! Every example of every `--help`, run as written, in namespaces where the usual ports are free.
+//! Every example in every `--help`, run as written, in namespaces where the default ports are free.
 
 use crate::support::{HOLDFAST, run_apart};
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use std::process::Command;
 /// Commands that need no example: there is only one way to type them.
 const WITHOUT: [&str; 2] = ["new-key", "play"];
 
-/// Those that run before the server that the others need, because they want its port.
+/// Commands that run before the server that the others need, because they want its port.
 const BEFORE_THE_SERVER: [&str; 3] = ["dev", "serve", "rejoin"];
 
 fn help(args: &[&str]) -> String {
@@ -17,7 +17,7 @@ fn help(args: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("help is text")
 }
 
-/// The commands that are offered.
+/// The commands listed in the help.
 fn commands() -> Vec<String> {
     let help = help(&[]);
     let list = help.split("Commands:\n").nth(1).expect("a list of commands");
@@ -27,7 +27,7 @@ fn commands() -> Vec<String> {
     named.filter(|name| *name != "help").map(str::to_owned).collect()
 }
 
-/// The lines that are to be typed: text beside or above them is for people.
+/// The lines to type: text next to or above them is for people.
 fn examples(help: &str) -> Vec<String> {
     let from =
         ["Examples:\n", "Example:\n", "Try it:\n"].iter().find_map(|head| help.split(head).nth(1));
@@ -47,13 +47,13 @@ fn examples(help: &str) -> Vec<String> {
     typed
 }
 
-/// What must be there before.
+/// What must be set up first.
 fn before(command: &str) -> &'static str {
     match command {
         "serve" => {
             "head -c 24 /dev/urandom | base64 > password; echo \"data_dir = 'd'\" > holdfast.toml"
         }
-        // Its example with `--on` needs something that speaks Redis's protocol.
+        // Its example with `--on` needs a server that speaks the Redis protocol.
         "lock" => {
             "(holdfast serve --port 9000 --data-dir redis --redis 127.0.0.1:6379 > redis.log 2>&1 &)
              until curl -fso ready http://127.0.0.1:9000/readyz; do sleep 0.1; done"
@@ -69,8 +69,9 @@ fn before(command: &str) -> &'static str {
     }
 }
 
-/// The codes that an example may end with. What goes on until it is ended has 124, from `timeout`;
-/// what speaks of nodes that are not there is refused, and docs/operations.md shows them alive.
+/// The exit codes that an example may have. Commands that run until they are ended have 124, from
+/// `timeout`; those about nodes that don't exist are refused, and docs/operations.md shows them
+/// with real ones.
 fn allowed(command: &str) -> &'static [i32] {
     match command {
         "dev" | "top" => &[124],
@@ -87,7 +88,7 @@ fn script(command: &str, examples: &[String]) -> String {
         let line = match line.split_whitespace().nth(1).unwrap_or_default() {
             "dev" | "serve" | "watch" | "rejoin" => format!("timeout 3 {line}"),
             "top" => format!("timeout 3 script -qec '{line}' /dev/null"),
-            // Each restore makes the same folder.
+            // Each restore creates the same folder.
             "restore" => format!("rm -rf data-2; {line}"),
             _ => line.clone(),
         };
@@ -96,7 +97,7 @@ fn script(command: &str, examples: &[String]) -> String {
     script
 }
 
-/// Would fail if an example could not be typed as it stands, or if a command had none.
+/// Would fail if an example could not be typed as it is, or if a command had none.
 #[test]
 fn every_example_works_as_written() {
     let folder = tempfile::tempdir().expect("a folder can be made");

@@ -1,4 +1,4 @@
-//! A lock kept by hand, as a script does.
+//! A lock kept by a script, with `acquire` and `release`.
 
 use crate::cli::{Said, Shell, kill, try_kill};
 use rustix::process::Signal;
@@ -6,7 +6,7 @@ use serde_json::json;
 use std::process::Command;
 use std::time::Duration;
 
-/// Would fail if what `acquire` prints could not be used by a shell, or by the commands after it.
+/// Would fail if a shell, or later commands, could not use what `acquire` prints.
 #[test]
 fn a_script_takes_renews_notes_and_releases() {
     let shell = Shell::with_nodes(1);
@@ -32,7 +32,7 @@ fn a_script_takes_renews_notes_and_releases() {
 }
 
 /// `eval "$(holdfast acquire ...)"` went on without the lock when it was not acquired: nothing was
-/// printed, and to evaluate nothing is a success.
+/// printed, and evaluating an empty string succeeds.
 #[test]
 fn a_script_that_evaluates_a_failed_acquire_stops() {
     let shell = Shell::with_nodes(1);
@@ -53,7 +53,7 @@ fn a_script_that_evaluates_a_failed_acquire_stops() {
     let nobody = "eval \"$(holdfast acquire a --ttl 5s --server http://127.0.0.1:1)\"; echo > ran";
     assert_eq!(shell.script(&["dash"], nobody).ended().code, Some(69));
 
-    // Ended by a signal, while it waits.
+    // Terminated by a signal while it waits.
     for (at, id) in ["", "--request-id $(cat /proc/sys/kernel/random/uuid)"].iter().enumerate() {
         let acquire = format!("exec holdfast acquire busy --ttl 5s {id}");
         let script = format!("eval \"$(sh -c 'echo $$ > pid-{at}; {acquire}')\"; echo ran > ran");
@@ -65,20 +65,20 @@ fn a_script_that_evaluates_a_failed_acquire_stops() {
     }
     assert!(!shell.file("ran").exists(), "a script went on without the lock");
 
-    // A terminal is not closed by it, and what asks for JSON gets no shell.
+    // An interactive shell is not closed by it, and `--json` prints nothing for a shell.
     let typed = "eval \"$(holdfast acquire busy --ttl 5s --try)\"; echo status $?";
     let typed = shell.script(&["bash", "--norc", "-i"], typed).ended();
     assert_eq!(typed.out, "status 75\n", "{typed:?}");
     for args in [&["acquire", "busy", "--ttl", "5s", "--try", "--json"][..], &["ls", "--bogus"]] {
         assert_eq!(shell.run(args).out, "", "{args:?}");
     }
-    // As the guide shows it, also where there is no program to say anything.
+    // As in the guide, also where the program does not exist.
     let guide = "PATH=; grant=$(holdfast acquire a --ttl 5s) || exit; eval \"$grant\"; echo ran";
     let said = shell.script(&["dash"], guide).ended();
     assert_eq!((said.code, said.out.as_str()), (Some(127), ""));
 }
 
-/// Would fail if a repeated request drew a second ticket, or if its outcome were another one's.
+/// Would fail if a repeated request drew a second ticket, or if its outcome were another request's.
 #[test]
 fn a_request_has_one_outcome() {
     let shell = Shell::with_nodes(1);
@@ -120,7 +120,7 @@ fn what_can_not_be_done_has_its_code_and_the_next_step() {
     }
 }
 
-/// Would fail if the register took the word of a holder that is not the newest.
+/// Would fail if the register accepted a write from a holder that is not the newest.
 #[test]
 fn the_register_refuses_an_old_token() {
     let shell = Shell::with_nodes(1);
@@ -134,7 +134,7 @@ fn the_register_refuses_an_old_token() {
     assert_eq!((&raised["value"], &raised["highest"]), (&json!("2"), &json!(2)));
 }
 
-/// Would fail if an acquire that is interrupted while it is under way left a lock held whose token
+/// Would fail if an acquire that is interrupted while in progress left a lock held whose token
 /// nobody knows.
 #[test]
 fn an_interrupted_acquire_leaves_no_lock_held() {
@@ -155,7 +155,7 @@ fn an_interrupted_acquire_leaves_no_lock_held() {
     }
 }
 
-/// Would fail if a program that was killed kept its place in line.
+/// Would fail if a killed program kept its place in line.
 #[test]
 fn a_killed_acquire_leaves_the_line() {
     let shell = Shell::with_nodes(1);
@@ -166,8 +166,8 @@ fn a_killed_acquire_leaves_the_line() {
     shell.waiting("a", 0);
 }
 
-/// The first server of several hung. Each command waited 15 seconds for it before it asked the next
-/// one, and a lock of 10 seconds that was to be renewed was gone by then.
+/// The first of several servers hung. Each command waited 15 seconds for it before it tried the
+/// next one, and a lock with a TTL of 10 seconds that was to be renewed was gone by then.
 #[test]
 fn a_server_that_hangs_does_not_cost_the_lock() {
     let shell = Shell::with_nodes(1);
@@ -186,7 +186,7 @@ fn a_server_that_hangs_does_not_cost_the_lock() {
     assert!(shown.out.contains("1 holding"), "{shown:?}");
 }
 
-/// A script that tries again on exit code 75 never stopped: values that make no sense had it too.
+/// A script that retries on exit code 75 never stopped: invalid values had that code too.
 #[test]
 fn values_that_make_no_sense_are_usage_errors() {
     let shell = Shell::with_nodes(1);

@@ -7,16 +7,16 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Writes its process and its parent's, and goes on until it is told to stop, or the test is over.
+/// Writes its pid and its parent's, and runs until it is told to stop or the test is over.
 const WORK: &str =
     "echo $PPID > guard; echo $$ > work; while [ -e work -a ! -e stop ]; do sleep 0.05; done";
 
-/// Says whether the worker still lives, and what is known of it.
+/// Prints whether the worker is still alive, and what is known about it.
 const NEXT: &str = "if kill -0 $(cat work) 2> /dev/null; then echo alive; else echo dead; fi; \
      echo $HOLDFAST_ENDED, token $HOLDFAST_ENDED_TOKEN, $HOLDFAST_ENDED_NOTE";
 
-/// Would fail if a command outlived the lease of a wrapper that is stopped: the next holder's
-/// command looks for it, and it must be dead.
+/// Would fail if a command outlived the lease of a stopped wrapper: the next holder's command looks
+/// for it, and it must be dead.
 #[test]
 fn a_stopped_wrapper_loses_its_command_before_the_next_holder_starts() {
     let shell = Shell::with_nodes(1);
@@ -34,7 +34,7 @@ fn a_stopped_wrapper_loses_its_command_before_the_next_holder_starts() {
     assert!(stopped.err.contains("lost job"), "{stopped:?}");
 }
 
-/// Would fail if a command outlived its killed wrapper, or if the next holder were not told.
+/// Would fail if a command outlived its killed wrapper, or if the next holder did not learn of it.
 #[test]
 fn a_killed_wrapper_takes_its_command_with_it() {
     let shell = Shell::with_nodes(1);
@@ -50,7 +50,7 @@ fn a_killed_wrapper_takes_its_command_with_it() {
     assert_eq!((next.code, next.out.as_str()), (Some(0), "dead\nexpired, token 1, paid\n"));
 }
 
-/// Would fail if a command went on when nobody guards it.
+/// Would fail if a command kept running with nobody guarding it.
 #[test]
 fn a_killed_guard_takes_the_command_with_it() {
     let shell = Shell::with_nodes(1);
@@ -63,9 +63,10 @@ fn a_killed_guard_takes_the_command_with_it() {
     assert!(said.err.contains("guard"), "{said:?}");
 }
 
-/// Would fail if a command went on whose guard dies before it could say which process it started
-/// (on one core many of these commands run before their guards do), or if the wrapper waited for
-/// ever for one whose guard dies just after (on two cores that is about every second one).
+/// Would fail if a command kept running whose guard dies before it can report which process it
+/// started (on one core many of these commands run before their guards do), or if the wrapper
+/// waited forever for one whose guard dies just after (on two cores that is about every second
+/// one).
 #[test]
 fn a_guard_killed_at_once_takes_the_command_with_it() {
     let shell = Shell::with_nodes(1);
@@ -80,8 +81,8 @@ fn a_guard_killed_at_once_takes_the_command_with_it() {
     assert!(!shell.file("late").exists(), "a command outlived its guard");
 }
 
-/// Would fail if a command that does not listen to SIGTERM outlived the lease, or if one that does
-/// had no time for its last words.
+/// Would fail if a command that ignores SIGTERM outlived the lease, or if one that handles it had
+/// no time to clean up.
 #[test]
 fn a_command_is_asked_before_it_is_killed() {
     let shell = Shell::with_nodes(1);
@@ -99,8 +100,8 @@ fn a_command_is_asked_before_it_is_killed() {
     }
 }
 
-/// Would fail if the wrapper gave up its command when the leader goes: it must be renewed by the
-/// next one, for longer than the lease it had.
+/// Would fail if the wrapper gave up its command when the leader dies: the next leader must renew
+/// it, for longer than the lease it had.
 #[test]
 fn a_command_lives_through_the_death_of_the_leader() {
     let mut shell = Shell::with_nodes(3);
@@ -122,7 +123,7 @@ fn a_command_lives_through_the_death_of_the_leader() {
     assert_eq!(wrapper.ended().code, Some(7));
 }
 
-/// Would fail if a lost election ended the candidate.
+/// Would fail if a candidate that lost the lock did not stand again.
 #[test]
 fn who_stands_for_election_stands_again() {
     let shell = Shell::with_nodes(1);
@@ -139,7 +140,7 @@ fn who_stands_for_election_stands_again() {
     assert_eq!(shell.read("terms"), "1\n2\n");
 }
 
-/// Would fail if an operator's word did not reach the command.
+/// Would fail if an operator's request did not reach the command.
 #[test]
 fn a_holder_is_asked_to_let_go_and_a_broken_one_is_ended() {
     let shell = Shell::with_nodes(1);
@@ -162,12 +163,12 @@ fn a_holder_is_asked_to_let_go_and_a_broken_one_is_ended() {
     assert_eq!(next.out, "forced 1\n");
 }
 
-/// The next holder: looks whether anything is still written.
+/// The next holder: checks whether anything is still being written.
 const WATCH: &str = "a=$(wc -c < writes); sleep 0.7; b=$(wc -c < writes); echo $((b - a))";
 
-/// The guard wrote every stop of the command to a socket that a stopped wrapper does not read, until
-/// there was no room: then it slept through its deadline, and the command wrote 53 times under the
-/// next holder.
+/// The guard wrote every stop of the command to a socket that a stopped wrapper does not read,
+/// until the socket was full: then it blocked past its deadline, and the command wrote 53 times
+/// under the next holder.
 #[test]
 fn a_guard_does_not_wait_for_a_stopped_wrapper() {
     let shell = Shell::with_nodes(1);
@@ -185,8 +186,8 @@ fn a_guard_does_not_wait_for_a_stopped_wrapper() {
     assert_eq!(stopped.ended().code, Some(76));
 }
 
-/// A guard that was held up before it started the command started it when it went on, however late
-/// that was.
+/// A guard that was stopped before it started the command started it when it was continued, however
+/// late that was.
 #[test]
 fn a_guard_that_is_held_up_does_not_start_the_command_late() {
     let shell = Shell::with_nodes(1);
@@ -200,7 +201,7 @@ fn a_guard_that_is_held_up_does_not_start_the_command_late() {
                 break found;
             }
         };
-        // Those that stand above the command, whichever are there; the command if it is.
+        // The processes above the command that exist by now, and the command if it does.
         for guard in &guards {
             try_kill(*guard, Signal::STOP);
         }
@@ -219,8 +220,8 @@ fn a_guard_that_is_held_up_does_not_start_the_command_late() {
 }
 
 /// A guard that was killed while the wrapper was stopped left the command running for good; and
-/// what `timeout` or `setsid` had put outside of the command's process group outlived everything:
-/// 35 writes under the next holder.
+/// what `timeout` or `setsid` had moved out of the command's process group outlived everything: 35
+/// writes under the next holder.
 #[test]
 fn any_two_of_the_processes_above_a_command_may_be_stopped_or_killed() {
     let shell = Shell::with_nodes(1);
@@ -231,9 +232,9 @@ fn any_two_of_the_processes_above_a_command_may_be_stopped_or_killed() {
     let (stop, end) = (Signal::STOP, Signal::KILL);
     let signals = [(stop, stop), (stop, end), (end, stop), (end, end)];
     let cases = signals.into_iter().flat_map(|both| (0..3).map(move |spared| (both, spared)));
-    // A wrapper whose guards are only stopped goes on renewing.
+    // A wrapper whose guards are merely stopped keeps renewing.
     let cases = cases.filter(|case| *case != ((stop, stop), 0));
-    // All at the same time, each in a folder and with a lock of its own.
+    // All at the same time, each with its own folder and lock.
     let begun = cases.enumerate().map(|(at, case)| {
         let begin = format!("mkdir -p {at}; cd {at}; {script}");
         (at, case, shell.lock(&format!("job-{at} --ttl 4s"), &begin))
@@ -260,8 +261,8 @@ fn any_two_of_the_processes_above_a_command_may_be_stopped_or_killed() {
     }
 }
 
-/// In a container whose first process waits for nobody, a wrapper whose guard was killed looked for
-/// ever at what was left of its command, and renewed its lease meanwhile.
+/// In a container whose init reaps no orphans, a wrapper whose guard was killed kept looking at
+/// what was left of its command forever, and kept renewing its lease.
 #[test]
 fn a_wrapper_ends_where_the_first_process_waits_for_nobody() {
     let shell = Shell::with_nodes(1);
@@ -279,7 +280,7 @@ fn a_wrapper_ends_where_the_first_process_waits_for_nobody() {
     apart.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let mut apart = apart.stdin(Stdio::null()).spawn().expect("unshare runs");
     shell.read("runs");
-    // The wrapper has heard so too.
+    // The wrapper has noticed it too by then.
     std::thread::sleep(Duration::from_millis(300));
     shell.touch("go");
     let until = Instant::now() + Duration::from_secs(20);
@@ -292,7 +293,7 @@ fn a_wrapper_ends_where_the_first_process_waits_for_nobody() {
     assert_eq!(code, "76\n");
 }
 
-/// A wrapper that lost its lock waited for a word of its guard, for ever if that was stopped.
+/// A wrapper that lost its lock waited for a message from its guard, forever if that was stopped.
 #[test]
 fn a_wrapper_that_lost_its_lock_does_not_wait_for_stopped_guards() {
     let shell = Shell::with_nodes(1);
@@ -306,7 +307,7 @@ fn a_wrapper_that_lost_its_lock_does_not_wait_for_stopped_guards() {
     guards.into_iter().for_each(dies);
 }
 
-/// Would fail if a loss ended what a shell had started before it became the wrapper.
+/// Would fail if a loss killed what a shell had started before it exec'ed the wrapper.
 #[test]
 fn a_loss_spares_what_ran_before_the_wrapper() {
     let shell = Shell::with_nodes(1);
@@ -321,8 +322,9 @@ fn a_loss_spares_what_ran_before_the_wrapper() {
     kill(other, Signal::KILL);
 }
 
-/// A shell's job had started another process before the shell became the wrapper. When the job ended,
-/// that process came to the wrapper, which took it for the command's and killed it with it.
+/// A job of the shell had started another process before the shell exec'ed the wrapper. When the
+/// job ended, that process was reparented to the wrapper, which took it for the command's and
+/// killed it.
 #[test]
 fn a_loss_spares_what_the_children_of_its_shell_left_behind() {
     let shell = Shell::with_nodes(1);
@@ -345,7 +347,7 @@ fn a_loss_spares_what_the_children_of_its_shell_left_behind() {
     assert!(spared, "it was ended with the command");
 }
 
-/// With too few files the wrapper panicked.
+/// With too few open files allowed, the wrapper panicked.
 #[test]
 fn a_wrapper_that_may_not_open_enough_files_says_so() {
     let shell = Shell::with_nodes(1);
@@ -360,7 +362,7 @@ fn a_wrapper_that_may_not_open_enough_files_says_so() {
 
 /// The wrapper and its guards kept the directory of every process in /proc open while they looked
 /// for the command's. On a machine with more processes than `ulimit -n`, the newest could not be
-/// opened any more and were taken for ended: a child of the command in a session of its own wrote on
+/// opened any more and were taken for dead: a child of the command in its own session kept writing
 /// while the next holder had the lock.
 #[test]
 fn a_lost_command_is_ended_among_more_processes_than_files_may_be_open() {
@@ -384,8 +386,8 @@ fn a_lost_command_is_ended_among_more_processes_than_files_may_be_open() {
     assert!(said.err.contains("the command was ended"), "{said:?}");
 }
 
-/// A process whose first thread has ended is shown as a zombie while its other threads work on. It
-/// was taken for dead, and neither killed nor waited for.
+/// A process whose first thread has ended is shown as a zombie while its other threads keep
+/// working. It was taken for dead, and neither killed nor waited for.
 #[test]
 fn a_process_whose_first_thread_has_ended_is_ended_with_the_command() {
     let shell = Shell::with_nodes(1);
@@ -413,8 +415,8 @@ ctypes.CDLL(None).syscall(ctypes.c_long(EXIT), ctypes.c_long(0))
     assert!(!outlived, "the job outlived the lock: {said:?}");
 }
 
-/// A service that is told to end while its lease runs out must not be started again: `--elect` passed
-/// the signal on to a command that was being ended anyway, and forgot it.
+/// A service that is told to terminate while its lease runs out must not be started again:
+/// `--elect` passed the signal on to a command that was being killed anyway, and forgot it.
 #[test]
 fn an_elected_service_that_is_told_to_end_is_not_started_again() {
     let shell = Shell::with_nodes(1);

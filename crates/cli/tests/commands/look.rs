@@ -1,4 +1,4 @@
-//! Looking at locks and at the cluster.
+//! Inspecting locks and the cluster.
 
 use crate::cli::Shell;
 use crate::support::eventually;
@@ -44,7 +44,7 @@ fn a_listing_has_the_documented_fields() {
     drop(waiter);
 }
 
-/// Would fail if a line were shown without its places, or if `why` did not follow it.
+/// Would fail if a line were shown without places, or if `why` did not follow it.
 #[test]
 fn a_line_is_shown_with_places_and_reasons() {
     let shell = Shell::with_nodes(1);
@@ -72,7 +72,7 @@ fn a_line_is_shown_with_places_and_reasons() {
     assert!(kinds.contains(&&json!("client")) && kinds.contains(&&json!("node")), "{sessions}");
 }
 
-/// Would fail if a name could steer the terminal of whoever lists it.
+/// Would fail if a name could control the terminal of a user who lists it.
 #[test]
 fn a_hostile_name_is_shown_and_not_obeyed() {
     let shell = Shell::with_nodes(1);
@@ -83,7 +83,7 @@ fn a_hostile_name_is_shown_and_not_obeyed() {
     }
 }
 
-/// Would fail if `status` needed every node, or took one node's word for the others.
+/// Would fail if `status` needed every node, or reported one node's view as that of the others.
 #[test]
 fn the_status_is_each_nodes_own_word() {
     let mut shell = Shell::with_nodes(3);
@@ -113,7 +113,7 @@ fn the_status_is_each_nodes_own_word() {
 fn what_happens_is_told_as_it_happens() {
     let shell = Shell::with_nodes(1);
     let watch = shell.start(["watch", "--prefix", "shop/", "--json", "--count", "3"]);
-    // Whatever begins after the watch stands is told: take locks until it has ended.
+    // Events are reported from the start of the watch on: take locks until it has seen enough.
     eventually("the watch stands", || {
         let said = shell.lock("shop/a", "true").ended();
         assert_eq!(said.code, Some(0), "{said:?}");

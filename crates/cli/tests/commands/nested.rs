@@ -1,9 +1,9 @@
-//! Wrappers within wrappers.
+//! Nested wrappers.
 
 use crate::cli::Shell;
 
-/// Would fail if a deadlock between nested wrappers were waited for: exactly one of the two is
-/// refused, with the circle, and the other one goes on.
+/// Would fail if nested wrappers waited in a deadlock: exactly one of the two is refused, with the
+/// circle, and the other one goes on.
 #[test]
 fn of_two_in_opposite_order_one_is_refused_with_the_circle() {
     let shell = Shell::with_nodes(1);
@@ -23,7 +23,7 @@ fn of_two_in_opposite_order_one_is_refused_with_the_circle() {
     assert!(circle.contains("circle") && circle.contains("left") && circle.contains("right"));
 }
 
-/// Would fail if tokens of one cluster were shown to another.
+/// Would fail if tokens of one cluster were sent to another.
 #[test]
 fn what_is_held_elsewhere_is_not_declared() {
     let here = Shell::with_nodes(1);

@@ -1,4 +1,4 @@
-//! Running a cluster with commands.
+//! Operating a cluster with commands.
 
 use crate::cli::Shell;
 use crate::support::{HOLDFAST, eventually};
@@ -6,8 +6,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-/// Would fail if members could not be changed by commands, or if a command that would stop the
-/// cluster were obeyed.
+/// Would fail if members could not be changed with commands, or if a command that would stop the
+/// cluster were carried out.
 #[test]
 fn members_are_added_replaced_and_removed() {
     let mut shell = Shell::with_nodes(3);
@@ -15,7 +15,7 @@ fn members_are_added_replaced_and_removed() {
     assert_eq!(add.code, Some(0), "{add:?}");
     let line = add.out.trim();
     assert!(line.starts_with("holdfast serve --data-dir data --cluster-key cluster.key"), "{line}");
-    // What was printed, with the folder and the port of this test.
+    // The printed command, with this test's folder and port.
     let join = line.split("--join ").nth(1).and_then(|rest| rest.split_whitespace().next());
     let at = shell.cluster.add(["--join", join.expect("peers")]);
     shell.cluster.nodes[at].start();
@@ -46,7 +46,7 @@ fn members_are_added_replaced_and_removed() {
     });
 }
 
-/// Would fail if a member could be removed whose vote the rest needs.
+/// Would fail if a member could be removed whose vote the others need.
 #[test]
 fn a_cluster_is_not_left_without_a_majority() {
     let mut shell = Shell::with_nodes(3);
@@ -60,7 +60,7 @@ fn a_cluster_is_not_left_without_a_majority() {
     assert_eq!(shell.cluster.voters(shell.cluster.nodes[alive].port).len(), 3);
 }
 
-/// Would fail if a backup were not whole, could be read by others, or were written over.
+/// Would fail if a backup were incomplete, readable by other users, or overwritten.
 #[test]
 fn a_backup_is_written_once_and_restored() {
     let shell = Shell::with_nodes(1);
@@ -75,7 +75,7 @@ fn a_backup_is_written_once_and_restored() {
     assert!(restored.err.contains("1 still hold"), "{restored:?}");
 }
 
-/// Would fail if a shell could not complete, or if a command that nobody should type were offered.
+/// Would fail if a shell had no completions, or if they offered a hidden command.
 #[test]
 fn shells_get_their_completions() {
     for shell in ["bash", "zsh", "fish"] {

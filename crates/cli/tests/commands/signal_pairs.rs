@@ -1,6 +1,6 @@
 //! Random pairs of signals to random pairs of the processes of `holdfast lock`.
 //!
-//! `HOLDFAST_ATTACK_SECONDS=600` attacks for longer, `HOLDFAST_ATTACK_SEED=7` in another order.
+//! `HOLDFAST_ATTACK_SECONDS=600` runs longer, `HOLDFAST_ATTACK_SEED=7` in another order.
 
 use crate::cli::{Shell, descendants, parent, try_kill};
 use crate::support::{eventually, measured};
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 const SIGNALS: [Signal; 6] =
     [Signal::STOP, Signal::CONT, Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP];
 
-/// Rounds at the same time: they mostly wait.
+/// Concurrent rounds: they mostly wait.
 const AT_ONCE: u64 = 4;
 
-/// The command, a child that left its process group and one that was given to another parent all
-/// write. It ends by itself only when all of them have.
+/// The command, a child that left its process group and one that was reparented all write. The
+/// command ends by itself only when all of them have ended.
 const WORK: &str = "
     (setsid sh -c 'echo $$ > grandchild
         while [ ! -e stop ]; do echo s >> writes; sleep 0.02; done' &)
@@ -31,7 +31,7 @@ const WORK: &str = "
 const NEXT: &str = "touch writes; a=$(wc -c < writes); sleep 0.5; b=$(wc -c < writes)
     echo $((b - a)) > written";
 
-/// Numbers that are the same each time.
+/// Pseudorandom numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -50,7 +50,7 @@ fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |value| value.parse().expect("a number"))
 }
 
-/// One wrapper, two signals, and the next holder. Returns what was attacked if something was written
+/// One wrapper, two signals, and the next holder. Returns what was attacked if anything was written
 /// under the next holder.
 fn round(shell: &Shell, name: &str, numbers: &mut Numbers) -> Option<String> {
     fs::create_dir(shell.file(name)).expect("a folder can be made");
@@ -58,7 +58,7 @@ fn round(shell: &Shell, name: &str, numbers: &mut Numbers) -> Option<String> {
     let wrapper = shell.lock(&format!("{name} --ttl 2s"), &format!("cd {name}; {WORK}"));
     let early = numbers.below(5) == 0;
     let processes = if early {
-        // Whatever is there: the command may not have been started yet.
+        // Whatever exists by now: the command may not have been started yet.
         numbers.pause(60);
         let mut found = descendants(wrapper.id());
         found.push(wrapper.id());
@@ -78,7 +78,7 @@ fn round(shell: &Shell, name: &str, numbers: &mut Numbers) -> Option<String> {
         attacked += &format!(", {signal:?} to {at} of {}", processes.len());
         try_kill(processes[at], signal);
     }
-    // What lost its lock has lost it by then; what did not is told to end.
+    // A wrapper that lost its lock has noticed by then; one that did not is told to terminate.
     let until = Instant::now() + Duration::from_millis(2_800);
     while !next.has_ended() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(20));
@@ -100,7 +100,7 @@ fn round(shell: &Shell, name: &str, numbers: &mut Numbers) -> Option<String> {
     (written != "0\n").then(|| format!("{attacked}: {} bytes", written.trim()))
 }
 
-/// Attacks wrappers for a while; what was written under the next holder is a failure.
+/// Attacks wrappers for a while. Anything written under the next holder is a failure.
 pub(crate) fn attack(shell: &Shell) {
     let until = Instant::now() + Duration::from_secs(setting("HOLDFAST_ATTACK_SECONDS", 25));
     let seed = setting("HOLDFAST_ATTACK_SEED", 1);

@@ -1,4 +1,4 @@
-//! `holdfast` when nobody can read what it says.
+//! `holdfast` when its output can't be written.
 
 use crate::cli::{Shell, kill, lives};
 use crate::support::{HOLDFAST, eventually};
@@ -28,7 +28,7 @@ fn full_pipe() -> (Stdio, UnixStream) {
     (OwnedFd::from(ours).into(), theirs)
 }
 
-/// A message that could not be written made the program panic: it exited with 101 whatever had
+/// A message that could not be written made the program panic: it exited with 101, whatever had
 /// happened.
 #[test]
 fn every_end_has_its_code_on_a_full_disk() {
@@ -50,8 +50,8 @@ fn every_end_has_its_code_on_a_full_disk() {
 }
 
 /// The wrapper announced a loss before it acted on it. If the message could not be written, it
-/// panicked and released the lock, and the next holder did not learn that the command was killed; if
-/// the message had to wait for a reader, the wrapper kept renewing a lock that nobody held.
+/// panicked and released the lock, and the next holder did not learn that the command was killed;
+/// if the message had to wait for a reader, the wrapper kept renewing a lock that nobody held.
 #[test]
 fn a_loss_that_nobody_can_read_of_is_a_loss() {
     let shell = Shell::with_nodes(1);
@@ -73,7 +73,7 @@ fn a_loss_that_nobody_can_read_of_is_a_loss() {
     }
 }
 
-/// A lock that was left by a dead holder is announced before the command is started: if that could
+/// A lock left behind by a dead holder is announced before the command is started: if that could
 /// not be written, the command was not run, and the lock counted as released.
 #[test]
 fn a_command_runs_though_its_predecessors_end_can_not_be_told() {
@@ -87,7 +87,8 @@ fn a_command_runs_though_its_predecessors_end_can_not_be_told() {
     }
 }
 
-/// `acquire` whose grant could not be printed left the lock held, with a secret that nobody knew.
+/// An `acquire` whose grant could not be printed left the lock held, with a secret that nobody
+/// knew.
 #[test]
 fn an_acquire_that_can_not_be_printed_is_released() {
     let shell = Shell::with_nodes(1);
@@ -101,7 +102,7 @@ fn an_acquire_that_can_not_be_printed_is_released() {
     }
 }
 
-/// A watch that could not print an event took that for a broken connection, and went on for ever.
+/// A watch that could not print an event took that for a broken connection, and went on forever.
 #[test]
 fn a_watch_that_can_not_be_printed_ends() {
     let shell = Shell::with_nodes(1);
@@ -114,8 +115,8 @@ fn a_watch_that_can_not_be_printed_ends() {
     assert_eq!(ended.code(), Some(1));
 }
 
-/// With `ulimit -f 0` the wrapper died of SIGXFSZ while it held the lock, which stayed held until its
-/// TTL.
+/// With `ulimit -f 0` the wrapper died of SIGXFSZ while it held the lock, which stayed held until
+/// its TTL was over.
 #[test]
 fn a_wrapper_that_may_write_no_file_releases_the_lock() {
     let shell = Shell::with_nodes(1);
@@ -124,7 +125,7 @@ fn a_wrapper_that_may_write_no_file_releases_the_lock() {
     assert_eq!(shell.run(["lock", "a", "--try", "--", "true"]).code, Some(0));
 }
 
-/// A node panicked and ended when its log could not be written, as on a full disk.
+/// A node panicked and exited when its log could not be written, as on a full disk.
 #[test]
 fn a_node_serves_though_its_log_can_not_be_written() {
     let mut shell = Shell::with_nodes(1);

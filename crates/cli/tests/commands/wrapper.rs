@@ -1,4 +1,4 @@
-//! `holdfast lock`: what its command sees, and what comes back from it.
+//! `holdfast lock`: what its command sees, and what its caller gets back.
 
 use crate::cli::{Shell, descendants, kill, lives, parent, state, try_kill, with_usual_signals};
 use crate::support::{HOLDFAST, eventually};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Would fail if an exit code were changed on its way, or if two ways to end had the same one.
+/// Would fail if an exit code were changed on the way, or if two ways to end had the same one.
 #[test]
 fn every_end_has_its_code() {
     let shell = Shell::with_nodes(1);
@@ -61,13 +61,13 @@ fn the_command_finds_its_token_and_nothing_else_is_printed() {
     assert_eq!((said.out.as_str(), said.err.as_str()), ("1 shop/seat 32\n", ""));
     let several = shell.lock("b a", "echo \"$HOLDFAST_LOCK\" on $HOLDFAST_HOLDING").ended();
     assert_eq!(several.out, "b\na on 2\n");
-    // With what it finds, it can speak for the holder.
+    // With these variables, it can act as the holder.
     let note = "holdfast note c half-done > said && holdfast show c --json";
     let shown = shell.lock("c --note begun", note).ended();
     assert!(shown.out.contains("\"note\":\"half-done\""), "{shown:?}");
 }
 
-/// Would fail if a signal did not reach the command, or if the wrapper ended before it.
+/// Would fail if a signal did not reach the command, or if the wrapper ended before the command.
 #[test]
 fn signals_are_passed_on() {
     let shell = Shell::with_nodes(1);
@@ -100,15 +100,15 @@ fn a_signal_ends_the_wait() {
     assert_eq!(holder.ended().code, Some(0));
 }
 
-/// `holdfast lock` that was interrupted while its acquire was under way dropped the acquire and
-/// ended: in 10 of 40 cases the lock had been granted meanwhile, and stayed held until its TTL.
+/// A `holdfast lock` that was interrupted during its acquire dropped it and exited: in 10 of 40
+/// cases the lock had been granted in the meantime, and stayed held until its TTL was over.
 #[test]
 fn an_interrupted_wrapper_leaves_no_lock_held() {
     let shell = Shell::with_nodes(1);
     for at in 0..24_u64 {
         let name = format!("early-{at}");
         let wrapper = shell.lock(&format!("{name} --ttl 10m"), "sleep 600");
-        // Before the signal handlers are there, while it connects, in line, when it is granted.
+        // Before the signal handlers are installed, while it connects, in line, when it is granted.
         std::thread::sleep(Duration::from_millis(at * 2));
         wrapper.signal([Signal::INT, Signal::TERM][(at % 2) as usize]);
         let code = wrapper.ended().code;
@@ -118,8 +118,8 @@ fn an_interrupted_wrapper_leaves_no_lock_held() {
     }
 }
 
-/// A command that was ended by a signal left what it had started outside of its process group
-/// (`timeout` makes a group of its own), and the lock was released beside it.
+/// A command that was killed by a signal left behind what it had started outside of its process
+/// group (`timeout` creates its own), and the lock was released while that was running.
 #[test]
 fn what_a_killed_command_started_is_ended_before_the_lock_is_released() {
     let shell = Shell::with_nodes(1);
@@ -132,7 +132,7 @@ fn what_a_killed_command_started_is_ended_before_the_lock_is_released() {
     assert!(!lives(job), "the job outlived the lock");
 }
 
-/// Would fail if a command that ends by itself lost what it leaves running on purpose.
+/// Would fail if what a command leaves running on purpose were killed when it ends by itself.
 #[test]
 fn what_a_command_leaves_running_goes_on() {
     let shell = Shell::with_nodes(1);
@@ -144,8 +144,8 @@ fn what_a_command_leaves_running_goes_on() {
     kill(daemon, Signal::KILL);
 }
 
-/// Would fail if a guard died of a signal that is sent to all processes of a service: the command
-/// would be killed instead of asked, and the lock lost instead of released.
+/// Would fail if a guard were killed by a signal that is sent to all processes of a service: the
+/// command would be killed instead of asked, and the lock lost instead of released.
 #[test]
 fn a_signal_to_all_processes_ends_the_command_in_good_order() {
     let shell = Shell::with_nodes(1);
@@ -159,7 +159,7 @@ fn a_signal_to_all_processes_ends_the_command_in_good_order() {
     assert_eq!((said.code, said.out.as_str()), (Some(0), "bye\n"), "{said:?}");
 }
 
-/// Would fail if output passed through a buffer of the wrapper's, or were cut off.
+/// Would fail if output passed through a buffer in the wrapper, or were cut off.
 #[test]
 fn a_huge_output_arrives_whole() {
     const BYTES: usize = 200 << 20;
@@ -182,7 +182,7 @@ fn a_huge_output_arrives_whole() {
     assert!(child.wait().expect("it ends").success());
 }
 
-/// Would fail if the command's input were the guard's socket, or if a missing one broke the
+/// Would fail if the command's stdin were the guard's socket, or if a missing one broke the
 /// wrapper.
 #[test]
 fn input_is_passed_on_and_may_be_missing() {
@@ -204,7 +204,7 @@ fn input_is_passed_on_and_may_be_missing() {
     assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0), "{output:?}");
 }
 
-/// A terminal in which something runs; it does not outlive the test.
+/// A terminal with a program in it; it does not outlive the test.
 struct Terminal(Option<Child>);
 
 impl Terminal {
@@ -225,7 +225,8 @@ impl Terminal {
         stdin.write_all(keys.as_bytes()).expect("a key can be pressed");
     }
 
-    /// Presses the same until a file has a line: keys that come too early are not heard, or in part.
+    /// Presses the same keys until a file has a line: keys that come too early get lost, or arrive
+    /// in part.
     fn press_until(&mut self, keys: &str, file: &Path) {
         eventually(&format!("{} is there", file.display()), || {
             self.press(keys);
@@ -234,7 +235,7 @@ impl Terminal {
         });
     }
 
-    /// When it has ended, all these lines must have been on the screen.
+    /// Waits until it has ended; then all these lines must have been on the screen.
     fn must_show(mut self, lines: &[&str]) {
         let child = self.0.as_mut().expect("it was not waited for");
         eventually("the terminal is closed", || child.try_wait().expect("it can be waited for"));
@@ -256,8 +257,8 @@ impl Drop for Terminal {
     }
 }
 
-/// Would fail if a command could not read from the terminal, or if Ctrl-C ended the wrapper
-/// instead of the command.
+/// Would fail if a command could not read from the terminal, or if Ctrl-C ended the wrapper instead
+/// of the command.
 #[test]
 fn a_command_has_the_terminal() {
     let shell = Shell::with_nodes(1);
@@ -281,10 +282,10 @@ fn a_stopped_command_goes_on_with_fg() {
     let mut terminal = Terminal::with(&shell, "bash --norc -i");
     let inner = "echo $PPID > runs; read line; echo \"got $line\"; echo > got";
     terminal.press(&format!("holdfast lock a --ttl 60s -- sh -c '{inner}'\n"));
-    // Two guards are between them.
+    // There are two guards in between.
     let wrapper = parent(parent(shell.read_pid("runs")));
     terminal.press("\x1a");
-    // Before that, the command might hear what is meant for the shell.
+    // Before that, the command might get the input that is meant for the shell.
     eventually("the wrapper is stopped", || (state(wrapper) == 'T').then_some(()));
     terminal.press_until("jobs -s > stopped\n", &shell.file("stopped"));
     assert!(shell.read("stopped").contains("holdfast lock"));
@@ -293,8 +294,8 @@ fn a_stopped_command_goes_on_with_fg() {
     terminal.must_show(&["got hello", "code 0"]);
 }
 
-/// The outer guard blocks the signals that end a service, but one that came between its start and
-/// that moment killed it: the lock was lost instead of released.
+/// The outer guard blocks the signals that terminate a service, but one that arrived between its
+/// start and that moment killed it: the lock was lost instead of released.
 #[test]
 fn a_signal_to_all_processes_that_have_just_started_loses_no_lock() {
     let shell = Shell::with_nodes(1);

@@ -1,5 +1,5 @@
-//! Wrong URLs, engines that are down or something else, wrong passwords: each gets an error that
-//! says what is wrong, an exit code, and an end.
+//! Wrong URLs, engines that are down or are something else, wrong passwords: each gets an error
+//! that says what is wrong, an exit code, and does not hang.
 
 use crate::cli::{Said, Shell};
 use crate::servers::postgres::Postgres;
@@ -12,7 +12,7 @@ use std::thread;
 const SCHEMES: [&str; 8] =
     ["holdfast", "redis", "rediss", "etcd", "etcds", "zookeeper", "postgres", "cassandra"];
 
-/// `holdfast lock --on URL a -- touch ran`: ends within the patience of all tests.
+/// Runs `holdfast lock --on URL a -- touch ran`, which must end within the timeout of all tests.
 fn on(url: &str) -> Said {
     let shell = Shell::with_nodes(0);
     let said = shell.start(["lock", "--on", url, "a", "--", "touch", "ran"]).ended();
@@ -43,7 +43,7 @@ fn a_bad_url_says_what_to_write() {
     }
 }
 
-/// A name, TTL or note that the engine can't take is found before anything is taken.
+/// A name, TTL or note that the engine does not accept is rejected before anything is taken.
 #[test]
 fn what_an_engine_cannot_take_is_a_usage_error() {
     let cluster = Cluster::start(1);
@@ -56,8 +56,8 @@ fn what_an_engine_cannot_take_is_a_usage_error() {
     }
 }
 
-/// Would fail if a URL in the environment were not used, or if one on the command line did not count
-/// before it.
+/// Would fail if a URL in the environment were not used, or if one on the command line did not take
+/// precedence.
 #[test]
 fn the_command_line_counts_before_the_environment() {
     let cluster = Cluster::start(1);
@@ -92,7 +92,7 @@ fn a_port_with_another_protocol_is_named() {
     }
 }
 
-/// Each kind of engine is looked for there, and none is found.
+/// No engine of any kind is found at this address.
 fn all_unreachable(address: SocketAddr) {
     thread::scope(|scope| {
         for scheme in SCHEMES {
@@ -111,7 +111,7 @@ fn all_unreachable(address: SocketAddr) {
     });
 }
 
-/// Answers everything with the same bytes: none at all, or by hanging up.
+/// Answers everything with the same bytes, or closes the connection.
 fn stranger(answer: Option<&'static [u8]>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("a port");
@@ -133,7 +133,7 @@ fn stranger(answer: Option<&'static [u8]>) -> SocketAddr {
     address
 }
 
-/// A wrong password and a missing one are refused, and no message shows it.
+/// A wrong password and a missing one are refused, and no message shows the password.
 #[test]
 fn a_wrong_password_is_refused() {
     let mut cluster = Cluster::empty();
@@ -146,7 +146,7 @@ fn a_wrong_password_is_refused() {
     node.start();
     let (http, redis) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", port + 1));
     for url in [format!("holdfast://:wrong@{http}"), format!("redis://:wrong@{redis}")] {
-        // It may not be there yet.
+        // The server may not be up yet.
         let said = eventually("the password is refused", || {
             Some(on(&url)).filter(|said| said.code != Some(69))
         });

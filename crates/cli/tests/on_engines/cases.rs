@@ -7,11 +7,11 @@ use crate::support::eventually;
 use rustix::process::Signal;
 use std::time::Duration;
 
-/// Writes its process and its parent's, and goes on until it is told to stop, or the test is over.
+/// Writes its pid and its parent's, and runs until it is told to stop or the test is over.
 const WORK: &str =
     "echo $PPID > guard; echo $$ > work; while [ -e work -a ! -e stop ]; do sleep 0.05; done";
 
-/// Says whether the worker still lives.
+/// Prints whether the worker is still alive.
 const NEXT: &str = "if kill -0 $(cat work) 2> /dev/null; then echo alive; else echo dead; fi";
 
 /// Would fail if two commands ran under one lock at the same time.
@@ -28,8 +28,8 @@ pub(crate) fn exclusion(on: Subject) {
     assert_eq!(on.shell.read("done").lines().count(), WRAPPERS);
 }
 
-/// Would fail if an exit code differed from the one that `holdfast lock` has without `--on`, or if a
-/// message did not say which engine.
+/// Would fail if an exit code differed from that of `holdfast lock` without `--on`, or if a message
+/// did not name the engine.
 pub(crate) fn exit_codes(on: Subject) {
     let (name, busy) = (unique("codes"), unique("busy"));
     let code = |script: &str| on.lock(&name, script).ended().code;
@@ -52,8 +52,8 @@ pub(crate) fn exit_codes(on: Subject) {
     assert_eq!(on.run(&format!("{busy} --try"), &["true"]).code, Some(0), "it was not released");
 }
 
-/// Would fail if the command did not find its token where the engine has one, found one where it has
-/// none, or if the wrapper wrote to its output.
+/// Would fail if the command did not find its token where the engine has tokens, found one where it
+/// has none, or if the wrapper wrote to its output.
 pub(crate) fn environment(on: Subject) {
     let name = unique("environment");
     let print = "echo ${HOLDFAST_TOKEN-none} $HOLDFAST_LOCK ${HOLDFAST_SECRET-none} $HOLDFAST_ON; \
@@ -77,8 +77,8 @@ pub(crate) fn environment(on: Subject) {
     }
 }
 
-/// Would fail if a command took the token of a wrapper further out for its own, or if an inner
-/// wrapper asked another engine than the outer one.
+/// Would fail if a command took the token of an outer wrapper for its own, or if an inner wrapper
+/// used another engine than the outer one.
 pub(crate) fn nested(on: Subject) {
     let (outer, inner) = (unique("outer"), unique("inner"));
     let print = "echo ${HOLDFAST_TOKEN-none} ${HOLDFAST_SECRET-none} ${HOLDFAST_ENDED_NOTE-none}";
@@ -100,7 +100,7 @@ pub(crate) fn waiting_is_interrupted(on: Subject) {
     on.shell.read("pid");
     for (signal, number) in [(Signal::INT, 2), (Signal::TERM, 15), (Signal::HUP, 1)] {
         let waiter = on.lock(&name, "echo never");
-        // Connected and waiting, or still on the way: it must not matter.
+        // Connected and waiting, or still connecting: it must not matter.
         std::thread::sleep(Duration::from_millis(700));
         waiter.signal(signal);
         let said = waiter.ended();
@@ -119,14 +119,14 @@ pub(crate) fn early_interrupts(on: Subject) {
         std::thread::sleep(Duration::from_millis(at * 10));
         long.signal([Signal::INT, Signal::TERM][(at % 2) as usize]);
         let code = long.ended().code;
-        // None: before its signal handlers are there.
+        // `None`: before its signal handlers are installed.
         assert!(matches!(code, None | Some(130 | 143)), "{code:?}");
         let next = on.run(&format!("{name} --wait 10s"), &["true"]);
         assert_eq!(next.code, Some(0), "interrupted after {} ms: {next:?}", at * 10);
     }
 }
 
-/// Would fail if a signal did not reach the command, or if the lock were not released after it.
+/// Would fail if a signal did not reach the command, or if the lock were not released afterwards.
 pub(crate) fn command_is_interrupted(on: Subject) {
     let name = unique("passed-on");
     let script = "trap 'echo heard; exit 42' INT; echo $$ > work; while :; do sleep 0.05; done";
@@ -138,7 +138,7 @@ pub(crate) fn command_is_interrupted(on: Subject) {
     assert_eq!(on.run(&format!("{name} --try"), &["true"]).code, Some(0), "it was not released");
 }
 
-/// Would fail if a command outlived its killed wrapper, or if the lock were never free again.
+/// Would fail if a command outlived its killed wrapper, or if the lock never became free again.
 pub(crate) fn killed_wrapper(on: Subject) {
     let name = unique("killed");
     let note = if on.promises().hears_of_death.holds { "--note paid" } else { "" };
@@ -155,7 +155,7 @@ pub(crate) fn killed_wrapper(on: Subject) {
     }
 }
 
-/// Would fail if a command outlived the lease of a wrapper that is stopped.
+/// Would fail if a command outlived the lease of a stopped wrapper.
 pub(crate) fn stopped_wrapper(on: Subject) {
     let name = unique("stopped");
     let stopped = on.lock(&name, WORK);
@@ -171,7 +171,7 @@ pub(crate) fn stopped_wrapper(on: Subject) {
     assert!(stopped.err.contains(&lost), "{stopped:?}");
 }
 
-/// Would fail if a command went on when nobody guards it, or if the lock that was lost stayed held.
+/// Would fail if a command kept running with nobody guarding it, or if the lost lock stayed held.
 pub(crate) fn killed_guard(on: Subject) {
     let name = unique("guard");
     let wrapper = on.lock(&name, WORK);
@@ -184,7 +184,8 @@ pub(crate) fn killed_guard(on: Subject) {
     assert_eq!(on.run(&name, &["true"]).code, Some(0));
 }
 
-/// Would fail if a candidate that lost the lock did not stand again, or renewed what it had lost.
+/// Would fail if a candidate that lost the lock did not stand again, or kept renewing what it had
+/// lost.
 pub(crate) fn election(on: Subject) {
     let name = unique("election");
     let script =
@@ -197,7 +198,7 @@ pub(crate) fn election(on: Subject) {
     assert_eq!(on.run(&format!("{name} --try"), &["true"]).code, Some(0));
 }
 
-/// Would fail if an option that the engine can't honour were ignored.
+/// Would fail if an option that the engine does not support were ignored.
 pub(crate) fn refused_options(on: Subject) {
     let name = unique("options");
     let refused = |args: &str, expected: &str| {
@@ -217,7 +218,7 @@ pub(crate) fn refused_options(on: Subject) {
     }
 }
 
-/// Would fail if a command went on although its engine is gone and the lease can't be kept.
+/// Would fail if a command kept running although its engine is down and the lease can't be kept.
 pub(crate) fn killed_engine(on: Subject) {
     let name = unique("engine");
     let wrapper = on.lock(&name, WORK);

@@ -1,4 +1,4 @@
-//! The network between a wrapper and its engine fails.
+//! Network failures between a wrapper and its engine.
 
 use crate::cli::{dies, lives};
 use crate::engine::unique;
@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 const WORK: &str = "echo $$ > work; until [ -e stop ]; do sleep 0.05; done; exit 7";
 
-/// The engine, seen through a proxy that runs as long as this lives.
+/// The engine behind a proxy that runs as long as this exists.
 struct Reached {
     on: Subject,
     proxy: Proxy,
@@ -44,7 +44,7 @@ fn cut_connections(on: Subject) {
     assert_eq!(said.code, Some(7), "{said:?}");
 }
 
-/// Would fail if a wrapper that hears nothing from its engine kept its command running.
+/// Would fail if a wrapper that gets no replies from its engine kept its command running.
 fn silent_network(on: Subject) {
     let Reached { on, proxy, _runtime } = Reached::through_proxy(on);
     let name = unique("silent");
@@ -59,8 +59,8 @@ fn silent_network(on: Subject) {
     assert_eq!(next.code, Some(0), "{next:?}");
 }
 
-/// Would fail if a wrapper whose engine does not answer took another exit code than the command's,
-/// did not end, or kept quiet about a lock that may still be held.
+/// Would fail if a wrapper whose engine does not answer exited with another code than the
+/// command's, did not end, or did not report a lock that may still be held.
 fn lost_release(on: Subject) {
     let Reached { on, proxy, _runtime } = Reached::through_proxy(on);
     let name = unique("release");
@@ -73,7 +73,7 @@ fn lost_release(on: Subject) {
     assert!(said.err.contains("not released"), "{said:?}");
 }
 
-/// Would fail if a signal could not end a wrapper that waits for an answer.
+/// Would fail if a signal could not end a wrapper that waits for a reply.
 fn interrupted_without_answers(on: Subject) {
     let Reached { on, proxy, _runtime } = Reached::through_proxy(on);
     proxy.set(Mode::Silent);

@@ -4,7 +4,8 @@ use crate::support::follow;
 
 const GUIDE: &str = include_str!("../../../../docs/cli.md");
 
-/// The engines on their usual ports, in a network of their own. PostgreSQL refuses to run as root.
+/// The engines on their default ports, in their own network namespace. PostgreSQL refuses to run as
+/// root.
 const SERVERS: &str = r#"
 <!-- run admin: redis-server --port 6379 --save '' > redis.log 2>&1 & -->
 <!-- run admin: etcd --data-dir etcd > etcd.log 2>&1 & -->
@@ -13,7 +14,7 @@ const SERVERS: &str = r#"
 <!-- run admin: until (echo > /dev/tcp/127.0.0.1/6379) && curl -fs http://127.0.0.1:2379/health && $(ls -d /usr/lib/postgresql/*/bin | tail -1)/pg_isready -h 127.0.0.1; do sleep 0.2; done -->
 "#;
 
-/// Would fail if a command of the guide did not work, or did something else than it says.
+/// Would fail if a command in the guide did not work, or did something else than it says.
 #[test]
 #[ignore = "needs Redis, etcd and PostgreSQL: ./test engines"]
 fn the_part_about_engines_works_as_written() {

@@ -1,6 +1,6 @@
-//! `holdfast lock --on URL`, through the binary: the same cases on every engine.
+//! `holdfast lock --on URL` through the binary: the same cases on every engine.
 //!
-//! The engines that need a server of their own are marked `ignore`: `./test engines` runs them.
+//! Engines that need their own server are marked `ignore`: `./test engines` runs them.
 
 #[allow(dead_code, unused_imports, reason = "shared with the tests of processes")]
 #[path = "../processes/support/mod.rs"]
@@ -34,8 +34,8 @@ mod connections;
 mod guide;
 mod subject;
 
-/// One test per case for an engine: a function that returns a [`subject::Subject`], with a server of
-/// its own if it is asked for one.
+/// One test per case for an engine: a function that returns a [`subject::Subject`], with its own
+/// server if requested.
 macro_rules! suite {
     ($module:ident, $subject:path $(, $ignore:meta)?) => {
         mod $module {
@@ -66,8 +66,8 @@ suite!(etcd, crate::subject::etcd, ignore = "needs etcd: ./test engines");
 suite!(postgres, crate::subject::postgres, ignore = "needs PostgreSQL: ./test engines");
 suite!(zookeeper, crate::subject::zookeeper, ignore = "needs ZooKeeper: ./test engines");
 
-/// What Redlock and Cassandra share with the others is shown there; these show that the command line
-/// reaches them.
+/// What Redlock and Cassandra have in common with the others is covered there; these show that the
+/// command line reaches them.
 #[test]
 #[ignore = "needs Redis: ./test engines"]
 fn redlock() {

@@ -23,8 +23,8 @@ pub(crate) mod redis;
 pub(crate) mod zookeeper;
 
 pub(crate) trait Server: Send + Sync {
-    /// Kills it, as a power failure would.
+    /// Kills it, like a power failure.
     fn kill(&self);
-    /// Starts it again with what it has on disk, and returns when it serves.
+    /// Restarts it with what it has on disk, and returns when it is ready.
     fn restart(&self);
 }

@@ -8,16 +8,16 @@ use holdfast_locks::Promises;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A shorter lease would end whenever this machine is busy for a moment.
+/// A shorter lease would expire whenever this machine is busy for a moment.
 const TTL_MIN: Duration = Duration::from_secs(3);
 
 pub(crate) struct Subject {
     pub(crate) url: String,
     /// `host:port` of the server, for a proxy.
     pub(crate) host: String,
-    /// What `--ttl` says: the shortest that the engine serves well on a busy machine.
+    /// The `--ttl`: the shortest that works well on a busy machine.
     pub(crate) ttl: Duration,
-    /// `None` unless a server of its own was asked for.
+    /// `None` unless its own server was requested.
     pub(crate) server: Option<Arc<dyn Server>>,
     pub(crate) shell: Shell,
 }
@@ -28,20 +28,20 @@ impl Subject {
     }
 
     fn at(url: String, host: String, ttl: Duration, server: Option<Arc<dyn Server>>) -> Self {
-        // Nothing but a folder: no server of Holdfast is asked unless `--on` says so.
+        // Just a folder: no Holdfast server is used unless `--on` names one.
         let shell = Shell::with_nodes(0).on(&url);
         Self { url, host, ttl: ttl.max(TTL_MIN), server, shell }
     }
 
-    /// The same engine at another address.
+    /// The URL of the same engine at another address.
     pub(crate) fn url_at(&self, address: &str) -> String {
         self.url.replace(&self.host, address)
     }
 
-    /// What the engine promises, by the name in the URL.
+    /// The engine's promises, by the name in the URL.
     pub(crate) fn promises(&self) -> &'static Promises {
         let engine = self.url.split(':').next().expect("a scheme");
-        // The default recipe of each comes first.
+        // The default recipe of each engine comes first.
         Promises::all().into_iter().find(|it| it.engine == engine).expect("a known engine")
     }
 
@@ -59,17 +59,17 @@ impl Subject {
         self.shell.start(self.words(args).into_iter().chain(command))
     }
 
-    /// Runs `holdfast lock --on URL ARGS -- CMD` to its end.
+    /// Runs `holdfast lock --on URL ARGS -- CMD` to completion.
     pub(crate) fn run(&self, args: &str, command: &[&str]) -> Said {
         let command = command.iter().map(|word| (*word).to_owned());
         self.shell.run(self.words(args).into_iter().chain(["--".to_owned()]).chain(command))
     }
 }
 
-/// The engine as the behaviour suite starts it: one for all cases, or one of its own.
+/// The engine as the behaviour suite starts it: shared by all cases, or its own.
 fn started(engine: fn() -> Engine, own_server: bool) -> Subject {
     let mut subject = None;
-    // That suite knows by the name of a case whether it needs a server of its own.
+    // That suite tells from the name of a case whether it needs its own server.
     let case = if own_server { "restart" } else { "on_engines" };
     crate::engine::run(engine, case, async |engine| subject = Some(Subject::new(engine)));
     subject.expect("it was started")

@@ -1,4 +1,4 @@
-//! A client that comes back through a node that has not yet applied what the leader has.
+//! A client that reconnects through a node that has not yet applied what the leader has.
 
 use crate::support::Cluster;
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
@@ -13,8 +13,9 @@ use tonic::transport::Endpoint;
 
 const ROUNDS: usize = 20;
 
-/// The leader confirmed that the session lives, and then the node looked for the tickets in its own
-/// state, which was behind: a client that held a lock was told that its ticket was released.
+/// The leader confirmed that the session was alive, and then the node looked for its tickets in its
+/// own state, which was behind: a client that held a lock was told that its ticket had been
+/// released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_attaches_to_a_lagging_node_still_holds() {
     let mut cluster = Cluster::start(3);
@@ -36,7 +37,7 @@ async fn a_holder_that_attaches_to_a_lagging_node_still_holds() {
         let stream = tokio::spawn(async move {
             client.session(ReceiverStream::new(messages)).await.expect("a stream").into_inner()
         });
-        // The node finds the attach in its socket when it goes on.
+        // The node finds the attach in its socket when it is continued.
         sleep(Duration::from_millis(30)).await;
         cluster.nodes[lags].signal(Signal::CONT);
         let mut stream = stream.await.expect("the task ends");

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Would fail if a holder only heard what it is asked while it listens.
+/// Would fail if a holder only received requests to release while it is connected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_hears_what_it_was_asked_while_it_was_away() {
     let mut cluster = Cluster::start(1);

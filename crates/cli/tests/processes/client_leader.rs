@@ -1,4 +1,4 @@
-//! A client that holds a lock while the leader, which it talks to, is killed or stands still.
+//! A client that holds a lock while the leader it is connected to is killed or stopped.
 
 use crate::client_load::{NativeLoad, urls};
 use crate::support::Cluster;
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 const CLIENTS: u64 = 6;
 
-/// A lock, held through that node first.
+/// A lock taken through this node first.
 async fn held_through(cluster: &mut Cluster, node: usize) -> Guard {
     let mut ports = cluster.ports();
     ports.rotate_left(node);
@@ -16,7 +16,7 @@ async fn held_through(cluster: &mut Cluster, node: usize) -> Guard {
 }
 
 /// Would fail if the session were bound to its connection, if a client did not find another server,
-/// or if a request that was sent again had two effects.
+/// or if a retried request had two effects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guard_stays_good_when_the_leader_is_killed() {
     let mut cluster = Cluster::start(3);
@@ -35,8 +35,8 @@ async fn a_guard_stays_good_when_the_leader_is_killed() {
     load.finish(&cluster.http, port, &servers).await;
 }
 
-/// Would also fail if a client waited for ever for a server that does not answer, or believed a
-/// leader that slept.
+/// Would also fail if a client waited forever for a server that does not answer, or believed a
+/// leader that was stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guard_stays_good_when_the_leader_stands_still() {
     let mut cluster = Cluster::start(3);
@@ -47,7 +47,7 @@ async fn a_guard_stays_good_when_the_leader_stands_still() {
     load.goes_on(100);
     cluster.nodes[leader].signal(Signal::STOP);
     load.goes_on(100);
-    // Only through another server: the one that it talked to does not answer.
+    // Only through another server: the one it was connected to does not answer.
     guard.note(Some(b"still here")).await.expect("another server takes it");
     cluster.nodes[leader].signal(Signal::CONT);
     load.goes_on(100);
@@ -58,8 +58,8 @@ async fn a_guard_stays_good_when_the_leader_stands_still() {
     load.finish(&cluster.http, port, &servers).await;
 }
 
-/// Would fail if a grant were acknowledged before a majority had it, if a token were given twice,
-/// if two held a lock at once, or if an answer that was lost were not settled by its number.
+/// Would fail if a grant were acknowledged before a majority had it, if a token were granted twice,
+/// if a lock had two holders at once, or if a lost reply were not settled by the request's number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_node_is_killed_in_turn_and_the_books_agree() {
     let mut cluster = Cluster::start(3);

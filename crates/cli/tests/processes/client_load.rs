@@ -1,4 +1,4 @@
-//! Clients that take locks through the native API and keep books: what they were told must be true.
+//! Clients that take locks through the native API and record what they were told: it must be true.
 
 use crate::support::{Book, Http, eventually, tokens};
 use holdfast_client::{Client, Error, Guard, Health, Register};
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinSet;
 
-/// Every so many locks of its own a client keeps one until the end.
+/// After this many of its own locks, a client keeps one until the end.
 const KEPT_EVERY: u64 = 25;
 
 /// Locks that all clients want, each with a register in which its holders count.
@@ -22,7 +22,7 @@ pub(crate) struct NativeLoad {
 struct Desk {
     closing: AtomicBool,
     book: Mutex<Book>,
-    /// How often each register was counted up.
+    /// How often each register was incremented.
     counted: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -37,7 +37,7 @@ impl Desk {
 }
 
 impl NativeLoad {
-    /// So many clients, each with a session of its own, that begin at different servers.
+    /// Starts this many clients, each with its own session, on different servers.
     pub(crate) fn start(clients: u64, servers: &[String]) -> Self {
         let desk = Arc::new(Desk::default());
         let mut tasks = JoinSet::new();
@@ -50,7 +50,7 @@ impl NativeLoad {
         Self { desk, clients: tasks }
     }
 
-    /// Waits until so many more locks were taken.
+    /// Waits until this many more locks have been taken.
     pub(crate) fn goes_on(&self, more: usize) {
         let before = self.desk.book().granted.len();
         eventually("clients take locks", || {
@@ -60,8 +60,8 @@ impl NativeLoad {
         });
     }
 
-    /// Ends the clients and compares their books with what a node says. Returns how many locks were
-    /// taken.
+    /// Stops the clients and compares their records with a node's state. Returns how many locks
+    /// were taken.
     pub(crate) async fn finish(mut self, http: &Http, port: u16, servers: &[String]) -> usize {
         self.desk.closing.store(true, Ordering::Relaxed);
         let mut kept = Vec::new();
@@ -81,7 +81,7 @@ impl NativeLoad {
         assert!(book.holding.is_empty(), "never let go: {:?}", book.holding);
         let counted = std::mem::take(&mut *self.desk.counted());
         for (name, counted) in &counted {
-            // A second holder at the same time would have counted from the same number.
+            // A second concurrent holder would have counted from the same number.
             assert_eq!(count_in(&client.register(name)).await, Ok(*counted), "{name}");
         }
         let held = http.get_ok(port, "/v1/locks?prefix=native/&limit=1000");
@@ -119,7 +119,7 @@ async fn work(number: u64, servers: Vec<String>, desk: Arc<Desk>) -> Vec<Guard> 
     kept
 }
 
-/// Takes a lock and lets go, unless it is to be kept.
+/// Takes a lock and releases it, unless it is to be kept.
 async fn turn(
     client: &Client,
     desk: &Desk,
@@ -156,7 +156,7 @@ fn count_of(value: Option<&[u8]>) -> u64 {
     text.map_or(0, |text| text.parse().expect("the register holds a count"))
 }
 
-/// What clients connect to.
+/// The URLs that clients connect to.
 pub(crate) fn urls(ports: &[u16]) -> Vec<String> {
     ports.iter().map(|port| format!("http://127.0.0.1:{port}")).collect()
 }

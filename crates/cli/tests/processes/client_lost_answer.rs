@@ -1,4 +1,4 @@
-//! An answer that never arrives: the request's number settles what became of it.
+//! A reply that never arrives: the request's number settles what happened to it.
 
 use crate::client_load::urls;
 use crate::client_proxy::{Proxy, Way};
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::thread;
 use std::time::Duration;
 
-/// Would fail if a retry drew another ticket, or if a client took silence for a no.
+/// Would fail if a retry drew another ticket, or if a client took silence for a refusal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_asks_again_and_gets_the_same_ticket() {
     let mut cluster = Cluster::start(3);

@@ -1,4 +1,4 @@
-//! A way to a server that can go silent, swallow answers, and be cut.
+//! A proxy to a server that can go silent, swallow replies, or cut connections.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, tcp};
 use tokio::sync::watch;
 
-/// What becomes of bytes.
+/// What happens to traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Open,
-    /// Requests pass, answers don't.
+    /// Requests pass, replies don't.
     NoAnswers,
-    /// Nothing passes, and nobody is told.
+    /// Nothing passes, and no connection is closed.
     Silent,
-    /// Connections are closed, and no new ones taken.
+    /// Connections are closed, and no new ones accepted.
     Cut,
 }
 

@@ -1,5 +1,5 @@
-//! A holder that stands still or is cut off: it knows that its lock is lost before it does anything
-//! more, and before the next one is served.
+//! A holder that is stopped or cut off: it knows that its lock is lost before it does anything
+//! more, and before the next holder is served.
 
 use crate::client_load::urls;
 use crate::client_proxy::{Proxy, Way};
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(4);
 
-/// Set for the process that holds the lock: where its servers are.
+/// Set for the process that holds the lock: its servers.
 const SERVERS: &str = "HOLDFAST_TEST_SERVERS";
 
-/// Milliseconds since this machine booted, sleep included: the same for all processes.
+/// Milliseconds since this machine booted, sleep included: the same clock for all processes.
 fn now_ms() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
@@ -38,7 +38,7 @@ async fn the_holder() {
     };
     say("held", guard.token().get());
     loop {
-        // The clock first: what is done after this look counts as done at that time.
+        // Read the clock first: what is done after this check counts as done at that time.
         let at_ms = now_ms();
         match guard.health() {
             Health::Lost(_) => return say("lost", at_ms),
@@ -48,7 +48,7 @@ async fn the_holder() {
     }
 }
 
-/// That process, and what it says.
+/// That process, and its output.
 struct Holder {
     child: Child,
     said: mpsc::Receiver<(String, u64)>,
@@ -57,7 +57,7 @@ struct Holder {
 impl Holder {
     fn start(servers: &[String]) -> Self {
         let program = std::env::current_exe().expect("this program has a path");
-        // If this process is killed, so is the other one, even while it stands still.
+        // If this process is killed, so is the other one, even while it is stopped.
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
             .arg(program)
@@ -87,7 +87,7 @@ impl Holder {
         kill_process(pid.expect("a process id"), signal).expect("it can be signalled");
     }
 
-    /// Waits until it stands still.
+    /// Waits until it is stopped.
     fn has_stopped(&self) {
         let file = format!("/proc/{}/stat", self.child.id());
         eventually("the holder stands still", || {
@@ -99,14 +99,14 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // One that has ended needs no end.
+        // If it has already ended, the error does not matter.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Would fail if the client believed what it had heard before it was stopped, or counted on a clock
-/// that stood still with it.
+/// Would fail if the client believed what it knew before it was stopped, or relied on a clock that
+/// stopped with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_was_stopped_past_its_lease_does_no_more_work() {
     let mut cluster = Cluster::start(3);
@@ -135,7 +135,7 @@ async fn a_process_that_was_stopped_past_its_lease_does_no_more_work() {
     assert_eq!(next.health(), Health::Good);
 }
 
-/// Would fail if the client waited for an answer to tell it, or counted its lease from the answer.
+/// Would fail if the client needed a reply to notice, or counted its lease from the reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_is_cut_off_knows_before_the_next_one_is_served() {
     let mut cluster = Cluster::start(3);

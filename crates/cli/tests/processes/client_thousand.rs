@@ -12,13 +12,13 @@ use tonic::transport::{Channel, Endpoint};
 
 const SESSIONS: usize = 1_000;
 
-/// Streams over one connection: a server takes no more than 200.
+/// Streams per connection: a server accepts no more than 200.
 const STREAMS_PER_CONNECTION: usize = 100;
 
-/// Longer than the test: nobody beats.
+/// Longer than the test: there are no heartbeats.
 const SESSION_TTL_MS: u64 = 600_000;
 
-/// Would fail if a waiter were forgotten, overtaken, served twice or told anything that does not
+/// Would fail if a waiter were forgotten, overtaken, served twice or sent anything that does not
 /// concern it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_of_a_thousand_sessions_is_woken_once_and_in_order() {
@@ -52,7 +52,7 @@ async fn each_of_a_thousand_sessions_is_woken_once_and_in_order() {
         assert!(served.is_sorted_by(|one, next| one < next), "overtaken: {served:?}");
     }
     assert_eq!((look()["holding"].as_u64(), look()["waiting"].as_u64()), (Some(0), Some(0)));
-    // All streams are still open: whoever heard of another one's turn has it in line by now.
+    // All streams are still open: an event about another session's turn would have arrived by now.
     for session in &mut streams {
         session.is_told_nothing_more().await;
     }
@@ -74,14 +74,14 @@ impl Session {
         self.send(id, to_server::What::Request(request)).await;
     }
 
-    /// What is said next, whatever it is.
+    /// The next event, whatever it is.
     async fn hears(&mut self) -> (u64, to_client::What) {
         let word = self.incoming.message().await.expect("the stream is open");
         let word = word.expect("the stream goes on");
         (word.number, word.what.expect("the server says something"))
     }
 
-    /// The next word is the answer to a beat: nothing came before it.
+    /// The next message is the reply to a heartbeat: nothing came before it.
     async fn is_told_nothing_more(&mut self) {
         self.send(99, to_server::What::Beat(proto::Beat {})).await;
         let heard = self.hears().await;
@@ -111,7 +111,7 @@ async fn wait_and_serve(channel: Channel, served: Arc<Mutex<Vec<u64>>>) -> Sessi
         ) => waiting.token,
         other => panic!("not in line: {other:?}"),
     };
-    // The next word is its turn, and there is none before.
+    // The next event is its turn, with nothing before it.
     match session.hears().await {
         (0, to_client::What::Granted(grant)) => assert_eq!(grant.token, token),
         other => panic!("not its turn: {other:?}"),

@@ -1,4 +1,4 @@
-//! A damaged node does not start, and says how to come back.
+//! A damaged node does not start, and says how to recover.
 
 use crate::support::{Cluster, HOLDFAST, Held, Node, eventually, new_key, tokens};
 use serde_json::{Value, json};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// Would fail if a node started with a log or a snapshot that is not what it was, if what its
-/// message says did not work, or if it came back under its old id.
+/// Would fail if a node started with a changed log or snapshot, if what its message says did not
+/// work, or if it came back under its old id.
 #[test]
 fn a_damaged_node_of_three_rejoins_as_a_new_member() {
     let mut cluster = Cluster::start(3);
@@ -25,7 +25,7 @@ fn a_damaged_node_of_three_rejoins_as_a_new_member() {
         let name = file.file_name().and_then(|name| name.to_str()).expect("a name");
         assert!(said.contains(name) && said.contains("damaged"), "{said}");
 
-        // As it says, with the address of a member.
+        // As the message says, with a member's address.
         let line = said.lines().find(|line| line.trim().starts_with("holdfast rejoin"));
         let line = line
             .expect("it says how to come back")
@@ -50,15 +50,16 @@ fn a_damaged_node_of_three_rejoins_as_a_new_member() {
             assert_eq!(holders, [held.token], "{} after the rejoin", held.name);
         }
     }
-    // Only the two that came back and one of the first are there: one of them is needed now.
+    // Only the two that came back and one of the original nodes are up: one of the two is needed
+    // now.
     cluster.nodes[0].kill();
     let again = cluster.http.grab(cluster.nodes[1].port, "another");
     assert!(again.token > held[4].token);
 }
 
-/// A node whose folder is gone has forgotten what it voted for and acknowledged. Started as it was
-/// the first time, it once came back under its old id, and the first heartbeat brought it down in
-/// the Raft library; after a change of leader it might have voted a second time instead.
+/// A node whose folder is gone has forgotten what it voted for and acknowledged. Started like the
+/// first time, it once came back under its old id, and the first heartbeat crashed it in the Raft
+/// library; after a change of leader it might have voted a second time instead.
 #[test]
 fn a_node_that_lost_its_folder_is_not_let_back_under_its_id() {
     let mut cluster = Cluster::start(3);
@@ -72,7 +73,7 @@ fn a_node_that_lost_its_folder_is_not_let_back_under_its_id() {
     let said = cluster.nodes[2].said();
     assert!(said.contains("must not come back under its old id"), "{said}");
 
-    // The others serve on, and it may come back as somebody else.
+    // The others keep serving, and it may come back under another id.
     let peers = format!("{},{}", cluster.nodes[0].peer(), cluster.nodes[1].peer());
     let new = cluster.add(["--join", &peers]);
     cluster.nodes[new].start();
@@ -84,8 +85,8 @@ fn a_node_that_lost_its_folder_is_not_let_back_under_its_id() {
 }
 
 /// The last record of a log is vouched for only by the next one. If the disk damaged it at rest, it
-/// was taken for a torn write and cut, although the leader had counted on it: the next heartbeat
-/// then brought the node down in the Raft library, at each start again. After a change of leader it
+/// was taken for a torn write and cut off, although the leader had counted on it: the next
+/// heartbeat then crashed the node in the Raft library, at every start. After a change of leader it
 /// might have voted an acknowledged entry away instead.
 #[test]
 fn a_node_that_lost_what_it_acknowledged_says_so_and_rejoins() {
@@ -126,7 +127,7 @@ fn a_node_that_lost_what_it_acknowledged_says_so_and_rejoins() {
     let said = said.expect("the last record was damaged before it was vouched for");
     assert!(said.contains("its log ends at entry") && !said.contains("panicked"), "{said}");
 
-    // It stays so, whoever leads.
+    // It stays that way, whichever node leads.
     let said = must_not_start(&mut cluster.nodes[at]);
     assert!(said.contains("its log ends at entry"), "{said}");
     let line = said.lines().find(|line| line.trim().starts_with("holdfast rejoin"));
@@ -134,8 +135,8 @@ fn a_node_that_lost_what_it_acknowledged_says_so_and_rejoins() {
     let line = line.replace("PEER-ADDRESS", &cluster.nodes[leader].peer());
     let mut words = line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>();
     words.extend(["--port".to_owned(), port.to_string()]);
-    // The second time before the first has come to anything: the old id was then never removed, or
-    // the new one was.
+    // The second time before the first has finished: the old id was then never removed, or the new
+    // one was.
     must_run(&words);
     must_run(&words);
     cluster.nodes[at].start();
@@ -145,7 +146,7 @@ fn a_node_that_lost_what_it_acknowledged_says_so_and_rejoins() {
     eventually("the new id votes", || (cluster.voters(leader_port) == expected).then_some(()));
 }
 
-/// A cluster of one that holds a lock with a deadline and one with a session.
+/// A cluster of one that holds a lock with a deadline and one with a session lease.
 struct Lonely {
     cluster: Cluster,
     early: Held,
@@ -167,7 +168,7 @@ impl Lonely {
         Self { cluster, early, session }
     }
 
-    /// Damages what was written last, and lets the node say so.
+    /// Damages what was written last, and returns what the node reports.
     fn damage(&mut self) -> String {
         let node = &mut self.cluster.nodes[0];
         let file = newest(&node.folder, "log-");
@@ -175,14 +176,14 @@ impl Lonely {
         self.cluster.http.grab(node.port, "late");
         let after = written(&file);
         assert!(node.stop().success());
-        // In the middle of what was written for the late one.
+        // In the middle of what was written for the late lock.
         flip(&file, (before + after) / 2);
         let said = must_not_start(node);
         assert!(said.contains("holdfast restore --from BACKUP --data-dir NEW-FOLDER"), "{said}");
         said
     }
 
-    /// Restores into a new folder and starts it; its place in `nodes`.
+    /// Restores into a new folder and starts it; returns its index in `nodes`.
     fn restore(&mut self, from: &[&str]) -> usize {
         let at = self.cluster.add_alone();
         let node = &mut self.cluster.nodes[at];
@@ -197,7 +198,7 @@ impl Lonely {
         at
     }
 
-    /// What must be true in a restored cluster; a token of it.
+    /// What must be true in a restored cluster. Returns one of its tokens.
     fn check(&self, at: usize) -> u64 {
         let (http, port) = (&self.cluster.http, self.cluster.nodes[at].port);
         let early = http.get_ok(port, "/v1/lock?name=early");
@@ -234,7 +235,7 @@ fn a_cluster_of_one_is_restored_from_a_backup() {
     let second = lonely.restore(&["--from", &from]);
     assert_ne!(lonely.check(second), token);
 
-    // What is left of another node must not mix with what is restored: here, a log without its
+    // Leftovers of another node must not mix with what is restored: here, a log without its
     // identity.
     let leftover = lonely.cluster.path().join("leftover");
     fs::create_dir(&leftover).expect("a folder can be made");
@@ -244,7 +245,7 @@ fn a_cluster_of_one_is_restored_from_a_backup() {
     assert!(!refused.status.success());
     assert!(text(&refused).contains("is not empty"), "{}", text(&refused));
 
-    // A backup that is damaged is refused, and begins nothing.
+    // A damaged backup is refused, and creates nothing.
     flip(&backup, written(&backup) / 2);
     let folder = lonely.cluster.path().join("never");
     let refused = run(&["restore", "--from", &from, "--data-dir", &folder.display().to_string()]);
@@ -253,7 +254,7 @@ fn a_cluster_of_one_is_restored_from_a_backup() {
     assert!(!folder.join("identity").exists());
 }
 
-/// Would fail if what can still be read were thrown away, or if the loss were accepted silently.
+/// Would fail if readable data were thrown away, or if the loss were accepted silently.
 #[test]
 fn a_cluster_of_one_accepts_a_loss_explicitly() {
     let mut lonely = Lonely::start();
@@ -266,8 +267,8 @@ fn a_cluster_of_one_accepts_a_loss_explicitly() {
     assert!(late.is_empty(), "what was damaged can't be known: {late:?}");
 }
 
-/// Would fail if a rejoin that did not work left a folder that begins anew, under the id and the
-/// key of a node that voted before.
+/// Would fail if a failed rejoin left a folder that starts a new cluster, under the id and the key
+/// of a node that has voted before.
 #[test]
 fn a_rejoin_that_fails_leaves_the_node_as_damaged_as_it_was() {
     let mut cluster = Cluster::start(1);
@@ -295,8 +296,8 @@ fn a_rejoin_that_fails_leaves_the_node_as_damaged_as_it_was() {
     assert!(said.contains("it has not rejoined"), "{said}");
 }
 
-/// A rejoin was killed after it had set the old files aside. Repeated, it did not know which node the
-/// folder had been, and asked for `--replaces` with an id that the operator had to look up.
+/// A rejoin was killed after it had set the old files aside. Repeated, it did not know which node
+/// the folder had been, and asked for `--replaces` with an id that the operator had to look up.
 #[test]
 fn an_interrupted_rejoin_is_repeated_as_the_message_says() {
     let mut cluster = Cluster::start(3);
@@ -336,7 +337,7 @@ fn the_key_and_the_folder_must_belong_together() {
     assert!(said.contains("use the key or the folder of the other"), "{said}");
 }
 
-/// Starts a node that must refuse; what it says.
+/// Starts a node that must refuse; returns its output.
 fn must_not_start(node: &mut Node) -> String {
     node.start();
     let status = node.ended();
@@ -391,7 +392,7 @@ fn records(file: &Path) -> Vec<(usize, u64)> {
     records
 }
 
-/// How much of a file is not zeros at its end.
+/// The length of a file without the zeros at its end.
 fn written(file: &Path) -> usize {
     let bytes = fs::read(file).expect("the file can be read");
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)

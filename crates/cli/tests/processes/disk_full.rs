@@ -1,4 +1,4 @@
-//! A full disk answers clients clearly, and the node goes on when there is room again.
+//! A node with a full disk tells clients so, and continues when there is room again.
 
 use crate::support::{Cluster, HOLDFAST, Held, Http, Node, PATIENCE, unique};
 use serde_json::json;
@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A log segment has 64 MiB: one fits beside the ballast, two do not; without it, two do.
+/// A log segment has 64 MiB: one fits next to the ballast, two don't; without it, two do.
 const DISK_MIB: usize = 144;
 const BALLAST_MIB: usize = 40;
 
-/// A small disk of its own, in a mount namespace that lives as long as this.
+/// A small disk in a mount namespace that exists as long as this.
 struct SmallDisk {
     keeper: Child,
     as_root: bool,
@@ -36,7 +36,7 @@ impl SmallDisk {
             "this test needs a mount namespace: run it as root, or allow user namespaces \
              (`unshare -Urm true` from util-linux must work)"
         );
-        // It ends with its input, and that with this process.
+        // It ends when its stdin closes, and that closes when this process ends.
         let script =
             format!("mount -t tmpfs -o size={DISK_MIB}m tmpfs \"$1\" && echo up && exec cat");
         let mut keeper = Command::new("unshare")
@@ -53,7 +53,7 @@ impl SmallDisk {
         Self { keeper, as_root, path: path.to_path_buf() }
     }
 
-    /// A command that runs where the disk is.
+    /// A command that runs where the disk is mounted.
     fn enter(&self) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["-t", &self.keeper.id().to_string(), "-m"]);
@@ -63,7 +63,7 @@ impl SmallDisk {
         command
     }
 
-    /// A file on it, as it is seen from here.
+    /// A file on it, as seen from outside.
     fn seen(&self, name: &str) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.keeper.id()));
         root.join(self.path.strip_prefix("/").expect("an absolute path")).join(name)
@@ -77,8 +77,8 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Would fail if a full disk stopped the node, if clients were left to wait, if it did not go on by
-/// itself, or if anything that was acknowledged were gone afterwards.
+/// Would fail if a full disk stopped the node, if clients were left waiting, if it did not continue
+/// by itself, or if anything acknowledged were gone afterwards.
 #[test]
 fn a_full_disk_is_told_and_left_behind() {
     let mut cluster = Cluster::empty();
@@ -114,8 +114,8 @@ fn a_full_disk_is_told_and_left_behind() {
     check(http, port, &held, &after);
 }
 
-/// A node whose disk was full fell behind the others, and said that the cluster had no leader: whoever
-/// looked for the fault looked at the wrong place.
+/// A node whose disk was full fell behind the others, and reported that the cluster had no leader:
+/// operators looked for the fault in the wrong place.
 #[test]
 fn a_full_node_that_falls_behind_says_what_is_wrong() {
     let mut cluster = Cluster::empty();
@@ -148,12 +148,12 @@ fn a_full_node_that_falls_behind_says_what_is_wrong() {
     });
     let ready = http.get(full, "/readyz").expect("a full node answers");
     assert_eq!((ready.status, ready.code()), (503, "disk_full"), "{}", ready.body);
-    // It hears that the others are further, and can't follow.
+    // It learns that the others are ahead, and can't follow.
     let after = http.grab(elsewhere, "after");
     let read = http.get(full, "/v1/lock?name=after").expect("a full node answers");
     assert_eq!((read.status, read.code()), (503, "disk_full"), "{}", read.body);
 
-    // The command line once said "no server answers" of a server that did.
+    // The command line once said "no server answers" about a server that did.
     let url = format!("http://127.0.0.1:{full}");
     let asked = Command::new(HOLDFAST).args(["show", "after", "--server", &url]).output();
     let asked = asked.expect("holdfast runs");
@@ -172,12 +172,12 @@ fn check(http: &Http, port: u16, held: &[Held], after: &Held) {
     }
 }
 
-/// Takes big locks until the disk is full; those that were granted.
+/// Takes big locks until the disk is full; returns those that were granted.
 fn fill(port: u16) -> Vec<Held> {
     fill_until(port, &|| false)
 }
 
-/// The same, or until something else is so.
+/// The same, or until `enough`.
 fn fill_until(port: u16, enough: &(dyn Fn() -> bool + Sync)) -> Vec<Held> {
     let (full, all) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let client = |number: usize| {
@@ -205,7 +205,7 @@ fn fill_until(port: u16, enough: &(dyn Fn() -> bool + Sync)) -> Vec<Held> {
                     }
                 }
                 Ok(reply) if reply.code() == "disk_full" => full.store(true, Ordering::Relaxed),
-                // It was on its way when the disk became full: nobody was told that it is held.
+                // It was in flight when the disk became full: nobody was told that it is held.
                 Ok(reply) => assert_eq!(reply.status, 503, "{}", reply.body),
                 Err(error) => panic!("a full node must answer: {error}"),
             }

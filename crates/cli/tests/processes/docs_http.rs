@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 
 const PAGE: &str = include_str!("../../../../docs/http-api.md");
 
-/// The server that the page talks to.
+/// The server in the page's examples.
 const DOCUMENTED: &str = "http://127.0.0.1:7400";
 
-/// Would fail if a command of the page did not work, or answered something else than it says.
+/// Would fail if a command on the page did not work, or printed something else than it says.
 #[test]
 fn every_command_of_the_page_works_as_written() {
     let dev = Dev::start(1);
@@ -22,7 +22,7 @@ fn every_command_of_the_page_works_as_written() {
     let mut script = "set -eu -o pipefail\n".to_owned();
     for (number, step) in steps.iter().enumerate() {
         let typed = step.typed.replace(DOCUMENTED, &format!("http://127.0.0.1:{}", dev.port(1)));
-        // Braces, so that one step knows what the one before has set.
+        // Braces, so that one step sees the variables that earlier ones have set.
         let _ = writeln!(script, "{{ {typed}\n}} > {number}.out 2>&1");
     }
     fs::write(folder.path().join("page.sh"), script).expect("a script can be written");

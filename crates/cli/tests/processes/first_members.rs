@@ -1,11 +1,12 @@
-//! The beginning of a cluster: no first member takes part before all others know its folder.
+//! The start of a cluster: no first member takes part before all others know its folder.
 
 use crate::support::{Cluster, Node, eventually};
 use std::fs;
 
-/// Two of three first members were started, and granted locks. One of them lost its folder, the other
-/// was down, and the third was started for the first time. It had never learned which folder belongs
-/// to which id, so it let the empty node in: the two were a majority, and granted from token 1 on.
+/// Two of three first members were started, and granted locks. One of them lost its folder, the
+/// other was down, and the third was started for the first time. It had never learned which folder
+/// belongs to which id, so it let the empty node in: the two were a majority, and granted locks
+/// from token 1 on.
 #[test]
 fn one_that_lost_its_folder_is_not_taken_for_a_new_first_member() {
     let mut cluster = Cluster::first_members(3);
@@ -19,7 +20,7 @@ fn one_that_lost_its_folder_is_not_taken_for_a_new_first_member() {
     cluster.nodes[1].kill();
     fs::remove_dir_all(&cluster.nodes[1].folder).expect("the folder can be removed");
 
-    // Node 3, for the first time, and node 2 with an empty folder.
+    // Node 3 for the first time, and node 2 with an empty folder.
     for at in [2, 1] {
         cluster.nodes[at].start();
     }
@@ -39,9 +40,9 @@ fn one_that_lost_its_folder_is_not_taken_for_a_new_first_member() {
     cluster.http.grab(cluster.nodes[2].port, "seat");
 }
 
-/// A cluster began with one member and grew to three. Node 1 lost its folder and was started as the
-/// first time, with a list that names only itself: it began a second cluster under the same key, and
-/// granted every lock again.
+/// A cluster started with one member and grew to three. Node 1 lost its folder and was started like
+/// the first time, with a list that names only itself: it started a second cluster under the same
+/// key, and granted every lock again.
 #[test]
 fn one_that_began_alone_and_lost_its_folder_stops_when_the_others_find_it() {
     let mut cluster = Cluster::first_members(1);
@@ -73,8 +74,8 @@ fn one_that_began_alone_and_lost_its_folder_stops_when_the_others_find_it() {
     cluster.http.grab(port, "seat");
 }
 
-/// A cluster of one was restarted with a list of three, and nodes 2 and 3 were started with the same
-/// list. Node 1 ignored it without a word, but welcomed the other two: they began a second cluster
+/// A cluster of one was restarted with a list of three, and nodes 2 and 3 were started with the
+/// same list. Node 1 silently ignored it, but welcomed the other two: they started a second cluster
 /// under the same key, which granted every lock again.
 #[test]
 fn others_do_not_begin_a_second_cluster_beside_a_cluster_of_one() {
@@ -105,7 +106,7 @@ fn others_do_not_begin_a_second_cluster_beside_a_cluster_of_one() {
     assert_eq!(cluster.http.holders(port, "seat"), [held.token]);
 }
 
-/// First members with different lists did not notice: each list began a cluster of its own.
+/// First members with different lists did not notice: each list started its own cluster.
 #[test]
 fn first_members_with_different_lists_do_not_begin() {
     let mut cluster = Cluster::first_members(3);
@@ -132,8 +133,8 @@ fn first_members_with_different_lists_do_not_begin() {
     cluster.http.grab(cluster.nodes[0].port, "seat");
 }
 
-/// A first member that lost its folder before the cluster began was told to join. There was nothing
-/// to join: the others waited for a node that could not come back.
+/// A first member that lost its folder before the cluster had started was told to join. There was
+/// nothing to join: the others waited for a node that could not come back.
 #[test]
 fn one_that_lost_its_folder_before_the_beginning_is_told_what_helps() {
     let mut cluster = Cluster::first_members(3);

@@ -1,4 +1,4 @@
-//! Five nodes serve on when two are dead.
+//! Five nodes keep serving when two are dead.
 
 use crate::support::{Cluster, Load};
 

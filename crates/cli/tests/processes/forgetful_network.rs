@@ -1,4 +1,4 @@
-//! A network between the nodes that forgets connections, as a firewall does that is started again.
+//! A network between the nodes that forgets connections, like a firewall that is restarted.
 
 use crate::support::{Cluster, Node, eventually};
 use std::io::{Read, Write};
@@ -7,21 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-/// What is between the nodes.
+/// The network between the nodes.
 #[derive(Clone, Default)]
 struct Network {
-    /// How often it has forgotten every connection.
+    /// How often it has forgotten all connections.
     forgot: Arc<AtomicU64>,
 }
 
 impl Network {
-    /// Nothing passes any more over the connections that there are, and nobody is told; new ones
-    /// are fine.
+    /// From now on nothing passes over existing connections, and none is closed; new ones work.
     fn forget(&self) {
         self.forgot.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A way to the node at that port of 127.0.0.1, under another address.
+    /// Forwards another address to the node at this port of 127.0.0.1.
     fn lead(&self, from: Ipv4Addr, port: u16) {
         let listener = TcpListener::bind(SocketAddrV4::new(from, port)).expect("a free address");
         let network = self.clone();
@@ -53,8 +52,9 @@ impl Network {
 }
 
 /// After a long partition, or when a firewall had forgotten the connections between the nodes, they
-/// went on writing into connections that led nowhere: the system tries again less and less often, and
-/// nobody dialed anew. A cluster whose network was whole again had no leader for long, or for good.
+/// kept writing into connections that led nowhere: TCP retries less and less often, and nobody
+/// reconnected. A cluster whose network was healthy again had no leader for a long time, or for
+/// good.
 #[test]
 fn nodes_that_do_not_hear_each_other_connect_anew() {
     let mut cluster = Cluster::empty();

@@ -14,9 +14,9 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
-/// A `force` was given to a node that had no leader. Its caller was told that it may or may not take
-/// effect; when the other nodes came back, it did, and broke the lock of somebody who had nothing to
-/// do with it. One caller hangs up here, and one waits for the answer.
+/// A `force` was sent to a node that had no leader. Its caller was told that it may or may not take
+/// effect; when the other nodes came back, it did, and broke the lock of an unrelated holder. Here
+/// one caller hangs up, and one waits for the reply.
 #[test]
 fn what_no_leader_took_is_withdrawn() {
     let mut cluster = Cluster::start(3);
@@ -42,13 +42,13 @@ fn what_no_leader_took_is_withdrawn() {
         cluster.nodes[*other].start();
     }
     cluster.all_ready();
-    // Whatever this node still had to send came before this.
+    // Anything that this node still had to send came before this.
     cluster.http.grab(port, "another");
     assert_eq!(cluster.http.holders(port, "seat"), [held.token]);
 }
 
-/// The command line refused to remove a member whose vote the others needed; the server did what it
-/// was asked, and the cluster stood still.
+/// The command line refused to remove a member whose vote the others needed; the server carried it
+/// out, and the cluster stopped serving.
 #[test]
 fn the_leader_refuses_a_removal_that_takes_away_the_majority() {
     let mut cluster = Cluster::start(3);
@@ -69,8 +69,8 @@ fn the_leader_refuses_a_removal_that_takes_away_the_majority() {
     assert!(forced.is_ok_and(|reply| reply.status != 409));
 }
 
-/// A node that was let in, and did not hear so, asked again and became another member; the first one
-/// never came.
+/// A node that was admitted, but did not get the reply, asked again and became another member; the
+/// first one never came.
 #[test]
 fn a_node_that_asks_twice_to_be_let_in_is_one_member() {
     let mut cluster = Cluster::start(1);
@@ -82,9 +82,9 @@ fn a_node_that_asks_twice_to_be_let_in_is_one_member() {
     assert_ne!(cluster.http.post_ok(port, "/v1/members/add", &other), first);
 }
 
-/// A node stood still with a request in its socket. Its caller gave up; somebody else got the lock
-/// meanwhile. When the node went on, it took the request before it noticed that nobody waited for it,
-/// and broke the lock of a holder who had nothing to do with it.
+/// A node was stopped with a request in its socket. Its caller gave up, and another client got the
+/// lock in the meantime. When the node was continued, it processed the request before it noticed
+/// that its caller was gone, and broke the lock of an unrelated holder.
 #[test]
 fn what_was_given_up_while_its_node_stood_still_is_not_done() {
     let mut cluster = Cluster::start(3);
@@ -100,7 +100,7 @@ fn what_was_given_up_while_its_node_stood_still_is_not_done() {
         let innocent = cluster.http.grab(elsewhere, "seat");
         std::thread::sleep(Duration::from_secs(2));
         cluster.nodes[at].signal(Signal::CONT);
-        // By then it has done what it was going to do.
+        // By then it has done whatever it was going to do.
         cluster.nodes[at].ready(&cluster.http);
         std::thread::sleep(Duration::from_millis(600));
         assert_eq!(cluster.http.holders(port, "seat"), [innocent.token], "round {round}");
@@ -108,8 +108,8 @@ fn what_was_given_up_while_its_node_stood_still_is_not_done() {
     }
 }
 
-/// A request on a session's stream was kept without end by a node that had no leader, and took effect
-/// whenever one came back, however long ago its client had given up on it.
+/// A request on a session's stream was kept indefinitely by a node that had no leader, and took
+/// effect whenever one came back, however long ago its client had given up on it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_no_leader_took_on_a_sessions_stream_is_withdrawn() {
     let mut cluster = Cluster::start(3);
@@ -155,14 +155,15 @@ async fn what_no_leader_took_on_a_sessions_stream_is_withdrawn() {
         cluster.nodes[*other].start();
     }
     cluster.all_ready();
-    // Whatever this node still had to send came before this.
+    // Anything that this node still had to send came before this.
     cluster.http.grab(port, "another");
     assert!(cluster.http.holders(port, "seat").is_empty());
 }
 
-/// A client pipelined tries over one connection while the leader stood still for a moment. More than
-/// 32 KiB were unread behind the first one, so all of them were told `connection_closed`, also those
-/// that were sent alone later; one with a request id held its lock though.
+/// A client pipelined tries over one connection while the leader was stopped for a moment. More
+/// than 32 KiB were unread behind the first one, so all of them were answered with
+/// `connection_closed`, even those that were sent alone later; one with a request id held its lock
+/// though.
 #[test]
 fn pipelined_tries_are_answered_when_the_leader_stands_still_for_a_moment() {
     let mut cluster = Cluster::start(3);

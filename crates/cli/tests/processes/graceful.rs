@@ -5,8 +5,8 @@ use serde_json::json;
 use std::fs;
 use std::path::Path;
 
-/// Would fail if a leader just left and the others had to notice, or if the log were left as after
-/// a crash.
+/// Would fail if a leader just left and the others had to notice, or if its log were left like
+/// after a crash.
 #[test]
 fn a_leader_that_is_stopped_hands_over_and_closes_its_log() {
     let mut cluster = Cluster::start(3);
@@ -32,8 +32,8 @@ fn a_leader_that_is_stopped_hands_over_and_closes_its_log() {
     load.finish(&cluster.http);
 }
 
-/// A node that was stopped in good order left the waits of its connections in line. They were served
-/// soon after, and held the lock for their whole TTL, with nobody there to release it.
+/// A node that was stopped gracefully left the waits of its connections in line. They were served
+/// soon after, and held the lock for their whole TTL, with nobody to release it.
 #[test]
 fn the_waits_of_a_node_that_is_stopped_go_with_it() {
     let mut cluster = Cluster::start(3);

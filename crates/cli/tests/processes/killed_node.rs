@@ -1,4 +1,4 @@
-//! What a node leaves behind that is killed, or stands still for longer than its session lives.
+//! What a node leaves behind when it is killed, or stopped for longer than its session lives.
 
 use crate::support::{Cluster, Http, PATIENCE, Reply, eventually, unique};
 use rustix::process::Signal;
@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Longer than any test: whoever is served with nobody there would hold the lock for good.
+/// Longer than any test: a wait that is served with nobody there would hold the lock for good.
 const TTL_MS: u64 = 3_600_000;
 
-/// Somebody who waits for a lock over HTTP, without a request id; what it is told in the end.
+/// A client that waits for a lock over HTTP, without a request id; returns what it is told in the
+/// end.
 fn wait(port: u16, name: &str, label: &str) -> JoinHandle<Result<Reply, String>> {
     let body = json!({ "name": name, "ttl_ms": TTL_MS, "wait_ms": TTL_MS, "label": label });
     let http = Http::new(3 * PATIENCE);
@@ -32,8 +33,8 @@ fn granted(reply: Result<Reply, String>) -> Value {
     reply.body
 }
 
-/// A node was killed while a caller waited there for a lock. The holder released it, and the killed
-/// node's wait was served: for its whole TTL it held the lock, and nobody knew.
+/// A node was killed while a client waited for a lock there. The holder released it, and the killed
+/// node's wait was served: it held the lock for its whole TTL, and nobody knew.
 #[test]
 fn a_wait_that_its_killed_node_can_t_tell_of_holds_nothing() {
     let mut cluster = Cluster::start(3);
@@ -54,7 +55,7 @@ fn a_wait_that_its_killed_node_can_t_tell_of_holds_nothing() {
     assert!(lock["needs_recovery"].is_null(), "{lock}");
 }
 
-/// A node was killed and started again. The waits of the process before stood in line for ten more
+/// A node was killed and restarted. The waits of its previous process stayed in line for ten more
 /// seconds, and could be served.
 #[test]
 fn a_node_that_is_started_again_has_no_waits_of_before() {
@@ -68,16 +69,16 @@ fn a_node_that_is_started_again_has_no_waits_of_before() {
     cluster.nodes[at].kill();
     let _ = lost.join().expect("it ends").expect_err("its node is gone");
     cluster.nodes[at].start();
-    // What it takes now, it takes under its new session.
+    // What it accepts now belongs to its new session.
     cluster.nodes[at].ready(&cluster.http);
     cluster.http.grab(port, "another");
     assert_eq!(waiters(&cluster, elsewhere, "seat"), 0);
     cluster.http.let_go(port, &held);
 }
 
-/// A node stood still for longer than its session lives, with a caller who waited there. The wait
-/// was served with nobody there to hear of it, and held the lock for its whole TTL; when the node
-/// went on, the caller was told that it holds a lock that may have been somebody else's by then.
+/// A node was stopped for longer than its session lives, with a client waiting there. The wait was
+/// served with nobody to notice, and held the lock for its whole TTL; when the node was continued,
+/// the client was told that it holds a lock that may have had another holder by then.
 #[test]
 fn a_wait_at_a_node_that_stood_still_is_over_and_told_so() {
     let mut cluster = Cluster::start(3);
@@ -98,8 +99,8 @@ fn a_wait_at_a_node_that_stood_still_is_over_and_told_so() {
     assert_eq!(cluster.http.holders(port, "seat"), [grant["fencing_token"].as_u64().unwrap()]);
 }
 
-/// With a request id a wait belongs to nobody, so that a retry finds it wherever it is sent: it
-/// must stand in line, and be held, also if the node is gone that took it.
+/// With a request id a wait belongs to nobody, so that a retry finds it through any node: it must
+/// stay in line, and be held, even if the node that accepted it is gone.
 #[test]
 fn a_wait_with_a_request_id_outlives_its_node() {
     let mut cluster = Cluster::start(3);
@@ -125,8 +126,8 @@ fn a_wait_with_a_request_id_outlives_its_node() {
     assert_eq!(cluster.http.holders(port, "seat"), [token]);
 }
 
-/// A caller that is told of its grant has its whole lease, although the node that told it is killed
-/// right after.
+/// A client that has been told of its grant has its whole lease, even if the node that told it is
+/// killed right after.
 #[test]
 fn a_grant_that_was_told_outlives_its_node() {
     let mut cluster = Cluster::start(3);

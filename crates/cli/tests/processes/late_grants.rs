@@ -7,8 +7,8 @@ use serde_json::json;
 const ROUNDS: usize = 3;
 
 /// A node was stopped while a client waited for a lock through it. The client was served and its
-/// lease ran out before the node went on and found the grant in its log: it told the client that it
-/// holds the lock, which somebody else held by then.
+/// lease ran out before the node was continued and found the grant in its log: it told the client
+/// that it holds the lock, which another client held by then.
 #[test]
 fn a_grant_that_is_over_is_not_answered_with_held() {
     let mut cluster = Cluster::start(3);
@@ -16,7 +16,7 @@ fn a_grant_that_is_over_is_not_answered_with_held() {
     let (elsewhere, port) = (cluster.nodes[leader].port, cluster.nodes[lags].port);
     for round in 0..ROUNDS {
         let first = cluster.http.grab(elsewhere, "seat");
-        // Only a wait that can be found again outlives the session of a node that stands still.
+        // Only a wait that can be found again outlives the session of a stopped node.
         let request_id = crate::support::unique();
         let wait = json!({
             "name": "seat", "ttl_ms": 500, "wait_ms": 600_000, "request_id": request_id,

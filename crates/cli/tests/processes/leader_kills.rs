@@ -4,7 +4,7 @@ use crate::support::{Dev, Http, Load, eventually, measured};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
-/// Clients at work; each waits for its answer before it asks for more.
+/// Concurrent clients; each waits for its reply before the next request.
 const CLIENTS: u64 = 8;
 
 fn kills() -> usize {
@@ -13,8 +13,8 @@ fn kills() -> usize {
 }
 
 /// Would fail if a grant were acknowledged before a majority had it on disk, if a restarted node
-/// forgot what it promised, if a new leader drew a token again or served two, and if a retried
-/// request had two effects.
+/// forgot what it promised, if a new leader drew a token again or granted a lock twice, or if a
+/// retried request had two effects.
 #[test]
 fn no_grant_is_lost_and_no_token_given_twice() {
     let dev = Dev::start(3);
@@ -53,7 +53,7 @@ fn no_grant_is_lost_and_no_token_given_twice() {
     assert!(dev.stop(), "holdfast dev did not end in order");
 }
 
-/// The node that says that it leads, and its term.
+/// The node that claims to lead, and its term.
 fn leads(http: &Http, ports: &[u16]) -> Option<(u16, u64)> {
     let mut leaders = (1..).zip(ports).filter_map(|(k, port)| {
         let status = http.get(*port, "/v1/status").ok()?.body;
@@ -61,6 +61,6 @@ fn leads(http: &Http, ports: &[u16]) -> Option<(u16, u64)> {
         leads.then(|| Some((k, status["term"].as_u64()?)))?
     });
     let first = leaders.next()?;
-    // One that was deposed and has not heard of it yet: the later term counts.
+    // One may have been deposed without knowing it yet: the later term counts.
     Some(leaders.fold(first, |best, next| if next.1 > best.1 { next } else { best }))
 }

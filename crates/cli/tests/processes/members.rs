@@ -6,7 +6,7 @@ use serde_json::json;
 use std::time::Duration;
 
 /// Would fail if a change of members lost a grant or stopped the service, if a new member did not
-/// get its vote, or if a removed one went on.
+/// get its vote, or if a removed one kept running.
 #[test]
 fn one_becomes_three_becomes_five_becomes_three() {
     let mut cluster = Cluster::start(1);
@@ -24,7 +24,7 @@ fn one_becomes_three_becomes_five_becomes_three() {
     assert_eq!(cluster.leader(), follower);
     load.goes_on(20);
 
-    // The leader and one that follows: each says why it ends.
+    // The leader and a follower: each says why it stops.
     for at in [follower, (follower + 1) % 5] {
         let asked = cluster.nodes[(at + 2) % 5].port;
         let id = cluster.nodes[at].id(&cluster.http);
@@ -36,7 +36,7 @@ fn one_becomes_three_becomes_five_becomes_three() {
         must_end_as_removed(&mut cluster, at);
         load.goes_on(20);
     }
-    // Started again, it is told again.
+    // Restarted, it is told again.
     cluster.nodes[follower].start();
     must_end_as_removed(&mut cluster, follower);
 
@@ -71,7 +71,7 @@ fn a_dead_node_is_replaced() {
     load.finish(&cluster.http);
 }
 
-/// Would fail if a node that nobody has ever heard of could get a vote: the majority would then
+/// Would fail if a node that nobody has ever heard from could get a vote: the majority would then
 /// need it.
 #[test]
 fn a_learner_that_never_came_gets_no_vote() {
@@ -91,8 +91,8 @@ fn a_learner_that_never_came_gets_no_vote() {
     cluster.http.grab(port, "seat");
 }
 
-/// A new member whose answer was lost asked again and got a second id. The first one stayed a
-/// member without a node, for good, and no behaviour level could rise any more.
+/// A new member whose reply was lost asked again and got a second id. The first one stayed a member
+/// without a node, for good, and no behaviour level could rise any more.
 #[test]
 fn a_join_that_is_repeated_leaves_no_member_without_a_node() {
     let mut cluster = Cluster::start(3);
@@ -101,7 +101,7 @@ fn a_join_that_is_repeated_leaves_no_member_without_a_node() {
     let add = json!({ "address": cluster.nodes[at].peer() });
     let lost = cluster.http.post_ok(port, "/v1/members/add", &add);
     assert_eq!(cluster.http.post_ok(port, "/v1/members/add", &add), lost);
-    // Killed wherever it is, and started again.
+    // Killed at some point, and restarted.
     for ms in [5, 10, 20, 40, 80, 160] {
         cluster.nodes[at].start();
         std::thread::sleep(Duration::from_millis(ms));
@@ -114,7 +114,7 @@ fn a_join_that_is_repeated_leaves_no_member_without_a_node() {
     let listed = cluster.http.get_ok(port, "/v1/members");
     assert_eq!(listed["members"].as_array().map(Vec::len), Some(4), "{listed}");
 
-    // The answer to a removal may be lost, too.
+    // The reply to a removal may be lost, too.
     for _ in 0..2 {
         let reply = cluster.http.post(port, "/v1/members/remove", &json!({ "node": 4 }));
         assert_eq!(reply.expect("the leader answers").status, 200);
@@ -138,9 +138,9 @@ fn nodes_that_join_at_once_get_ids_of_their_own() {
     assert_eq!(ids, [1, 2, 3, 4, 5]);
 }
 
-/// A node that was stopped while it was removed never heard of it: the others had closed their
-/// connections to it, but left its own open, so it had no reason to connect again. It ran on, and
-/// asked for votes, for as long as nobody restarted it.
+/// A node that was stopped while it was removed never learned of it: the others had closed their
+/// connections to it, but left its own open, so it had no reason to reconnect. It kept running, and
+/// asking for votes, until someone restarted it.
 #[test]
 fn a_node_that_was_stopped_while_it_was_removed_ends() {
     let mut cluster = Cluster::start(5);
@@ -149,7 +149,7 @@ fn a_node_that_was_stopped_while_it_was_removed_ends() {
         let leader = cluster.leader();
         let (port, id) = (cluster.nodes[leader].port, cluster.nodes[at].id(&cluster.http));
         cluster.nodes[at].signal(Signal::STOP);
-        // More entries than may be on their way to one node: it is not sent its own removal.
+        // More entries than may be in flight to one node: it is not sent its own removal.
         for number in 0..150 {
             cluster.http.grab(port, &format!("seat-{id}-{number}"));
         }
@@ -183,8 +183,8 @@ fn the_dead_one_of_two_voters_is_not_removed_when_it_comes_back() {
     }
 }
 
-/// A leader that was to be removed, and that nobody took over from in time, said that the last voter
-/// can't be removed: with three voters.
+/// A leader that was to be removed, and that nobody took over from in time, reported that the last
+/// voter can't be removed: with three voters.
 #[test]
 fn a_leader_that_nobody_takes_over_from_says_so() {
     let mut cluster = Cluster::start(3);
@@ -197,7 +197,7 @@ fn a_leader_that_nobody_takes_over_from_says_so() {
     let reply = cluster.http.post(port, "/v1/members/remove", &remove).expect("an answer");
     let said = reply.body.to_string();
     assert_eq!(reply.code(), "not_changed", "{said}");
-    // If this machine was slow, it leads no more when it is asked.
+    // If this machine was slow, it no longer leads when it is asked.
     let reasons = ["did not take over", "the members can't be changed"];
     assert!(reasons.iter().any(|why| said.contains(why)), "{said}");
     for at in &others {
@@ -207,8 +207,8 @@ fn a_leader_that_nobody_takes_over_from_says_so() {
     assert_eq!(cluster.voters(port), [1, 2, 3]);
 }
 
-/// A leader that was to be removed handed over to the voter that was furthest, though that one was
-/// dead.
+/// A leader that was to be removed handed over to the voter with the longest log, though that one
+/// was dead.
 #[test]
 fn a_leader_is_removed_while_another_voter_is_dead() {
     let mut cluster = Cluster::start(3);
@@ -216,7 +216,7 @@ fn a_leader_is_removed_while_another_voter_is_dead() {
     let dead = (0..3).rev().find(|at| *at != leader).expect("there are others");
     let port = cluster.nodes[3 - leader - dead].port;
     cluster.nodes[dead].kill();
-    // By force: of the two that are left, one is dead.
+    // With force: of the two that are left, one is dead.
     let remove = json!({ "node": leader + 1, "force": true });
     cluster.http.post_ok(port, "/v1/members/remove", &remove);
     must_end_as_removed(&mut cluster, leader);

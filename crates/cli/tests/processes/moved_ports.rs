@@ -1,10 +1,10 @@
-//! Nodes get other ports, one after the other.
+//! Nodes move to other ports, one after the other.
 
 use crate::support::{Cluster, Load};
 
-/// Each node learned the new address of another only while it ran: after its own restart it tried
-/// the address from the day on which the other had joined. When the last of three had moved, none
-/// found any other.
+/// Each node learned the new address of another only while it was running: after its own restart it
+/// tried the address with which the other had joined. When the last of three had moved, none found
+/// any other.
 #[test]
 fn all_nodes_move_to_other_ports_one_by_one() {
     let mut cluster = Cluster::start(3);
@@ -17,7 +17,7 @@ fn all_nodes_move_to_other_ports_one_by_one() {
     }
     let load = Load::start(2, cluster.ports());
     load.goes_on(20);
-    // Each two of them know each other.
+    // Every two of them know each other.
     for _ in 0..2 {
         let leader = cluster.leader();
         cluster.nodes[leader].kill();

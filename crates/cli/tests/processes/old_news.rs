@@ -1,4 +1,4 @@
-//! A node that is started again, or was behind, tells nobody what happened before they listened.
+//! A node that was restarted, or was behind, sends nobody events from before they subscribed.
 
 use crate::resp::Redis;
 use crate::support::{Cluster, eventually};
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// A subscriber of a node that had just been started heard every message since the last snapshot
+/// A subscriber of a node that had just been started received every message since the last snapshot
 /// again, and a watcher every grant: they were attached while the log was replayed.
 #[test]
 fn a_restarted_node_tells_no_old_news() {
@@ -23,7 +23,7 @@ fn a_restarted_node_tells_no_old_news() {
     for _ in 0..2 {
         cluster.nodes[at].kill();
         cluster.nodes[at].start();
-        // As soon as anybody listens.
+        // As soon as the door is open.
         let mut redis = eventually("the Redis door is open", || Redis::connect(port + 1).ok());
         redis.send(&["SUBSCRIBE news"]);
         let mut watch = eventually("HTTP is open", || TcpStream::connect(("127.0.0.1", port)).ok());

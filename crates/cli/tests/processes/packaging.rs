@@ -1,4 +1,4 @@
-//! What is shipped beside the program fits the program.
+//! What is shipped with the program matches the program.
 
 use crate::support::{Cluster, HOLDFAST};
 use std::process::Command;

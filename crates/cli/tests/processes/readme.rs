@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 const README: &str = include_str!("../../../../README.md");
 
-/// What the tour types; every other indented line of it is what it says comes out.
+/// What the tour types; every other indented line is its output.
 const VERBS: [&str; 7] = ["acquire", "release", "recovered", "put", "outcome", "tick", "show"];
 
 fn is_typed(line: &str) -> bool {
@@ -42,7 +42,7 @@ fn the_tour_happens_as_written() {
     assert!(told.contains("would close a circle"), "{told}");
 }
 
-/// `dev` goes on in its own terminal while the others are typed.
+/// `dev` keeps running in its own terminal while the others are typed.
 #[test]
 fn every_command_works_as_written() {
     const DEV: &str = "cargo run --release -- dev";
@@ -50,7 +50,7 @@ fn every_command_works_as_written() {
     let wait = "until curl -fsS http://127.0.0.1:7400/readyz; do sleep 0.1; done";
     let background = format!("{DEV} > /dev/null 2>&1 & {wait}");
     let before_the_tour = README.split("## A 60-second tour").next().unwrap();
-    // If this is not what was built before these tests, it takes longer than a step of a guide may.
+    // If this was not built before these tests, it takes longer than a step of a guide may.
     let project = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let mut build = outside_cargo(Command::new("cargo"));
     let built = build.args(["build", "--release"]).current_dir(project).status();

@@ -1,4 +1,4 @@
-//! Redis clients of three nodes: at a follower, while leaders die, together with other doors.
+//! Redis clients of three nodes: on a follower, while leaders die, together with other doors.
 
 use crate::resp::{Redis, Said};
 use crate::support::{Cluster, Http, PATIENCE, eventually, measured};
@@ -41,14 +41,14 @@ fn a_client_of_any_node_is_served_and_hears_what_is_published_at_another() {
             assert_eq!(other.hear(), format!("[message news {message}]"));
         }
     }
-    // A pop at one node waits for a push at another.
+    // A pop on one node waits for a push on another.
     let mut waits = connect(ports[0]);
     waits.send(&["BLPOP jobs 0"]);
     assert_eq!(connect(ports[1]).ask("RPUSH jobs a"), "1");
     assert_eq!(waits.hear(), "[jobs a]");
 }
 
-/// A client that connects again, wherever, finds everything that it was told.
+/// A client that reconnects, to any node, finds everything that was acknowledged to it.
 #[test]
 fn to_connect_again_is_enough_when_the_leader_is_killed() {
     let mut cluster = Cluster::start(3);
@@ -64,7 +64,7 @@ fn to_connect_again_is_enough_when_the_leader_is_killed() {
         let leader = cluster.leader();
         cluster.nodes[leader].kill();
         let port = cluster.ports()[0];
-        // During the election the answer may be that nobody leads; never that a key is gone.
+        // During the election the reply may be that there is no leader; never that a key is gone.
         redis = eventually("a node answers", || {
             let mut redis = Redis::connect(port + 1).ok()?;
             matches!(redis.try_ask(&["SET", "probe", "x"]), Ok(Said::Word(_))).then_some(redis)
@@ -78,7 +78,7 @@ fn to_connect_again_is_enough_when_the_leader_is_killed() {
     }
 }
 
-/// One connection stays where it is while another node's leadership ends: its command waits.
+/// One connection stays where it is while another node loses leadership: its command waits.
 #[test]
 fn a_command_waits_for_the_election_to_end() {
     let mut cluster = Cluster::start(3);
@@ -182,7 +182,7 @@ fn http_client(contest: &Contest, port: u16) {
         let own = json!({ "name": "seat", "fencing_token": token, "secret": reply.body["secret"] });
         let released = http.post(port, "/v1/release_lock", &own).expect("an answer");
         assert_eq!(released.status, 200, "{}", released.body);
-        // Those who try get the lock only when nobody waits.
+        // Tries get the lock only when nobody is waiting.
         thread::sleep(Duration::from_millis(20));
     }
 }

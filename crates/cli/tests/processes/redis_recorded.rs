@@ -1,5 +1,5 @@
-//! What a real Redis was recorded to answer, asked of Holdfast's Redis door: the same bytes in,
-//! the same bytes out. What differs is in the recording, with the reason.
+//! A recorded conversation with a real Redis, replayed against Holdfast's Redis door: the same
+//! bytes in, the same bytes out. Differences are in the recording, with the reason.
 
 #[path = "../../../redis/tests/support/conversation.rs"]
 #[allow(dead_code, reason = "nothing is recorded here")]
@@ -14,7 +14,7 @@ const RECORDED: &str = include_str!("../../../redis/tests/recorded/redis-7.0.15.
 /// How many differences are shown at once.
 const DIFFERENCES_SHOWN: usize = 20;
 
-/// Would fail if the door answered one byte otherwise than Redis.
+/// Would fail if the door's replies differed from Redis's in a single byte.
 #[test]
 fn holdfast_answers_as_redis_was_recorded_to() {
     let dev = Dev::start(1);
@@ -44,7 +44,7 @@ fn holdfast_answers_as_redis_was_recorded_to() {
     );
 }
 
-/// The recording without what stands before its first conversation.
+/// The recording without what comes before its first conversation.
 fn tail() -> &'static str {
     RECORDED.find("\n\n# ").map_or("", |at| &RECORDED[at + 1..])
 }

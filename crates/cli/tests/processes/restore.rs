@@ -1,4 +1,4 @@
-//! A new cluster from a backup or a damaged folder: whole, or not at all.
+//! A new cluster from a backup or a damaged folder: complete, or not at all.
 
 use crate::members::join;
 use crate::support::{Cluster, HOLDFAST, Held};
@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Killed at any moment, a restore left a folder that looked new, or had a key and no node: `serve`
-/// began an empty cluster in it, and drew tokens from 1 on, which the old cluster had drawn before.
+/// started an empty cluster in it, and drew tokens from 1 on, which the old cluster had already
+/// drawn.
 #[test]
 fn a_restore_that_was_killed_does_not_start_and_can_be_repeated() {
     let mut cluster = Cluster::empty();
@@ -25,7 +26,7 @@ fn a_restore_that_was_killed_does_not_start_and_can_be_repeated() {
     fs::write(&backup, bytes).expect("the backup can be written");
     assert!(cluster.nodes[first].stop().success());
 
-    // The system kills it when a file grows beyond so many KiB: with the first byte that it writes,
+    // The kernel kills it when a file grows beyond this many KiB: at the first byte that it writes,
     // in the snapshot, and in the log.
     for kib in [0, 1, 64] {
         let folder = cluster.path().join(format!("killed-{kib}"));
@@ -93,8 +94,9 @@ fn an_accepted_loss_loses_nothing_that_can_be_read() {
     }
 }
 
-/// Whether it was a cluster of one was looked up in the snapshot, not in the log behind it, and
-/// nobody looked whether the node still ran: a second cluster granted the locks of the first.
+/// Whether it was a cluster of one was looked up in the snapshot, not in the log after it, and
+/// nobody checked whether the node was still running: a second cluster granted the locks of the
+/// first.
 #[test]
 fn an_accepted_loss_is_refused_for_more_voters_and_for_a_running_node() {
     let mut cluster = Cluster::start(1);

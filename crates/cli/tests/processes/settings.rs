@@ -1,4 +1,4 @@
-//! How a node is told what to be: flags, the environment, a file; and what it says if it makes no
+//! How a node is configured: flags, the environment, a file; and what it says if that makes no
 //! sense.
 
 use crate::support::{Dev, HOLDFAST, Http, Ports, eventually};
@@ -15,7 +15,7 @@ fn run(args: &[&str], env: &[(&str, &str)]) -> Output {
     command.output().expect("holdfast runs")
 }
 
-/// Fails with these words, and says nothing of a panic.
+/// Fails with these words, and does not panic.
 fn is_refused(args: &[&str], why: &str) {
     let output = run(args, &[]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -91,12 +91,12 @@ fn a_busy_port_is_named_with_the_flag_that_moves_it() {
     let why = format!("port {third} is busy: stop what uses it, or move all ports with --port");
     let port = |port: u16| port.to_string();
     is_refused(&["dev", "--port", &port(third)], &why);
-    // One node's port is enough, and it is said once.
+    // One node's port is enough, and it is reported once.
     is_refused(&["dev", "--nodes", "3", "--port", &port(ports.base())], &why);
     drop(busy);
 }
 
-/// A file, a password in it, and a node that asks for it.
+/// A file with a password in it, and a node that asks for it.
 #[test]
 fn a_file_is_enough_to_run_a_node() {
     let ports = Ports::reserve();
@@ -115,7 +115,7 @@ fn a_file_is_enough_to_run_a_node() {
     assert!(folder.path().join("data").is_dir());
 }
 
-/// A dead node is reported and started again; with `--no-restart` it is not.
+/// A dead node is reported and restarted; with `--no-restart` it is not.
 #[test]
 fn dev_starts_a_dead_node_again_unless_it_is_told_not_to() {
     let http = Http::new(Duration::from_secs(20));
@@ -132,7 +132,7 @@ fn dev_starts_a_dead_node_again_unless_it_is_told_not_to() {
     http.get_ok(dev.port(3), "/readyz");
     dev.signal(3, Signal::KILL);
     eventually("its end is reported", || dev.said().contains("node 3 ended").then_some(()));
-    // The other two serve on; a third that were started again would be by now.
+    // The other two keep serving; a third one would have been restarted by now.
     std::thread::sleep(Duration::from_millis(1_500));
     http.get_ok(dev.port(1), "/readyz");
     assert!(dev.pid(3).is_none() && !dev.said().contains("starts again"), "{}", dev.said());

@@ -1,4 +1,4 @@
-//! A leader that stands still for a while, and wakes up believing that it still leads.
+//! A leader that is stopped for a while, and wakes up believing that it still leads.
 
 use crate::support::{Cluster, Http, tokens};
 use rustix::process::Signal;
@@ -22,7 +22,7 @@ fn a_leader_that_slept_tells_no_old_news() {
     let after = http.grab(awake, "seat");
     assert!(after.token > before.token);
 
-    // Asked while it sleeps: these are the first things that it sees when it wakes.
+    // Sent while it is stopped: these are the first things that it sees when it is continued.
     let ask = |grabs: bool| {
         thread::spawn(move || {
             let http = Http::new(Duration::from_secs(30));
@@ -39,7 +39,7 @@ fn a_leader_that_slept_tells_no_old_news() {
     cluster.nodes[leader].signal(Signal::CONT);
 
     for read in reads {
-        // No answer is a fair answer.
+        // No reply is acceptable.
         if let Ok(reply) = read.join().expect("the thread ends")
             && reply.status == 200
         {

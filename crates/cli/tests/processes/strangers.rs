@@ -1,4 +1,4 @@
-//! Whoever does not know the cluster's secret is refused, and the cluster serves on.
+//! Connections without the cluster's secret are refused, and the cluster keeps serving.
 
 use crate::support::{Cluster, Load, Node, eventually, new_key};
 use std::fs;
@@ -12,7 +12,7 @@ fn strangers_are_refused_and_the_cluster_serves_on() {
     let load = Load::start(2, cluster.ports());
     let peer = cluster.nodes[0].peer();
 
-    // What each sends, and what the node must say about it.
+    // What each sends, and what the node must log about it.
     let mut garbage = vec![40, 0, 0, 0];
     garbage.extend([0xA5; 40]);
     let mut later_version = vec![10, 0, 0, 0];
@@ -28,7 +28,7 @@ fn strangers_are_refused_and_the_cluster_serves_on() {
         hang_up(&peer, bytes);
         must_say(&cluster.nodes[0], why);
     }
-    // More than may stand at the door without a name.
+    // More than may be connected without authenticating.
     let silent: Vec<TcpStream> = (0..80).filter_map(|_| TcpStream::connect(&peer).ok()).collect();
     // They once took all places, and a node that came back was turned away.
     let answer = hang_up(&peer, &garbage);
@@ -62,7 +62,7 @@ fn strangers_are_refused_and_the_cluster_serves_on() {
     must_say(&cluster.nodes[0], "refused a peer's connection from 127.0.0.1");
     must_say(&cluster.nodes[0], "this is a node of another cluster");
 
-    // A whole cluster that takes this one's first node for one of its own.
+    // A whole cluster that takes this one's first node for its own.
     cluster.key = cluster.path().join("other.key");
     new_key(&cluster.key);
     let members = format!("2=127.0.0.1:1,1={peer}");
@@ -78,33 +78,33 @@ fn strangers_are_refused_and_the_cluster_serves_on() {
     load.finish(&cluster.http);
 }
 
-/// Every connection to the port for peers left a line in the log, or two: whoever reached the port
+/// Every connection to the peer port left a line or two in the log: anyone who could reach the port
 /// could fill the disk.
 #[test]
 fn a_flood_of_strangers_leaves_few_lines_in_the_log() {
     let mut cluster = Cluster::start(1);
     let peer = cluster.nodes[0].peer();
     for length in 0..2_000_u32 {
-        // Each says something else about how long it is.
+        // Each claims another length.
         hang_up(&peer, &(1_000_000 + length).to_le_bytes());
     }
     let lines = |said: String| said.lines().filter(|line| line.contains("WARN")).count();
     let logged = lines(cluster.nodes[0].said());
     assert!(logged > 0, "nothing was said about it");
-    // Some for every ten seconds, however slow this machine is.
+    // A few for every ten seconds, however slow this machine is.
     assert!(logged < 500, "{logged} lines");
     must_say(&cluster.nodes[0], "more messages like these");
     cluster.http.grab(cluster.nodes[0].port, "seat");
     assert!(cluster.nodes[0].stop().success());
 }
 
-/// Sends that, and waits until the node has hung up; what it said.
+/// Sends these bytes, and waits until the node has closed the connection; returns what it sent.
 fn hang_up(peer: &str, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(peer).expect("the port is open");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a patience can be set");
     stream.write_all(bytes).expect("the node reads");
     let mut answer = Vec::new();
-    // It may say why first; a reset is a way to hang up.
+    // It may say why first; a reset counts as closing.
     if let Err(error) = stream.read_to_end(&mut answer) {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "it did not hang up");
     }
@@ -115,7 +115,7 @@ fn must_say(node: &Node, what: &str) {
     eventually(&format!("the node says: {what}"), || node.said().contains(what).then_some(()));
 }
 
-/// The same number of digits, each another.
+/// The same number of digits, each of them changed.
 fn turned(digits: &str) -> String {
     digits.chars().map(|digit| if digit == '7' { '8' } else { '7' }).collect()
 }

@@ -1,11 +1,11 @@
-//! A disk that does not confirm a write stops the node.
+//! A disk that fails to sync a write stops the node.
 
 use crate::support::{Cluster, HOLDFAST, Load};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Takes the place of the system's call in the node's process, and fails while a file is there.
+/// Replaces the libc function in the node's process, and fails while a file exists.
 const FAILING_SYNC: &str = r#"
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,8 +23,8 @@ int fdatasync(int fd) {
 }
 "#;
 
-/// Would fail if a node went on after a failed sync, or tried it again: Linux would then say that
-/// all is well, with the data gone.
+/// Would fail if a node kept running after a failed sync, or retried it: Linux would then report
+/// success, with the data gone.
 #[test]
 fn a_failed_sync_stops_the_node_and_the_others_serve_on() {
     let mut cluster = Cluster::start(3);
@@ -47,7 +47,7 @@ fn a_failed_sync_stops_the_node_and_the_others_serve_on() {
     assert!(said.contains("the disk did not confirm what was written"), "{said}");
     load.goes_on(20);
 
-    // It may come back under its id: at the start everything is verified.
+    // It may come back under its id: everything is verified at the start.
     cluster.nodes[leader].start();
     cluster.all_ready();
     load.goes_on(20);

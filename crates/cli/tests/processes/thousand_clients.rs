@@ -1,4 +1,4 @@
-//! A thousand clients stand in line for one lock, at three nodes.
+//! A thousand clients wait in line for one lock, on three nodes.
 
 use crate::support::{Cluster, Held, Http, eventually, tokens, unique};
 use serde_json::json;
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 const CLIENTS: usize = 1_000;
 
-/// Every so many of those served look at the line while they hold the lock.
+/// One in this many holders looks at the line while it holds the lock.
 const LOOKS_EVERY: usize = 20;
 
-/// Would fail if a waiter were forgotten, overtaken or served twice, or if a release woke more
-/// than one.
+/// Would fail if a waiter were forgotten, overtaken or served twice, or if a release woke more than
+/// one.
 #[test]
 fn each_of_a_thousand_is_served_once_and_in_order() {
     let mut cluster = Cluster::start(3);

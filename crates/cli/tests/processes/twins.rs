@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A copied folder once ran beside its original, and nobody noticed: both voted and acknowledged as
-/// node 2. With the right two other nodes down, tokens that had been acknowledged were issued again.
+/// A copied folder once ran next to its original, and nobody noticed: both voted and acknowledged
+/// as node 2. With the right two other nodes down, acknowledged tokens were issued again.
 #[test]
 fn a_copied_folder_does_not_run_beside_its_original() {
     let mut cluster = Cluster::start(3);
@@ -22,7 +22,7 @@ fn a_copied_folder_does_not_run_beside_its_original() {
     assert!(said.contains("its files were copied"), "{said}");
     assert!(said.contains("holdfast accept-move --data-dir"), "{said}");
 
-    // Somebody accepts the move although the original runs: the other nodes notice.
+    // Someone accepts the move although the original is running: the other nodes notice.
     accept_move(&cluster.nodes[twin].folder);
     cluster.nodes[twin].start();
     assert!(!cluster.nodes[twin].ended().success());
@@ -32,7 +32,7 @@ fn a_copied_folder_does_not_run_beside_its_original() {
         said.contains(&format!("another node runs under this node's id, at {original}")),
         "{said}"
     );
-    // And it does not try its luck again when the original is away for a moment.
+    // And it does not try again when the original is away for a moment.
     cluster.nodes[1].kill();
     let said = must_not_start(&mut cluster.nodes[twin]);
     assert!(said.contains("another node runs under this node's id"), "{said}");
@@ -42,7 +42,7 @@ fn a_copied_folder_does_not_run_beside_its_original() {
     load.finish(&cluster.http);
 }
 
-/// A folder from before the last start of its node has forgotten what the node promised since.
+/// A folder from before its node's last start has forgotten what the node promised since.
 #[test]
 fn an_old_copy_is_not_let_in_while_its_original_is_down() {
     let mut cluster = Cluster::start(3);
@@ -81,8 +81,8 @@ fn an_old_copy_is_not_let_in_after_the_others_were_restarted() {
     assert!(said.contains("a later start under this node's id has been seen"), "{said}");
 }
 
-/// A copy that is put back over the folder leaves the file `identity` the one that it was: only when
-/// that file was made was compared, so the node ran with an old log.
+/// A copy that is put back over the folder leaves the file `identity` the same: only its creation
+/// time was compared, so the node ran with an old log.
 #[test]
 fn an_old_copy_that_is_put_back_over_its_folder_does_not_start() {
     let mut cluster = Cluster::start(1);
@@ -90,7 +90,7 @@ fn an_old_copy_that_is_put_back_over_its_folder_does_not_start() {
     let port = cluster.nodes[0].port;
     let old = folder.with_file_name("old");
 
-    // Made while the node stood still, and put back after it went on.
+    // Made while the node was stopped, and put back after it was continued.
     cluster.nodes[0].signal(Signal::STOP);
     copy(&folder, &old);
     cluster.nodes[0].signal(Signal::CONT);
@@ -105,20 +105,20 @@ fn an_old_copy_that_is_put_back_over_its_folder_does_not_start() {
     let (accepted, said) = run_accept_move(&folder);
     assert!(!accepted && said.contains("an older copy was put back"), "{said}");
 
-    // What was there before is no old copy.
+    // What was there before is not an old copy.
     put_back(&newest, &folder);
     cluster.nodes[0].start();
     cluster.all_ready();
     assert_eq!(cluster.http.holders(port, "since").len(), 1);
 
-    // One that was made before the last start.
+    // A copy that was made before the last start.
     assert!(cluster.nodes[0].stop().success());
     put_back(&newest, &folder);
     let said = must_not_start(&mut cluster.nodes[0]);
     assert!(said.contains("an older copy was put back over this folder"), "{said}");
 }
 
-/// Only the log of an old copy was put back, and `stamp` and `site` stayed as they were: the node ran
+/// Only the log of an old copy was put back, and `stamp` and `site` stayed the same: the node ran
 /// without what it had granted since, and issued those tokens again.
 #[test]
 fn an_old_log_that_is_put_back_into_its_folder_does_not_start() {
@@ -148,9 +148,9 @@ fn an_old_log_that_is_put_back_into_its_folder_does_not_start() {
     assert_eq!(cluster.http.holders(port, "since").len(), 1);
 }
 
-/// A copy made of hard links has the very files of its folder, so neither the time of `identity` nor
-/// that of `stamp` told it from the folder. Started in the folder's place, it had lost what was granted
-/// since the next segment of the log began, and issued those tokens again.
+/// A copy made of hard links has the very same files as its folder, so neither the time of
+/// `identity` nor that of `stamp` distinguished it. Started in the folder's place, it had lost what
+/// was granted since the next segment of the log began, and issued those tokens again.
 #[test]
 fn a_copy_made_of_hard_links_does_not_start() {
     let mut cluster = Cluster::start(1);
@@ -186,8 +186,8 @@ fn a_copy_made_of_hard_links_does_not_start() {
     assert_eq!(cluster.http.holders(port, "since").len(), 1);
 }
 
-/// A machine that has lost its power leaves connections behind that look alive. Whoever comes next
-/// under its id must get in, and then the one before must not, should it live after all.
+/// A machine that has lost power leaves connections behind that look alive. The next process under
+/// its id must get in, and then the previous one must not, should it be alive after all.
 #[test]
 fn one_that_does_not_answer_makes_room_for_good() {
     let mut cluster = Cluster::start(3);
@@ -200,7 +200,7 @@ fn one_that_does_not_answer_makes_room_for_good() {
     cluster.nodes[follower].ready(&cluster.http);
     cluster.nodes[follower].signal(Signal::STOP);
 
-    // As often as its original, and once more: a later start.
+    // Started as often as its original, and once more: a later start.
     cluster.nodes[moved].start();
     assert!(!cluster.nodes[moved].ended().success(), "two with the same number of starts");
     fs::remove_dir_all(&cluster.nodes[moved].folder).expect("the folder can be removed");
@@ -216,9 +216,9 @@ fn one_that_does_not_answer_makes_room_for_good() {
     cluster.http.grab(cluster.nodes[moved].port, "after");
 }
 
-/// A machine whose disk was not mounted, started as the guide says: with the cluster's key and an
-/// empty folder. It began a cluster of its own under that key and granted every lock a second time,
-/// and the healthy node 1 that dialed it was told that it must never come back.
+/// A machine whose disk was not mounted was started as the guide says, with the cluster's key and
+/// an empty folder. It started its own cluster under that key and granted every lock a second time,
+/// and the healthy node 1 that connected to it was told that it must never come back.
 #[test]
 fn an_empty_folder_does_not_begin_a_cluster_under_a_key_that_exists() {
     let mut cluster = Cluster::start(3);
@@ -232,7 +232,7 @@ fn an_empty_folder_does_not_begin_a_cluster_under_a_key_that_exists() {
     assert_eq!(cluster.http.holders(port, "seat"), [held.token]);
 }
 
-/// A folder that is renamed, or was used by an older program, is no copy.
+/// A folder that was renamed, or was used by an older version, is not a copy.
 #[test]
 fn a_renamed_folder_and_that_of_an_older_program_start_as_before() {
     let mut cluster = Cluster::start(1);
@@ -255,7 +255,7 @@ fn a_renamed_folder_and_that_of_an_older_program_start_as_before() {
     assert!(!refused.0 && refused.1.contains("was not moved"), "{}", refused.1);
 }
 
-/// Stops a node, copies its folder and starts it again; a node that is to run in the copy.
+/// Stops a node, copies its folder and restarts it; returns the index of a node for the copy.
 fn copy_of(cluster: &mut Cluster, original: usize) -> usize {
     assert!(cluster.nodes[original].stop().success());
     let at = cluster.add([]);
@@ -268,11 +268,11 @@ fn copy_of(cluster: &mut Cluster, original: usize) -> usize {
 fn copy(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("-a").arg(from).arg(to).status();
     assert!(copied.expect("cp runs").success());
-    // What a process leaves for people.
+    // Only for people.
     let _ = fs::remove_file(to.join("pid"));
 }
 
-/// Over what is there.
+/// Over the existing files.
 fn put_back(copy: &Path, folder: &Path) {
     let copied = Command::new("cp").arg("-a").arg(copy.join(".")).arg(folder).status();
     assert!(copied.expect("cp runs").success());

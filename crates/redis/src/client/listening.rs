@@ -1,4 +1,4 @@
-//! What a connection listens to.
+//! A connection's subscriptions.
 
 use super::{Client, Plan};
 use crate::error::Error;
@@ -6,7 +6,7 @@ use crate::resp::Reply;
 use bytes::Bytes;
 use holdfast_core::Channel;
 
-/// Channels and patterns that one connection may listen to.
+/// Channels and patterns that one connection may subscribe to.
 const SUBSCRIBED_MAX: usize = 1_024;
 
 impl Client {
@@ -49,7 +49,7 @@ impl Client {
         Reply::Push(vec![Reply::bulk(word), name, Reply::count(count)])
     }
 
-    /// What it hears of a message: once for its channel, once for each pattern that fits.
+    /// The client's copies of a message: one for its channel, and one for each matching pattern.
     pub fn hears(&self, channel: &[u8], message: &[u8]) -> Vec<Reply> {
         let mut heard = Vec::new();
         if self.channels.contains(channel) {

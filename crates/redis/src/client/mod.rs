@@ -1,4 +1,4 @@
-//! One connection's own state: pure, and the same with or without a socket.
+//! The state of one connection: pure, and independent of the socket.
 
 mod listening;
 
@@ -14,59 +14,59 @@ use bytes::Bytes;
 use holdfast_core::{LockName, Stamp};
 use std::collections::BTreeSet;
 
-/// Commands in one MULTI: each is kept until EXEC.
+/// Commands in one MULTI, which are kept until EXEC.
 const QUEUED_MAX: usize = 1_024;
-/// Bytes of all of them.
+/// Bytes of all of them together.
 const QUEUED_BYTES_MAX: usize = 1 << 20;
-/// What each of them costs beside its bytes.
+/// What each of them costs in addition to its bytes.
 const QUEUED_BYTES: usize = 256;
-/// What a key that is watched or a channel costs beside its bytes.
+/// What a watched key or a channel costs in addition to its bytes.
 const KEPT_NAME_BYTES: usize = 160;
-/// Bytes of what a connection calls itself.
+/// The longest name of a connection, in bytes.
 const NAME_BYTES_MAX: usize = 512;
 /// Keys that one connection may watch: as many as a transaction may read.
 const WATCHED_MAX: usize = 1_024;
 
-/// What is to be done with a request.
+/// What to do with a request.
 #[derive(Debug)]
 pub enum Plan {
-    /// Nothing more than to reply, perhaps several times.
+    /// Send these replies; nothing else.
     Reply(Vec<Reply>),
-    /// To reply and to close the connection.
+    /// Send this reply and close the connection.
     Close(Reply),
-    /// To run this with the keys that it wants, and hand what came of it to [`Client::ran`].
+    /// Run this with the keys it wants, and pass the result to [`Client::ran`].
     Run(Job),
-    /// To read the stamps of these from the current state and hand them to [`Client::watch`].
+    /// Read the stamps of these keys from current state and pass them to [`Client::watch`].
     Watch(Vec<LockName>),
-    /// To stand in line.
+    /// Wait in line.
     Acquire(Acquiring),
-    /// To compare a password, tell the answer to [`Client::passed`], and reply that.
+    /// Check a password, pass the result to [`Client::passed`], and send its reply.
     Password {
-        /// Who says it; none is `default`.
+        /// The user name; `None` means `default`.
         user: Option<Bytes>,
-        /// What is said.
+        /// The password to check.
         password: Bytes,
-        /// What else a HELLO wants.
+        /// What else a HELLO requests.
         hello: Option<Hello>,
     },
-    /// To list all connections of this door.
+    /// List all connections of this door.
     ListClients,
 }
 
-/// A connection.
+/// One connection.
 #[derive(Debug)]
 pub struct Client {
     /// Its number on this node.
     pub id: u64,
-    /// Which protocol it speaks.
+    /// The protocol it uses.
     pub protocol: Protocol,
-    /// Which database it has selected.
+    /// The database it has selected.
     pub database: Database,
-    /// What it calls itself.
+    /// The name it has set.
     pub name: Bytes,
-    /// Channels that it listens to.
+    /// Channels it is subscribed to.
     pub channels: BTreeSet<Bytes>,
-    /// Patterns that it listens to.
+    /// Patterns it is subscribed to.
     pub patterns: BTreeSet<Bytes>,
     needs_password: bool,
     passed: bool,
@@ -74,12 +74,12 @@ pub struct Client {
     watched: Vec<(LockName, Stamp)>,
 }
 
-/// What was gathered since MULTI.
+/// The commands queued since MULTI.
 #[derive(Debug, Default)]
 struct Queue {
     commands: Vec<Parsed>,
     bytes: usize,
-    /// Whether something could not be gathered: then nothing is done.
+    /// Whether a command could not be queued: then EXEC does nothing.
     spoilt: bool,
 }
 
@@ -100,23 +100,23 @@ impl Client {
         }
     }
 
-    /// How large its requests may be now.
+    /// How large its requests may be at this point.
     pub fn bounds(&self) -> Bounds {
         if self.may_ask() { Bounds::DEFAULT } else { Bounds::BEFORE_PASSWORD }
     }
 
-    /// Whether it has said the password, or needs none.
+    /// Whether it has authenticated, or does not need to.
     pub fn may_ask(&self) -> bool {
         self.passed || !self.needs_password
     }
 
-    /// Bytes that are kept for it from one request to the next.
+    /// Bytes kept for it from one request to the next.
     pub fn kept_bytes(&self) -> usize {
         let queue = self.queue.as_ref().map_or(0, |queue| {
             queue.bytes.saturating_add(queue.commands.len().saturating_mul(QUEUED_BYTES))
         });
         let watched = self.watched.iter().map(|(name, _)| name.as_bytes().len());
-        // They are also in the node's list of who listens to what.
+        // The node's table of subscriptions has them too.
         let listens = self.channels.iter().chain(&self.patterns).map(|name| name.len() * 2);
         let all = watched.chain(listens).map(|bytes| bytes.saturating_add(KEPT_NAME_BYTES));
         all.fold(queue.saturating_add(self.name.len()), usize::saturating_add)
@@ -126,7 +126,7 @@ impl Client {
         !self.channels.is_empty() || !self.patterns.is_empty()
     }
 
-    /// What is to be done with a request.
+    /// Decides what to do with a request.
     pub fn take(&mut self, request: &Request) -> Plan {
         if speaks_http(request) {
             return Plan::Close(Reply::Error(Error::fixed(
@@ -145,7 +145,7 @@ impl Client {
     }
 
     fn plan(&mut self, request: &Request) -> Result<Plan, Error> {
-        // What is kept until EXEC must not keep the buffers that it came in.
+        // What is kept until EXEC must not hold on to the buffers it arrived in.
         let copied: Request;
         let request = if self.queue.is_some() {
             copied = request.iter().map(|word| Bytes::copy_from_slice(word)).collect();
@@ -180,7 +180,7 @@ impl Client {
         self.now(parsed)
     }
 
-    /// An EXEC that is wrong ends the transaction, and says so.
+    /// A malformed EXEC discards the transaction, and its error says so.
     fn exec_abandoned(&mut self, request: &Request, error: Error) -> Error {
         if !request.first().is_some_and(|name| name.eq_ignore_ascii_case(b"exec")) {
             return error;
@@ -239,7 +239,7 @@ impl Client {
                     ok()
                 }
                 Transactions::Watch(_) if self.queue.is_some() => {
-                    // Redis lets the transaction go on.
+                    // Redis continues the transaction.
                     let error = Error::fixed("ERR WATCH inside MULTI is not allowed");
                     Ok(Plan::Reply(vec![Reply::Error(error)]))
                 }
@@ -341,7 +341,7 @@ impl Client {
         Ok(Plan::Reply(vec![reply]))
     }
 
-    /// One line of `CLIENT LIST`.
+    /// Its line in `CLIENT LIST`.
     pub fn line(&self) -> String {
         let name = String::from_utf8_lossy(&self.name);
         let queued =
@@ -383,7 +383,7 @@ impl Client {
         ])
     }
 
-    /// A password was compared: what to reply.
+    /// A password was checked: returns the reply.
     pub fn passed(&mut self, right: bool, hello: Option<&Hello>) -> Reply {
         if !right {
             return Reply::Error(Error::WRONG_PASSWORD);
@@ -392,7 +392,7 @@ impl Client {
         hello.map_or(Reply::OK, |hello| self.hello(hello))
     }
 
-    /// Keys that were asked to be watched, with their stamps: what to reply.
+    /// Watches these keys, which have these stamps: returns the reply.
     pub fn watch(&mut self, keys: impl IntoIterator<Item = (LockName, Stamp)>) -> Reply {
         for (name, stamp) in keys {
             if !self.watched.iter().any(|(watched, _)| *watched == name) {
@@ -402,15 +402,15 @@ impl Client {
         Reply::OK
     }
 
-    /// A job is done, and applied: what to reply, to each of its commands if they were joined.
+    /// A job is done and applied: returns the replies, one for each joined command.
     pub fn ran(&mut self, done: Done) -> Vec<Reply> {
         self.database = done.database.unwrap_or(self.database);
         done.replies
     }
 }
 
-/// Whether a line of HTTP is taken for a request. A browser lets any web page send one, with
-/// commands in its body: whoever sends it must be hung up on before these are read.
+/// Whether a request is a line of HTTP. A browser lets any web page send one, with commands in its
+/// body: the connection must be closed before these are read.
 fn speaks_http(request: &Request) -> bool {
     let first = request.first().map_or(&[][..], |word| word);
     first.eq_ignore_ascii_case(b"post") || first.eq_ignore_ascii_case(b"host:")

@@ -1,15 +1,15 @@
-//! Reading arguments, with Redis's words for what is wrong.
+//! Parses arguments; errors are worded as in Redis.
 
 use crate::error::Error;
 use crate::number;
 use bytes::Bytes;
 
-/// Whether an argument is this word, in whatever case.
+/// Whether an argument is this word, ignoring case.
 pub(crate) fn is(argument: &[u8], word: &str) -> bool {
     argument.eq_ignore_ascii_case(word.as_bytes())
 }
 
-/// A whole number.
+/// Parses an integer.
 pub(crate) fn integer(argument: &[u8]) -> Result<i64, Error> {
     number::integer(argument).ok_or(Error::NOT_AN_INTEGER)
 }
@@ -19,7 +19,7 @@ pub(crate) fn next<'a>(rest: &mut std::slice::Iter<'a, Bytes>) -> Result<&'a Byt
     rest.next().ok_or(Error::SYNTAX)
 }
 
-/// Key and value, one after the other.
+/// Splits arguments into pairs of key and value.
 pub(crate) fn pairs(arguments: &[Bytes], command: &str) -> Result<Vec<(Bytes, Bytes)>, Error> {
     let (pairs, rest) = arguments.as_chunks::<2>();
     if !rest.is_empty() || pairs.is_empty() {
@@ -28,7 +28,7 @@ pub(crate) fn pairs(arguments: &[Bytes], command: &str) -> Result<Vec<(Bytes, By
     Ok(pairs.iter().map(|[key, value]| (key.clone(), value.clone())).collect())
 }
 
-/// The arguments, if there are so many. What a command's arity promises anyway.
+/// The arguments, if there are exactly `N`, which the command's arity ensures.
 pub(crate) fn exactly<'a, const N: usize>(
     arguments: &'a [Bytes],
     command: &str,
@@ -36,7 +36,7 @@ pub(crate) fn exactly<'a, const N: usize>(
     arguments.try_into().map_err(|_| Error::arity(command))
 }
 
-/// The first argument and the rest.
+/// Splits off the first argument.
 pub(crate) fn first<'a>(
     arguments: &'a [Bytes],
     command: &str,

@@ -1,4 +1,4 @@
-//! About the connection itself.
+//! Commands about the connection itself.
 
 use super::Command;
 use super::args::{exactly, integer, is};
@@ -28,37 +28,37 @@ pub enum Connection {
     Reset,
 }
 
-/// How a client introduces itself.
+/// The arguments of `HELLO`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Hello {
-    /// Which protocol it wants; none for the one that it has.
+    /// The requested protocol; `None` keeps the current one.
     pub protocol: Option<Protocol>,
     /// User and password.
     pub auth: Option<(Bytes, Bytes)>,
-    /// What it calls itself.
+    /// The name to set.
     pub name: Option<Bytes>,
 }
 
-/// Parts of `CLIENT`.
+/// The subcommands of `CLIENT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientCommand {
-    /// The number of the connection.
+    /// `CLIENT ID`.
     Id,
-    /// What it calls itself.
+    /// `CLIENT GETNAME`.
     GetName,
-    /// What it is to be called.
+    /// `CLIENT SETNAME`.
     SetName(Bytes),
-    /// A word about the client's library: taken, and forgotten.
+    /// `CLIENT SETINFO`: accepted and ignored.
     SetInfo,
-    /// All about this connection.
+    /// `CLIENT INFO`.
     Info,
-    /// All about all connections.
+    /// `CLIENT LIST`.
     List,
-    /// Something that makes no difference here.
+    /// A subcommand that has no effect here.
     Nothing,
 }
 
-/// Databases as Redis has them: 0 to 15.
+/// The number of databases, as in Redis.
 const DATABASES: i64 = 16;
 
 pub(super) const TABLE: &[Spec] = &[

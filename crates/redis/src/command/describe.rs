@@ -1,4 +1,4 @@
-//! What `COMMAND` answers, from the table.
+//! Answers `COMMAND` from the table.
 
 use super::server::Describe;
 use super::table::{KeyPlaces, Spec, all, find};

@@ -1,4 +1,4 @@
-//! Hashes: not locks, but what some lock clients keep their counts in.
+//! Hashes: not locks, but some lock clients keep their counts in them.
 
 use super::Command;
 use super::args::{exactly, first, integer, pairs};
@@ -6,12 +6,12 @@ use super::table::{FIRST, Spec, spec};
 use crate::error::Error;
 use bytes::Bytes;
 
-/// Commands on hashes. The first text is the key.
+/// Commands on hashes. The first argument is the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hashes {
-    /// `HSET`: how many fields are new.
+    /// `HSET`: replies how many fields are new.
     Set(Bytes, Vec<(Bytes, Bytes)>),
-    /// `HMSET`: the same with another reply.
+    /// `HMSET`: like `HSET` with another reply.
     MSet(Bytes, Vec<(Bytes, Bytes)>),
     /// `HSETNX`.
     SetNx(Bytes, Bytes, Bytes),

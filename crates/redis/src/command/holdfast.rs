@@ -1,10 +1,11 @@
-//! What Redis does not have: waiting in line, tokens, and how the last holder ended.
+//! Commands that Redis does not have: waiting in line, tokens, and how the last holder ended.
 
 use super::Command;
 use super::args::{exactly, integer, is};
 use super::table::{FIRST, NOWHERE, Spec, spec};
 use crate::error::Error;
 use bytes::Bytes;
+use holdfast_gateway::request::TTL_MS_MAX;
 
 /// Holdfast's own commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,35 +14,35 @@ pub enum Holdfast {
     OwnerId,
     /// `HOLDFAST.ACQUIRE name owner-id TTL ms [WAIT ms] [RETRY]`.
     Acquire {
-        /// Which lock.
+        /// The lock.
         name: Bytes,
-        /// Whose ticket it will be.
+        /// The owner of the ticket.
         owner: Bytes,
-        /// How long it holds, from the grant.
+        /// How long the lock is held, from the grant.
         ttl_ms: u64,
-        /// How long it waits; 0 is a try.
+        /// How long to wait; 0 means try.
         wait_ms: u64,
-        /// Whether an earlier ticket of the same owner is to end, even if it is held.
+        /// Whether to end an earlier ticket of the same owner, even if it is held.
         retry: bool,
     },
     /// `HOLDFAST.RELEASE name owner-id token`.
     Release {
-        /// Which lock.
+        /// The lock.
         name: Bytes,
-        /// Whose ticket it is: the value of the key.
+        /// The ticket's owner: the value of the key.
         owner: Bytes,
         /// Its token.
         token: u64,
     },
     /// `HOLDFAST.RENEW name owner-id token TTL ms`.
     Renew {
-        /// Which lock.
+        /// The lock.
         name: Bytes,
-        /// Whose ticket it is: the value of the key.
+        /// The ticket's owner: the value of the key.
         owner: Bytes,
         /// Its token.
         token: u64,
-        /// How long it holds, from now.
+        /// How long the lock is held, from now.
         ttl_ms: u64,
     },
     /// `HOLDFAST.TOKEN name`.
@@ -129,6 +130,11 @@ fn number(token: &Bytes) -> Result<u64, Error> {
 }
 
 fn time_to_live(ttl: &Bytes, command: &str) -> Result<u64, Error> {
-    let ttl_ms = u64::try_from(integer(ttl)?).ok().filter(|ms| *ms > 0);
-    ttl_ms.ok_or_else(|| Error::expire_time(command))
+    let ttl_ms = u64::try_from(integer(ttl)?).ok().filter(|ms| (1..=TTL_MS_MAX).contains(ms));
+    ttl_ms.ok_or_else(|| {
+        Error::err(format_args!(
+            "invalid expire time in '{command}' command: TTL is in milliseconds, from 1 to \
+             {TTL_MS_MAX}, a year"
+        ))
+    })
 }

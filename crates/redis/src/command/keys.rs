@@ -1,4 +1,4 @@
-//! What can be asked of a key whatever it is.
+//! Commands on keys of any type.
 
 use super::Command;
 use super::args::{exactly, first, integer, is, next};
@@ -12,24 +12,24 @@ use bytes::Bytes;
 pub enum Keys {
     /// `DEL`, `UNLINK`.
     Del(Vec<Bytes>),
-    /// `EXISTS`, `TOUCH`: a key that stands twice counts twice.
+    /// `EXISTS`, `TOUCH`: a key that is given twice counts twice.
     Exists(Vec<Bytes>),
     /// `TTL`, `PTTL`, `EXPIRETIME`, `PEXPIRETIME`.
     Ttl {
-        /// Which key.
+        /// The key.
         key: Bytes,
         /// 1 for milliseconds, 1000 for seconds.
         unit_ms: u64,
-        /// Whether the moment is asked for, by the wall clock.
+        /// Whether to reply with the point in time, by the wall clock, instead of the time left.
         absolute: bool,
     },
     /// `EXPIRE`, `PEXPIRE`, `EXPIREAT`, `PEXPIREAT`.
     Expire {
-        /// Which key.
+        /// The key.
         key: Bytes,
-        /// When it ends; the past ends it at once.
+        /// When it expires; a time in the past deletes it immediately.
         when: When,
-        /// Whether it depends on the end that it has.
+        /// Whether this depends on its current expiry.
         only: Condition,
         /// The command, for its errors.
         command: &'static str,
@@ -48,17 +48,17 @@ pub enum Keys {
     RandomKey,
     /// `FLUSHDB`; `FLUSHALL` for all databases.
     Flush {
-        /// Whether of all databases.
+        /// Whether to flush all databases.
         all: bool,
     },
 }
 
-/// On which end a new end depends.
+/// The `NX`, `XX`, `GT` and `LT` options of `EXPIRE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Condition {
-    /// Only if it has none.
+    /// Only if it has no expiry.
     pub none: bool,
-    /// Only if it has one.
+    /// Only if it has an expiry.
     pub some: bool,
     /// Only if the new one is later.
     pub later: bool,
@@ -66,14 +66,14 @@ pub struct Condition {
     pub earlier: bool,
 }
 
-/// One page of keys.
+/// The arguments of `SCAN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scan {
-    /// Where the page begins; 0 at first.
+    /// Where the page starts; 0 at first.
     pub cursor: u64,
-    /// Which keys.
+    /// Only keys that match this pattern.
     pub pattern: Option<Bytes>,
-    /// About how many are looked at.
+    /// Roughly how many keys to look at.
     pub count: usize,
     /// Only keys of this type.
     pub kind: Option<Bytes>,

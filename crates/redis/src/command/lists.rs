@@ -1,4 +1,4 @@
-//! Lists: not locks, but what some lock clients wake each other with.
+//! Lists: not locks, but some lock clients wake each other with them.
 
 use super::Command;
 use super::args::{exactly, first, integer};
@@ -7,31 +7,31 @@ use crate::error::Error;
 use crate::number;
 use bytes::Bytes;
 
-/// Commands on lists. The first text is the key.
+/// Commands on lists. The first argument is the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lists {
     /// `LPUSH`, `RPUSH`, `LPUSHX`, `RPUSHX`.
     Push {
-        /// Which key.
+        /// The key.
         key: Bytes,
-        /// Where.
+        /// The end to push to.
         end: End,
-        /// What.
+        /// The items.
         items: Vec<Bytes>,
-        /// Only if there is a list already.
+        /// Only if the list exists.
         only_present: bool,
     },
     /// `LPOP`, `RPOP`.
     Pop(Bytes, End, Option<usize>),
-    /// `BLPOP`, `BRPOP`: waits for so many milliseconds; none is for ever.
+    /// `BLPOP`, `BRPOP`: the last is the timeout in milliseconds; `None` means forever.
     BlockingPop(Vec<Bytes>, End, Option<u64>),
     /// `LLEN`.
     Len(Bytes),
     /// `LRANGE`.
     Range(Bytes, i64, i64),
-    /// `LINDEX`. A wrong index is told only if there is a list.
+    /// `LINDEX`. A wrong index is reported only if the list exists.
     Index(Bytes, Result<i64, Error>),
-    /// `LSET`. A wrong index is told only if there is a list.
+    /// `LSET`. A wrong index is reported only if the list exists.
     Set(Bytes, Result<i64, Error>, Bytes),
     /// `LREM`.
     Rem(Bytes, i64, Bytes),
@@ -42,9 +42,9 @@ pub enum Lists {
 /// An end of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The first item.
+    /// The front.
     Left,
-    /// The last one.
+    /// The back.
     Right,
 }
 
@@ -150,7 +150,7 @@ fn blocking(a: &[Bytes], name: &str, end: End) -> Result<Command, Error> {
     let timeout = number::float(timeout);
     let seconds = timeout.ok_or(Error::fixed("ERR timeout is not a float or out of range"))?;
     let ms = (seconds * 1000.0).ceil();
-    // 2^63: what does not fit there wraps around in Redis, too.
+    // 2^63: larger values wrap around in Redis, too.
     if !(0.0..9_223_372_036_854_775_808.0).contains(&ms) {
         return Err(Error::fixed("ERR timeout is negative"));
     }

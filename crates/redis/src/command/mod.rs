@@ -1,5 +1,5 @@
-//! Requests to typed commands. One file a family: what its commands are called, how many
-//! arguments they take, where their keys stand, and what they mean.
+//! Parses requests into typed commands. There is one file per family: its commands' names, how many
+//! arguments they take, which of these are keys, and what they mean.
 
 pub(crate) mod args;
 mod connection;
@@ -31,12 +31,12 @@ pub use transactions::Transactions;
 use crate::error::Error;
 use bytes::Bytes;
 
-/// A command with its arguments understood.
+/// A command with its arguments parsed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Texts, which are locks.
+    /// Strings, which are locks.
     Strings(Strings),
-    /// Whatever a key is.
+    /// Keys of any type.
     Keys(Keys),
     /// Hashes.
     Hashes(Hashes),
@@ -44,49 +44,48 @@ pub enum Command {
     Lists(Lists),
     /// Lua.
     Scripting(Scripting),
-    /// MULTI and what belongs to it.
+    /// MULTI and related commands.
     Transactions(Transactions),
-    /// Messages.
+    /// Publish/subscribe.
     PubSub(PubSub),
-    /// About the connection itself.
+    /// The connection itself.
     Connection(Connection),
-    /// About the server.
+    /// The server.
     Server(Server),
-    /// What Redis does not have.
+    /// Commands that Redis does not have.
     Holdfast(Holdfast),
-    /// One that was gathered by a MULTI and whose arguments are wrong: Redis says so when its turn
-    /// comes.
+    /// A command queued by MULTI whose arguments are wrong: Redis reports it when the command runs.
     Wrong(Error),
 }
 
-/// A command, and what the table says of it.
+/// A parsed command, with its entry in the table.
 #[derive(Debug, Clone)]
 pub struct Parsed {
-    /// Its line in the table.
+    /// Its entry in the table.
     pub spec: &'static Spec,
-    /// What it means.
+    /// The command itself.
     pub command: Command,
-    /// Where it reads, as far as its arguments tell.
+    /// Its keys, as far as its arguments tell.
     pub keys: Vec<Bytes>,
-    /// The bytes of all its arguments.
+    /// The size of all its arguments, in bytes.
     pub bytes: usize,
 }
 
-/// Finds the command of a request, and checks how many words that has.
+/// Looks up the command of a request, and checks its arity.
 pub fn look_up(request: &[Bytes]) -> Result<&'static Spec, Error> {
     let Some((name, arguments)) = request.split_first() else { return Err(Error::SYNTAX) };
     let spec = find(name).ok_or_else(|| Error::unknown_command(name, arguments))?;
     if spec.takes(request.len()) { Ok(spec) } else { Err(Error::arity(spec.name)) }
 }
 
-/// Understands a request.
+/// Parses a request.
 pub fn parse(request: &[Bytes]) -> Result<Parsed, Error> {
     let spec = look_up(request)?;
     let command = (spec.parse)(request.get(1..).unwrap_or_default())?;
     Ok(Parsed { spec, command, keys: spec.keys(request), bytes: bytes(request) })
 }
 
-/// Understands a request that is only gathered: what is wrong with its arguments is said later.
+/// Parses a request to be queued: what is wrong with its arguments is reported when it runs.
 pub fn parse_later(request: &[Bytes]) -> Result<Parsed, Error> {
     let spec = look_up(request)?;
     match parse(request) {

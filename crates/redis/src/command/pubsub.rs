@@ -1,4 +1,4 @@
-//! Messages to whoever listens.
+//! Publish/subscribe commands.
 
 use super::Command;
 use super::args::{exactly, is};
@@ -6,16 +6,16 @@ use super::table::{NOWHERE, Spec, spec};
 use crate::error::Error;
 use bytes::Bytes;
 
-/// Commands about messages.
+/// Publish/subscribe commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PubSub {
     /// `SUBSCRIBE`.
     Subscribe(Vec<Bytes>),
     /// `PSUBSCRIBE`.
     PSubscribe(Vec<Bytes>),
-    /// `UNSUBSCRIBE`; none for all.
+    /// `UNSUBSCRIBE`; empty means all.
     Unsubscribe(Vec<Bytes>),
-    /// `PUNSUBSCRIBE`; none for all.
+    /// `PUNSUBSCRIBE`; empty means all.
     PUnsubscribe(Vec<Bytes>),
     /// `PUBLISH`.
     Publish(Bytes, Bytes),
@@ -87,7 +87,8 @@ fn pubsub(a: &[Bytes]) -> Result<Command, Error> {
         }
         PubSub::NumPat
     } else if is(what, "shardnumsub") || is(what, "shardchannels") {
-        // Clients of clusters ask for these, and know an old server by the words of this error.
+        // Cluster clients ask for these, and recognise an older server by the wording of this
+        // error.
         return Err(Error::unknown_command(what, rest));
     } else {
         return Err(Error::unknown_subcommand("pubsub", what));

@@ -11,24 +11,24 @@ use bytes::Bytes;
 pub enum Scripting {
     /// `EVAL`, `EVAL_RO`.
     Eval {
-        /// The text.
+        /// The script's source.
         script: Bytes,
         /// `KEYS`.
         keys: Vec<Bytes>,
         /// `ARGV`.
         arguments: Vec<Bytes>,
-        /// Whether it may not write.
+        /// Whether writes are forbidden.
         read_only: bool,
     },
     /// `EVALSHA`, `EVALSHA_RO`.
     EvalSha {
-        /// 40 digits, in small letters.
+        /// 40 hexadecimal digits, in lower case.
         sha: Bytes,
         /// `KEYS`.
         keys: Vec<Bytes>,
         /// `ARGV`.
         arguments: Vec<Bytes>,
-        /// Whether it may not write.
+        /// Whether writes are forbidden.
         read_only: bool,
     },
     /// `SCRIPT LOAD`.

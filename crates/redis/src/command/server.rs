@@ -1,4 +1,4 @@
-//! About the server.
+//! Commands about the server.
 
 use super::Command;
 use super::args::is;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 pub enum Server {
     /// `COMMAND ...`.
     Command(Describe),
-    /// `INFO`, with the sections that are asked for.
+    /// `INFO`, with the requested sections.
     Info(Vec<Bytes>),
     /// `CONFIG GET`, with patterns.
     ConfigGet(Vec<Bytes>),
@@ -21,20 +21,20 @@ pub enum Server {
     Role,
 }
 
-/// Parts of `COMMAND`.
+/// The subcommands of `COMMAND`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Describe {
-    /// All of them.
+    /// `COMMAND`: all commands.
     All,
-    /// How many there are.
+    /// `COMMAND COUNT`.
     Count,
-    /// Only their names.
+    /// `COMMAND LIST`.
     List,
-    /// Some of them.
+    /// `COMMAND INFO`; empty means all.
     Info(Vec<Bytes>),
-    /// What they do; none for all.
+    /// `COMMAND DOCS`; empty means all.
     Docs(Vec<Bytes>),
-    /// The keys of a request.
+    /// `COMMAND GETKEYS`: the keys of a request.
     GetKeys(Vec<Bytes>),
 }
 

@@ -1,4 +1,4 @@
-//! Texts: each is a lock, held by one exclusive ticket whose label it is.
+//! Strings: each is a lock, held by one exclusive ticket whose label is the value.
 
 use super::Command;
 use super::args::{exactly, first, integer, is, next, pairs};
@@ -6,29 +6,29 @@ use super::table::{ALL, FIRST, PAIRS, Spec, spec};
 use crate::error::Error;
 use bytes::Bytes;
 
-/// Commands on texts.
+/// Commands on strings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Strings {
     /// `GET`.
     Get(Bytes),
     /// `SET`, `SETEX`, `PSETEX`, `GETSET`.
     Set {
-        /// Which key.
+        /// The key.
         key: Bytes,
-        /// Its text from now on.
+        /// Its new value.
         value: Bytes,
-        /// Whether it depends on what stands there.
+        /// Whether this depends on the current value.
         only: Only,
-        /// Whether the reply is what stood there.
+        /// Whether to reply with the previous value.
         get: bool,
-        /// How long it stays.
+        /// Its new expiry.
         expire: Expire,
     },
     /// `SETNX`.
     SetNx(Bytes, Bytes),
     /// `GETDEL`.
     GetDel(Bytes),
-    /// `GETEX`. A wrong time is told only if there is a text.
+    /// `GETEX`. An invalid time is reported only if the key exists.
     GetEx(Bytes, Result<Expire, Error>),
     /// `MGET`.
     MGet(Vec<Bytes>),
@@ -48,38 +48,38 @@ pub enum Strings {
     DelIf(Bytes, Only),
 }
 
-/// On what a write depends.
+/// The condition of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Only {
-    /// On nothing.
+    /// None.
     Always,
-    /// That nothing stands there.
+    /// Only if the key is absent.
     IfAbsent,
-    /// That something does.
+    /// Only if the key exists.
     IfPresent,
-    /// That this text does.
+    /// Only if the value equals this one.
     IfEqual(Bytes),
-    /// That this text does not.
+    /// Only if the value differs from this one.
     IfNotEqual(Bytes),
 }
 
-/// How long a key stays.
+/// The expiry of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expire {
-    /// As long as before.
+    /// As it is.
     Keep,
-    /// For ever.
+    /// None: the key stays forever.
     Never,
-    /// Until then.
+    /// At this time; with the command's name, for errors.
     Until(When, &'static str),
 }
 
-/// A moment.
+/// A point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// From now.
+    /// Milliseconds from now.
     AfterMs(i64),
-    /// By the wall clock.
+    /// Milliseconds since 1970, by the wall clock.
     AtMs(i64),
 }
 
@@ -242,14 +242,14 @@ fn set_for(a: &[Bytes], name: &'static str, unit_ms: i64) -> Result<Command, Err
     Ok(Command::Strings(Strings::Set { key, value, only: Only::Always, get: false, expire }))
 }
 
-/// A time above zero, in milliseconds.
+/// Parses a time above zero and converts it to milliseconds.
 fn positive(argument: &[u8], unit_ms: i64, command: &str) -> Result<i64, Error> {
     let time = integer(argument)?;
     let ms = time.checked_mul(unit_ms).filter(|ms| *ms > 0);
     ms.ok_or_else(|| Error::expire_time(command))
 }
 
-/// One of the options that say how long: `EX 10`, `PXAT ...`.
+/// Parses one of the expiry options: `EX 10`, `PXAT ...`. `None` if it is another option.
 fn until(
     option: &[u8],
     rest: &mut std::slice::Iter<'_, Bytes>,
@@ -266,7 +266,7 @@ fn until(
         Ok(time) => time.clone(),
         Err(error) => return Some(Err(error)),
     };
-    // Redis looks at the number only after all options.
+    // Redis checks the number only after all options.
     Some(positive(&time, unit_ms, command).map(|ms| {
         Expire::Until(if absolute { When::AtMs(ms) } else { When::AfterMs(ms) }, command)
     }))

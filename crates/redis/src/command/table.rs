@@ -9,32 +9,32 @@ use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// One command: what it is called and how it is read.
+/// One command: its name and how it is parsed.
 #[derive(Debug)]
 pub struct Spec {
-    /// In small letters.
+    /// In lower case.
     pub name: &'static str,
-    /// How many words with the name; negative for at least so many.
+    /// The number of words, including the name; negative means at least that many.
     pub arity: i32,
-    /// What kind of command it is, in Redis's words.
+    /// Its flags, as in Redis.
     pub flags: &'static str,
-    /// Where its keys stand.
+    /// Which of its words are keys.
     pub places: KeyPlaces,
-    /// Which family it belongs to, in Redis's words.
+    /// Its group, as in Redis.
     pub group: &'static str,
     /// What it does.
     pub summary: &'static str,
     pub(super) parse: fn(&[Bytes]) -> Result<Command, Error>,
 }
 
-/// Where the keys stand among the words of a request; the name is word 0.
+/// Which words of a request are keys; the name is word 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyPlaces {
-    /// Nowhere.
+    /// None of them.
     None,
-    /// From the first to the last (negative: from the end), every so many.
+    /// From the first to the last (negative: counted from the end), with this step.
     Range(i32, i32, usize),
-    /// Word 2 says how many follow it.
+    /// Word 2 is the number of keys that follow it.
     Counted,
 }
 
@@ -77,7 +77,7 @@ pub fn all() -> impl Iterator<Item = &'static Spec> {
     TABLES.into_iter().flatten()
 }
 
-/// The command of that name, in whatever case.
+/// Looks up a command by name, ignoring case.
 pub fn find(name: &[u8]) -> Option<&'static Spec> {
     const NAME_BYTES_MAX: usize = 32;
     if name.len() > NAME_BYTES_MAX {
@@ -88,18 +88,18 @@ pub fn find(name: &[u8]) -> Option<&'static Spec> {
 }
 
 impl Spec {
-    /// Whether a request may have so many words.
+    /// Whether a request may have this many words.
     pub fn takes(&self, words: usize) -> bool {
         let words = i32::try_from(words).unwrap_or(i32::MAX);
         if self.arity < 0 { words >= -self.arity } else { words == self.arity }
     }
 
-    /// Whether its first argument says which of several commands is meant.
+    /// Whether its first argument is a subcommand.
     pub fn has_parts(&self) -> bool {
         matches!(self.name, "client" | "command" | "config" | "pubsub" | "script")
     }
 
-    /// Whether Redis would call it so.
+    /// Whether it has this flag.
     pub fn is(&self, flag: &str) -> bool {
         self.flags.split(' ').any(|has| has == flag)
     }

@@ -1,21 +1,21 @@
-//! MULTI and what belongs to it.
+//! MULTI and related commands.
 
 use super::Command;
 use super::table::{ALL, NOWHERE, Spec, spec};
 use bytes::Bytes;
 
-/// Commands that gather others.
+/// Transaction commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transactions {
-    /// From now on commands are gathered.
+    /// Starts queueing commands.
     Multi,
-    /// All that was gathered is done, at once.
+    /// Runs all queued commands atomically.
     Exec,
-    /// What was gathered is forgotten.
+    /// Discards the queued commands.
     Discard,
-    /// `EXEC` is to do nothing if one of these changes.
+    /// Makes `EXEC` do nothing if one of these keys changes.
     Watch(Vec<Bytes>),
-    /// Nothing is watched any more.
+    /// Stops watching all keys.
     Unwatch,
 }
 

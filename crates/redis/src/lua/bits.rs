@@ -8,7 +8,7 @@ fn wrapped(number: f64) -> i32 {
     number.round_ties_even().rem_euclid(4_294_967_296.0) as u32 as i32
 }
 
-/// Makes the table.
+/// Creates the library's table.
 pub(super) fn install(lua: &Lua) -> Result<()> {
     let table = lua.create_table()?;
     let one = |name: &'static str, change: fn(i32) -> i32| {

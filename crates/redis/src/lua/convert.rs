@@ -1,4 +1,4 @@
-//! Replies to values of Lua, and what a script returns to a reply.
+//! Converts replies to Lua values, and what a script returns to a reply.
 
 use crate::error::Error;
 use crate::number::general;
@@ -6,13 +6,13 @@ use crate::resp::{Protocol, Reply};
 use bytes::Bytes;
 use mlua::{Lua, Result, Table, Value};
 
-/// Tables within tables that a script may return.
+/// How deep the tables that a script returns may be nested.
 const DEPTH_MAX: usize = 128;
 
-/// What a value costs beside its text.
+/// What a value costs in addition to its text.
 const VALUE_BYTES: usize = 48;
 
-/// A reply as a script sees it.
+/// Converts a reply to a Lua value.
 pub(super) fn to_lua(lua: &Lua, reply: &Reply, protocol: Protocol) -> Result<Value> {
     let new = protocol == Protocol::Resp3;
     let field = |name: &str, value: Value| -> Result<Value> {
@@ -67,8 +67,8 @@ fn list<'a>(
     Ok(Value::Table(table))
 }
 
-/// What a script returned. A table may be in it many times, and is copied each time: `bytes_max`
-/// bounds all of it.
+/// Converts what a script returned. The same table may occur many times, and is copied each time:
+/// `bytes_max` bounds the total.
 pub(super) fn to_reply(value: &Value, protocol: Protocol, bytes_max: usize) -> Reply {
     let mut room = Some(bytes_max);
     let reply = reply(value, protocol, DEPTH_MAX, &mut room);
@@ -78,7 +78,7 @@ pub(super) fn to_reply(value: &Value, protocol: Protocol, bytes_max: usize) -> R
     reply.unwrap_or(Reply::Null)
 }
 
-/// `room` is what may still be copied; none if that was not enough.
+/// `room` is what may still be copied; it becomes `None` if that was not enough.
 fn reply(
     value: &Value,
     protocol: Protocol,
@@ -105,7 +105,7 @@ fn reply(
     })
 }
 
-/// As C does it on common machines: what does not fit is the lowest number.
+/// Converts as C does on common machines: anything out of range becomes the lowest number.
 fn truncated(number: f64) -> i64 {
     if number.is_nan() || number.abs() >= 9_223_372_036_854_775_808.0 {
         i64::MIN
@@ -166,7 +166,7 @@ fn from_table(
     Ok(Reply::Array(items))
 }
 
-/// A minus in front of an error is the protocol's, not the text's.
+/// Strips a leading minus, which belongs to the protocol and not to the text.
 fn uncrossed(mut error: Vec<u8>) -> Vec<u8> {
     if error.first() == Some(&b'-') {
         error.remove(0);

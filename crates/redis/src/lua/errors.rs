@@ -1,14 +1,14 @@
-//! Errors inside a script, and what becomes of them outside.
+//! Errors inside a script, and what they become outside.
 
 use mlua::{Function, Lua, MultiValue, Value};
 use std::fmt;
 
-/// What a function of ours raises.
+/// An error raised by one of our functions.
 #[derive(Debug, Clone)]
 pub(super) struct Raised {
-    /// What is wrong.
+    /// The message.
     pub(super) text: Vec<u8>,
-    /// Whether it is an error reply, which has a code of its own, or a message of Lua's.
+    /// Whether it is an error reply, which has its own code, or a Lua message.
     pub(super) coded: bool,
 }
 
@@ -20,7 +20,7 @@ impl fmt::Display for Raised {
 
 impl std::error::Error for Raised {}
 
-/// Raises an error.
+/// Raises an error in the script.
 pub(super) fn raise<T>(raised: Raised) -> mlua::Result<T> {
     Err(mlua::Error::external(raised))
 }
@@ -30,14 +30,14 @@ pub(super) fn coded(text: impl Into<Vec<u8>>) -> Raised {
     Raised { text: text.into(), coded: true }
 }
 
-/// A message with the place where the script called the function.
+/// A Lua message, with the line at which the script called the function.
 pub(super) fn located(lua: &Lua, text: &str) -> Raised {
     let text = format!("user_script:{}: {text}", line(lua));
     Raised { text: text.into_bytes(), coded: false }
 }
 
-/// Calls a function of Lua's own from one that stands in its place. What it complains of is then
-/// said of the script, as if nothing stood between.
+/// Calls one of Lua's own functions from its replacement. Its errors are attributed to the script,
+/// as if there were no replacement.
 pub(super) fn forward(
     lua: &Lua,
     name: &str,
@@ -53,10 +53,10 @@ pub(super) fn forward(
     })
 }
 
-/// How many frames are looked at for a line of the script.
+/// How many stack frames are searched for a line of the script.
 const FRAMES_MAX: usize = 64;
 
-/// The line of the script that is running.
+/// The line of the script that is being executed.
 pub(super) fn line(lua: &Lua) -> usize {
     let line = |level| {
         lua.inspect_stack(level, |frame| {
@@ -68,7 +68,7 @@ pub(super) fn line(lua: &Lua) -> usize {
     (0..FRAMES_MAX).find_map(line).unwrap_or(1)
 }
 
-/// What an error value says: an error of ours, a table with `err`, or any text.
+/// Converts an error value: one of our errors, a table with `err`, or any text.
 pub(super) fn understood(value: &Value) -> Raised {
     match value {
         Value::String(text) => Raised { text: text.as_bytes().to_vec(), coded: false },

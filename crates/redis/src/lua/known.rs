@@ -1,26 +1,26 @@
-//! Scripts that every lock client has: compare and delete, compare and extend.
+//! Well-known scripts that every lock client has: compare and delete, compare and extend.
 //!
-//! A text is known if its words are those of one of the texts below. Then it is done without Lua,
-//! with the same reply; where that is not certain, Lua runs after all.
+//! A script is recognised if it has the same tokens as one of the scripts below. It then runs
+//! without Lua, with the same reply; where that is not certain, Lua runs after all.
 
 use super::normal;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// What a known script does with `KEYS[1]`, if its text is `ARGV[1]`.
+/// What a known script does with `KEYS[1]`, if its value is `ARGV[1]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Known {
-    /// Deletes it: 1. Another text: 0.
+    /// Deletes it and replies 1; 0 if the value differs.
     Delete {
-        /// The reply if there is no such key.
+        /// The reply if the key does not exist.
         absent: i64,
     },
-    /// Lets it end after `ARGV[2]`: 1. Otherwise 0.
+    /// Sets its expiry to `ARGV[2]` and replies 1; otherwise 0.
     Extend {
         /// 1 for milliseconds, 1000 for seconds.
         unit_ms: i64,
     },
-    /// Tells how long it stays; otherwise -3.
+    /// Replies its time to live; otherwise -3.
     Ttl,
 }
 
@@ -30,7 +30,7 @@ static KNOWN: LazyLock<HashMap<Vec<String>, Known>> = LazyLock::new(|| {
     let delete = Known::Delete { absent: 0 };
     let extend = Known::Extend { unit_ms: 1 };
     let texts = [
-        // The one in Redis's documentation: Redlock in most languages, old bsm/redislock.
+        // The one in Redis's documentation: Redlock in most languages, older bsm/redislock.
         (format!("{GET_EQ} return redis.call('del', KEYS[1]) else return 0 end"), delete),
         (format!("{GET_EQ} return redis.call('unlink', KEYS[1]) else return 0 end"), delete),
         (format!("{GET_EQ} return redis.call('del', KEYS[1]) end return 0"), delete),
@@ -72,7 +72,7 @@ static KNOWN: LazyLock<HashMap<Vec<String>, Known>> = LazyLock::new(|| {
     texts.into_iter().filter_map(words).collect()
 });
 
-/// What a text is known to do.
+/// Recognises a known script.
 pub(super) fn recognise(text: &[u8]) -> Option<Known> {
     KNOWN.get(&normal::words(text)?).copied()
 }

@@ -1,4 +1,4 @@
-//! `redis.call` and what stands beside it.
+//! The `redis` table: `redis.call` and its other functions.
 
 use super::convert::to_lua;
 use super::errors::{coded, raise};
@@ -14,11 +14,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
-/// What a running script and its surroundings know of each other.
+/// The state shared between a running script and its surroundings.
 pub(super) struct Running {
-    /// The script must end: it ran too long, or read a key that is not there yet.
+    /// The script must end: it ran too long, or needs a key that has not been read yet.
     pub(super) stopped: Rc<Cell<bool>>,
-    /// In which protocol it wants its replies.
+    /// The protocol in which it wants its replies.
     pub(super) protocol: Rc<Cell<Protocol>>,
     pub(super) read_only: bool,
     /// When it must have ended.
@@ -30,7 +30,7 @@ const LOG_LEVELS: [(&str, i64); 4] =
 const REPLICATION: [(&str, i64); 5] =
     [("REPL_NONE", 0), ("REPL_AOF", 1), ("REPL_SLAVE", 2), ("REPL_REPLICA", 2), ("REPL_ALL", 3)];
 
-/// Makes the table `redis`, whose calls go to the overlay.
+/// Creates the table `redis`, whose calls go to the overlay.
 pub(super) fn install<'scope, 'env>(
     lua: &Lua,
     scope: &'scope Scope<'scope, 'env>,
@@ -118,7 +118,7 @@ fn plain_functions(lua: &Lua, table: &Table) -> Result<()> {
     )
 }
 
-/// A table with one text: an error or a status.
+/// A table with one field: an error or a status.
 fn single(lua: &Lua, values: &MultiValue, name: &str) -> Result<Table> {
     let table = lua.create_table_with_capacity(0, 1)?;
     let text = match values.front() {
@@ -133,13 +133,13 @@ fn single(lua: &Lua, values: &MultiValue, name: &str) -> Result<Table> {
     Ok(table)
 }
 
-/// An error of one word has no code yet.
+/// Adds a code to an error that consists of one word.
 fn with_code(text: &[u8]) -> Vec<u8> {
     let text = text.strip_prefix(b"-").unwrap_or(text);
     if text.contains(&b' ') { text.to_vec() } else { [b"ERR ", text].concat() }
 }
 
-/// A text or a number as a command gets it.
+/// Converts a string or number to a command's argument.
 fn argument(value: &Value) -> Option<Bytes> {
     match value {
         Value::String(text) => Some(Bytes::copy_from_slice(&text.as_bytes())),
@@ -154,7 +154,7 @@ fn called(values: &MultiValue, overlay: &RefCell<&mut Overlay<'_>>, running: &Ru
     if values.is_empty() {
         return fail("ERR Please specify at least one argument for this redis lib call");
     }
-    // A command may take its time, and many fit between two counts of the steps.
+    // A single command may take long, and many fit between two instruction counts.
     if Instant::now() > running.until {
         running.stopped.set(true);
         return fail("ERR stopped");

@@ -1,17 +1,17 @@
 //! Lua at the edge: real Lua 5.1 in a sandbox, never in the replicated core.
 //!
-//! Every run has a machine of its own: nothing is left over from one to the next, and its memory
-//! and steps are counted. What a script reads and writes goes through the same overlay as every
+//! Every run has its own Lua state: nothing is left over from one to the next, and its memory and
+//! instructions are limited. What a script reads and writes goes through the same overlay as every
 //! other command, so a script is one transaction.
 //!
-//! - `scripts`: those that were sent, by their SHA-1
-//! - `known`: scripts that every lock client has, done without Lua
-//! - `sandbox`: what a script finds there
-//! - `library`: `redis.call` and its like
-//! - `convert`: replies to values and back
-//! - `patterns`: matching takes no more time than a script may
+//! - `scripts`: the scripts that were sent, by their SHA-1
+//! - `known`: well-known scripts of lock clients, run without Lua
+//! - `sandbox`: the environment of a script
+//! - `library`: `redis.call` and the other functions of `redis`
+//! - `convert`: replies to Lua values and back
+//! - `patterns`: bounds the time of pattern matching
 //! - `readonly`: tables that a script can't change
-//! - `json`, `bits`, `random`: what Redis gives to scripts beside Lua's own
+//! - `json`, `bits`, `random`: the libraries that Redis adds to Lua's own
 
 mod bits;
 mod convert;

@@ -1,12 +1,12 @@
-//! Lua texts made comparable: without spaces and comments, with one kind of quotes, and with the
-//! same names for local variables.
+//! Normalizes Lua source for comparison: without spaces and comments, with one kind of quotes, and
+//! with canonical names for local variables.
 
 use std::collections::HashMap;
 
-/// Longer texts are not known ones.
+/// Longer scripts are not known ones.
 const TEXT_BYTES_MAX: usize = 2_048;
 
-/// The words of a text; none if it has something that no known script has.
+/// The tokens of a script; `None` if it has something that no known script has.
 pub(super) fn words(text: &[u8]) -> Option<Vec<String>> {
     if text.len() > TEXT_BYTES_MAX {
         return None;
@@ -27,7 +27,7 @@ pub(super) fn words(text: &[u8]) -> Option<Vec<String>> {
             if inside.contains('\\') || inside.contains('\n') {
                 return None;
             }
-            // Commands may be written in any case; nothing else is a text in a known script.
+            // Commands may be written in any case; a known script has no other string literals.
             words.push(format!("\"{}\"", inside.to_ascii_lowercase()));
             next
         } else if first.is_ascii_alphanumeric() || first == '_' {
@@ -50,7 +50,7 @@ pub(super) fn words(text: &[u8]) -> Option<Vec<String>> {
     Some(renamed(words))
 }
 
-/// Calls local variables by the order in which they were declared.
+/// Renames local variables by the order of their declaration.
 fn renamed(words: Vec<String>) -> Vec<String> {
     let mut names: HashMap<String, String> = HashMap::new();
     let mut after_local = false;

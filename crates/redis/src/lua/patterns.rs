@@ -1,17 +1,17 @@
-//! Functions on strings take no more time than a script may: one call of `string.find` can try as
-//! many ways to match as there are to place its repetitions, and no step of the script is counted
+//! Bounds the time of string functions: one call of `string.find` can try as many matches as there
+//! are ways to place the pattern's repetitions, and none of the script's instructions are counted
 //! meanwhile.
 
 use super::errors::{forward, located, raise};
 use mlua::{Function, Lua, MultiValue, Result, Table, Value};
 
-/// Ways to place the repetitions of a pattern in a text: some tenths of a second.
+/// Ways to place the repetitions of a pattern in a text: a few tenths of a second.
 const WAYS_MAX: f64 = 1e8;
 
-/// So many bytes of a pattern are compared in the time of one way.
+/// How many bytes of a pattern are compared in the time that one way takes.
 const COMPARED_BYTES: f64 = 16.0;
 
-/// Puts a check in front of all that match patterns, and of `rep`.
+/// Puts a check in front of all functions that match patterns, and of `rep`.
 pub(super) fn install(lua: &Lua) -> Result<()> {
     let string: Table = lua.globals().raw_get("string")?;
     for name in ["find", "match", "gmatch", "gsub", "gfind"] {
@@ -26,7 +26,7 @@ pub(super) fn install(lua: &Lua) -> Result<()> {
             && let Some(count) = values.get_mut(1)
             && lua.coerce_number(count.clone())?.is_some()
         {
-            // Nothing, however often; Lua would count that far.
+            // An empty string, however often; Lua would count that far.
             *count = Value::Integer(0);
         }
         forward(lua, "rep", &rep, values)
@@ -51,14 +51,14 @@ fn is_false(value: &Value) -> bool {
     matches!(value, Value::Boolean(false))
 }
 
-/// How many ways there are at most.
+/// An upper bound on the number of ways.
 fn ways(len: usize, pattern: &[u8], plain: bool) -> f64 {
     let mut repetitions = 0_usize;
     let mut rest = pattern.iter();
     while let Some(byte) = rest.next().filter(|_| !plain) {
         match byte {
             b'%' => {
-                // A pair of brackets, or what was matched before, may be of any length.
+                // A `%b` pair, or a back reference, may be of any length.
                 let any_length = |next: &u8| *next == b'b' || next.is_ascii_digit();
                 repetitions += usize::from(rest.next().is_some_and(any_length));
             }
@@ -66,7 +66,7 @@ fn ways(len: usize, pattern: &[u8], plain: bool) -> f64 {
             _ => {}
         }
     }
-    // Without an anchor every place is tried as the beginning.
+    // Without an anchor, every position is tried as the start.
     let anchored = !plain && pattern.first() == Some(&b'^');
     let places = repetitions + usize::from(!anchored);
     let each = (pattern.len() as f64 / COMPARED_BYTES).max(1.0);

@@ -1,5 +1,5 @@
-//! `math.random` as Redis has it: its own generator, which `math.randomseed` sets. Where a job
-//! begins is drawn at random at the edge: scripts make owner tokens of these numbers.
+//! `math.random` as in Redis: with its own generator, which `math.randomseed` seeds. A job's seed
+//! is drawn at random at the edge, because scripts make owner tokens from these numbers.
 
 use super::errors::{located, raise};
 use mlua::{Lua, MultiValue, Result, Value};
@@ -14,15 +14,15 @@ fn begun_at(number: i32) -> u64 {
     (u64::from(number.cast_unsigned()) << 16) | 0x330E
 }
 
-/// The next of 31 bits.
+/// The next 31 bits.
 fn draw(state: &Cell<u64>) -> u64 {
     let next = state.get().wrapping_mul(MULTIPLIER).wrapping_add(INCREMENT) & MODULUS_MASK;
     state.set(next);
     next >> 17
 }
 
-/// Puts `random` and `randomseed` into `math`. What `state` holds afterwards is where the next
-/// script of the same job goes on, as in Redis.
+/// Installs `random` and `randomseed` in `math`. The next script of the same job continues from
+/// what `state` then holds, as in Redis.
 pub(super) fn install(lua: &Lua, state: Rc<Cell<u64>>) -> Result<()> {
     let math: mlua::Table = lua.globals().raw_get("math")?;
     state.set(state.get() & MODULUS_MASK);
@@ -64,7 +64,7 @@ pub(super) fn install(lua: &Lua, state: Rc<Cell<u64>>) -> Result<()> {
     )
 }
 
-/// A number among the arguments, or Lua's words for what is there instead.
+/// A numeric argument; otherwise an error in Lua's wording.
 pub(super) fn number(lua: &Lua, values: &MultiValue, at: usize, function: &str) -> Result<f64> {
     let value = values.get(at);
     let number = match value {

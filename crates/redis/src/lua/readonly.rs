@@ -1,17 +1,17 @@
-//! Tables that a script can read and not write: the libraries, the globals, and the metatable of
-//! texts. Redis has such tables in its own Lua; here each is an empty table in front of the real
-//! one, and the functions that reach around metatables know of it.
+//! Tables that a script can read but not write: the libraries, the globals, and the metatable of
+//! strings. Redis patches its Lua for this; here each is an empty proxy in front of the real table,
+//! and the functions that bypass metatables know about it.
 
 use super::errors::{Raised, forward, located, raise};
 use mlua::{Function, Lua, MultiValue, Result, Table, Value};
 
-/// Redis's words.
+/// Redis's wording.
 const REFUSED: &str = "Attempt to modify a readonly table";
 
-/// The tables that stand in front of others.
+/// The proxies in front of the real tables.
 pub(super) struct ReadOnly<'a> {
     lua: &'a Lua,
-    /// The real table of each.
+    /// Maps each proxy to its real table.
     real: Table,
     refuse: Function,
 }
@@ -23,7 +23,7 @@ impl<'a> ReadOnly<'a> {
         Ok(Self { lua, real: lua.create_table()?, refuse })
     }
 
-    /// A table that reads as this one.
+    /// Makes a read-only proxy for a table.
     fn front(&self, table: Table) -> Result<Table> {
         let (front, meta) = (self.lua.create_table()?, self.lua.create_table()?);
         meta.raw_set("__index", table.clone())?;
@@ -33,7 +33,7 @@ impl<'a> ReadOnly<'a> {
         Ok(front)
     }
 
-    /// Protects these globals, and the metatable of texts with them.
+    /// Protects these globals.
     pub(super) fn libraries(&self, names: &[&str]) -> Result<()> {
         let globals = self.lua.globals();
         for name in names {
@@ -42,7 +42,7 @@ impl<'a> ReadOnly<'a> {
         Ok(())
     }
 
-    /// Protects all globals: what a script is given as its environment.
+    /// Protects all globals; returns the environment for a script.
     pub(super) fn globals(&self) -> Result<Table> {
         let lua = self.lua;
         let globals = lua.globals();
@@ -62,7 +62,7 @@ impl<'a> ReadOnly<'a> {
         Ok(environment)
     }
 
-    /// The functions that reach around metatables.
+    /// Replaces the functions that bypass metatables.
     fn functions(&self, environment: &Table, environment_meta: Table) -> Result<()> {
         let lua = self.lua;
         let globals = lua.globals();

@@ -1,4 +1,4 @@
-//! One run of one script, in a machine of its own.
+//! One run of one script, in its own Lua state.
 
 use super::convert::to_reply;
 use super::errors::{self, coded, line, raise, understood};
@@ -18,26 +18,27 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// What a script may use: all its texts and tables. Lock scripts use some kilobytes. What it
-/// returns may take as much again.
+/// The memory a script may use, for all its strings and tables. Lock scripts use some kilobytes.
+/// What it returns may take as much again.
 const MEMORY_BYTES_MAX: usize = 16 << 20;
 
-/// Steps that a script may take: about a tenth of a second. Lock scripts take some dozens.
+/// Instructions that a script may execute: about a tenth of a second. Lock scripts take some
+/// dozens.
 const INSTRUCTIONS_MAX: u32 = 10_000_000;
 
-/// After how many steps they are counted, and the clock is looked at. One step may call a function
-/// that goes through all of the memory, so they are few.
+/// How often instructions are counted and the clock is checked. One instruction may call a function
+/// that goes through all of the memory, so the interval is short.
 const INSTRUCTIONS_COUNTED: u32 = 20;
 
-/// How long a script may run, whatever its steps do. The only clock in this crate: it decides
+/// How long a script may run, whatever it does. This is the only clock in this crate: it decides
 /// nothing but that a script ends.
 const TIME_MAX: Duration = Duration::from_secs(1);
 
-/// What a script can't change.
+/// Libraries that a script can't change.
 const LIBRARIES: [&str; 6] = ["string", "table", "math", "redis", "bit", "cjson"];
 
-/// What is taken away: the world outside, compiled code, and what would reach around the counting
-/// of steps.
+/// Globals that are removed: access to the outside world, compiled code, and whatever would bypass
+/// the counting of instructions.
 const REMOVED: [&str; 11] = [
     "dofile",
     "loadfile",
@@ -52,11 +53,11 @@ const REMOVED: [&str; 11] = [
     "gcinfo",
 ];
 
-/// Under which name the globals are kept for what a script loads.
+/// The registry key of the globals, for chunks that a script loads.
 const ENVIRONMENT: &str = "environment";
 
-/// Errors are caught, but not the end of a script that must stop; and what is caught is what
-/// Redis's scripts would find there.
+/// `pcall` and `xpcall` that catch errors, but not the end of a script that must stop; the caught
+/// errors look as they do in Redis.
 const PROTECTED_CALLS: &str = "
     local pcall0, xpcall0, error0, stopped, text, table_of = ...
     local function after(ok, ...)
@@ -75,8 +76,8 @@ const PROTECTED_CALLS: &str = "
     return safe_pcall, safe_xpcall
 ";
 
-/// Lua's own `sort` compares by itself without a step of the script, and in the worst case each
-/// with each: it is given a function to compare with, whose steps are counted.
+/// Lua's own `sort` compares without executing instructions of the script, in the worst case each
+/// element with each: it gets a comparison function whose instructions are counted.
 const COUNTED_SORT: &str = "
     local sort0, type0 = ...
     local function less(a, b) return a < b end
@@ -88,7 +89,7 @@ const COUNTED_SORT: &str = "
     end
 ";
 
-/// Whether a text is Lua.
+/// Checks that a script compiles.
 pub(crate) fn check(script: &Script) -> std::result::Result<(), Error> {
     machine().and_then(|lua| compiled(&lua, script.lua()).map(|_| ())).map_err(|e| not_lua(&e))
 }
@@ -127,7 +128,7 @@ pub(crate) fn run(
         stopped: Rc::new(Cell::new(false)),
         protocol: Rc::new(Cell::new(Protocol::Resp2)),
         read_only: read_only || script.read_only,
-        // Scripts in one MULTI have that time together.
+        // All scripts in one MULTI share this time.
         until: *overlay.scripts_until.get_or_insert_with(|| Instant::now() + TIME_MAX),
     };
     let database = overlay.database;
@@ -159,7 +160,7 @@ pub(crate) fn run(
     if overlay.missing().is_some() {
         return Err(Stop::Missing);
     }
-    // One call may have gone on for longer than the script had: what it wrote is too late.
+    // One call may have run for longer than the script had: what it wrote is too late.
     if running.stopped.get() || Instant::now() > running.until {
         overlay.back_to(before);
         let has_failed = !running.stopped.get() && matches!(reply, Ok(Reply::Error(_)));
@@ -172,7 +173,7 @@ pub(crate) fn run(
     }))
 }
 
-/// An error with where it happened.
+/// An error with the script and the line where it happened.
 fn failed(script: &Script, raised: &errors::Raised, line: usize) -> Error {
     let mut text = if raised.coded { Vec::new() } else { b"ERR ".to_vec() };
     text.extend_from_slice(&raised.text);
@@ -199,7 +200,7 @@ fn count_instructions(lua: &Lua, running: &Running) -> Result<()> {
     })
 }
 
-/// Puts everything there that a script may use, and nothing else.
+/// Sets up everything that a script may use, and nothing else.
 fn furnish(
     lua: &Lua,
     redis: Table,
@@ -282,7 +283,7 @@ fn protected_calls(lua: &Lua, running: &Running) -> Result<()> {
     globals.raw_set("xpcall", safe_xpcall)
 }
 
-/// `load` and `loadstring`, which take text and no compiled code.
+/// Installs `load` and `loadstring`, which accept source but no compiled code.
 fn loaders(lua: &Lua) -> Result<()> {
     let globals = lua.globals();
     let loaded = |lua: &Lua, text: &[u8], name: Option<Value>| -> Result<MultiValue> {

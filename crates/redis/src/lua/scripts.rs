@@ -1,4 +1,4 @@
-//! Scripts that this node has seen, by their SHA-1.
+//! The scripts that this node has seen, by their SHA-1.
 
 use super::known::{self, Known};
 use crate::error::Error;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Scripts that are kept. Clients have a handful each; one whose script was forgotten is told so
+/// Scripts that are kept. Clients have a handful each; if one was evicted, its client gets an error
 /// and sends it again.
 const SCRIPTS_MAX: usize = 1_024;
 
@@ -18,18 +18,18 @@ const SCRIPTS_BYTES_MAX: usize = 8 << 20;
 /// One script.
 #[derive(Debug)]
 pub struct Script {
-    /// Its SHA-1, 40 digits.
+    /// Its SHA-1, as 40 hexadecimal digits.
     pub sha: String,
-    /// Its text.
+    /// Its source.
     pub text: Bytes,
-    /// What it is, if every lock client has it.
+    /// Set if it is one that every lock client has.
     pub known: Option<Known>,
-    /// Whether its first line says that it does not write.
+    /// Whether its shebang line says that it does not write.
     pub(crate) read_only: bool,
 }
 
 impl Script {
-    /// Understands the first line; Lua itself is not read yet.
+    /// Parses the shebang line; does not compile the script.
     pub(crate) fn parse(text: &Bytes, sha: String) -> Result<Self, Error> {
         let text = Bytes::copy_from_slice(text);
         let read_only = shebang(&text)?;
@@ -37,7 +37,7 @@ impl Script {
         Ok(Self { sha, known, read_only, text })
     }
 
-    /// The text as Lua may read it: the first line, if it is not Lua, is empty.
+    /// The source for Lua: a shebang line is blanked.
     pub(crate) fn lua(&self) -> &[u8] {
         if !self.text.starts_with(b"#!") {
             return &self.text;
@@ -47,7 +47,7 @@ impl Script {
     }
 }
 
-/// `#!lua flags=no-writes`: says whether it only reads.
+/// Parses `#!lua flags=no-writes`; returns whether the script only reads.
 fn shebang(text: &[u8]) -> Result<bool, Error> {
     if !text.starts_with(b"#!") {
         return Ok(false);
@@ -79,7 +79,7 @@ fn shebang(text: &[u8]) -> Result<bool, Error> {
     Ok(read_only)
 }
 
-/// 40 digits.
+/// The SHA-1 as 40 hexadecimal digits.
 pub(crate) fn sha1_hex(bytes: &[u8]) -> String {
     let mut hex = String::with_capacity(40);
     for byte in Sha1::digest(bytes) {
@@ -88,7 +88,7 @@ pub(crate) fn sha1_hex(bytes: &[u8]) -> String {
     hex
 }
 
-/// The scripts that were loaded or sent. Those not used for the longest time go first.
+/// The scripts that were loaded or sent. The least recently used are evicted first.
 #[derive(Debug, Default)]
 pub struct Scripts(Mutex<Kept>);
 
@@ -100,7 +100,7 @@ struct Kept {
 }
 
 impl Scripts {
-    /// The script of that SHA-1, in small letters.
+    /// Looks up a script by its SHA-1, in lower case.
     pub fn get(&self, sha: &[u8]) -> Option<Arc<Script>> {
         let sha = std::str::from_utf8(sha).ok()?;
         let mut kept = self.kept();
@@ -111,7 +111,7 @@ impl Scripts {
         Some(script.clone())
     }
 
-    /// Keeps a script that is known to be Lua.
+    /// Keeps a script that has been compiled successfully.
     pub(crate) fn keep(&self, script: Arc<Script>) {
         let mut kept = self.kept();
         kept.uses = kept.uses.saturating_add(1);
@@ -128,14 +128,14 @@ impl Scripts {
         }
     }
 
-    /// Forgets all.
+    /// Forgets all scripts.
     pub(crate) fn clear(&self) {
         let mut kept = self.kept();
         kept.by_sha.clear();
         kept.bytes = 0;
     }
 
-    /// Nothing is left half done in there, whoever panicked.
+    /// The content is consistent even if a thread panicked while holding the lock.
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

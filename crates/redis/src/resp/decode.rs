@@ -1,7 +1,7 @@
-//! Bytes to requests: arrays of texts, or a line typed by hand.
+//! Decodes bytes to requests: arrays of bulk strings, or inline commands.
 //!
-//! The decoder keeps what it has understood of a request that is not whole yet, so bytes that
-//! come in small pieces are looked at once.
+//! The decoder remembers what it has parsed of an incomplete request, so that bytes that arrive in
+//! small pieces are scanned only once.
 
 use crate::number::integer;
 use bytes::{Buf, Bytes, BytesMut};
@@ -14,19 +14,19 @@ pub type Request = Vec<Bytes>;
 /// How large a request may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes of all arguments together. A transaction has at most half a MiB, and a script comes
-    /// on top.
+    /// Bytes of all arguments together. A transaction has at most half a MiB, and a script comes on
+    /// top.
     pub request_bytes_max: usize,
-    /// Arguments, with the name of the command.
+    /// Arguments, including the name of the command.
     pub arguments_max: usize,
     /// Bytes of one argument.
     pub argument_bytes_max: usize,
-    /// Bytes of a line: the longest request typed by hand, or a number's line.
+    /// Bytes of a line: the longest inline request, or a line with a number.
     pub line_bytes_max: usize,
 }
 
 impl Bounds {
-    /// For clients that may do something here.
+    /// For clients that have authenticated, or need not.
     pub const DEFAULT: Self = Self {
         request_bytes_max: 1 << 20,
         arguments_max: 8_192,
@@ -34,7 +34,7 @@ impl Bounds {
         line_bytes_max: 1 << 16,
     };
 
-    /// For clients that have not yet said the password: enough to say it. The numbers are Redis's.
+    /// For clients that have yet to authenticate: just enough to do so. The numbers are Redis's.
     pub const BEFORE_PASSWORD: Self = Self {
         request_bytes_max: 1 << 16,
         arguments_max: 10,
@@ -47,13 +47,13 @@ impl Bounds {
     }
 }
 
-/// Arguments below this are copied, so that they do not keep the buffer that they came in.
+/// Arguments below this size are copied, so that they do not hold on to the buffer they arrived in.
 const COPIED_BYTES_MAX: usize = 1 << 10;
 
-/// What an argument costs beside its bytes.
+/// What an argument costs in addition to its bytes.
 const ARGUMENT_BYTES: usize = 48;
 
-/// Bytes that are no request. After this only closing the connection helps.
+/// Bytes that are not a request. The connection can only be closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtocolError(String);
 
@@ -69,31 +69,31 @@ fn refuse<T>(text: impl Into<String>) -> Result<T, ProtocolError> {
     Err(ProtocolError(text.into()))
 }
 
-/// What is known of the request that is coming in.
+/// Decodes requests incrementally.
 #[derive(Debug, Default)]
 pub struct Decoder {
     arguments: Vec<Bytes>,
-    /// How many more come; 0 between requests.
+    /// How many more arguments to come; 0 between requests.
     missing: usize,
-    /// How long the next one is, if that was read.
+    /// The length of the next argument, if it has been read.
     next_bytes: Option<usize>,
-    /// Bytes of those that are here, and of the next.
+    /// Bytes of the arguments so far, and of the next.
     bytes: usize,
 }
 
 impl Decoder {
-    /// Whether a part of a request was taken from the buffer and the rest is missing.
+    /// Whether part of a request was taken from the buffer and the rest is missing.
     pub fn is_within(&self) -> bool {
         self.missing > 0
     }
 
-    /// What it keeps of a request that is not whole yet.
+    /// Bytes kept for an incomplete request.
     pub fn kept_bytes(&self) -> usize {
         let arguments = self.arguments.capacity().saturating_mul(ARGUMENT_BYTES);
         if self.is_within() { self.bytes.saturating_add(arguments) } else { 0 }
     }
 
-    /// Takes one request from the front of the buffer; none if it is not whole yet.
+    /// Takes one request from the front of the buffer; `None` if it is incomplete.
     pub fn decode(
         &mut self,
         buffer: &mut BytesMut,
@@ -125,7 +125,7 @@ impl Decoder {
         Ok(Some(std::mem::take(&mut self.arguments)))
     }
 
-    /// `*3`. Says whether the line was there.
+    /// Parses `*3`. Returns whether the line was complete.
     fn begin(&mut self, buffer: &mut BytesMut, bounds: &Bounds) -> Result<bool, ProtocolError> {
         let Some(line) = number_line(buffer, bounds, "too big mbulk count string")? else {
             return Ok(false);
@@ -144,7 +144,7 @@ impl Decoder {
         Ok(true)
     }
 
-    /// `$3 abc`. Says whether all of it was there.
+    /// Parses `$3 abc`. Returns whether all of it was there.
     fn argument(&mut self, buffer: &mut BytesMut, bounds: &Bounds) -> Result<bool, ProtocolError> {
         let len = match self.next_bytes {
             Some(len) => len,
@@ -181,7 +181,7 @@ impl Decoder {
             return Ok(false);
         }
         let argument = buffer.split_to(len);
-        // A part of the buffer keeps all of it.
+        // A slice of the buffer would keep all of it alive.
         let small = argument.len() < COPIED_BYTES_MAX;
         let argument = if small { Bytes::copy_from_slice(&argument) } else { argument.freeze() };
         if !buffer.starts_with(b"\r\n") {
@@ -195,13 +195,13 @@ impl Decoder {
     }
 }
 
-/// The rest of a line that begins with `*` or `$`; it must end with CRLF.
+/// The rest of a line that starts with `*` or `$`; it must end with CRLF.
 fn number_line(
     buffer: &mut BytesMut,
     bounds: &Bounds,
     too_long: &str,
 ) -> Result<Option<Bytes>, ProtocolError> {
-    // The longest number that is right has 20 digits; Redis reads on for much longer.
+    // The longest valid number has 20 digits; Redis reads on for much longer.
     let end = buffer.iter().take(bounds.line_bytes_max).position(|byte| *byte == b'\r');
     let Some(end) = end else {
         return if buffer.len() >= bounds.line_bytes_max { refuse(too_long) } else { Ok(None) };
@@ -210,12 +210,12 @@ fn number_line(
         return Ok(None);
     }
     let line = buffer.split_to(end).freeze().slice(1..);
-    // Redis does not look at what follows the carriage return.
+    // Redis does not check what follows the carriage return.
     buffer.advance(2);
     Ok(Some(line))
 }
 
-/// A line typed by hand: words, some of them in quotes. None if it has not ended yet.
+/// Parses an inline command: words, some of them quoted. `None` if the line is incomplete.
 fn typed(buffer: &mut BytesMut, bounds: &Bounds) -> Result<Option<Request>, ProtocolError> {
     let end = buffer.iter().take(bounds.line_bytes_max).position(|byte| *byte == b'\n');
     let Some(end) = end else {
@@ -232,7 +232,8 @@ fn typed(buffer: &mut BytesMut, bounds: &Bounds) -> Result<Option<Request>, Prot
     Ok(Some(words))
 }
 
-/// Splits a line; none if a quote has no end, or is followed by something else than a space.
+/// Splits a line into words; `None` if a quote is unterminated, or followed by something other than
+/// a space.
 fn words(line: &[u8]) -> Option<Vec<Bytes>> {
     let mut rest = line.iter().copied().peekable();
     let mut words = Vec::new();

@@ -1,9 +1,9 @@
-//! Replies to bytes.
+//! Encodes replies.
 
 use super::reply::{Protocol, Reply};
 use crate::number::general;
 
-/// Writes a reply at the end of `out`.
+/// Appends an encoded reply to `out`.
 pub fn encode(reply: &Reply, protocol: Protocol, out: &mut Vec<u8>) {
     let new = protocol == Protocol::Resp3;
     match reply {
@@ -44,7 +44,7 @@ fn head(kind: u8, number: &impl ToString, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// One line: an end of line within it would be taken for the end of the reply.
+/// A single line: a line break within it would be taken for the end of the reply.
 fn line(kind: u8, text: &[u8], out: &mut Vec<u8>) {
     out.push(kind);
     out.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));

@@ -1,4 +1,4 @@
-//! RESP: bytes to requests, replies to bytes. No I/O.
+//! RESP: decodes requests, encodes replies. No I/O.
 
 mod decode;
 mod encode;

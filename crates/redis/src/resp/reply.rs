@@ -1,19 +1,19 @@
-//! What goes back to a client, before it is written in one of the two protocols.
+//! Replies, independent of the protocol version they are encoded in.
 
 use crate::error::Error;
 use bytes::Bytes;
 
-/// Which version of the protocol a client speaks.
+/// The protocol version that a client uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
-    /// The old one: what a client speaks until it says otherwise.
+    /// The default until a client sends `HELLO 3`.
     #[default]
     Resp2,
-    /// The one with maps, sets, doubles and messages out of turn.
+    /// The version with maps, sets, doubles and push messages.
     Resp3,
 }
 
-/// One reply. Kinds that RESP2 does not know are written as the nearest that it does.
+/// One reply. Types that RESP2 does not have are encoded as the nearest that it has.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// `+OK`.
@@ -24,33 +24,33 @@ pub enum Reply {
     Integer(i64),
     /// `$3 abc`.
     Bulk(Bytes),
-    /// Nothing, where a text would be.
+    /// Null in place of a string.
     Null,
-    /// Nothing, where an array would be.
+    /// Null in place of an array.
     NullArray,
-    /// One after the other.
+    /// `*2 ...`.
     Array(Vec<Reply>),
-    /// Pairs; RESP2 has a flat array of them.
+    /// Pairs; a flat array in RESP2.
     Map(Vec<(Reply, Reply)>),
-    /// An array whose order means nothing.
+    /// An unordered array.
     Set(Vec<Reply>),
-    /// What nobody asked for at this moment; RESP2 has an array.
+    /// An out-of-band message; an array in RESP2.
     Push(Vec<Reply>),
-    /// `#t`; RESP2 has 1 or 0.
+    /// `#t`; 1 or 0 in RESP2.
     Boolean(bool),
-    /// `,3.5`; RESP2 has a text.
+    /// `,3.5`; a string in RESP2.
     Double(f64),
-    /// A number of any length, as a text.
+    /// A number of any length, as text.
     BigNumber(Bytes),
-    /// A text for people, with three letters that say what it is.
+    /// Text for people, with a three-letter type.
     Verbatim([u8; 3], Bytes),
 }
 
-/// What a reply takes in memory beside its text.
+/// What a reply takes in memory in addition to its text.
 const REPLY_BYTES: usize = 48;
 
 impl Reply {
-    /// About how many bytes of memory it takes.
+    /// Roughly how many bytes of memory it takes.
     pub fn bytes(&self) -> usize {
         let all = |items: &[Self]| items.iter().map(Self::bytes).fold(0, usize::saturating_add);
         let inside = match self {
@@ -74,22 +74,22 @@ impl Reply {
     /// `+OK`.
     pub const OK: Self = Self::Status(Bytes::from_static(b"OK"));
 
-    /// A status.
+    /// A status reply.
     pub fn status(text: impl Into<Bytes>) -> Self {
         Self::Status(text.into())
     }
 
-    /// A text.
+    /// A bulk string.
     pub fn bulk(bytes: impl AsRef<[u8]>) -> Self {
         Self::Bulk(Bytes::copy_from_slice(bytes.as_ref()))
     }
 
-    /// A number of things.
+    /// An integer reply with a count.
     pub fn count(count: usize) -> Self {
         Self::Integer(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
-    /// Texts.
+    /// An array of bulk strings.
     pub fn bulks<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Self {
         Self::Array(texts.into_iter().map(Self::bulk).collect())
     }
@@ -107,7 +107,7 @@ impl From<Error> for Reply {
 }
 
 impl From<bool> for Reply {
-    /// 1 or 0, as commands have said it since before there were booleans.
+    /// 1 or 0, as commands have replied since before there were booleans.
     fn from(yes: bool) -> Self {
         Self::Integer(i64::from(yes))
     }

@@ -1,22 +1,22 @@
-//! Databases: which names are keys of which.
+//! Databases: which names belong to which.
 
 use crate::error::Error;
 use holdfast_core::LockName;
 
-/// A database. 0 has all names as they are; the others have a prefix.
+/// A database. Database 0 has all names as they are; the others have a prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Database(pub u8);
 
-/// How many there are.
+/// How many databases there are.
 const DATABASES: u8 = 16;
 
 impl Database {
-    /// What every name of this database begins with.
+    /// The prefix of every name in this database.
     pub fn prefix(self) -> String {
         if self.0 == 0 { String::new() } else { format!("redis-{}/", self.0) }
     }
 
-    /// The name that a key stands for.
+    /// The lock name of a key.
     pub fn name(self, key: &[u8]) -> Result<LockName, Error> {
         let mut name = self.prefix().into_bytes();
         if key.is_empty() && !name.is_empty() {
@@ -26,7 +26,7 @@ impl Database {
         LockName::parse(name).map_err(|bad| Error::bad_text("this key", bad))
     }
 
-    /// The key that a name is in this database; none if it belongs to another one.
+    /// The key of a name in this database; `None` if it belongs to another one.
     pub fn key(self, name: &LockName) -> Option<&[u8]> {
         let name = name.as_bytes();
         if self.0 > 0 {

@@ -1,4 +1,4 @@
-//! One command, or all of a MULTI: run to one reply and one transaction.
+//! One command, or a whole MULTI, which runs to one reply and one transaction.
 
 use super::size::{self, REPLY_BYTES_MAX};
 use super::{Database, Local, Overlay, Seen, Stop, Wanted, run};
@@ -8,88 +8,88 @@ use crate::resp::Reply;
 use holdfast_core::{Bad, Limits, LockName, Refusal, Stamp, Transaction};
 use std::sync::OnceLock;
 
-/// How often a job may find that something else must be read: each time it begins anew.
+/// How often a job may find that it needs more keys: each time it starts over.
 const ROUNDS_MAX: usize = 256;
 
-/// What a job may weigh that others wait for: a weight is a few microseconds.
+/// The most that a job may weigh to run while others wait: one unit is a few microseconds.
 const LIGHT_MAX: usize = 256;
 
-/// What a hash, a list or a description weighs: all of it is copied.
+/// The weight of a hash, a list or a description, which is copied as a whole.
 const OBJECT_WEIGHT: usize = 16;
 
-/// Bytes of commands that are joined: half of what a transaction may have.
+/// Bytes of joined commands: half of what a transaction may have.
 const JOINED_BYTES_MAX: usize = 1 << 18;
 
-/// Commands that are done together.
+/// Commands that run together.
 #[derive(Debug, Clone)]
 pub struct Job {
     commands: Vec<Parsed>,
-    /// Whether the reply is an array of all replies.
+    /// Whether the reply is one array of all replies.
     exec: bool,
     weight: usize,
     bytes: usize,
-    /// Keys whose stamps must be these, else `EXEC` does nothing.
+    /// Keys that must still have these stamps, or else `EXEC` does nothing.
     watched: Vec<(LockName, Stamp)>,
     database: Database,
-    /// Where `math.random` begins: drawn once, so that a script which runs again goes the same way.
+    /// The seed of `math.random`: drawn once, so that a script that is run again takes the same
+    /// path.
     random: OnceLock<u64>,
 }
 
-/// What became of a job with the keys that it was given.
+/// The result of running a job with the keys it was given.
 #[derive(Debug)]
 pub enum Run {
-    /// These must be read as well, all of them together; then it is to be run again.
+    /// All of these must be read as well, at the same moment; then run it again.
     Need(Wanted),
     /// It is done.
     Done(Done),
-    /// Nothing is there to be taken. Run it again when one of these lists changes.
+    /// There is nothing to pop. Run it again when one of these lists changes.
     Block(Block),
-    /// It needs Lua, and that may not run here.
+    /// It needs Lua, which may not run here.
     Lua,
-    /// The commands that were joined are too much for one transaction: see [`Job::split`].
+    /// The joined commands are too much for one transaction: see [`Job::split`].
     Apart,
 }
 
-/// A job that is done.
+/// The result of a job that is done.
 #[derive(Debug)]
 pub struct Done {
-    /// What the client gets, once the transaction is applied: one reply, or one for each command
-    /// that was joined.
+    /// The replies to send once the transaction is applied: one, or one for each joined command.
     pub replies: Vec<Reply>,
-    /// What is to be applied. If there is nothing, the keys must have been read from the current
-    /// state for the reply to be right.
+    /// The transaction to apply. If `None`, the replies are only right if the keys were read from
+    /// current state.
     pub transaction: Option<Transaction>,
     /// Whether the replies depend on keys.
     pub reads: bool,
-    /// Whether the job is to be run again after that, from [`Job::wanted`] on, for what is left
-    /// to do. Then this reply is not sent.
+    /// Whether the job must run again after that, starting from [`Job::wanted`], for what is left
+    /// to do. This reply is then not sent.
     pub again: bool,
     /// The database that is selected afterwards, if the job could select one.
     pub database: Option<Database>,
-    /// What the client gets if somebody stands there whom a key does not show.
+    /// The reply if the lock is taken by someone that the key does not show.
     if_busy: Option<Reply>,
 }
 
-/// A job that waits.
+/// A job that is blocked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// For one of these lists.
+    /// The lists it waits for.
     pub names: Vec<LockName>,
-    /// For so long; none is for ever.
+    /// For how long; `None` means forever.
     pub wait_ms: Option<u64>,
 }
 
-/// What to do after the core refused a transaction.
+/// What to do after the core has refused a transaction.
 #[derive(Debug, PartialEq)]
 pub enum Answered {
-    /// Read again, from [`Job::wanted`] on, and run again.
+    /// Read again, starting from [`Job::wanted`], and run again.
     Again,
-    /// This is the reply.
+    /// Send this reply.
     Reply(Reply),
 }
 
 impl Job {
-    /// One command.
+    /// A single command.
     pub fn one(command: Parsed, database: Database) -> Self {
         Self::new(vec![command], false, Vec::new(), database)
     }
@@ -115,8 +115,8 @@ impl Job {
         Self::new(commands, true, watched, database)
     }
 
-    /// Joins the job that the client sent next: both are then one transaction, with a reply to each
-    /// command. What must stand alone, or would be too much, is given back.
+    /// Joins the client's next job: both then become one transaction, with a reply to each command.
+    /// Returns the job if it must run alone, or together they would be too much.
     pub fn join(&mut self, next: Self) -> Result<(), Self> {
         let weight = self.weight.saturating_add(next.weight);
         let bytes = self.bytes.saturating_add(next.bytes);
@@ -129,7 +129,7 @@ impl Job {
         Ok(())
     }
 
-    /// Joined jobs, one by one again.
+    /// Splits joined jobs up again.
     pub fn split(self) -> impl Iterator<Item = Self> {
         let database = self.database;
         self.commands.into_iter().map(move |command| Self::one(command, database))
@@ -140,12 +140,12 @@ impl Job {
         if self.exec { 1 } else { self.commands.len() }
     }
 
-    /// Whether another database may be selected afterwards.
+    /// Whether it may select another database.
     pub fn may_select(&self) -> bool {
         self.exec
     }
 
-    /// If it may have to wait: for how long; none in it is for ever.
+    /// How long it may block, where `Some(None)` means forever; `None` if it does not block.
     pub fn blocks(&self) -> Option<Option<u64>> {
         match self.commands.as_slice() {
             [Parsed { command: Command::Lists(Lists::BlockingPop(_, _, wait_ms)), .. }]
@@ -157,7 +157,7 @@ impl Job {
         }
     }
 
-    /// Whether it may be done where others wait meanwhile.
+    /// Whether it may run while others wait for it.
     pub fn is_light(&self) -> bool {
         self.weight <= LIGHT_MAX || self.blocks().is_some()
     }
@@ -173,8 +173,8 @@ impl Job {
         !self.exec && !self.commands.iter().any(alone)
     }
 
-    /// What can be told to be needed before it is run. Keys that are no names are passed over:
-    /// running will say so.
+    /// The keys that are known to be needed before it runs. Invalid keys are skipped: running it
+    /// will report them.
     pub fn wanted(&self) -> Wanted {
         let keys = self.commands.iter().flat_map(|parsed| &parsed.keys);
         let named = keys.filter_map(|key| self.database.name(key).ok());
@@ -187,7 +187,7 @@ impl Job {
         self.go(seen, local, true)
     }
 
-    /// The same where Lua may not run.
+    /// Like [`Job::run`], where Lua may not run.
     pub fn run_without_lua(&self, seen: &Seen, local: &dyn Local) -> Run {
         self.go(seen, local, false)
     }
@@ -206,8 +206,8 @@ impl Job {
         for parsed in &self.commands {
             overlay.may_block = !self.exec && self.commands.len() == 1;
             overlay.may_run_lua = may_run_lua;
-            // One of its keys may be refused after others were written. A script keeps what it wrote,
-            // as in Redis.
+            // One of its keys may be refused after others were written. A script keeps what it has
+            // written, as in Redis.
             let script = matches!(parsed.command, Command::Scripting(_));
             let mark = (parsed.keys.len() > 1 && !script).then(|| overlay.mark());
             match run(&parsed.command, &mut overlay) {
@@ -254,7 +254,7 @@ impl Job {
         Run::Done(Done { replies, transaction, reads, again, database, if_busy: self.if_busy() })
     }
 
-    /// Everything that was read, and what is missing.
+    /// Requests everything that was read so far, and what is missing.
     fn need(&self, seen: &Seen, missing: &Wanted) -> Run {
         let mut wanted = self.wanted();
         wanted.names.extend(seen.keys.keys().cloned());
@@ -272,12 +272,12 @@ impl Job {
         Run::Need(wanted)
     }
 
-    /// More than one transaction can be. Commands that were only joined need not be one.
+    /// It is too large for one transaction. Commands that were merely joined can be split up.
     fn too_large(&self, error: Error) -> Run {
         if self.replies() > 1 { Run::Apart } else { self.fails(error) }
     }
 
-    /// Nothing is done, and this is why.
+    /// Does nothing and replies with this error.
     fn fails(&self, error: Error) -> Run {
         Run::Done(self.nothing(Reply::Error(error)))
     }
@@ -288,8 +288,8 @@ impl Job {
         Done { replies, transaction: None, reads: true, again, database, if_busy: None }
     }
 
-    /// To set what is not there is a try: if somebody waits for the end of a lock-delay there, it
-    /// is as if it were held.
+    /// Setting an absent key is a try: if someone waits there for the end of a lock-delay, it
+    /// counts as held.
     fn if_busy(&self) -> Option<Reply> {
         let [Parsed { command: Command::Strings(command), .. }] = self.commands.as_slice() else {
             return None;
@@ -306,7 +306,7 @@ impl Job {
 }
 
 impl Done {
-    /// What to do after the core refused the transaction.
+    /// What to do after the core has refused the transaction.
     pub fn refused(self, refusal: &Refusal) -> Answered {
         match refusal {
             Refusal::Changed { .. } => Answered::Again,
@@ -318,7 +318,7 @@ impl Done {
     }
 }
 
-/// What a command costs.
+/// The weight of a command.
 fn weight(parsed: &Parsed) -> usize {
     let keys = parsed.keys.len().max(1);
     let each = match parsed.command {

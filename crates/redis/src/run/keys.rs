@@ -1,4 +1,4 @@
-//! What can be asked of a key whatever it is.
+//! Commands on keys of any type.
 
 use super::overlay::Content;
 use super::strings::after;
@@ -11,13 +11,13 @@ use bytes::Bytes;
 use holdfast_core::{Expiry, KeyKind, LockName, Object};
 use std::collections::BTreeMap;
 
-/// How many keys `FLUSHDB` deletes in one step: half of what a transaction may write.
+/// How many keys `FLUSHDB` deletes per step: half of what a transaction may write.
 const FLUSHED_AT_ONCE: usize = 256;
 
-/// A page of `SCAN` has at least so many keys: each page looks through all of them.
+/// The minimum size of a `SCAN` page: each page looks through all keys.
 const SCANNED_MIN: usize = 256;
 
-/// And a whole scan has at most so many pages, else it would take hours where there are millions.
+/// The maximum number of pages in a whole scan, which would take hours with millions of keys.
 const PAGES_MAX: usize = 64;
 
 pub(super) fn run(command: &Keys, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
@@ -58,7 +58,7 @@ pub(super) fn run(command: &Keys, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
     }
 }
 
-/// Counts the keys for which something is true.
+/// Counts the keys for which `one` returns true.
 fn each(
     overlay: &mut Overlay<'_>,
     keys: &[Bytes],
@@ -82,7 +82,7 @@ fn ttl(overlay: &mut Overlay<'_>, key: &Bytes, unit_ms: u64, absolute: bool) -> 
     let Some(due_ms) = overlay.due_ms(&name)? else { return Ok(Reply::Integer(-1)) };
     let left_ms = due_ms.saturating_sub(overlay.now_ms());
     let ms = if absolute { overlay.local.wall_ms().saturating_add(left_ms) } else { left_ms };
-    // To the nearest.
+    // Rounded to the nearest unit.
     let units = ms.saturating_add(unit_ms / 2).checked_div(unit_ms).unwrap_or(0);
     Ok(Reply::Integer(i64::try_from(units).unwrap_or(i64::MAX)))
 }
@@ -135,7 +135,7 @@ fn kind_name(kind: KeyKind) -> &'static str {
     }
 }
 
-/// All keys of the database, with what was written meanwhile.
+/// All keys of the database, including what this job has written.
 fn all(overlay: &mut Overlay<'_>) -> Outcome<BTreeMap<Vec<u8>, KeyKind>> {
     let database = overlay.database;
     let listing = overlay.listing(true)?;
@@ -152,8 +152,8 @@ fn all(overlay: &mut Overlay<'_>) -> Outcome<BTreeMap<Vec<u8>, KeyKind>> {
     Ok(keys)
 }
 
-/// One page. Keys go by a number that is made of their bytes alone, so that a page can begin where
-/// another ended, on any node, whatever has come and gone meanwhile.
+/// One page. Keys are ordered by a number computed from their bytes alone, so that a page can start
+/// where another ended, on any node, whatever has changed meanwhile.
 fn page(overlay: &mut Overlay<'_>, scan: &Scan) -> Outcome<Reply> {
     let keys = all(overlay)?;
     let at_least = keys.len().div_ceil(PAGES_MAX).max(SCANNED_MIN);
@@ -161,7 +161,7 @@ fn page(overlay: &mut Overlay<'_>, scan: &Scan) -> Outcome<Reply> {
     let mut rest: Vec<_> = numbered.filter(|(number, ..)| *number >= scan.cursor).collect();
     rest.sort_unstable_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
     let mut len = scan.count.max(at_least).min(rest.len());
-    // Keys of the same number are never parted.
+    // Keys with the same number are never split between pages.
     while len > 0 && len < rest.len() && rest[len - 1].0 == rest[len].0 {
         len += 1;
     }
@@ -178,8 +178,8 @@ fn page(overlay: &mut Overlay<'_>, scan: &Scan) -> Outcome<Reply> {
     Ok(Reply::Array(vec![Reply::bulk(cursor.to_string()), Reply::Array(found)]))
 }
 
-/// FNV-1a over the bytes: the same everywhere. Never 0, which is where a scan begins and ends, and
-/// below 2^63, because some clients keep cursors as signed numbers.
+/// FNV-1a over the bytes, the same everywhere. Never 0, which is where a scan starts and ends, and
+/// below 2^63, because some clients store cursors as signed numbers.
 fn number(key: &[u8]) -> u64 {
     let hash = key.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -187,8 +187,8 @@ fn number(key: &[u8]) -> u64 {
     (hash >> 1).max(1)
 }
 
-/// Deletes what this door may delete. More than one transaction can is deleted step by step, if
-/// the command stands alone.
+/// Deletes what this door may delete. If that is too much for one transaction, it is done step by
+/// step, provided that the command runs alone.
 fn flush(overlay: &mut Overlay<'_>, everywhere: bool) -> Outcome<Reply> {
     let alone = overlay.may_block;
     let database = overlay.database;
@@ -213,7 +213,7 @@ fn flush(overlay: &mut Overlay<'_>, everywhere: bool) -> Outcome<Reply> {
     overlay.expect(&names)?;
     for name in names.iter().chain(written.iter().filter(|name| of_it(name))) {
         match overlay.delete(name) {
-            // Somebody else has taken it since the keys were listed: it is not ours any more.
+            // Another client has taken it since the keys were listed: it is no longer ours.
             Ok(_) | Err(Stop::Error(_)) => {}
             Err(stop) => return Err(stop),
         }

@@ -104,7 +104,7 @@ fn items(overlay: &mut Overlay<'_>, name: &LockName) -> Outcome<Vec<Element>> {
     }
 }
 
-/// Takes items from an end, the outermost first; none if there is no list.
+/// Pops items from an end, outermost first; `None` if there is no list.
 fn pop(
     overlay: &mut Overlay<'_>,
     name: &LockName,
@@ -156,7 +156,7 @@ fn part(items: &[Element], from: i64, until: i64) -> &[Element] {
     }
 }
 
-/// Removes items that are equal: so many from the front, or if negative from the end; 0 is all.
+/// Removes equal items: `count` from the front, or from the end if negative; 0 removes all.
 fn remove(items: &mut Vec<Element>, count: i64, item: &Element) -> usize {
     let before = items.len();
     let mut left = if count == 0 { u64::MAX } else { count.unsigned_abs() };

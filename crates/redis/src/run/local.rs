@@ -1,18 +1,18 @@
-//! What a job may ask of the node that it runs on.
+//! What a job may ask of the node it runs on.
 
 use bytes::Bytes;
 
-/// The node around a job: nothing of it is replicated.
+/// The node around a job; none of this is replicated.
 pub trait Local {
-    /// The wall clock in milliseconds, for times that are given by it.
+    /// The wall clock in milliseconds since 1970, for absolute expiry times.
     fn wall_ms(&self) -> u64;
     /// A random number.
     fn random(&self) -> u64;
-    /// How many of this node's connections would hear a message.
+    /// How many of this node's connections would receive a message.
     fn subscribers(&self, channel: &[u8]) -> usize;
-    /// The channels that somebody listens to here by name, and how many do.
+    /// The channels subscribed to by name on this node, with their numbers of subscribers.
     fn channels(&self) -> Vec<(Bytes, usize)>;
-    /// How many patterns somebody listens to here.
+    /// How many patterns are subscribed to on this node.
     fn patterns(&self) -> usize;
     /// Figures for `INFO`.
     fn facts(&self) -> Facts;
@@ -25,15 +25,15 @@ pub trait Local {
 pub struct Facts {
     /// The version of Holdfast.
     pub version: String,
-    /// Which port clients of this door use.
+    /// The port of this door.
     pub port: u16,
-    /// What tells one start of a node from another.
+    /// Identifies one start of a node.
     pub run_id: String,
-    /// How long it runs.
+    /// How long it has been running, in seconds.
     pub uptime_s: u64,
     /// Open connections of this door.
     pub clients: usize,
-    /// Those that wait in a blocking command.
+    /// Connections that are waiting in a blocking command.
     pub blocked: usize,
     /// All keys.
     pub keys: usize,

@@ -1,10 +1,10 @@
-//! Commands run against keys as they were read, and come to one transaction.
+//! Runs commands against keys as they were read; the result is one transaction.
 //!
 //! - `seen`: the keys that were read, and what else is wanted
-//! - `overlay`: what was written meanwhile, and what that comes to in the core
-//! - `job`: one command, or all of a MULTI
-//! - `size`: how large all that may be
-//! - `strings`, `keys`, `hashes`, `lists`, `script`, `server`: one family a file
+//! - `overlay`: what the job has written, and what that becomes in the core
+//! - `job`: one command, or a whole MULTI
+//! - `size`: size limits
+//! - `strings`, `keys`, `hashes`, `lists`, `script`, `server`: one file per family
 
 mod database;
 mod hashes;
@@ -32,10 +32,10 @@ use crate::error::Error;
 use crate::resp::Reply;
 use holdfast_core::{Expiry, LockName};
 
-/// What a command run comes to: its reply, or why it could not go on.
+/// A command's reply, or why it could not continue.
 pub(crate) type Outcome<T> = Result<T, Stop>;
 
-/// Runs one command. Those about the connection do not come here.
+/// Runs one command. Those about the connection are handled elsewhere.
 pub(crate) fn run(command: &Command, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
     match command {
         Command::Strings(command) => strings::run(command, overlay),

@@ -1,13 +1,13 @@
-//! The keys as a running job sees them: as they were read, and what it has written since.
+//! The keys as a running job sees them: as they were read, overlaid with what it has written.
 //!
-//! A text is a lock, so what a write comes to depends on what stands there:
+//! A string key is a lock, so what a write becomes depends on the current value:
 //!
-//! - the same text again keeps the ticket and sets its lease;
-//! - another text is a change of holder, refused while somebody waits;
-//! - a counter's next number only changes the label;
+//! - the same value again keeps the ticket and sets its lease;
+//! - another value is a change of holder, refused while someone is waiting;
+//! - incrementing a counter only changes the label;
 //! - a deletion is a release.
 //!
-//! Tickets of other doors, and those for which a label is not enough, are read and not written.
+//! Tickets of other doors, and those for which a label is not enough, can be read but not written.
 
 use super::local::Local;
 use super::seen::{Seen, Wanted};
@@ -23,22 +23,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Why a command could not go on.
+/// Why a command could not continue.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Stop {
     /// This is its reply.
     Error(Error),
     /// Something has not been read yet.
     Missing,
-    /// It must be run where Lua may run.
+    /// It must run where Lua is allowed.
     Lua,
-    /// It depends on a number that is drawn only when what was written before it is applied.
+    /// It depends on a number that is drawn only when the earlier writes are applied.
     Apart,
-    /// It waits until something stands in one of these lists.
+    /// It waits until one of these lists has an item.
     Block {
         /// The lists.
         names: Vec<LockName>,
-        /// For how long; none is for ever.
+        /// For how long; `None` means forever.
         wait_ms: Option<u64>,
     },
 }
@@ -49,7 +49,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// What stands under a name now.
+/// The current value of a key.
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     Absent,
@@ -57,13 +57,13 @@ pub(crate) enum Content {
     Object(Arc<Object>),
 }
 
-/// A key that was written.
+/// A key that this job has written.
 #[derive(Debug, Clone)]
 struct Written {
     content: Content,
     due_ms: Option<u64>,
     expiry: Expiry,
-    /// What was there before all this was deleted on the way.
+    /// Whether the original key was deleted in between.
     fresh: bool,
     how: How,
 }
@@ -76,14 +76,14 @@ enum How {
     Whole,
 }
 
-/// What was written up to some moment.
+/// A point to roll back to: what had been written by then.
 pub(crate) struct Mark {
     written: BTreeMap<LockName, Written>,
     written_bytes: usize,
     published: usize,
 }
 
-/// What a key that was written costs in memory beside its name and content.
+/// What a written key costs in memory in addition to its name and content.
 const WRITTEN_KEY_BYTES: usize = 128;
 
 impl Written {
@@ -97,27 +97,27 @@ impl Written {
     }
 }
 
-/// Keys as they were read, under what was written.
+/// Keys as they were read, overlaid with what was written.
 pub(crate) struct Overlay<'a> {
     seen: &'a Seen,
     pub(crate) local: &'a dyn Local,
     pub(crate) database: Database,
-    /// Whether a command may wait.
+    /// Whether a command may block.
     pub(crate) may_block: bool,
     /// Whether Lua may run here.
     pub(crate) may_run_lua: bool,
-    /// Where `math.random` of the job's scripts goes on.
+    /// The current state of `math.random` for the job's scripts.
     pub(crate) random: u64,
     /// When the job's scripts must have ended: set by the first one.
     pub(crate) scripts_until: Option<Instant>,
     written: BTreeMap<LockName, Written>,
-    /// Bytes of memory for all that was written and published.
+    /// Bytes of memory for everything written and published.
     written_bytes: usize,
     used: BTreeSet<LockName>,
     used_all: bool,
     publish: Vec<(Channel, Message)>,
     missing: Wanted,
-    /// Whether it must run again after what it wrote is applied.
+    /// Whether the job must run again after what it wrote is applied.
     pub(crate) again: bool,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Overlay<'a> {
         self.seen.now_ms
     }
 
-    /// The name that a key of the database stands for.
+    /// The lock name of a key in the selected database.
     pub(crate) fn name(&self, key: &[u8]) -> Result<LockName, Error> {
         self.database.name(key)
     }
@@ -160,13 +160,13 @@ impl<'a> Overlay<'a> {
         !self.used.is_empty() || self.seen.listing.is_some()
     }
 
-    /// What was not read yet.
+    /// What has not been read yet; `None` if nothing is missing.
     pub(crate) fn missing(&self) -> Option<&Wanted> {
         let any = self.missing.listing || !self.missing.names.is_empty();
         any.then_some(&self.missing)
     }
 
-    /// How a key stood when it was read.
+    /// A key as it was read.
     fn before(&mut self, name: &LockName) -> Outcome<&'a Key> {
         match self.seen.keys.get(name) {
             Some((key, _)) => {
@@ -180,14 +180,15 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Says which keys are going to be read, so that they are fetched together.
+    /// Announces the keys that are going to be read, so that they are fetched together.
     pub(crate) fn expect(&mut self, names: &[LockName]) -> Outcome<()> {
         let unread = names.iter().filter(|name| !self.seen.keys.contains_key(*name));
         self.missing.names.extend(unread.cloned());
         if self.missing.names.is_empty() { Ok(()) } else { Err(Stop::Missing) }
     }
 
-    /// All keys as they were read: of this database, with their names in it.
+    /// The listing of all keys as it was read. If `unchanged`, the transaction will require that no
+    /// key has changed since.
     pub(crate) fn listing(&mut self, unchanged: bool) -> Outcome<&'a [super::Listed]> {
         match &self.seen.listing {
             Some(listing) => {
@@ -201,24 +202,24 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// What was written and published so far.
+    /// Marks the current point, to roll back to.
     pub(crate) fn mark(&self) -> Mark {
         let (written, written_bytes) = (self.written.clone(), self.written_bytes);
         Mark { written, written_bytes, published: self.publish.len() }
     }
 
-    /// Forgets what was written and published since.
+    /// Undoes everything written and published since the mark.
     pub(crate) fn back_to(&mut self, mark: Mark) {
         (self.written, self.written_bytes) = (mark.written, mark.written_bytes);
         self.publish.truncate(mark.published);
     }
 
-    /// Keys that were written: with what stands there now.
+    /// The keys that were written, with their current content.
     pub(crate) fn written(&self) -> impl Iterator<Item = (&LockName, &Content)> {
         self.written.iter().map(|(name, written)| (name, &written.content))
     }
 
-    /// What stands there.
+    /// The current value.
     pub(crate) fn content(&mut self, name: &LockName) -> Outcome<Content> {
         let before = self.before(name)?;
         Ok(match self.written.get(name) {
@@ -227,7 +228,7 @@ impl<'a> Overlay<'a> {
         })
     }
 
-    /// The text that stands there; an error if it is something else.
+    /// The current string; an error if it is of another type.
     pub(crate) fn text(&mut self, name: &LockName) -> Outcome<Option<Label>> {
         match self.content(name)? {
             Content::Absent => Ok(None),
@@ -236,7 +237,7 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// When it ends, in logical time; none if never or if nothing stands there.
+    /// When it expires, in logical time; `None` if never, or if there is no such key.
     pub(crate) fn due_ms(&mut self, name: &LockName) -> Outcome<Option<u64>> {
         let before = self.before(name)?;
         Ok(match (self.written.get(name), before) {
@@ -247,8 +248,8 @@ impl<'a> Overlay<'a> {
         })
     }
 
-    /// The token of whoever holds it. [`Stop::Apart`] if what was written draws a new ticket: its
-    /// number is not known before that.
+    /// The holder's token. [`Stop::Apart`] if a write draws a new ticket, whose number is not known
+    /// before it is applied.
     pub(crate) fn token(&mut self, name: &LockName) -> Outcome<Option<Token>> {
         let before = match self.before(name)? {
             Key::Text(text) => Some((text.value.clone(), text.token)),
@@ -259,7 +260,8 @@ impl<'a> Overlay<'a> {
         };
         match (&written.content, before) {
             (Content::Absent | Content::Object(_), _) => Ok(None),
-            // A write that keeps the value keeps the ticket; one that only changes the label does too.
+            // A write that keeps the value keeps the ticket; so does one that only changes the
+            // label.
             (Content::Text(value), Some((same, token)))
                 if !written.fresh && (*value == same || written.how == How::Label) =>
             {
@@ -269,7 +271,7 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Refuses what this door may not write.
+    /// Refuses keys that this door may not write.
     fn writable(&mut self, name: &LockName) -> Outcome<()> {
         match self.before(name)? {
             Key::Text(text) if text.door != Door::Redis => {
@@ -280,7 +282,7 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Refuses to put somebody else in a holder's place while somebody waits.
+    /// Refuses a change of holder while someone is waiting.
     fn not_waited_for(&mut self, name: &LockName) -> Outcome<()> {
         match self.before(name)? {
             Key::Text(text) if text.waiting > 0 => {
@@ -298,7 +300,7 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// Sets a text.
+    /// Sets a string.
     pub(crate) fn set_text(&mut self, name: &LockName, text: Label, expiry: Expiry) -> Outcome<()> {
         self.writable(name)?;
         let (content, due_ms) = (self.content(name)?, self.due_ms(name)?);
@@ -326,7 +328,7 @@ impl<'a> Overlay<'a> {
         self.write(name, Written { content, due_ms, expiry: expiry_now, fresh, how })
     }
 
-    /// Keeps what was written, if there is room for it.
+    /// Records a write, if there is room for it.
     fn write(&mut self, name: &LockName, written: Written) -> Outcome<()> {
         let before = self.written.get(name).map_or(0, |before| before.bytes(name));
         let others = self.written_bytes.saturating_sub(before);
@@ -343,7 +345,7 @@ impl<'a> Overlay<'a> {
         Ok(bytes)
     }
 
-    /// Changes a text whose holder stays.
+    /// Changes a string whose holder stays the same.
     pub(crate) fn relabel(&mut self, name: &LockName, text: Label) -> Outcome<()> {
         self.writable(name)?;
         let due_ms = self.due_ms(name)?;
@@ -361,7 +363,7 @@ impl<'a> Overlay<'a> {
         self.write(name, written)
     }
 
-    /// Sets all that is in a hash or a list; an empty one is gone.
+    /// Replaces a hash or list; an empty one is deleted.
     pub(crate) fn set_object(&mut self, name: &LockName, object: Object) -> Outcome<()> {
         if object.is_empty() {
             return self.delete(name).map(|_| ());
@@ -378,7 +380,7 @@ impl<'a> Overlay<'a> {
         self.write(name, Written { content, due_ms, expiry, fresh, how: How::Whole })
     }
 
-    /// Deletes whatever stands there, and says whether something did.
+    /// Deletes a key; returns whether it existed.
     pub(crate) fn delete(&mut self, name: &LockName) -> Outcome<bool> {
         if matches!(self.content(name)?, Content::Absent) {
             return Ok(false);
@@ -396,7 +398,7 @@ impl<'a> Overlay<'a> {
         Ok(true)
     }
 
-    /// Sets how long something stays that stands there.
+    /// Sets the expiry of an existing key.
     pub(crate) fn expire(&mut self, name: &LockName, expiry: Expiry) -> Outcome<()> {
         self.writable(name)?;
         let (content, due_ms) = (self.content(name)?, self.due_ms(name)?);
@@ -411,7 +413,7 @@ impl<'a> Overlay<'a> {
         Ok(())
     }
 
-    /// Sends a message, after all writes.
+    /// Publishes a message, after all writes.
     pub(crate) fn publish(&mut self, channel: &Bytes, message: &Bytes) -> Result<(), Error> {
         let channel = Channel::parse(channel).map_err(|bad| Error::bad_text("this channel", bad));
         let message = Message::parse(message).map_err(|bad| Error::bad_text("this message", bad));
@@ -425,7 +427,8 @@ impl<'a> Overlay<'a> {
         Ok(())
     }
 
-    /// What was written, upon what was read; none if nothing was.
+    /// The transaction of what was written, conditional on what was read; `None` if nothing was
+    /// written.
     pub(crate) fn into_transaction(self) -> Option<Transaction> {
         let seen = self.seen;
         let writes: Vec<Write> = self
@@ -459,7 +462,7 @@ fn content(key: &Key) -> Content {
     }
 }
 
-/// What a write comes to; none if nothing stood there and nothing does.
+/// What a write becomes in the core; `None` if the key was absent before and still is.
 fn to(before: &Key, written: Written) -> Option<To> {
     let Written { content, expiry, fresh, how, .. } = written;
     Some(match (content, how) {

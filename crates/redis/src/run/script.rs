@@ -1,4 +1,4 @@
-//! Scripts: found, and run in Lua or, if every lock client has them, without.
+//! Runs scripts: in Lua or, for those that every lock client has, without.
 
 use super::overlay::Content;
 use super::{Outcome, Overlay, Stop};
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use holdfast_core::Expiry;
 use std::sync::Arc;
 
-/// A longer text is none of those that every lock client has.
+/// A longer text is not one of the well-known scripts.
 const KNOWN_BYTES_MAX: usize = 4_096;
 
 pub(super) fn run(command: &Scripting, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
@@ -69,7 +69,7 @@ fn is_not_lua(error: &Error) -> bool {
     error.as_bytes().starts_with(b"ERR Error compiling script")
 }
 
-/// A script that came as a text, and whether it was not known before.
+/// The script of an `EVAL`, and whether it was not known before.
 fn sent(text: &Bytes, overlay: &Overlay<'_>) -> Result<(Arc<Script>, bool), Error> {
     let sha = lua::sha1_hex(text);
     match overlay.local.scripts().get(sha.as_bytes()) {
@@ -97,7 +97,7 @@ fn eval(
     lua::run(script, keys, arguments, read_only, overlay)
 }
 
-/// What a known script would reply; none if Lua must say.
+/// The reply of a well-known script; `None` if Lua must decide.
 fn without_lua(
     known: Known,
     keys: &[Bytes],
@@ -126,7 +126,7 @@ fn without_lua(
             let time = arguments.get(1).and_then(|time| number::integer(time));
             let ms = time.and_then(|time| time.checked_mul(unit_ms));
             let ms = ms.and_then(|ms| u64::try_from(ms).ok());
-            // Beyond a thousand years Lua finds Redis's words.
+            // For more than a thousand years, Lua finds Redis's error.
             let Some(ms) = ms.filter(|ms| (1..1 << 45).contains(ms)) else { return Ok(None) };
             overlay.expire(&name, Expiry::AfterMs(ms)).map(|()| 1)
         }

@@ -1,4 +1,4 @@
-//! Keys as they were read, all at one moment.
+//! Keys as they were read, all at the same moment.
 
 use holdfast_core::{Door, Key, KeyKind, LockName, Stamp, State};
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,14 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Wanted {
     /// These keys.
     pub names: BTreeSet<LockName>,
-    /// A list of all keys.
+    /// Whether a list of all keys is wanted.
     pub listing: bool,
     /// How often something was missing.
     pub(crate) rounds: usize,
 }
 
 impl Wanted {
-    /// Adds what somebody else wants.
+    /// Adds what another one wants.
     pub fn and(&mut self, other: Self) {
         self.names.extend(other.names);
         self.listing |= other.listing;
@@ -33,46 +33,46 @@ pub struct Seen {
     pub(crate) listing: Option<Listing>,
 }
 
-/// All keys. They may be listed page by page, so that nobody is held up: then it may have a key
-/// that was gone before another one came, as in `SCAN`. A transaction that counts on all keys is
-/// refused if any has changed since the listing began.
+/// A list of all keys. It may be built page by page, so that nothing is held up: it may then
+/// contain a key that was gone before another one was added, as in `SCAN`. A transaction that
+/// depends on all keys is refused if any has changed since the listing began.
 #[derive(Debug, Clone)]
 pub struct Listing {
-    /// What [`State::keys_changed`] said when it began.
+    /// The value of [`State::keys_changed`] when the listing began.
     pub(crate) changed: u64,
     keys: Vec<Listed>,
-    /// How many of them are done with.
+    /// How many of them have been dealt with.
     passed: usize,
-    /// Where the next page begins.
+    /// Where the next page starts.
     after: Option<LockName>,
 }
 
-/// One of all keys.
+/// One key of a listing.
 #[derive(Debug, Clone)]
 pub struct Listed {
     /// Its name.
     pub name: LockName,
-    /// What it is.
+    /// Its type.
     pub kind: KeyKind,
     /// Whether this door may delete it.
     pub ours: bool,
 }
 
-/// How many names are asked for at a time: about a millisecond's work.
+/// How many names are read at a time: about a millisecond's work.
 const PAGE: usize = 1_024;
 
 impl Listing {
-    /// Lists nothing yet.
+    /// Starts a listing, which is empty at first.
     pub fn begin(state: &State) -> Self {
         Self { changed: state.keys_changed(), keys: Vec::new(), passed: 0, after: None }
     }
 
-    /// Those that are not done with.
+    /// Those that have not been dealt with.
     pub(crate) fn keys(&self) -> &[Listed] {
         self.keys.get(self.passed..).unwrap_or_default()
     }
 
-    /// Lists a page more; false if it was the last.
+    /// Reads one more page; returns false if it was the last.
     pub fn more(&mut self, state: &State) -> bool {
         let page = state.keys(b"", self.after.as_ref(), PAGE);
         self.keys.extend(page.keys.into_iter().map(|(name, kind)| {
@@ -89,7 +89,7 @@ impl Listing {
 }
 
 impl Seen {
-    /// Reads what is wanted.
+    /// Reads everything that is wanted.
     pub fn read(state: &State, wanted: &Wanted) -> Self {
         let listing = wanted.listing.then(|| {
             let mut listing = Listing::begin(state);
@@ -99,7 +99,7 @@ impl Seen {
         Self::read_with(state, wanted, listing)
     }
 
-    /// Reads what is wanted but for the list of all keys, which was made before.
+    /// Like [`Seen::read`], but with a list of all keys that was built before.
     pub fn read_with(state: &State, wanted: &Wanted, listing: Option<Listing>) -> Self {
         let key = |name: &LockName| (name.clone(), (state.key(name), state.stamp(name)));
         Self {
@@ -110,13 +110,13 @@ impl Seen {
         }
     }
 
-    /// The list of all keys, as it was made.
+    /// The list of all keys, as it was built.
     pub fn into_listing(self) -> Option<Listing> {
         self.listing
     }
 
-    /// The list of all keys from behind those that were read: what is left for a job that goes
-    /// through all of them step by step.
+    /// The list of all keys after those that were read: what is left for a job that goes through
+    /// all of them step by step.
     pub fn into_rest(self) -> Option<Listing> {
         let mut listing = self.listing?;
         let read = |listed: &&Listed| match self.keys.last_key_value() {

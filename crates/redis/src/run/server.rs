@@ -1,4 +1,4 @@
-//! About the server, as far as a job can tell.
+//! Server commands that a job can answer.
 
 use super::{Outcome, Overlay};
 use crate::command::{PubSub, Server, describe};
@@ -20,7 +20,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("timeout", "0"),
 ];
 
-/// The version of Redis whose answers these are: clients choose by it what they send.
+/// The version of Redis that is emulated: clients decide by it what they send.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 pub(super) fn run(command: &Server, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
@@ -46,7 +46,7 @@ pub(super) fn run(command: &Server, overlay: &mut Overlay<'_>) -> Outcome<Reply>
     })
 }
 
-/// Who listens on this node.
+/// This node's subscriptions.
 pub(super) fn listeners(command: &PubSub, overlay: &Overlay<'_>) -> Reply {
     match command {
         PubSub::Channels(pattern) => {

@@ -1,10 +1,10 @@
-//! How large a transaction may be, and what a job may keep while it runs.
+//! How large a transaction may be, and how much memory a job may use while it runs.
 
 use crate::error::Error;
 use holdfast_core::{Bad, Limits, Object, Refusal, To, Transaction, Write};
 
-/// Bytes that a transaction may take in the log. An entry has 1 MiB; some of it says who proposed
-/// the transaction.
+/// Bytes that a transaction may take in the log. An entry has 1 MiB, part of which identifies the
+/// proposer.
 const ENCODED_BYTES_MAX: usize = (1 << 20) - (1 << 12);
 
 /// Bytes of memory for what a running job has written: as much as a script has in Lua.
@@ -13,14 +13,14 @@ pub(super) const WRITTEN_BYTES_MAX: usize = 16 << 20;
 /// Bytes of all replies of one job. `KEYS` in a database of a million keys stays below this.
 pub(super) const REPLY_BYTES_MAX: usize = 64 << 20;
 
-/// What a key that was read, a write, a message and an element take in the log beside their texts,
-/// at most: numbers of up to ten bytes each, and the lengths of the texts.
+/// What a key that was read, a write, a message and an element take in the log at most, in addition
+/// to their text: numbers of up to ten bytes each, and the lengths of the text.
 const SEEN_BYTES: usize = 64;
 const WRITE_BYTES: usize = 32;
 const MESSAGE_BYTES: usize = 8;
 const ELEMENT_BYTES: usize = 4;
 
-/// Why a transaction can't be proposed: no entry of the log has room for it, or every node would
+/// Fails if a transaction can't be proposed: it would not fit into a log entry, or every node would
 /// refuse it.
 pub(super) fn check(transaction: &Transaction) -> Result<(), Error> {
     let Transaction { seen, writes, publish, .. } = transaction;
@@ -46,7 +46,7 @@ pub(super) fn check(transaction: &Transaction) -> Result<(), Error> {
     if too_large { Err(refused(Bad::TransactionTooLarge)) } else { Ok(()) }
 }
 
-/// Why a hash or list can't be written.
+/// Fails if a hash or list is too large to be written.
 pub(super) fn check_object(object: &Object) -> Result<(), Error> {
     let limits = Limits::DEFAULT;
     let too_large =
@@ -54,12 +54,12 @@ pub(super) fn check_object(object: &Object) -> Result<(), Error> {
     if too_large { Err(refused(Bad::ObjectTooLarge)) } else { Ok(()) }
 }
 
-/// What the core would say.
+/// The error that the core would return.
 pub(super) fn refused(bad: Bad) -> Error {
     Error::refused(&Refusal::BadRequest(bad))
 }
 
-/// A field and its value are two.
+/// The number of elements; a field and its value count as two.
 fn elements(object: &Object) -> usize {
     match object {
         Object::Hash(fields) => fields.len().saturating_mul(2),
@@ -67,7 +67,7 @@ fn elements(object: &Object) -> usize {
     }
 }
 
-/// What an element costs in memory beside its text.
+/// What an element costs in memory in addition to its text.
 const KEPT_ELEMENT_BYTES: usize = 64;
 
 /// What a hash or list costs in memory.

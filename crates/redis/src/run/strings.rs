@@ -1,4 +1,4 @@
-//! Texts.
+//! String commands.
 
 use super::overlay::Content;
 use super::{Outcome, Overlay};
@@ -142,7 +142,7 @@ fn set(
     if fits {
         match expiry {
             Some(expiry) => overlay.set_text(&name, value, expiry)?,
-            // It would end before it begins.
+            // It would expire before it begins.
             None => {
                 overlay.delete(&name)?;
             }
@@ -155,7 +155,7 @@ fn set(
     })
 }
 
-/// How long from now; none if the moment is over.
+/// The time from now; `None` if it is in the past.
 pub(super) fn expiry(overlay: &Overlay<'_>, expire: Expire) -> Result<Option<Expiry>, Error> {
     match expire {
         Expire::Keep => Ok(Some(Expiry::Keep)),
@@ -164,7 +164,7 @@ pub(super) fn expiry(overlay: &Overlay<'_>, expire: Expire) -> Result<Option<Exp
     }
 }
 
-/// How long from now; none if the moment is over, an error if it is too far away to be written.
+/// The time from now; `None` if it is in the past, an error if it is too far in the future.
 pub(super) fn after(
     overlay: &Overlay<'_>,
     when: When,
@@ -205,7 +205,7 @@ fn incr(overlay: &mut Overlay<'_>, key: &Bytes, by: i64) -> Outcome<Reply> {
     Ok(Reply::Integer(number))
 }
 
-/// A part of a text; negative places count from its end.
+/// A part of a string; negative positions count from its end.
 fn part(text: &[u8], from: i64, until: i64) -> &[u8] {
     match places(text.len(), from, until) {
         Some((from, until)) => text.get(from..=until).unwrap_or_default(),
@@ -213,7 +213,7 @@ fn part(text: &[u8], from: i64, until: i64) -> &[u8] {
     }
 }
 
-/// The first and the last place that are meant; none if there are none.
+/// The first and last position in range; `None` if the range is empty.
 pub(super) fn places(len: usize, from: i64, until: i64) -> Option<(usize, usize)> {
     let len = i64::try_from(len).ok()?;
     if from < 0 && until < 0 && from > until {

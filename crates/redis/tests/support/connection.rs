@@ -1,4 +1,4 @@
-//! A client's end of a connection, which understands both protocols.
+//! The client side of a connection, for both protocols.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use holdfast_redis::resp::Reply;

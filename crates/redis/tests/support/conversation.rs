@@ -1,4 +1,4 @@
-//! Conversations with a server as lines of text, and how to have them again.
+//! Conversations with a server as lines of text, and how to replay them.
 //!
 //! ```text
 //! # SET NX is a try
@@ -8,11 +8,11 @@
 //! bo< $-1\r\n
 //! ```
 //!
-//! - `#` begins a conversation. Everybody in it has a connection of their own.
-//! - `>` sends words, `>>` sends these bytes and no others. `>~`: numbers in the answers may
-//!   differ; `>*`: their order may; `wait 100` lets so many milliseconds pass.
-//! - `<` is what came back, also to those who have not asked. `(closed)` is the end.
-//! - `? reason` and `=`: what Holdfast answers instead, and why.
+//! - `#` starts a conversation. Everyone in it has their own connection.
+//! - `>` sends words, `>>` sends exactly these bytes. `>~`: numbers in the replies may differ;
+//!   `>*`: their order may; `wait 100` waits for that many milliseconds.
+//! - `<` is what was received, also by those who have sent nothing. `(closed)` is the end.
+//! - `? reason` and `=`: what Holdfast replies instead, and why.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,14 +20,14 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How a connection's end is written.
+/// How the end of a connection is written.
 const CLOSED: &str = "(closed)";
 
-/// How long an answer may take that must come.
+/// How long an expected reply may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long after a request without an answer the next one is sent: whoever waits for a list must
-/// do so before the other comes.
+/// How long to wait after a request without a reply before the next one is sent: a client must be
+/// blocked on a list before the other one pushes to it.
 const HEARD_AFTER: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,11 +38,11 @@ pub(crate) struct Conversation {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// The line as it stands in the file.
+    /// The line as it is in the file.
     line: String,
-    /// What came back to whom, escaped.
+    /// Who received what, escaped.
     pub(crate) answers: Vec<(String, String)>,
-    /// What Holdfast answers instead.
+    /// What Holdfast replies instead.
     instead: Vec<(String, String)>,
     /// And why.
     reasons: Vec<String>,
@@ -61,7 +61,7 @@ enum Like {
     OrderMayDiffer,
 }
 
-/// All conversations of a file.
+/// Parses all conversations of a file.
 pub(crate) fn read(text: &str) -> Vec<Conversation> {
     let mut all: Vec<Conversation> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty()) {
@@ -69,7 +69,7 @@ pub(crate) fn read(text: &str) -> Vec<Conversation> {
             all.push(Conversation { title: title.to_owned(), steps: Vec::new() });
             continue;
         }
-        // What stands before the first conversation is said to people.
+        // What precedes the first conversation is for people.
         let Some(conversation) = all.last_mut() else { continue };
         let steps = &mut conversation.steps;
         let (head, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -87,7 +87,7 @@ pub(crate) fn read(text: &str) -> Vec<Conversation> {
     all
 }
 
-/// The same as text again.
+/// Formats them as text again.
 pub(crate) fn write(all: &[Conversation]) -> String {
     let mut text = String::new();
     for conversation in all {
@@ -124,7 +124,7 @@ impl Step {
         Act::Send { who, bytes, like }
     }
 
-    /// What is expected of Holdfast.
+    /// The replies expected from Holdfast.
     fn expected(&self) -> BTreeMap<&str, String> {
         let answers = if self.instead.is_empty() { &self.answers } else { &self.instead };
         let mut expected: BTreeMap<&str, String> = BTreeMap::new();
@@ -135,7 +135,7 @@ impl Step {
     }
 }
 
-/// Words, some of them in double quotes.
+/// Splits a line into words, some of them in double quotes.
 fn words(line: &str) -> Vec<Vec<u8>> {
     let (mut words, mut rest) = (Vec::new(), line.trim_start());
     while !rest.is_empty() {
@@ -165,7 +165,7 @@ fn request(words: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// The other way round than [`u8::escape_ascii`].
+/// The inverse of [`u8::escape_ascii`].
 fn unescaped(text: &str) -> Vec<u8> {
     let (mut bytes, mut rest) = (Vec::new(), text.bytes());
     while let Some(byte) = rest.next() {
@@ -186,7 +186,7 @@ fn unescaped(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Where the first whole reply ends, in either protocol.
+/// Where the first complete reply ends, in either protocol.
 fn reply_end(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let number = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();
@@ -206,7 +206,7 @@ fn reply_end(bytes: &[u8]) -> Option<usize> {
     Some(end)
 }
 
-/// How many whole replies these are.
+/// How many complete replies these are.
 fn replies(bytes: &[u8]) -> usize {
     let (mut count, mut at) = (0, 0);
     while let Some(end) = bytes.get(at..).filter(|rest| !rest.is_empty()).and_then(reply_end) {
@@ -215,7 +215,7 @@ fn replies(bytes: &[u8]) -> usize {
     count
 }
 
-/// What may differ made the same.
+/// Normalizes what may differ.
 fn plain(bytes: &str, like: Like) -> String {
     match like {
         Like::Exactly => bytes.to_owned(),
@@ -238,7 +238,7 @@ fn plain(bytes: &str, like: Like) -> String {
     }
 }
 
-/// Everybody's connection to one server.
+/// Everyone's connection to one server.
 pub(crate) struct Party {
     server: SocketAddr,
     connections: BTreeMap<String, TcpStream>,
@@ -258,7 +258,7 @@ impl Party {
         })
     }
 
-    /// Nobody is connected any more, and the server has nothing.
+    /// Closes all connections and empties the server.
     fn begin(&mut self) {
         self.connections.clear();
         for words in [["FLUSHALL", ""], ["SCRIPT", "FLUSH"]] {
@@ -270,7 +270,7 @@ impl Party {
         self.connections.clear();
     }
 
-    /// What somebody hears: so many replies, or whatever comes before the end.
+    /// What someone receives: `count` replies, or whatever arrives before the end.
     fn heard(&mut self, who: &str, count: usize) -> String {
         let until = Instant::now() + PATIENCE;
         let (mut bytes, mut buffer) = (Vec::new(), [0; 1 << 16]);
@@ -287,7 +287,7 @@ impl Party {
         bytes.escape_ascii().to_string()
     }
 
-    /// Nothing if nothing comes so long; 0 bytes if the connection is closed.
+    /// `None` if nothing arrives within `patience`; 0 bytes if the connection is closed.
     fn hear(&mut self, who: &str, buffer: &mut [u8], patience: Duration) -> Option<usize> {
         let stream = self.connection(who);
         stream.set_read_timeout(Some(patience)).expect("an option can be set");
@@ -300,7 +300,7 @@ impl Party {
         }
     }
 
-    /// Has the conversation, and writes down what came back.
+    /// Has the conversation, and records what was received.
     pub(crate) fn record(&mut self, conversation: &mut Conversation) {
         const QUIET: Duration = Duration::from_millis(40);
         self.begin();
@@ -333,7 +333,7 @@ impl Party {
         }
     }
 
-    /// Has the conversation again, and says what is different.
+    /// Replays the conversation, and reports what is different.
     pub(crate) fn replay(&mut self, conversation: &Conversation) -> Result<(), String> {
         self.begin();
         for step in &conversation.steps {
@@ -344,7 +344,7 @@ impl Party {
                     like = how;
                     let sent = self.connection(who).write_all(&bytes);
                     sent.map_err(|error| format!("{}: {error}", step.line))?;
-                    // Nothing tells when the server has heard it.
+                    // Nothing tells when the server has received it.
                     if !step.answers.iter().any(|(answered, _)| answered == who) {
                         std::thread::sleep(HEARD_AFTER);
                     }

@@ -1,4 +1,4 @@
-//! The door against a state of its own: no sockets, no threads, time only by ticks.
+//! The door in front of its own state: no sockets, no threads, time only by ticks.
 
 #![allow(dead_code, reason = "each test uses its part of it")]
 
@@ -17,7 +17,7 @@ use holdfast_redis::resp::Reply;
 use holdfast_redis::run::{Answered, Facts, Job, Local, Run, Seen};
 use std::collections::BTreeMap;
 
-/// When logical time begins, by the wall clock.
+/// When logical time starts, by the wall clock.
 pub(crate) const WALL_MS: u64 = 1_700_000_000_000;
 
 pub(crate) struct Harness {
@@ -96,7 +96,7 @@ impl Harness {
         self.apply(Command::Tick(Tick { elapsed_ms, wall_ms, term: Term(1) })).unwrap();
     }
 
-    /// One request of one client; all its replies.
+    /// Sends one request of one client; returns all its replies.
     pub(crate) fn ask<T: AsRef<[u8]>>(&mut self, who: &str, request: &[T]) -> Vec<Reply> {
         let request = request.iter().map(|word| Bytes::copy_from_slice(word.as_ref())).collect();
         let next = self.clients.len() as u64 + 1;
@@ -177,7 +177,7 @@ impl Harness {
         }
     }
 
-    /// Somebody who comes in through the native door.
+    /// Someone who uses the native door.
     pub(crate) fn acquire(&mut self, name: &str, label: &str, ttl_ms: u64, wait_ms: u64) -> String {
         let session = self.session();
         let command = Command::Acquire(Acquire {

@@ -1,11 +1,11 @@
-//! A real Redis server on a free port. It keeps nothing, and ends with the test.
+//! A real Redis server on a free port. It persists nothing, and ends with the test.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Between the choice of a free port and its use nobody else may choose.
+/// No other test may choose a port between the choice of a free one and its use.
 static STARTING: Mutex<()> = Mutex::new(());
 
 pub(crate) struct Running {

@@ -1,4 +1,4 @@
-//! Where doors listen.
+//! The addresses that doors listen on.
 
 use super::Door;
 use std::collections::BTreeMap;
@@ -6,15 +6,15 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// Where a door listens.
+/// The address that a door listens on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DoorAddress {
-    /// At the address that the node listens on, so many ports above the base port.
+    /// The node's listen address, on the door's default port.
     #[default]
     Usual,
-    /// There.
+    /// This address.
     At(SocketAddr),
-    /// Nowhere.
+    /// None: the door is disabled.
     Off,
 }
 
@@ -40,12 +40,12 @@ impl fmt::Display for DoorAddress {
     }
 }
 
-/// Where each door listens: those that are not named, at their usual place.
+/// The address of each door; a door that is not listed uses its default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DoorAddresses(BTreeMap<&'static str, DoorAddress>);
 
 impl DoorAddresses {
-    /// These, but for one door.
+    /// Sets the address of one door. Unknown doors, and doors that can't be moved, are ignored.
     #[must_use]
     pub fn with(mut self, door: &str, address: DoorAddress) -> Self {
         let door = super::DOORS.iter().find(|known| known.name == door && known.setting.is_some());
@@ -55,12 +55,13 @@ impl DoorAddresses {
         self
     }
 
-    /// Where a door listens.
+    /// The configured address of a door.
     pub fn of(&self, door: &Door) -> DoorAddress {
         self.0.get(door.name).copied().unwrap_or_default()
     }
 
-    /// The address of a door of a node that listens there; none if the door is closed.
+    /// The socket address of a door on a node with this listen address and base port; `None` if the
+    /// door is disabled.
     pub fn resolve(&self, door: &Door, listen: IpAddr, port: u16) -> Option<SocketAddr> {
         match self.of(door) {
             DoorAddress::Off => None,

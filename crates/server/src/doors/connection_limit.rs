@@ -1,4 +1,4 @@
-//! How many connections of clients a door may have, whatever is said on them.
+//! Limits how many client connections a door may have, whatever its protocol.
 
 use super::DOORS;
 use crate::activity::{Activity, IdleSet};
@@ -15,66 +15,68 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Connections of one door at once. One that waits costs about 20 KB: all of them stay near 200 MB.
+/// Connections per door. A waiting one costs about 20 KB, so all of them stay near 200 MB.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// Connections beyond the bound that are told so at the same time; others are accepted after them.
+/// How many connections beyond the limit may be in the course of being refused; later ones wait to
+/// be accepted.
 const REFUSED_MAX: usize = 64;
 
-/// How long it may take to tell one.
+/// How long refusing a connection may take.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a connection waits for the place of one that was told to go.
+/// How long a new connection waits for the place of an evicted one.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Files that the log, the snapshots and the peers need; a quarter of all if there are few.
+/// File descriptors reserved for the log, snapshots and peers; a quarter of all if there are few.
 const FILES_KEPT: u64 = 256;
 
-/// A process without file descriptors tries again to accept connections after this long.
+/// How long to wait before accepting again when out of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// How often the log says so.
+/// How often that is logged.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
-/// As many connections as each door of this process may have.
+/// The number of connections that each door of this process may have.
 pub(crate) fn connections_max() -> usize {
     connections_within(files_allowed())
 }
 
-/// The same for a process that may have this many open files. Those that are being refused are open
-/// too.
+/// The same for a process that may have this many open files. Connections that are being refused
+/// count as well.
 fn connections_within(files: u64) -> usize {
     let kept = FILES_KEPT.min(files / 4);
     let of_door = usize::try_from((files - kept) / DOORS.len() as u64).unwrap_or(usize::MAX);
     CONNECTIONS_MAX.min(of_door - of_door / 8)
 }
 
-/// How many connections are told at the same time that there is no room.
+/// How many connections may be in the course of being refused.
 fn refused_max(connections_max: usize) -> usize {
     (connections_max / 8).clamp(1, REFUSED_MAX)
 }
 
-/// Every connection is an open file, and what a shell allows at first is often only 1,024.
+/// Raises the limit on open files and returns it: every connection needs one, and the default is
+/// often only 1,024.
 fn files_allowed() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
-    // None is no limit.
+    // `None` means no limit.
     (if raised { maximum } else { current }).unwrap_or(u64::MAX)
 }
 
-/// How many connections a door may have, and where they are counted.
+/// A door's connection limit, and the metrics that count its connections.
 pub(crate) struct ConnectionLimit {
     pub(crate) connections_max: usize,
     pub(crate) metrics: DoorMetrics,
 }
 
-/// Room for so many connections, of which idle ones are closed when others come.
+/// Room for a number of connections; idle ones are evicted when others need it.
 struct Places {
     room: Arc<Semaphore>,
     idle: Arc<IdleSet>,
 }
 
-/// A connection's place, which may still have to be left by another one.
+/// A connection that was admitted. Its place may still have to be vacated by an evicted one.
 struct Admission {
     permit: Option<OwnedSemaphorePermit>,
     room: Arc<Semaphore>,
@@ -93,13 +95,13 @@ impl Places {
         has_place.then(|| Admission { permit, room, activity: idle.enter() })
     }
 
-    /// Waits for a place if none is idle. Nobody may keep one for long.
+    /// Waits for a place if no connection is idle. Only for connections that are short-lived.
     async fn admit_or_wait(&self) -> Admission {
         if let Some(admission) = self.admit() {
             return admission;
         }
         let room = self.room.clone();
-        // An error means that the semaphore was closed, which nobody does.
+        // An error would mean that the semaphore was closed, which never happens.
         let permit = room.clone().acquire_owned().await.ok();
         Admission { permit, room, activity: self.idle.enter() }
     }
@@ -114,11 +116,12 @@ impl Admission {
     }
 }
 
-/// Serves all connections, until the task is dropped, and every connection with it.
+/// Serves connections until the future is dropped, which also drops every connection.
 ///
-/// `talk` gets those that there is room for. When there is none, the one that has been idle longest
-/// makes room: `talk` says through [`Activity`] when a connection is not idle, and ends when it is
-/// evicted. If none is idle, `refuse` gets the connection, and a moment to say why.
+/// `talk` gets the connections there is room for. When there is none, the one that has been idle
+/// longest is evicted: `talk` marks a connection as busy through [`Activity`], and must return when
+/// it is evicted. If none is idle, `refuse` gets the new connection, and a short time to send the
+/// reason.
 pub(crate) async fn serve<T, R>(
     listener: TcpListener,
     limit: ConnectionLimit,
@@ -157,7 +160,8 @@ where
             continue;
         }
         limit.metrics.connections_refused.inc();
-        // Those behind it wait in the system's queue: closed at once, they would not be told why.
+        // Later connections wait in the listen backlog: closed right away, they would not learn
+        // why.
         let admission = refusals.admit_or_wait().await;
         let refusing = refuse(stream, admission.activity.clone());
         connections.spawn(async move {
@@ -167,7 +171,7 @@ where
     }
 }
 
-/// A connection that counts as long as this lives.
+/// A connection that is counted until this is dropped.
 struct Counted {
     open: Gauge,
     _permit: OwnedSemaphorePermit,
@@ -186,22 +190,23 @@ impl Drop for Counted {
     }
 }
 
-/// Says why there is no connection, and closes it.
+/// Sends the reason and closes the connection.
 pub(crate) async fn turn_away(mut stream: TcpStream, why: &'static [u8]) {
     let tell = async {
         stream.write_all(why).await?;
         stream.shutdown().await?;
-        // What the peer still sends must not make the system throw the answer away.
+        // Unread data from the client would make the kernel reset the connection and discard the
+        // reply.
         let mut rest = [0; 1_024];
         while stream.read(&mut rest).await? > 0 {}
         io::Result::Ok(())
     };
-    // One that hangs up does not want to know.
+    // A client that hangs up misses the reason.
     let _ = tell.await;
 }
 
-/// A peer that hung up is its own affair; anything else may pass. `warned` is when the log last said
-/// so.
+/// Handles a failed accept. A client that hung up is no concern; for anything else, waits for it to
+/// pass. `warned` is when this was last logged.
 async fn hold_on(error: &io::Error, warned: &mut Option<Instant>) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
@@ -217,8 +222,8 @@ async fn hold_on(error: &io::Error, warned: &mut Option<Instant>) {
 mod tests {
     use super::*;
 
-    /// At `ulimit -n 300`, each door allowed 128 connections and 64 more that were being refused: a
-    /// burst used up every file of the process, and what came next was reset.
+    /// With `ulimit -n 300`, each door allowed 128 connections and 64 more that were being refused:
+    /// a burst used up every file descriptor of the process, and the next connections were reset.
     #[test]
     fn all_connections_together_leave_files_for_everything_else() {
         for files in [64, 256, 300, 512, 1_024, 4_096, 65_536, 1 << 20] {

@@ -1,14 +1,14 @@
-//! The doors: each speaks one protocol, on a port of its own. [`DOORS`] is the one list of them.
+//! The doors: each speaks one protocol on its own port. [`DOORS`] is the one list of them.
 //!
-//! Listening, the connection limit, metrics, settings, flags and what `holdfast dev` prints are taken
-//! from that list: a new door is a new entry. Every door has the same three parts:
+//! Listening, the connection limit, metrics, settings, flags and the output of `holdfast dev` are
+//! all driven by that list: a new door is a new entry. Every door has the same three parts:
 //!
 //! - `codec`: bytes to frames and back, without I/O. HTTP's frames are hyper's and its bodies JSON;
 //!   gRPC's are tonic's and prost's (`crates/proto`); Redis's are `holdfast_redis::resp`.
 //! - `translate`: frames to requests, replies to frames; pure. For Redis, `holdfast_redis`.
 //! - `serve`: the socket loop.
 //!
-//! gRPC comes in at HTTP's port: the `http` door has its listener, limits and metrics.
+//! gRPC is served on HTTP's port: the `http` door has its listener, limits and metrics.
 
 mod address;
 mod connection_limit;
@@ -29,38 +29,38 @@ use std::io;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
-/// All doors. The first one can't be closed or moved: its port is the base that the others count from.
+/// All doors. The first can't be disabled or moved: its port is the base for the others.
 pub const DOORS: &[Door] = &[http::DOOR, redis::DOOR];
 
-/// A protocol on a port of its own.
+/// A protocol on its own port.
 #[derive(Debug)]
 pub struct Door {
-    /// What its flag, its key in a settings file and its label in metrics are called.
+    /// Its name as a flag, as a key in a settings file and as a label in metrics.
     pub name: &'static str,
-    /// Who comes in, as messages call them.
+    /// What messages call its clients.
     pub clients: &'static str,
-    /// Its default port, counted from the base port.
+    /// Its default port, as an offset from the base port.
     pub port_above: u16,
-    /// The setting that moves or closes it. None if it is always open at the base port.
+    /// The setting that moves or disables it. `None` if it is always open on the base port.
     pub setting: Option<DoorSetting>,
-    /// What stands in front of its address in `holdfast dev`'s list.
+    /// Precedes its address in the list that `holdfast dev` prints.
     pub shown_as: &'static str,
     /// Commands that `holdfast dev` suggests; `{port}` stands for the door's port.
     pub examples: &'static [&'static str],
-    /// Serves until the future is dropped, and every connection with it.
+    /// Serves until the future is dropped, which also drops every connection.
     pub(crate) serve: fn(Opening) -> Boxed<'static, io::Result<()>>,
 }
 
-/// The setting that moves or closes a door.
+/// The setting that moves or disables a door.
 #[derive(Debug)]
 pub struct DoorSetting {
-    /// The environment variable that says the same as the flag.
+    /// The environment variable that corresponds to the flag.
     pub env: &'static str,
-    /// The help of the flag.
+    /// The flag's help text.
     pub help: &'static str,
 }
 
-/// Tickets of one line or session that are shown.
+/// How many tickets of one line or session are listed.
 pub(crate) const TICKETS_SHOWN: usize = 100;
 
 /// The node behind all doors.
@@ -72,14 +72,14 @@ pub(crate) struct Context {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// What a door is opened with.
+/// Everything a door is opened with.
 pub(crate) struct Opening {
     pub(crate) listener: TcpListener,
     pub(crate) limit: ConnectionLimit,
     pub(crate) context: Context,
-    /// Asked for at every door; none for nobody.
+    /// Required at every door; `None` means no authentication.
     pub(crate) password: Option<Password>,
-    /// Further names under which this node may be addressed.
+    /// Additional host names for this node.
     pub(crate) hosts: Vec<String>,
 }
 

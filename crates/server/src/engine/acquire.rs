@@ -1,12 +1,13 @@
-//! Acquires whose answer is their turn.
+//! Acquires that are answered only when the ticket is served or its wait is over.
 
 use super::{Engine, EventSink, Undelivered};
 use crate::uptime::Uptime;
-use holdfast_core::{Answer, Command, Ended, Grant, Request, Standing};
-use holdfast_gateway::{ApiError, Code, Fresh, Freshness, Outcome, SubmitError, lasts_of};
+use holdfast_core::{Command, Request, Standing};
+use holdfast_gateway::{ApiError, Outcome, TakeStep, Taking, lasts_of};
+use std::time::Duration;
 
-/// A lock that was asked for, and how its ticket stands now. Unless it is delivered, a ticket that only
-/// the caller can know of is given up.
+/// The outcome of an acquire. Unless it is delivered, a ticket that only the caller can know of is
+/// given up.
 pub(crate) struct Taken {
     standing: Standing,
     undelivered: Option<Undelivered>,
@@ -17,7 +18,7 @@ impl Taken {
         &self.standing
     }
 
-    /// The caller has the answer.
+    /// Call once the caller has the answer: the ticket is then the caller's.
     pub(crate) fn delivered(self) -> Standing {
         if let Some(undelivered) = self.undelivered {
             undelivered.delivered();
@@ -27,90 +28,45 @@ impl Taken {
 }
 
 impl Engine {
-    /// Takes a lock with a command that draws a ticket (an acquire or an upgrade), and returns when it
-    /// is held, or when its wait or its earlier ticket is over.
+    /// Takes a lock with a command that draws a ticket (an acquire or an upgrade). Returns when the
+    /// lock is held, or when the wait or the earlier ticket of a retried request is over.
     ///
-    /// If this is dropped before it returns, a ticket that only the caller can know of is given up.
-    /// `follow` is closed if the lock is taken over later in its holder's name.
+    /// If the future is dropped before it returns, a ticket that only the caller can know of is
+    /// given up. `follow` is closed if the lock is later taken over in its holder's name.
     pub(crate) async fn take(
         &self,
         request: Option<Request>,
         command: Command,
         follow: Option<EventSink>,
     ) -> Result<Taken, ApiError> {
-        let since = Uptime::now();
-        let may_be_older = request.is_some();
-        let (outcome, undelivered) = self.submit_for_turn(request, command, follow).await?;
-        let standing = match outcome {
-            Outcome::Answer(Ok(Answer::Standing(Standing::Held(grant)))) if may_be_older => {
-                let token = grant.token;
-                match self.peek(move |node| lasts_of(node.state(), token)).await? {
-                    (Standing::Held(_), lasts) => {
-                        let fresh = Freshness::lasting(since.since_boot(), lasts);
-                        self.confirm(grant, fresh).await?
-                    }
-                    (over, _) => over,
-                }
-            }
-            Outcome::Answer(Ok(Answer::Standing(Standing::Held(grant)))) => {
-                let fresh = Freshness::of(&grant, since.since_boot());
-                self.confirm(grant, fresh).await?
-            }
-            Outcome::Served(grant) => {
-                let fresh = Freshness::of(&grant, since.since_boot());
-                self.confirm(*grant, fresh).await?
-            }
-            Outcome::Answer(Ok(Answer::Standing(standing))) => standing,
-            outcome => {
-                if let Some(undelivered) = undelivered {
-                    undelivered.delivered();
-                }
-                return Err(not_taken(outcome));
-            }
-        };
-        Ok(Taken { standing, undelivered })
-    }
-
-    /// Makes sure that a grant is not over.
-    async fn confirm(&self, grant: Grant, mut fresh: Freshness) -> Result<Standing, ApiError> {
+        let mut taking = Taking::new(now(), request.is_some());
+        let (outcome, mut undelivered) = self.submit_for_turn(request, command, follow).await?;
+        // Refused, or over: nothing is left to give up.
+        if matches!(outcome, Outcome::Answer(Err(_)) | Outcome::Ended(_))
+            && let Some(undelivered) = undelivered.take()
+        {
+            undelivered.delivered();
+        }
+        let mut step = taking.completed(outcome, now());
         loop {
-            match fresh.check(Uptime::now().since_boot()) {
-                Fresh::Yes => return Ok(Standing::Held(grant)),
-                Fresh::Unknown => return Err(SubmitError::Unknown.into()),
-                Fresh::Look => {}
-            }
-            let (since, token) = (Uptime::now().since_boot(), grant.token);
-            let looked = self.read(move |node| lasts_of(node.state(), token)).await;
-            let (standing, lasts) = looked.map_err(|_| SubmitError::Unknown)?;
-            if !matches!(standing, Standing::Held(_)) {
-                return Ok(standing);
-            }
-            fresh.looked(since, lasts);
+            step = match step {
+                TakeStep::Peek(token) => {
+                    let seen = self.peek(move |node| lasts_of(node.state(), token)).await?;
+                    taking.peeked(seen, now())
+                }
+                TakeStep::Read(token) => {
+                    let seen = self.read(move |node| lasts_of(node.state(), token)).await;
+                    taking.read(seen.ok(), now())
+                }
+                TakeStep::Done(standing) => {
+                    return standing.map(|standing| Taken { standing, undelivered });
+                }
+            };
         }
     }
 }
 
-fn not_taken(outcome: Outcome) -> ApiError {
-    match outcome {
-        Outcome::Answer(Err(refusal)) => refusal.into(),
-        Outcome::Ended(ended) => over(&ended),
-        _ => ApiError::new(
-            Code::OtherRequest,
-            "this request_id was used for something else",
-            "use a new request_id for each request",
-        ),
-    }
-}
-
-fn over(ended: &Ended) -> ApiError {
-    let (token, how) = (ended.token, ended.how);
-    let (message, hint) = if ended.held {
-        let message =
-            format!("ticket {token} was served, but ended before it was confirmed: {how}");
-        (message, "acquire again; a longer ttl_ms survives a longer pause of this server")
-    } else {
-        (format!("ticket {token} was not served: {how}"), "wait longer, or try later")
-    };
-    let error = ApiError::new(Code::NotAcquired, message, hint);
-    ApiError { how: Some(how), ..error }
+/// On a clock that also runs while the machine sleeps.
+fn now() -> Duration {
+    Uptime::now().since_boot()
 }

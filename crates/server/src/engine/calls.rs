@@ -1,4 +1,4 @@
-//! Calls on their way: whoever drops one before its completion is delivered abandons it.
+//! Calls in flight: dropping one before its completion is delivered abandons it.
 
 use super::inbox::{Inbox, Look, Post};
 use super::sink::EventSink;
@@ -8,7 +8,7 @@ use holdfast_gateway::{
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// The gateway's driver: this server.
+/// This server's types for the gateway.
 pub(crate) struct Server;
 
 impl Driver for Server {
@@ -19,18 +19,18 @@ impl Driver for Server {
 
 /// Where the completion of a call goes.
 pub(crate) enum ReplyTo {
-    /// To a task that waits for it.
+    /// To a waiting async task.
     Caller(oneshot::Sender<Completed>),
-    /// To a look at the node, on the loop's own thread.
+    /// To a closure that looks at the node, on the loop's own thread.
     Look(Look),
 }
 
-/// Something that is done step by step on the loop's thread.
+/// Work that is done step by step on the loop's thread.
 pub(crate) trait EngineTask: Send {
     /// Does the next step.
     fn resume(&mut self, view: &View<'_>, resume: Resume) -> Step;
 
-    /// It is done: goes back to whoever started it.
+    /// Called once when the task is done: hands it back to the connection that started it.
     fn finish(self: Box<Self>);
 }
 
@@ -55,18 +55,18 @@ impl Completed {
     }
 }
 
-/// Travels with the completion about a ticket. Wherever that gets lost on its way to the caller
-/// (nobody receives it, or its task is never polled again), this is dropped with it, and the ticket is
-/// given up.
+/// Accompanies the completion of a call that drew a ticket. If the completion gets lost on its way
+/// to the caller (nobody receives it, or the receiving task is never polled again), this is dropped
+/// with it and the ticket is given up.
 #[derive(Debug)]
 pub(crate) struct Undelivered {
-    /// None once the completion has been delivered.
+    /// `None` once the completion has been delivered.
     ticket: Option<TicketRef>,
     inbox: Arc<Inbox>,
 }
 
 impl Undelivered {
-    /// The caller has the answer: what becomes of the ticket is up to the caller from now on.
+    /// The caller has the answer, and from now on decides what becomes of the ticket.
     pub(crate) fn delivered(mut self) {
         self.ticket = None;
     }
@@ -75,15 +75,15 @@ impl Undelivered {
 impl Drop for Undelivered {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            // There is one for each ticket that this node drew, so their number is bounded. The call
-            // itself is over: its number is not needed any more.
+            // There is at most one per ticket that this node drew, so `post_always` stays bounded.
+            // The call itself is over, so its id does not matter.
             let (call, ticket) = (CallId(0), Some(ticket));
             self.inbox.post_always(Post::Gateway(Input::Abandon { call, ticket }));
         }
     }
 }
 
-/// A call that is not completed. Abandons it when it is dropped.
+/// A call that is not yet completed. Dropping it abandons the call.
 pub(crate) struct Pending {
     call: Option<CallId>,
     inbox: Arc<Inbox>,
@@ -94,7 +94,7 @@ impl Pending {
         Self { call: Some(call), inbox }
     }
 
-    /// It is completed: there is nothing to abandon.
+    /// The call is completed, so there is nothing left to abandon.
     pub(crate) fn completed(mut self) {
         self.call = None;
     }

@@ -1,4 +1,4 @@
-//! The disk thread: what must be durable is written together and synced once.
+//! The disk thread: whatever has queued up is written together and synced once.
 
 use super::inbox::{End, Inbox, Post};
 use crate::metrics::Metrics;
@@ -7,19 +7,19 @@ use holdfast_storage::{Disk, Fault, WriteError};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// After so much quiet the log says durably that everything is synced.
+/// After this long without a write, the log durably records that everything in it is synced.
 const VOUCH_AFTER: Duration = Duration::from_millis(50);
 
-/// How often a full disk is tried again.
+/// How often a write to a full disk is retried.
 const FULL_RETRY: Duration = Duration::from_millis(200);
 
-/// Something for the disk.
+/// Work for the disk thread.
 pub(crate) enum Job {
     Persist(Persist),
     Compact(Position),
 }
 
-/// Runs until the loop has ended, and closes the log.
+/// Runs until the loop has ended, then closes the log.
 pub(crate) fn run<D: Disk>(
     files: NodeDisk<D>,
     jobs: &Receiver<Job>,
@@ -28,7 +28,7 @@ pub(crate) fn run<D: Disk>(
 ) {
     let worker = Worker { files, inbox, metrics, wrote: None };
     if let Err(fault) = worker.work(jobs) {
-        // Never retried: the system would say Ok the second time, with the data gone.
+        // Never retried: the kernel may report success the second time although the data is gone.
         inbox.post_always(Post::Stop(End::Fault(fault.to_string())));
     }
 }
@@ -37,7 +37,7 @@ struct Worker<'a, D: Disk> {
     files: NodeDisk<D>,
     inbox: &'a Inbox,
     metrics: &'a Metrics,
-    /// The last number written and not yet synced.
+    /// The number of the last write that is not yet synced.
     wrote: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ impl<D: Disk> Worker<'_, D> {
             match jobs.recv_timeout(patience) {
                 Ok(job) => {
                     self.take(job, jobs)?;
-                    // What came meanwhile shares the sync.
+                    // Whatever arrived meanwhile shares the sync.
                     while let Ok(job) = jobs.try_recv() {
                         self.take(job, jobs)?;
                     }
@@ -72,7 +72,8 @@ impl<D: Disk> Worker<'_, D> {
                 self.wrote = Some(persist.number);
             }
             Job::Compact(at) => {
-                // It frees space; if there is no room even for that, the next one will do it.
+                // Compaction frees space; if there is no room even for that, the next one will do
+                // it.
                 match self.files.compact(at) {
                     Err(WriteError::Full { .. }) | Ok(()) => {}
                     Err(WriteError::Fault(fault)) => return Err(fault),
@@ -93,7 +94,7 @@ impl<D: Disk> Worker<'_, D> {
         Ok(())
     }
 
-    /// Clients hear that the disk is full until the same write works.
+    /// Retries a write until there is room for it. Meanwhile clients get a "disk full" error.
     fn until_there_is_room(
         &mut self,
         jobs: &Receiver<Job>,
@@ -176,7 +177,7 @@ mod tests {
             self.jobs.as_ref().unwrap().send(Job::Persist(persist)).unwrap();
         }
 
-        /// What the disk tells the loop next.
+        /// The next messages from the disk thread to the loop.
         fn told(&self) -> Vec<String> {
             let mut posts = Vec::new();
             self.inbox.take(&mut posts, Duration::from_secs(60));
@@ -188,7 +189,7 @@ mod tests {
             posts.into_iter().map(word).collect()
         }
 
-        /// Takes what is told until this is.
+        /// Whether a message with this prefix arrives.
         fn hears(&self, wanted: &str) -> bool {
             (0..1_000).any(|_| self.told().iter().any(|word| word.starts_with(wanted)))
         }

@@ -1,4 +1,5 @@
-//! The loop's thread: takes what happened, lets the gateway and the node decide, does what comes out.
+//! The loop's thread: takes what has arrived, runs the gateway and the node, and performs their
+//! outputs.
 
 use super::calls::{Completed, ReplyTo, Server};
 use super::disk::Job;
@@ -11,13 +12,6 @@ use holdfast_node::{self as node, Moment, Node, SnapshotTask};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// A loop that stood still for so long finds requests in front of it that their callers have given
-/// up meanwhile; the word of that comes just behind them.
-const STOOD_STILL: Duration = Duration::from_secs(1);
-
-/// Something due at once that waits for the disk must not spin.
-const PAUSE_MIN: Duration = Duration::from_millis(1);
 
 pub(crate) struct Driver {
     node: Node,
@@ -50,16 +44,11 @@ impl Driver {
         let mut inputs = Vec::new();
         let mut node_outputs = Vec::new();
         let mut outputs = Vec::new();
-        let mut awake = self.begun.elapsed();
-        let mut now = awake;
+        let mut now = self.begun.elapsed();
         loop {
-            let pause = self.pause(now);
+            let pause = self.gateway.pause(now, &self.node);
             self.inbox.take(&mut posts, pause);
             let begun = self.begun.elapsed();
-            if begun.saturating_sub(awake) > pause + STOOD_STILL {
-                self.gateway.stood_still(begun);
-            }
-            awake = begun;
             self.gateway.begin_turn(begun, &self.node);
             for post in posts.drain(..) {
                 match post {
@@ -91,15 +80,6 @@ impl Driver {
         }
     }
 
-    /// How long to wait for something to happen.
-    fn pause(&self, now: Duration) -> Duration {
-        let pause = Duration::from_millis(self.node.next_turn_in_ms()).max(PAUSE_MIN);
-        match self.gateway.next_due() {
-            None => pause,
-            Some(due) => pause.min(due.saturating_sub(now)),
-        }
-    }
-
     fn moment(&self) -> Moment {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Moment { mono_ms: millis(self.begun.elapsed()), wall_ms: millis(wall) }
@@ -112,7 +92,7 @@ impl Driver {
             node::Output::Persist(persist) => self.hand_to_disk(Job::Persist(persist)),
             node::Output::Compact(at) => self.hand_to_disk(Job::Compact(at)),
             node::Output::WriteSnapshot(task) => {
-                // Its thread ends only after this one.
+                // The receiving thread outlives this one.
                 let _ = self.snapshots.send(task);
             }
             node::Output::Reply { ask, reply } => {
@@ -140,13 +120,14 @@ impl Driver {
     }
 
     fn hand_to_disk(&mut self, job: Job) {
-        // If its thread has ended, it has said why.
+        // If the disk thread has ended, it has posted the reason.
         let _ = self.disk.send(job);
     }
 
     fn deliver(&self, output: Output<Server>) {
         match output {
-            // If nobody receives it, it is dropped, and with it a ticket that nobody knows of.
+            // If nobody receives the completion, it is dropped, and a ticket that only its caller
+            // could know of is given up.
             Output::Complete(ReplyTo::Caller(caller), completion) => {
                 let _ = caller.send(Completed::new(completion, &self.inbox));
             }

@@ -1,4 +1,4 @@
-//! What waits for the loop: everybody puts it here, the loop takes all of it at once.
+//! The loop's inbox: everyone else posts here, and the loop takes everything at once.
 
 use super::calls::Server;
 use holdfast_gateway::{CallId, Channels, Input, SinkId, SubmitError};
@@ -8,37 +8,38 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What may wait for one turn of the loop. It is taken many times a millisecond; so much waits
-/// only while the loop stands still.
+/// Posts that may wait for one turn of the loop. The loop drains the inbox many times a
+/// millisecond; this many pile up only while it is stalled.
 const POSTS_MAX: usize = 131_072;
 
-/// A look at the node and at who listens, on the loop's own thread: short. Or why there is none.
+/// A closure that looks at the node and its subscriptions on the loop's own thread, so it must be
+/// short. It gets an error if the state cannot be read.
 pub(crate) type Look = Box<dyn FnOnce(Result<(&Node, &Arc<Channels>), SubmitError>) + Send>;
 
-/// Something for the loop.
+/// A message to the loop.
 pub(crate) enum Post {
-    /// For the node as it is.
+    /// Passed to the node as it is.
     Node(node::Input),
     /// For the gateway in front of it.
     Gateway(Input<Server>),
-    /// A look at the state as it is here.
+    /// Looks at the local state, which may be stale.
     Peek(Look),
-    /// It is over.
+    /// Stops the loop.
     Stop(End),
 }
 
-/// Why a node ended.
+/// Why a node stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// It was asked to.
+    /// It was asked to stop.
     Asked,
-    /// This machine or program is no longer to be trusted, or no member any more.
+    /// This machine or program can no longer be trusted, or the node is no longer a member.
     Fault(String),
     /// This node must never run again under its id.
     Lost {
-        /// What happened, and what to do unless it may rejoin.
+        /// What happened, and what to do if the node may not rejoin.
         why: String,
-        /// Whether it may come back as a new member that replaces its old id.
+        /// Whether the node may come back as a new member that replaces its old id.
         may_rejoin: bool,
     },
 }
@@ -46,7 +47,7 @@ pub enum End {
 pub(crate) struct Inbox {
     posts: Mutex<Posts>,
     bell: Condvar,
-    /// Calls and sinks are numbered.
+    /// The next call or sink id.
     next: AtomicU64,
 }
 
@@ -68,21 +69,22 @@ impl Inbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Posts> {
-        // Nobody panics while holding it; if somebody did, what is in it is still whole.
+        // No code panics while holding the lock, and the content would still be consistent if one
+        // did.
         self.posts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number that no other call has.
+    /// A fresh call id.
     pub(crate) fn next_call(&self) -> CallId {
         CallId(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A number that no other sink has.
+    /// A fresh sink id.
     pub(crate) fn next_sink(&self) -> SinkId {
         SinkId(self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// For what can be refused.
+    /// Posts something that may be refused: fails if the inbox is full or closed.
     pub(crate) fn post(&self, post: Post) -> Result<(), SubmitError> {
         let posts = self.lock();
         if posts.closed {
@@ -95,7 +97,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// For what must not be lost, and is bounded by itself: the disk's and the snapshots' word.
+    /// Posts something that must not be lost and is bounded in itself, such as the reports of the
+    /// disk and snapshot threads. Dropped only if the loop has ended.
     pub(crate) fn post_always(&self, post: Post) {
         let posts = self.lock();
         if !posts.closed {
@@ -112,7 +115,7 @@ impl Inbox {
         }
     }
 
-    /// Takes all that waits, at the latest after that time.
+    /// Takes everything that is waiting. Blocks for up to `at_most` until there is something.
     pub(crate) fn take(&self, into: &mut Vec<Post>, at_most: Duration) {
         let posts = self.lock();
         let waited = self.bell.wait_timeout_while(posts, at_most, |posts| posts.waiting.is_empty());
@@ -120,7 +123,7 @@ impl Inbox {
         std::mem::swap(&mut posts.waiting, into);
     }
 
-    /// The loop has ended: nothing is taken any more, and whoever waits hears so.
+    /// The loop has ended: refuses new posts and drops the waiting ones, which fails their callers.
     pub(crate) fn close(&self) {
         let mut posts = self.lock();
         posts.closed = true;
@@ -131,7 +134,7 @@ impl Inbox {
         self.lock().closed
     }
 
-    /// Whether so much waits that a peer's connection should not be read on.
+    /// Whether the inbox is so full that reading from peers' connections should pause.
     pub(crate) fn is_crowded(&self) -> bool {
         self.lock().waiting.len() >= POSTS_MAX / 16
     }

@@ -1,8 +1,8 @@
-//! A running node: the pure loop on a thread of its own, a disk thread, a snapshot thread.
+//! The engine of a node: the pure loop on its own thread, a disk thread and a snapshot thread.
 //!
 //! The loop's thread owns the node and the gateway in front of it, and drives both in one turn
-//! (`driver`). Everybody else talks to it through an [`Engine`], which puts what it wants into the
-//! inbox, and drops into `Abandon` what it no longer waits for (`calls`). It knows no door.
+//! (`driver`). Everyone else talks to it through an [`Engine`], which posts requests to the inbox;
+//! a dropped call turns into an `Abandon` (`calls`). The engine knows nothing of any door.
 
 mod acquire;
 mod calls;
@@ -24,9 +24,7 @@ use crate::peers::Peers;
 use calls::{Completed, ReplyTo, Server};
 use driver::Driver;
 use holdfast_core::{Answer, Command, Refusal, Request, Scope, SessionRef, Token};
-use holdfast_gateway::{
-    Attached, CallId, Channels, Input, Outcome, Sink, SubmitError, TIMEOUT, Topic,
-};
+use holdfast_gateway::{CallId, Channels, Input, Outcome, Sink, SubmitError, TIMEOUT, Topic};
 use holdfast_node::{self as node, Change, Node, NodeDisk, NodeId, NotChanged};
 use holdfast_storage::RealDisk;
 use std::io;
@@ -36,19 +34,19 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// When a caller stops waiting for the loop, which answers after [`TIMEOUT`] by itself, and knows
-/// whether something was done; unless it hangs.
+/// When a caller stops waiting for the loop. The loop itself answers within [`TIMEOUT`], and then
+/// knows whether the request took effect; this longer timeout only matters if the loop hangs.
 pub(crate) const TIMEOUT_OF_THE_LOOP: Duration = TIMEOUT.saturating_add(Duration::from_secs(2));
 
-/// How everybody else talks to the loop. Every future may be dropped: a call that is not completed is
-/// abandoned then. A request that no leader was sent yet has no effect in that case; otherwise it may
-/// still take effect. A ticket that only the caller can know of is given up.
+/// A handle to the loop. Every future may be dropped, which abandons a call that is not yet
+/// completed: a request that has not been sent to a leader then has no effect; any other may still
+/// take effect. A ticket that only the caller can know of is given up.
 #[derive(Clone)]
 pub struct Engine {
     inbox: Arc<Inbox>,
 }
 
-/// Starts the threads of a node. The receiver tells when and why it ended.
+/// Starts a node's threads. The receiver resolves when the node has stopped, with the reason.
 pub(crate) fn start(
     node: Node,
     files: NodeDisk<RealDisk>,
@@ -70,7 +68,8 @@ pub(crate) fn start(
     let (ended, wait) = oneshot::channel();
     thread::Builder::new().name("loop".into()).spawn(move || {
         let end = Driver::new(node, inbox, jobs, tasks, peers, metrics).run();
-        // The driver is gone, and with it what the others wait for: they finish what they have.
+        // The driver is dropped, and with it the senders that the other threads read from: they
+        // finish what they have and end.
         let _ = disk.join();
         let _ = writer.join();
         let _ = ended.send(end);
@@ -87,7 +86,7 @@ impl Engine {
         self.inbox.post(Post::Gateway(input))
     }
 
-    /// Makes a call and waits for its completion, however long that takes.
+    /// Makes a call and waits for its completion without a timeout.
     async fn call_for_long(
         &self,
         input: impl FnOnce(CallId, ReplyTo) -> Input<Server>,
@@ -114,7 +113,7 @@ impl Engine {
         Ok(outcome)
     }
 
-    /// Puts a command through the log, within 10 seconds: `SubmitError::Withdrawn` says that it had no
+    /// Puts a command through the log, within 10s. `SubmitError::Withdrawn` means that it had no
     /// effect.
     pub async fn submit(
         &self,
@@ -133,7 +132,7 @@ impl Engine {
         answer(submitted.await?)
     }
 
-    /// The same for a ticket whose caller waits for its turn.
+    /// Like [`Engine::submit`], but the caller waits until its ticket is served, without a timeout.
     async fn submit_for_turn(
         &self,
         request: Option<Request>,
@@ -146,7 +145,7 @@ impl Engine {
         self.call_for_long(submit).await
     }
 
-    /// Tells that a session lives, within 10 seconds; why not, if it does not.
+    /// Sends a session's heartbeat, within 10s. The inner error says why the session is not alive.
     pub async fn heartbeat(&self, session: SessionRef) -> Result<Result<(), Refusal>, SubmitError> {
         match self.call(|call, reply_to| Input::Heartbeat { call, reply_to, session }).await? {
             Outcome::Alive => Ok(Ok(())),
@@ -160,28 +159,23 @@ impl Engine {
         &self,
         command: Command,
         sink: &EventSink,
-    ) -> Result<Result<Answer, Refusal>, SubmitError> {
+    ) -> Result<Outcome, SubmitError> {
         let sink = sink.clone();
-        answer(self.call(|call, reply_to| Input::Open { call, reply_to, command, sink }).await?)
+        self.call(|call, reply_to| Input::Open { call, reply_to, command, sink }).await
     }
 
-    /// Goes on with a session: its events go to this sink from now on.
+    /// Resumes a session: its events go to this sink from now on.
     pub(crate) async fn attach(
         &self,
         session: SessionRef,
         tickets: Vec<Token>,
         sink: &EventSink,
-    ) -> Result<Result<Attached, Refusal>, SubmitError> {
+    ) -> Result<Outcome, SubmitError> {
         let sink = sink.clone();
-        let attach = |call, reply_to| Input::Attach { call, reply_to, session, tickets, sink };
-        match self.call(attach).await? {
-            Outcome::Attached(attached) => Ok(Ok(*attached)),
-            Outcome::NotAlive(refusal) => Ok(Err(refusal)),
-            _ => Err(SubmitError::Unknown),
-        }
+        self.call(|call, reply_to| Input::Attach { call, reply_to, session, tickets, sink }).await
     }
 
-    /// Puts a command of a session through the log; the reply is an event, within 10 seconds.
+    /// Puts a command of a session through the log; the reply arrives as an event within 10s.
     pub(crate) fn submit_on(
         &self,
         sink: &EventSink,
@@ -192,7 +186,7 @@ impl Engine {
         self.post(Input::SubmitOn { sink: sink.clone(), number, request, command })
     }
 
-    /// Tells that a session lives; the reply is an event.
+    /// Sends a session's heartbeat; the reply arrives as an event.
     pub(crate) fn heartbeat_on(
         &self,
         sink: &EventSink,
@@ -202,12 +196,13 @@ impl Engine {
         self.post(Input::HeartbeatOn { sink: sink.clone(), number, session })
     }
 
-    /// What takes a connection's events: so many, and of messages so many bytes, may wait for it.
+    /// Creates the receiver for a connection's events. Its queue is bounded by `events_max`, and
+    /// for published messages by `bytes_max`.
     pub(crate) fn subscriber(&self, events_max: usize, bytes_max: usize) -> Subscriber {
         Subscriber::new(self.inbox.clone(), events_max, bytes_max)
     }
 
-    /// Lets a connection receive what is about these topics, in place of those that it had.
+    /// Subscribes a connection to these topics, replacing the ones it had.
     pub(crate) async fn subscribe(
         &self,
         subscriber: &Subscriber,
@@ -218,19 +213,20 @@ impl Engine {
         self.call(subscribe).await.map(|_| ())
     }
 
-    /// Leaves a connection only these of its topics.
+    /// Drops all of a connection's topics except `left`.
     pub(crate) fn unsubscribe(&self, subscriber: &Subscriber, left: Vec<Topic>) {
         let sink = subscriber.sink().id();
         self.inbox.post_always(Post::Gateway(Input::Unsubscribe { sink, left }));
     }
 
-    /// A connection is about to take over a ticket itself: it need not end for that.
+    /// Stops following a ticket: the connection is about to take it over itself, which must not
+    /// close it.
     pub(crate) fn unfollow(&self, sink: &EventSink, token: Token) {
         let sink = sink.id();
         self.inbox.post_always(Post::Gateway(Input::Unfollow { sink, token }));
     }
 
-    /// Receives what happens to these locks, until it is dropped.
+    /// Subscribes to the events of these locks until the subscriber is dropped.
     pub(crate) async fn watch(
         &self,
         scope: Scope,
@@ -241,8 +237,8 @@ impl Engine {
         Ok(subscriber)
     }
 
-    /// Starts a task on the loop's thread, which comes back by itself. It may be blocked for so long;
-    /// none is forever.
+    /// Starts a task on the loop's thread; it is handed back through `finish`. `block_for` bounds
+    /// how long it may stay blocked; `None` means forever.
     pub(crate) fn start(
         &self,
         task: Box<dyn EngineTask>,
@@ -253,8 +249,7 @@ impl Engine {
         Ok(Pending::new(call, self.inbox.clone()))
     }
 
-    /// Looks at the current state, within 10 seconds: everything that was acknowledged before is in
-    /// it.
+    /// Looks at the current state, within 10s: it includes everything acknowledged before the call.
     pub async fn read<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Node) -> T + Send + 'static,
@@ -267,7 +262,7 @@ impl Engine {
         looked
     }
 
-    /// Looks at the state as this node has it, which may be stale.
+    /// Looks at this node's local state, which may be stale.
     pub async fn peek<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Node) -> T + Send + 'static,
@@ -275,7 +270,7 @@ impl Engine {
         self.look_at(move |node, _| look(node), Post::Peek).await
     }
 
-    /// Looks at the state as this node has it if `stale`, otherwise at the current one.
+    /// Looks at local state if `stale`, otherwise at current state.
     pub(crate) async fn look<T: Send + 'static>(
         &self,
         stale: bool,
@@ -284,7 +279,7 @@ impl Engine {
         if stale { self.peek(look).await } else { self.read(look).await }
     }
 
-    /// Who listens on this node.
+    /// This node's channel subscriptions.
     pub(crate) async fn channels(&self) -> Result<Arc<Channels>, SubmitError> {
         self.look_at(|_, channels| channels.clone(), Post::Peek).await
     }
@@ -296,7 +291,7 @@ impl Engine {
     ) -> Result<T, SubmitError> {
         let (reply_to, wait) = oneshot::channel();
         let look: inbox::Look = Box::new(move |seen| {
-            // A caller that hung up does not want to know.
+            // The receiver is gone if the caller has given up.
             let _ = reply_to.send(seen.map(|(node, channels)| look(node, channels)));
         });
         self.inbox.post(post(look))?;
@@ -317,17 +312,17 @@ impl Engine {
         }
     }
 
-    /// Asks for another leader.
+    /// Asks for leadership to be transferred to another node.
     pub fn transfer(&self, to: NodeId) {
         self.inbox.post_always(Post::Node(node::Input::Transfer(to)));
     }
 
-    /// Asks for a snapshot now.
+    /// Requests a snapshot now.
     pub fn take_snapshot(&self) {
         self.inbox.post_always(Post::Node(node::Input::TakeSnapshot));
     }
 
-    /// Ends the node.
+    /// Stops the node.
     pub fn stop(&self) {
         self.inbox.post_always(Post::Stop(End::Asked));
     }

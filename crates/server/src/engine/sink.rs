@@ -17,7 +17,7 @@ pub(crate) struct EventSink(Arc<Shared>);
 struct Shared {
     id: SinkId,
     waiting: Mutex<Waiting>,
-    /// Something was left out, or the connection must end for another reason.
+    /// An event was dropped, or the connection must be closed for another reason.
     overflowed: AtomicBool,
     on_overflow: Notify,
 }
@@ -36,7 +36,8 @@ impl Sink for EventSink {
 
 impl EventSink {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        // Nobody panics while holding it; if somebody did, what is in it is still whole.
+        // No code panics while holding the lock, and the content would still be consistent if one
+        // did.
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -53,13 +54,13 @@ impl EventSink {
         }
     }
 
-    /// The connection must end.
+    /// Makes the connection end.
     pub(crate) fn close(&self) {
         self.waiting().queue.close();
         self.overflow();
     }
 
-    /// The connection must end if more than this waits for it.
+    /// Makes the connection end if more than `bytes` are queued for it.
     pub(crate) fn close_if_above(&self, bytes: usize) {
         if self.waiting().queue.bytes() > bytes {
             self.close();
@@ -75,12 +76,12 @@ impl EventSink {
         }
     }
 
-    /// Whether something was left out.
+    /// Whether an event was dropped or the sink was closed.
     pub(crate) fn has_overflowed(&self) -> bool {
         self.0.overflowed.load(Ordering::Relaxed)
     }
 
-    /// Resolves when something was left out. Only one task may wait for it.
+    /// Resolves when [`EventSink::has_overflowed`] becomes true. Only one task may wait for it.
     pub(crate) async fn overflowed(&self) {
         while !self.has_overflowed() {
             self.0.on_overflow.notified().await;
@@ -91,9 +92,9 @@ impl EventSink {
 /// Why the events of a connection have ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missed {
-    /// Its client did not read fast enough.
+    /// The client did not read fast enough.
     TooSlow,
-    /// This node jumped over what happened.
+    /// This node skipped the events when it caught up from a snapshot.
     LostTrack,
 }
 
@@ -113,8 +114,8 @@ impl From<Missed> for ApiError {
     }
 }
 
-/// Takes the events of one connection. When it is dropped, the gateway forgets its sink, its
-/// subscriptions and its calls.
+/// Receives the events of one connection. When it is dropped, the gateway forgets its sink,
+/// subscriptions and calls.
 pub(crate) struct Subscriber {
     sink: EventSink,
     inbox: Arc<Inbox>,
@@ -136,7 +137,7 @@ impl Subscriber {
         &self.sink
     }
 
-    /// The next event, or why there is none any more.
+    /// The next event, or why there will be no more.
     pub(crate) fn poll_next(
         &mut self,
         context: &mut Context<'_>,
@@ -155,18 +156,18 @@ impl Subscriber {
         }
     }
 
-    /// The same; cancel-safe.
+    /// Async form of [`Subscriber::poll_next`]; cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<SessionEvent, Missed> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// An event that is here already.
+    /// The next event, if one is already queued.
     pub(crate) fn try_next(&mut self) -> Option<SessionEvent> {
         self.sink.waiting().queue.pop()
     }
 
-    /// What happens next to what is watched, and the logical time then; or why something was missed:
-    /// watch again.
+    /// The next effect on what is watched, and the logical time of it. An error means that some
+    /// were missed: watch again.
     pub(crate) fn poll_effect(
         &mut self,
         context: &mut Context<'_>,
@@ -180,7 +181,7 @@ impl Subscriber {
         }
     }
 
-    /// Resolves when the connection has missed something because it did not read. Only one task may
+    /// Resolves when the connection has missed an event because it did not read. Only one task may
     /// wait for it.
     pub(crate) fn too_slow(&self) -> impl Future<Output = ()> + Send + 'static {
         let sink = self.sink.clone();

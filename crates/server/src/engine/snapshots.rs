@@ -1,4 +1,5 @@
-//! Snapshots, off the loop: written on a thread of their own, read for and taken from other nodes.
+//! Snapshots, off the loop: written on their own thread, read to be sent to other nodes, and
+//! received from them.
 
 use super::inbox::{End, Inbox, Post};
 use crate::random;
@@ -12,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     disk: RealDisk,
-    /// One is written at a time: this node's own, or one that comes in.
+    /// Only one is written at a time: this node's own, or an incoming one.
     writing: Mutex<()>,
 }
 
@@ -37,12 +38,13 @@ impl Snapshots {
         }
     }
 
-    /// The last one, to be sent.
+    /// The latest snapshot, to be sent; `None` if there is none yet.
     pub(crate) fn latest(&self) -> Result<Option<SnapshotReader<RealDisk>>, Fault> {
         read_snapshot(&self.disk)
     }
 
-    /// Takes one that another node sends. Whole, verified and durable, or not at all.
+    /// Receives a snapshot from another node. It is stored whole, verified and durable, or not at
+    /// all.
     pub(crate) fn receive(
         &self,
         at: Position,
@@ -57,8 +59,8 @@ impl Snapshots {
             }
         };
         if let Some(latest) = self.latest()?.filter(|latest| latest.position() >= at) {
-            // One that Raft ignored when it came, perhaps because the leader had changed. What is
-            // sent is read to its end, so that the sender knows that it arrived.
+            // A snapshot that Raft ignored when it arrived, perhaps because the leader had changed.
+            // The stream is still read to its end, so that the sender knows it arrived.
             while let Piece::Next(_) = pieces().map_err(NotTaken::Because)? {}
             return Ok(load(&latest, Limits::DEFAULT, random::number())?);
         }
@@ -83,9 +85,9 @@ impl Snapshots {
 
 /// Why a snapshot was not taken.
 pub(crate) enum NotTaken {
-    /// It may come another time.
+    /// May be retried later.
     Because(String),
-    /// The disk is no longer to be trusted: the node must stop.
+    /// The disk can no longer be trusted: the node must stop.
     Fault(Fault),
 }
 
@@ -110,7 +112,7 @@ impl From<WriteError> for NotTaken {
     }
 }
 
-/// What comes next of a snapshot that is being received.
+/// The next part of a snapshot that is being received.
 pub(crate) enum Piece {
     Next(Vec<u8>),
     End { checksum: u32 },

@@ -1,4 +1,4 @@
-//! One connection between two nodes: frames, and the handshake at its beginning.
+//! One connection between two nodes: its frames, and the handshake at its start.
 
 use super::hello::{Challenge, HELLO_BYTES_MAX, Hello, Me, Purpose, Side, Verdict, prove, proves};
 use crate::key::ClusterKey;
@@ -13,28 +13,28 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Getting to know each other takes some round trips; who needs longer is not there.
+/// The handshake takes a few round trips; a node that needs longer counts as down.
 pub(crate) const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The system of a machine that can be reached takes a connection at once. While packets are lost it
-/// tries less and less often by itself, so each try of its own is short.
+/// A reachable machine accepts a connection immediately. When packets are lost, the kernel retries
+/// less and less often, so each attempt of ours is short.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A node that runs answers a hello at once.
+/// A running node answers a hello immediately.
 const CHALLENGE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Why there is no connection.
+/// Why a connection could not be made.
 #[derive(Debug)]
 pub(crate) enum NoConnection {
     /// This node was removed from the cluster.
     Removed,
-    /// This node's id belongs to a node with another folder.
+    /// This node's id belongs to a node with another data folder.
     Reborn,
-    /// Another process runs under this node's id, and answers there.
+    /// Another process runs under this node's id, at this address.
     AlreadyRuns(String),
     /// A later start under this node's id has been seen.
     Superseded,
-    /// Anything else, in words.
+    /// Any other reason, as text.
     Because(String),
 }
 
@@ -68,7 +68,7 @@ impl From<String> for NoConnection {
     }
 }
 
-/// Reads one frame of at most that length.
+/// Reads one frame of at most `bytes_max` bytes.
 pub(crate) async fn read_frame(
     stream: &mut (impl AsyncRead + Unpin),
     bytes_max: usize,
@@ -77,7 +77,7 @@ pub(crate) async fn read_frame(
     read_frame_into(stream, bytes_max, &mut frame).await.map(|()| frame)
 }
 
-/// The same, with a buffer that is used again.
+/// Like [`read_frame`], into a buffer that is reused.
 pub(crate) async fn read_frame_into(
     stream: &mut (impl AsyncRead + Unpin),
     bytes_max: usize,
@@ -103,7 +103,7 @@ pub(crate) async fn write_frame(
     stream.write_all(&frame).await.map_err(|error| error.to_string())
 }
 
-/// Reads one frame that holds such a thing.
+/// Reads one frame and decodes it.
 pub(crate) async fn read<T: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<T, String> {
@@ -119,7 +119,7 @@ pub(crate) async fn write<T: Serialize>(
     write_frame(stream, &bytes).await
 }
 
-/// Dials another node and proves to it that this one belongs to the cluster, and the other way.
+/// Dials another node. Both sides prove to each other that they belong to the cluster.
 pub(crate) async fn dial(
     address: &str,
     key: &ClusterKey,
@@ -173,8 +173,8 @@ async fn introduce(
     }
 }
 
-/// Takes a connection from whoever can prove that it belongs to the cluster; returns what it said.
-/// Whether it is let in is for the caller to [`answer`].
+/// Accepts a connection from a node that can prove it belongs to the cluster, and returns its
+/// hello. Whether to let it in is up to the caller, who must [`answer`].
 pub(crate) async fn accept(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     key: &ClusterKey,
@@ -207,7 +207,7 @@ pub(crate) async fn accept(
     taken.await.unwrap_or_else(|_| Err("it did not say who it is".to_owned()))
 }
 
-/// Has the last word; why it was not a welcome.
+/// Sends the verdict that ends the handshake; returns the reason if it is not a welcome.
 pub(crate) async fn answer(
     stream: &mut (impl AsyncWrite + Unpin),
     verdict: &Verdict,

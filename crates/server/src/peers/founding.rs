@@ -1,13 +1,13 @@
-//! The beginning of a cluster of several: each first member introduces itself to all others, and
-//! takes part only when each of them has noted its folder (`known.rs`).
+//! The start of a new cluster with several members: each first member introduces itself to all
+//! others, and takes part only once each of them has recorded its folder (`known.rs`).
 //!
-//! With fewer, a first member that was started late, or was down, could not tell a node that lost its
-//! folder from one that is new: the two would be a majority that knows nothing of what was
-//! acknowledged before.
+//! If fewer were enough, a first member that was started late, or was down, could not tell a node
+//! that lost its folder from a new one: the two would form a majority that knows nothing of what
+//! was acknowledged before.
 //!
-//! All of them must mean the same cluster. One whose cluster began without this node, or that was
-//! told of other first members, does not let it in: otherwise the rest would begin a second cluster
-//! under the same key.
+//! All of them must mean the same cluster. A node whose cluster started without this one, or that
+//! was configured with other first members, does not let it in: otherwise the rest would start a
+//! second cluster under the same key.
 
 use super::Shared;
 use super::connection::NoConnection;
@@ -19,13 +19,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// How long until those that were not met are tried again.
+/// How long to wait before retrying the members that have not answered.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// After this long without progress, the log says what to do if the others never come.
 const ADVISE_AFTER: Duration = Duration::from_secs(30);
 
-/// Until every first member has noted this node's folder; at once if they have.
+/// Runs until every first member has recorded this node's folder; returns immediately if they all
+/// have.
 pub(crate) async fn found(shared: Arc<Shared>) {
     let mut told = Vec::new();
     let mut advise_at = None;
@@ -88,8 +89,8 @@ fn never_comes(awaited: &[NodeId]) -> String {
     )
 }
 
-/// What to do about a first member that has another folder than the others have noted. Whether the
-/// cluster has begun can't be told from here: two others may have begun it without a third.
+/// What to do when a first member's folder is not the one that the others have recorded. This node
+/// can't tell whether the cluster has started: two others may have started it without a third.
 fn lost_folder(me: NodeId, noted_by: NodeId) -> String {
     format!(
         "node {noted_by} knows another folder than this one as that of node {me}: this one has \
@@ -102,13 +103,13 @@ fn lost_folder(me: NodeId, noted_by: NodeId) -> String {
     )
 }
 
-/// Why a node that is about to begin a cluster must not count on this one; none if it may, or if its
-/// cluster has begun.
+/// Why a node that is about to start a cluster must not count on this one; `None` if it may, or if
+/// its cluster has already started.
 pub(super) fn founding_clash(shared: &Shared, from: &Me) -> Option<String> {
     let theirs = from.founding.as_ref()?;
     let (me, them) = (shared.me.node, from.node);
     if shared.known.has_begun() {
-        // One that began with the other has noted its folder before.
+        // If the cluster started with that node, its folder has been recorded.
         return (!shared.known.has_noted(them, from.birth)).then(|| {
             format!(
                 "the cluster of node {me} has begun without node {them}, which was started with \
@@ -132,9 +133,9 @@ pub(super) fn founding_clash(shared: &Shared, from: &Me) -> Option<String> {
     })
 }
 
-/// Why this node must stop if it is alone in its cluster and a member of another one, under the same
-/// key, looks for a node here: this one lost its folder, or was started in another's place, and began
-/// again. None if that is not so.
+/// Why this node must stop: it is alone in its cluster, and a member of another cluster with the
+/// same key is looking for a node here, so this one lost its folder, or was started in another's
+/// place, and began again. `None` if that is not the case.
 pub(super) fn second_cluster(shared: &Shared, from: &Me) -> Option<String> {
     let (me, them) = (shared.me.node, from.node);
     let book = shared.book();
@@ -157,9 +158,9 @@ fn listed(nodes: &BTreeSet<NodeId>) -> String {
     nodes.join(",")
 }
 
-/// Lets another node note this one's folder.
+/// Has another node record this one's folder.
 async fn introduce(shared: &Shared, node: NodeId) -> Result<(), NoConnection> {
-    // It notes the folder of whoever comes before it says welcome.
+    // A node records the dialer's folder before it sends `Welcome`.
     shared.dial(node, Purpose::Members).await?;
     Ok(shared.known.noted_by(node).await?)
 }

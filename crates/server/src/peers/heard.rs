@@ -1,4 +1,4 @@
-//! When each node was last heard, and over which of its connections.
+//! When each node last sent a message, and over which of its connections.
 
 use super::Shared;
 use holdfast_node::NodeId;
@@ -7,15 +7,15 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// What is known of one node's connections to this one.
+/// What is known about one node's connections to this one.
 #[derive(Debug)]
 pub(super) struct Heard {
     begun: Instant,
-    /// Milliseconds since then, of the last message.
+    /// When the last message arrived, in milliseconds since `begun`.
     last_ms: AtomicU64,
-    /// Connections so far: the number of the latest.
+    /// How many connections there have been, which is also the number of the latest.
     connections: AtomicU64,
-    /// It has dialed once more.
+    /// Notified when the node dials again.
     anew: Notify,
 }
 
@@ -30,17 +30,17 @@ impl Heard {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A message came.
+    /// Records that a message arrived.
     pub(super) fn note(&self) {
         self.last_ms.store(self.ms(Instant::now()), Ordering::Relaxed);
     }
 
-    /// Whether a message came at that time or later.
+    /// Whether a message arrived at `then` or later.
     pub(super) fn since(&self, then: Instant) -> bool {
         self.last_ms.load(Ordering::Relaxed) >= self.ms(then)
     }
 
-    /// A new connection; its number.
+    /// Counts a new connection and returns its number.
     pub(super) fn connected(&self) -> u64 {
         let before = self.connections.fetch_add(1, Ordering::Relaxed);
         if before > 0 {
@@ -49,13 +49,13 @@ impl Heard {
         before + 1
     }
 
-    /// Waits until the node dials once more: the way back may be as dead as the one that it gave up,
-    /// though everything that it says is heard.
+    /// Waits until the node dials again: our connection to it may be as dead as the one it gave up,
+    /// although all its messages arrive here.
     pub(super) async fn dials_anew(&self) {
         self.anew.notified().await;
     }
 
-    /// Whether no other connection has come since.
+    /// Whether no later connection has been made.
     pub(super) fn is_latest(&self, number: u64) -> bool {
         self.connections.load(Ordering::Relaxed) == number
     }

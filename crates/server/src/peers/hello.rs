@@ -1,13 +1,13 @@
-//! How two nodes get to know each other: what is said, and how each proves that it knows the
+//! The handshake between two nodes: its messages, and how each side proves that it knows the
 //! cluster's secret without sending it.
 //!
-//! 1. The dialer says who it is, whom it wants, and a random number.
-//! 2. The other answers with a random number of its own and a proof over both.
+//! 1. The dialer sends who it is, whom it wants to reach, and a nonce.
+//! 2. The acceptor replies with its own nonce and a proof over both.
 //! 3. The dialer checks that proof and sends its own.
-//! 4. The other checks it, and says welcome, or why not.
+//! 4. The acceptor checks it and replies with a welcome, or the reason for refusing.
 //!
-//! Each message is a frame: its length in four bytes, then that many bytes. The first begins with
-//! eight fixed bytes and a version, so that a stranger is told at once what is wrong.
+//! Each message is a frame: its length in four bytes, then that many bytes. The first message
+//! starts with eight magic bytes and a version, so that a stranger gets a clear error immediately.
 
 use crate::key::ClusterKey;
 use hmac::{Hmac, Mac};
@@ -19,66 +19,67 @@ use std::collections::BTreeSet;
 /// The first bytes of every connection.
 const MAGIC: [u8; 8] = *b"HOLDFPEE";
 
-/// The version of everything that nodes say to each other.
+/// The version of the whole protocol between nodes.
 const VERSION: u16 = 1;
 
-/// The longest frame before the other side has proved itself.
+/// The longest frame accepted before the other side has proved itself.
 pub(crate) const HELLO_BYTES_MAX: usize = 2_048;
 
-/// What the connection is for.
+/// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Purpose {
-    /// Messages of the loop, one way.
+    /// The loop's messages, in one direction.
     Messages,
     /// One snapshot.
     Snapshot,
-    /// A question to the leader about the members, and its answer.
+    /// A membership question to the leader, and its reply.
     Members,
 }
 
-/// Who dials, and whom.
+/// The dialer's first message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) purpose: Purpose,
     pub(crate) cluster: u128,
-    /// None for one that is to become a member.
+    /// `None` if the dialer is not a member yet.
     pub(crate) from: Option<Me>,
-    /// None for whoever is there.
+    /// The node to reach; `None` for any.
     pub(crate) to: Option<NodeId>,
     pub(crate) nonce: [u8; 32],
 }
 
-/// What a node says of itself.
+/// How a node introduces itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Me {
     pub(crate) node: NodeId,
-    /// What tells its folder from any other.
+    /// Identifies its data folder.
     pub(crate) birth: u64,
     pub(crate) contact: Contact,
-    /// Sent behind everything else, where older programs don't look; none if such a one speaks.
+    /// Appended after everything else, where older versions don't look; `None` if the sender is an
+    /// older version.
     #[serde(skip)]
     pub(crate) run: Option<Run>,
-    /// With which first members it is about to begin a cluster; none if its cluster has begun. Sent
-    /// behind `run`.
+    /// The first members with which it is about to start a cluster; `None` if its cluster has
+    /// started. Appended after `run`.
     #[serde(skip)]
     pub(crate) founding: Option<BTreeSet<NodeId>>,
 }
 
-/// One start of a node: two processes under one id never have the same.
+/// One start of a node; no two processes under one id have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Run {
-    /// How many starts its folder has seen. A copy of the folder, or an old one, is behind or has
-    /// another `nonce`.
+    /// How many starts its folder has seen. A copy of the folder, or an old version of it, has a
+    /// lower number or another `nonce`.
     pub(crate) number: u64,
     pub(crate) nonce: u64,
 }
 
-/// Where a node can be reached.
+/// The addresses at which a node can be reached.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contact {
-    /// By its peers.
+    /// For its peers.
     pub peer: String,
-    /// By clients over HTTP and gRPC.
+    /// For clients, over HTTP and gRPC.
     pub http: String,
 }
 
@@ -89,18 +90,18 @@ pub(crate) enum Challenge {
     Refused(String),
 }
 
-/// The last word.
+/// The reply that ends the handshake.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Verdict {
     Welcome(Me),
-    /// The dialer was a member, and is none any more.
+    /// The dialer used to be a member, and no longer is.
     Removed,
-    /// The dialer's id belongs to a node with another folder.
+    /// The dialer's id belongs to a node with another data folder.
     Reborn,
     Refused(String),
-    /// Another process runs under the dialer's id, and answers there.
+    /// Another process runs under the dialer's id, at this address.
     AlreadyRuns(String),
-    /// A later start of the dialer's id has been seen: its folder is a copy or an old one.
+    /// A later start under the dialer's id has been seen: its folder is a copy or an old version.
     Superseded,
 }
 
@@ -131,7 +132,7 @@ fn with_run(bytes: Vec<u8>, run: Option<Run>) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The run that stands behind everything else.
+/// Decodes the run appended after everything else.
 fn run_in(rest: &[u8]) -> Option<Run> {
     postcard::from_bytes(rest).ok()
 }
@@ -141,7 +142,7 @@ impl Hello {
         let mut bytes = MAGIC.to_vec();
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         let run = self.from.as_ref().and_then(|from| from.run);
-        // Writing to a growing buffer fails only for types that postcard can't write at all.
+        // Never fails: it is an in-memory buffer, and these types can always be encoded.
         let encoded = postcard::to_extend(self, bytes).unwrap_or_default();
         let encoded = with_run(encoded, run).unwrap_or_default();
         match self.from.as_ref().and_then(|from| from.founding.as_ref()) {
@@ -174,7 +175,7 @@ impl Hello {
     }
 }
 
-/// Which side proves itself: a proof can't be sent back as one's own.
+/// Which side is proving itself, so that a proof can't be reflected to its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Dialer,
@@ -193,13 +194,13 @@ fn mac(key: &ClusterKey, side: Side, hello: &[u8], nonce: &[u8; 32]) -> Option<H
     Some(mac)
 }
 
-/// Proves that this side knows the secret. It covers the whole hello, both random numbers
-/// included: it is good for this connection only.
+/// Proves that this side knows the secret. The proof covers the whole hello and both nonces, so it
+/// is valid for this connection only.
 pub(crate) fn prove(key: &ClusterKey, side: Side, hello: &[u8], nonce: &[u8; 32]) -> [u8; 32] {
     mac(key, side, hello, nonce).map_or([0; 32], |mac| mac.finalize().into_bytes().into())
 }
 
-/// Whether the other side knows the secret; in constant time.
+/// Whether the other side knows the secret. Compares in constant time.
 pub(crate) fn proves(
     key: &ClusterKey,
     side: Side,
@@ -241,7 +242,8 @@ mod tests {
         assert!(founding.encode().starts_with(&hello().encode()), "what is new comes last");
     }
 
-    /// Nodes are upgraded one by one: an older program reads what a newer one says, and the other way.
+    /// Nodes are upgraded one by one: older and newer versions must be able to read each other's
+    /// messages.
     #[test]
     fn an_older_program_is_understood_and_understands() {
         let without = |mut hello: Hello| {

@@ -1,10 +1,10 @@
-//! What this node remembers of the other nodes across its own restarts, in one small file: which
-//! folder each of them has, its newest start, and where it is reached.
+//! What this node remembers about the other nodes across its own restarts, in one small file: each
+//! one's data folder, its latest start, and where it is reached.
 //!
-//! The replicated membership has the folders too, but a node that was down does not know yet what is
-//! in the log. So the first members of a cluster tell each other before anything else. None of them
-//! votes before each of the others has noted its folder durably: from then on, one that comes back
-//! under its id with another folder is refused by any of them.
+//! The replicated membership includes the folders too, but a node that was down does not know yet
+//! what is in the log. So the first members of a cluster tell each other before anything else. None
+//! of them votes before each of the others has durably recorded its folder: from then on, any of
+//! them refuses a node that comes back under its id with another folder.
 
 use super::hello::{Contact, Me, Run};
 use holdfast_node::NodeId;
@@ -18,40 +18,40 @@ use tokio::task::spawn_blocking;
 const FILE: &str = "peers";
 const KIND: FileKind = FileKind { magic: *b"HOLDFPRS", version: 1 };
 
-/// See the head of this module.
+/// A cheap handle to the file described in the module head.
 #[derive(Clone)]
 pub(crate) struct KnownPeers(Arc<Inner>);
 
 struct Inner {
     disk: RealDisk,
-    /// Held while the file is written. The content is not: the loop must not wait for a disk.
+    /// Held while the file is written. `content` isn't: the loop must not wait for a disk.
     writing: Mutex<()>,
     content: Mutex<Content>,
-    /// Whether every first member has noted this node's folder.
+    /// Whether every first member has recorded this node's folder.
     begun: watch::Sender<bool>,
 }
 
 /// What the file holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Content {
-    /// First members that have not noted this node's folder yet. Empty once all have, and at a node
-    /// that joined.
+    /// First members that have not recorded this node's folder yet. Empty once all have, and at a
+    /// node that joined.
     awaited: BTreeSet<NodeId>,
     peers: BTreeMap<NodeId, KnownPeer>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KnownPeer {
-    /// What tells its folder from any other; none if this node has not noted it.
+    /// Identifies its data folder; `None` if this node has not recorded it.
     birth: Option<u64>,
-    /// Its newest start.
+    /// Its latest start.
     pub(super) run: Option<Run>,
     /// Where it was last reached.
     pub(super) contact: Contact,
 }
 
 impl KnownPeers {
-    /// Writes the file of a first member: nothing is known, and all others are awaited.
+    /// Writes the file of a first member, which knows nothing yet and awaits all others.
     pub(crate) fn begin(
         disk: &RealDisk,
         others: impl Iterator<Item = NodeId>,
@@ -60,7 +60,8 @@ impl KnownPeers {
         content.store(disk)
     }
 
-    /// Reads the file. One that is not there says nothing: an older program, or one that joined.
+    /// Reads the file. If it is missing, the node joined, or an older version ran here: nobody is
+    /// awaited.
     pub(crate) fn load(disk: &RealDisk) -> Result<Self, Fault> {
         let damaged = || Fault::Damaged {
             what: "its content makes no sense".to_owned(),
@@ -78,16 +79,17 @@ impl KnownPeers {
     }
 
     fn content(&self) -> MutexGuard<'_, Content> {
-        // Nobody panics while holding it; if somebody did, what is in it is still whole.
+        // No code panics while holding the lock, and the content would still be consistent if one
+        // did.
         self.0.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// First members that have not noted this node's folder yet.
+    /// First members that have not recorded this node's folder yet.
     pub(super) fn awaited(&self) -> Vec<NodeId> {
         self.content().awaited.iter().copied().collect()
     }
 
-    /// Resolves when all first members have noted this node's folder.
+    /// Resolves when all first members have recorded this node's folder.
     pub(super) async fn begun(&self) {
         let mut begun = self.0.begun.subscribe();
         // The sender lives as long as `self`.
@@ -98,24 +100,25 @@ impl KnownPeers {
         self.content().peers.clone()
     }
 
-    /// Whether a node had another folder when it was first met.
+    /// Whether another folder was recorded for this node.
     pub(super) fn had_another_folder(&self, node: NodeId, birth: u64) -> bool {
         let content = self.content();
         let known = content.peers.get(&node).and_then(|peer| peer.birth);
         known.is_some_and(|known| known != birth)
     }
 
-    /// Whether this very folder of a node has been noted.
+    /// Whether exactly this folder was recorded for this node.
     pub(super) fn has_noted(&self, node: NodeId, birth: u64) -> bool {
         self.content().peers.get(&node).and_then(|peer| peer.birth) == Some(birth)
     }
 
-    /// Whether every first member has noted this node's folder.
+    /// Whether every first member has recorded this node's folder.
     pub(crate) fn has_begun(&self) -> bool {
         self.content().awaited.is_empty()
     }
 
-    /// Notes the folder of a node, once and for all, and durably. False if it had another one.
+    /// Durably records a node's folder, once and for all. Returns false if another one was
+    /// recorded.
     pub(super) async fn note_birth(&self, node: NodeId, birth: u64) -> Result<bool, String> {
         self.change(move |content| {
             let peer = content.peers.entry(node).or_default();
@@ -124,7 +127,7 @@ impl KnownPeers {
         .await
     }
 
-    /// A first member has noted this node's folder.
+    /// Records that a first member has recorded this node's folder.
     pub(super) async fn noted_by(&self, node: NodeId) -> Result<(), String> {
         self.change(move |content| content.awaited.remove(&node)).await?;
         let begun = self.content().awaited.is_empty();
@@ -132,7 +135,7 @@ impl KnownPeers {
         Ok(())
     }
 
-    /// Notes which run of a node was let in last, and where it is.
+    /// Records which run of a node was last let in, and where it is.
     pub(super) async fn note_run(&self, who: &Me) -> Result<(), String> {
         let (node, run, contact) = (who.node, who.run, who.contact.clone());
         self.change(move |content| {
@@ -142,13 +145,13 @@ impl KnownPeers {
         .await
     }
 
-    /// Forgets nodes that were removed; the file follows with a later change.
+    /// Forgets removed nodes; the file is updated with a later change.
     pub(super) fn forget(&self, removed: &[NodeId]) {
         let mut content = self.content();
         content.peers.retain(|id, _| !removed.contains(id));
     }
 
-    /// Changes the content, and returns when that is on disk.
+    /// Changes the content, and returns when the change is on disk.
     async fn change<T: Send + 'static>(
         &self,
         change: impl FnOnce(&mut Content) -> T + Send + 'static,

@@ -1,5 +1,6 @@
-//! One line to each other node. The loop writes to it by itself: to wake somebody for it would cost
-//! more than the write. A task keeps the connection, and sends what the socket did not take at once.
+//! One outgoing connection to each other node. The loop writes to the socket itself: waking a task
+//! for it would cost more than the write. A task maintains the connection, and sends what the
+//! socket did not take immediately.
 
 use super::Shared;
 use super::connection::NoConnection;
@@ -16,25 +17,25 @@ use tokio::runtime;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-/// Bytes in line to one node. What comes beyond is lost, as on any network: Raft sends again.
+/// Bytes queued for one node. Anything beyond is lost, as on any network: Raft sends it again.
 const UNSENT_BYTES_MAX: usize = 4 * FRAME_BYTES_MAX;
 
-/// A buffer that grew beyond this is given back.
+/// A buffer that has grown beyond this is shrunk.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// How long until a node that could not be reached is tried again, at first and at most.
+/// How long until a node that could not be reached is retried: the first delay, and the longest.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_millis(250);
 
-/// A node that takes nothing for longer does not read: a new connection may help.
+/// A node that accepts nothing for this long is not reading: a new connection may help.
 const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A node that was told something and says nothing for so long may not be reached by this connection
-/// any more, although the system does not know it: a firewall may have forgotten it. A node that
-/// serves is heard ten times a second.
+/// A node that was sent something and has been silent for this long may no longer be reachable over
+/// this connection, although the kernel does not know: a firewall may have dropped its state. A
+/// healthy node sends ten messages a second.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// How often the task looks for that.
+/// How often the task checks for silence.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 pub(super) struct Lines {
@@ -48,13 +49,13 @@ impl Lines {
         Self { shared, runtime, ends: BTreeMap::new() }
     }
 
-    /// Says something with the next [`Lines::flush`].
+    /// Queues a message for the next [`Lines::flush`].
     pub(super) fn send(&mut self, to: NodeId, message: &PeerMessage) {
         let end = self.end_to(to);
         end.said = push_frame(std::mem::take(&mut end.said), message);
     }
 
-    /// Sends what was said.
+    /// Sends everything queued in this turn.
     pub(super) fn flush(&mut self) {
         for (to, end) in &mut self.ends {
             if !end.said.is_empty() && !end.line.say(&end.said) {
@@ -65,8 +66,8 @@ impl Lines {
         }
     }
 
-    /// A line to each of these, before there is anything to say: an election is no time for
-    /// getting to know each other.
+    /// Keeps a connection to exactly these nodes, before there is anything to send: an election is
+    /// no time for handshakes.
     pub(super) fn keep(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
         let nodes: BTreeSet<NodeId> = nodes.into_iter().collect();
         self.ends.retain(|id, _| nodes.contains(id));
@@ -85,47 +86,48 @@ impl Lines {
     }
 }
 
-/// The loop's end of a line.
+/// The loop's side of a connection.
 struct LineEnd {
     line: Arc<Line>,
-    /// Frames of this turn.
+    /// The frames of this turn.
     said: Vec<u8>,
 }
 
 impl Drop for LineEnd {
     fn drop(&mut self) {
-        // The last word to a node that was removed: that it was.
+        // The last message to a removed node tells it that it was removed.
         self.line.say(&self.said);
         self.line.state().closed = true;
         self.line.bell.notify_one();
     }
 }
 
-/// What the loop and the task share.
+/// The state that the loop and the task share.
 #[derive(Default)]
 struct Line {
     state: Mutex<LineState>,
-    /// There is something unsent, or the line is closed.
+    /// There is unsent data, or the line is closed.
     bell: Notify,
 }
 
 #[derive(Default)]
 struct LineState {
     stream: Option<Arc<TcpStream>>,
-    /// Frames in line; with a connection, the first of them may have been begun.
+    /// Queued frames; while connected, the first may have been sent in part.
     unsent: Vec<u8>,
-    /// Since when something was said and nothing heard, as far as the task has looked.
+    /// Since when messages have gone unanswered, as of the task's last check.
     unanswered: Option<Instant>,
     closed: bool,
 }
 
 impl Line {
     fn state(&self) -> MutexGuard<'_, LineState> {
-        // Nobody panics while holding it; if somebody did, what is in it is still whole.
+        // No code panics while holding the lock, and the content would still be consistent if one
+        // did.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends frames, or puts them in line; false if they are lost.
+    /// Sends or queues frames; returns false if they were dropped.
     fn say(&self, frames: &[u8]) -> bool {
         let mut state = self.state();
         if !frames.is_empty() {
@@ -133,7 +135,7 @@ impl Line {
         }
         let mut rest = frames;
         if let (true, Some(stream)) = (state.unsent.is_empty(), &state.stream) {
-            // A connection that has failed is the task's business.
+            // A failed connection is left to the task.
             let sent = stream.try_write(frames).unwrap_or(0);
             rest = frames.get(sent..).unwrap_or_default();
         }
@@ -148,7 +150,7 @@ impl Line {
         true
     }
 
-    /// Whether the other side has been silent for too long.
+    /// Whether the other node has been silent for too long.
     fn is_unanswered(&self, heard: &Heard) -> bool {
         let mut state = self.state();
         let Some(since) = state.unanswered else { return false };
@@ -158,7 +160,7 @@ impl Line {
         state.unanswered.is_some_and(|since| since.elapsed() >= SILENCE_MAX)
     }
 
-    /// Sends some of what is in line; false if that is all.
+    /// Sends some of what is queued; returns false once nothing is left.
     fn say_more(&self, stream: &TcpStream) -> Result<bool, String> {
         let mut state = self.state();
         if !state.unsent.is_empty() {
@@ -176,7 +178,7 @@ impl Line {
     }
 }
 
-/// The task that keeps a line's connection.
+/// The task that maintains a connection.
 struct Keeper {
     shared: Arc<Shared>,
     to: NodeId,
@@ -184,12 +186,13 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Until the loop drops its end.
+    /// Runs until the loop drops its end.
     async fn run(self) {
         let mut retry = RETRY_FIRST;
         let mut complaint = String::new();
         self.shared.begun().await;
-        // Kept until there is another one: that it ends would mean that this node has stopped.
+        // Kept until there is a new one: its closing would tell the other side that this node has
+        // stopped.
         let mut silent = None;
         while !self.line.state().closed {
             let dialed = self.shared.dial(self.to, Purpose::Messages).await;
@@ -220,8 +223,8 @@ impl Keeper {
                     }
                 }
                 Err(for_good) => {
-                    // It says itself what to do. To rejoin is no way: that would remove the id of a
-                    // node that runs.
+                    // The error says what to do. Rejoining is not an option: it would remove the id
+                    // of a running node.
                     let end = End::Lost { why: for_good.to_string(), may_rejoin: false };
                     self.shared.inbox.post_always(Post::Stop(end));
                     return;
@@ -230,12 +233,13 @@ impl Keeper {
             self.shared.tell(Input::Unreachable(self.to));
             sleep(retry).await;
             retry = (retry * 2).min(RETRY_MAX);
-            // What was said meanwhile is old by now.
+            // What was queued meanwhile is stale.
             self.line.state().unsent = Vec::new();
         }
     }
 
-    /// Sends what is in line whenever there is something, until the line or the connection ends.
+    /// Sends what is queued whenever there is something, until the line is closed or the connection
+    /// fails.
     async fn talk(&self, stream: &TcpStream) -> Result<(), String> {
         let heard = self.shared.heard(self.to);
         let since = Instant::now();
@@ -250,7 +254,7 @@ impl Keeper {
             tokio::select! {
                 () = self.line.bell.notified() => {}
                 () = hung_up(stream) => return Err("it hung up".to_owned()),
-                // A connection that is new itself was made for the same reason.
+                // If our connection is new as well, it was made for the same reason.
                 () = heard.dials_anew() => {
                     if since.elapsed() >= SILENCE_MAX {
                         return Err("it has dialed anew".to_owned());
@@ -265,7 +269,7 @@ impl Keeper {
     }
 }
 
-/// Nothing is ever said on this connection in return: it only ends.
+/// Resolves when the other side closes the connection, on which it never sends anything.
 async fn hung_up(stream: &TcpStream) {
     while stream.readable().await.is_ok() {
         match stream.try_read(&mut [0]) {
@@ -275,7 +279,7 @@ async fn hung_up(stream: &TcpStream) {
     }
 }
 
-/// Appends a message with its length; one that is too long is left out: it would be refused.
+/// Appends a message with its length prefix. One that is too long is left out: it would be refused.
 fn push_frame(mut bytes: Vec<u8>, message: &PeerMessage) -> Vec<u8> {
     let start = bytes.len();
     bytes.extend_from_slice(&[0; 4]);

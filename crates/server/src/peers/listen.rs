@@ -1,4 +1,4 @@
-//! Connections from other nodes.
+//! Incoming connections from other nodes.
 
 use super::Shared;
 use super::connection::{accept, answer, read_frame_into};
@@ -19,16 +19,16 @@ use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{interval, sleep};
 
-/// Connections that have not yet proved that they belong to the cluster: a flood of strangers costs
-/// no more.
+/// Connections that have not yet proved that they belong to the cluster, which bounds what a flood
+/// of strangers can cost.
 const STRANGERS_MAX: usize = 64;
 
 const TOO_MANY: &str = "too many connections without a name: the oldest is closed";
 
-/// Frames of this size and less are read through a buffer.
+/// The size of the read buffer; larger frames bypass it.
 const READ_BYTES: usize = 64 << 10;
 
-/// Takes connections until the task is dropped.
+/// Accepts connections until the task is dropped.
 pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membership: Membership) {
     let strangers = Arc::<IdleSet>::default();
     let throttle = Arc::<Throttle>::default();
@@ -50,7 +50,7 @@ pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membershi
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: they come back.
+                // Most likely out of file descriptors, which will be freed again.
                 let message = format!("can't take a connection of a peer: {error}");
                 if throttle.admits(&message) {
                     tracing::warn!("{message}");
@@ -81,8 +81,8 @@ pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membershi
     }
 }
 
-/// Gets to know whoever has dialed. One that has proved that it belongs to the cluster is no
-/// stranger any more.
+/// Runs the handshake with a dialer. Once it has proved that it belongs to the cluster, it no
+/// longer counts as a stranger.
 async fn meet(
     stream: &mut TcpStream,
     shared: &Shared,
@@ -94,7 +94,7 @@ async fn meet(
     };
     stranger.keep();
     let (verdict, alive) = judge(shared, &hello).await;
-    // Counted before the other side can close an earlier one.
+    // Counted before the other side can close an earlier connection.
     let number = match (&hello.from, hello.purpose, &alive) {
         (Some(from), Purpose::Messages, Some(_)) => shared.heard(from.node).connected(),
         _ => 0,
@@ -102,11 +102,11 @@ async fn meet(
     answer(stream, &verdict).await.map(|()| Met { hello, alive, number })
 }
 
-/// Somebody who was let in.
+/// A dialer that was let in.
 struct Met {
     hello: Hello,
     alive: Option<Alive>,
-    /// Of the connections of this node for messages.
+    /// The number of this connection among the node's message connections; 0 for other purposes.
     number: u64,
 }
 
@@ -119,7 +119,7 @@ async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
         shared.inbox.post_always(Post::Stop(end));
         return refused(why);
     }
-    // First, whether this is whom the other one means: only then what it says is final.
+    // First check that we are the node the dialer wants: only then is our verdict final for it.
     if let Some(to) = hello.to.filter(|to| *to != me) {
         return refused(format!("this is node {me}, not {to}"));
     }
@@ -142,7 +142,7 @@ async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
     if let Some(why) = founding_clash(shared, from) {
         return refused(why);
     }
-    // Before a welcome: whoever is welcomed by all first members may vote.
+    // Before the welcome: a node that all first members have welcomed may vote.
     match shared.note_folder(from).await {
         Ok(true) => {}
         Ok(false) => return (Verdict::Reborn, None),
@@ -199,7 +199,7 @@ async fn hear(
         ended = hear_all(stream, from, &heard, shared) => (ended, false),
         () = alive.replaced() => (Err("the node was started again".to_owned()), true),
     };
-    // One in whose place the same process has made another means nothing.
+    // A connection that the same process has already replaced by a new one means nothing.
     if replaced || heard.is_latest(number) {
         shared.tell(Input::HungUp(from));
     }

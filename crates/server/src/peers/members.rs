@@ -1,4 +1,4 @@
-//! Changing the members: any node takes the question, the leader decides.
+//! Membership changes: any node accepts the question, the leader decides.
 
 use super::Shared;
 use super::connection;
@@ -13,68 +13,69 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long a question may look for a leader that answers it.
+/// How long to look for a leader that answers a question.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long between two tries.
+/// The delay between two attempts.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What a change would lead to that the leader refuses.
+/// Why the leader refuses a change: the remaining voters could not commit.
 pub(crate) const NO_MAJORITY: &str = "no majority of the voters";
 
-/// Why no change at all can be made.
+/// Why no change can be made at all.
 pub(crate) const NOT_COMMITTABLE: &str = "the members can't be changed";
 
-/// Voters that a change needs may be a little slow to answer.
+/// How long voters that a change depends on may take to answer.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(1_500);
 
-/// How long a change may take that a majority was there for when it was proposed.
+/// How long a change may take to commit, given that a majority was reachable when it was proposed.
 const CHANGED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long another node may take to become the leader.
 const TRANSFERRED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Voters that are asked one after the other to take over.
+/// How many voters are asked, one after the other, to take over.
 const SUCCESSORS_MAX: usize = 2;
 
-/// A learner is promoted when it lacks no more entries than this: the cluster would wait for it.
+/// A learner is promoted only if it lags by at most this many entries, because the cluster may have
+/// to wait for it.
 const LAG_MAX: u64 = 1_000;
 
-/// What the members are asked.
+/// A membership question, sent to the leader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// A new member that follows without a vote; the answer is its id.
+    /// Adds a member without a vote; the reply is its id.
     Add {
-        /// Where its peers reach it.
+        /// Its peer address.
         address: String,
     },
-    /// A learner gets its vote.
+    /// Gives a learner its vote.
     Promote(NodeId),
-    /// A member goes, for good.
+    /// Removes a member permanently.
     Remove(NodeId),
-    /// Another voter is to lead.
+    /// Transfers leadership to another voter.
     Transfer(NodeId),
-    /// A member goes, for good, also if no majority of those that are left answers.
+    /// Removes a member permanently, even if no majority of the remaining voters answers.
     RemoveByForce(NodeId),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Word {
-    /// The id of the member that it was about.
+    /// The id of the member in question.
     Done(NodeId),
-    /// Try again, perhaps there.
+    /// Try again, perhaps at that node.
     NotHere(Option<Contact>),
     Refused(String),
-    /// It was proposed, and may take effect later.
+    /// The change was proposed, and may take effect later.
     Unknown(String),
 }
 
 /// Why the members were not changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotDone {
-    /// In words, with what to do.
+    /// The reason as text, with what to do.
     pub why: String,
-    /// Whether it is certain that they never will be because of this question.
+    /// Whether it is certain that this question will never take effect.
     pub certain: bool,
 }
 
@@ -88,7 +89,7 @@ impl NotDone {
     }
 }
 
-/// Whether another node leads now.
+/// The result of handing over leadership.
 enum HandOver {
     Done,
     /// This node is the only voter.
@@ -97,7 +98,7 @@ enum HandOver {
     NobodyTook(Vec<NodeId>),
 }
 
-/// The members, to be asked from anywhere.
+/// A handle for asking membership questions, on any node.
 #[derive(Clone)]
 pub struct Membership {
     engine: Engine,
@@ -109,18 +110,18 @@ impl Membership {
         Self { engine, shared }
     }
 
-    /// Where a node can be reached, as far as this one knows.
+    /// A node's addresses, as far as this node knows.
     pub fn contact_of(&self, node: NodeId) -> Option<Contact> {
         self.shared.contact_of(node)
     }
 
-    /// Whether a member has a vote; none if it is no member. As this node knows it.
+    /// Whether a member has a vote, according to this node; `None` if it is not a member.
     pub(crate) async fn votes(&self, id: NodeId) -> Result<Option<bool>, String> {
         let votes = move |node: &Node| node.cluster().members().get(&id).map(|m| m.votes);
         self.engine.peek(votes).await.map_err(stopped)
     }
 
-    /// Asks the leader, wherever it is.
+    /// Asks the leader, whichever node that is.
     pub async fn ask(&self, question: Question) -> Result<NodeId, NotDone> {
         let until = Instant::now() + PATIENCE;
         let mut last = NotDone::certainly(format!(
@@ -153,9 +154,9 @@ impl Membership {
         put(stream, question).await.map_err(NotDone::perhaps)
     }
 
-    /// What a leader says.
+    /// The leader's reply.
     async fn decide(&self, question: &Question) -> Result<Word, String> {
-        // The answer to the same question may have been lost.
+        // The reply to an earlier copy of this question may have been lost.
         let asked = question.clone();
         let done = self.engine.peek(move |node| done_before(&asked, node.cluster()));
         if let Some(about) = done.await.map_err(stopped)? {
@@ -204,7 +205,7 @@ impl Membership {
         };
         Ok(match changed {
             Ok(()) => Word::Done(about),
-            // Somebody else was given that id meanwhile: there is another one.
+            // Someone else got that id meanwhile: try again with the next one.
             Err(NotChanged::Refused(_)) if matches!(question, Question::Add { .. }) => {
                 Word::NotHere(None)
             }
@@ -217,8 +218,8 @@ impl Membership {
         })
     }
 
-    /// Whether a majority of the voters answers right now: they must commit a change. Otherwise it
-    /// would wait in the log, and take effect whenever they are back.
+    /// Checks that a majority of the voters is answering right now, since they must commit a
+    /// change. Otherwise it would wait in the log and take effect whenever they are back.
     async fn no_majority_answers(&self) -> Result<Option<Word>, String> {
         if let Ok(Ok(())) = timeout(ANSWERS_WITHIN, self.engine.read(|_| ())).await {
             return Ok(None);
@@ -231,23 +232,24 @@ impl Membership {
             (node.is_leader() && silent.len() * 2 >= count).then_some(silent)
         };
         let silent = self.engine.peek(look).await.map_err(stopped)?;
-        // If they do answer, it was slow, or another node leads: the next try will tell.
+        // If they do answer, the read was slow, or another node leads: the next attempt will tell.
         let word = silent.map(|silent| Word::Refused(not_committable(&silent)));
         Ok(Some(word.unwrap_or(Word::NotHere(None))))
     }
 
-    /// Why a learner must not vote yet: with its vote, the majority may need it.
+    /// Why a learner must not vote yet: with its vote counted, the majority may depend on it.
     async fn too_far_behind(&self, learner: NodeId) -> Result<Option<String>, String> {
         let entries = move |node: &Node| {
             let progress = node.progress();
             let of = |id| progress.iter().find(|(who, _)| *who == id).map(|(_, index)| *index);
             let member = node.cluster().members().get(&learner);
-            // Without it, one that lost its folder could come back under its id and vote again.
+            // Without a recorded folder, a node that lost it could come back under its id and vote
+            // again.
             let has_said_birth = member.is_none_or(|member| member.votes || member.birth != 0);
             of(node.id()).zip(of(learner).map(|has| if has_said_birth { has } else { 0 }))
         };
         Ok(match self.engine.peek(entries).await.map_err(stopped)? {
-            // A leader counts from 0 until it has heard of what a member has.
+            // A leader starts from 0, until it has learned what a member has.
             Some((_, 0)) => Some(format!("node {learner} has not been heard of: is it running?")),
             Some((last, has)) if last.saturating_sub(has) > LAG_MAX => {
                 let lag = last - has;
@@ -278,7 +280,7 @@ impl Membership {
         Ok(Word::NotHere(None))
     }
 
-    /// A leader that is to be removed lets another one do it.
+    /// A leader that is to be removed hands over leadership, so that its successor removes it.
     async fn step_aside(&self) -> Result<Word, String> {
         let me = self.shared.me.node;
         Ok(match self.try_hand_over().await? {
@@ -295,14 +297,14 @@ impl Membership {
         })
     }
 
-    /// Hands leadership to another voter, if this node has it and one takes it.
+    /// Hands leadership to another voter, if this node leads and one of them takes it.
     pub(crate) async fn hand_over(&self) {
-        // A node that stops can't do more about it: the others elect a leader by themselves.
+        // A stopping node can't do more: the others will elect a leader themselves.
         let _ = self.try_hand_over().await;
     }
 
-    /// Tries the voters that answer, the one that is furthest first. A new leader may not have
-    /// heard of any yet: then it tries the furthest.
+    /// Tries the voters that answer, the most up-to-date first. A new leader may not have received
+    /// any answers yet: then it tries the most up-to-date of all.
     async fn try_hand_over(&self) -> Result<HandOver, String> {
         let successors = |node: &Node| {
             let votes = |id: &NodeId| node.cluster().members().get(id).is_some_and(|m| m.votes);
@@ -329,8 +331,8 @@ impl Membership {
     }
 }
 
-/// Whom a question is about that has been answered before. A new member that has never been heard of
-/// asks again under its address: a second id would stay without a node for good.
+/// The member in question, if the same question has already been carried out. A new member that
+/// never connected may ask again under the same address: a second id would never get a node.
 fn done_before(question: &Question, cluster: &Cluster) -> Option<NodeId> {
     match question {
         Question::Add { address } => {
@@ -366,7 +368,7 @@ fn unfinished(about: NodeId) -> String {
     )
 }
 
-/// As in `nodes 1, 2`.
+/// Formats ids as in `nodes 1, 2`.
 fn nodes(ids: &[NodeId]) -> String {
     let word = if ids.len() == 1 { "node" } else { "nodes" };
     let ids: Vec<String> = ids.iter().map(NodeId::to_string).collect();
@@ -380,7 +382,7 @@ fn stopped(trouble: SubmitError) -> String {
     }
 }
 
-/// Answers another node's question, if this one leads.
+/// Answers another node's question; refers it to the leader if that is not this node.
 pub(super) async fn answer(mut stream: TcpStream, membership: &Membership) -> Result<(), String> {
     let question = timeout(PATIENCE, connection::read::<Question>(&mut stream)).await;
     let question = question.map_err(|_| "it asked nothing".to_owned())??;
@@ -403,7 +405,7 @@ async fn put(mut stream: TcpStream, question: &Question) -> Result<Word, String>
     answered.await.unwrap_or_else(|_| Err("the leader does not answer".to_owned()))
 }
 
-/// Asks the members from outside: one that is not yet a member, or not running.
+/// Asks the members from outside the cluster: for a node that is not a member yet, or not running.
 pub(crate) async fn join(
     addresses: &[String],
     key: &ClusterKey,

@@ -1,5 +1,5 @@
-//! The other nodes: one connection to each for what this node says, one from each for what it
-//! hears, and some for snapshots and questions about the members.
+//! The other nodes: one outgoing connection to each for this node's messages, one incoming from
+//! each for theirs, and others for snapshots and membership questions.
 
 mod connection;
 mod founding;
@@ -34,7 +34,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpStream;
 use tokio::runtime;
 
-/// What all connections of this node share.
+/// The state that all peer connections of this node share.
 pub(crate) struct Shared {
     pub(crate) key: ClusterKey,
     pub(crate) me: Me,
@@ -46,18 +46,18 @@ pub(crate) struct Shared {
     heard: Mutex<BTreeMap<NodeId, Arc<Heard>>>,
 }
 
-/// Who is where.
+/// Members' addresses, folders and votes.
 #[derive(Debug, Default)]
 struct Book {
     contacts: BTreeMap<NodeId, Contact>,
-    /// What tells the folder of each from any other, as far as they have said so.
+    /// Identifies each member's data folder, as far as known.
     births: BTreeMap<NodeId, u64>,
     voters: BTreeSet<NodeId>,
     removed: Vec<NodeId>,
 }
 
 impl Book {
-    /// As it was when this node last ran.
+    /// As recorded when this node last ran.
     fn of(known: &KnownPeers) -> Self {
         let contacts = known.all().into_iter().filter(|(_, peer)| !peer.contact.peer.is_empty());
         let contacts = contacts.map(|(id, peer)| (id, peer.contact)).collect();
@@ -82,7 +82,7 @@ impl Shared {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a node can be reached, as far as is known.
+    /// A node's addresses, as far as known.
     pub(crate) fn contact_of(&self, node: NodeId) -> Option<Contact> {
         if node == self.me.node {
             return Some(self.me.contact.clone());
@@ -90,7 +90,7 @@ impl Shared {
         self.book().contacts.get(&node).cloned()
     }
 
-    /// A node has said where it can be reached.
+    /// Records the addresses that a node has given for itself.
     fn met(&self, node: NodeId, contact: Contact) {
         self.book().contacts.insert(node, contact);
     }
@@ -99,15 +99,15 @@ impl Shared {
         self.book().removed.contains(&node)
     }
 
-    /// Whether a node that says it has that id has another folder than the one that had it: it has
-    /// forgotten what it voted for and acknowledged.
+    /// Whether a node that claims this id has another data folder than the one that had it: it has
+    /// then forgotten what it voted for and acknowledged.
     fn was_reborn(&self, node: NodeId, birth: u64) -> bool {
         self.book().births.get(&node).is_some_and(|known| *known != birth)
             || self.known.had_another_folder(node, birth)
     }
 
-    /// Notes the folder of a voter, durably; false if it had another one. One without a vote has
-    /// promised nothing yet, and may begin again.
+    /// Durably records a voter's data folder; returns false if another one was recorded. A member
+    /// without a vote has promised nothing yet, and may start over.
     async fn note_folder(&self, who: &Me) -> Result<bool, String> {
         if !self.book().voters.contains(&who.node) {
             return Ok(true);
@@ -115,13 +115,14 @@ impl Shared {
         self.known.note_birth(who.node, who.birth).await
     }
 
-    /// Resolves when this node may take part: all first members know its folder.
+    /// Resolves when this node may take part: all first members have recorded its folder.
     async fn begun(&self) {
         self.known.begun().await;
     }
 
-    /// The replicated membership says where a node was when it joined. Where it says itself that it
-    /// is counts more: its folder may have been moved.
+    /// Updates the address book from the replicated membership, which has each node's address as of
+    /// its joining. An address that the node itself has given takes precedence: its folder may have
+    /// been moved.
     pub(crate) fn learn(&self, cluster: &Cluster) {
         let mut book = self.book();
         for (id, member) in cluster.members() {
@@ -141,16 +142,17 @@ impl Shared {
         removed.extend_from_slice(cluster.removed());
         drop(book);
         self.known.forget(cluster.removed());
-        // Its connections end. A node that was stopped meanwhile would keep them, and never ask
-        // again whether it may still come.
+        // Ends the connections of removed nodes. One that was paused meanwhile would otherwise keep
+        // them, and never find out that it was removed.
         self.runs.forget(cluster.removed());
     }
 
-    /// A connection to another node, good until another process takes that node's place.
+    /// Connects to another node. The connection is valid until another process takes that node's
+    /// place.
     async fn dial(&self, to: NodeId, purpose: Purpose) -> Result<(TcpStream, Alive), NoConnection> {
         let contact = self.contact_of(to);
         let contact = contact.ok_or_else(|| format!("nobody has said where node {to} is"))?;
-        // Once its cluster has begun, nobody needs to compare the first members any more.
+        // Once the cluster has started, there is no need to compare first members any more.
         let founding = (!self.known.has_begun()).then(|| self.book().voters.clone());
         let me = Me { founding, ..self.me.clone() };
         let (stream, there) =
@@ -170,7 +172,7 @@ impl Shared {
     }
 }
 
-/// The loop's way to the other nodes.
+/// The loop's handle to the other nodes.
 pub(crate) struct Peers {
     shared: Arc<Shared>,
     runtime: runtime::Handle,
@@ -184,22 +186,22 @@ impl Peers {
         Self { shared, runtime, lines, members: BTreeMap::new() }
     }
 
-    /// Says something to another node with the next [`Peers::flush`]; it may be lost.
+    /// Queues a message to another node for the next [`Peers::flush`]; it may be lost.
     pub(crate) fn send(&mut self, to: NodeId, message: &PeerMessage) {
         self.lines.send(to, message);
     }
 
-    /// Sends what was said.
+    /// Sends the queued messages.
     pub(crate) fn flush(&mut self) {
         self.lines.flush();
     }
 
-    /// Sends the last snapshot to a node that lags.
+    /// Sends the latest snapshot to a lagging node.
     pub(crate) fn offer_snapshot(&self, to: NodeId, message: RaftMessage) {
         self.runtime.spawn(snapshot_transfer::send(self.shared.clone(), to, message));
     }
 
-    /// The members, as of the last entry that was applied.
+    /// Updates the members, as of the last applied entry.
     pub(crate) fn know(&mut self, cluster: &Cluster) {
         if self.members != *cluster.members() {
             self.members.clone_from(cluster.members());

@@ -1,8 +1,9 @@
-//! Which process is which node: two that run under one id are noticed, and the later one is refused.
+//! Which process is which node: two that run under one id are noticed, and the later one is
+//! refused.
 //!
-//! A node that was started again must get in, though its old connections may look alive for long.
-//! So whoever comes under an id that has been seen with another run is let in only if nobody else
-//! answers where that node was last reached, and then the old run is never let in again. Nothing of
+//! A restarted node must get in, though its old connections may look alive for a long time. So a
+//! process that comes under an id that has been seen with another run is let in only if no other
+//! process answers at the node's last address, and then the old run is never let in again. None of
 //! this is replicated: a vote must not wait for the log. But each node remembers it across its own
 //! restarts (`known.rs`).
 
@@ -17,43 +18,43 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Whoever lives answers a handshake sooner. Shorter than the newcomer's own patience, which waits
-/// for it.
+/// A live node answers a handshake sooner. Shorter than the newcomer's own handshake timeout, which
+/// is running meanwhile.
 const PROBE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The last run of each node that was let in.
+/// The last run that was let in, per node.
 #[derive(Default)]
 pub(super) struct Runs(Mutex<BTreeMap<NodeId, LastRun>>);
 
 struct LastRun {
     run: Run,
-    /// Where it is reached.
+    /// Its peer address.
     address: String,
-    /// Dropped when another run takes its place: its connections end.
+    /// Dropped when another run takes its place, which ends its connections.
     alive: watch::Sender<()>,
 }
 
-/// Resolves when another run has taken this one's place.
+/// Lets a connection notice that another run has taken its node's place.
 pub(super) struct Alive(Option<watch::Receiver<()>>);
 
 impl Alive {
     pub(super) async fn replaced(self) {
         match self.0 {
-            // Nothing is ever sent: it ends with its sender.
+            // Nothing is ever sent: this ends when the sender is dropped.
             Some(mut alive) => while alive.changed().await.is_ok() {},
             None => std::future::pending().await,
         }
     }
 }
 
-/// Why a process is not the node that it says it is.
+/// Why a process is not the node it claims to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Impostor {
-    /// Another one answers there.
+    /// Another process answers at this address.
     AlreadyRuns(String),
-    /// A later start was seen.
+    /// A later start has been seen.
     Superseded,
-    /// Others come under the same id at the same time: try again.
+    /// Other processes are connecting under the same id at the same time: try again.
     NotNow,
 }
 
@@ -72,7 +73,7 @@ impl fmt::Display for Impostor {
 }
 
 impl Runs {
-    /// As they were when this node last ran.
+    /// As recorded when this node last ran.
     pub(super) fn of(known: &KnownPeers) -> Self {
         let runs = known.all().into_iter().filter_map(|(id, peer)| {
             let (run, address) = (peer.run?, peer.contact.peer);
@@ -81,7 +82,7 @@ impl Runs {
         Self(Mutex::new(runs.collect()))
     }
 
-    /// Ends the connections of nodes that were removed.
+    /// Ends the connections of removed nodes.
     pub(super) fn forget(&self, removed: &[NodeId]) {
         self.all().retain(|id, _| !removed.contains(id));
     }
@@ -90,7 +91,7 @@ impl Runs {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is certain without asking anybody; none if the process has not been seen before.
+    /// What is certain without asking any node; `None` if this run has not been seen before.
     fn known(&self, node: NodeId, run: Run) -> Option<Result<Alive, Impostor>> {
         let all = self.all();
         let last = all.get(&node)?;
@@ -100,7 +101,7 @@ impl Runs {
         (run.number <= last.run.number).then_some(Err(Impostor::Superseded))
     }
 
-    /// Lets a run in that takes the place of `before`.
+    /// Lets in a run that takes the place of `before`.
     fn enter(&self, who: &Me, run: Run, before: Option<Run>) -> Result<Alive, Impostor> {
         if let Some(known) = self.known(who.node, run) {
             return known;
@@ -116,20 +117,20 @@ impl Runs {
 }
 
 impl Shared {
-    /// Whether a process is not the node that it says it is, as far as is certain at once.
+    /// Whether a process is known not to be the node it claims to be, without asking any node.
     pub(super) fn is_superseded(&self, who: &Me) -> bool {
         let known = who.run.and_then(|run| self.runs.known(who.node, run));
         matches!(known, Some(Err(_)))
     }
 
-    /// Finds out whether a process is the node that it says it is. `reached_at` is where this node
-    /// has just dialed it.
+    /// Finds out whether a process is the node it claims to be. `reached_at` is the address where
+    /// this node has just dialed it.
     pub(super) async fn recognise(
         &self,
         who: &Me,
         reached_at: Option<&str>,
     ) -> Result<Alive, Impostor> {
-        // An older program does not say which run it is.
+        // Older versions do not send their run.
         let Some(run) = who.run else { return Ok(Alive(None)) };
         if let Some(known) = self.runs.known(who.node, run) {
             return known;
@@ -142,8 +143,8 @@ impl Shared {
         {
             return Err(Impostor::AlreadyRuns(address));
         }
-        // The old one may have died just now, and the newcomer been refused elsewhere and gone: only
-        // one that lives takes another's place.
+        // The old process may have just died, and the newcomer may have been refused elsewhere and
+        // exited: only a live process takes another's place.
         if before.is_some()
             && reached_at.is_none()
             && self.who_answers(who.node, &who.contact.peer).await != Some(Some(run))
@@ -152,16 +153,17 @@ impl Shared {
         }
         let alive = self.runs.enter(who, run, before)?;
         if let Err(why) = self.known.note_run(who).await {
-            // It is still known until this node is restarted.
+            // It is still known until this node restarts.
             tracing::warn!("{why}");
         }
         Ok(alive)
     }
 
-    /// Which run of a node answers there, if the node does; an older program does not say which.
+    /// Which run of a node answers at an address: `None` if the node doesn't, `Some(None)` if it is
+    /// an older version that does not say.
     async fn who_answers(&self, node: NodeId, address: &str) -> Option<Option<Run>> {
-        // A connection of this purpose makes the other side recognise nobody: no two wait for each
-        // other.
+        // For a connection of this purpose the other side probes nobody, so that no two nodes wait
+        // for each other.
         let dialed =
             connection::dial(address, &self.key, Some(&self.me), Some(node), Purpose::Members);
         let (_, there) = timeout(PROBE_PATIENCE, dialed).await.ok()?.ok()?;

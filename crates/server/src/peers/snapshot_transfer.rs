@@ -1,5 +1,5 @@
-//! A snapshot on its way to a node that lags: a head, the pieces, an end with the checksum over
-//! all of it. Sent and received on threads that may block.
+//! Sends a snapshot to a lagging node, and receives one: a head, the pieces, and an end with the
+//! checksum over all of it. Both run on threads that may block.
 
 use super::Shared;
 use super::hello::Purpose;
@@ -13,29 +13,29 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 
-/// A side that is silent for so long is gone. The receiver also syncs and loads meanwhile.
+/// A side that is silent for this long is gone. The receiver's sync and load fall into it too.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The longest frame: a piece and its kind.
+/// The longest frame: a piece and its kind byte, with some slack.
 const FRAME_BYTES_MAX: usize = PIECE_BYTES_MAX + 16;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
-    /// What offers the snapshot: Raft wants it with the snapshot.
+    /// The Raft message that offers the snapshot: Raft expects the two together.
     message: RaftMessage,
     index: u64,
     term: u64,
     meta: Vec<u8>,
 }
 
-/// Follows the head, many times.
+/// Frame kinds after the head: any number of `NEXT`, then one `END`.
 const NEXT: u8 = 1;
 const END: u8 = 2;
 
-/// What the receiver says at the end.
+/// The receiver's reply at the end.
 const ARRIVED: u8 = 1;
 
-/// Sends the last snapshot, and tells the loop whether it arrived.
+/// Sends the latest snapshot, and reports to the loop whether it arrived.
 pub(super) async fn send(shared: Arc<Shared>, to: NodeId, message: RaftMessage) {
     let sent = match shared.dial(to, Purpose::Snapshot).await {
         Err(why) => Err(why.to_string()),
@@ -75,7 +75,7 @@ fn send_all(stream: TcpStream, shared: &Shared, message: RaftMessage) -> Result<
     if answer == [ARRIVED] { Ok(reader.pieces_bytes()) } else { Err("it was not taken".into()) }
 }
 
-/// Takes a snapshot, makes it durable and hands it to the loop.
+/// Receives a snapshot, makes it durable and hands it to the loop.
 pub(super) async fn receive(stream: TcpStream, shared: Arc<Shared>) -> Result<(), String> {
     let received = spawn_blocking(move || receive_all(stream, &shared));
     let received = received.await.unwrap_or_else(|_| Err("its thread is gone".to_owned()));

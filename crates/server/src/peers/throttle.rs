@@ -1,14 +1,15 @@
-//! Messages that a stranger can cause as often as it likes: each is logged once in a while, and the
-//! rest are counted.
+//! Limits log messages that a stranger can cause as often as it likes: each is logged once per
+//! interval, and the rest are counted.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How often what was held back is summed up, and every message may be logged again.
+/// The interval after which suppressed messages are summed up and every message may be logged
+/// again.
 pub(super) const SUMMARY_EVERY: Duration = Duration::from_secs(10);
 
-/// Different messages within that time. There are about ten; strangers can vary some of them.
+/// Distinct messages per interval. There are about ten; strangers can vary some of them.
 const DIFFERENT_MAX: usize = 16;
 
 #[derive(Default)]
@@ -25,7 +26,7 @@ impl Throttle {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a message is to be logged now; otherwise it is counted.
+    /// Whether to log a message now; otherwise it is counted as suppressed.
     pub(super) fn admits(&self, message: &str) -> bool {
         let mut logged = self.logged();
         let admitted = logged.messages.len() < DIFFERENT_MAX && !logged.messages.contains(message);
@@ -37,7 +38,7 @@ impl Throttle {
         admitted
     }
 
-    /// Begins anew; how many were held back.
+    /// Starts a new interval; returns how many messages were suppressed.
     pub(super) fn sum_up(&self) -> u64 {
         std::mem::take(&mut *self.logged()).held_back
     }

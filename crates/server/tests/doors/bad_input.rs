@@ -1,11 +1,12 @@
-//! What no client sends, at every door in the list: the connection ends, and the node goes on.
+//! Input that no client sends, at every door in the list: the connection ends, and the node keeps
+//! running.
 
 use crate::support::{Node, PATIENCE, eventually};
 use holdfast_server::DOORS;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-/// Bytes that are of no protocol, of another one, or only the beginning of something.
+/// Bytes that belong to no protocol, to another one, or are only the start of something.
 fn nonsense() -> Vec<Vec<u8>> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move || {
@@ -42,17 +43,17 @@ fn no_door_minds_what_no_client_sends() {
             let mut stream =
                 TcpStream::connect(("127.0.0.1", node.port + door.port_above)).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
-            // It may hang up before all is written.
+            // It may close the connection before everything is written.
             let _ = stream.write_all(&bytes);
             let _ = stream.shutdown(Shutdown::Write);
             let mut said = Vec::new();
-            // A reset ends a connection as well as an orderly end does.
+            // A reset ends a connection as well as an orderly close does.
             let ended = stream.read_to_end(&mut said);
             let waited = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
             assert!(!waited, "{} keeps {:?}", door.name, bytes.get(..20));
         }
         let open = format!("holdfast_connections{{door=\"{}\"}}", door.name);
-        // The connection that asks is one of HTTP's.
+        // The connection that asks for the metrics is one of HTTP's.
         let others = if door.name == "http" { 1.0 } else { 0.0 };
         eventually("all connections are gone", || (node.metric(&open) <= others).then_some(()));
     }

@@ -1,4 +1,4 @@
-//! A server in this process, and HTTP as a client sees it.
+//! A server in this process, and an HTTP client for it.
 
 use holdfast_server::{Config, DOORS, DoorAddresses, First, PEER_PORT_ABOVE, Password, Server};
 use serde_json::{Value, json};
@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use ureq::Agent;
 
-/// Nothing here takes so long unless it is broken.
+/// Nothing here takes this long unless it is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server of one node.
+/// A single-node server.
 pub(crate) struct Node {
     pub(crate) port: u16,
     agent: Agent,
@@ -25,7 +25,7 @@ pub(crate) struct Node {
     _folder: TempDir,
 }
 
-/// An answer, whatever its status.
+/// A response, whatever its status.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -36,18 +36,18 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// What a failure calls itself.
+    /// The code of an error.
     pub(crate) fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or_default()
     }
 
-    /// The body of what must have worked.
+    /// The body of a response that must be a success.
     pub(crate) fn ok(self) -> Value {
         assert_eq!(self.status, 200, "{}", self.text);
         self.body
     }
 
-    /// A failure in its one shape.
+    /// Checks that this is an error with this status and code.
     pub(crate) fn fails(&self, status: u16, code: &str) {
         let said = format!("{} {}", self.status, self.text);
         assert_eq!((self.status, self.code()), (status, code), "{said}");
@@ -82,7 +82,7 @@ impl Node {
                 first: First::Alone,
                 password: read.clone(),
             };
-            // Somebody else may have taken the port meanwhile.
+            // Another process may have taken the port meanwhile.
             let Ok(server) = runtime.block_on(Server::start(&config)) else { continue };
             let (stop, stopped) = oneshot::channel();
             let runs = runtime.spawn(server.run(async move {
@@ -116,7 +116,7 @@ impl Node {
         self.send("POST", path, Some(&body.to_string()))
     }
 
-    /// Sends with the password that the node has.
+    /// Sends a request with the node's own password.
     pub(crate) fn send(&self, method: &str, path: &str, body: Option<&str>) -> Reply {
         let password = self.password.clone();
         self.send_as(password.as_deref(), method, path, body)
@@ -150,7 +150,7 @@ impl Node {
         }
     }
 
-    /// A long answer that is no text.
+    /// A long binary response.
     pub(crate) fn bytes(&self, path: &str) -> Vec<u8> {
         let uri = format!("http://127.0.0.1:{}{path}", self.port);
         let mut answered = self.agent.get(uri).call().unwrap();
@@ -163,7 +163,7 @@ impl Node {
         self.post("/v1/grab_lock", &json!({ "name": name, "ttl_ms": 3_600_000 })).ok()
     }
 
-    /// What it takes to release a grant, and more.
+    /// The fields that release a grant, among other uses.
     pub(crate) fn own(grant: &Value) -> Value {
         let name = &grant["names"][0];
         json!({ "name": name, "fencing_token": grant["fencing_token"], "secret": grant["secret"] })
@@ -173,21 +173,21 @@ impl Node {
         self.get(&format!("/v1/lock?name={name}")).ok()["waiting"].as_u64().unwrap()
     }
 
-    /// A metric without labels, or with exactly those that are named.
+    /// A metric without labels, or with exactly the ones given.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics").text;
         let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         found.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
     }
 
-    /// A connection on which anything can be said.
+    /// A raw connection.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 
-    /// Begins a stream of events.
+    /// Opens an event stream.
     pub(crate) fn events(&self, path: &str) -> Events {
         let mut stream = self.connect();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -216,10 +216,10 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Whether nothing more comes.
+    /// Whether the stream has ended.
     pub(crate) fn is_over(&mut self) -> bool {
         let mut rest = String::new();
-        // The rest of the last chunk, and the empty one that ends the answer.
+        // The rest of the last chunk, and the empty one that ends the response.
         while !rest.ends_with("0\r\n") {
             if self.lines.read_line(&mut rest).unwrap() == 0 {
                 return true;
@@ -244,7 +244,7 @@ impl Events {
     }
 }
 
-/// Asks again and again until there is an answer.
+/// Calls `ask` repeatedly until it returns something.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -256,7 +256,7 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
     }
 }
 
-/// A port whose neighbours for peers and the other doors are free as well.
+/// A port whose offsets for peers and the other doors are free as well.
 pub(crate) fn free_port() -> u16 {
     loop {
         let http = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -6,9 +6,9 @@ use std::time::Instant;
 /// What the clients know.
 #[derive(Default)]
 pub(crate) struct Book {
-    /// Every token that was ever granted, and to whom.
+    /// Every token that was ever granted, and to which client.
     pub(crate) granted: BTreeMap<u64, String>,
-    /// From the moment a client hears of its grant to the moment it begins to let go.
+    /// From the moment a client learns of its grant until it starts to release.
     pub(crate) holding: BTreeMap<String, u64>,
     /// The last token of each lock.
     last: BTreeMap<String, u64>,

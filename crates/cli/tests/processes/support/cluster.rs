@@ -1,4 +1,4 @@
-//! Several nodes on loopback, in a folder that goes away.
+//! Several nodes on loopback, in a temporary folder.
 
 use super::{HOLDFAST, Http, Node, Ports, eventually};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 pub(crate) struct Cluster {
-    // Dropped in this order: the nodes end before their folder goes.
+    // Dropped in this order: the nodes end before their folder is removed.
     pub(crate) nodes: Vec<Node>,
     pub(crate) http: Http,
     pub(crate) key: PathBuf,
@@ -17,7 +17,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Nothing but a place and a key.
+    /// Just a folder and a key.
     pub(crate) fn empty() -> Self {
         let folder = tempfile::tempdir().expect("a folder can be made");
         let key = folder.path().join("cluster.key");
@@ -26,7 +26,7 @@ impl Cluster {
         Self { nodes: Vec::new(), http, key, ports: Ports::reserve(), taken: 0, folder }
     }
 
-    /// So many nodes that begin a cluster together, and serve.
+    /// Starts this many nodes as a new cluster, and waits until they are ready.
     pub(crate) fn start(count: u16) -> Self {
         let mut cluster = Self::first_members(count);
         cluster.nodes.iter_mut().for_each(Node::start);
@@ -34,7 +34,7 @@ impl Cluster {
         cluster
     }
 
-    /// The same, not yet started.
+    /// The same, not started yet.
     pub(crate) fn first_members(count: u16) -> Self {
         let mut cluster = Self::empty();
         let peer = |k| format!("{k}={}", super::ports::peer_address(cluster.ports.of(k)));
@@ -46,12 +46,12 @@ impl Cluster {
         cluster
     }
 
-    /// A port for HTTP that no node has had.
+    /// An HTTP port that no node has had.
     pub(crate) fn new_port(&mut self) -> u16 {
         self.next_place().0
     }
 
-    /// One more node that is not yet started, with these arguments of `serve`; its place in
+    /// Adds a node that is not started yet, with these arguments for `serve`; returns its index in
     /// `nodes`.
     pub(crate) fn add<'a>(&mut self, args: impl IntoIterator<Item = &'a str>) -> usize {
         let (port, folder) = self.next_place();
@@ -61,21 +61,21 @@ impl Cluster {
         self.nodes.len() - 1
     }
 
-    /// The same without the cluster's key: its folder has one, or makes one.
+    /// The same without the cluster's key: its folder has one, or creates one.
     pub(crate) fn add_alone(&mut self) -> usize {
         let (port, folder) = self.next_place();
         self.nodes.push(Node::new::<&str>(port, &folder, []));
         self.nodes.len() - 1
     }
 
-    /// The same in that folder.
+    /// The same in this folder.
     pub(crate) fn add_alone_in(&mut self, folder: &Path) -> usize {
         let (port, _) = self.next_place();
         self.nodes.push(Node::new::<&str>(port, folder, []));
         self.nodes.len() - 1
     }
 
-    /// Where the first nodes that are added listen for their peers.
+    /// The peer ports of the first `count` nodes.
     pub(crate) fn peer_ports(&self, count: u16) -> Vec<u16> {
         (1..=count).map(|k| self.ports.of(k) + 10).collect()
     }
@@ -89,7 +89,7 @@ impl Cluster {
         self.folder.path()
     }
 
-    /// Waits until every node that runs serves.
+    /// Waits until every running node is ready.
     pub(crate) fn all_ready(&mut self) {
         let Self { nodes, http, .. } = self;
         for node in nodes.iter_mut().filter_map(|node| node.is_running().then_some(node)) {
@@ -97,7 +97,7 @@ impl Cluster {
         }
     }
 
-    /// Where the leader stands in `nodes`, once a node that runs says that it leads and serves.
+    /// The leader's index in `nodes`, once a running node leads and is ready.
     pub(crate) fn leader(&mut self) -> usize {
         let Self { nodes, http, .. } = self;
         eventually("there is a leader", || {
@@ -110,7 +110,7 @@ impl Cluster {
         })
     }
 
-    /// A node that runs and does not lead.
+    /// A running node that does not lead.
     pub(crate) fn follower(&mut self) -> usize {
         let leader = self.leader();
         let running =
@@ -124,7 +124,7 @@ impl Cluster {
         running.collect()
     }
 
-    /// The ids of the members, as a node knows them; voters only.
+    /// The ids of the voters, according to a node.
     pub(crate) fn voters(&self, port: u16) -> Vec<u64> {
         let members = self.http.get_ok(port, "/v1/members");
         let members = members["members"].as_array().into_iter().flatten();

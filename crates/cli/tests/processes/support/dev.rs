@@ -29,13 +29,13 @@ impl Dev {
         Self { child, ports, folder, args }
     }
 
-    /// Ends it in order, and starts it again.
+    /// Stops it gracefully, and starts it again.
     pub(crate) fn restart(&mut self) {
         assert!(self.end(), "{}", self.said());
         self.child = spawn(&self.folder, &self.args);
     }
 
-    /// The port for HTTP of the k-th node.
+    /// The HTTP port of the k-th node.
     pub(crate) fn port(&self, k: u16) -> u16 {
         self.ports.of(k)
     }
@@ -44,12 +44,12 @@ impl Dev {
         self.folder.path().join(format!("node-{k}"))
     }
 
-    /// The process of the k-th node, if it runs: a dead one leaves its number behind.
+    /// The pid of the k-th node, if it is running: a dead one leaves its pid file behind.
     pub(crate) fn pid(&self, k: u16) -> Option<Pid> {
         let folder = self.node_folder(k);
         let pid: i32 = fs::read_to_string(folder.join("pid")).ok()?.trim().parse().ok()?;
         let command = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        // A single node is the process itself, and was given the folder of all.
+        // A single node is the process itself, and was given the parent folder.
         let folders = [folder.to_str()?.as_bytes(), self.folder.path().to_str()?.as_bytes()];
         let is_it = command.split(|byte| *byte == 0).any(|word| folders.contains(&word));
         is_it.then(|| Pid::from_raw(pid)).flatten()
@@ -60,12 +60,12 @@ impl Dev {
         kill_process(pid, signal).expect("the node can be signalled");
     }
 
-    /// What all nodes have said.
+    /// The log of all nodes.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Ends all of it, as Ctrl-C does; whether it ended in order.
+    /// Stops all of it, like Ctrl-C; returns whether it ended gracefully.
     pub(crate) fn stop(mut self) -> bool {
         self.end()
     }
@@ -95,7 +95,7 @@ impl Drop for Dev {
 
 fn spawn(folder: &TempDir, args: &[String]) -> Child {
     let log = File::options().create(true).append(true).open(folder.path().join("log"));
-    // If this process is killed, it is told to end: nothing is left behind.
+    // If this process is killed, it is told to terminate: nothing is left behind.
     Command::new("setpriv")
         .args(["--pdeathsig", "TERM", HOLDFAST, "dev"])
         .args(args)

@@ -1,6 +1,6 @@
-//! A guide for people, typed as written: every command of it, in order, on machines of their own.
+//! Runs a guide for people as written: every command, in order, on separate machines.
 //!
-//! The machines are folders, and addresses of one network namespace, so the documented ports are
+//! The machines are folders, and addresses in one network namespace, so the documented ports are
 //! free. Everything that a command leaves running is in one process namespace, and ends with it.
 
 use super::{HOLDFAST, eventually};
@@ -9,13 +9,13 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// Where a command is typed that may be typed anywhere.
+/// The machine for commands that may be typed anywhere.
 const ANYWHERE: &str = "admin";
 
 /// The folder of this project.
 const PROJECT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// What is exported stays so for what is typed on the same machine later.
+/// Exported variables stay set for later commands on the same machine.
 const SAME_SESSION: &str = "export -p | grep ' HOLDFAST_' > \"$SESSION\" || true";
 
 #[derive(Debug, PartialEq, Eq)]
@@ -23,13 +23,13 @@ pub(crate) struct Step {
     machine: String,
     /// What is typed.
     pub(crate) typed: String,
-    /// What the guide says comes out, line by line.
+    /// The output that the guide shows, line by line.
     pub(crate) said: Vec<String>,
 }
 
-/// Blocks begin with ```sh and the machine; a block ```text says what the one before prints.
-/// `<!-- run MACHINE: ... -->` is what happens to a machine without anybody typing. The machine
-/// `project` is the folder of this project.
+/// Blocks start with ```sh and the machine; a ```text block is the output of the one before. What
+/// is in `<!-- run MACHINE: ... -->` happens on a machine without anybody typing it. The machine
+/// `project` is this project's folder.
 pub(crate) fn steps(guide: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut lines = guide.lines();
@@ -62,7 +62,7 @@ pub(crate) fn steps(guide: &str) -> Vec<Step> {
 
 /// One script for all steps; it stops at the first that fails.
 fn script(steps: &[Step]) -> String {
-    // If whoever waits for it is gone, it must still end.
+    // It must end even if the process that waits for it is gone.
     let mut script = "set -eu\n(sleep 900; kill -9 -1) &\nip link set lo up\n".to_owned();
     for machine in 1..=5 {
         script += &format!("ip addr add 10.0.0.{machine}/32 dev lo\nmkdir 10.0.0.{machine}\n");
@@ -80,7 +80,7 @@ fn script(steps: &[Step]) -> String {
     script
 }
 
-/// Whether something like that came out: `…` stands for anything within a line.
+/// Whether a line like this was printed: `…` stands for anything within a line.
 pub(crate) fn appears(line: &str, output: &str) -> bool {
     output.lines().any(|told| {
         let mut rest = Some(told);
@@ -91,7 +91,7 @@ pub(crate) fn appears(line: &str, output: &str) -> bool {
     })
 }
 
-/// Fails if a command of the guide does not work, or does something else than it says.
+/// Fails if a command in the guide does not work, or does something else than it says.
 pub(crate) fn follow(guide: &str) {
     let steps = steps(guide);
     assert!(steps.len() > 1, "the guide's commands were not found");
@@ -120,8 +120,8 @@ pub(crate) fn follow(guide: &str) {
     }
 }
 
-/// A command without what cargo tells a test program through the environment. A cargo that inherits it
-/// takes it for a change, and builds ring and everything above it anew; so does the next one without.
+/// A command without the environment that cargo sets for a test program. A cargo that inherits it
+/// sees a change, and rebuilds ring and everything above it; and so does the next one without it.
 pub(crate) fn outside_cargo(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();
@@ -139,14 +139,14 @@ struct Apart(Child);
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        // One that has ended already needs no end.
+        // If it has already ended, the error does not matter.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Runs `all.sh` in namespaces of its own, as long as it gets on: it writes to `done` what it has
-/// done. What became of it.
+/// Runs `all.sh` in its own namespaces, as long as it makes progress: it records in `done` what it
+/// has done. Returns what happened to it.
 pub(crate) fn run_apart(folder: &Path) -> String {
     let may = |flags: &str| {
         let tried = Command::new("unshare").args([flags, "true"]).stderr(Stdio::null()).status();
@@ -172,7 +172,7 @@ pub(crate) fn run_apart(folder: &Path) -> String {
         .spawn()
         .expect("unshare runs");
     let mut shell = Apart(shell);
-    // As long as one step after the other is done, it may go on.
+    // As long as it finishes one step after the other, it may continue.
     let mut done = String::new();
     loop {
         let (ended, now) = eventually("one step after the other is done", || {

@@ -1,4 +1,4 @@
-//! HTTP as a client sees it.
+//! An HTTP client.
 
 use super::eventually;
 use serde_json::Value;
@@ -10,7 +10,7 @@ pub(crate) struct Http {
     agent: Agent,
 }
 
-/// An answer, whatever its status.
+/// A reply, whatever its status.
 #[derive(Debug, Clone)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -25,7 +25,7 @@ impl Reply {
 }
 
 impl Http {
-    /// A client that waits so long for an answer.
+    /// A client with this timeout.
     pub(crate) fn new(patience: Duration) -> Self {
         let config = Agent::config_builder()
             .timeout_global(Some(patience))
@@ -35,7 +35,7 @@ impl Http {
         Self { agent: config.into() }
     }
 
-    /// An error means that there was no answer: nobody knows whether the request was heard.
+    /// An error means that there was no reply: nobody knows whether the request arrived.
     pub(crate) fn get(&self, port: u16, path: &str) -> Result<Reply, String> {
         read(self.agent.get(format!("http://127.0.0.1:{port}{path}")).call())
     }
@@ -52,7 +52,7 @@ impl Http {
         got.body_mut().read_to_vec().map_err(|error| error.to_string())
     }
 
-    /// Asks until the answer is 200: only for requests that may be repeated.
+    /// Retries until the status is 200: only for requests that may be repeated.
     pub(crate) fn get_ok(&self, port: u16, path: &str) -> Value {
         eventually(&format!("{path} at port {port} answers"), || {
             self.get(port, path).ok().filter(|reply| reply.status == 200).map(|reply| reply.body)
@@ -83,7 +83,7 @@ impl Http {
         Held::of(name, &self.post_ok(port, "/v1/grab_lock", &body))
     }
 
-    /// Releases a lock. If an answer was lost, that it is not held any more is answer enough.
+    /// Releases a lock. If a reply was lost, it is enough that the lock is no longer held.
     pub(crate) fn let_go(&self, port: u16, held: &Held) {
         let mut tried = false;
         eventually(&format!("{held:?} is released"), || {
@@ -95,13 +95,13 @@ impl Http {
         });
     }
 
-    /// The tokens that hold a lock now.
+    /// The tokens of a lock's current holders.
     pub(crate) fn holders(&self, port: u16, name: &str) -> Vec<u64> {
         tokens(&self.get_ok(port, &format!("/v1/lock?name={name}"))["holders"])
     }
 }
 
-/// A lock that a test holds.
+/// A lock held by a test.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
     pub(crate) name: String,
@@ -110,7 +110,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// What a grant says.
+    /// From the body of a grant.
     pub(crate) fn of(name: &str, grant: &Value) -> Self {
         Self {
             name: name.to_owned(),
@@ -129,7 +129,7 @@ pub(crate) fn tokens(tickets: &Value) -> Vec<u64> {
     tickets.filter_map(|ticket| ticket["token"].as_u64()).collect()
 }
 
-/// Different at each call, in this process and in others.
+/// Different for each call, in this process and in others.
 pub(crate) fn unique() -> String {
     use std::hash::{BuildHasher, RandomState};
     let draw = || RandomState::new().hash_one(std::process::id());

@@ -1,6 +1,7 @@
-//! Clients that take locks and let go, and keep books: what they were told must be true.
+//! Clients that take and release locks, and record what they were told: it must be true.
 //!
-//! Each asks under a request id, and again under the same id at another node until it is certain.
+//! Each request has a request id, and is retried under the same id with other nodes until its
+//! outcome is certain.
 
 use super::{Book, Held, Http, PATIENCE, eventually, unique};
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Longer than any test: only a release may end a grant.
 const TTL_MS: u64 = 3_600_000;
 
-/// Every so many locks of its own a client keeps one until the end.
+/// After this many of its own locks, a client keeps one until the end.
 const KEPT_EVERY: u64 = 25;
 
 /// Locks that all clients want.
@@ -59,23 +60,23 @@ impl Load {
         Self { clients: (0..clients).map(run).collect(), desk }
     }
 
-    /// Which nodes are to be asked from now on.
+    /// Sets which nodes to use from now on.
     pub(crate) fn ask(&self, ports: Vec<u16>) {
         *self.desk.ports.lock().unwrap_or_else(PoisonError::into_inner) = ports;
     }
 
-    /// How many locks were taken so far.
+    /// How many locks have been taken so far.
     pub(crate) fn taken(&self) -> usize {
         self.desk.book().acquired_at.len()
     }
 
-    /// Waits until so many more locks were taken.
+    /// Waits until this many more locks have been taken.
     pub(crate) fn goes_on(&self, more: usize) {
         let before = self.taken();
         eventually("clients take locks", || (self.taken() >= before + more).then_some(()));
     }
 
-    /// The longest time without a lock being taken, since then.
+    /// The longest time since then without a lock being taken.
     pub(crate) fn longest_gap(&self, since: Instant) -> Duration {
         let book = self.desk.book();
         let after = book.acquired_at.iter().filter(|at| **at > since);
@@ -88,9 +89,9 @@ impl Load {
         longest
     }
 
-    /// Ends the clients and compares their books with what a node says: everything that was
-    /// granted and not released is held by that token, and nothing else is. Returns how many
-    /// locks were taken.
+    /// Stops the clients and compares their records with a node's state: everything that was
+    /// granted and not released is held by that token, and nothing else is. Returns how many locks
+    /// were taken.
     pub(crate) fn finish(mut self, http: &Http) -> usize {
         self.desk.closing.store(true, Ordering::Relaxed);
         for client in std::mem::take(&mut self.clients) {
@@ -112,14 +113,14 @@ impl Load {
     }
 }
 
-/// After a test that failed, its clients must not go on at the servers of the next one.
+/// After a failed test, its clients must not continue with the servers of the next one.
 impl Drop for Load {
     fn drop(&mut self) {
         self.desk.closing.store(true, Ordering::Relaxed);
     }
 }
 
-/// All locks of clients that are held, with the holder's token.
+/// All locks held by clients, with the holder's token.
 fn held(http: &Http, port: u16) -> BTreeMap<String, u64> {
     let mut held = BTreeMap::new();
     let mut after = String::new();
@@ -148,7 +149,7 @@ struct Client {
 
 impl Client {
     fn new(number: u64, desk: Arc<Desk>) -> Self {
-        // Short: a node that hangs is left for another one, under the same request id.
+        // Short: a node that hangs is abandoned for another one, under the same request id.
         Self { number, desk, http: Http::new(Duration::from_secs(3)), turn: number as usize }
     }
 
@@ -174,14 +175,14 @@ impl Client {
         }
     }
 
-    /// Another node's port each time.
+    /// A different node's port each time.
     fn next_port(&mut self) -> u16 {
         let ports = self.desk.ports();
         self.turn += 1;
         ports[self.turn % ports.len()]
     }
 
-    /// Asks until there is an answer that settles it.
+    /// Retries until there is a reply that settles it.
     fn certainly(&mut self, path: &str, body: &Value) -> Option<super::Reply> {
         let until = Instant::now() + PATIENCE;
         let mut last = String::new();
@@ -198,7 +199,7 @@ impl Client {
         None
     }
 
-    /// None if the wait was over before its turn, or if something was wrong.
+    /// `None` if the wait was over before its turn, or if something went wrong.
     fn acquire(&mut self, name: &str) -> Option<Held> {
         let request = format!("{}-{}", self.number, unique());
         let body = json!({
@@ -218,7 +219,7 @@ impl Client {
 
     fn release(&mut self, held: &Held) {
         let body = held.to_release();
-        // Whether an attempt without an answer may have been the one that released it.
+        // Whether an attempt that got no reply may have been the one that released it.
         let tries = self.turn;
         let Some(reply) = self.certainly("/v1/release_lock", &body) else { return };
         let tried_before = self.turn > tries + 1;

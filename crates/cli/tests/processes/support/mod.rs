@@ -1,5 +1,5 @@
-//! What the tests of processes share: nodes that are started and stopped, an HTTP client, and
-//! clients that keep books.
+//! What the process tests share: nodes that are started and stopped, an HTTP client, and clients
+//! that record what they were told.
 
 mod book;
 mod cluster;
@@ -30,14 +30,14 @@ pub(crate) const HOLDFAST: &str = env!("CARGO_BIN_EXE_holdfast");
 /// How long anything may take. Far more than it does take: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Shows a figure, also of a test that passes: what goes to standard error directly is not held
-/// back. `./test` passes on lines of this form.
+/// Prints a figure, even if the test passes: direct output to stderr is not captured. `./test`
+/// passes on lines of this form.
 pub(crate) fn measured(what: &str) {
-    // A figure that can't be shown is no reason to fail.
+    // A figure that can't be printed is no reason to fail.
     let _ = writeln!(std::io::stderr(), "measured: {what}");
 }
 
-/// Asks again and again until there is an answer; the test fails if there never is.
+/// Retries until there is a result; the test fails if there never is.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
     loop {

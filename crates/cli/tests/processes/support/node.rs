@@ -1,4 +1,4 @@
-//! One `holdfast serve`: started, killed, stopped and started again, always by its own process.
+//! One `holdfast serve`: started, killed, stopped and restarted, always by its own pid.
 
 use super::ports::peer_address;
 use super::{HOLDFAST, Http, eventually};
@@ -19,7 +19,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A node that is not yet started: `args` are those of `serve` beyond folder and port.
+    /// A node that is not started yet; `args` are the arguments of `serve` besides folder and port.
     pub(crate) fn new<S: Into<OsString>>(
         port: u16,
         folder: &Path,
@@ -32,19 +32,19 @@ impl Node {
         Self { port, folder, args: all, log, starts: 0, child: None }
     }
 
-    /// From its next start on it has other ports.
+    /// Changes its ports, from its next start on.
     pub(crate) fn move_to(&mut self, port: u16) {
         let flag = self.args.iter().position(|arg| arg == "--port").expect("it has a port");
         self.args[flag + 1] = port.to_string().into();
         self.port = port;
     }
 
-    /// From its next start on its last argument is another.
+    /// Changes its last argument, from its next start on.
     pub(crate) fn replace_last_arg(&mut self, arg: impl Into<OsString>) {
         *self.args.last_mut().expect("it has arguments") = arg.into();
     }
 
-    /// Other values of `--node` and `--members`, which it has as its last arguments.
+    /// Changes the values of `--node` and `--members`, which must be its last arguments.
     pub(crate) fn replace_members(&mut self, id: &str, members: &str) {
         self.replace_last_arg(members);
         let at = self.args.len() - 3;
@@ -55,20 +55,20 @@ impl Node {
         peer_address(self.port)
     }
 
-    /// Starts it, or starts it again.
+    /// Starts or restarts it.
     pub(crate) fn start(&mut self) {
         let mut command = Command::new(HOLDFAST);
         command.arg("serve").args(&self.args);
         self.start_as(command);
     }
 
-    /// The same, with a command that becomes the node.
+    /// The same, with a command that execs the node.
     pub(crate) fn start_as(&mut self, mut command: Command) {
         assert!(!self.is_running(), "{} runs already", self.folder.display());
         self.starts += 1;
         self.log = self.folder.with_extension(format!("{}.log", self.starts));
         let log = File::create(&self.log).expect("a log can be written");
-        // Its input ends with this process, and the node with it: none is left behind.
+        // Its stdin closes when this process ends, which stops the node: none is left behind.
         command.arg("--stop-with-stdin").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         self.child = Some(command.spawn().expect("the node can be started"));
     }
@@ -78,7 +78,7 @@ impl Node {
         &self.args
     }
 
-    /// What it has said since it was last started.
+    /// Its log since it was last started.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -94,6 +94,10 @@ impl Node {
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a process id");
         kill_process(pid, signal).expect("the node can be signalled");
+        if signal == Signal::STOP {
+            // A busy machine may let it run on for a while.
+            eventually("the node has stopped", || is_stopped(self.pid()).then_some(()));
+        }
     }
 
     /// kill -9
@@ -112,7 +116,7 @@ impl Node {
     /// Waits until it has ended by itself.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("the node was started");
-        // Held here: waiting must not close its input, which would end it.
+        // Kept here: `wait` must not close its stdin, which would stop it.
         let input = child.stdin.take();
         let what = format!("{} ends", self.folder.display());
         let status = eventually(&what, || child.try_wait().expect("a child can be waited for"));
@@ -120,7 +124,7 @@ impl Node {
         status
     }
 
-    /// Waits until it serves.
+    /// Waits until it is ready.
     pub(crate) fn ready(&mut self, http: &Http) {
         let what = format!("the node in {} is ready", self.folder.display());
         eventually(&what, || {
@@ -135,7 +139,7 @@ impl Node {
         (reply.status == 200).then_some(reply.body)
     }
 
-    /// The id that it has in the cluster.
+    /// Its id in the cluster.
     pub(crate) fn id(&self, http: &Http) -> u64 {
         http.get_ok(self.port, "/v1/status")["node"].as_u64().expect("a node has an id")
     }
@@ -144,7 +148,7 @@ impl Node {
 impl Drop for Node {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // One that has ended already needs no end.
+            // If it has already ended, the error does not matter.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -157,4 +161,14 @@ impl Drop for Node {
             }
         }
     }
+}
+
+/// Whether all threads of a process are stopped.
+fn is_stopped(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the node runs");
+    threads.flatten().all(|thread| {
+        // `12 (name) T ...`; a thread that has just ended has no file any more.
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+    })
 }

@@ -1,16 +1,16 @@
-//! Ports on loopback that nobody else uses, also not another test process on this machine.
+//! Ports on loopback that nobody else uses, not even another test process on this machine.
 
 use std::net::{Ipv4Addr, TcpListener};
 
-/// Below the range that the system takes outgoing ports from.
+/// Below the range of ephemeral ports.
 const FIRST: u16 = 10_000;
 const BLOCK: u16 = 1_000;
 const BLOCKS: u16 = 22;
 
-/// A block of ports, reserved as long as this lives.
+/// A block of ports, reserved as long as this exists.
 pub(crate) struct Ports {
     base: u16,
-    /// Who has the last port of a block has the block.
+    /// Whoever holds the last port of a block has the block.
     _reserved: TcpListener,
 }
 
@@ -27,18 +27,18 @@ impl Ports {
             .expect("no free block of ports below 32000")
     }
 
-    /// The port for HTTP of the first node.
+    /// The HTTP port of the first node.
     pub(crate) fn base(&self) -> u16 {
         self.base
     }
 
-    /// The port for HTTP of the k-th node, as `holdfast dev` chooses them.
+    /// The HTTP port of the k-th node, as chosen by `holdfast dev`.
     pub(crate) fn of(&self, k: u16) -> u16 {
         self.base + 100 * (k - 1)
     }
 }
 
-/// Where peers reach the node whose HTTP port that is.
+/// The peer address of the node with this HTTP port.
 pub(crate) fn peer_address(port: u16) -> String {
     format!("127.0.0.1:{}", port + 10)
 }

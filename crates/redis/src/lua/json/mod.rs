@@ -1,4 +1,4 @@
-//! `cjson.encode` and `cjson.decode`, as the library of that name does them.
+//! `cjson.encode` and `cjson.decode`, compatible with the library of that name.
 
 mod read;
 
@@ -7,18 +7,18 @@ use crate::number::general;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 use read::Reader;
 
-/// Tables within tables, both ways.
+/// How deep tables may be nested, in both directions.
 const DEPTH_MAX: usize = 1_000;
-/// An array may have holes up to here.
+/// Up to this length, an array may have any number of holes.
 const SPARSE_SAFE: usize = 10;
-/// Beyond it, at least every second place must be filled.
+/// Beyond it, at least every second element must be present.
 const SPARSE_RATIO: usize = 2;
 
-/// Bytes of a text that is made. A table may be in it many times, and is written each time; no
-/// key has room for so much.
+/// The longest encoded text, in bytes. The same table may occur many times, and is written each
+/// time; no key has room for this much.
 const TEXT_BYTES_MAX: usize = 4 << 20;
 
-/// Makes the table.
+/// Creates the library's table.
 pub(super) fn install(lua: &Lua) -> Result<()> {
     let table = lua.create_table()?;
     table.raw_set("null", Value::NULL)?;
@@ -102,7 +102,7 @@ fn number_text(number: f64, out: &mut Vec<u8>) -> std::result::Result<(), String
     Ok(())
 }
 
-/// The highest place of an array; none if the table is an object, or empty.
+/// The length of an array, holes included; `None` if the table is an object, or empty.
 fn array_len(table: &Table) -> std::result::Result<Option<usize>, String> {
     let (mut highest, mut count) = (0_usize, 0_usize);
     for pair in table.pairs::<Value, Value>() {
@@ -188,7 +188,7 @@ fn string(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// What is asked of libraries that are not here.
+/// Installs a stub for a library that is not available: any use of it raises an error.
 pub(super) fn missing(lua: &Lua, name: &'static str) -> Result<()> {
     let text = move |_: &Lua, _: MultiValue| -> Result<Value> {
         raise(Raised {

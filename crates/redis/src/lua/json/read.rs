@@ -1,10 +1,10 @@
-//! JSON to values of Lua.
+//! Parses JSON to Lua values.
 
 use super::DEPTH_MAX;
 use crate::lua::errors::{located, raise};
 use mlua::{Lua, Result, Value};
 
-/// A text on its way to values.
+/// A JSON parser.
 pub(super) struct Reader<'a> {
     text: &'a [u8],
     at: usize,
@@ -16,7 +16,7 @@ impl<'a> Reader<'a> {
         Self { text, at: 0, lua }
     }
 
-    /// All of the text is one value.
+    /// Parses the whole text as one value.
     pub(super) fn whole(&mut self) -> Result<Value> {
         let value = self.value(0)?;
         self.spaces();
@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let is_part = |byte: &u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
         let len = rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len());
-        // As far as it is a number: what follows is the next thing.
+        // The longest prefix that is a number: what follows is the next token.
         for len in (1..=len).rev() {
             let text = rest.get(..len).and_then(|part| std::str::from_utf8(part).ok());
             if let Some(number) = text.and_then(|text| text.parse::<f64>().ok()) {

@@ -1,8 +1,7 @@
 //! gRPC: sessions with a stream each, beside calls for one thing. It has no listener of its own: HTTP
-//! serves its paths. Its codec is tonic's, with the messages of `crates/proto`.
+//! serves its paths. Its codec is tonic's, with the messages of `crates/proto`; `crates/grpc` translates.
 
 mod serve;
-mod translate;
 
 pub(super) use serve::router;
 
@@ -26,11 +25,8 @@ pub(crate) fn is_session(path: &str) -> bool {
 
 /// An error as the status of a call.
 pub(crate) fn status(error: ApiError) -> Status {
-    let ApiError { code, message, hint, .. } = error;
-    Status::new(
-        tonic::Code::from(code.grpc_status() as i32),
-        format!("{}: {message} ({hint})", code.as_str()),
-    )
+    let (code, message) = holdfast_grpc::status(error);
+    Status::new(tonic::Code::from(code), message)
 }
 
 /// Turns errors into statuses of calls.

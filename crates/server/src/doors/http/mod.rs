@@ -1,4 +1,4 @@
-//! HTTP with JSON, for curl and every language; gRPC comes in at the same port.
+//! HTTP with JSON, for curl and every language; gRPC is served on the same port.
 
 mod codec;
 pub(super) mod serve;

@@ -1,4 +1,4 @@
-//! The Redis door: RESP on a port of its own. Its codec and its translation are in the crate
+//! The Redis door: RESP on its own port. Its codec and translation are in the crate
 //! `holdfast-redis`.
 
 mod serve;

@@ -1,4 +1,4 @@
-//! Every call does what it says.
+//! Every call does what its description promises.
 
 use crate::support::{Events, Node, Reply, eventually};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-/// A server, and which of its calls have worked.
+/// A server, and which of its calls have succeeded.
 struct Story {
     node: Node,
     worked: Mutex<BTreeSet<String>>,
@@ -45,7 +45,7 @@ impl Story {
     }
 }
 
-/// Would fail if an endpoint were described that no test has seen working.
+/// Fails if an endpoint is described that no test has seen working.
 #[test]
 fn every_call_works() {
     let story = Story { node: Node::start(), worked: Mutex::default() };
@@ -77,7 +77,7 @@ fn the_three_calls(story: &Story) {
     assert_eq!(done["highest"], first["fencing_token"]);
     let released = story.post("/v1/release_lock", &Node::own(&first));
     assert_eq!(released["released"], first["fencing_token"]);
-    // Said twice is said once.
+    // Releasing twice has the effect of releasing once.
     story.post("/v1/release_lock", &Node::own(&first));
 
     let second = story.grab(&grab);
@@ -230,7 +230,7 @@ fn members(story: &Story) {
     assert_eq!((&status["node"], &status["leader"]), (&json!(1), &json!(1)));
     assert_eq!(status["nodes"][0]["role"], "leader");
     story.post("/v1/members/transfer", &json!({ "node": 1 }));
-    // There is nobody here to be promoted: the tests of processes do that.
+    // There is no other node to promote here: the process tests do that.
     story.node.post("/v1/members/promote", &json!({ "node": 1 })).fails(409, "not_changed");
     story.note("/v1/members/promote");
     let added = story.post("/v1/members/add", &json!({ "address": "127.0.0.1:1" }));

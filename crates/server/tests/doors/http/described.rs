@@ -1,4 +1,4 @@
-//! The description at /openapi.json, and that it describes this server.
+//! The description at /openapi.json matches this server.
 
 use crate::support::Node;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 const ROUTER: &str = include_str!("../../../src/doors/http/serve/mod.rs");
 
-/// The paths and methods of the router, as its source says them.
+/// The paths and methods of the router, from its source.
 fn routes() -> BTreeSet<(String, String)> {
     let routes = ROUTER.split(".route(\"").skip(1).map(|rest| {
         let (path, rest) = rest.split_once("\", ").unwrap();
@@ -16,7 +16,7 @@ fn routes() -> BTreeSet<(String, String)> {
     routes.collect()
 }
 
-/// Would fail if an endpoint were added and not described, or described and not served.
+/// Fails if an endpoint is added but not described, or described but not served.
 #[test]
 fn every_route_is_described() {
     let node = Node::start();

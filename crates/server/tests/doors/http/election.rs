@@ -1,4 +1,4 @@
-//! Elections: who leads, who may, and who hears of it.
+//! Elections: who leads, who may, and who is notified of it.
 
 use crate::support::{Node, eventually};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ fn a_leader_is_elected_observed_and_resigns() {
         assert_eq!(observer.next().1, json!({ "name": "shop", "leader": leads }));
         assert_eq!(leader(), leads);
     });
-    // Whoever comes later is told at once.
+    // A late observer is sent the leader immediately.
     let mut late = node.events("/v1/election/observe?name=shop");
     assert_eq!(late.next().1["leader"]["value"], "bo:80");
 }

@@ -1,4 +1,4 @@
-//! /metrics: what is counted is counted, the text can be parsed, and docs/metrics.md names all of it.
+//! /metrics counts what it should, its text can be parsed, and docs/metrics.md lists all of it.
 
 use crate::support::Node;
 use serde_json::json;
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const DOC: &str = include_str!("../../../../../docs/metrics.md");
 
-/// A family of metrics, as the text tells of it.
+/// A metric family, as parsed from the text.
 #[derive(Debug, Default)]
 struct Family {
     kind: String,
@@ -14,7 +14,7 @@ struct Family {
     samples: Vec<(String, f64)>,
 }
 
-/// Reads the whole text, and stops at anything that is not in order.
+/// Parses the whole text, and panics at anything that is not in order.
 fn parse(text: &str) -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     let body = text.strip_suffix("# EOF\n").expect("the text ends with # EOF");
@@ -55,7 +55,7 @@ fn parse(text: &str) -> BTreeMap<String, Family> {
     families
 }
 
-/// The buckets of a histogram rise, and the last one has everything.
+/// The buckets of a histogram increase, and the last one includes everything.
 fn whole(name: &str, family: &Family) {
     let buckets: Vec<f64> = family
         .samples
@@ -120,7 +120,7 @@ fn what_happens_is_counted() {
     assert!(value("entries_total") >= 5.0);
 }
 
-/// Would fail if the text could not be read by Prometheus, or grew with what clients call things.
+/// Fails if Prometheus could not parse the text, or if it grew with the names that clients use.
 #[test]
 fn the_whole_text_is_in_order_and_bounded() {
     let node = Node::start();
@@ -134,6 +134,7 @@ fn the_whole_text_is_in_order_and_bounded() {
     let kind = reply.headers["content-type"].to_str().unwrap();
     assert!(kind.starts_with("application/openmetrics-text"), "{kind}");
     let after = parse(&reply.text);
+    assert!(!reply.text.contains("holdfast_commands_total{door=\"http\"}"), "it has no commands");
     assert!(before.keys().eq(after.keys()));
     assert!(!reply.text.contains("name-") && !reply.text.contains("label-"), "{}", reply.text);
     let series: usize = after.values().map(|family| family.samples.len()).sum();

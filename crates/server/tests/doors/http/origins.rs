@@ -1,10 +1,10 @@
-//! Web pages: those of others change nothing here.
+//! Web pages of other sites can't change anything here.
 
 use crate::support::Node;
 use serde_json::json;
 use std::io::{Read, Write};
 
-/// Sends a try for a lock as a browser would, for a page of that origin; what comes back.
+/// Sends a try for a lock as a browser would, for a page of that origin; returns the response.
 fn page_sends(node: &Node, method: &str, path: &str, origin: &str) -> String {
     sends_to(node, &format!("localhost:{}", node.port), method, path, origin)
 }
@@ -48,13 +48,13 @@ fn programs_and_its_own_pages_may() {
         let said = page_sends(&node, "POST", "/v1/grab_lock", origin);
         assert!(!said.starts_with("HTTP/1.1 403"), "{said}");
     }
-    // To look is not to change: the browser keeps the answer from a page of another site.
+    // Reading changes nothing: the browser keeps the response from a page of another site.
     let said = page_sends(&node, "GET", "/v1/locks", "Origin: https://example.org\r\n");
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
 }
 
-/// A site lets its own name point to this machine: for a browser its pages are then pages of this
-/// server, which took locks for them and let them read everything.
+/// A site can make its own name point to this machine: to a browser its pages are then pages of
+/// this server, which took locks for them and let them read everything.
 #[test]
 fn a_site_whose_name_points_to_this_server_gets_nothing() {
     let node = Node::start();

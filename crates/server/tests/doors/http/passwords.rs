@@ -1,4 +1,4 @@
-//! The password: asked for at every path but two, whatever the method and the protocol.
+//! The password is required at every path but two, whatever the method and the protocol.
 
 use crate::support::Node;
 use serde_json::Value;
@@ -19,7 +19,7 @@ fn a_wrong_or_missing_password_is_refused_everywhere() {
         })
         .collect();
     assert!(paths.len() > 30);
-    // Also what there is not, what is asked in a wrong way, and gRPC.
+    // Also for unknown paths, wrong methods, and gRPC.
     for (method, path) in [
         ("GET", "/nothing"),
         ("DELETE", "/v1/locks"),
@@ -84,7 +84,7 @@ fn grpc_is_refused_in_its_own_words() {
     let uri = format!("http://127.0.0.1:{}/holdfast.v1.Holdfast/Status", node.port);
     let request = ureq::http::Request::post(uri).header("content-type", "application/grpc");
     let reply = ureq::agent().run(request.body("").unwrap()).unwrap();
-    // gRPC's answers are 200; the status stands in a header. 16 is "unauthenticated".
+    // gRPC responses have status 200; the real status is in a header. 16 is "unauthenticated".
     assert_eq!(reply.status(), 200);
     assert_eq!(reply.headers()["grpc-status"], "16");
     let open = Node::start();

@@ -3,8 +3,9 @@
 use crate::support::Node;
 use serde_json::{Value, json};
 
-/// A request_id that was used for one lock was answered, when it came with another name or mode,
-/// with 200 and the first lock's token and secret: whoever asked believed to hold what it did not.
+/// A request_id that was used for one lock and then reused with another name or mode was answered
+/// with 200 and the first lock's token and secret: the client believed it held a lock that it did
+/// not.
 #[test]
 fn a_request_id_that_was_used_for_something_else_is_refused() {
     let node = Node::start();
@@ -27,7 +28,7 @@ fn a_request_id_that_was_used_for_something_else_is_refused() {
     ] {
         grab(other).fails(409, "other_request");
     }
-    // What a retry may have otherwise.
+    // What a retry may change.
     for again in
         [json!({}), json!({ "wait_ms": 1_000 }), json!({ "label": "host:2", "note": "second try" })]
     {
@@ -37,13 +38,13 @@ fn a_request_id_that_was_used_for_something_else_is_refused() {
     }
     let free = node.get("/v1/lock?name=seat-12B").ok();
     assert_eq!(free["holding"], 0);
-    // An upgrade is no acquire.
+    // An upgrade is not an acquire.
     let upgrade = json!({
         "name": "seat-12A", "fencing_token": first["fencing_token"], "secret": first["secret"],
         "request_id": "5d0c7a2e91f34b68a7c1",
     });
     node.post("/v1/upgrade", &upgrade).fails(409, "other_request");
-    // What a leader stands for is not only a label.
+    // A leader's value is more than a label.
     let campaign = |value: &str| {
         let body = json!({
             "name": "shop", "value": value, "ttl_ms": 60_000,
@@ -76,7 +77,7 @@ fn a_release_that_is_repeated_late_is_answered_as_the_first_time() {
     assert_eq!(again["released"], first["fencing_token"]);
 }
 
-/// A session that held a lock with a deadline of its own was listed with no ticket at all.
+/// A session that held a lock with its own deadline was listed with no ticket at all.
 #[test]
 fn a_session_is_listed_with_every_ticket_that_it_holds() {
     let node = Node::start();
@@ -98,8 +99,8 @@ fn a_session_is_listed_with_every_ticket_that_it_holds() {
     assert_eq!(shown, tokens);
 }
 
-/// With 256 long values in the register a backup was written, without an error, that nobody could
-/// read: a piece of it was longer than is taken.
+/// With 256 long values in the register, a backup was written without an error that could not be
+/// read back: one of its pieces was longer than a reader accepts.
 #[test]
 fn a_backup_of_a_register_full_of_long_values_can_be_restored() {
     let node = Node::start();
@@ -118,7 +119,7 @@ fn a_backup_of_a_register_full_of_long_values_can_be_restored() {
     assert!(bytes.len() > 270 * value.len());
     std::fs::write(&file, &bytes).unwrap();
     holdfast_server::verify_backup(&file).unwrap();
-    // One that is not whole is told from one that is.
+    // An incomplete file is recognised.
     std::fs::write(&file, &bytes[..bytes.len() - 1]).unwrap();
     holdfast_server::verify_backup(&file).unwrap_err();
 }

@@ -1,7 +1,7 @@
-//! The same bad request, through HTTP and through gRPC, gets the same code and the same message.
+//! The same bad request gets the same code and message over HTTP and over gRPC.
 //!
-//! The doors once disagreed: gRPC took token 0, ignored `permits` beside another mode, and cut page
-//! limits down without a word.
+//! The doors used to disagree: gRPC accepted token 0, ignored `permits` next to another mode, and
+//! silently reduced page limits.
 
 use crate::support::Node;
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
@@ -15,7 +15,7 @@ const SECRET: &str = "000102030405060708090a0b0c0d0e0f";
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 const YEAR_MS: u64 = 365 * DAY_MS;
 
-/// Both ways to ask one node.
+/// Both doors of one node.
 struct Doors {
     node: Node,
     runtime: Runtime,
@@ -32,7 +32,7 @@ impl Doors {
         Self { node, runtime, grpc: HoldfastClient::new(channel) }
     }
 
-    /// Asks the same in both ways, and compares the refusals.
+    /// Sends the same request through both doors, and compares the refusals.
     fn refuse_alike<T: std::fmt::Debug>(
         &self,
         (path, body): (&str, Value),

@@ -1,4 +1,4 @@
-//! Nothing that is secret is shown to anybody but its owner.
+//! Secrets are shown to nobody but their owner.
 
 use crate::support::Node;
 use serde_json::json;
@@ -8,7 +8,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 const PASSWORD: &str = "open sesame";
 
-/// What is logged in this process, at every level.
+/// What this process logs, at every level.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -23,7 +23,7 @@ impl io::Write for Log {
     }
 }
 
-/// Would fail if a listing, the history, the metrics, a refusal or the log told a secret.
+/// Fails if a listing, the history, the metrics, a refusal or the log reveals a secret.
 #[test]
 fn no_secret_is_in_what_others_see() {
     let log = Log::default();
@@ -100,8 +100,8 @@ fn a_watcher_hears_no_secret() {
     assert!(!told.to_string().contains(grant["secret"].as_str().unwrap()));
 }
 
-/// The heartbeat of a living session with a wrong secret was answered `session_ended`: its client
-/// opened a new one, and lost its locks for a typing mistake.
+/// The heartbeat of a live session with a wrong secret was answered `session_ended`: its client
+/// opened a new session, and lost its locks over a typo.
 #[test]
 fn a_wrong_secret_is_told_apart_from_a_session_that_has_ended() {
     let node = Node::start();
@@ -115,7 +115,8 @@ fn a_wrong_secret_is_told_apart_from_a_session_that_has_ended() {
     node.post("/v1/sessions/close", &json!({ "session": wrong })).fails(403, "not_owner");
     beat(session).ok();
     node.post("/v1/sessions/close", &json!({ "session": session })).ok();
-    // Whoever does not know the secret does not learn that it has ended either: nothing is left.
+    // A client that does not know the secret does not learn that it has ended either: nothing is
+    // left of it.
     for gone in [session, &wrong] {
         beat(gone).fails(409, "session_ended");
     }

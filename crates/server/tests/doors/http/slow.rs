@@ -1,13 +1,13 @@
-//! Slow, torn and endless requests: each ends, and the server goes on.
+//! Slow, torn and endless requests: each one ends, and the server keeps running.
 
 use crate::support::Node;
 use serde_json::json;
 use std::io::{Read, Write};
 
-/// All that is said until the other side hangs up.
+/// Everything received until the other side closes the connection.
 fn hears(mut stream: impl Read) -> String {
     let mut said = Vec::new();
-    // Hanging up hard is hanging up.
+    // A reset counts as closed.
     let _ = stream.read_to_end(&mut said);
     String::from_utf8_lossy(&said).into_owned()
 }
@@ -25,7 +25,7 @@ fn a_body_that_does_not_come_is_not_waited_for() {
         .unwrap();
         streams.push(stream);
     }
-    // A piece at a time does not help.
+    // Sending a piece at a time does not help.
     let mut drips = node.connect();
     write!(
         drips,
@@ -101,7 +101,7 @@ fn a_body_without_an_end_is_refused() {
     });
     let piece = format!("10000\r\n{}\r\n", " ".repeat(0x1_0000));
     let mut sent = 0_usize;
-    // The server does not read for ever.
+    // The server does not read forever.
     while stream.write_all(piece.as_bytes()).is_ok() {
         sent += piece.len();
         assert!(sent < 1 << 30, "a gigabyte was taken");

@@ -1,4 +1,4 @@
-//! gRPC over the same port: what does not arrive, and what is not read.
+//! gRPC over the same port: messages that do not arrive, and events that are not read.
 
 use crate::support::{Node, PATIENCE, eventually};
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
@@ -18,7 +18,7 @@ async fn connect(node: &Node) -> HoldfastClient<Channel> {
     HoldfastClient::new(server.connect().await.unwrap())
 }
 
-/// A frame of HTTP/2.
+/// An HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut frame = length[1..].to_vec();
@@ -28,7 +28,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A header that is in no table, as HPACK writes it.
+/// A literal header, encoded with HPACK.
 fn header(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {
@@ -51,12 +51,12 @@ fn half_a_call(stream: u32) -> Vec<u8> {
     ] {
         head.extend(header(name, value));
     }
-    // The message is said to have 16 bytes, and 3 of them come.
+    // The message claims 16 bytes, of which 3 arrive.
     [frame(1, 4, stream, &head), frame(0, 0, stream, b"\0\0\0\0\x10abc")].concat()
 }
 
-/// Calls whose message did not come were waited for without end. As many of them as a node answers
-/// at once kept everybody else out, and a few connections were enough for that.
+/// Calls whose message did not arrive were waited for indefinitely. As many of them as a node
+/// handles at once kept everyone else out, and a few connections were enough for that.
 #[test]
 fn calls_that_do_not_arrive_keep_nobody_out() {
     let node = Node::start();
@@ -69,11 +69,11 @@ fn calls_that_do_not_arrive_keep_nobody_out() {
         let mut reads = stream.try_clone().unwrap();
         kept.push(stream.try_clone().unwrap());
         std::thread::spawn(move || {
-            // Whatever comes is read and thrown away.
+            // Whatever arrives is discarded.
             let mut said = [0; 4_096];
             while reads.read(&mut said).is_ok_and(|read| read > 0) {}
         });
-        // It is closed when it has taken too long.
+        // The server closes it when it has taken too long.
         let _ = stream.write_all(&calls);
     }
     // The node may take a while to read all of them.
@@ -86,7 +86,7 @@ fn calls_that_do_not_arrive_keep_nobody_out() {
     drop(kept);
 }
 
-/// A call and the first message of a session's stream had no time limit.
+/// A call, and the first message of a session's stream, had no timeout.
 #[test]
 fn a_message_that_does_not_come_is_not_waited_for() {
     let node = Node::start();
@@ -103,7 +103,7 @@ fn a_message_that_does_not_come_is_not_waited_for() {
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
     assert!(status.message().contains("too_slow"), "{status:?}");
 
-    // Frames until the answer to the call: the head and trailers in one, which ends the stream.
+    // Frames up to the response to the call: head and trailers in one, which ends the stream.
     loop {
         let mut head = [0; 9];
         call.read_exact(&mut head).unwrap();
@@ -118,7 +118,7 @@ fn a_message_that_does_not_come_is_not_waited_for() {
     assert_eq!(node.metric("holdfast_requests_total"), 0.0);
 }
 
-/// A client that shows a wrong secret was told that its session has ended.
+/// A client with a wrong secret was told that its session had ended.
 #[test]
 fn a_session_is_not_attached_with_a_wrong_secret() {
     let node = Node::start();
@@ -139,7 +139,7 @@ fn a_session_is_not_attached_with_a_wrong_secret() {
     });
 }
 
-/// An idle connection is closed; a session that says nothing for a while is not idle.
+/// An idle connection is closed; a session that is silent for a while is not idle.
 #[test]
 fn a_quiet_session_keeps_its_connection() {
     let node = Node::start();
@@ -161,8 +161,7 @@ fn a_quiet_session_keeps_its_connection() {
     });
 }
 
-/// Changes that a watcher is told of: enough to fill what the system keeps for a connection, and
-/// what the node does.
+/// Changes that a watcher is notified of: enough to fill the buffers of the kernel and of the node.
 fn make_noise(node: &Node, name: &str) {
     let grant = node.grab(name);
     let mut note = Node::own(&grant);
@@ -178,7 +177,7 @@ fn make_noise(node: &Node, name: &str) {
     });
 }
 
-/// A watcher that did not read was never looked at again, and its stream ended without a word.
+/// A watcher that did not read was never polled again, and its stream ended without a notice.
 #[test]
 fn a_watcher_that_does_not_read_is_told_so_or_cut_off() {
     let node = Node::start();
@@ -196,7 +195,7 @@ fn a_watcher_that_does_not_read_is_told_so_or_cut_off() {
     };
     assert_eq!((kind.as_str(), &why["code"]), ("missed", &json!("lagged")), "{why}");
     assert!(reads_later.is_over());
-    // All that is left is what asks.
+    // Only the connection that asks is left.
     eventually("it is cut off", || {
         let mut asks = node.connect();
         let head = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";

@@ -1,4 +1,4 @@
-//! Waits: a long poll, found again by its request id, given up with its connection.
+//! Waits: a long poll, which a retry finds by its request id, and which ends with its connection.
 
 use crate::support::{Node, PATIENCE, eventually};
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ fn a_repeated_request_finds_its_ticket_while_it_waits_and_after() {
         let again = node.post("/v1/outcome", &json!({ "request_id": ID })).ok();
         assert_eq!(again["outcome"], "held");
         assert_eq!(again["grant"]["fencing_token"], one["fencing_token"]);
-        // Over is over: never a grant that has ended.
+        // A retry never gets a grant that has ended.
         node.post("/v1/release_lock", &Node::own(&one)).ok();
         node.post("/v1/grab_lock", &wait_for("seat", Some(ID))).fails(409, "ended");
         let over = node.post("/v1/outcome", &json!({ "request_id": ID })).ok();
@@ -75,7 +75,7 @@ fn a_request_that_was_asked_about_before_it_came_never_takes_effect() {
     node.post("/v1/grab_lock", &wait_for("seat", Some(ID))).fails(409, "barred");
 }
 
-/// Begins a wait on a connection of its own.
+/// Starts a wait on its own connection.
 fn begin_wait(node: &Node, body: &Value) -> std::net::TcpStream {
     let body = body.to_string();
     let mut stream = node.connect();
@@ -129,8 +129,8 @@ fn a_wait_with_more_bytes_behind_it_goes_with_its_connection() {
     assert_eq!(lock["holders"], json!([]), "{lock}");
 }
 
-/// So much was sent behind a wait that the system took no more, and the end of the connection with it
-/// was never seen.
+/// So much was sent behind a wait that the kernel accepted no more, and so the end of the
+/// connection was never noticed.
 #[test]
 fn a_wait_with_too_much_behind_it_is_given_up() {
     let node = Node::start();
@@ -145,9 +145,9 @@ fn a_wait_with_too_much_behind_it_is_given_up() {
     eventually("it is given up", || (node.waiting("seat") == 0).then_some(()));
 }
 
-/// A client sent 200 KB behind its wait and closed the connection. The end stood behind bytes that
-/// nobody read, and was found by a check every five seconds; until then the wait was served to
-/// nobody, and held the lock for its TTL.
+/// A client sent 200 KB behind its wait and closed the connection. The end came after bytes that
+/// nobody read, and was found by a check every five seconds; until then the wait could be served to
+/// nobody, and hold the lock for its TTL.
 #[test]
 fn a_wait_whose_end_cannot_be_seen_is_given_up_at_once() {
     let node = Node::start();
@@ -156,7 +156,7 @@ fn a_wait_whose_end_cannot_be_seen_is_given_up_at_once() {
     eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
     lost.write_all(&[b'x'; 200_000]).unwrap();
     drop(lost);
-    // Below the five seconds of the check.
+    // Less than the five seconds of the check.
     let until = Instant::now() + Duration::from_secs(4);
     while node.waiting("seat") > 0 {
         assert!(Instant::now() < until, "it still stands in line");
@@ -164,10 +164,10 @@ fn a_wait_whose_end_cannot_be_seen_is_given_up_at_once() {
     }
 }
 
-/// A wait over HTTP/2, on a connection of its own: the preface, empty settings, and one request.
+/// A wait over HTTP/2, on its own connection: the preface, empty settings, and one request.
 fn begin_http2_wait(node: &Node, body: &Value) -> std::net::TcpStream {
     let path = "/v1/grab_lock";
-    // Entries of HPACK's table: POST and http; then the path and the authority, spelled out.
+    // Entries of HPACK's table: POST and http; then the path and the authority as literals.
     let mut head = vec![0x83, 0x86, 0x04, path.len() as u8];
     head.extend_from_slice(path.as_bytes());
     head.extend_from_slice(&[0x01, 9]);
@@ -186,8 +186,8 @@ fn begin_http2_wait(node: &Node, body: &Value) -> std::net::TcpStream {
     stream
 }
 
-/// A client over HTTP/2 sent pings without reading the answers, and closed its sending half. The
-/// server could not write, so it read no more, and the wait stayed in line and was served.
+/// An HTTP/2 client sent pings without reading the replies, and closed its sending half. The server
+/// could not write, so it stopped reading, and the wait stayed in line and was served.
 #[test]
 fn a_wait_whose_client_floods_pings_and_closes_is_given_up() {
     let node = Node::start();
@@ -238,9 +238,9 @@ fn a_connection_that_says_more_while_it_waits_is_answered_in_order() {
     assert!(grant < health, "{said}");
 }
 
-/// Waits whose connections closed within milliseconds stayed in line: the answer "waiting" had
-/// been handed to a task that was never polled again, so nobody gave the ticket up. One of them
-/// was later served and held the lock for its whole TTL.
+/// Waits whose connections closed within milliseconds stayed in line: the answer "waiting" had been
+/// handed to a task that was never polled again, so nothing gave the ticket up. One of them was
+/// later served and held the lock for its whole TTL.
 #[test]
 fn a_wait_whose_connection_closes_at_any_moment_leaves_the_line() {
     let node = Node::start();

@@ -1,4 +1,4 @@
-//! Blocking pops: who waits longest gets the next item.
+//! Blocking pops: the client that has waited longest gets the next item.
 
 use super::client;
 use crate::support::{Node, eventually};
@@ -18,7 +18,7 @@ fn who_waits_longest_is_served_first() {
         redis.send(&["BLPOP other jobs 0"]);
         blocked(&node, at + 1);
     }
-    // Two items at once, and one more: each for one of them.
+    // Two items at once, then one more: one for each client.
     assert_eq!(push.ask("RPUSH jobs a b"), "2");
     assert_eq!(waiting[0].hear(), "[jobs a]");
     assert_eq!(waiting[1].hear(), "[jobs b]");
@@ -41,7 +41,7 @@ fn a_wait_ends_with_its_time_or_its_connection() {
     blocked(&node, 0);
     assert_eq!(push.ask("RPUSH jobs a"), "1");
     assert_eq!(ana.ask("BRPOP jobs 0"), "[jobs a]");
-    // Inside MULTI nobody waits; what is not a list is refused.
+    // Nothing blocks inside MULTI; a key that is not a list is refused.
     ana.send(&["MULTI", "BLPOP jobs 0", "EXEC", "SET text x", "BLPOP text 0"]);
     for expected in ["OK", "QUEUED", "[nil]", "OK"] {
         assert_eq!(ana.hear(), expected);
@@ -49,7 +49,7 @@ fn a_wait_ends_with_its_time_or_its_connection() {
     assert!(ana.hear().starts_with("-WRONGTYPE"));
 }
 
-/// What was sent behind a wait is done after it.
+/// Requests sent behind a wait are handled after it.
 #[test]
 fn requests_behind_a_wait_keep_their_place() {
     let node = Node::start();
@@ -64,9 +64,9 @@ fn requests_behind_a_wait_keep_their_place() {
     assert_eq!(ana.hear(), "nil");
 }
 
-/// A client sent 84 KB of other requests behind a wait and then hung up. Nothing was read after
-/// the first 64 KiB, so nobody saw the end of the connection: the lock was granted to a client that
-/// was gone, items were popped for it, and the connection was kept for ever.
+/// A client sent 84 KB of other requests behind a wait and then hung up. Nothing was read after the
+/// first 64 KiB, so the end of the connection went unnoticed: the lock was granted to a client that
+/// was gone, items were popped for it, and the connection was kept forever.
 #[test]
 fn a_wait_ends_with_its_connection_whatever_was_sent_behind_it() {
     let node = Node::start();
@@ -97,15 +97,15 @@ fn a_wait_ends_with_its_connection_whatever_was_sent_behind_it() {
     assert!(granted.starts_with('['), "{granted}");
 }
 
-/// Whoever sends more than can be kept behind a wait is told so: if it were not read on, nobody
-/// would see it hang up.
+/// A client that sends more than can be kept behind a wait is told so: if the server stopped
+/// reading, it would not notice the client hang up.
 #[test]
 fn too_much_behind_a_wait_closes_the_connection() {
     let node = Node::start();
     let mut redis = client(&node);
     redis.send(&["BLPOP jobs 0"]);
     blocked(&node, 1);
-    // The socket may be closed before all is sent.
+    // The socket may be closed before everything is sent.
     let _ = redis.try_raw(&b"*1\r\n$4\r\nPING\r\n".repeat(80_000));
     blocked(&node, 0);
 }

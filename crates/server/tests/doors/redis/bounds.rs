@@ -5,7 +5,7 @@ use super::resp::{Redis, Said};
 use crate::support::Node;
 use std::io::ErrorKind;
 
-/// Its replies are not kept for it without a bound: it is not read on until it reads.
+/// Its replies are not buffered without a bound: its requests are not read until it reads.
 #[test]
 fn one_that_does_not_read_does_not_hold_up_the_others() {
     let node = Node::start();
@@ -23,7 +23,7 @@ fn one_that_does_not_read_does_not_hold_up_the_others() {
                     begun.send(()).unwrap();
                 }
                 if at % 1_000 == 999 {
-                    // By and by it reads after all, so that it can go on writing.
+                    // Now and then it reads after all, so that it can continue writing.
                     for _ in 0..1_000 {
                         assert_eq!(writes.hear().len(), 4_000);
                     }
@@ -63,9 +63,9 @@ fn too_large_a_transaction_is_refused_and_the_connection_stays() {
     assert_eq!(redis.ask("PING"), "PONG");
 }
 
-/// Requests that were never finished were kept without a bound: 2,500 connections with 853 KB each
-/// of an `MGET` took 2,950 MB. All connections together have 256 MiB now, and those who ask little
-/// do not notice that others have used them up.
+/// Unfinished requests were kept without a bound: 2,500 connections with 853 KB each of an `MGET`
+/// took 2,950 MB. All connections together now have 256 MiB, and clients that need little do not
+/// notice when others have used it up.
 #[test]
 fn unfinished_requests_have_a_bound_together() {
     let node = Node::start();
@@ -94,7 +94,7 @@ fn unfinished_requests_have_a_bound_together() {
     }
     assert!(refused > 0, "all {} are kept", open.len());
     assert_eq!(small.ask("SET small 2"), "OK");
-    // When they go, there is room again.
+    // Once they are gone, there is room again.
     drop(open);
     let rest = argument.repeat(99);
     let mut whole = client(&node);
@@ -109,7 +109,7 @@ fn unfinished_requests_have_a_bound_together() {
     });
 }
 
-/// What is kept from one request to the next has a bound for each connection.
+/// What is kept from one request to the next is bounded for each connection.
 #[test]
 fn names_of_channels_and_connections_have_a_bound() {
     let node = Node::start();
@@ -124,7 +124,7 @@ fn names_of_channels_and_connections_have_a_bound() {
     assert_eq!(redis.ask("CLIENT GETNAME"), "nil");
 }
 
-/// A transaction's replies are gathered before any is sent: 1,000 times a hash of 200 KB took
+/// A transaction's replies are collected before any is sent: 1,000 times a hash of 200 KB took
 /// hundreds of megabytes for each connection that asked.
 #[test]
 fn the_replies_of_a_transaction_have_a_bound() {
@@ -138,7 +138,7 @@ fn the_replies_of_a_transaction_have_a_bound() {
         assert_eq!(redis.ask("HGETALL h"), "QUEUED");
     }
     assert!(redis.ask("EXEC").starts_with("-ERR too many bytes in the replies"));
-    // In a pipeline each is sent by itself.
+    // In a pipeline each one is sent separately.
     redis.send(&["HGETALL h"; 40]);
     for _ in 0..40 {
         assert!(redis.hear().len() > 200_000);
@@ -165,8 +165,8 @@ fn what_a_script_writes_has_a_bound_while_it_runs() {
     assert!(refused > 100, "{refused}");
 }
 
-/// The replies of all scripts of a pipeline were gathered before the first one was written: 4 KB of
-/// requests took gigabytes. Now the next script waits until the reply before it is written.
+/// The replies of all scripts in a pipeline were collected before the first one was written: 4 KB
+/// of requests took gigabytes. Now the next script waits until the previous reply is written.
 #[test]
 fn the_replies_of_scripts_in_a_pipeline_are_written_one_by_one() {
     let node = Node::start();
@@ -176,13 +176,13 @@ fn the_replies_of_scripts_in_a_pipeline_are_written_one_by_one() {
     for _ in 0..20 {
         greedy.send_words(&["EVAL", script, "1", "ran"]);
     }
-    // It does not read: what is written to it stops at the second reply, if not at the first.
+    // It does not read: writing to it stops at the second reply, if not at the first.
     let ran = |redis: &mut Redis| redis.ask("GET ran").parse::<u32>().unwrap_or(0);
     crate::support::eventually("the first runs", || (ran(&mut other) > 0).then_some(()));
     std::thread::sleep(std::time::Duration::from_secs(2));
     let count = ran(&mut other);
     assert!(count <= 3, "{count} scripts ran");
-    // When it reads, the others run.
+    // Once it reads, the others run.
     for _ in 0..20 {
         let said = greedy.hear();
         assert!(said.len() > 16_000_000, "{said}");

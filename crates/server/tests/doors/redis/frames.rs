@@ -1,4 +1,4 @@
-//! Requests as they come: many at once, in pieces, typed by hand, broken.
+//! Requests as they arrive: many at once, in pieces, inline, malformed.
 
 use super::client;
 use crate::support::Node;
@@ -49,7 +49,7 @@ fn a_pipeline_is_answered_in_its_order_errors_included() {
     );
 }
 
-/// What comes together is one transaction, whatever the number of commands.
+/// Pipelined commands are one transaction, however many there are.
 #[test]
 fn a_long_pipeline_costs_few_entries() {
     let node = Node::start();
@@ -68,7 +68,7 @@ fn a_long_pipeline_costs_few_entries() {
     assert_eq!(redis.ask("DBSIZE"), "1000");
 }
 
-/// One of them is not possible: the others are done all the same, in order.
+/// If one of them is refused, the others still run, in order.
 #[test]
 fn what_can_not_be_done_together_is_done_one_by_one() {
     let node = Node::start();
@@ -106,7 +106,7 @@ fn a_broken_frame_ends_only_its_connection() {
         (b"set a \"\r\n", "-ERR Protocol error: unbalanced quotes in request"),
     ] {
         let mut redis = client(&node);
-        // What came whole before is done.
+        // Whatever arrived complete before is done.
         redis.send(&["INCR a"]);
         redis.raw(bytes);
         assert!(redis.hear().parse::<u64>().is_ok());

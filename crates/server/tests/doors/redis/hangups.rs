@@ -11,8 +11,8 @@ use std::path::Path;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-/// A client sent 60 slow scripts and a `SET NX`, and hung up. The scripts ran all the same, and a
-/// minute later the lock was taken, for nobody.
+/// A client sent 60 slow scripts and a `SET NX`, and hung up. The scripts ran anyway, and a minute
+/// later the lock was taken for nobody.
 #[test]
 fn the_rest_of_a_pipeline_does_not_start_after_its_client_hung_up() {
     let node = Node::start();
@@ -66,9 +66,9 @@ impl Member {
     }
 }
 
-/// A client gave up while there was no leader and hung up. Its node kept the request, and when
-/// there was a leader again the lock was taken, for nobody: only the work was waited for, never
-/// the socket.
+/// A client gave up while there was no leader and hung up. Its node kept the request, and once
+/// there was a leader again the lock was taken for nobody: the connection only waited for the
+/// result, never for the socket.
 #[test]
 fn what_waits_for_a_leader_is_withdrawn_when_its_client_hangs_up() {
     let folder = tempfile::tempdir().unwrap();
@@ -95,7 +95,7 @@ fn what_waits_for_a_leader_is_withdrawn_when_its_client_hangs_up() {
     eventually("the connections are gone", || {
         (other.ask("CLIENT LIST").lines().count() == 1).then_some(())
     });
-    // The loop looks for those that nobody waits for ten times a second.
+    // The loop looks for abandoned requests ten times a second.
     std::thread::sleep(std::time::Duration::from_millis(500));
     let two = start(1);
     eventually("there is a leader again", || (connect().ask("SET after x") == "OK").then_some(()));

@@ -1,4 +1,4 @@
-//! HOLDFAST.ACQUIRE: a place in the line, given up with its connection.
+//! HOLDFAST.ACQUIRE: a place in the line, which ends with its connection.
 
 use super::client;
 use super::resp::Redis;
@@ -11,7 +11,6 @@ fn waits(node: &Node, count: u64) {
     eventually("so many wait", || (node.waiting("job") == count).then_some(()));
 }
 
-/// An owner id.
 fn owner(redis: &mut Redis) -> String {
     redis.ask("HOLDFAST.OWNERID")
 }
@@ -22,7 +21,7 @@ fn token(granted: &str) -> u64 {
     first.and_then(|token| token.parse().ok()).unwrap_or_else(|| panic!("no grant: {granted}"))
 }
 
-/// Who holds the lock, as another protocol sees it.
+/// The token of the lock's holder, as seen through another door.
 fn holder(node: &Node) -> Option<u64> {
     node.get("/v1/lock?name=job").ok()["holders"][0]["token"].as_u64()
 }
@@ -39,7 +38,7 @@ fn a_wait_is_served_in_its_turn_and_hears_how_the_one_before_ended() {
     waits(&node, 1);
     cy.send(&[&format!("HOLDFAST.ACQUIRE job {of_cy} TTL 60000 WAIT 60000")]);
     waits(&node, 2);
-    // While somebody waits, another value is refused, and a release serves the first.
+    // While someone is waiting, another value is refused, and a release serves the first waiter.
     assert!(ana.ask("SET job other").starts_with("-HELD "));
     assert_eq!(ana.ask(&format!("HOLDFAST.RELEASE job {of_ana} 2")), "0");
     assert_eq!(ana.ask(&format!("HOLDFAST.RELEASE job {of_ana} 1")), "1");
@@ -67,8 +66,8 @@ fn a_wait_goes_with_its_connection_or_its_time() {
     assert_eq!(token(&cy.ask(&format!("HOLDFAST.ACQUIRE job {of_cy} TTL 60000"))), 4);
 }
 
-/// Clients used to choose what they are called here, and two with the same constant were both told
-/// that they hold the lock.
+/// Clients used to choose their own owner ids, and two with the same constant were both told that
+/// they held the lock.
 #[test]
 fn an_owner_id_is_drawn_by_the_server() {
     let node = Node::start();
@@ -82,7 +81,7 @@ fn an_owner_id_is_drawn_by_the_server() {
 }
 
 /// A connection that asked with an owner id under which another one held the lock was told that it
-/// holds it too.
+/// held it too.
 #[test]
 fn a_lock_is_never_held_by_two_connections_with_one_owner_id() {
     let node = Node::start();
@@ -94,16 +93,16 @@ fn a_lock_is_never_held_by_two_connections_with_one_owner_id() {
         assert!(said.starts_with("-HELD job is held already by this owner id, with token 1: "));
     }
     assert_eq!(holder(&node), Some(first));
-    // Who says that it has lost the answer gets a ticket of its own. Only then: the older
-    // connection is closed, and what it had is known to have been taken from it.
+    // A client that lost the answer gets its own ticket by sending RETRY. Only then is the older
+    // connection closed, and its lock recorded as taken from it.
     let retry = format!("HOLDFAST.ACQUIRE job {shared} TTL 60000 RETRY");
     assert_eq!(bo.ask(&retry), format!("[2 forced 1 {shared} nil]"));
     assert!(ana.is_closed());
     assert_eq!(holder(&node), Some(2));
     assert_eq!(client(&node).ask(&format!("HOLDFAST.RELEASE job {shared} {first}")), "0");
     assert_eq!(bo.ask(&format!("HOLDFAST.RELEASE job {shared} 2")), "1");
-    // A retry that has nothing to end is an acquire like any other, and one that ends what the same
-    // connection has does not close it.
+    // A retry that has nothing to end is an acquire like any other, and one that ends the same
+    // connection's ticket does not close it.
     assert_eq!(token(&bo.ask(&retry)), 3);
     assert_eq!(token(&bo.ask(&retry)), 4);
     assert_eq!(bo.ask(&format!("HOLDFAST.RELEASE job {shared} 4")), "1");
@@ -124,15 +123,15 @@ fn the_older_of_two_connections_that_wait_with_one_owner_id_is_told() {
     waits(&node, 1);
     assert_eq!(ana.ask("DEL job"), "1");
     assert_eq!(Some(token(&again.hear())), holder(&node));
-    // The older one goes on, and its end does nothing to the lock.
+    // The older one stays open, and closing it does not affect the lock.
     assert_eq!(bo.ask("PING"), "PONG");
     drop(bo);
     assert_eq!(again.ask("GET job"), of_bo);
 }
 
 /// A client that lost its connection asked again and was given the same ticket. The node then
-/// cleaned up behind the dead connection: it cancelled that ticket, or if it was served by then,
-/// released it, and took the lock from the client that had just been told that it holds it.
+/// cleaned up after the dead connection: it cancelled that ticket, or released it if it had been
+/// served by then, and so took the lock from the client that had just been told that it held it.
 #[test]
 fn the_end_of_an_older_connection_does_not_release_the_lock_of_the_newer() {
     let node = Node::start();
@@ -144,7 +143,7 @@ fn the_end_of_an_older_connection_does_not_release_the_lock_of_the_newer() {
         let (mut older, mut newer) = (client(&node), client(&node));
         older.send(&[&acquire]);
         waits(&node, 1);
-        // The older connection ends, the lock becomes free and the newer asks, in any order.
+        // The older connection ends, the lock becomes free and the newer one asks, in any order.
         let released = thread::spawn(move || holder_before.ask("DEL job"));
         let pause = Duration::from_micros(round * 20);
         let ended = thread::spawn(move || {
@@ -154,7 +153,7 @@ fn the_end_of_an_older_connection_does_not_release_the_lock_of_the_newer() {
         let granted = token(&newer.ask(&acquire));
         assert_eq!(released.join().unwrap(), "1");
         ended.join().unwrap();
-        // Whatever is still to be cleaned up is proposed before these.
+        // Any remaining cleanup is proposed before these.
         for _ in 0..3 {
             assert_eq!(newer.ask("GET job"), of_bo, "round {round}");
             assert_eq!(holder(&node), Some(granted), "round {round}");
@@ -164,8 +163,8 @@ fn the_end_of_an_older_connection_does_not_release_the_lock_of_the_newer() {
     }
 }
 
-/// A client that stood far back in a line lost its connection and asked again. Its earlier ticket was
-/// looked for among the first 1,024 only: it stayed, and both stood in line.
+/// A client far back in a line lost its connection and asked again. Its earlier ticket was only
+/// looked for among the first 1,024: it stayed, and both were in line.
 #[test]
 fn a_retry_finds_its_ticket_far_back_in_the_line() {
     const IN_FRONT: u64 = 1_100;
@@ -189,8 +188,8 @@ fn a_retry_finds_its_ticket_far_back_in_the_line() {
     waits(&node, IN_FRONT + 1);
 }
 
-/// Clients that lose their connections at any moment and ask again, at the same moment as others.
-/// Whoever has been told that it holds the lock holds it until it gives it back.
+/// Clients lose their connections at any moment and ask again, at the same time as others. A client
+/// that has been told that it holds the lock holds it until it releases it.
 #[test]
 fn lost_connections_take_no_lock_from_anybody() {
     let node = Node::start();
@@ -210,13 +209,13 @@ fn lost_connections_take_no_lock_from_anybody() {
                         let mut again = client(node);
                         again.send(&[&format!("{acquire} RETRY")]);
                         let before = std::mem::replace(&mut redis, again);
-                        // Some are closed, of others the server does not know that they are dead.
+                        // Some are closed; the server does not know that the others are dead.
                         if round % 2 == 0 {
                             older.push(before);
                         }
                     }
                     let mut said = redis.hear();
-                    // One that was sent before may arrive after it.
+                    // A request that was sent earlier may arrive later.
                     while said.starts_with("-TAKENOVER") {
                         older.push(std::mem::replace(&mut redis, client(node)));
                         said = redis.ask(&format!("{acquire} RETRY"));
@@ -241,9 +240,9 @@ fn lost_connections_take_no_lock_from_anybody() {
     assert_eq!(holder(&node), None);
 }
 
-/// `HOLDFAST.TOKEN` behind a `SET` in the same pipeline, transaction or script said nil for a lock that
-/// was held: the ticket had not been drawn when the reply was made up. After a renewal it said so too,
-/// and a holder believed that it had lost its lock.
+/// `HOLDFAST.TOKEN` behind a `SET` in the same pipeline, transaction or script replied nil for a
+/// lock that was held: the ticket had not been drawn when the reply was made. It also did so after
+/// a renewal, and a holder believed that it had lost its lock.
 #[test]
 fn a_token_that_is_asked_for_behind_a_set_is_never_nil() {
     let node = Node::start();
@@ -256,11 +255,11 @@ fn a_token_that_is_asked_for_behind_a_set_is_never_nil() {
     ]);
     let said: Vec<String> = (0..4).map(|_| redis.hear()).collect();
     assert_eq!(said, ["OK", "1", "OK", "1"]);
-    // A renewal keeps the ticket also within a transaction.
+    // A renewal keeps the ticket within a transaction, too.
     redis.send(&["MULTI", "SET a x XX PX 60000", "HOLDFAST.TOKEN a", "EXEC"]);
     let said: Vec<String> = (0..4).map(|_| redis.hear()).collect();
     assert_eq!(said[3], "[OK 1]", "{said:?}");
-    // A ticket that is drawn when all is applied has no number before.
+    // A ticket that is drawn when the transaction is applied has no number before that.
     redis.send(&["MULTI", "SET b x NX PX 60000", "HOLDFAST.TOKEN b", "EXEC"]);
     let said: Vec<String> = (0..4).map(|_| redis.hear()).collect();
     assert!(said[3].starts_with("[OK -ERR the token of a key that is set"), "{said:?}");

@@ -1,4 +1,4 @@
-//! Messages: to whoever listens, in order, and not without a bound.
+//! Messages reach their subscribers, in order and within bounds.
 
 use super::client;
 use crate::support::{Node, eventually};
@@ -15,7 +15,7 @@ fn who_listens_hears_in_order() {
     assert_eq!(bo.hear(), ">[psubscribe n?ws 2]");
     assert_eq!(bo.hear(), ">[psubscribe x* 3]");
     assert_eq!(say.ask("PUBSUB NUMSUB news other"), "[news 2 other 0]");
-    // A pipeline, a transaction, a script: all in the order in which they were said.
+    // A pipeline, a transaction, a script: all in the order in which they were published.
     say.send(&["PUBLISH news 0", "MULTI", "PUBLISH news 1", "PUBLISH news 2", "EXEC"]);
     for expected in ["3", "OK", "QUEUED", "QUEUED", "[3 3]"] {
         assert_eq!(say.hear(), expected);
@@ -26,7 +26,7 @@ fn who_listens_hears_in_order() {
         assert_eq!(bo.hear(), format!(">[message news {at}]"));
         assert_eq!(bo.hear(), format!(">[pmessage n?ws news {at}]"));
     }
-    // With the new protocol it may go on asking; with the old one it may not.
+    // With RESP3 a subscriber may send other commands; with RESP2 it may not.
     assert_eq!(bo.ask("GET a"), "nil");
     assert!(ana.ask("GET a").starts_with("-ERR Can't execute 'get'"));
     assert_eq!(ana.ask("UNSUBSCRIBE"), "[unsubscribe news 0]");
@@ -36,7 +36,7 @@ fn who_listens_hears_in_order() {
     eventually("it is forgotten", || (say.ask("PUBSUB NUMPAT") == "0").then_some(()));
 }
 
-/// One that does not read is closed; the others hear everything.
+/// A subscriber that does not read is disconnected; the others get every message.
 #[test]
 fn a_slow_listener_is_hung_up_on() {
     let node = Node::start();

@@ -1,4 +1,4 @@
-//! The Redis door, as raw sockets see it.
+//! The Redis door, as seen through raw sockets.
 
 mod resp;
 
@@ -18,7 +18,7 @@ mod transactions;
 use crate::support::Node;
 use resp::Redis;
 
-/// A client of that node.
+/// Connects a client to that node.
 fn client(node: &Node) -> Redis {
     Redis::connect(node.port + 1).unwrap()
 }

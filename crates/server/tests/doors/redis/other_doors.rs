@@ -34,7 +34,7 @@ fn a_lock_that_ran_out_is_seen_to_have_expired() {
     let next = node.grab("seat");
     assert_eq!(next["ended"]["how"], "expired");
     assert_eq!(next["ended"]["label"], "ana");
-    // And the other way round.
+    // And vice versa.
     node.post("/v1/release_lock", &Node::own(&next)).ok();
     let short = json!({ "name": "job", "ttl_ms": 50, "label": "native" });
     node.post("/v1/grab_lock", &short).ok();
@@ -43,7 +43,7 @@ fn a_lock_that_ran_out_is_seen_to_have_expired() {
     assert!(heard.contains("expired") && heard.contains("native"), "{heard}");
 }
 
-/// An object keeps other doors out of its name.
+/// An object keeps other doors from using its name.
 #[test]
 fn a_hash_is_no_lock() {
     let node = Node::start();

@@ -1,4 +1,4 @@
-//! The password, said with AUTH or HELLO.
+//! Authentication with AUTH or HELLO.
 
 use super::client;
 use crate::support::Node;

@@ -1,11 +1,11 @@
-//! A tiny Redis client: raw words out, replies as short texts.
+//! A tiny Redis client: sends words, and shows replies as short texts.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Nothing here takes so long unless it is broken.
+/// Nothing here takes this long unless it is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection.
@@ -62,7 +62,7 @@ impl Redis {
         self.stream.get_mut().write_all(bytes)
     }
 
-    /// The reply that is here already; `WouldBlock` if none is.
+    /// The reply that has already arrived; `WouldBlock` if there is none.
     pub(crate) fn hear_now(&mut self) -> io::Result<Said> {
         self.stream.get_mut().set_nonblocking(true)?;
         let said = self.try_hear();
@@ -70,14 +70,14 @@ impl Redis {
         said
     }
 
-    /// Sends requests at once, each a line of words.
+    /// Sends several requests at once, each a line of words.
     pub(crate) fn send(&mut self, lines: &[&str]) {
         let words = |line: &&str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let all: Vec<u8> = lines.iter().flat_map(|line| frame(&words(line))).collect();
         self.raw(&all);
     }
 
-    /// Sends a request of these words.
+    /// Sends one request with these words.
     pub(crate) fn send_words(&mut self, words: &[&str]) {
         let frame = frame(words);
         self.raw(&frame);
@@ -88,7 +88,7 @@ impl Redis {
         self.try_hear().unwrap().to_string()
     }
 
-    /// Whether the other side has hung up.
+    /// Whether the other side has closed the connection.
     pub(crate) fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.stream.read_to_end(&mut rest) {

@@ -28,7 +28,7 @@ fn known_scripts_and_others_give_what_they_should() {
     assert_eq!(redis.ask_words(&["EVAL", all, "0"]), "1");
 }
 
-/// They run aside, one after the other: every one of them counts.
+/// They run in the background, one after the other, and none of them is lost.
 #[test]
 fn scripts_on_one_key_do_not_lose_each_others_work() {
     let node = Node::start();
@@ -46,8 +46,8 @@ fn scripts_on_one_key_do_not_lose_each_others_work() {
     assert_eq!(client(&node).ask("GET n"), "120");
 }
 
-/// `math.random` gave the same numbers in every script, so that a script which makes an owner token
-/// of them gave every holder the same one.
+/// `math.random` gave the same numbers in every script, so that a script that made an owner token
+/// from them gave every holder the same one.
 #[test]
 fn scripts_draw_other_random_numbers_each_time() {
     let node = Node::start();
@@ -55,11 +55,11 @@ fn scripts_draw_other_random_numbers_each_time() {
     let draw = "return tostring(math.random()) .. tostring(math.random())";
     let drawn: HashSet<String> = (0..100).map(|_| redis.ask_words(&["EVAL", draw, "0"])).collect();
     assert_eq!(drawn.len(), 100);
-    // One that runs again because a key was not read yet goes the same way again.
+    // A script that runs again because a key had not been read yet takes the same path again.
     let keys = "for _ = 1, 5 do redis.call('set', 'key-' .. math.random(1e9), 1) end \
                 return #redis.call('keys', 'key-*')";
     assert_eq!(redis.ask_words(&["EVAL", keys, "0"]), "5");
-    // Two in one transaction draw different ones, and a seed fixes them.
+    // Two in one transaction draw different numbers, and a seed fixes them.
     redis.send(&["MULTI"]);
     redis.send_words(&["EVAL", draw, "0"]);
     redis.send_words(&["EVAL", draw, "0"]);
@@ -76,7 +76,7 @@ fn scripts_draw_other_random_numbers_each_time() {
     assert_eq!(ask(&mut redis), ask(&mut redis));
 }
 
-/// A list that Lua's quicksort takes the longest for: the numbers are decided while it is sorted,
+/// A list that is the worst case for Lua's quicksort: the numbers are decided while it is sorted,
 /// always so that the pivot turns out to be one of the smallest (McIlroy, "A Killer Adversary for
 /// Quicksort").
 struct Adversary {
@@ -102,7 +102,7 @@ impl Adversary {
         self.numbers[a] < self.numbers[b]
     }
 
-    /// As `auxsort` in Lua 5.1, which goes on with the smaller part first.
+    /// Like `auxsort` in Lua 5.1, which continues with the smaller part first.
     fn sort(&mut self, mut low: usize, mut high: usize) {
         while low < high {
             if self.less(high, low) {
@@ -155,9 +155,9 @@ fn worst_list(len: usize) -> Vec<usize> {
     adversary.numbers.split_off(1)
 }
 
-/// The steps and the time of a script were only looked at between steps: `table.sort` of a list
-/// that is the worst for it took a minute, in which the script's lock could be taken long after
-/// its time, other scripts had no room, and the node did not stop.
+/// The limits of a script were only checked between instructions: `table.sort` of a worst-case list
+/// took a minute, during which the script's lock could be taken long after its time, other scripts
+/// had no room, and the node did not stop.
 #[test]
 fn a_script_that_sorts_the_worst_list_ends_in_time_and_writes_nothing() {
     let node = Node::start();
@@ -168,7 +168,7 @@ fn a_script_that_sorts_the_worst_list_ends_in_time_and_writes_nothing() {
     let said = redis.ask_words(&["EVAL", script, "1", "late", &list]);
     assert!(said.starts_with("-ERR the script took more than"), "{said}");
     assert_eq!(redis.ask("EXISTS late"), "0");
-    // What is not the worst is sorted as ever.
+    // Other lists are sorted as usual.
     let script = "local list = {3, 1, 2} table.sort(list) \
                   local other = {3, 1, 2} table.sort(other, function(a, b) return a > b end) \
                   return table.concat(list) .. table.concat(other)";
@@ -178,7 +178,7 @@ fn a_script_that_sorts_the_worst_list_ends_in_time_and_writes_nothing() {
     assert!(said.contains("attempt to compare"), "{said}");
 }
 
-/// Each script of a `MULTI` had a second: 1,024 of them took a thread for many minutes.
+/// Each script of a `MULTI` had a second to itself: 1,024 of them took a thread for many minutes.
 #[test]
 fn scripts_of_one_transaction_have_their_time_together() {
     let node = Node::start();

@@ -1,10 +1,10 @@
-//! What is too large for one entry of the log.
+//! Transactions that are too large for one log entry.
 //!
-//! A transaction of more than 1 MiB used to be numbered by its node and then never sent, because
-//! it fits into no batch. Everything proposed after it waited behind it: one `MSET` of 400 keys,
-//! six small `HSET`s in one pipeline on large hashes, or a loop in Lua stopped a node for every
-//! protocol until it was restarted. It is refused before it is proposed, and the commands of a
-//! pipeline, which need no atomicity, become several transactions.
+//! A transaction of more than 1 MiB used to be numbered by its node and then never sent, because it
+//! fits into no batch. Everything proposed after it waited behind it: one `MSET` of 400 keys, six
+//! small `HSET`s in one pipeline on large hashes, or a loop in Lua stopped a node for every
+//! protocol until it was restarted. Now it is refused before it is proposed, and the commands of a
+//! pipeline, which need not be atomic, become several transactions.
 
 use super::client;
 use super::resp::Redis;
@@ -18,7 +18,7 @@ fn large_hash(redis: &mut Redis, key: &str) {
     assert_eq!(redis.ask_words(&words), "4");
 }
 
-/// The node still serves this connection, other ones, and other protocols.
+/// Checks that the node still serves this connection, others, and other protocols.
 fn is_alive(node: &Node, redis: &mut Redis) {
     assert_eq!(redis.ask("SET alive yes"), "OK");
     assert_eq!(client(node).ask("DEL alive"), "1");
@@ -74,7 +74,7 @@ fn a_script_that_writes_too_much_is_refused() {
     is_alive(&node, &mut redis);
 }
 
-/// Many small things weigh more in the log than their texts.
+/// Many small items take more space in the log than their text.
 #[test]
 fn many_empty_items_are_too_large_as_well() {
     let node = Node::start();
@@ -88,7 +88,7 @@ fn many_empty_items_are_too_large_as_well() {
     is_alive(&node, &mut redis);
 }
 
-/// All of a `MULTI` or none of it.
+/// All of a `MULTI` is done, or none of it.
 #[test]
 fn a_transaction_that_is_too_large_is_refused_as_a_whole() {
     let node = Node::start();

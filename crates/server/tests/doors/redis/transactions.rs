@@ -39,7 +39,7 @@ fn what_exec_selects_holds_for_what_follows() {
     assert_eq!(redis.hear(), "nil");
 }
 
-/// Many change one counter: each change counts, and nobody is told to try again.
+/// Many clients change one counter: every change counts, and none is asked to try again.
 #[test]
 fn no_change_of_a_counter_is_lost() {
     let node = Node::start();

@@ -3,18 +3,15 @@
 use super::Calls;
 use crate::activity::Busy;
 use crate::doors::Context;
-use crate::doors::grpc::translate;
 use crate::doors::grpc::{OrStatus, status};
 use crate::doors::http::serve::connection::{Connection, CutUnlessRead};
 use crate::doors::http::serve::request_limit::Room;
 use crate::engine::{Engine, EventSink, Missed, Subscriber};
 use crate::random;
-use bytes::Bytes;
-use holdfast_core::{Answer, Command, Refusal, Secret, SessionRef, Token};
-use holdfast_gateway::{ApiError, Attached, SessionEvent, SubmitError, request, submit_error};
-use holdfast_node::Reply;
-use holdfast_proto::Message;
-use holdfast_proto::v1::{self as proto, ToClient, ToServer, to_client, to_server};
+use holdfast_core::{Secret, SessionRef};
+use holdfast_gateway::{ApiError, SessionEvent};
+use holdfast_grpc::session::{self, Asked, BeginKind};
+use holdfast_proto::v1::{ToClient, ToServer};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, ready};
@@ -27,15 +24,8 @@ use tonic::{Request, Response, Status, Streaming};
 /// Requests of one stream that wait for their answers; beyond it the stream is not read on.
 const IN_FLIGHT_MAX: usize = 1_024;
 
-/// Tickets that an attach may ask about.
-const TICKETS_MAX: usize = 100_000;
-
 /// Events that wait for a slow reader: all answers, and news of many tickets at once.
 const EVENTS_MAX: usize = 16_384;
-
-/// About how long each message is that says how the tickets of a client stand. One ticket takes
-/// 300 KiB at most: 16 names, and how two holders of each ended.
-const OPENED_BYTES: usize = 4 << 20;
 
 pub(super) type Outgoing = Pin<Box<dyn Stream<Item = Result<ToClient, Status>> + Send>>;
 
@@ -57,8 +47,9 @@ pub(super) async fn serve(
     let shared = Arc::new(Shared { engine, session, sink, room });
     let reading = tokio::spawn(read(shared.clone(), incoming));
     let cut = connection.cut_unless_read(events.too_slow());
-    let first = first.into_iter();
-    let outgoing = Talk { shared, events, first, reading, over: false, _busy: busy, _cut: cut };
+    let (first, messages) = (first.into_iter(), session::Outgoing::new(session));
+    let outgoing =
+        Talk { shared, events, first, messages, reading, over: false, _busy: busy, _cut: cut };
     Ok(Response::new(Box::pin(outgoing)))
 }
 
@@ -82,76 +73,19 @@ async fn begin(
     first: ToServer,
     events: &Subscriber,
 ) -> Result<(SessionRef, Vec<ToClient>), ApiError> {
-    let (session, attached) = match first.what {
-        Some(to_server::What::Open(open)) => {
-            (open_session(context, open, events).await?, Attached::default())
-        }
-        Some(to_server::What::Attach(attach)) => {
-            // What is refused must not end the stream that the session has.
-            if attach.tickets.len() > TICKETS_MAX {
-                let why = format!("at most {TICKETS_MAX} tickets can be asked about at once");
-                let hint = "attach without them, and ask for each";
-                return Err(ApiError::bad(why, hint));
-            }
-            let id = request::session_id(attach.session)?;
-            let session = SessionRef { id, secret: request::secret(&attach.secret)? };
-            let tickets = attach.tickets.into_iter().map(Token).collect();
-            (session, context.engine.attach(session, tickets, events.sink()).await??)
-        }
-        _ => {
-            let why = "a stream begins with open or attach";
-            return Err(ApiError::bad(why, "open a session, or attach one"));
+    let begin = session::begin(first, new_secret)?;
+    let (engine, sink) = (&context.engine, events.sink());
+    let outcome = match &begin.what {
+        BeginKind::Open { command, .. } => engine.open(command.clone(), sink).await?,
+        BeginKind::Attach { session, tickets } => {
+            engine.attach(*session, tickets.clone(), sink).await?
         }
     };
-    let opened = proto::Opened {
-        session: session.id.0.get(),
-        secret: Bytes::copy_from_slice(&session.secret.0),
-        node: context.id.0,
-        tickets: Vec::new(),
-        more: false,
-    };
-    let said = |number, what| ToClient { number, what: Some(what) };
-    let standings = attached.standings.iter().map(translate::standing).collect();
-    let opened = in_parts(opened, standings).into_iter();
-    let mut messages: Vec<ToClient> =
-        opened.map(|part| said(first.number, to_client::What::Opened(part))).collect();
-    // It may have been asked to let go while it was away.
-    let asked = attached.revocations.iter();
-    let asked = asked.filter_map(|asked| translate::news(asked, attached.now_ms));
-    messages.extend(asked.map(|what| said(0, what)));
-    Ok((session, messages))
+    begin.begun(outcome, context.id.0)
 }
 
-/// How all tickets of a client stand may be more than fits into one message.
-fn in_parts(opened: proto::Opened, standings: Vec<proto::Standing>) -> Vec<proto::Opened> {
-    let (mut parts, mut bytes) = (vec![opened.clone()], 0);
-    for standing in standings {
-        let length = standing.encoded_len();
-        bytes += length;
-        if bytes > OPENED_BYTES {
-            bytes = length;
-            parts.push(opened.clone());
-        }
-        if let Some(part) = parts.last_mut() {
-            part.tickets.push(standing);
-        }
-    }
-    let last = parts.len() - 1;
-    parts.iter_mut().take(last).for_each(|part| part.more = true);
-    parts
-}
-
-async fn open_session(
-    context: &Context,
-    open: proto::Open,
-    events: &Subscriber,
-) -> Result<SessionRef, ApiError> {
-    let secret = Secret(random::bytes());
-    let command = request::open_session(secret, open.ttl_ms, open.label.map(Vec::from))?;
-    match context.engine.open(command, events.sink()).await?? {
-        Answer::SessionOpened(id) => Ok(SessionRef { id, secret }),
-        _ => Err(ApiError::from(SubmitError::Unknown)),
-    }
+fn new_secret() -> Secret {
+    Secret(random::bytes())
 }
 
 /// Reads the stream and hands what comes to the loop, until it ends.
@@ -170,22 +104,12 @@ async fn read(shared: Arc<Shared>, mut incoming: Streaming<ToServer>) {
 
 fn hand_over(shared: &Shared, message: ToServer) -> Result<(), ApiError> {
     let Shared { engine, session, sink, .. } = shared;
-    let (number, session) = (message.number, *session);
-    let posted = match message.what {
-        Some(to_server::What::Beat(_)) => engine.heartbeat_on(sink, number, session),
-        Some(to_server::What::Close(_)) => {
-            engine.submit_on(sink, number, None, Command::CloseSession(session))
-        }
-        Some(to_server::What::Request(request)) => {
-            let (id, command) = translate::request(request, session)?;
-            engine.submit_on(sink, number, Some(id), command)
-        }
-        _ => {
-            let why = "a session is opened or attached once, at the beginning";
-            return Err(ApiError::bad(why, "begin another stream for another session"));
-        }
-    };
-    Ok(posted?)
+    let number = message.number;
+    match session::receive(*session, message.what, new_secret)? {
+        Asked::Heartbeat => engine.heartbeat_on(sink, number, *session)?,
+        Asked::Submit { request, command } => engine.submit_on(sink, number, request, command)?,
+    }
+    Ok(())
 }
 
 /// What goes out.
@@ -193,6 +117,7 @@ struct Talk {
     shared: Arc<Shared>,
     events: Subscriber,
     first: vec::IntoIter<ToClient>,
+    messages: session::Outgoing,
     reading: JoinHandle<()>,
     over: bool,
     /// Its connection is not idle.
@@ -232,52 +157,12 @@ impl Stream for Talk {
 
 impl Talk {
     fn out(&mut self, event: SessionEvent) -> Option<ToClient> {
-        match event {
-            SessionEvent::Reply { number, reply } => {
-                self.shared.room.add_permits(1);
-                Some(ToClient { number, what: Some(self.reply(reply)) })
-            }
-            SessionEvent::Refused { number, error } => {
-                self.shared.room.add_permits(1);
-                Some(ToClient { number, what: Some(refused(*error)) })
-            }
-            SessionEvent::Effect { effect, now_ms } => {
-                let what = translate::news(&effect, now_ms)?;
-                self.over = matches!(what, to_client::What::SessionEnded(_));
-                Some(ToClient { number: 0, what: Some(what) })
-            }
-            // A session subscribes to nothing.
-            SessionEvent::Published(_) | SessionEvent::LostTrack => None,
+        if matches!(event, SessionEvent::Reply { .. } | SessionEvent::Refused { .. }) {
+            self.shared.room.add_permits(1);
         }
-    }
-
-    fn reply(&self, reply: Reply) -> to_client::What {
-        match reply {
-            Reply::Answer(Ok(answer)) => translate::answer(answer),
-            Reply::Answer(Err(Refusal::NoSession(id))) if id == self.shared.session.id => {
-                let how = translate::how(holdfast_core::How::Expired);
-                to_client::What::SessionEnded(proto::SessionEnded { how })
-            }
-            // Remembered under its number: sent again, it would be told the same.
-            Reply::Answer(Err(refusal)) => {
-                to_client::What::Refused(translate::refused(refusal.into()))
-            }
-            Reply::Beat(true) => to_client::What::Alive(proto::Alive {}),
-            Reply::Beat(false) => {
-                let how = translate::how(holdfast_core::How::Expired);
-                to_client::What::SessionEnded(proto::SessionEnded { how })
-            }
-            reply => refused(submit_error(&reply).into()),
-        }
-    }
-}
-
-/// What may work later is to be sent again; the rest is an answer.
-fn refused(error: ApiError) -> to_client::What {
-    if error.code.may_work_later() {
-        to_client::What::TryAgain(proto::TryAgain { why: error.message })
-    } else {
-        to_client::What::Refused(translate::refused(error))
+        let message = self.messages.message(event);
+        self.over = self.messages.is_over();
+        message
     }
 }
 

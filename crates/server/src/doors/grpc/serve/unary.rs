@@ -2,17 +2,17 @@
 
 use super::{Calls, session};
 use crate::doors::TICKETS_SHOWN;
-use crate::doors::grpc::translate;
 use crate::doors::grpc::{OrStatus, status};
 use crate::doors::http::serve::acquire;
 use crate::doors::http::serve::connection::{Connection, CutUnlessRead};
 use crate::engine::Subscriber;
-use holdfast_core::{Answer, Command, Request as CoreRequest, Scope};
-use holdfast_gateway::ApiError;
-use holdfast_gateway::request::{self, OperatorRequest};
+use crate::random;
+use holdfast_core::{Answer, Command, Request as CoreRequest, Secret};
+use holdfast_gateway::{ApiError, request};
+use holdfast_grpc::translate;
 use holdfast_node::Node;
 use holdfast_proto::v1::holdfast_server::Holdfast;
-use holdfast_proto::v1::{self as proto, outcome_reply, watch_event, watch_request};
+use holdfast_proto::v1::{self as proto, watch_event};
 use std::pin::Pin;
 use std::task::{self, Poll, ready};
 use tokio_stream::Stream;
@@ -71,7 +71,9 @@ impl Holdfast for Calls {
         let connection = connection(&request);
         let sent = request.into_inner();
         let acquire = sent.acquire.unwrap_or_default();
-        let (request, acquire) = translate::acquire(acquire, sent.request_id, None).or_status()?;
+        let secret = Secret(random::bytes());
+        let acquired = translate::acquire(acquire, sent.request_id, None, secret);
+        let (request, acquire) = acquired.or_status()?;
         let command = Command::Acquire(acquire);
         let standing =
             acquire::take(&self.context, &connection, request, command).await.or_status()?;
@@ -122,15 +124,7 @@ impl Holdfast for Calls {
         let key = request::request_key(&request.into_inner().request_id).or_status()?;
         let outcome = Command::Outcome(CoreRequest::Alone(key));
         let answered = self.context.engine.submit(None, outcome).await.or_status()?;
-        let what = match answered {
-            Ok(Answer::Standing(standing)) => {
-                outcome_reply::What::Standing(translate::standing(&standing))
-            }
-            Ok(Answer::Barred) => outcome_reply::What::Never(proto::Never {}),
-            Ok(_) => return Err(status(ApiError::unexpected())),
-            Err(refusal) => outcome_reply::What::Refused(translate::refused(refusal.into())),
-        };
-        Ok(Response::new(proto::OutcomeReply { what: Some(what) }))
+        Ok(Response::new(translate::outcome(answered).or_status()?))
     }
 
     async fn put(&self, request: Request<proto::PutRequest>) -> Answering<proto::Fence> {
@@ -149,25 +143,11 @@ impl Holdfast for Calls {
     }
 
     async fn revoke(&self, request: Request<proto::RevokeRequest>) -> Answering<proto::Count> {
-        let sent = request.into_inner();
-        let operator = OperatorRequest {
-            name: sent.name.into(),
-            token: sent.token,
-            by: sent.by.into(),
-            reason: sent.reason.into(),
-        };
-        self.count(operator.revoke(sent.within_ms, sent.force).or_status()?).await
+        self.count(translate::revoke(request.into_inner()).or_status()?).await
     }
 
     async fn force(&self, request: Request<proto::ForceRequest>) -> Answering<proto::Count> {
-        let sent = request.into_inner();
-        let operator = OperatorRequest {
-            name: sent.name.into(),
-            token: sent.token,
-            by: sent.by.into(),
-            reason: sent.reason.into(),
-        };
-        self.count(operator.force().or_status()?).await
+        self.count(translate::force(request.into_inner()).or_status()?).await
     }
 
     async fn show(&self, request: Request<proto::ShowRequest>) -> Answering<proto::Lock> {
@@ -201,15 +181,7 @@ impl Holdfast for Calls {
 
     async fn watch(&self, request: Request<proto::WatchRequest>) -> Answering<Self::WatchStream> {
         let connection = connection(&request);
-        let scope = match request.into_inner().scope {
-            Some(watch_request::Scope::Name(name)) => {
-                Scope::Name(request::name(&name).or_status()?)
-            }
-            Some(watch_request::Scope::Prefix(prefix)) if !prefix.is_empty() => {
-                Scope::Prefix(Some(request::name(&prefix).or_status()?))
-            }
-            _ => Scope::Prefix(None),
-        };
+        let scope = translate::scope(request.into_inner()).or_status()?;
         let watch = self.context.engine.watch(scope, EVENTS_MAX).await.or_status()?;
         let cut = connection.cut_unless_read(watch.too_slow());
         Ok(Response::new(Box::pin(Watching { watch, state: Progress::New, _cut: cut })))

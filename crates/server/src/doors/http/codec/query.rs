@@ -1,4 +1,4 @@
-//! Queries: percent-encoded bytes, parsed once, errors in our own shape.
+//! Parses percent-encoded query strings; errors are reported as `ApiError`.
 
 use crate::doors::http::codec::text;
 use crate::doors::http::translate::error_response::HttpError;
@@ -10,7 +10,7 @@ use serde::de::value::{Error, MapDeserializer};
 use serde::de::{DeserializeOwned, Error as _, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// A query.
+/// An extractor for the parsed query string.
 pub(crate) struct Asked<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
@@ -36,7 +36,7 @@ fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Error> {
     T::deserialize(MapDeserializer::new(fields.into_iter()))
 }
 
-/// What is not UTF-8 becomes text in the form that bodies have too.
+/// Percent-decodes; bytes that are not UTF-8 become text in the same form as in bodies.
 fn decode(encoded: &str) -> Result<String, Error> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded.bytes();
@@ -56,7 +56,7 @@ fn decode(encoded: &str) -> Result<String, Error> {
     Ok(String::from_utf8(bytes).unwrap_or_else(|error| text::show(error.as_bytes())))
 }
 
-/// The value of a field: text, or whatever the field wants to read from it.
+/// The value of a parameter: text, or whatever type its field parses from it.
 struct Value(String);
 
 impl IntoDeserializer<'_> for Value {
@@ -139,7 +139,7 @@ mod tests {
             let encoded: String = bytes.iter().map(|byte| format!("%{byte:02X}")).collect();
             let shown = text::show(&bytes);
             let again: String = shown.bytes().map(|byte| format!("%{byte:02X}")).collect();
-            // As it is, and as it is shown.
+            // Both as it is and as it is shown.
             if std::str::from_utf8(&bytes).is_err() {
                 let query: Query = parse(&format!("name={encoded}")).unwrap();
                 prop_assert_eq!(text::read(&query.name), bytes.clone());

@@ -1,14 +1,14 @@
-//! Bytes as JSON strings and back: what is shown can be sent.
+//! Bytes as JSON strings and back: whatever is shown can be sent.
 //!
-//! Text is itself. A byte that is not UTF-8 is written as U+FFFD, the replacement character, and
-//! its two hexadecimal digits: `caf\xE9` is `caf\u{FFFD}e9`. Where the bytes hold U+FFFD itself,
-//! its three bytes are written so, and nothing else is ever changed.
+//! Valid UTF-8 is unchanged. A byte that is not UTF-8 is written as U+FFFD, the replacement
+//! character, followed by its two hexadecimal digits: `caf\xE9` is `caf\u{FFFD}e9`. If the bytes
+//! contain U+FFFD itself, its three bytes are written that way. Nothing else is ever changed.
 
 use std::fmt::Write;
 
 const MARK: char = char::REPLACEMENT_CHARACTER;
 
-/// Bytes as text.
+/// Converts bytes to text.
 pub(crate) fn show(bytes: &[u8]) -> String {
     let mut shown = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -31,7 +31,7 @@ fn mark(bytes: &[u8], shown: &mut String) {
     }
 }
 
-/// The bytes that a text stands for. A mark without the digits of such a byte is itself.
+/// Converts text back to bytes. A mark that is not followed by two such digits stands for itself.
 pub(crate) fn read(text: &str) -> Vec<u8> {
     let mut pieces = text.split(MARK);
     let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
@@ -50,7 +50,7 @@ pub(crate) fn read(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// The byte that the first two digits stand for: below 128 everything is text.
+/// The byte that the first two digits encode; below 128 it would have been plain text.
 fn marked(piece: &str) -> Option<(u8, &str)> {
     let (digits, rest) = piece.split_at_checked(2)?;
     let byte = u8::from_str_radix(digits, 16).ok()?;
@@ -78,7 +78,7 @@ mod tests {
     }
 
     proptest! {
-        /// Would fail if two names were shown alike, or one came back as another.
+        /// Fails if two names were shown alike, or one came back as another.
         #[test]
         fn what_is_shown_can_be_sent(bytes: Vec<u8>) {
             prop_assert_eq!(read(&show(&bytes)), bytes);

@@ -1,22 +1,22 @@
-//! Acquires over HTTP and gRPC: the connection waits, and when it goes, so does the wait.
+//! Acquires over HTTP and gRPC: the wait ends when its connection does.
 
 use super::connection::Connection;
 use crate::doors::Context;
 use holdfast_core::{Acquire, Command, Request, Standing, Wait};
 use holdfast_gateway::{ApiError, Code};
 
-/// Takes a lock with a command that draws a ticket (an acquire or an upgrade), and returns when it is
-/// held, or when its wait or its earlier ticket is over.
+/// Takes a lock with a command that draws a ticket (an acquire or an upgrade). Returns when the
+/// lock is held, or when the wait or the earlier ticket of a retried request is over.
 ///
-/// If this is dropped before it returns, or the client closes its connection, a ticket that only the
-/// caller can know of is given up.
+/// If the future is dropped before it returns, or the client closes its connection, a ticket that
+/// only the caller can know of is given up.
 pub(crate) async fn take(
     context: &Context,
     connection: &Connection,
     request: Option<Request>,
     command: Command,
 ) -> Result<Standing, ApiError> {
-    // With a request id the wait is found again: it does not end with its connection.
+    // With a request id, a retry can find the wait again, so it does not end with its connection.
     let may_wait = !matches!(
         &command,
         Command::Acquire(Acquire { wait: Wait::Try, .. })

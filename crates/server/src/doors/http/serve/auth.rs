@@ -7,13 +7,13 @@ use axum::middleware::Next;
 use axum::response::Response;
 use holdfast_gateway::{ApiError, Code};
 
-/// Lets through what has the password, and what needs none.
+/// Passes requests that have the password, and those that need none.
 pub(crate) async fn check(
     State(password): State<Option<Password>>,
     request: Request,
     next: Next,
 ) -> Response {
-    // Whether the process lives, anybody may ask: what asks it usually has no password.
+    // Health checks are open: the probes that make them usually have no password.
     let open = matches!(request.uri().path(), "/healthz" | "/readyz");
     let Some(password) = password.filter(|_| !open) else { return next.run(request).await };
     let sent = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());

@@ -1,4 +1,4 @@
-//! Bodies: read with a bound in size.
+//! Reads request bodies, with a limit on their size.
 
 use crate::doors::http::codec::json;
 use crate::doors::http::translate::error_response::HttpError;
@@ -14,28 +14,28 @@ use tokio_stream::StreamExt;
 /// The longest body: sixteen names, a note and a label, or a value, each byte written as escapes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// What is too long is still heard, up to here: most clients read an answer only when they have sent
-/// everything.
+/// A body that is too long is still read up to here: most clients read the response only after they
+/// have sent everything.
 const HEARD_BYTES_MAX: usize = 16 << 20;
 
-/// The body of a request that is refused anyway is not waited for.
+/// How long to wait for the body of a request that is refused anyway.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A JSON body.
+/// An extractor for the parsed JSON body.
 pub(crate) struct Sent<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
     type Rejection = HttpError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, HttpError> {
-        // All of it is here already: see `request_limit.rs`.
+        // The body has already arrived: see `request_limit.rs`.
         let bytes = collect(request.into_body(), |_| {}).await?;
         Ok(Self(json::parse(&bytes)?))
     }
 }
 
-/// Reads what is not wanted, so that the connection can be used again and the peer hears the answer;
-/// false if there is too much of it, or it does not come.
+/// Reads and discards a body, so that the connection can be reused and the client sees the
+/// response. Returns false if it is too long or does not arrive in time.
 pub(crate) async fn discard(body: Body) -> bool {
     let mut pieces = body.into_data_stream();
     let read = async {
@@ -51,7 +51,7 @@ pub(crate) async fn discard(body: Body) -> bool {
     timeout(DISCARD_TIMEOUT, read).await.unwrap_or(false)
 }
 
-/// All of a body. `kept` is told of each piece that takes memory.
+/// Reads a whole body. `kept` is called with the size of each piece that is kept in memory.
 pub(crate) async fn collect(body: Body, mut kept: impl FnMut(usize)) -> Result<Bytes, ApiError> {
     let (mut bytes, mut len) = (Vec::new(), 0);
     let mut pieces = body.into_data_stream();

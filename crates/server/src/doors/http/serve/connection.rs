@@ -1,4 +1,4 @@
-//! The connection that a request came over, as far as its handler needs to know: whether its client
+//! The connection that a request came over, as far as its handler needs to know: whether the client
 //! is still there.
 
 use super::socket::SharedSocket;
@@ -15,21 +15,21 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// A client that has missed events is told so, and has so long to read it.
+/// How long a client that has missed events has to read the notice of it.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// So much may be sent behind a request that is still being answered. The system keeps little more
-/// for a connection: beyond it, the end of the connection would not be seen any more.
+/// How much may be sent behind a request that is still being answered. The kernel buffers little
+/// more per connection: beyond that, its end would no longer be noticed.
 const BEHIND_BYTES_MAX: u64 = 32 << 10;
 
-/// For so long, or the connection is closed.
+/// If this much stays unread for this long, the connection is closed.
 const BEHIND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A wait behind which so much stands unread for this long is given up: nobody could tell whether
-/// its client is still there.
+/// A wait is given up if so much stays unread behind it for this long, because there is no telling
+/// whether the client is still there.
 const BEHIND_WAIT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// A connection. None if its door takes care of all this itself, by dropping the handler.
+/// A client's connection. `None` for a door that does all this itself, by dropping the handler.
 #[derive(Clone, Default)]
 pub(crate) struct Connection(Option<Arc<Shared>>);
 
@@ -39,17 +39,17 @@ struct Shared {
     cut: Arc<Notify>,
 }
 
-/// What is known of the client at the other end.
+/// What is known about the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
     Connected,
-    /// So much stands unread behind its request that its end could not be seen.
+    /// So much is unread behind its request that its end might not be noticed.
     Unknown,
-    /// It has closed the connection or its sending half.
+    /// It has closed the connection, or its sending half.
     Closed,
 }
 
-/// What the task that serves a connection needs.
+/// The side of the task that serves the connection.
 pub(crate) struct Watched {
     presence: watch::Sender<Presence>,
     cut: Arc<Notify>,
@@ -63,31 +63,30 @@ impl Connection {
         (Self(Some(Arc::new(shared))), Watched { presence, cut })
     }
 
-    /// Its client asks for something, until what is returned is dropped.
+    /// Marks the connection as busy until the result is dropped.
     pub(crate) fn begin(&self) -> Option<Busy> {
         self.0.as_ref().map(|shared| shared.activity.begin())
     }
 
-    /// Resolves when the client has closed the connection, also if it had sent more before that
-    /// nobody has read.
+    /// Resolves when the client has closed the connection, even if unread data precedes the end.
     pub(crate) async fn closed(&self) {
         self.until(|presence| presence == Presence::Closed).await;
     }
 
-    /// The same, or when the client has sent so much behind its request that its end could not be
-    /// seen: for what may wait for long.
+    /// Like [`Connection::closed`], but also resolves when the client has sent so much behind its
+    /// request that its end might not be noticed. For requests that may wait for long.
     pub(crate) async fn closed_or_unknown(&self) {
         self.until(|presence| presence != Presence::Connected).await;
     }
 
     async fn until(&self, reached: impl Fn(Presence) -> bool) {
         let Some(shared) = &self.0 else { return pending().await };
-        // An error means that nobody serves the connection any more.
+        // An error means that the connection is no longer being served.
         let _ = shared.presence.clone().wait_for(|presence| reached(*presence)).await;
     }
 
-    /// Closes the connection if the client does not read what it is told after `missed`. Without
-    /// this, a stream that nobody reads would never be looked at again.
+    /// Closes the connection if the client does not read the notice it is sent after `missed`.
+    /// Without this, a stream that nobody reads would never be polled again.
     pub(crate) fn cut_unless_read(
         &self,
         missed: impl Future<Output = ()> + Send + 'static,
@@ -104,8 +103,8 @@ impl Connection {
 }
 
 impl Watched {
-    /// Resolves when the connection is to be closed at once. Tells handlers what is known of the
-    /// client.
+    /// Resolves when the connection must be closed immediately. Until then, tells handlers what is
+    /// known about the client.
     pub(crate) async fn cut(&self, socket: &SharedSocket) {
         let watching = async {
             tokio::select! {
@@ -138,15 +137,15 @@ fn unread(socket: &SharedSocket) -> u64 {
     ioctl_fionread(&socket.stream).unwrap_or_default()
 }
 
-/// Whether so much is unread that the end of the connection might not be seen: a lot, or anything
-/// at all while the client takes nothing of what is written to it, so that nothing is read either.
+/// Whether so much is unread that the end of the connection might not be noticed: a lot, or
+/// anything at all while the client accepts no data, because then nothing is read either.
 fn is_stuffed(socket: &SharedSocket, unread: u64) -> bool {
     unread >= BEHIND_BYTES_MAX || (unread > 0 && socket.write_is_stalled())
 }
 
-/// Resolves when that has been so for this long, and nothing was read meanwhile.
+/// Resolves when [`is_stuffed`] has held for `unread_for` and nothing was read meanwhile.
 async fn stuffed(socket: &SharedSocket, unread_for: Duration) {
-    // An error means that the runtime stops.
+    // An error means that the runtime is shutting down.
     while socket.stream.readable().await.is_ok() {
         let before = unread(socket);
         sleep(unread_for).await;
@@ -159,12 +158,12 @@ async fn stuffed(socket: &SharedSocket, unread_for: Duration) {
 }
 
 /// Resolves when the other side has closed the connection or its sending half, even if there is
-/// something left to be read.
+/// unread data.
 async fn closed_by_peer(stream: &TcpStream) {
-    // Of all interests only this one asks for the end and not for bytes; there is no urgent data
-    // because the socket is not registered for it.
+    // This is the only interest that reports the end but not readable data; urgent data is not
+    // reported, because the socket is not registered for it.
     if stream.ready(tokio::io::Interest::PRIORITY).await.is_err() {
-        // The runtime stops.
+        // The runtime is shutting down.
         pending().await
     }
 }

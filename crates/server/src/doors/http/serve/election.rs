@@ -1,4 +1,4 @@
-//! Elections: the leader is who holds the lock. Its label is its value, its token its term.
+//! Elections: the leader is the holder of the lock. Its label is its value, and its token its term.
 
 use super::body::Sent;
 use super::locks::Grab;
@@ -27,7 +27,7 @@ use tokio_stream::Stream;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Campaign {
     name: String,
-    /// What the candidate stands for: where it can be reached, for instance.
+    /// What the candidate announces, for instance the address where it can be reached.
     value: Option<String>,
     ttl_ms: Option<u64>,
     wait_ms: Option<u64>,
@@ -36,7 +36,7 @@ pub(crate) struct Campaign {
     session: Option<SessionField>,
 }
 
-/// Stands for election; answers when elected.
+/// Runs for election; responds once elected.
 pub(crate) async fn campaign(
     State(context): State<Context>,
     connection: Connection,
@@ -54,7 +54,7 @@ pub(crate) async fn campaign(
     };
     let wanted = request::label(fields::optional(grab.label.as_deref()))?;
     let grant = grab.acquire(&context, &connection).await?;
-    // A label may differ in a retry; what a leader stands for may not.
+    // A label may differ in a retry; a leader's value may not.
     if grant.session.is_none() && grant.label != wanted {
         return Err(Refusal::OtherRequest.into());
     }
@@ -73,7 +73,7 @@ pub(crate) struct Which {
     stale: bool,
 }
 
-/// Who leads now.
+/// The current leader.
 pub(crate) async fn leader(
     State(context): State<Context>,
     Asked(asked): Asked<Which>,
@@ -110,14 +110,14 @@ pub(crate) struct Name {
     name: String,
 }
 
-/// Who leads: first as it is now, then at each change.
+/// Streams the leader: first the current one, then every change.
 pub(crate) async fn observe(
     State(context): State<Context>,
     connection: Connection,
     Asked(asked): Asked<Name>,
 ) -> Result<Events<Observing>, HttpError> {
     let name = fields::name(&asked.name)?;
-    // The watch first: what happens before the look is in the look.
+    // Subscribe first: anything that happens before the look is included in the look.
     let watch = context.engine.watch(Scope::Name(name.clone()), EVENTS_MAX).await?;
     let of = name.clone();
     let look = move |node: &Node| {
@@ -137,18 +137,18 @@ pub(crate) async fn observe(
 pub(crate) struct Observing {
     watch: Subscriber,
     name: LockName,
-    /// How it was at first, if that was not told yet.
+    /// The initial state, until it has been sent.
     first: Option<Value>,
-    /// The last leader that is known of: what is not later was seen by the first look.
+    /// The latest leader known of: anything not later was included in the first look.
     seen: Option<Token>,
-    /// Who leads, as was told.
+    /// The leader that was last reported; `None` if there is none.
     told: Option<Token>,
     over: bool,
     _cut: CutUnlessRead,
 }
 
 impl Observing {
-    /// What an effect changes, if anything.
+    /// The event to send for an effect, if it changes the leader.
     fn change(&mut self, effect: &Effect) -> Option<Value> {
         match effect {
             Effect::Granted(grant) if Some(grant.token) > self.seen => {

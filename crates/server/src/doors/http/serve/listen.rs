@@ -1,6 +1,6 @@
-//! Connections: how many there may be, and how long they may ask for nothing.
+//! HTTP connections: how many there may be, and how long they may be idle.
 //!
-//! HTTP/1 and HTTP/2 come in at the same port, hence JSON and gRPC too.
+//! HTTP/1 and HTTP/2 share one port, and so do JSON and gRPC.
 
 use super::socket::{SharedSocket, Socket};
 use crate::activity::Activity;
@@ -21,20 +21,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 use tonic::codegen::Service;
 
-/// Requests at once on one connection of HTTP/2.
+/// Concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 1_024;
 
-/// The longest head of a request: a name in a query, percent-encoded, and some headers.
+/// The longest request head: a percent-encoded name in a query, and some headers.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 
-/// A connection that is told to go may still be on its way with a request, and has so long to finish.
+/// A connection that is being closed may have a request on its way, and has this long to finish.
 const FAREWELL: Duration = Duration::from_millis(250);
 
 /// How long a connection may go without a complete request.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Serves until the task is dropped, and every connection with it. Connections that there is no
-/// room for are served by `when_full`, for a moment.
+/// Serves until the future is dropped, which also drops every connection. Connections beyond the
+/// limit are served by `when_full`, for a short time.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
@@ -47,7 +47,7 @@ pub(crate) async fn serve(
     connection_limit::serve(listener, limit, talk, refuse).await
 }
 
-/// Tells each request which connection it came over.
+/// Attaches the [`Connection`] to each of its requests.
 #[derive(Clone)]
 struct OverConnection {
     router: Router,
@@ -90,7 +90,7 @@ async fn talk(stream: TcpStream, router: Router, activity: Arc<Activity>, idle_t
     let socket = TokioIo::new(Socket::new(shared.clone()));
     let mut serving = pin!(http.serve_connection(socket, service));
     let mut cut = pin!(watched.cut(&shared));
-    // Whatever went wrong, the peer has gone or talks nonsense; nobody else needs to know.
+    // Whatever went wrong, the client is gone or sent garbage; nobody else needs to know.
     tokio::select! {
         _ = serving.as_mut() => return,
         () = cut.as_mut() => return,
@@ -101,7 +101,7 @@ async fn talk(stream: TcpStream, router: Router, activity: Arc<Activity>, idle_t
     let gone = async {
         loop {
             sleep(FAREWELL).await;
-            // What it has asked for in the last moment is still answered.
+            // Requests made at the last moment are still answered.
             if activity.idle_for().is_some() {
                 return;
             }
@@ -114,7 +114,7 @@ async fn talk(stream: TcpStream, router: Router, activity: Arc<Activity>, idle_t
     }
 }
 
-/// Resolves when a connection has been idle for so long.
+/// Resolves when a connection has been idle for `timeout`.
 async fn idle(activity: &Activity, timeout: Duration) {
     loop {
         let so_far = activity.idle_for().unwrap_or_default();
@@ -134,17 +134,17 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::time::{sleep, timeout};
 
-    /// Nothing here takes so long unless it is broken.
+    /// Nothing here takes this long unless it is broken.
     const LONG: Duration = Duration::from_secs(30);
 
-    /// The beginning of a connection of HTTP/2, as a client sends it.
+    /// The start of an HTTP/2 connection, as a client sends it.
     const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-    /// The head of a POST of `/`, on stream 1 of such a connection; its body does not come. The first
-    /// bytes of the head are entries of HPACK's table: POST, http and /.
+    /// The head of a `POST /` on stream 1 of such a connection, whose body does not arrive. Its
+    /// first bytes are entries of HPACK's static table: POST, http and /.
     const HTTP2_POST: &[u8] = b"\0\0\x06\x01\x04\0\0\0\x01\x83\x86\x84\x41\x01a";
 
-    /// A server of a page, and one that answers never.
+    /// Serves a page, and another that never responds.
     async fn start(connections_max: usize, idle_timeout: Duration) -> (SocketAddr, DoorMetrics) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -171,16 +171,16 @@ mod tests {
         stream
     }
 
-    /// All that is said until the other side hangs up.
+    /// Everything received until the other side closes the connection.
     async fn hears(stream: &mut TcpStream) -> String {
         let mut said = Vec::new();
         let read = timeout(LONG, stream.read_to_end(&mut said)).await;
-        // Hanging up hard is hanging up.
+        // A reset counts as closed.
         let _ = read.expect("the connection is closed");
         String::from_utf8_lossy(&said).into_owned()
     }
 
-    /// The room of every connection is given back.
+    /// Waits until no connection is counted any more.
     async fn all_gone(metrics: &DoorMetrics) {
         let gone = async {
             while metrics.connections.get() > 0 {
@@ -190,13 +190,13 @@ mod tests {
         timeout(LONG, gone).await.expect("no connection is counted any more");
     }
 
-    /// A connection of HTTP/2 that asked for nothing was kept for ever.
+    /// An HTTP/2 connection that made no request used to be kept forever.
     #[tokio::test]
     async fn silence_ends_a_connection() {
         let idle_timeout = Duration::from_millis(100);
         let (address, metrics) = start(10, idle_timeout).await;
-        // Nothing; half of what tells HTTP/2; half a head of HTTP/1; nothing over HTTP/2; a request
-        // over HTTP/2 whose body does not come.
+        // Nothing; half of an HTTP/2 preface; half of an HTTP/1 head; HTTP/2 without a request; an
+        // HTTP/2 request whose body does not arrive.
         let half_head = b"GET / HTTP/1.1\r\nHost: somewhere\r\nX-More: ";
         let half_request = [HTTP2, HTTP2_POST].concat();
         for begun in [b"".as_slice(), b"PRI * HTTP/2.0", half_head, HTTP2, &half_request] {
@@ -204,13 +204,13 @@ mod tests {
             let said = hears(&mut stream).await;
             assert!(!said.contains("here"), "{said}");
         }
-        // An idle one after its answer.
+        // Idle after its response.
         let mut stream = sends(address, b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n").await;
         assert!(hears(&mut stream).await.contains("here"));
         all_gone(&metrics).await;
     }
 
-    /// When all connections were taken, nobody could ask whether the node lives.
+    /// When all connections were taken, health checks failed too.
     #[tokio::test]
     async fn too_many_connections_are_told_so() {
         let (address, metrics) = start(2, LONG).await;
@@ -221,7 +221,7 @@ mod tests {
         let refused = async {
             loop {
                 let said = hears(&mut sends(address, &ask("/")).await).await;
-                // Those that were quicker than one that waits got its place.
+                // Requests that overtook a `/wait` got its place.
                 if said.starts_with("HTTP/1.1 503") {
                     return said;
                 }
@@ -232,7 +232,7 @@ mod tests {
         assert!(said.contains("too many"), "{said}");
         assert!(metrics.connections_refused.get() > 0);
         for _ in 0..100 {
-            // Silent ones make room here too.
+            // Silent ones are evicted here too.
             let silent = sends(address, b"").await;
             let said = hears(&mut sends(address, &ask("/healthz")).await).await;
             assert!(said.starts_with("HTTP/1.1 200") && said.contains("alive"), "{said}");
@@ -243,9 +243,9 @@ mod tests {
         assert!(hears(&mut sends(address, &ask("/")).await).await.contains("here"));
     }
 
-    /// As many silent connections as there was room for once locked everybody else out for half a
-    /// minute, again and again; later, those did that had sent the head of a request over HTTP/2, and
-    /// not its body.
+    /// Enough silent connections used to lock everyone else out for half a minute, again and again;
+    /// later the same was true of connections that had sent the head of an HTTP/2 request but not
+    /// its body.
     #[tokio::test]
     async fn silent_connections_make_room_for_those_that_ask() {
         let (address, metrics) = start(4, LONG).await;
@@ -262,10 +262,10 @@ mod tests {
         }
         for _ in 0..3 {
             assert!(hears(&mut sends(address, &ask("/")).await).await.contains("here"));
-            // One more for the place that it left.
+            // Another one for the place that it left.
             silent.push(sends(address, b"").await);
         }
-        // Who has asked before keeps its place.
+        // A connection that has made a request keeps its place.
         asked.write_all(&ask("/")).await.unwrap();
         assert!(hears(&mut asked).await.contains("here"));
         assert_eq!(metrics.connections_refused.get(), 0);

@@ -1,4 +1,4 @@
-//! Taking locks, keeping them and letting go.
+//! Acquiring, keeping and releasing locks.
 
 use super::acquire;
 use super::body::Sent;
@@ -17,24 +17,24 @@ use holdfast_gateway::{ApiError, Code, SubmitError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What a lock is asked for with.
+/// The body of an acquire.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Grab {
     pub(crate) name: Option<String>,
-    /// Several, taken in one step.
+    /// Several names, taken in one step.
     pub(crate) names: Option<Vec<String>>,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) wait_ms: Option<u64>,
     pub(crate) mode: Option<ModeField>,
-    /// For mode permit: how many there are.
+    /// For mode `permit`: how many permits the lock has.
     pub(crate) permits: Option<u32>,
     pub(crate) label: Option<String>,
     pub(crate) note: Option<String>,
     pub(crate) request_id: Option<String>,
     pub(crate) session: Option<SessionField>,
     pub(crate) lock_delay_ms: Option<u64>,
-    /// Tokens that the asker keeps while it waits.
+    /// Tokens that the caller keeps while it waits.
     pub(crate) holding: Option<Vec<Whole>>,
 }
 
@@ -61,7 +61,7 @@ impl Grab {
         request.parse(Secret(random::bytes()))
     }
 
-    /// Returns when the lock is held.
+    /// Acquires; returns when the lock is held.
     pub(crate) async fn acquire(
         self,
         context: &Context,
@@ -118,7 +118,7 @@ pub(crate) struct UpgradeField {
     holding: Option<Vec<Whole>>,
 }
 
-/// A reader becomes the writer, with a new token, once the other readers are gone.
+/// Turns a shared ticket into an exclusive one, with a new token, once the other readers are gone.
 pub(crate) async fn upgrade(
     State(context): State<Context>,
     connection: Connection,
@@ -131,7 +131,7 @@ pub(crate) async fn upgrade(
     Ok(Json(show::grant(&grant)))
 }
 
-/// Which held or waiting ticket is meant, and the proof.
+/// Identifies a held or waiting ticket, with its secret.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Own {
@@ -140,7 +140,7 @@ pub(crate) struct Own {
     secret: String,
 }
 
-/// A writer becomes a reader and keeps its token.
+/// Turns an exclusive ticket into a shared one; it keeps its token.
 pub(crate) async fn downgrade(
     State(context): State<Context>,
     Sent(own): Sent<Own>,
@@ -203,7 +203,7 @@ pub(crate) struct NoteField {
     name: String,
     fencing_token: Whole,
     secret: String,
-    /// None takes the note away.
+    /// `None` removes the note.
     note: Option<String>,
 }
 
@@ -223,7 +223,7 @@ pub(crate) struct OutcomeField {
     request_id: String,
 }
 
-/// What became of a request. One that was not seen by now never takes effect.
+/// The outcome of a request. One that has not been seen by now will never take effect.
 pub(crate) async fn outcome(
     State(context): State<Context>,
     Sent(sent): Sent<OutcomeField>,

@@ -1,4 +1,4 @@
-//! The cluster itself: who is in it, how it is, and a copy of everything.
+//! The cluster itself: members, status, metrics and backups.
 
 use super::body::Sent;
 use crate::backup;
@@ -17,7 +17,7 @@ use holdfast_node::{Node, NodeId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// How the cluster looks from here.
+/// The cluster's status as this node sees it.
 pub(crate) async fn status(State(context): State<Context>) -> Result<Json<Value>, HttpError> {
     let look = |node: &Node| {
         let members: Vec<(NodeId, bool, String)> = node
@@ -26,7 +26,7 @@ pub(crate) async fn status(State(context): State<Context>) -> Result<Json<Value>
             .iter()
             .map(|(id, member)| (*id, member.votes, member.address.clone()))
             .collect();
-        // Only a leader knows how far the others are.
+        // Only a leader knows the progress of the others.
         let progress = if node.is_leader() { node.progress() } else { Vec::new() };
         let applied = node.applied().index;
         let leader = (node.leader(), node.term());
@@ -78,7 +78,7 @@ pub(crate) async fn list(State(context): State<Context>) -> Result<Json<Value>, 
     Ok(Json(json!({ "members": members.collect::<Vec<_>>() })))
 }
 
-/// Where a node is reached by its peers: it may have moved since it joined.
+/// A node's peer address: it may have moved since it joined.
 fn peer_address(context: &Context, id: NodeId, joined_at: String) -> String {
     let known = context.membership.contact_of(id).map(|contact| contact.peer);
     known.filter(|peer| !peer.is_empty()).unwrap_or(joined_at)
@@ -137,7 +137,7 @@ pub(crate) async fn transfer(
 async fn decide(context: &Context, question: Question) -> Result<Json<Value>, HttpError> {
     match context.membership.ask(question).await {
         Ok(node) => Ok(Json(json!({ "node": node }))),
-        // It may have been proposed, or done with the answer lost.
+        // The change may have been proposed, or made with the reply lost.
         Err(NotDone { certain: false, .. }) => Err(SubmitError::Unknown.into()),
         Err(NotDone { why, .. }) => {
             let hint = if why.contains(NO_MAJORITY) && !why.contains(NOT_COMMITTABLE) {
@@ -153,7 +153,7 @@ async fn decide(context: &Context, question: Question) -> Result<Json<Value>, Ht
     }
 }
 
-/// A consistent copy of everything, while the cluster goes on.
+/// Streams a consistent copy of everything while the cluster keeps running.
 pub(crate) async fn backup(State(context): State<Context>) -> Result<impl IntoResponse, HttpError> {
     let copy = context.engine.read(backup::Copy::of).await?;
     let name = format!("attachment; filename=\"holdfast-{}.backup\"", copy.index());
@@ -164,7 +164,7 @@ pub(crate) async fn backup(State(context): State<Context>) -> Result<impl IntoRe
     Ok((head, Body::from_stream(copy.stream())))
 }
 
-/// What is counted and measured, for Prometheus.
+/// The node's metrics in Prometheus' text format.
 pub(crate) async fn metrics(
     State(context): State<Context>,
 ) -> Result<impl IntoResponse, HttpError> {
@@ -173,13 +173,13 @@ pub(crate) async fn metrics(
     Ok(([(header::CONTENT_TYPE, kind)], context.metrics.text(&now)))
 }
 
-/// The process lives.
+/// Liveness: the process is running and its loop responds.
 pub(crate) async fn healthz(State(context): State<Context>) -> Result<Json<Value>, HttpError> {
     context.engine.peek(|_| ()).await?;
     Ok(Json(json!({ "alive": true })))
 }
 
-/// The node can serve: there is a leader, a majority confirms it, and the disk has room.
+/// Readiness: there is a leader, confirmed by a majority, and the disk has room.
 pub(crate) async fn readyz(State(context): State<Context>) -> Result<Json<Value>, HttpError> {
     if context.engine.peek(Node::disk_is_full).await? {
         return Err(SubmitError::DiskFull.into());

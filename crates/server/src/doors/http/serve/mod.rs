@@ -1,4 +1,4 @@
-//! The socket loop and the calls, a file for each kind.
+//! The socket loop and the API calls, with a file for each kind of call.
 
 pub(in crate::doors) mod acquire;
 mod auth;
@@ -30,7 +30,7 @@ use std::io;
 use std::sync::Arc;
 
 /// Serves until the future is dropped. Without a password, only requests for these hosts and for IP
-/// addresses are taken.
+/// addresses are accepted.
 pub(super) async fn serve(opening: Opening) -> io::Result<()> {
     let Opening { listener, limit, context, password, hosts } = opening;
     let hosts = if password.is_some() { Hosts::Any } else { Hosts::these(hosts) };

@@ -1,4 +1,4 @@
-//! What is done to other people's locks, and what is asked about them.
+//! Operators' calls: revoking other clients' locks, and queries about them.
 
 use super::body::Sent;
 use crate::doors::http::codec::query::Asked;
@@ -36,7 +36,7 @@ fn operator(name: &str, token: Option<Whole>, by: &str, reason: &str) -> Operato
     }
 }
 
-/// Asks the holders to let go by a deadline.
+/// Asks the holders to release the lock by a deadline.
 pub(crate) async fn revoke(
     State(context): State<Context>,
     Sent(sent): Sent<RevokeField>,
@@ -58,7 +58,7 @@ pub(crate) struct ForceField {
     reason: String,
 }
 
-/// Ends the holders without their consent.
+/// Ends the holders' tickets without their consent.
 pub(crate) async fn force(
     State(context): State<Context>,
     Sent(sent): Sent<ForceField>,
@@ -78,7 +78,7 @@ pub(crate) struct Name {
     stale: bool,
 }
 
-/// Who waits for whom.
+/// Why a lock is not free: who is waiting for whom.
 pub(crate) async fn why(
     State(context): State<Context>,
     Asked(asked): Asked<Name>,
@@ -129,7 +129,7 @@ pub(crate) struct HistoryField {
     stale: bool,
 }
 
-/// What happened to a lock, the newest first, as far as it is remembered.
+/// A lock's events, newest first, as far as they are remembered.
 pub(crate) async fn history(
     State(context): State<Context>,
     Asked(asked): Asked<HistoryField>,
@@ -181,7 +181,7 @@ pub(crate) struct SessionsField {
     stale: bool,
 }
 
-/// Who is connected, or was a moment ago.
+/// Sessions that are alive, whether or not their client is connected right now.
 pub(crate) async fn sessions(
     State(context): State<Context>,
     Asked(asked): Asked<SessionsField>,

@@ -1,8 +1,8 @@
-//! What browsers send: which pages may use this server, and under which names.
+//! Protects against browsers: which pages may use this server, and under which host names.
 //!
-//! A browser lets any page send a POST to this server, and says whose page it is (`Origin`). And a
-//! site can let its own name point to this machine (DNS rebinding): its page then counts as one of
-//! this server, unless the server knows the names that it has (`Host`).
+//! A browser lets any page send a POST to this server, and sends along whose page it is (`Origin`).
+//! And a site can make its own name point to this machine (DNS rebinding): its page then counts as
+//! one of this server's, unless the server knows its own names (`Host`).
 
 use axum::extract::{Request, State};
 use axum::http::header::{HOST, ORIGIN};
@@ -14,12 +14,12 @@ use holdfast_gateway::{ApiError, Code};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The names under which this server may be addressed.
+/// The host names that this server accepts.
 #[derive(Debug, Clone)]
 pub(crate) enum Hosts {
-    /// Any: a password is needed, and no page of another site knows it.
+    /// Any: there is a password, and no other site's page knows it.
     Any,
-    /// IP addresses, loopback's names, and these, in lower case.
+    /// IP addresses, the names of loopback, and these, in lower case.
     These(Arc<[String]>),
 }
 
@@ -29,7 +29,7 @@ impl Hosts {
     }
 
     /// Whether a request for this host, with or without a port, is meant for this server. A site
-    /// can't make a browser send an IP address or a loopback name of its own.
+    /// can't make a browser send an IP address or a loopback name as the host.
     fn allows(&self, host: &str) -> bool {
         let Self::These(hosts) = self else { return true };
         let host = plain(host_only(host));
@@ -41,13 +41,13 @@ impl Hosts {
     }
 }
 
-/// Names differ neither by case nor by the dot of the root.
+/// Normalizes a name: case and the trailing dot of the root do not matter.
 fn plain(host: &str) -> String {
     let host = host.trim();
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
 
-/// Without the port.
+/// Strips the port.
 fn host_only(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -55,11 +55,11 @@ fn host_only(host: &str) -> &str {
     }
 }
 
-/// Lets through what is addressed to this server and what no browser sent, what its user's own page
-/// sent, and what only looks: a page of another site can't read the answer.
+/// Passes requests that name this server, or no host, and that come from no browser, or from a page
+/// of this server, or only read: a page of another site can't see the response.
 pub(crate) async fn check(State(hosts): State<Hosts>, request: Request, next: Next) -> Response {
     let host = host(request.headers(), request.uri());
-    // What names no host comes from no browser.
+    // A request without a host does not come from a browser.
     let failure = if host.is_some_and(|host| !hosts.allows(host)) {
         let host = host.unwrap_or_default();
         let host: String = host.chars().take(HOST_SHOWN_MAX).collect();
@@ -84,16 +84,16 @@ pub(crate) async fn check(State(hosts): State<Hosts>, request: Request, next: Ne
     super::refuse::refuse(request, failure).await
 }
 
-/// How much of a host is repeated in an error.
+/// How many characters of a host are repeated in an error.
 const HOST_SHOWN_MAX: usize = 100;
 
-/// HTTP/2 names the host in the address.
+/// The requested host; HTTP/2 has it in the URI.
 fn host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
     let host = headers.get(HOST).map(|host| host.to_str().unwrap_or_default());
     host.or_else(|| uri.authority().map(Authority::as_str))
 }
 
-/// Whether what was sent comes from no page, or from one of this server.
+/// Whether a request comes from no page at all, or from one of this server's.
 fn is_own(headers: &HeaderMap, host: Option<&str>) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let page = origin.to_str().ok().and_then(|origin| origin.split_once("://"));

@@ -1,4 +1,4 @@
-//! Requests that are refused before a call takes them.
+//! Refuses requests before they reach a handler.
 
 use super::body;
 use crate::doors::grpc;
@@ -8,7 +8,7 @@ use axum::http::header::{CONNECTION, HeaderValue};
 use axum::response::Response;
 use holdfast_gateway::{ApiError, Code};
 
-/// Refuses a request whose body nobody has read, in the form that its protocol has.
+/// Refuses a request whose body has not been read, in the form of its protocol.
 pub(crate) async fn refuse(request: Request, error: ApiError) -> Response {
     if grpc::is_grpc(request.headers()) {
         return grpc::status(error).into_http();

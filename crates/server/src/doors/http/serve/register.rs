@@ -1,4 +1,4 @@
-//! The fenced register: what a holder does to the outside world, with its token checked.
+//! The fenced register: writes on behalf of a holder, with its token checked.
 
 use super::body::Sent;
 use crate::doors::Context;
@@ -25,7 +25,7 @@ pub(crate) struct Put {
     mode: Option<ModeField>,
 }
 
-/// Writes a value, unless a later holder has been here.
+/// Writes a value, unless a later token has been seen.
 pub(crate) async fn put(
     State(context): State<Context>,
     Sent(put): Sent<Put>,
@@ -44,7 +44,7 @@ pub(crate) struct Raise {
     mode: Option<ModeField>,
 }
 
-/// Shows a token to the fence without writing: what a new holder does before it reads.
+/// Shows a token to the fence without writing, as a new holder does before it reads.
 pub(crate) async fn raise(
     State(context): State<Context>,
     Sent(raise): Sent<Raise>,

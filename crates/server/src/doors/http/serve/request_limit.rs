@@ -1,4 +1,5 @@
-//! How many requests a node answers at once, waits included, and how long they may take to arrive.
+//! Limits how many requests a node handles at once, waits included, and how long they may take to
+//! arrive.
 
 use super::body;
 use super::refuse::refuse;
@@ -25,21 +26,21 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
-/// Requests at once. Each costs a few KB while it waits for its turn: all stay near 200 MB. Beyond
-/// it the answer is "busy".
+/// Concurrent requests. A waiting one costs a few KB, so all of them stay near 200 MB. Beyond it
+/// the response is "busy".
 const REQUESTS_MAX: usize = 32_768;
 
-/// Requests at once whose bodies have not arrived yet. A body comes with its head or soon after:
-/// more of them are no clients, and the oldest makes room for the next.
+/// Concurrent requests whose bodies have not arrived yet. A body comes with its head or soon after:
+/// so many late ones are not honest clients, and the oldest is evicted for the next.
 const ARRIVING_MAX: usize = 4_096;
 
 /// Bytes of bodies that have not arrived completely.
 const ARRIVING_BYTES_MAX: usize = 64 << 20;
 
-/// How long a body may take.
+/// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Room for requests.
+/// The limits that all requests of a node share.
 pub(crate) struct Room {
     requests: Arc<Semaphore>,
     arriving: Arc<IdleSet>,
@@ -78,13 +79,13 @@ impl Room {
         Arrival { room: self, activity: self.arriving.enter(), bytes: 0 }
     }
 
-    /// Waits for the first message of a stream, which is not to be read to its end.
+    /// Waits for the first message of a stream, whose end is not waited for.
     pub(crate) async fn first<T>(&self, message: impl Future<Output = T>) -> Result<T, ApiError> {
         let arrival = self.arrive();
         in_time(&arrival.activity, message).await
     }
 
-    /// Waits for all of a request.
+    /// Waits until a request has arrived completely.
     async fn whole(&self, request: Request) -> Result<Request, ApiError> {
         let (head, body) = request.into_parts();
         if body.is_end_stream() {
@@ -103,7 +104,7 @@ impl Room {
         Ok(Request::from_parts(head, Body::from(bytes)))
     }
 
-    /// A place among the requests that are being answered.
+    /// Takes a place among the requests in progress; fails if there is none.
     pub(crate) fn enter(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         self.requests.clone().try_acquire_owned().map_err(|_| {
             let message = "too many requests wait at this node: nothing was done";
@@ -122,14 +123,14 @@ async fn in_time<T>(activity: &Activity, arriving: impl Future<Output = T>) -> R
     }
 }
 
-/// Lets a request in when it has arrived, while there is room.
+/// Lets a request in once it has arrived, if there is room.
 pub(crate) async fn check(
     State(room): State<Arc<Room>>,
     connection: Connection,
     mut request: Request,
     next: Next,
 ) -> Response {
-    // Whoever looks after the node must be able to ask how it is, above all when it is full.
+    // Monitoring must always get through, above all when the node is full.
     if matches!(request.uri().path(), "/healthz" | "/readyz" | "/metrics") {
         let busy = connection.begin();
         return answer(next.run(request).await, busy);
@@ -152,12 +153,12 @@ pub(crate) async fn check(
     }
 }
 
-/// Until an answer is sent, its connection is not idle.
+/// Keeps the connection busy until the response is sent.
 fn answer(response: Response, busy: Option<Busy>) -> Response {
     response.map(|body| Body::new(Answer { body, _busy: busy }))
 }
 
-/// The body of an answer.
+/// The body of a response.
 struct Answer {
     body: Body,
     _busy: Option<Busy>,
@@ -183,7 +184,7 @@ impl HttpBody for Answer {
     }
 }
 
-/// What a connection gets that there is no room for: whether the process lives can still be asked.
+/// Serves connections beyond the limit: only the liveness check still works.
 pub(crate) fn when_full(healthz: MethodRouter) -> Router {
     let full = async |request: Request| {
         let failure = ApiError::new(
@@ -196,7 +197,7 @@ pub(crate) fn when_full(healthz: MethodRouter) -> Router {
     Router::new().route("/healthz", healthz).fallback(full).layer(map_response(close))
 }
 
-/// The connection is closed after this answer.
+/// Closes the connection after the response.
 async fn close(mut response: Response) -> Response {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
@@ -222,7 +223,7 @@ mod tests {
         said
     }
 
-    /// When there was no room for requests, nobody could ask whether the node lives either.
+    /// When there was no room for requests, health checks failed too.
     #[tokio::test]
     async fn beyond_the_bound_a_request_is_told_so_and_then_there_is_room_again() {
         let (begun, mut begins) = mpsc::channel(1);
@@ -251,7 +252,7 @@ mod tests {
         assert!(ask(address, "/").await.contains("served"));
     }
 
-    /// Requests whose bodies did not come took the places of others, as long as they liked.
+    /// Requests whose bodies did not arrive used to take the places of others indefinitely.
     #[tokio::test]
     async fn a_request_that_has_not_arrived_takes_no_place() {
         let handler = |body: String| async move { format!("served {body}") };

@@ -1,9 +1,8 @@
-//! What there is, for whoever looks at `/` first.
+//! The overview page at `/`, and the OpenAPI description.
 
 use axum::http::header;
 use axum::response::{Html, IntoResponse};
 
-/// The API, for programs that read such.
 const OPENAPI: &str = include_str!("../openapi.json");
 
 const PAGE: &str = include_str!("../root.html");

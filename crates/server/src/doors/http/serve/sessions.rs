@@ -1,4 +1,4 @@
-//! Sessions: a client's liveness, apart from any connection.
+//! Sessions: a client's liveness, independent of any connection.
 
 use super::body::Sent;
 use crate::doors::Context;

@@ -1,5 +1,5 @@
-//! A socket that several tasks look at: one serves it, another waits for its end. A peer that does
-//! not take what is written is given up.
+//! A socket shared by two tasks: one serves it, the other waits for its end. A client that accepts
+//! no data for too long is given up.
 
 use rustix::net::{Shutdown, shutdown};
 use std::io;
@@ -12,10 +12,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// So long a peer may take nothing of what is written.
+/// How long a client may accept nothing of what is written.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What both tasks see of a socket.
+/// What both tasks share.
 pub(crate) struct SharedSocket {
     pub(crate) stream: TcpStream,
     write_is_stalled: AtomicBool,
@@ -26,16 +26,16 @@ impl SharedSocket {
         Arc::new(Self { stream, write_is_stalled: AtomicBool::new(false) })
     }
 
-    /// Whether something is to be written that the peer does not take.
+    /// Whether a write is waiting because the client accepts no data.
     pub(crate) fn write_is_stalled(&self) -> bool {
         self.write_is_stalled.load(Ordering::Relaxed)
     }
 }
 
-/// The end that serves the connection.
+/// The end used by the task that serves the connection.
 pub(crate) struct Socket {
     shared: Arc<SharedSocket>,
-    /// Runs out if the write that waits makes no progress.
+    /// Expires if the pending write makes no progress.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Looking at locks: current unless a stale look is asked for.
+//! Reads of locks: current, unless a stale read is requested.
 
 use crate::doors::http::codec::query::Asked;
 use crate::doors::http::translate::error_response::HttpError;

@@ -1,4 +1,4 @@
-//! What happens to locks, as it happens: server-sent events.
+//! Streams what happens to locks as server-sent events.
 
 use crate::doors::Context;
 use crate::doors::http::codec::query::Asked;
@@ -19,14 +19,14 @@ use std::task::{self, Poll, ready};
 use std::time::Duration;
 use tokio_stream::Stream;
 
-/// Events that wait for a slow watcher. Beyond it the stream ends and says so; if that is not read
-/// either, the connection is closed.
+/// Events that may queue up for a slow watcher. Beyond it the stream ends with a notice; if that is
+/// not read either, the connection is closed.
 pub(crate) const EVENTS_MAX: usize = 1_024;
 
-/// A quiet stream says something so often, so that a dead connection is noticed.
+/// How often a quiet stream sends a keep-alive, so that a dead connection is noticed.
 const ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// A stream that says now and then that it lives.
+/// An event stream with keep-alives.
 pub(crate) type Events<S> = Sse<KeepAliveStream<S>>;
 
 pub(crate) fn events<S>(stream: S) -> Events<S>
@@ -87,7 +87,7 @@ impl Stream for Watching {
                 }
             }
         } else {
-            // Whoever hears this misses nothing from now on.
+            // After this event, the client misses nothing.
             self.begun = true;
             event(("watching", json!({})))
         };
@@ -99,12 +99,12 @@ fn event((kind, data): (&str, Value)) -> Event {
     Event::default().event(kind).data(data.to_string())
 }
 
-/// The last event of a stream: that something was missed, and why.
+/// The last event of a stream that has missed something, with the reason.
 pub(crate) fn last_event(missed: Missed) -> Event {
     event(("missed", error_response::shown(&missed.into())))
 }
 
-/// An event for everybody: no secrets.
+/// An effect as an event. Any client may see it, so it contains no secrets.
 fn told(effect: &Effect, now_ms: u64) -> (&'static str, Value) {
     let names: Vec<String> =
         effect.names().iter().map(|name| show::text(name.as_bytes())).collect();
@@ -179,6 +179,12 @@ fn told(effect: &Effect, now_ms: u64) -> (&'static str, Value) {
         }
         Effect::Published { channel, .. } => {
             ("published", json!({ "channel": show::text(channel.as_bytes()) }))
+        }
+        Effect::NodeChanged { path, zxid, .. } => {
+            ("node_changed", json!({ "path": &**path, "zxid": zxid }))
+        }
+        Effect::SessionAttached { session, .. } => {
+            ("session_attached", json!({ "session": session.0 }))
         }
     }
 }

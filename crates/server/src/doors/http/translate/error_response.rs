@@ -15,7 +15,7 @@ pub(crate) fn response(error: &ApiError) -> Response {
     let mut response = (status, Json(shown(error))).into_response();
     let more = match error.code {
         Code::Unauthenticated => Some((WWW_AUTHENTICATE, "Bearer")),
-        // What is left of the body may still be on its way: this connection is of no use.
+        // The rest of the body may still be on its way, which makes the connection unusable.
         Code::TooLarge | Code::TooSlow => Some((CONNECTION, "close")),
         code if code.may_work_later() => Some((RETRY_AFTER, "1")),
         _ => None,
@@ -26,7 +26,7 @@ pub(crate) fn response(error: &ApiError) -> Response {
     response
 }
 
-/// What a handler failed with.
+/// A handler's error.
 pub(crate) struct HttpError(pub(crate) ApiError);
 
 impl<E: Into<ApiError>> From<E> for HttpError {
@@ -50,7 +50,7 @@ pub(crate) fn shown(error: &ApiError) -> Value {
     shown
 }
 
-/// Says what went wrong, in the form that the request's protocol has.
+/// An error in the form of the request's protocol.
 pub(crate) fn respond(to_grpc: bool, error: ApiError) -> Response {
     if to_grpc { grpc::status(error).into_http() } else { response(&error) }
 }

@@ -1,4 +1,4 @@
-//! The fields of bodies and queries, as JSON writes them.
+//! The fields of bodies and queries, as they are written in JSON.
 
 use crate::doors::http::codec::text;
 use holdfast_core::{LockName, Secret, SessionRef};
@@ -7,8 +7,8 @@ use holdfast_gateway::request::{self, ModeKind};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use std::fmt;
 
-/// A whole number, also as the decimal digits of a string: not every language has integers that
-/// are exact.
+/// A whole number, given as a number or as a string of decimal digits: not every language has exact
+/// 64-bit integers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Whole(pub(crate) u64);
 
@@ -54,7 +54,7 @@ impl From<ModeField> for ModeKind {
     }
 }
 
-/// A session and its proof, as it stands in a body.
+/// A session's id and secret, as a field of a body.
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionField {
@@ -68,7 +68,7 @@ impl SessionField {
     }
 }
 
-/// Which ticket is meant, and the proof, as it stands in a body.
+/// A reference to a ticket, with its secret, from the fields of a body.
 pub(crate) fn ticket(
     name: &str,
     token: Whole,
@@ -82,7 +82,7 @@ pub(crate) fn name(text: &str) -> Result<LockName, ApiError> {
     request::name(&text::read(text))
 }
 
-/// What names begin with.
+/// Parses a prefix of names.
 pub(crate) fn prefix(text: &str) -> Result<Vec<u8>, ApiError> {
     let bytes = text::read(text);
     request::prefix(&bytes).map(|()| bytes)
@@ -92,13 +92,13 @@ pub(crate) fn optional(text: Option<&str>) -> Option<Vec<u8>> {
     text.map(text::read)
 }
 
-/// A secret, in hexadecimal digits.
+/// Parses a secret from hexadecimal digits.
 pub(crate) fn secret(text: &str) -> Result<Secret, ApiError> {
     let digit = |digit: char| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let digits: Option<Vec<u8>> = text.chars().map(digit).collect();
     let (pairs, odd) = digits.as_deref().unwrap_or_default().as_chunks::<2>();
     let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
-    // What is no hexadecimal digit, or half a byte, is as wrong as any other length.
+    // Other characters, or half a byte, are as wrong as any other length.
     request::secret(if odd.is_empty() { &bytes } else { &[] })
 }
 

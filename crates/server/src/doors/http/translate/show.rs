@@ -1,4 +1,4 @@
-//! What goes out, as JSON.
+//! Replies as JSON.
 
 pub(crate) use crate::doors::http::codec::text::show as text;
 use holdfast_core::{Ending, Grant, Lease, LockName, LockView, Mode, Secret, TicketView};
@@ -27,7 +27,7 @@ pub(crate) fn ending(ending: &Ending) -> Value {
     })
 }
 
-/// A ticket that is being served, for its holder.
+/// A grant, as its holder sees it.
 pub(crate) fn grant(grant: &Grant) -> Value {
     let after = grant.after.as_deref().unwrap_or_default();
     let of_first = after.first();
@@ -72,7 +72,7 @@ fn lease(lease: Lease) -> &'static str {
     }
 }
 
-/// A ticket, for everybody: no secret.
+/// A ticket, as any client may see it: without its secret.
 pub(crate) fn ticket(ticket: &TicketView, now_ms: u64) -> Value {
     json!({
         "token": ticket.token.0,

@@ -1,5 +1,6 @@
-//! Jobs that take too long for the loop's thread: Lua, lists of all keys, much at once. Keys are
-//! read there, the job runs on a thread of its own, and what it wrote is submitted as usual.
+//! Jobs that take too long for the loop's thread: Lua, listing all keys, large pipelines. The keys
+//! are read on the loop's thread, the job runs on a thread of its own, and its writes are submitted
+//! as usual.
 
 use super::door::AtNode;
 use super::door::Door;
@@ -13,30 +14,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// How long a job may take, with all its tries. One that goes through all keys has so long for
-/// each step.
+/// How long a job may take, including all its attempts. A job that goes through all keys has this
+/// long for each step.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a job may find that something has changed.
+/// How often a job may be retried because something it read has changed.
 const TRIES_MAX: usize = 100;
 
-/// A job that is done in the background.
+/// A job that runs in the background.
 pub(super) struct Background {
     door: Arc<Door>,
     job: Arc<Job>,
-    /// The list of all keys, once it was made: it may be used again.
+    /// The list of all keys, once it exists: it may be reused.
     listing: Option<Listing>,
     until: Instant,
-    /// Whether the state has been current since the job began.
+    /// Whether the state has been confirmed as current since the job began.
     current: bool,
-    /// Whether something may be on its way through the log.
+    /// Whether a transaction may be on its way through the log.
     wrote: bool,
 }
 
-/// What a job comes to: what is done, or else the one reply.
+/// The outcome of a job: its result, or else a single reply.
 type Outcome = Result<Done, Reply>;
 
-/// Does a job.
+/// Runs a job, with retries.
 pub(super) async fn run(door: &Arc<Door>, job: Job) -> Outcome {
     let wanted = job.wanted();
     let mut background = Background {
@@ -47,7 +48,8 @@ pub(super) async fn run(door: &Arc<Door>, job: Job) -> Outcome {
         current: false,
         wrote: false,
     };
-    // One after the other, so that they do not undo each other's work again and again.
+    // Jobs on the same key run one after the other, so that they do not keep invalidating each
+    // other.
     let first: Option<LockName> = wanted.names.first().cloned();
     let Ok(_turn) = timeout_at(background.until, door.turn_for(first.as_ref())).await else {
         return Err(Reply::Error(messages::SCRIPTS_BUSY));
@@ -61,7 +63,7 @@ pub(super) async fn run(door: &Arc<Door>, job: Job) -> Outcome {
 }
 
 impl Background {
-    /// One try, with all its steps; none if something has changed meanwhile.
+    /// One attempt, with all its steps; `None` if something it read has changed meanwhile.
     async fn once(&mut self, mut wanted: Wanted) -> Option<Outcome> {
         loop {
             let seen = match self.read(&wanted).await {
@@ -75,7 +77,7 @@ impl Background {
                     continue;
                 }
                 Ok((Run::Done(done), seen)) => (done, seen),
-                // None of these is done in the background.
+                // None of these runs in the background.
                 Ok((Run::Block(_) | Run::Lua | Run::Apart, _)) => {
                     return Some(Err(Reply::NullArray));
                 }
@@ -89,7 +91,8 @@ impl Background {
                     Ok(Ok(())) => {}
                     Ok(Err(refusal)) => match done.refused(&refusal) {
                         Answered::Again => {
-                            // A job that is at it step by step goes on with its list.
+                            // A job that goes through the keys step by step continues with its
+                            // list.
                             self.listing = seen.into_listing().filter(|_| self.wrote);
                             return None;
                         }
@@ -118,11 +121,11 @@ impl Background {
         }
     }
 
-    /// What was withdrawn may be the last of several steps.
+    /// The error for a failed step; what was withdrawn may be the last of several steps.
     fn trouble(&self, trouble: SubmitError) -> Error {
         match trouble {
             SubmitError::Withdrawn => messages::no_leader(self.wrote),
-            // That nothing was done is true of the last step only.
+            // "Nothing was done" is only true of the last step.
             SubmitError::DiskFull | SubmitError::QueueFull if self.wrote => {
                 messages::trouble(SubmitError::Unknown)
             }
@@ -134,7 +137,7 @@ impl Background {
         self.door.engine.clone()
     }
 
-    /// Reads what is wanted from a state that is current, or has been since the job began.
+    /// Reads the wanted keys from a state that has been current since the job began.
     async fn read(&mut self, wanted: &Wanted) -> Result<Seen, Error> {
         let engine = self.engine();
         if !self.current {
@@ -148,7 +151,7 @@ impl Background {
         self.within(engine.peek(move |node| Seen::read_with(node.state(), &wanted, listing))).await
     }
 
-    /// Lists all keys, a page in each turn of the loop.
+    /// Lists all keys, one page per turn of the loop.
     async fn list(&self) -> Result<Listing, Error> {
         let engine = self.engine();
         let mut listing = self.within(engine.peek(|node| Listing::begin(node.state()))).await?;
@@ -165,7 +168,7 @@ impl Background {
         }
     }
 
-    /// Runs the job with these keys, on a thread where it may take its time.
+    /// Runs the job with these keys, on a thread that may block.
     async fn compute(&self, seen: Seen) -> Result<(Run, Seen), Error> {
         let stopped = |_| messages::trouble(SubmitError::Stopped);
         let room = self.door.room_for_scripts.clone().acquire_owned();

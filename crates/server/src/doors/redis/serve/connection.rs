@@ -1,4 +1,4 @@
-//! One client: its requests in order, and what came together done together.
+//! One client's connection: handles its requests in order, and runs pipelined commands together.
 
 use super::background;
 use super::door::Door;
@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Places for replies that a connection keeps from one pipeline to the next.
+/// The capacity for reply slots that a connection keeps from one pipeline to the next.
 const SLOTS_KEPT: usize = 64;
 
 /// One client's connection.
@@ -33,32 +33,33 @@ pub(super) struct Connection {
     wire: Wire,
     client: Client,
     decoder: Decoder,
-    /// What came together and is to be done together.
+    /// Pipelined commands that will run together.
     joined: Option<Job>,
-    /// Replies in the order of their requests, from the first one that is joined on.
+    /// The replies in the order of their requests, starting at the first one that is joined.
     slots: Vec<Slot>,
-    /// Bytes of the replies in them that are known already.
+    /// The size of the replies in `slots` that are already encoded, in bytes.
     said_bytes: usize,
-    /// Goes to the loop's thread and comes back.
+    /// Travels to the loop's thread and back.
     work: Option<Box<Work>>,
     line: mpsc::Receiver<Box<Work>>,
-    /// How many channels and patterns its messages come from.
+    /// The numbers of channels and patterns it is subscribed to at the gateway.
     listens: (usize, usize),
-    /// Until it has asked for something, it must make room for others.
+    /// Until it has made a request, it may be evicted for others.
     activity: Arc<Activity>,
-    /// A lock whose grant has not been written to the socket: dropped with this, it is given back.
+    /// A lock whose grant has not been written to the socket: if this is dropped, the lock is
+    /// released.
     unsent: Option<Taken>,
 }
 
-/// A place for a reply.
+/// The place of a reply.
 enum Slot {
-    /// It is known already.
+    /// Already encoded.
     Said(Vec<u8>),
-    /// The next one of the joined job.
+    /// The joined job's next reply.
     Job(Protocol),
 }
 
-/// Whether a connection goes on.
+/// Whether a connection stays open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Goes {
     On,
@@ -85,8 +86,8 @@ impl Connection {
         }
     }
 
-    /// Talks until one side hangs up. A client that does not say the password, or the rest of a
-    /// request, in time is hung up on.
+    /// Serves the client until one side closes the connection. A client that does not authenticate,
+    /// or send the rest of a request, in time is disconnected.
     pub(super) async fn talk(mut self, timeouts: Timeouts) {
         let number = self.client.id;
         let Err(error) = self.serve(timeouts).await else { return };
@@ -99,7 +100,7 @@ impl Connection {
             io::ErrorKind::TimedOut if self.is_within_request() => Some(messages::TOO_SLOW),
             _ => None,
         };
-        // It is said if the client reads, and not waited for.
+        // Sent if the socket takes it, without waiting.
         if let Some(last_word) = last_word {
             self.wire.last_word(&Reply::Error(last_word), &self.client);
         }
@@ -142,12 +143,12 @@ impl Connection {
         }
     }
 
-    /// Whether a part of a request is here and the rest is missing.
+    /// Whether part of a request has arrived and the rest is missing.
     fn is_within_request(&self) -> bool {
         self.decoder.is_within() || !self.wire.buffer.is_empty()
     }
 
-    /// All requests that are here.
+    /// Handles all requests that have arrived.
     async fn requests(&mut self) -> io::Result<Goes> {
         let mut commands = 0;
         let goes = loop {
@@ -177,7 +178,7 @@ impl Connection {
                 }
             }
         };
-        self.door.metrics.commands.inc_by(commands);
+        self.door.commands.inc_by(commands);
         self.finish().await?;
         Ok(goes)
     }
@@ -189,7 +190,7 @@ impl Connection {
                 if self.listens_to_more()
                     && let Err(error) = self.subscribe().await
                 {
-                    // It would hear old messages, or none. Its client connects again.
+                    // The client would get stale messages, or none. Closing makes it reconnect.
                     self.say(&[Reply::Error(messages::not_subscribed(&error.into()))]);
                     return Ok(Goes::Away);
                 }
@@ -236,7 +237,7 @@ impl Connection {
         Ok(Goes::On)
     }
 
-    /// Replies, in its turn.
+    /// Queues replies in order.
     fn say(&mut self, replies: &[Reply]) {
         let joined = self.joined.is_some();
         let mut said = Vec::new();
@@ -250,13 +251,13 @@ impl Connection {
         }
     }
 
-    /// What its client is subscribed to: channels and patterns.
+    /// The numbers of channels and patterns that the client is subscribed to.
     fn subscriptions(&self) -> (usize, usize) {
         (self.client.channels.len(), self.client.patterns.len())
     }
 
-    /// Whether its client has just subscribed to something. The state must be current then: a node that
-    /// is behind would tell it what was published long before.
+    /// Whether the client has just subscribed to something. The state must then be current: a node
+    /// that is behind would deliver messages that were published long before.
     fn listens_to_more(&self) -> bool {
         let (channels, patterns) = self.subscriptions();
         channels > self.listens.0 || patterns > self.listens.1
@@ -267,7 +268,7 @@ impl Connection {
         channels.chain(self.client.patterns.iter().cloned().map(Topic::Pattern)).collect()
     }
 
-    /// Lets it receive what its client has just subscribed to.
+    /// Subscribes at the gateway to what the client has just subscribed to.
     async fn subscribe(&mut self) -> Result<(), SubmitError> {
         let topics = self.topics();
         let engine = &self.door.engine;
@@ -276,7 +277,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What it listens to, or what it is called, may have changed.
+    /// Called when the subscriptions or the client's name may have changed.
     fn changed(&mut self) {
         let listens = self.subscriptions();
         if listens != self.listens {
@@ -288,7 +289,7 @@ impl Connection {
         self.door.show(&self.client);
     }
 
-    /// Adds a job to those that are done together; one that can't be waits until they are done.
+    /// Adds a job to those that run together; if it can't be added, they run first.
     async fn join(&mut self, job: Job) -> io::Result<()> {
         let job = match &mut self.joined {
             Some(joined) => match joined.join(job) {
@@ -301,14 +302,14 @@ impl Connection {
             None => job,
         };
         self.finish().await?;
-        // What the client asks next may depend on what this one selects.
+        // The client's next commands may depend on what this one selects.
         let alone = job.may_select();
         self.joined = Some(job);
         self.slots.push(Slot::Job(self.client.protocol));
         if alone { self.finish().await } else { Ok(()) }
     }
 
-    /// Does what was joined, and replies.
+    /// Runs the joined jobs and replies.
     async fn finish(&mut self) -> io::Result<()> {
         let Some(job) = self.joined.take() else { return Ok(()) };
         let mut slots = std::mem::take(&mut self.slots);
@@ -316,8 +317,8 @@ impl Connection {
         let mut open = slots.drain(..);
         match self.run(job).await? {
             Ok(replies) => self.fill(&mut open, replies).await?,
-            // They can't be done together. Each may reply as much as all may: one reply is sent
-            // before the next command begins.
+            // They can't run together. Each may reply as much as all of them together, so one reply
+            // is sent before the next command begins.
             Err(job) => {
                 for one in job.split() {
                     let replies = match self.run(one).await? {
@@ -328,7 +329,7 @@ impl Connection {
                 }
             }
         }
-        // What is said behind the last reply.
+        // Replies behind the joined job's last one.
         for slot in open {
             match slot {
                 Slot::Said(said) => self.wire.out.extend_from_slice(&said),
@@ -341,7 +342,7 @@ impl Connection {
         self.flush_much().await
     }
 
-    /// Puts replies into the next places, and writes them if they are many.
+    /// Puts replies into the next slots, and writes them if they are large.
     async fn fill(
         &mut self,
         slots: &mut impl Iterator<Item = Slot>,
@@ -370,7 +371,7 @@ impl Connection {
     async fn run_in_background(&mut self, job: Job) -> io::Result<Vec<Reply>> {
         let outcome = tokio::select! {
             biased;
-            // What was asked for and not sent yet is withdrawn.
+            // A request that has not been sent to a leader is withdrawn.
             error = self.wire.hangs_up() => return Err(error),
             outcome = background::run(&self.door, job) => outcome,
         };
@@ -380,7 +381,7 @@ impl Connection {
         })
     }
 
-    /// Does a job on the loop's thread; gives it back if it can't be done there.
+    /// Runs a job on the loop's thread; returns it if it can't run there.
     async fn run(&mut self, job: Job) -> io::Result<Result<Vec<Reply>, Job>> {
         if !job.is_light() {
             return Ok(Ok(self.run_in_background(job).await?));
@@ -397,7 +398,7 @@ impl Connection {
                 return Ok(Ok(vec![Reply::Error(messages::trouble(error)); count]));
             }
         };
-        // If the connection ends, the call is abandoned with `pending`.
+        // If the connection ends, dropping `pending` abandons the call.
         let back = match blocks {
             None => tokio::select! {
                 biased;
@@ -407,14 +408,14 @@ impl Connection {
             Some(_) => Some(self.block().await?),
         };
         let Some(back) = back else {
-            // The loop hangs: nobody knows whether something of it was done.
+            // The loop hangs: whether any of it was done is unknown.
             drop(pending);
             self.work = Some(self.renew());
             return Ok(Ok(vec![Reply::Error(messages::no_leader(true)); count]));
         };
         pending.completed();
         let Some(mut work) = back else {
-            // The loop is gone, and the work with it.
+            // The loop has ended, and the work with it.
             return Err(io::Error::other("this node stops"));
         };
         let outcome = work.take_outcome();
@@ -434,7 +435,7 @@ impl Connection {
         work
     }
 
-    /// Waits for a blocking command, for as long as the loop lets it.
+    /// Waits for a blocking command, for as long as the loop lets it block.
     async fn block(&mut self) -> io::Result<Option<Box<Work>>> {
         self.wire.flush().await?;
         let _blocked = Blocked::new(&self.door);
@@ -461,11 +462,11 @@ impl Connection {
     async fn acquire(&mut self, acquiring: &Acquiring) -> io::Result<Reply> {
         self.wire.flush().await?;
         let door = self.door.clone();
-        // If the lock is taken away, the client hears of it by the end of this connection.
+        // If the lock is taken away, the client finds out because this connection is closed.
         let sink = self.wire.subscriber(&door.engine).sink().clone();
         let taken = tokio::select! {
             biased;
-            // One that has hung up is not told that it holds the lock.
+            // Checked first: a client that has hung up must not be sent the grant.
             error = self.wire.attend(&self.client) => return Err(error),
             taken = waiting::acquire(&door, &sink, acquiring) => taken,
         };
@@ -473,7 +474,7 @@ impl Connection {
             Ok(taken) => taken,
             Err(reply) => return Ok(reply),
         };
-        // Taken over already, before it is told that it has it.
+        // It was taken over before the grant could be sent.
         if self.wire.must_end() {
             return Ok(acquiring.taken_over());
         }
@@ -495,7 +496,7 @@ fn new_line(door: &Arc<Door>) -> (Box<Work>, mpsc::Receiver<Box<Work>>) {
     (Work::new(door.clone(), line), receiver)
 }
 
-/// Counts a connection that waits in a blocking command.
+/// Counts a connection that is waiting in a blocking command.
 struct Blocked<'a>(&'a Door);
 
 impl<'a> Blocked<'a> {

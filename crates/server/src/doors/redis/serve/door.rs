@@ -1,8 +1,7 @@
-//! What all connections of the door share.
+//! The state that all connections of the door share.
 
 use super::memory::{self, Memory, Share};
 use crate::engine::Engine;
-use crate::metrics::DoorMetrics;
 use crate::password::Password;
 use crate::random;
 use bytes::Bytes;
@@ -11,6 +10,7 @@ use holdfast_gateway::Channels;
 use holdfast_redis::client::Client;
 use holdfast_redis::lua::Scripts;
 use holdfast_redis::run::{Facts, Local};
+use prometheus_client::metrics::counter::Counter;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,18 +18,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{MutexGuard as Turn, Semaphore};
 
-/// Scripts that run at the same time: each takes a thread, and up to 16 MiB and a second.
+/// Scripts that may run concurrently: each takes a thread, and up to 16 MiB and a second.
 const SCRIPTS_AT_ONCE: usize = 4;
 
-/// Scripts on the same key run one after the other; keys are told apart by so many numbers.
+/// Scripts on the same key run one after the other; keys are hashed to this many mutexes.
 const STRIPES: usize = 64;
 
 pub(super) struct Door {
     pub(super) engine: Engine,
-    pub(super) metrics: DoorMetrics,
-    /// How many connections wait in a blocking command.
+    /// Commands received.
+    pub(super) commands: Counter,
+    /// How many connections are waiting in a blocking command.
     pub(super) blocked: AtomicUsize,
-    /// How many keys there were when somebody last looked.
+    /// How many keys there were at the last look.
     pub(super) keys: AtomicUsize,
     pub(super) room_for_scripts: Arc<Semaphore>,
     memory: Arc<Memory>,
@@ -38,7 +39,7 @@ pub(super) struct Door {
     scripts: Scripts,
     stripes: Vec<tokio::sync::Mutex<()>>,
     hasher: RandomState,
-    /// The line of each connection in `CLIENT LIST`.
+    /// Each connection's entry in `CLIENT LIST`.
     clients: Mutex<BTreeMap<u64, String>>,
     next: AtomicU64,
     port: u16,
@@ -49,14 +50,14 @@ pub(super) struct Door {
 impl Door {
     pub(super) fn new(
         engine: Engine,
-        metrics: DoorMetrics,
+        commands: Counter,
         password: Option<Password>,
         port: u16,
     ) -> Self {
         let run_id = (0..5).map(|_| format!("{:08x}", random::number() as u32)).collect();
         Self {
             engine,
-            metrics,
+            commands,
             blocked: AtomicUsize::new(0),
             keys: AtomicUsize::new(0),
             room_for_scripts: Arc::new(Semaphore::new(SCRIPTS_AT_ONCE)),
@@ -75,11 +76,12 @@ impl Door {
     }
 
     fn clients(&self) -> MutexGuard<'_, BTreeMap<u64, String>> {
-        // Nobody panics while holding it; if somebody did, what is in it is still whole.
+        // No code panics while holding the lock, and the content would still be consistent if one
+        // did.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new connection.
+    /// Registers a new connection.
     pub(super) fn welcome(&self) -> Client {
         let client =
             Client::new(self.next.fetch_add(1, Ordering::Relaxed), self.password.is_some());
@@ -87,34 +89,35 @@ impl Door {
         client
     }
 
-    /// What a connection keeps counts among those like it.
+    /// A connection's share of memory: clients that have yet to authenticate have their own
+    /// budget.
     pub(super) fn share(&self, client: &Client) -> Share {
         let memory = if client.may_ask() { &self.memory } else { &self.memory_before_password };
         Share::new(memory.clone())
     }
 
-    /// How a connection stands now, for `CLIENT LIST`.
+    /// Updates a connection's entry in `CLIENT LIST`.
     pub(super) fn show(&self, client: &Client) {
         self.clients().insert(client.id, client.line());
     }
 
-    /// A connection has ended.
+    /// Removes a connection that has ended.
     pub(super) fn farewell(&self, number: u64) {
         self.clients().remove(&number);
     }
 
-    /// All connections.
+    /// The reply to `CLIENT LIST`.
     pub(super) fn list(&self) -> String {
         self.clients().values().map(String::as_str).collect()
     }
 
-    /// Whether that is the password.
+    /// Whether these credentials are right.
     pub(super) fn lets_in(&self, user: Option<&Bytes>, password: &[u8]) -> bool {
         let known = user.is_none_or(|user| user.as_ref() == b"default");
         known && self.password.as_ref().is_none_or(|right| right.is(password))
     }
 
-    /// Waits until no other script with that key runs on this node.
+    /// Waits until no other script with this key runs on this node.
     pub(super) async fn turn_for(&self, name: Option<&LockName>) -> Option<Turn<'_, ()>> {
         let hash = self.hasher.hash_one(name?.as_bytes());
         let stripe = usize::try_from(hash % STRIPES as u64).unwrap_or(0);
@@ -122,10 +125,10 @@ impl Door {
     }
 }
 
-/// The door, as a job sees it.
+/// The door as jobs see it.
 pub(super) struct AtNode<'a> {
     pub(super) door: &'a Door,
-    /// Who listens on this node.
+    /// This node's subscriptions.
     pub(super) channels: &'a Channels,
 }
 

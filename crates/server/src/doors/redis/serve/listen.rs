@@ -1,4 +1,4 @@
-//! Connections come in: how many there may be, and how long they may take to say the password.
+//! Incoming connections: how many there may be, and how long they may take to authenticate.
 
 use super::connection::Connection;
 use super::door::Door;
@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// A request has at most 1 MiB: it takes that long only over a very slow line.
+/// A request has at most 1 MiB, which takes this long only over a very slow network.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long connections may take.
+/// A connection's timeouts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Timeouts {
-    /// How long a client may take to say the password.
+    /// How long a client may take to authenticate.
     pub(super) password: Duration,
-    /// How long a request may take from its first byte to its last.
+    /// How long a request may take to arrive, from its first byte to its last.
     pub(super) request: Duration,
 }
 
@@ -28,7 +28,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Serves until the task is dropped, and every connection with it.
+/// Serves until the future is dropped, which also drops every connection.
 pub(super) async fn serve(
     listener: TcpListener,
     door: Arc<Door>,
@@ -62,10 +62,10 @@ mod tests {
     use tokio::net::TcpStream;
     use tokio::time::{sleep, timeout};
 
-    /// Nothing here takes so long unless it is broken.
+    /// Nothing here takes this long unless it is broken.
     const LONG: Duration = Duration::from_secs(30);
 
-    /// A door of a node alone.
+    /// A Redis door in front of a single node.
     struct House {
         address: SocketAddr,
         running: Running,
@@ -85,7 +85,8 @@ mod tests {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let password = password.map(|password| Password::parse(password).unwrap());
-            let door = Door::new(running.engine.clone(), metrics.clone(), password, address.port());
+            let commands = running.metrics.commands("redis");
+            let door = Door::new(running.engine.clone(), commands, password, address.port());
             let limit = ConnectionLimit { connections_max, metrics: metrics.clone() };
             tokio::spawn(serve(listener, Arc::new(door), limit, timeouts));
             Self { address, running, metrics, _folder: folder }
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&said), expected);
     }
 
-    /// All that is said until the other side hangs up.
+    /// Everything received until the other side closes the connection.
     async fn rest(stream: &mut TcpStream) -> String {
         let mut said = Vec::new();
         let read = timeout(LONG, stream.read_to_end(&mut said)).await;
@@ -127,7 +128,7 @@ mod tests {
         house.running.stop().await;
     }
 
-    /// Connections that asked for nothing once kept everybody else out, for as long as they liked.
+    /// Connections that sent nothing used to keep everyone else out indefinitely.
     #[tokio::test(flavor = "multi_thread")]
     async fn silent_connections_make_room_for_those_that_ask() {
         let house = House::open(2, Timeouts::default(), None).await;
@@ -146,8 +147,8 @@ mod tests {
         house.running.stop().await;
     }
 
-    /// Connections with half of a request used to stay open for ever, and what they had sent with
-    /// them.
+    /// Connections with half a request used to stay open forever, and so did the bytes they had
+    /// sent.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_request_that_does_not_go_on_is_given_up() {
         let timeouts = Timeouts { password: LONG, request: Duration::from_millis(200) };
@@ -159,7 +160,7 @@ mod tests {
         assert_eq!(rest(&mut half).await, format!("+PONG\r\n{too_slow}"));
         let mut typed = house.says(b"GET abc").await;
         assert_eq!(rest(&mut typed).await, too_slow);
-        // One that goes on byte by byte has no more time for it.
+        // Trickling byte by byte does not buy more time.
         let mut drips = house.says(b"*2\r\n$3\r\nGET\r\n$500000\r\n").await;
         let dripping = async {
             while drips.write_all(b"x").await.is_ok() {

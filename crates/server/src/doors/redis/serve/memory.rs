@@ -1,22 +1,22 @@
-//! What all connections of the door keep in memory together: requests that are not whole yet,
-//! replies that are not read, and what a `MULTI`, a `WATCH` or a `SUBSCRIBE` leaves behind.
+//! The memory that all connections of the door use together: incomplete requests, unread replies,
+//! and what a `MULTI`, a `WATCH` or a `SUBSCRIBE` leaves behind.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that all connections may keep.
+/// Bytes that all connections may use together.
 pub(super) const BYTES_MAX: usize = 256 << 20;
 
-/// Bytes that all connections may keep that have yet to say the password: they must not take the
-/// room of those that have.
+/// Bytes that all connections may use that have yet to authenticate: they must not take memory from
+/// those that have.
 pub(super) const BYTES_MAX_BEFORE_PASSWORD: usize = 16 << 20;
 
-/// Bytes that a connection may keep whatever the others do: lock clients need no more, so those
-/// that take much do not keep them out.
+/// Bytes that a connection may use whatever the others do: lock clients need no more, so that heavy
+/// users do not keep them out.
 const FREE_BYTES: usize = 8 << 10;
 
-/// What is kept for all connections.
+/// The memory used by a group of connections.
 #[derive(Debug)]
 pub(super) struct Memory {
     used: AtomicUsize,
@@ -29,7 +29,7 @@ impl Memory {
     }
 }
 
-/// What is kept for one connection; given back when this is dropped.
+/// The memory used by one connection; returned when this is dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     memory: Arc<Memory>,
@@ -41,8 +41,8 @@ impl Share {
         Self { memory, counted: 0 }
     }
 
-    /// The connection keeps so many bytes now. An error of the kind `OutOfMemory` if all of them
-    /// together would keep too much: then it must end.
+    /// Sets how many bytes the connection uses now. Fails with `OutOfMemory` if all connections
+    /// together would use too much; the connection must then be closed.
     pub(super) fn set(&mut self, bytes: usize) -> io::Result<()> {
         let counted = bytes.saturating_sub(FREE_BYTES);
         let used = &self.memory.used;

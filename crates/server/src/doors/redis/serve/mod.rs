@@ -1,13 +1,13 @@
 //! The socket loop:
 //!
-//! - `listen`: connections come in
-//! - `connection`: one client, its requests in order, what came together done together
+//! - `listen`: accepts connections
+//! - `connection`: one client: its requests in order, pipelined commands together
 //! - `wire`: its socket: bytes in, replies and messages out
 //! - `work`: a job on the loop's thread, until it is applied
-//! - `background`: what takes too long for that thread: Lua, lists of all keys
+//! - `background`: what takes too long for that thread: Lua, listing all keys
 //! - `waiting`: HOLDFAST.ACQUIRE
-//! - `memory`: what all connections keep together
-//! - `door`: what all connections share
+//! - `memory`: the memory that all connections use together
+//! - `door`: the state that all connections share
 
 mod background;
 mod connection;
@@ -27,6 +27,7 @@ use std::sync::Arc;
 pub(super) async fn serve(opening: Opening) -> io::Result<()> {
     let Opening { listener, limit, context, password, .. } = opening;
     let port = listener.local_addr().map_or(0, |address| address.port());
-    let door = Arc::new(Door::new(context.engine, limit.metrics.clone(), password, port));
+    let commands = context.metrics.commands(super::DOOR.name);
+    let door = Arc::new(Door::new(context.engine, commands, password, port));
     listen::serve(listener, door, limit, listen::Timeouts::default()).await
 }

@@ -1,5 +1,4 @@
-//! HOLDFAST.ACQUIRE: a place in the line. The wait is the connection's: when that goes, so does
-//! the wait.
+//! HOLDFAST.ACQUIRE: a place in the line. The wait belongs to the connection and ends with it.
 
 use super::door::Door;
 use crate::engine::{EventSink, Taken};
@@ -13,11 +12,11 @@ use std::future::pending;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How often another connection with the same owner id may come in between.
+/// How often an attempt may be thwarted by another connection with the same owner id.
 const TRIES_MAX: usize = 10;
 
-/// When others with the same owner id are looked for, each time after the last. What was on its way
-/// for longer is cancelled because its connection is gone.
+/// When to look for other tickets with the same owner id; each delay starts after the last look.
+/// Anything that was on its way for longer is cancelled, because its connection is gone.
 const OTHERS_SOUGHT_AFTER: [Duration; 4] = [
     Duration::from_millis(100),
     Duration::from_millis(900),
@@ -25,11 +24,11 @@ const OTHERS_SOUGHT_AFTER: [Duration; 4] = [
     Duration::from_secs(15),
 ];
 
-/// What a connection gets when it is not served.
+/// The reply to a client that is not served.
 type NotServed = Reply;
 
-/// Stands in line for a connection until it is served or its time is over. Whoever drops this
-/// gives up.
+/// Waits in line for a connection until its ticket is served or its time is over. Dropping the
+/// future gives up the wait.
 pub(super) async fn acquire(
     door: &Door,
     connection: &EventSink,
@@ -43,7 +42,7 @@ pub(super) async fn acquire(
         };
         let take_over = acquiring.take_over(earlier).map_err(Reply::Error)?;
         door.engine.unfollow(connection, earlier.token);
-        // If it is refused, the ticket has been served or has ended meanwhile.
+        // A refusal means that the ticket has been served or has ended meanwhile.
         let asked = door.engine.submit(None, take_over).await;
         let _refused = asked.map_err(|error| messages::not_acquired(&error.into()))?;
     }
@@ -56,9 +55,9 @@ async fn draw(
     acquiring: &Acquiring,
 ) -> Result<Taken, NotServed> {
     let command = Command::Acquire(acquiring.acquire(None));
-    // If it is taken away, the client hears of it by the end of its connection.
+    // If the lock is taken away, the client finds out because its connection is closed.
     let follow = Some(connection.clone());
-    // When this connection goes, this is dropped.
+    // Dropped when this connection ends.
     let taken: Result<Taken, ApiError> = tokio::select! {
         taken = door.engine.take(None, command, follow) => taken,
         never = end_others(door, acquiring) => match never {},
@@ -69,15 +68,16 @@ async fn draw(
             taken.delivered();
             Err(Reply::Null)
         }
-        // Nobody else can cancel it: its owner asks through another connection.
+        // No one else can cancel it: its owner is asking through another connection.
         Err(error) if error.how == Some(How::Cancelled) => Err(acquiring.taken_over()),
         Err(error) => Err(messages::not_acquired(&error)),
     }
 }
 
-/// An earlier request may have been on its way when this one looked for its ticket, and have drawn
-/// one after all: then both stand in the line, and the one in front has nobody who would give it
-/// back. Whoever asks again ends the first of them, even if that is its own: it is told so then.
+/// An earlier request may have been on its way when this one looked for its ticket, and may have
+/// drawn one after all: then both are in line, and nobody would release the one in front. So a
+/// retry ends the first of them, even if that is its own; its client is then told that it was taken
+/// over.
 async fn end_others(door: &Door, acquiring: &Acquiring) -> Infallible {
     for after in OTHERS_SOUGHT_AFTER.iter().filter(|_| acquiring.retry) {
         sleep(*after).await;
@@ -86,7 +86,7 @@ async fn end_others(door: &Door, acquiring: &Acquiring) -> Infallible {
         if let Ok(Some(other)) = found
             && let Ok(take_over) = acquiring.take_over(other)
         {
-            // If it fails, it is tried again.
+            // If this fails, the next round tries again.
             let _ = door.engine.submit(None, take_over).await;
         }
     }

@@ -13,24 +13,24 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// What is read at once: at first, and from a client that sends more than that.
+/// How much is read at once: normally, and from a client that sends more.
 const READ_BYTES: usize = 4 << 10;
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Replies are written when so much has gathered, whatever else is to come.
+/// Replies are written once this much has gathered, even if more are to come.
 pub(super) const OUT_BYTES: usize = 64 << 10;
 
 /// Bytes that are read ahead while a command runs.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes that a client may send behind a command that waits: as much as one request may have.
+/// Bytes that a client may send behind a waiting command: as much as one request may have.
 const BEHIND_WAIT_BYTES_MAX: usize = 1 << 20;
 
-/// Messages that may wait for one client, and their bytes.
+/// Messages that may be queued for one client, and their bytes.
 const MESSAGES_MAX: usize = 16_384;
 const MESSAGES_BYTES_MAX: usize = 8 << 20;
 
-/// How long a client may leave what is written to it unread.
+/// How long a client may leave data unread.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A socket with its buffers.
@@ -38,23 +38,23 @@ pub(super) struct Wire {
     stream: TcpStream,
     pub(super) buffer: BytesMut,
     pub(super) out: Vec<u8>,
-    /// How much of that is written.
+    /// How much of `out` has been written.
     written: usize,
     subscriber: Option<Subscriber>,
-    /// Whether the last read filled all the room there was.
+    /// Whether the last read filled the buffer.
     much: bool,
     pub(super) share: Share,
-    /// What is kept for the client beside the buffers.
+    /// Bytes used for the client in addition to the buffers.
     pub(super) others_bytes: usize,
 }
 
 /// Something that happened on a socket.
 pub(super) enum Event {
-    /// Bytes have come.
+    /// Bytes have arrived.
     Bytes,
-    /// Something was published that its client may hear.
+    /// A message was published that the client may be subscribed to.
     Published(Arc<Published>),
-    /// The other side has hung up.
+    /// The other side has closed the connection.
     Closed,
 }
 
@@ -72,7 +72,7 @@ impl Wire {
         }
     }
 
-    /// Counts what is kept for this connection, after giving back what is not needed.
+    /// Frees unused buffers, then accounts for what this connection uses.
     pub(super) fn count(&mut self) -> io::Result<()> {
         if self.buffer.is_empty() && self.buffer.capacity() > READ_BYTES {
             self.buffer = BytesMut::new();
@@ -84,13 +84,13 @@ impl Wire {
         self.share.set(buffers.saturating_add(self.others_bytes))
     }
 
-    /// What takes the messages for this connection, and the word that it must end.
+    /// The receiver for this connection's messages, and for the notice that it must be closed.
     pub(super) fn subscriber(&mut self, engine: &Engine) -> &Subscriber {
         let new = || engine.subscriber(MESSAGES_MAX, MESSAGES_BYTES_MAX);
         self.subscriber.get_or_insert_with(new)
     }
 
-    /// Whether the connection must end: something was missed, or its lock was taken over.
+    /// Whether the connection must be closed: it missed messages, or its lock was taken over.
     pub(super) fn must_end(&self) -> bool {
         self.subscriber.as_ref().is_some_and(|subscriber| subscriber.sink().has_overflowed())
     }
@@ -99,7 +99,7 @@ impl Wire {
         encode(reply, client.protocol, &mut self.out);
     }
 
-    /// Says why the connection is closed, if the socket has room for it at once.
+    /// Sends the reason for closing the connection, if the socket takes it right away.
     pub(super) fn last_word(&mut self, reply: &Reply, client: &Client) {
         if self.written >= self.out.len() {
             let mut last = Vec::new();
@@ -123,7 +123,7 @@ impl Wire {
         }
     }
 
-    /// What happens next.
+    /// The next event on the connection.
     pub(super) async fn next(&mut self) -> io::Result<Event> {
         loop {
             if self.must_end() {
@@ -146,12 +146,12 @@ impl Wire {
         }
     }
 
-    /// Writes all that has gathered. A client that does not read it is hung up on.
+    /// Writes everything that has gathered. Fails if the client does not read it.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
             match self.stream.try_write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                // Counted at once: whoever waits here may be interrupted.
+                // Counted immediately: this future may be dropped while it waits.
                 Ok(count) => self.written += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.count()?;
@@ -168,7 +168,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Writes what its client hears of a message, and of those that wait behind it.
+    /// Writes the client's copies of a message, and of those queued behind it.
     pub(super) async fn pass_on(
         &mut self,
         published: Arc<Published>,
@@ -191,13 +191,13 @@ impl Wire {
         self.flush().await
     }
 
-    /// Reads ahead while a command runs; returns when the other side has hung up. Messages wait
-    /// until the command is done.
+    /// Reads ahead while a command runs; returns when the other side has closed the connection.
+    /// Messages wait until the command is done.
     pub(super) async fn hangs_up(&mut self) -> io::Error {
         loop {
             if self.buffer.len() > AHEAD_BYTES_MAX {
-                // The rest is read when there is room. Nobody sends urgent data: what this returns
-                // for is the end of the stream, or an error of the socket.
+                // The rest is read when there is room. Nobody sends urgent data: this returns at
+                // the end of the stream, or on a socket error.
                 return match self.stream.ready(Interest::PRIORITY | Interest::ERROR).await {
                     Ok(_) => io::ErrorKind::UnexpectedEof.into(),
                     Err(error) => error,
@@ -215,8 +215,8 @@ impl Wire {
         }
     }
 
-    /// Keeps the connection while a command waits; returns when it has ended, or must end: the end
-    /// of a stream is only seen by whoever reads up to it, so everything is read.
+    /// Serves the connection while a command waits; returns when it has ended or must be closed.
+    /// Everything is read, because the end of a stream is only seen by reading up to it.
     pub(super) async fn attend(&mut self, client: &Client) -> io::Error {
         loop {
             if self.buffer.len() > BEHIND_WAIT_BYTES_MAX {
@@ -246,13 +246,13 @@ fn too_slow() -> io::Error {
     )
 }
 
-/// The next message; never, if nobody listens.
+/// The next message; pending forever if there is no subscriber.
 async fn next_message(subscriber: &mut Option<Subscriber>) -> io::Result<Arc<Published>> {
     let Some(subscriber) = subscriber else { return std::future::pending().await };
     loop {
         match subscriber.next().await {
             Ok(SessionEvent::Published(published)) => return Ok(published),
-            // It subscribes to nothing else.
+            // It is subscribed to nothing else.
             Ok(_) => {}
             Err(_) => return Err(too_slow()),
         }

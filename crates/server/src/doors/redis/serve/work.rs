@@ -1,4 +1,4 @@
-//! A connection's job on the loop's thread: goes there, and comes back over the connection's line.
+//! A connection's job on the loop's thread; it is sent back through the connection's channel.
 
 use super::door::{AtNode, Door};
 use crate::engine::EngineTask;
@@ -20,12 +20,12 @@ impl Work {
         Box::new(Self { door, line, task: JobTask::default() })
     }
 
-    /// The next job.
+    /// Sets the next job.
     pub(super) fn begin(&mut self, job: Job) {
         self.task.begin(job);
     }
 
-    /// What became of it.
+    /// The job's outcome.
     pub(super) fn take_outcome(&mut self) -> JobOutcome {
         self.task.take_outcome()
     }
@@ -40,7 +40,7 @@ impl EngineTask for Work {
 
     fn finish(self: Box<Self>) {
         let line = self.line.clone();
-        // If the connection is gone, nobody wants to know.
+        // If the connection is gone, nobody needs the result.
         let _ = line.try_send(self);
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 const YEAR_MS: u64 = 365 * 24 * 60 * 60 * 1000;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// What a field of a body or a query must be; and hence what is wrong there.
+/// The type of a field in a body or query, which determines the wrong values to try.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Name,
@@ -19,14 +19,14 @@ pub(super) enum Kind {
     SessionTtl,
     Mode,
     Permits,
-    /// Not longer than that.
+    /// At most this long.
     Text(usize),
     RequestId,
     Session,
     Flag,
     Address,
     Node,
-    /// In a query.
+    /// From here on in a query.
     Stale,
     Limit,
     Prefix,

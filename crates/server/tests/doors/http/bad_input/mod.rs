@@ -1,4 +1,4 @@
-//! Bad input to every endpoint: answered with the right code and a hint, and nothing has changed.
+//! Bad input to every endpoint is answered with the right code and a hint, and changes nothing.
 
 mod fields;
 mod table;
@@ -11,7 +11,7 @@ use table::{Call, gets, posts};
 const OPENAPI: &str = include_str!("../../../../src/doors/http/openapi.json");
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// A lock that is held by a session, so that no time passes for it; and all that can be seen.
+/// A lock that is held by a session, so that it does not expire; and everything that can be seen.
 struct Scene {
     node: Node,
     own: Value,
@@ -29,7 +29,7 @@ impl Scene {
         scene
     }
 
-    /// Everything that a change would show in.
+    /// Everything in which a change would show.
     fn seen(&self) -> Value {
         let mut locks = self.node.get("/v1/locks").ok();
         for holder in locks["locks"][0]["holders"].as_array_mut().unwrap() {
@@ -50,7 +50,7 @@ impl Scene {
         json!([locks, sessions, members, counts])
     }
 
-    /// Sends it; it must be refused so, without a trace.
+    /// Sends a request, which must be refused with this status and code, and leave no trace.
     fn refuses(&self, method: &str, path: &str, body: Option<&str>, status: u16, code: &str) {
         let reply = self.node.send(method, path, body);
         let shown: String = body.unwrap_or_default().chars().take(200).collect();
@@ -108,7 +108,7 @@ fn a_body_that_is_not_the_json_that_is_wanted_is_refused() {
         for field in good.as_object().unwrap().keys() {
             let mut less = good.clone();
             less.as_object_mut().unwrap().remove(field);
-            // Without it the note is taken away.
+            // Without it the note is removed.
             if field != "note" {
                 bodies.push(less.to_string());
             }
@@ -131,7 +131,7 @@ fn a_body_that_is_too_long_is_refused() {
     }
 }
 
-/// Fields as a query.
+/// Encodes fields as a query.
 fn query(fields: &Value) -> String {
     let encode =
         |text: &str| -> String { text.bytes().map(|byte| format!("%{byte:02x}")).collect() };
@@ -210,7 +210,7 @@ fn fields_that_do_not_fit_together_are_refused() {
     scene.refuses("POST", "/v1/do_external_operation", Some(&put), 400, "bad_request");
 }
 
-/// What only the core can see goes through the log, and is refused there.
+/// What only the core can detect goes through the log and is refused there.
 #[test]
 fn what_the_core_refuses_changes_nothing() {
     let mut scene = Scene::set();
@@ -300,7 +300,7 @@ fn what_the_core_refuses_changes_nothing() {
         if (reply.status, reply.code()) != (status, code) {
             refused.push(format!("{path} {body}: {} {}", reply.status, reply.text));
         }
-        // Requests were counted, and nothing else.
+        // Requests were counted, and nothing else changed.
         let seen = scene.seen().to_string();
         let of = |seen: &str| {
             let (before, after) = seen.split_once("holdfast_requests_total ").unwrap();

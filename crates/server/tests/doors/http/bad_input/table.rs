@@ -3,7 +3,7 @@
 use super::fields::Kind;
 use serde_json::{Value, json};
 
-/// One endpoint, and a request to it that makes sense.
+/// An endpoint, with a valid request to it.
 pub(super) struct Call {
     pub(super) path: &'static str,
     /// A body, or the fields of a query.
