@@ -12,7 +12,7 @@ use crate::lua::sha1_hex;
 use crate::resp::Reply;
 use bytes::Bytes;
 use holdfast_core::{
-    Acquire, Command, Door, Ending, Grant, Label, Lease, LockName, Mode, Note, Proof, Reason,
+    Acquire, Command, Door, Ending, Grant, How, Label, Lease, LockName, Mode, Note, Proof, Reason,
     Refusal, SessionRef, State, Target, Token, Wait,
 };
 
@@ -145,11 +145,20 @@ impl Acquiring {
         Ok(Command::Force { name: self.name.clone(), token: Some(token), by, reason })
     }
 
-    /// The reply to the older connection after that.
-    pub fn taken_over(&self) -> Reply {
+    /// The reply to a client whose ticket ended before the client was told that it is served.
+    pub fn not_served(&self, how: How) -> Reply {
+        let cause = match how {
+            // Nobody else can cancel it.
+            How::Cancelled => "another connection asks for it with the same owner id",
+            How::Forced => {
+                "its turn came, but another connection that retries with the same owner id took it \
+                 over, or an operator broke the lock"
+            }
+            _ => return Reply::Null,
+        };
         Reply::Error(Error::new(format!(
-            "TAKENOVER this wait for {} is over: another connection asks for it with the same \
-             owner id",
+            "TAKENOVER this wait for {} is over: {cause}; send it again with RETRY if you still want \
+             the lock",
             self.name
         )))
     }

@@ -166,7 +166,12 @@ impl Running {
         let [out, err] = [(); 2].map(|()| tempfile::tempfile().expect("a file can be made"));
         let end = |file: &File| file.try_clone().expect("a file can be shared");
         let child = command.stdout(end(&out)).stderr(end(&err)).spawn().expect("holdfast runs");
-        Self { child, out, err }
+        let running = Self { child, out, err };
+        // Until `env` has reset them, signals may be ignored. No sleep: tests signal very early.
+        while ["env", "taskset"].contains(&about(running.id(), "Name").as_str()) {
+            std::thread::yield_now();
+        }
+        running
     }
 
     pub(crate) fn id(&self) -> u32 {

@@ -188,6 +188,29 @@ fn a_retry_finds_its_ticket_far_back_in_the_line() {
     waits(&node, IN_FRONT + 1);
 }
 
+/// A retry whose ticket was served, but ended by a late request of the same owner before the client
+/// was told, got nil as if it had waited in vain.
+#[test]
+fn a_retry_that_is_taken_over_is_never_told_that_its_time_is_over() {
+    let node = Node::start();
+    for round in 0..200 {
+        let (mut ana, mut bo, mut again) = (client(&node), client(&node), client(&node));
+        let of_bo = owner(&mut bo);
+        assert_eq!(ana.ask("SET job ana NX PX 60000"), "OK");
+        let acquire = format!("HOLDFAST.ACQUIRE job {of_bo} TTL 60000 WAIT 60000 RETRY");
+        bo.send(&[&acquire]);
+        waits(&node, 1);
+        ana.send(&["DEL job"]);
+        thread::sleep(Duration::from_micros(round * 5));
+        again.send(&[&acquire]);
+        let said = bo.hear();
+        assert!(said.starts_with('[') || said.starts_with("-TAKENOVER "), "{round}: {said}");
+        assert_eq!(Some(token(&again.hear())), holder(&node), "{round}");
+        assert_eq!(ana.hear(), "1");
+        assert_eq!(again.ask("DEL job"), "1");
+    }
+}
+
 /// Clients lose their connections at any moment and ask again, at the same time as others. A client
 /// that has been told that it holds the lock holds it until it releases it.
 #[test]
@@ -206,6 +229,11 @@ fn lost_connections_take_no_lock_from_anybody() {
                     let mut older = Vec::new();
                     for lost in 0..(round + me as u64) % 4 {
                         thread::sleep(Duration::from_micros((round * 37 + lost * 501) % 3_000));
+                        if lost > 0 {
+                            // A retry that arrived after the next one would take the lock from it:
+                            // this one has arrived, and its reply is lost.
+                            redis.hear();
+                        }
                         let mut again = client(node);
                         again.send(&[&format!("{acquire} RETRY")]);
                         let before = std::mem::replace(&mut redis, again);

@@ -9,7 +9,7 @@ use super::work::Work;
 use crate::activity::Activity;
 use crate::engine::{TIMEOUT_OF_THE_LOOP, Taken};
 use bytes::Bytes;
-use holdfast_core::{LockName, Standing};
+use holdfast_core::{How, LockName, Standing};
 use holdfast_gateway::{SubmitError, Topic};
 use holdfast_redis::acquiring::Acquiring;
 use holdfast_redis::client::{Client, Plan};
@@ -476,7 +476,7 @@ impl Connection {
         };
         // It was taken over before the grant could be sent.
         if self.wire.must_end() {
-            return Ok(acquiring.taken_over());
+            return Ok(acquiring.not_served(How::Forced));
         }
         let Standing::Held(grant) = taken.standing() else { return Ok(Reply::Null) };
         let reply = acquiring.granted(grant);

@@ -2,7 +2,7 @@
 
 use super::door::Door;
 use crate::engine::{EventSink, Taken};
-use holdfast_core::{Command, How, Standing};
+use holdfast_core::{Command, Standing};
 use holdfast_gateway::ApiError;
 use holdfast_redis::acquiring::Acquiring;
 use holdfast_redis::messages;
@@ -65,11 +65,14 @@ async fn draw(
     match taken {
         Ok(taken) if matches!(taken.standing(), Standing::Held(_)) => Ok(taken),
         Ok(taken) => {
+            let reply = match *taken.standing() {
+                Standing::Over { how, .. } => acquiring.not_served(how),
+                _ => Reply::Null,
+            };
             taken.delivered();
-            Err(Reply::Null)
+            Err(reply)
         }
-        // No one else can cancel it: its owner is asking through another connection.
-        Err(error) if error.how == Some(How::Cancelled) => Err(acquiring.taken_over()),
+        Err(ApiError { how: Some(how), .. }) => Err(acquiring.not_served(how)),
         Err(error) => Err(messages::not_acquired(&error)),
     }
 }
