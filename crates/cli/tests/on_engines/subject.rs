@@ -45,24 +45,28 @@ impl Subject {
         Promises::all().into_iter().find(|it| it.engine == engine).expect("a known engine")
     }
 
-    /// `lock --on URL ARGS`, with a TTL unless they have one.
-    fn words(&self, args: &str) -> Vec<String> {
+    /// `lock --on URL ARGS -- CMD`, with a TTL unless they have one.
+    fn words(&self, args: &str, command: &[&str]) -> Vec<String> {
         let ttl = format!("--ttl={}ms", self.ttl.as_millis());
         let ttl = Some(ttl.as_str()).filter(|_| !args.contains("--ttl"));
         let words = ["lock", "--on", &self.url].into_iter().chain(ttl);
-        words.chain(args.split_whitespace()).map(str::to_owned).collect()
+        let words = words.chain(args.split_whitespace()).chain(["--"]);
+        words.chain(command.iter().copied()).map(str::to_owned).collect()
     }
 
     /// Starts `holdfast lock --on URL ARGS -- sh -c SCRIPT`.
     pub(crate) fn lock(&self, args: &str, script: &str) -> Running {
-        let command = ["--", "sh", "-c", script].map(str::to_owned);
-        self.shell.start(self.words(args).into_iter().chain(command))
+        self.start(args, &["sh", "-c", script])
+    }
+
+    /// Starts `holdfast lock --on URL ARGS -- CMD`.
+    pub(crate) fn start(&self, args: &str, command: &[&str]) -> Running {
+        self.shell.start(self.words(args, command))
     }
 
     /// Runs `holdfast lock --on URL ARGS -- CMD` to completion.
     pub(crate) fn run(&self, args: &str, command: &[&str]) -> Said {
-        let command = command.iter().map(|word| (*word).to_owned());
-        self.shell.run(self.words(args).into_iter().chain(["--".to_owned()]).chain(command))
+        self.shell.run(self.words(args, command))
     }
 }
 

@@ -203,8 +203,10 @@ fn a_retry_that_is_taken_over_is_never_told_that_its_time_is_over() {
         ana.send(&["DEL job"]);
         thread::sleep(Duration::from_micros(round * 5));
         again.send(&[&acquire]);
-        let said = bo.hear();
-        assert!(said.starts_with('[') || said.starts_with("-TAKENOVER "), "{round}: {said}");
+        // Its connection may also be closed before the grant is sent.
+        if let Ok(said) = bo.try_hear().map(|said| said.to_string()) {
+            assert!(said.starts_with('[') || said.starts_with("-TAKENOVER "), "{round}: {said}");
+        }
         assert_eq!(Some(token(&again.hear())), holder(&node), "{round}");
         assert_eq!(ana.hear(), "1");
         assert_eq!(again.ask("DEL job"), "1");
