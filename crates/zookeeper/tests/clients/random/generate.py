@@ -35,6 +35,11 @@ MAY_EXPIRE = "d"
 class Generator:
     def __init__(self, random):
         self.random = random
+        self.forget()
+
+    def forget(self):
+        # What a sequence has asked for so far: most requests are about something that is there.
+        self.made, self.watched, self.creates = [], [], {}
 
     def directory(self):
         return self.random.choice([*MARKERS, "/p/x", "/k", "/p"])
@@ -46,6 +51,8 @@ class Generator:
         return f"{directory}/{self.random.choice(MARKERS[directory])}{number:010}"
 
     def path(self):
+        if self.made and self.random.random() < 0.7:
+            return self.random.choice(self.made[-12:])
         kind = self.random.random()
         if kind < 0.02:
             return self.random.choice(BAD_PATHS)
@@ -69,9 +76,21 @@ class Generator:
 
     def new_path(self, sequential):
         if not sequential:
-            return self.path()
+            kind = self.random.random()
+            path = self.path() if kind < 0.2 else f"{self.directory()}/{self.random.choice(NAMES)}"
+            self.count(path.rpartition("/")[0])
+            self.made.append(path)
+            return path
         directory = self.random.choice(list(MARKERS))
-        return f"{directory}/{self.random.choice(MARKERS[directory])}"
+        path = f"{directory}/{self.random.choice(MARKERS[directory])}"
+        # The name that it has if every create so far was done.
+        self.made.append(f"{path}{self.count(directory):010}")
+        return path
+
+    def count(self, directory):
+        number = self.creates.get(directory, 0)
+        self.creates[directory] = number + 1
+        return number
 
     def create(self, in_multi=False):
         flags = self.random.choice([0, 0, 1, 1, 2, 3, 3, 3])
@@ -99,20 +118,27 @@ class Generator:
         return ["set_acl", self.path(), self.acl(), self.version()]
 
     def read(self):
-        name = self.random.choice(["exists", "get", "children", "children2"] * 4 + ["get_acl", "all_children", "ephemerals"])
-        path = self.path()
+        often, seldom = ["exists", "get", "children", "children2"], ["get_acl", "all_children", "ephemerals"]
+        name = self.random.choice(often * 4 + seldom)
+        path = self.directory() if "children" in name and self.random.random() < 0.6 else self.path()
         if name in ("get_acl", "all_children", "ephemerals"):
             return [name, path]
-        return [name, path, self.random.random() < 0.6]
+        watch = self.random.random() < 0.6
+        if watch:
+            self.watched.append(path)
+        return [name, path, watch]
 
     def watch(self):
         kind = self.random.random()
-        if kind < 0.6:
-            return ["add_watch", self.path(), self.random.choice([0, 1])]
-        if kind < 0.8:
-            return ["remove_watch", self.path(), self.random.choice([1, 2, 3, 4, 5])]
+        if kind < 0.5:
+            path = self.directory() if self.random.random() < 0.5 else self.path()
+            self.watched.append(path)
+            return ["add_watch", path, self.random.choice([0, 1])]
+        watched = self.random.choice(self.watched[-6:] or ["/p"])
+        if kind < 0.75:
+            return ["remove_watch", watched, self.random.choice([1, 2, 3, 3, 3, 4])]
         if kind < 0.9:
-            return ["check_watch", self.path(), self.random.choice([1, 2, 3])]
+            return ["check_watch", watched, self.random.choice([1, 2, 3])]
         lists = [[self.path() for _ in range(self.random.randrange(3))] for _ in range(5)]
         if self.random.random() < 0.5:
             return ["set_watches", 0, *lists[:3]]
@@ -148,8 +174,10 @@ class Generator:
         return [session, "drop"]
 
     def sequence(self, length):
+        self.forget()
         directories = [d for d in [*MARKERS, "/p/x"] if d and self.random.random() < 0.9]
         steps = [[self.random.choice(SESSIONS), "create", d, "", OPEN, 0] for d in directories]
+        self.creates |= {"": len([d for d in directories if d.count("/") == 1]), "/p": 1}
         steps += [self.step() for _ in range(length)]
         # It takes seconds.
         if self.random.random() < 0.02:
