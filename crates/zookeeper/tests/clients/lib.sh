@@ -71,3 +71,15 @@ install_kazoo() {
     python=$home/venv/bin/python
     export PYTHONPATH=$clients
 }
+
+# Curator's jars and our programs that use them. Sets `java`, the command that runs one of these.
+install_curator() {
+    local here=$clients/curator
+    need java default-jdk-headless maven
+    need mvn default-jdk-headless maven
+    install curator pom.xml Recipes.java Contended.java Doors.java -- bash -eu -c '
+        mkdir -p src/main/java && cp ./*.java src/main/java/
+        mvn -B -q compile dependency:copy-dependencies'
+    java=(java -XX:+UseSerialGC -Xmx256m -XX:TieredStopAtLevel=1
+        -cp "$home/target/classes:$home/target/dependency/*")
+}
