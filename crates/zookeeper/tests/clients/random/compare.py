@@ -1,7 +1,7 @@
 """Random requests to two servers: the same replies and the same events, in the same order.
 
-`compare.py [--seed N] [--seconds N] [--steps JSON] ADDRESSES ADDRESSES`: one server's addresses,
-then the other's, each separated by commas. Times are not compared, and of zxids only the order: which
+`compare.py [--seed N] [--seconds N] [--steps JSON] ADDRESSES ADDRESSES`: those of the server to
+compare with, then the other's, each separated by commas. Times are not compared, and of zxids only the order: which
 are equal, and which is greater. Each run prints its seed.
 """
 
@@ -212,7 +212,8 @@ class Comparison:
         return None
 
     def shortest(self, steps, difference):
-        """Leaves out steps, by halves and ever smaller parts, as long as a difference is left."""
+        """Leaves out steps, by halves and ever smaller parts, as long as a difference is left; then
+        requests of batches and multis."""
         steps = steps[: difference.at + 1]
         size = len(steps) // 2
         while size >= 1:
@@ -225,15 +226,30 @@ class Comparison:
                 else:
                     at += size
             size //= 2
-        return steps, difference
+        while True:
+            for shorter in without_one(steps):
+                if found := self.difference(shorter):
+                    steps, difference = shorter[: found.at + 1], found
+                    break
+            else:
+                return steps, difference
+
+
+def without_one(steps):
+    """The sequences that lack one request of a batch or of a multi."""
+    for at, (session, name, *args) in enumerate(steps):
+        if name in ("batch", "multi"):
+            for inner in range(len(args[0])):
+                fewer = args[0][:inner] + args[0][inner + 1 :]
+                yield [*steps[:at], [session, name, fewer], *steps[at + 1 :]]
 
 
 def show(steps, difference, options):
     print("the shortest sequence found that differs:")
     for step in steps:
         print("   ", json.dumps(step))
-    print("first server: ", difference.here)
-    print("second server:", difference.there)
+    print("expected:", difference.here)
+    print("actual:  ", difference.there)
     print(f"again: {options.again} --steps {json.dumps(json.dumps(steps))}")
     print(f"or:    {options.again} --seed {options.seed}", flush=True)
 
