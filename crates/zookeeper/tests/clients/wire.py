@@ -170,7 +170,7 @@ RESULTS = collections.defaultdict(
         "ephemerals": lambda reader: sorted(reader.texts()),
         "all_children": Reader.int,
         "add_watch": Reader.int,
-        "who_am_i": lambda reader: [(reader.text(), reader.text()) for _ in range(reader.int())],
+        "who_am_i": lambda reader: sorted((reader.text(), reader.text()) for _ in range(reader.int())),
     },
 )
 

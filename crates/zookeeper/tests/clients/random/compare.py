@@ -34,13 +34,14 @@ class Run:
 
     def __init__(self, addresses, root, steps):
         self.addresses, self.root, self.steps = addresses, root, steps
-        self.open, self.owners, self.opened, self.watcher = {}, {}, 0, None
+        self.open, self.owners, self.opened, self.keeper = {}, {}, 0, None
+        self.ends = []
 
     def trace(self):
         """What each step led to: its replies, and what every session received of it."""
         keeper = Connection(self.addresses[0], timeout_ms=TIMEOUT_MS)
         keeper.ask("create", self.root, b"", [(31, "world", "anyone")], 0)
-        self.watcher = keeper
+        self.keeper = keeper
         done = []
         try:
             for session, *request in self.steps:
@@ -55,7 +56,7 @@ class Run:
                     connection.drop()
             self.delete(keeper, self.root)
             keeper.close()
-        return ranked(done)
+        return ranked(done, self.ends)
 
     def delete(self, keeper, path):
         # Not every list of rights that a sequence sets allows it; then it stays.
@@ -65,6 +66,9 @@ class Run:
 
     def step(self, session, name, *args):
         events = {letter: [] for letter in SESSIONS}
+        if name in ("close", "expire"):
+            self.connect(session)
+            before = self.keeper.ask("sync", "/").zxid
         if name == "expire":
             done = self.expire(session, events)
         else:
@@ -74,7 +78,8 @@ class Run:
             if letter in self.open:
                 self.settle(letter, events[letter])
         if name in ("close", "expire"):
-            # In which order a session's znodes go is not promised.
+            # In which order a session's znodes go is not promised, nor that it is one change.
+            self.ends.append((before, self.keeper.ask("sync", "/").zxid))
             events = {letter: sorted(of, key=path_of) for letter, of in events.items()}
         return {"done": done, "events": {key: value for key, value in events.items() if value}}
 
@@ -157,8 +162,8 @@ class Run:
             time.sleep(0.2)
             for letter in list(self.open):
                 self.settle(letter, events[letter])
-            self.watcher.ask("sync", "/")
-            if self.watcher.ask("exists", probe, False).error:
+            self.keeper.ask("sync", "/")
+            if self.keeper.ask("exists", probe, False).error:
                 return "expired"
         return "did not expire"
 
@@ -172,12 +177,16 @@ class Run:
         return value
 
 
-def ranked(trace):
-    """The trace with places instead of zxids."""
+def ranked(trace, ends):
+    """The trace with places instead of zxids. Those between two of `ends` are one."""
+
+    def zxid_of(zxid):
+        return next((after for before, after in ends if before < zxid <= after), int(zxid))
+
     found = set()
-    visit(trace, lambda zxid: found.add(int(zxid)))
+    visit(trace, lambda zxid: found.add(zxid_of(zxid)))
     order = {zxid: place for place, zxid in enumerate(sorted(found))}
-    return visit(trace, lambda zxid: f"zxid {order[int(zxid)]}")
+    return visit(trace, lambda zxid: f"zxid {order[zxid_of(zxid)]}")
 
 
 def visit(value, replace):

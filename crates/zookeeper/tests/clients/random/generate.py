@@ -6,7 +6,8 @@ relative to a directory that each run has for itself; a session opens with its f
 
 What is known to differ is not asked for:
 - Two recipes' contenders in one directory: Holdfast refuses the second one.
-- Sequential contenders within a multi: on Holdfast each has a zxid of its own.
+- Sequential contenders within a multi: on Holdfast each has a zxid of its own. For the same reason
+  compare.py takes all zxids of a session's end for one.
 """
 
 OPEN = [[31, "world", "anyone"]]
