@@ -6,6 +6,9 @@ relative to a directory that each run has for itself; a session opens with its f
 
 What is known to differ is not asked for:
 - Two recipes' contenders in one directory: Holdfast refuses the second one.
+- Whether a session watches what another one watches: ZooKeeper 3.8 says yes if any session does.
+- Watches on paths that are not valid: ZooKeeper takes them, and never has anything to tell.
+- Watches of several kinds on one path: in ZooKeeper 3.8 the last one replaces the others.
 - Sequential contenders within a multi: on Holdfast each has a zxid of its own. For the same reason
   compare.py takes all zxids of a session's end for one.
 """
@@ -26,6 +29,9 @@ MARKERS = {
 }
 NAMES = ["x", "y", "z", "\u00e4"]
 BAD_PATHS = ["//x", "/x/", "/p/..", "/p/\u0001"]
+# The latter two as addWatch numbers them.
+ONE_SHOT, PERSISTENT, RECURSIVE = -1, 0, 1
+
 LONG_TTL_MS = 3_600_000
 
 # One that may expire does so soon; the others never do within a run.
@@ -35,12 +41,22 @@ MAY_EXPIRE = "d"
 
 class Generator:
     def __init__(self, random):
-        self.random = random
+        self.random, self.sessions = random, SESSIONS
         self.forget()
 
     def forget(self):
         # What a sequence has asked for so far: most requests are about something that is there.
-        self.made, self.watched, self.creates = [], [], {}
+        self.made, self.watched, self.creates, self.kinds = [], [], {}, {}
+
+    def kind_of_watch(self, path):
+        """All watches of a sequence on one path are of one kind."""
+        kind = self.random.choice([ONE_SHOT, ONE_SHOT, PERSISTENT, RECURSIVE])
+        return self.kinds.setdefault(path, kind)
+
+    def watchable(self, *kinds):
+        while self.kind_of_watch(path := self.valid_path()) not in kinds:
+            pass
+        return path
 
     def directory(self):
         return self.random.choice([*MARKERS, "/p/x", "/k", "/p"])
@@ -50,6 +66,11 @@ class Generator:
         directory = self.random.choice(list(MARKERS))
         number = min(int(self.random.expovariate(0.5)), 9)
         return f"{directory}/{self.random.choice(MARKERS[directory])}{number:010}"
+
+    def valid_path(self):
+        while (path := self.path()) in BAD_PATHS:
+            pass
+        return path
 
     def path(self):
         if self.made and self.random.random() < 0.7:
@@ -124,7 +145,7 @@ class Generator:
         path = self.directory() if "children" in name and self.random.random() < 0.6 else self.path()
         if name in ("get_acl", "all_children", "ephemerals"):
             return [name, path]
-        watch = self.random.random() < 0.6
+        watch = self.random.random() < 0.8 and self.kind_of_watch(path) == ONE_SHOT
         if watch:
             self.watched.append(path)
         return [name, path, watch]
@@ -132,15 +153,17 @@ class Generator:
     def watch(self):
         kind = self.random.random()
         if kind < 0.5:
-            path = self.directory() if self.random.random() < 0.5 else self.path()
+            path = self.watchable(PERSISTENT, RECURSIVE)
             self.watched.append(path)
-            return ["add_watch", path, self.random.choice([0, 1])]
-        watched = self.random.choice(self.watched[-6:] or ["/p"])
+            return ["add_watch", path, self.kind_of_watch(path)]
+        valid = [path for path in self.watched[-6:] if path not in BAD_PATHS]
+        watched = self.random.choice(valid or ["/p"])
         if kind < 0.75:
             return ["remove_watch", watched, self.random.choice([1, 2, 3, 3, 3, 4])]
-        if kind < 0.9:
+        if kind < 0.9 and len(self.sessions) == 1:
             return ["check_watch", watched, self.random.choice([1, 2, 3])]
-        lists = [[self.path() for _ in range(self.random.randrange(3))] for _ in range(5)]
+        kinds = [ONE_SHOT, ONE_SHOT, ONE_SHOT, PERSISTENT, RECURSIVE]
+        lists = [[self.watchable(kind) for _ in range(self.random.randrange(3))] for kind in kinds]
         if self.random.random() < 0.5:
             return ["set_watches", 0, *lists[:3]]
         return ["set_watches2", 0, *lists]
@@ -164,7 +187,7 @@ class Generator:
         return self.random.choice([["sync", "/p"], ["who_am_i"]])
 
     def step(self):
-        session = self.random.choice(SESSIONS)
+        session = self.random.choice(self.sessions)
         kind = self.random.random()
         if kind < 0.84:
             return [session, *self.request()]
@@ -176,11 +199,12 @@ class Generator:
 
     def sequence(self, length):
         self.forget()
+        self.sessions = self.random.choice([SESSIONS] * 9 + ["a"])
         directories = [d for d in [*MARKERS, "/p/x"] if d and self.random.random() < 0.9]
-        steps = [[self.random.choice(SESSIONS), "create", d, "", OPEN, 0] for d in directories]
+        steps = [[self.random.choice(self.sessions), "create", d, "", OPEN, 0] for d in directories]
         self.creates |= {"": len([d for d in directories if d.count("/") == 1]), "/p": 1}
         steps += [self.step() for _ in range(length)]
         # It takes seconds.
-        if self.random.random() < 0.02:
+        if MAY_EXPIRE in self.sessions and self.random.random() < 0.02:
             steps.insert(self.random.randrange(len(steps) // 2, len(steps)), [MAY_EXPIRE, "expire"])
         return steps
