@@ -8,8 +8,10 @@ clients=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 # `zookeeper PORT`: a real one, standalone, in place of this shell.
 zookeeper() {
     local jars=/usr/share/java data=$folder/zookeeper-$1
-    [[ -e $jars/zookeeper.jar ]] ||
-        { echo "ZooKeeper is missing. Install it with: sudo apt-get install -y libzookeeper-java" && exit 1; }
+    if [[ ! -e $jars/zookeeper.jar ]]; then
+        echo "ZooKeeper is missing. Install it with: sudo apt-get install -y libzookeeper-java"
+        exit 1
+    fi
     mkdir "$data"
     # A session may end after a second, tests open many connections, and nothing need survive them.
     printf '%s\n' "dataDir=$data" "clientPort=$1" clientPortAddress=127.0.0.1 tickTime=500 \
@@ -77,7 +79,7 @@ install_curator() {
     local here=$clients/curator
     need java default-jdk-headless maven
     need mvn default-jdk-headless maven
-    install curator pom.xml Recipes.java Contended.java Doors.java -- bash -eu -c '
+    install curator pom.xml Recipes.java Contend.java Contended.java Doors.java -- bash -eu -c '
         mkdir -p src/main/java && cp ./*.java src/main/java/
         mvn -B -q compile dependency:copy-dependencies'
     java=(java -XX:+UseSerialGC -Xmx256m -XX:TieredStopAtLevel=1

@@ -12,7 +12,6 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
@@ -375,102 +374,6 @@ public class Recipes {
         check(waiting.get(PATIENCE_MS, TimeUnit.MILLISECONDS), "who waits is served");
     }
 
-    interface Attempt {
-        void run(int worker, Contended work) throws Exception;
-    }
-
-    static void withLock(InterProcessLock lock, Contended work) throws Exception {
-        if (!lock.acquire(10, TimeUnit.SECONDS)) {
-            return;
-        }
-        try {
-            work.work();
-        } finally {
-            lock.release();
-        }
-    }
-
-    // Three workers for each recipe, on connections of their own, while leaders die.
-    static void neverTooMany(int seconds) throws Exception {
-        long until = System.currentTimeMillis() + seconds * 1_000L;
-        Map<Contended, Attempt> recipes = new LinkedHashMap<>();
-        recipes.put(new Contended("mutex", 1), (worker, work) -> withLock(new InterProcessMutex(client(worker), "/contended/mutex"), work));
-        recipes.put(new Contended("semaphore mutex", 1), (worker, work) ->
-            withLock(new InterProcessSemaphoreMutex(client(worker), "/contended/semaphore-mutex"), work));
-        recipes.put(new Contended("write lock", 1), (worker, work) -> {
-            InterProcessReadWriteLock lock = new InterProcessReadWriteLock(client(worker), "/contended/read-write");
-            // There is one reader only: beside a writer it would be one too many.
-            withLock(worker == 0 ? lock.readLock() : lock.writeLock(), work);
-        });
-        recipes.put(new Contended("multi lock", 1), (worker, work) -> withLock(multi(worker, "/contended/multi-a", "/contended/multi-b"), work));
-        recipes.put(new Contended("semaphore", 2), (worker, work) -> {
-            InterProcessSemaphoreV2 semaphore = new InterProcessSemaphoreV2(client(worker), "/contended/semaphore", 2);
-            Lease lease = semaphore.acquire(10, TimeUnit.SECONDS);
-            if (lease != null) {
-                try {
-                    work.work();
-                } finally {
-                    semaphore.returnLease(lease);
-                }
-            }
-        });
-        recipes.put(new Contended("latch", 1), (worker, work) -> {
-            try (LeaderLatch latch = new LeaderLatch(client(worker), "/contended/latch")) {
-                latch.start();
-                if (latch.await(10, TimeUnit.SECONDS)) {
-                    work.work();
-                }
-            }
-        });
-        ExecutorService workers = Executors.newCachedThreadPool();
-        for (Map.Entry<Contended, Attempt> recipe : recipes.entrySet()) {
-            for (int number = 0; number < 3; number++) {
-                int worker = number;
-                workers.submit(() -> {
-                    while (System.currentTimeMillis() < until) {
-                        try {
-                            recipe.getValue().run(worker, recipe.getKey());
-                        } catch (Exception error) {
-                            recipe.getKey().failed.incrementAndGet();
-                        }
-                    }
-                });
-            }
-        }
-        Contended leads = new Contended("leader selector", 1);
-        List<LeaderSelector> selectors = new ArrayList<>();
-        for (int number = 0; number < 3; number++) {
-            LeaderSelector selector = new LeaderSelector(client(number), "/contended/selector", new LeaderSelectorListenerAdapter() {
-                @Override
-                public void takeLeadership(CuratorFramework client) throws Exception {
-                    leads.work();
-                }
-            });
-            selector.autoRequeue();
-            selector.start();
-            selectors.add(selector);
-        }
-        workers.shutdown();
-        check(workers.awaitTermination(seconds + 120, TimeUnit.SECONDS), "all end");
-        for (LeaderSelector selector : selectors) {
-            selector.close();
-        }
-        AssertionError failure = null;
-        recipes.put(leads, null);
-        for (Contended recipe : recipes.keySet()) {
-            try {
-                recipe.check(until);
-            } catch (AssertionError error) {
-                failure = error;
-            }
-        }
-        if (failure != null) {
-            throw failure;
-        }
-        // They last longer than any change of leaders here.
-        check(sessionsLost.get() == 0, sessionsLost + " sessions were lost");
-    }
-
     public static void main(String[] args) throws Exception {
         addresses = new String[args.length - 2];
         System.arraycopy(args, 2, addresses, 0, addresses.length);
@@ -482,7 +385,7 @@ public class Recipes {
         }
         Map<String, Test> tests = new LinkedHashMap<>();
         if (contends) {
-            tests.put("never too many hold a lock", () -> neverTooMany(Integer.parseInt(args[1])));
+            tests.put("never too many hold a lock", () -> Contend.neverTooMany(Integer.parseInt(args[1])));
         } else {
             tests.put("a mutex is reentrant, and excludes", Recipes::mutexIsReentrantAndExcludes);
             tests.put("a mutex serves in order, with rising tokens", Recipes::mutexServesInOrderWithRisingTokens);

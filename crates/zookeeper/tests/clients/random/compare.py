@@ -1,8 +1,8 @@
 """Random requests to two servers: the same replies and the same events, in the same order.
 
-`compare.py [--seed N] [--seconds N] [--steps JSON [--times N]] ADDRESSES ADDRESSES`: those of the server to
-compare with, then the other's, each separated by commas. Times are not compared, and of zxids only the order: which
-are equal, and which is greater. Each run prints its seed.
+`compare.py [--seed N] [--seconds N] [--steps JSON [--times N]] ADDRESSES ADDRESSES`: those of the
+server to compare with, then the other's, each separated by commas. Times are not compared, and of
+zxids only the order: which are equal, and which is greater. Each run prints its seed.
 """
 
 import argparse
@@ -109,7 +109,8 @@ class Run:
             elif name == "drop":
                 connection.drop()
                 address = self.addresses[(self.opened + 1) % len(self.addresses)]
-                again = Connection(address, connection.session, connection.password, connection.zxid, connection.timeout_ms)
+                lost = (connection.session, connection.password, connection.zxid, connection.timeout_ms)
+                again = Connection(address, *lost)
                 del self.open[session]
                 if again.session == connection.session:
                     self.open[session] = again

@@ -140,10 +140,13 @@ class Generator:
         return ["set_acl", self.path(), self.acl(), self.version()]
 
     def read(self):
-        often, seldom = ["exists", "get", "children", "children2"], ["get_acl", "all_children", "ephemerals"]
+        often = ["exists", "get", "children", "children2"]
+        seldom = ["get_acl", "all_children", "ephemerals"]
         name = self.random.choice(often * 4 + seldom)
-        path = self.directory() if "children" in name and self.random.random() < 0.6 else self.path()
-        if name in ("get_acl", "all_children", "ephemerals"):
+        path = self.path()
+        if name.startswith("children") and self.random.random() < 0.6:
+            path = self.directory()
+        if name in seldom:
             return [name, path]
         watch = self.random.random() < 0.8 and self.kind_of_watch(path) == ONE_SHOT
         if watch:
@@ -192,7 +195,8 @@ class Generator:
         if kind < 0.84:
             return [session, *self.request()]
         if kind < 0.94:
-            return [session, "batch", [self.request(in_batch=True) for _ in range(self.random.randrange(2, 6))]]
+            count = self.random.randrange(2, 6)
+            return [session, "batch", [self.request(in_batch=True) for _ in range(count)]]
         if kind < 0.97:
             return [session, "close"]
         return [session, "drop"]
