@@ -173,6 +173,15 @@ impl Checks {
         self.guards.look(beliefs, now_us)
     }
 
+    /// A minute after the last fault: nobody says that it holds what is over.
+    pub(crate) fn guards_at_the_end(
+        &self,
+        beliefs: &[Belief],
+        now_us: u64,
+    ) -> Result<(), Violation> {
+        self.guards.judge_the_end(beliefs, now_us)
+    }
+
     /// A client let go of a lock while it was certain to hold it, and was told that it did not.
     pub(crate) fn not_held(&self, client: usize, token: Token) -> Result<(), Violation> {
         self.guards.not_held(client, token)

@@ -21,6 +21,8 @@ const PERMITS: u32 = 2;
 const WANTED_MAX: usize = 3;
 /// A lease that outlasts the run.
 const LONG_TTL_MS: u64 = 3_600_000;
+/// So many acquires in a thousand are for a lock that is held for long.
+const KEPT_PER_MILLE: u64 = 50;
 /// Calls and guards that there is room for.
 const ROOMS: usize = 40;
 
@@ -37,6 +39,7 @@ enum Kind {
     Acquire {
         permits: u32,
         labelled: bool,
+        kept: bool,
     },
     /// A guard is let go; until when it would have been good, if it was.
     Release {
@@ -64,6 +67,8 @@ pub(crate) enum Heard {
     NotHeld { token: Token },
     /// A register took a token; no lower one may pass that is asked for from now on.
     Passed { key: LockName, token: Token, floor: Token },
+    /// A lock was asked for that an operator is about to break.
+    Unwelcome(Bytes),
     /// A guard became the writer.
     Upgraded,
     /// A server said that the ticket of a guard is over.
@@ -76,6 +81,7 @@ pub(crate) enum Heard {
 pub(crate) struct App {
     number: usize,
     life: u64,
+    now_us: u64,
     next_act_us: u64,
     /// It is being closed, and takes up nothing any more.
     pub(crate) closing: bool,
@@ -84,6 +90,8 @@ pub(crate) struct App {
     pub(crate) guards: BTreeMap<CallId, Guard>,
     /// Calls that were abandoned: what still comes for them is given back.
     gone: BTreeSet<CallId>,
+    /// Calls whose callers have hardly any time, and until when they wait.
+    hurried: Vec<(u64, CallId)>,
     rooms: Arc<Rooms>,
     pub(crate) heard: Vec<Heard>,
     /// The highest token that each register is known to have taken.
@@ -95,12 +103,14 @@ impl App {
         Self {
             number,
             life,
+            now_us: 0,
             next_act_us: rng.range(0, 1_000_000),
             closing: false,
             last_call: 0,
             calls: BTreeMap::new(),
             guards: BTreeMap::new(),
             gone: BTreeSet::new(),
+            hurried: Vec::new(),
             rooms: Rooms::new(ROOMS),
             heard: Vec::new(),
             taken: BTreeMap::new(),
@@ -127,6 +137,7 @@ impl App {
         floor: u64,
         rng: &mut Rng,
     ) -> Vec<Input> {
+        self.now_us = now_us;
         let mut due = Vec::new();
         for (id, guard) in &mut self.guards {
             guard.look(leases, now);
@@ -138,6 +149,10 @@ impl App {
         for id in due {
             // Whoever has finished lets go; whoever has lost it does too, to find out.
             inputs.extend(self.let_go(id, now, leases, floor, rng));
+        }
+        let hurried = self.hurried.extract_if(.., |(until_us, _)| now_us >= *until_us);
+        for (_, call) in hurried.collect::<Vec<_>>() {
+            inputs.extend(self.calls.contains_key(&call).then(|| self.abandon(call)));
         }
         if now_us >= self.next_act_us {
             self.next_act_us = now_us + rng.range(2_000, 700_000);
@@ -158,7 +173,8 @@ impl App {
     /// When it does something next.
     pub(crate) fn next_us(&self) -> u64 {
         let next = self.guards.values().map(|guard| guard.release_at_us).min();
-        self.next_act_us.min(next.unwrap_or(u64::MAX))
+        let hurried = self.hurried.iter().map(|(until_us, _)| *until_us).min();
+        self.next_act_us.min(next.unwrap_or(u64::MAX)).min(hurried.unwrap_or(u64::MAX))
     }
 
     /// Drops everything and closes the session.
@@ -207,6 +223,14 @@ impl App {
         inputs
     }
 
+    /// Some callers give up at once: what they asked for may be done just then.
+    fn hurry(&mut self, call: CallId, per_mille: u64, rng: &mut Rng) {
+        if rng.per_mille(per_mille) {
+            let most_us = if rng.per_mille(700) { 4_000 } else { 400_000 };
+            self.hurried.push((self.now_us + rng.range(0, most_us), call));
+        }
+    }
+
     fn abandon(&mut self, call: CallId) -> Input {
         self.calls.remove(&call);
         self.gone.insert(call);
@@ -244,12 +268,15 @@ impl App {
         let shared = !permit && rng.per_mille(300);
         // So long that only a release or a cancel frees the lock within the run.
         let long = !permit && rng.per_mille(60);
-        let kind = match (permit, long) {
-            (true, _) => "permits",
-            (_, true) => "long",
+        // Held for longer than it may take to find out that an operator broke it.
+        let kept = !permit && !long && !shared && rng.per_mille(KEPT_PER_MILLE);
+        let kind = match (permit, long, kept) {
+            (true, ..) => "permits",
+            (_, true, _) => "long",
+            (.., true) => "kept",
             _ => "lock",
         };
-        let count = if rng.per_mille(150) { rng.range(2, 4) } else { 1 };
+        let count = if !kept && rng.per_mille(150) { rng.range(2, 4) } else { 1 };
         let names: BTreeSet<String> =
             (0..count).map(|_| format!("{kind}-{}", rng.range(0, NAMES))).collect();
         // A label goes on with the ticket of an upgrade: one that is upgraded has none.
@@ -271,10 +298,11 @@ impl App {
             permits: if permit { PERMITS } else { 0 },
             ttl_ms: match long {
                 true => Some(LONG_TTL_MS),
+                false if kept => None,
                 false => rng.per_mille(500).then(|| rng.range(1_000, 6_000)),
             },
             wait_ms: match rng.range(0, 5) {
-                _ if long => rng.per_mille(700).then(|| rng.range(100, 3_000)),
+                _ if long || kept => rng.per_mille(700).then(|| rng.range(100, 3_000)),
                 0 => None,
                 1 => Some(u64::MAX),
                 _ => Some(rng.range(100, 10_000)),
@@ -285,8 +313,15 @@ impl App {
             lock_delay_ms: if rng.per_mille(100) { rng.range(100, 2_000) } else { 0 },
         };
         let permits = acquire.permits;
-        let what = request::What::Acquire(acquire);
-        Some(Input::Call(self.call(Kind::Acquire { permits, labelled }, what, room, floor).1))
+        if kept && rng.per_mille(500) {
+            self.heard.extend(acquire.names.first().cloned().map(Heard::Unwelcome));
+        }
+        let kind = Kind::Acquire { permits, labelled, kept };
+        let (id, call) = self.call(kind, request::What::Acquire(acquire), room, floor);
+        if !kept {
+            self.hurry(id, 80, rng);
+        }
+        Some(Input::Call(call))
     }
 
     /// Upgrades a reader, downgrades a writer.
@@ -316,8 +351,9 @@ impl App {
             // Others may be served at any moment.
             guard.mode = Mode::Shared;
         }
-        let (_, mut call) = self.call(Kind::Change { guard: id }, what, room, floor);
+        let (changing, mut call) = self.call(Kind::Change { guard: id }, what, room, floor);
         call.change = Some(change);
+        self.hurry(changing, 300, rng);
         vec![Input::Call(call)]
     }
 
@@ -373,7 +409,11 @@ impl App {
         match (asked, answer) {
             (None, Ok(Answer::Granted { grant, room, .. })) => Some(not_taken(&grant, room)),
             (Some(asked), Ok(Answer::Granted { grant, lease, room })) => {
-                let Kind::Acquire { permits, labelled } = asked.kind else { return None };
+                let Kind::Acquire { permits, labelled, kept } = asked.kind else { return None };
+                let held_us = match kept {
+                    true => rng.range(20_000_000, 80_000_000),
+                    false => rng.range(1_000, 1_500_000),
+                };
                 let token = Token(grant.token);
                 self.heard.push(Heard::Granted { token, floor: asked.floor });
                 let guard = Guard {
@@ -391,7 +431,7 @@ impl App {
                     labelled,
                     unsettled: false,
                     over_as_writer: false,
-                    release_at_us: now_us + rng.range(1_000, 1_500_000),
+                    release_at_us: now_us + held_us,
                     room: Some(room),
                 };
                 self.guards.insert(call, guard);

@@ -17,6 +17,9 @@ use std::time::Duration;
 /// How long until a watch that no server takes is tried again.
 const WATCH_RETRY_US: u64 = 500_000;
 
+/// So many grants in a thousand find their client stopped in the next moment.
+const STOPS_PER_MILLE: u64 = 12;
+
 fn failure((code, message): Status) -> Failure {
     Failure { kind: FailureKind::of_status(code), message }
 }
@@ -178,7 +181,8 @@ impl World {
     /// What the checkers want to know of what the application heard.
     fn heard(&mut self, number: usize) {
         let Some(client) = self.clients.get_mut(number) else { return };
-        let (mut look, mut passed) = (false, Vec::new());
+        let (mut look, mut passed, mut breaks) = (false, Vec::new(), Vec::new());
+        let mut stops = false;
         for heard in std::mem::take(&mut client.app.heard) {
             let judged = match heard {
                 Heard::Done => {
@@ -188,7 +192,12 @@ impl World {
                 }
                 Heard::Granted { token, floor } => {
                     look = true;
+                    stops |= self.rng.per_mille(STOPS_PER_MILLE);
                     self.checks.drew(number, token, floor)
+                }
+                Heard::Unwelcome(name) => {
+                    breaks.push(name);
+                    Ok(())
                 }
                 Heard::Upgraded => {
                     look = true;
@@ -210,6 +219,13 @@ impl World {
                 let known = client.app.taken.entry(key.clone()).or_insert(token);
                 *known = (*known).max(token);
             }
+        }
+        for name in breaks {
+            let in_us = self.rng.range(0, 1_500);
+            self.schedule(in_us, Event::Force(name));
+        }
+        if stops && self.now_us < super::TROUBLE_US {
+            self.pause_client(number);
         }
         if look {
             let beliefs = self.beliefs();

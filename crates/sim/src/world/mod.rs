@@ -20,9 +20,10 @@ use crate::client::Client;
 use crate::faults::Tally;
 use crate::host::{Host, Parcel};
 use crate::network::Network;
-use crate::raw::{Raw, RawKind, Told};
+use crate::raw::{Raw, RawCall, RawKind, RawSession, Told};
 use crate::rng::Rng;
 use crate::trace::Trace;
+use bytes::Bytes;
 use holdfast_client::session::WatchId;
 use holdfast_core::Token;
 use holdfast_node::{Change, Cluster, NodeId};
@@ -87,6 +88,10 @@ enum Event {
     Raw,
     /// Something more under the request id of an earlier call.
     RawAgain(Box<RawKind>),
+    /// The owner of a session sends a heartbeat by hand.
+    Heartbeat(Box<RawSession>),
+    /// An operator breaks this lock.
+    Force(Bytes),
     /// A caller does not want to wait any longer.
     HangUp(u64),
     Trouble,
@@ -95,6 +100,12 @@ enum Event {
     LetGo,
     LetClientsGo,
     CutOff(NodeId),
+    BlackOut,
+    PauseClient(usize),
+    /// Somebody reads at this node.
+    ReadAt(NodeId),
+    /// Somebody without a session acquires a lock at this node.
+    AskAtDoor(NodeId),
     /// A caller without a session lets go.
     DoorReleases(Token),
     Operate,
@@ -262,6 +273,8 @@ impl World {
             Event::WatchAgain { client, life, watch } => self.watch(client, life, watch),
             Event::Raw => self.raw(),
             Event::RawAgain(kind) => self.raw_again(*kind),
+            Event::Heartbeat(session) => self.raw_heartbeat(*session),
+            Event::Force(name) => self.force(name),
             Event::HangUp(number) => self.raw_hangs_up(number),
             Event::Trouble => self.trouble(),
             Event::Restart(id) => self.start(id),
@@ -269,6 +282,12 @@ impl World {
             Event::LetGo => self.let_go(),
             Event::LetClientsGo => self.let_clients_go(),
             Event::CutOff(id) => self.cut_off(id),
+            Event::BlackOut => self.black_out(),
+            Event::PauseClient(client) => self.pause_client(client),
+            Event::ReadAt(id) => {
+                self.raw_call_at(id, RawKind::Read, RawCall::Read);
+            }
+            Event::AskAtDoor(id) => self.ask_at_door(Some(id)),
             Event::DoorReleases(token) => self.door_releases(token),
             Event::HungUp { from, to } => self.hear_hang_up(from, to),
             Event::Operate => self.operate(),
@@ -299,10 +318,13 @@ impl World {
 
     /// Once faults have stopped, everybody gets on.
     fn judge_the_end(&mut self) {
-        if self.violation.is_none()
-            && let Err(violation) =
-                liveness::judge(&self.hosts, &self.clients, &self.checks, self.now_us)
-        {
+        if self.violation.is_some() {
+            return;
+        }
+        let beliefs = self.beliefs();
+        let judged =
+            liveness::judge(&self.hosts, &self.clients, &self.checks, &beliefs, self.now_us);
+        if let Err(violation) = judged {
             for host in self.hosts.values() {
                 self.trace.say(self.now_us, || host.standing());
             }

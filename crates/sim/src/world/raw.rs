@@ -3,16 +3,20 @@
 use super::wires::{Down, End, Up, WireId};
 use super::{CLIENTS, Event, World};
 use crate::checks::{Belief, DOOR};
-use crate::raw::{Proof, Raw, RawAnswer, RawCall, RawKind, Told};
+use crate::raw::{Proof, Raw, RawAnswer, RawCall, RawKind, RawSession, Told};
 use crate::redis;
 use bytes::Bytes;
 use holdfast_core::{Label, LockName, Mode, Secret, SessionRef, Token};
+use holdfast_node::NodeId;
 use holdfast_proto::v1::{self as proto, outcome_reply, standing};
 
 /// How long a caller holds what it got without a session.
 const DOOR_TTL_MS: u64 = 30_000;
 
 const REDIS_TTL_MS: u64 = 5_000;
+
+/// How often a session that is kept alive by hand gets a heartbeat.
+const HEARTBEATS: u32 = 6;
 
 /// A secret that nobody has.
 const WRONG: [u8; 16] = [0xEE; 16];
@@ -26,25 +30,37 @@ impl World {
             return;
         }
         match self.rng.range(0, 100) {
-            0..30 => self.ask_at_door(),
-            30..40 => self.set_over_redis(),
-            40..52 => self.ask_in_pairs(),
-            52..66 => self.ask_with_id(),
-            66..80 => {
+            0..28 => self.ask_at_door(None),
+            28..38 => self.set_over_redis(),
+            38..48 => self.ask_in_pairs(),
+            48..60 => self.ask_with_id(),
+            60..68 => {
+                let ttl_ms = self.rng.range(2_000, 4_000);
+                self.raw_call(RawKind::Open { ttl_ms }, RawCall::Open { ttl_ms });
+            }
+            68..80 => {
                 self.raw_call(RawKind::Read, RawCall::Read);
             }
             80..92 => self.show_a_wrong_secret(),
             92..95 => self.revoke(),
-            _ => self.force(),
+            _ => {
+                let name = Bytes::from(format!("lock-{}", self.rng.range(0, 4)));
+                self.force(name);
+            }
         }
     }
 
-    /// Makes a call at any node; some callers hang up soon.
+    /// Makes a call at any node.
     fn raw_call(&mut self, kind: RawKind, call: RawCall) -> Option<WireId> {
-        self.next_raw += 1;
-        let number = self.next_raw;
         let nodes = self.known_nodes();
         let node = self.rng.pick(&nodes).copied()?;
+        Some(self.raw_call_at(node, kind, call))
+    }
+
+    /// Makes a call at that node; some callers hang up soon.
+    pub(super) fn raw_call_at(&mut self, node: NodeId, kind: RawKind, call: RawCall) -> WireId {
+        self.next_raw += 1;
+        let number = self.next_raw;
         let wire = self.connect(End::Raw(number), node);
         let (asked_us, floor) = (self.now_us, self.checks.floor());
         self.raws.insert(number, Raw { kind, wire, asked_us, floor });
@@ -55,7 +71,7 @@ impl World {
             _ => 40_000_000,
         };
         self.schedule(patience_us, Event::HangUp(number));
-        Some(wire)
+        wire
     }
 
     pub(super) fn raw_hangs_up(&mut self, number: u64) {
@@ -69,7 +85,7 @@ impl World {
     }
 
     /// A lock for which only its node's process knows that somebody waits.
-    fn ask_at_door(&mut self) {
+    pub(super) fn ask_at_door(&mut self, at: Option<NodeId>) {
         let Ok(name) = LockName::parse(format!("{DOOR}{}", self.rng.range(0, 3))) else { return };
         let Some(label) = self.label("door") else { return };
         let acquire = proto::Acquire {
@@ -80,7 +96,28 @@ impl World {
             ..proto::Acquire::default()
         };
         let call = proto::AcquireAlone { acquire: Some(acquire), request_id: None };
-        self.raw_call(RawKind::Door { name, label }, RawCall::Acquire(call));
+        let (kind, call) = (RawKind::Door { name, label }, RawCall::Acquire(call));
+        match at {
+            Some(node) => drop(self.raw_call_at(node, kind, call)),
+            None => drop(self.raw_call(kind, call)),
+        }
+    }
+
+    /// The owner of a session that it keeps alive by hand sends the next heartbeat some time later, often
+    /// just as the session runs out.
+    fn beat_later(&mut self, session: RawSession, sent_us: u64) {
+        let Some(left) = session.left.checked_sub(1) else { return };
+        let ttl_us = session.ttl_ms * 1_000;
+        let at_us = match self.rng.per_mille(700) {
+            true => sent_us + ttl_us - 20_000 + self.rng.range(0, 300_000),
+            false => self.now_us + self.rng.range(ttl_us / 5, ttl_us),
+        };
+        let in_us = at_us.saturating_sub(self.now_us);
+        self.schedule(in_us, Event::Heartbeat(Box::new(RawSession { left, ..session })));
+    }
+
+    pub(super) fn raw_heartbeat(&mut self, session: RawSession) {
+        self.raw_call(RawKind::Heartbeat(session), RawCall::Heartbeat(session.session));
     }
 
     /// A lock of the Redis door: the same locks as everywhere.
@@ -180,9 +217,9 @@ impl World {
         self.raw_call(RawKind::Other, RawCall::Revoke(revoke));
     }
 
-    fn force(&mut self) {
+    pub(super) fn force(&mut self, name: Bytes) {
         let force = proto::ForceRequest {
-            name: Bytes::from(format!("lock-{}", self.rng.range(0, 4))),
+            name,
             token: None,
             by: Bytes::from_static(b"operator"),
             reason: Bytes::from_static(b"stuck"),
@@ -240,6 +277,16 @@ impl World {
                 let (proof, ttl_ms) = (Proof::Value(value), REDIS_TTL_MS);
                 self.holds(Told { name, token, proof, until_us, ttl_ms }, floor)
             }
+            (RawKind::Open { ttl_ms }, RawAnswer::Opened(session)) => {
+                self.checks.beat(session.id, asked_us, ttl_ms);
+                self.beat_later(RawSession { session, ttl_ms, left: HEARTBEATS }, asked_us);
+                Ok(())
+            }
+            (RawKind::Heartbeat(session), RawAnswer::Alive) => {
+                self.checks.beat(session.session.id, asked_us, session.ttl_ms);
+                self.beat_later(session, asked_us);
+                Ok(())
+            }
             (RawKind::Read, RawAnswer::Read { counter }) => self.checks.read(counter, floor),
             // A release of what is over is answered alike whatever the secret; that of a held ticket shows
             // in what the guards say.
@@ -275,8 +322,11 @@ impl World {
     /// A caller without a session believes that it holds a lock.
     fn holds(&mut self, told: Told, floor: u64) -> Result<(), String> {
         let token = told.token;
+        // Some hold it for nearly as long as it lasts, and longer than the session of a dead node does.
+        let long = told.ttl_ms == DOOR_TTL_MS && self.rng.per_mille(300);
+        let most_us = if long { DOOR_TTL_MS * 850 } else { 4_000_000 };
+        let in_us = self.rng.range(1_000, most_us);
         self.told.insert(token, told);
-        let in_us = self.rng.range(1_000, 4_000_000);
         self.schedule(in_us, Event::DoorReleases(token));
         self.checks.drew(CLIENTS, token, floor)?;
         let beliefs = self.beliefs();

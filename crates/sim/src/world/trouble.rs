@@ -1,6 +1,7 @@
 //! Makes trouble, and ends it.
 
 use super::{CLIENTS, Event, World};
+use crate::client::Client;
 use crate::faults::Fault;
 use crate::host::Host;
 use crate::network::Weather;
@@ -9,6 +10,10 @@ use holdfast_sim_disk::SimFaults;
 
 /// Members at most.
 const MEMBERS_MAX: usize = 5;
+/// How long a write to a slow disk takes at most: one that takes longer than an election timeout makes a
+/// leader step down.
+const SLOW_US_MAX: u64 = 1_500_000;
+const SLOW_LEADER_US_MAX: u64 = 400_000;
 
 impl World {
     pub(super) fn trouble(&mut self) {
@@ -47,13 +52,7 @@ impl World {
                 let in_us = if quick { self.rng.range(5_000, 400_000) } else { lasting };
                 self.schedule(in_us, Event::Restart(victim));
             }
-            Fault::Blackout => {
-                for id in self.up() {
-                    self.crash(id, true);
-                    let in_us = self.rng.range(5_000, 2_000_000);
-                    self.schedule(in_us, Event::Restart(id));
-                }
-            }
+            Fault::Blackout => self.black_out(),
             Fault::PartitionFull | Fault::PartitionOneWay => {
                 self.network.cut_off(&[victim], &all, fault == Fault::PartitionOneWay);
                 self.schedule(lasting, Event::Heal);
@@ -75,10 +74,29 @@ impl World {
                 self.schedule(lasting, Event::Heal);
             }
             Fault::SlowDisk => {
-                if let Some(host) = self.hosts.get_mut(&victim) {
-                    host.slow_until_us = until_us;
+                self.slow_down(victim, until_us, SLOW_US_MAX);
+            }
+            Fault::SlowDisks => {
+                // The leader can have its word confirmed by a fast follower long before anything is
+                // committed.
+                let leader = self.leader();
+                for id in self.up() {
+                    if Some(id) == leader || self.rng.per_mille(500) {
+                        self.slow_down(id, until_us, SLOW_LEADER_US_MAX);
+                    }
                 }
             }
+            Fault::PowerCutWhileWriting => {
+                let leader = self.leader();
+                for id in self.up() {
+                    if self.rng.per_mille(if Some(id) == leader { 300 } else { 850 }) {
+                        self.slow_down(id, until_us, SLOW_US_MAX);
+                    }
+                }
+                let in_us = self.rng.range(200_000, 2_000_000);
+                self.schedule(in_us, Event::BlackOut);
+            }
+            Fault::LongOutage => return self.begin_long_outage(),
             Fault::FullDisk => {
                 // Some file systems need room even where it was taken beforehand.
                 let (free, written) = (self.rng.range(0, 6_000), self.rng.range(0, 3_000));
@@ -133,6 +151,7 @@ impl World {
                 let in_us = self.rng.range(100_000, 15_000_000);
                 self.schedule(in_us, Event::LetClientsGo);
             }
+            Fault::LateAnswers => return self.delay_answers(),
             Fault::BitFlip => return self.flip_a_bit(victim),
             Fault::TransferLeader => {
                 let Some(leader) = self.leader() else { return false };
@@ -166,6 +185,67 @@ impl World {
         true
     }
 
+    pub(super) fn black_out(&mut self) {
+        for id in self.up() {
+            self.crash(id, true);
+            let in_us = self.rng.range(5_000, 2_000_000);
+            self.schedule(in_us, Event::Restart(id));
+        }
+    }
+
+    fn slow_down(&mut self, id: NodeId, until_us: u64, slow_us_max: u64) {
+        if let Some(host) = self.hosts.get_mut(&id) {
+            (host.slow_until_us, host.slow_us_max) = (until_us, slow_us_max);
+        }
+    }
+
+    /// So many nodes are down that nothing can be committed, for longer than a gateway waits. The leader
+    /// is still up: what it is asked for at first is in its log, and comes into effect when the others
+    /// are back.
+    fn begin_long_outage(&mut self) -> bool {
+        let Some(leader) = self.leader() else { return false };
+        let others: Vec<NodeId> = self.up().into_iter().filter(|id| *id != leader).collect();
+        if others.is_empty() {
+            return false;
+        }
+        for id in others {
+            self.crash(id, false);
+            let in_us = self.rng.range(10_500_000, 14_000_000);
+            self.schedule(in_us, Event::Restart(id));
+        }
+        for _ in 0..3 {
+            let in_us = self.rng.range(1_000, 400_000);
+            self.schedule(in_us, Event::AskAtDoor(leader));
+        }
+        true
+    }
+
+    /// A client is told late that its session lives, and then stops: it must have counted from before it
+    /// asked.
+    fn delay_answers(&mut self) -> bool {
+        let holds =
+            |client: &&Client| client.app.guards.values().any(|guard| guard.lease.is_none());
+        let holders: Vec<usize> = self.clients.iter().filter(holds).map(|c| c.number).collect();
+        let Some(number) = self.rng.pick(&holders).copied() else { return false };
+        let Some(client) = self.clients.get(number) else { return false };
+        let (ttl_us, nodes) = (client.ttl_ms * 1_000, client.servers.clone());
+        for node in nodes {
+            self.network.hold_client(number, node, false, true);
+        }
+        let late_us = self.rng.range(ttl_us / 8, ttl_us / 3);
+        self.schedule(late_us, Event::LetClientsGo);
+        self.schedule(late_us + 2_000, Event::PauseClient(number));
+        true
+    }
+
+    /// A client stops in the moment that suits it least, perhaps for longer than its leases last.
+    pub(super) fn pause_client(&mut self, number: usize) {
+        let lasting_us = self.rng.range(300_000, 10_000_000);
+        if let Some(client) = self.clients.get_mut(number) {
+            client.paused_until_us = client.paused_until_us.max(self.now_us + lasting_us);
+        }
+    }
+
     /// What is sent to a node is held back, as TCP does, and comes late. If it leads: first only from
     /// one other node, so that it leads on; then it is cut off, and while the others elect a new
     /// leader, it hears what that one answered long ago.
@@ -179,6 +259,11 @@ impl World {
                 self.schedule(in_us, Event::CutOff(victim));
                 let late_us = in_us + self.rng.range(250_000, 900_000);
                 self.schedule(late_us, Event::LetGo);
+                // Some callers still reach it.
+                for _ in 0..3 {
+                    let asked_us = self.rng.range(in_us + 150_000, late_us + 1_000);
+                    self.schedule(asked_us, Event::ReadAt(victim));
+                }
                 let healed_us = late_us + self.rng.range(1_000, 2_000_000);
                 self.schedule(healed_us, Event::Heal);
             }
@@ -283,7 +368,10 @@ impl World {
         self.let_go();
         self.let_clients_go();
         self.idle_until_us = 0;
-        self.queue.retain(|_, event| !matches!(**event, Event::Trouble));
+        let over = |event: &Event| {
+            matches!(event, Event::Trouble | Event::BlackOut | Event::PauseClient(_))
+        };
+        self.queue.retain(|_, event| !over(event));
         let ids: Vec<NodeId> = self.hosts.keys().copied().collect();
         for id in ids {
             if let Some(host) = self.hosts.get_mut(&id) {
