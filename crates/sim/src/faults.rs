@@ -50,7 +50,7 @@ impl Fault {
         (Self::SlowDisk, 8),
         (Self::SlowDisks, 8),
         (Self::PowerCutWhileWriting, 6),
-        (Self::LongOutage, 4),
+        (Self::LongOutage, 6),
         (Self::FullDisk, 6),
         (Self::SyncError, 5),
         (Self::PauseNode, 10),

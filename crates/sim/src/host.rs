@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Small, so that snapshots and new segments happen within minutes.
-const SNAPSHOT_EVERY_BYTES: usize = 24 * 1024;
+const SNAPSHOT_EVERY_BYTES: usize = 64 * 1024;
 const SEGMENT_BYTES: usize = 16 * 1024;
 
 /// One step a command, so that a dead session's tickets are ended over several entries.

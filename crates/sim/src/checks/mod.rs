@@ -164,8 +164,13 @@ impl Checks {
     }
 
     /// A heartbeat that was sent at this time was acknowledged.
-    pub(crate) fn beat(&mut self, session: SessionId, sent_us: u64, ttl_ms: u64) {
-        self.leases.beat(session, sent_us, ttl_ms);
+    pub(crate) fn beat(
+        &mut self,
+        session: SessionId,
+        sent_us: u64,
+        ttl_ms: u64,
+    ) -> Result<(), Violation> {
+        self.leases.beat(session, sent_us, ttl_ms)
     }
 
     /// Looks at all who say now that they hold something.

@@ -22,7 +22,7 @@ const WANTED_MAX: usize = 3;
 /// A lease that outlasts the run.
 const LONG_TTL_MS: u64 = 3_600_000;
 /// So many acquires in a thousand are for a lock that is held for long.
-const KEPT_PER_MILLE: u64 = 50;
+const KEPT_PER_MILLE: u64 = 80;
 /// Calls and guards that there is room for.
 const ROOMS: usize = 40;
 
@@ -69,6 +69,8 @@ pub(crate) enum Heard {
     Passed { key: LockName, token: Token, floor: Token },
     /// A lock was asked for that an operator is about to break.
     Unwelcome(Bytes),
+    /// Somebody who reads under this lock lets go of it.
+    ReaderLeaves(LockName),
     /// A guard became the writer.
     Upgraded,
     /// A server said that the ticket of a guard is over.
@@ -152,7 +154,7 @@ impl App {
         }
         let hurried = self.hurried.extract_if(.., |(until_us, _)| now_us >= *until_us);
         for (_, call) in hurried.collect::<Vec<_>>() {
-            inputs.extend(self.calls.contains_key(&call).then(|| self.abandon(call)));
+            inputs.extend(self.abandon_if_there(call));
         }
         if now_us >= self.next_act_us {
             self.next_act_us = now_us + rng.range(2_000, 700_000);
@@ -205,6 +207,7 @@ impl App {
         }
         let Some(mut guard) = self.guards.remove(&id) else { return Vec::new() };
         let Some(room) = guard.room.take() else { return Vec::new() };
+        self.leaves(&guard);
         let good = guard.is_good(leases, now) && !guard.over_as_writer && guard.forced_at.is_none();
         let until = guard.lease(leases).map(|lease| lease.ends()).filter(|_| good);
         let kind = Kind::Release { token: guard.token(), until };
@@ -221,6 +224,28 @@ impl App {
         let room = guard.room.take();
         inputs.extend(room.map(|room| Input::Drop { ticket: guard.ticket, lost, room }));
         inputs
+    }
+
+    fn leaves(&mut self, guard: &Guard) {
+        if guard.mode == Mode::Shared {
+            self.heard.extend(guard.names.iter().cloned().map(Heard::ReaderLeaves));
+        }
+    }
+
+    /// Upgrades of this lock that were asked for.
+    pub(crate) fn upgrades_of(&self, name: &LockName) -> impl Iterator<Item = CallId> {
+        let of_name = |guard: CallId| {
+            let guard = self.guards.get(&guard);
+            guard.is_some_and(|guard| guard.mode == Mode::Shared && guard.names.contains(name))
+        };
+        self.calls.iter().filter_map(move |(call, asked)| match asked.kind {
+            Kind::Change { guard } if of_name(guard) => Some(*call),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn abandon_if_there(&mut self, call: CallId) -> Option<Input> {
+        self.calls.contains_key(&call).then(|| self.abandon(call))
     }
 
     /// Some callers give up at once: what they asked for may be done just then.
@@ -265,20 +290,24 @@ impl App {
     fn acquire(&mut self, floor: u64, rng: &mut Rng) -> Option<Input> {
         let room = self.rooms.take()?;
         let permit = rng.per_mille(120);
-        let shared = !permit && rng.per_mille(300);
+        // Nobody but readers wants these, so that there are several at a time.
+        let reads = !permit && rng.per_mille(150);
+        let shared = reads || (!permit && rng.per_mille(250));
         // So long that only a release or a cancel frees the lock within the run.
-        let long = !permit && rng.per_mille(60);
+        let long = !permit && !reads && rng.per_mille(60);
         // Held for longer than it may take to find out that an operator broke it.
         let kept = !permit && !long && !shared && rng.per_mille(KEPT_PER_MILLE);
         let kind = match (permit, long, kept) {
             (true, ..) => "permits",
             (_, true, _) => "long",
             (.., true) => "kept",
+            _ if reads => "read",
             _ => "lock",
         };
-        let count = if !kept && rng.per_mille(150) { rng.range(2, 4) } else { 1 };
+        let count = if !kept && !reads && rng.per_mille(150) { rng.range(2, 4) } else { 1 };
+        let among = if reads { 1 } else { NAMES };
         let names: BTreeSet<String> =
-            (0..count).map(|_| format!("{kind}-{}", rng.range(0, NAMES))).collect();
+            (0..count).map(|_| format!("{kind}-{}", rng.range(0, among))).collect();
         // A label goes on with the ticket of an upgrade: one that is upgraded has none.
         let labelled = !shared && rng.per_mille(700);
         let label = labelled.then(|| format!("c{}-l{}-{}", self.number, self.life, self.last_call));
@@ -411,7 +440,7 @@ impl App {
             (Some(asked), Ok(Answer::Granted { grant, lease, room })) => {
                 let Kind::Acquire { permits, labelled, kept } = asked.kind else { return None };
                 let held_us = match kept {
-                    true => rng.range(20_000_000, 80_000_000),
+                    true => rng.range(25_000_000, 50_000_000),
                     false => rng.range(1_000, 1_500_000),
                 };
                 let token = Token(grant.token);

@@ -4,11 +4,12 @@ use super::wires::{Down, End, Status, Up, WireId};
 use super::{Event, World};
 use crate::checks::Belief;
 use crate::client::{Client, Heard, Watch};
+use bytes::Bytes;
 use holdfast_client::session::{
-    ConnectionId, Failure, FailureKind, Input, Output, StreamId, WatchId, WatchNews,
+    CallId, ConnectionId, Failure, FailureKind, Input, Output, StreamId, WatchId, WatchNews,
 };
 use holdfast_client::{How, Revocation};
-use holdfast_core::SessionId;
+use holdfast_core::{LockName, SessionId};
 use holdfast_node::NodeId;
 use holdfast_proto::v1::{self as proto, to_client, watch_event};
 use std::num::NonZeroU64;
@@ -17,6 +18,8 @@ use std::time::Duration;
 /// How long until a watch that no server takes is tried again.
 const WATCH_RETRY_US: u64 = 500_000;
 
+/// How long a leader's disk is slow for one entry.
+const BRIEFLY_SLOW_US_MAX: u64 = 90_000;
 /// So many grants in a thousand find their client stopped in the next moment.
 const STOPS_PER_MILLE: u64 = 12;
 
@@ -173,16 +176,17 @@ impl World {
     ) {
         let client = self.clients.get(number);
         let session = client.and_then(|client| client.opened.get(&stream?).copied());
-        if let Some(session) = session {
-            self.checks.beat(session, sent_us, ttl_ms);
+        let judged = session.map_or(Ok(()), |id| self.checks.beat(id, sent_us, ttl_ms));
+        if let Err(violation) = judged {
+            self.fail(violation);
         }
     }
 
     /// What the checkers want to know of what the application heard.
     fn heard(&mut self, number: usize) {
         let Some(client) = self.clients.get_mut(number) else { return };
-        let (mut look, mut passed, mut breaks) = (false, Vec::new(), Vec::new());
-        let mut stops = false;
+        let (mut look, mut stops) = (false, false);
+        let (mut passed, mut breaks, mut leaves) = (Vec::new(), Vec::new(), Vec::new());
         for heard in std::mem::take(&mut client.app.heard) {
             let judged = match heard {
                 Heard::Done => {
@@ -197,6 +201,10 @@ impl World {
                 }
                 Heard::Unwelcome(name) => {
                     breaks.push(name);
+                    Ok(())
+                }
+                Heard::ReaderLeaves(name) => {
+                    leaves.push(name);
                     Ok(())
                 }
                 Heard::Upgraded => {
@@ -220,10 +228,8 @@ impl World {
                 *known = (*known).max(token);
             }
         }
-        for name in breaks {
-            let in_us = self.rng.range(0, 1_500);
-            self.schedule(in_us, Event::Force(name));
-        }
+        breaks.into_iter().for_each(|name| self.break_as_granted(name));
+        leaves.iter().for_each(|name| self.abandon_upgrades(name));
         if stops && self.now_us < super::TROUBLE_US {
             self.pause_client(number);
         }
@@ -232,6 +238,40 @@ impl World {
             if let Err(violation) = self.checks.guards(&beliefs, self.now_us) {
                 self.fail(violation);
             }
+        }
+    }
+
+    /// An operator breaks a lock in the moment that somebody gets it: while the leader writes an entry, the
+    /// acquire and what breaks the lock wait for the next one together.
+    fn break_as_granted(&mut self, name: Bytes) {
+        let until_us = self.now_us + 10_000;
+        if let Some(leader) = self.leader() {
+            self.slow_down(leader, until_us, BRIEFLY_SLOW_US_MAX);
+        }
+        self.force(Bytes::from_static(b"nobody"));
+        let in_us = self.rng.range(3_000, 45_000);
+        self.schedule(in_us, Event::Force(name));
+    }
+
+    /// A reader leaves: those who wait to become the writer may be served just as they give up.
+    fn abandon_upgrades(&mut self, name: &LockName) {
+        let upgrades = self.clients.iter().flat_map(|client| {
+            let calls = client.app.upgrades_of(name);
+            calls.map(move |call| (client.number, client.life, call))
+        });
+        for (client, life, call) in upgrades.collect::<Vec<_>>() {
+            if self.rng.per_mille(500) {
+                let in_us = self.rng.range(0, 600);
+                self.schedule(in_us, Event::Abandon { client, life, call });
+            }
+        }
+    }
+
+    pub(super) fn abandon(&mut self, number: usize, life: u64, call: CallId) {
+        let client = self.clients.get_mut(number).filter(|client| client.life == life);
+        if let Some(input) = client.and_then(|client| client.app.abandon_if_there(call)) {
+            self.clients[number].inputs.push((None, input));
+            self.wake_client(number);
         }
     }
 

@@ -24,7 +24,7 @@ use crate::raw::{Raw, RawCall, RawKind, RawSession, Told};
 use crate::rng::Rng;
 use crate::trace::Trace;
 use bytes::Bytes;
-use holdfast_client::session::WatchId;
+use holdfast_client::session::{CallId, WatchId};
 use holdfast_core::Token;
 use holdfast_node::{Change, Cluster, NodeId};
 use std::collections::BTreeMap;
@@ -100,10 +100,20 @@ enum Event {
     LetGo,
     LetClientsGo,
     CutOff(NodeId),
-    BlackOut,
+    PowerFails,
     PauseClient(usize),
     /// Somebody reads at this node.
     ReadAt(NodeId),
+    /// Somebody makes two calls at once at this node.
+    PairAt(NodeId),
+    /// Somebody opens a session, and will keep it alive by hand.
+    OpenByHand,
+    /// A client abandons a call.
+    Abandon {
+        client: usize,
+        life: u64,
+        call: CallId,
+    },
     /// Somebody without a session acquires a lock at this node.
     AskAtDoor(NodeId),
     /// A caller without a session lets go.
@@ -139,6 +149,8 @@ pub(crate) struct World {
     next_node: u64,
     /// Until then no application asks for anything new.
     idle_until_us: u64,
+    /// Until then nothing else goes wrong.
+    undisturbed_until_us: u64,
     /// A node that is to crash right after its vote made a leader.
     doomed_voter: Option<NodeId>,
     violation: Option<Violation>,
@@ -210,6 +222,7 @@ impl World {
             changes: Vec::new(),
             next_node: members + 1,
             idle_until_us: 0,
+            undisturbed_until_us: 0,
             doomed_voter: None,
             violation: None,
         };
@@ -282,11 +295,14 @@ impl World {
             Event::LetGo => self.let_go(),
             Event::LetClientsGo => self.let_clients_go(),
             Event::CutOff(id) => self.cut_off(id),
-            Event::BlackOut => self.black_out(),
+            Event::PowerFails => self.power_fails(),
             Event::PauseClient(client) => self.pause_client(client),
             Event::ReadAt(id) => {
                 self.raw_call_at(id, RawKind::Read, RawCall::Read);
             }
+            Event::PairAt(id) => self.ask_in_pairs(Some(id)),
+            Event::OpenByHand => self.open_by_hand(),
+            Event::Abandon { client, life, call } => self.abandon(client, life, call),
             Event::AskAtDoor(id) => self.ask_at_door(Some(id)),
             Event::DoorReleases(token) => self.door_releases(token),
             Event::HungUp { from, to } => self.hear_hang_up(from, to),

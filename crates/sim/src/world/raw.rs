@@ -32,12 +32,9 @@ impl World {
         match self.rng.range(0, 100) {
             0..28 => self.ask_at_door(None),
             28..38 => self.set_over_redis(),
-            38..48 => self.ask_in_pairs(),
+            38..48 => self.ask_in_pairs(None),
             48..60 => self.ask_with_id(),
-            60..68 => {
-                let ttl_ms = self.rng.range(2_000, 4_000);
-                self.raw_call(RawKind::Open { ttl_ms }, RawCall::Open { ttl_ms });
-            }
+            60..68 => self.open_by_hand(),
             68..80 => {
                 self.raw_call(RawKind::Read, RawCall::Read);
             }
@@ -109,11 +106,16 @@ impl World {
         let Some(left) = session.left.checked_sub(1) else { return };
         let ttl_us = session.ttl_ms * 1_000;
         let at_us = match self.rng.per_mille(700) {
-            true => sent_us + ttl_us - 20_000 + self.rng.range(0, 300_000),
+            true => sent_us + ttl_us + self.rng.range(0, 300_000),
             false => self.now_us + self.rng.range(ttl_us / 5, ttl_us),
         };
         let in_us = at_us.saturating_sub(self.now_us);
         self.schedule(in_us, Event::Heartbeat(Box::new(RawSession { left, ..session })));
+    }
+
+    pub(super) fn open_by_hand(&mut self) {
+        let ttl_ms = self.rng.range(2_000, 3_000);
+        self.raw_call(RawKind::Open { ttl_ms }, RawCall::Open { ttl_ms });
     }
 
     pub(super) fn raw_heartbeat(&mut self, session: RawSession) {
@@ -130,7 +132,7 @@ impl World {
     }
 
     /// Two on one connection: what is sent first is taken first.
-    fn ask_in_pairs(&mut self) {
+    pub(super) fn ask_in_pairs(&mut self, at: Option<NodeId>) {
         let acquire = proto::Acquire {
             names: vec![Bytes::from(format!("pair-{}", self.rng.range(0, 3)))],
             mode: proto::Mode::Shared.into(),
@@ -138,7 +140,11 @@ impl World {
             ..proto::Acquire::default()
         };
         let call = proto::AcquireAlone { acquire: Some(acquire), request_id: None };
-        let first = self.raw_call(RawKind::Pair, RawCall::Acquire(call.clone()));
+        let first = RawCall::Acquire(call.clone());
+        let first = match at {
+            Some(node) => Some(self.raw_call_at(node, RawKind::Pair, first)),
+            None => self.raw_call(RawKind::Pair, first),
+        };
         if let Some(wire) = first {
             self.send_up(wire, Up::Call(1, RawCall::Acquire(call)));
         }
@@ -252,7 +258,10 @@ impl World {
                 self.checks.withdrawn(label)
             }
             (RawKind::Pair, RawAnswer::Standing(now)) => {
-                let judged = self.checks.pair(number, which == 1, token(&now));
+                let token = token(&now);
+                let drew = |token| self.checks.drew(CLIENTS, token, floor);
+                let judged = token.map_or(Ok(()), drew);
+                let judged = judged.and_then(|()| self.checks.pair(number, which == 1, token));
                 if let Err(violation) = judged {
                     self.fail(violation);
                 }
@@ -278,14 +287,12 @@ impl World {
                 self.holds(Told { name, token, proof, until_us, ttl_ms }, floor)
             }
             (RawKind::Open { ttl_ms }, RawAnswer::Opened(session)) => {
-                self.checks.beat(session.id, asked_us, ttl_ms);
                 self.beat_later(RawSession { session, ttl_ms, left: HEARTBEATS }, asked_us);
-                Ok(())
+                self.checks.beat(session.id, asked_us, ttl_ms)
             }
             (RawKind::Heartbeat(session), RawAnswer::Alive) => {
-                self.checks.beat(session.session.id, asked_us, session.ttl_ms);
                 self.beat_later(session, asked_us);
-                Ok(())
+                self.checks.beat(session.session.id, asked_us, session.ttl_ms)
             }
             (RawKind::Read, RawAnswer::Read { counter }) => self.checks.read(counter, floor),
             // A release of what is over is answered alike whatever the secret; that of a held ticket shows

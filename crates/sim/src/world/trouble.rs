@@ -17,6 +17,10 @@ const SLOW_LEADER_US_MAX: u64 = 400_000;
 
 impl World {
     pub(super) fn trouble(&mut self) {
+        if self.now_us < self.undisturbed_until_us {
+            let in_us = self.undisturbed_until_us - self.now_us;
+            return self.schedule(in_us, Event::Trouble);
+        }
         let fault = Fault::draw(&mut self.rng);
         let victim = match self.rng.per_mille(400).then(|| self.leader()).flatten() {
             Some(leader) => Some(leader),
@@ -76,26 +80,8 @@ impl World {
             Fault::SlowDisk => {
                 self.slow_down(victim, until_us, SLOW_US_MAX);
             }
-            Fault::SlowDisks => {
-                // The leader can have its word confirmed by a fast follower long before anything is
-                // committed.
-                let leader = self.leader();
-                for id in self.up() {
-                    if Some(id) == leader || self.rng.per_mille(500) {
-                        self.slow_down(id, until_us, SLOW_LEADER_US_MAX);
-                    }
-                }
-            }
-            Fault::PowerCutWhileWriting => {
-                let leader = self.leader();
-                for id in self.up() {
-                    if self.rng.per_mille(if Some(id) == leader { 300 } else { 850 }) {
-                        self.slow_down(id, until_us, SLOW_US_MAX);
-                    }
-                }
-                let in_us = self.rng.range(200_000, 2_000_000);
-                self.schedule(in_us, Event::BlackOut);
-            }
+            Fault::SlowDisks => self.slow_down_some(),
+            Fault::PowerCutWhileWriting => self.cut_power_while_writing(),
             Fault::LongOutage => return self.begin_long_outage(),
             Fault::FullDisk => {
                 // Some file systems need room even where it was taken beforehand.
@@ -193,7 +179,46 @@ impl World {
         }
     }
 
-    fn slow_down(&mut self, id: NodeId, until_us: u64, slow_us_max: u64) {
+    /// The leader's disk is slow, and those of others: what it says can be confirmed long before anything
+    /// is committed. Sessions run out just then.
+    fn slow_down_some(&mut self) {
+        let (leader, until_us) =
+            (self.leader(), self.now_us + self.rng.range(4_000_000, 7_000_000));
+        for id in self.up() {
+            if Some(id) == leader || self.rng.per_mille(500) {
+                self.slow_down(id, until_us, SLOW_LEADER_US_MAX);
+            }
+        }
+        for _ in 0..6 {
+            let in_us = self.rng.range(0, 1_500_000);
+            self.schedule(in_us, Event::OpenByHand);
+        }
+    }
+
+    /// Power fails while followers write what they received; the leader, which may have it all, comes
+    /// back last.
+    fn cut_power_while_writing(&mut self) {
+        let (leader, until_us) = (self.leader(), self.now_us + 3_000_000);
+        for id in self.up() {
+            if self.rng.per_mille(if Some(id) == leader { 300 } else { 900 }) {
+                self.slow_down(id, until_us, SLOW_LEADER_US_MAX);
+            }
+        }
+        let in_us = self.rng.range(300_000, 2_000_000);
+        self.schedule(in_us, Event::PowerFails);
+    }
+
+    pub(super) fn power_fails(&mut self) {
+        let leader = self.leader();
+        for id in self.up() {
+            self.crash(id, true);
+            let least_us = if Some(id) == leader { 2_000_000 } else { 5_000 };
+            let in_us = self.rng.range(least_us, least_us + 500_000);
+            self.schedule(in_us, Event::Restart(id));
+        }
+    }
+
+    pub(super) fn slow_down(&mut self, id: NodeId, until_us: u64, slow_us_max: u64) {
         if let Some(host) = self.hosts.get_mut(&id) {
             (host.slow_until_us, host.slow_us_max) = (until_us, slow_us_max);
         }
@@ -213,10 +238,11 @@ impl World {
             let in_us = self.rng.range(10_500_000, 14_000_000);
             self.schedule(in_us, Event::Restart(id));
         }
-        for _ in 0..3 {
+        for _ in 0..6 {
             let in_us = self.rng.range(1_000, 400_000);
             self.schedule(in_us, Event::AskAtDoor(leader));
         }
+        self.undisturbed_until_us = self.now_us + 14_500_000;
         true
     }
 
@@ -259,9 +285,11 @@ impl World {
                 self.schedule(in_us, Event::CutOff(victim));
                 let late_us = in_us + self.rng.range(250_000, 900_000);
                 self.schedule(late_us, Event::LetGo);
-                // Some callers still reach it.
-                for _ in 0..3 {
-                    let asked_us = self.rng.range(in_us + 150_000, late_us + 1_000);
+                // Some callers reach the new leader, and then some still reach the old one.
+                for other in others {
+                    let asked_us = self.rng.range(in_us + 100_000, late_us - 30_000);
+                    self.schedule(asked_us, Event::PairAt(other));
+                    let asked_us = self.rng.range(late_us - 100_000, late_us);
                     self.schedule(asked_us, Event::ReadAt(victim));
                 }
                 let healed_us = late_us + self.rng.range(1_000, 2_000_000);
@@ -369,7 +397,7 @@ impl World {
         self.let_clients_go();
         self.idle_until_us = 0;
         let over = |event: &Event| {
-            matches!(event, Event::Trouble | Event::BlackOut | Event::PauseClient(_))
+            matches!(event, Event::Trouble | Event::PowerFails | Event::PauseClient(_))
         };
         self.queue.retain(|_, event| !over(event));
         let ids: Vec<NodeId> = self.hosts.keys().copied().collect();
