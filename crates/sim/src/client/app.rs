@@ -157,7 +157,7 @@ impl App {
             inputs.extend(self.abandon_if_there(call));
         }
         if now_us >= self.next_act_us {
-            self.next_act_us = now_us + rng.range(2_000, 700_000);
+            self.next_act_us = now_us + rng.range(2_000, 1_400_000);
             if !self.closing {
                 inputs.extend(self.begin(now, leases, floor, rng));
             }

@@ -241,29 +241,36 @@ impl World {
         }
     }
 
-    /// An operator breaks a lock in the moment that somebody gets it: while the leader writes an entry, the
-    /// acquire and what breaks the lock wait for the next one together.
-    fn break_as_granted(&mut self, name: Bytes) {
+    /// What comes in the next moment waits for the next entry: the leader's disk is slow for this one.
+    fn gather_at_the_leader(&mut self) {
         let until_us = self.now_us + 10_000;
         if let Some(leader) = self.leader() {
             self.slow_down(leader, until_us, BRIEFLY_SLOW_US_MAX);
         }
         self.force(Bytes::from_static(b"nobody"));
+    }
+
+    /// An operator breaks a lock in the entry that grants it.
+    fn break_as_granted(&mut self, name: Bytes) {
+        self.gather_at_the_leader();
         let in_us = self.rng.range(3_000, 45_000);
         self.schedule(in_us, Event::Force(name));
     }
 
-    /// A reader leaves: those who wait to become the writer may be served just as they give up.
+    /// A reader leaves: somebody who waits to become the writer gives up in the entry that would serve it.
     fn abandon_upgrades(&mut self, name: &LockName) {
         let upgrades = self.clients.iter().flat_map(|client| {
             let calls = client.app.upgrades_of(name);
             calls.map(move |call| (client.number, client.life, call))
         });
-        for (client, life, call) in upgrades.collect::<Vec<_>>() {
-            if self.rng.per_mille(500) {
-                let in_us = self.rng.range(0, 600);
-                self.schedule(in_us, Event::Abandon { client, life, call });
-            }
+        let upgrades: Vec<(usize, u64, CallId)> = upgrades.collect();
+        if upgrades.is_empty() || self.rng.per_mille(500) {
+            return;
+        }
+        self.gather_at_the_leader();
+        for (client, life, call) in upgrades {
+            let in_us = self.rng.range(3_000, 45_000);
+            self.schedule(in_us, Event::Abandon { client, life, call });
         }
     }
 

@@ -24,7 +24,7 @@ const WRONG: [u8; 16] = [0xEE; 16];
 impl World {
     /// Some caller makes some call.
     pub(super) fn raw(&mut self) {
-        let in_us = self.rng.range(50_000, 900_000);
+        let in_us = self.rng.range(50_000, 1_300_000);
         self.schedule(in_us, Event::Raw);
         if self.now_us < self.idle_until_us {
             return;

@@ -272,43 +272,51 @@ impl World {
         }
     }
 
-    /// What is sent to a node is held back, as TCP does, and comes late. If it leads: first only from
-    /// one other node, so that it leads on; then it is cut off, and while the others elect a new
-    /// leader, it hears what that one answered long ago.
+    /// What is sent to a node is held back, as TCP does, and comes late.
     fn hold_back(&mut self, victim: NodeId, all: &[NodeId]) {
         let others: Vec<NodeId> = self.up().into_iter().filter(|id| *id != victim).collect();
-        let slow = self.rng.pick(&others).copied();
-        match slow.filter(|_| self.leader() == Some(victim) && others.len() > 1) {
-            Some(slow) => {
-                self.network.hold_link(slow, victim);
-                let in_us = self.rng.range(300_000, 1_500_000);
-                self.schedule(in_us, Event::CutOff(victim));
-                let late_us = in_us + self.rng.range(250_000, 900_000);
-                self.schedule(late_us, Event::LetGo);
-                // Some callers reach the new leader, and then some still reach the old one.
-                for other in others {
-                    let asked_us = self.rng.range(in_us + 100_000, late_us - 30_000);
-                    self.schedule(asked_us, Event::PairAt(other));
-                    let asked_us = self.rng.range(late_us - 100_000, late_us);
-                    self.schedule(asked_us, Event::ReadAt(victim));
-                }
-                let healed_us = late_us + self.rng.range(1_000, 2_000_000);
-                self.schedule(healed_us, Event::Heal);
-            }
-            None => {
-                let both_ways = self.rng.per_mille(500);
-                self.network.hold(victim, all, both_ways);
-                let in_us = self.rng.range(100_000, 1_300_000);
-                self.schedule(in_us, Event::LetGo);
-            }
+        if self.leader() == Some(victim) && others.len() > 1 {
+            return self.hold_back_from_leader(victim, others);
         }
+        let both_ways = self.rng.per_mille(500);
+        self.network.hold(victim, all, both_ways);
+        let in_us = self.rng.range(100_000, 1_300_000);
+        self.schedule(in_us, Event::LetGo);
+    }
+
+    /// What is sent to a leader is held back, first only by half of the others, so that it leads on. Then
+    /// it is cut off, and while the others have a new leader, it hears what they answered long ago. Some
+    /// callers reach the new leader, and then some still reach the old one.
+    fn hold_back_from_leader(&mut self, victim: NodeId, mut others: Vec<NodeId>) {
+        let first = self.rng.range(0, others.len() as u64) as usize;
+        others.rotate_left(first);
+        for slow in others.iter().take(others.len() / 2) {
+            self.network.hold_link(*slow, victim);
+        }
+        let cut_us = self.rng.range(600_000, 1_500_000);
+        self.schedule(cut_us, Event::CutOff(victim));
+        let late_us = cut_us + self.rng.range(450_000, 850_000);
+        self.schedule(late_us, Event::LetGo);
+        for _ in 0..4 {
+            let other = self.rng.pick(&others).copied().unwrap_or(victim);
+            let asked_us = self.rng.range(cut_us + 100_000, cut_us + 350_000);
+            self.schedule(asked_us, Event::PairAt(other));
+            let asked_us = self.rng.range(cut_us + 280_000, late_us - 60_000);
+            self.schedule(asked_us, Event::ReadAt(victim));
+        }
+        let healed_us = late_us + self.rng.range(1_000, 2_000_000);
+        self.schedule(healed_us, Event::Heal);
+        self.undisturbed_until_us = self.now_us + late_us;
     }
 
     /// A node is cut off; the others notice that it has hung up.
     pub(super) fn cut_off(&mut self, victim: NodeId) {
         let all: Vec<NodeId> = self.hosts.keys().copied().collect();
         self.network.cut_off_but_for_held(victim, &all);
-        self.hang_up(victim);
+        for to in self.up().into_iter().filter(|id| *id != victim) {
+            let in_us = self.rng.range(50, 20_000);
+            self.schedule(in_us, Event::HungUp { from: victim, to });
+        }
     }
 
     /// Two sides that only one node reaches both of, and no leader: whoever wins needs that node's
