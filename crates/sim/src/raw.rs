@@ -89,6 +89,8 @@ pub(crate) enum RawKind {
     Read,
     Open {
         ttl_ms: u64,
+        /// Heartbeats that its owner will send by itself.
+        left: u32,
     },
     /// The heartbeat of a session that was opened so.
     Heartbeat(RawSession),

@@ -138,6 +138,17 @@ impl Guards {
         Ok(())
     }
 
+    /// A caller that asked at that time was told that it holds a ticket.
+    pub(crate) fn told_held(&self, token: Token, asked_us: u64) -> Result<(), Violation> {
+        match self.over.get(&token) {
+            Some((how, at_us)) if *at_us < asked_us => Err(format!(
+                "definite outcome: somebody was told that it holds token {token}, which was {how} before it \
+                 asked"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// A minute after the last fault every guard knows how its ticket stands.
     pub(crate) fn judge_the_end(&self, beliefs: &[Belief], now_us: u64) -> Result<(), Violation> {
         for belief in beliefs {

@@ -178,6 +178,11 @@ impl Checks {
         self.guards.look(beliefs, now_us)
     }
 
+    /// A caller that asked at that time was told that it holds a ticket.
+    pub(crate) fn told_held(&self, token: Token, asked_us: u64) -> Result<(), Violation> {
+        self.guards.told_held(token, asked_us)
+    }
+
     /// A minute after the last fault: nobody says that it holds what is over.
     pub(crate) fn guards_at_the_end(
         &self,

@@ -106,8 +106,11 @@ enum Event {
     ReadAt(NodeId),
     /// Somebody makes two calls at once at this node.
     PairAt(NodeId),
-    /// Somebody opens a session, and will keep it alive by hand.
-    OpenByHand,
+    /// Somebody opens a session, and will send so many heartbeats by hand.
+    OpenByHand(u32),
+    /// A session gets a heartbeat at this node.
+    HeartbeatAt(NodeId),
+    LoseConnections(NodeId),
     /// A client abandons a call.
     Abandon {
         client: usize,
@@ -140,6 +143,8 @@ pub(crate) struct World {
     next_raw: u64,
     /// Callers without a session that were told that they hold something.
     told: BTreeMap<Token, Told>,
+    /// Sessions whose owners send no heartbeat by themselves.
+    silent_sessions: Vec<RawSession>,
     checks: Checks,
     trace: Trace,
     faults: Tally,
@@ -215,6 +220,7 @@ impl World {
             raws: BTreeMap::new(),
             next_raw: 0,
             told: BTreeMap::new(),
+            silent_sessions: Vec::new(),
             checks: Checks::default(),
             trace: Trace::new(plan.wordy),
             faults: Tally::default(),
@@ -301,7 +307,9 @@ impl World {
                 self.raw_call_at(id, RawKind::Read, RawCall::Read);
             }
             Event::PairAt(id) => self.ask_in_pairs(Some(id)),
-            Event::OpenByHand => self.open_by_hand(),
+            Event::OpenByHand(left) => self.open_by_hand(left),
+            Event::HeartbeatAt(id) => self.heartbeat_at(id),
+            Event::LoseConnections(id) => drop(self.lose_connections(id)),
             Event::Abandon { client, life, call } => self.abandon(client, life, call),
             Event::AskAtDoor(id) => self.ask_at_door(Some(id)),
             Event::DoorReleases(token) => self.door_releases(token),

@@ -16,7 +16,7 @@ const DOOR_TTL_MS: u64 = 30_000;
 const REDIS_TTL_MS: u64 = 5_000;
 
 /// How often a session that is kept alive by hand gets a heartbeat.
-const HEARTBEATS: u32 = 6;
+pub(super) const HEARTBEATS: u32 = 6;
 
 /// A secret that nobody has.
 const WRONG: [u8; 16] = [0xEE; 16];
@@ -34,7 +34,7 @@ impl World {
             28..38 => self.set_over_redis(),
             38..48 => self.ask_in_pairs(None),
             48..60 => self.ask_with_id(),
-            60..68 => self.open_by_hand(),
+            60..68 => self.open_by_hand(HEARTBEATS),
             68..80 => {
                 self.raw_call(RawKind::Read, RawCall::Read);
             }
@@ -113,9 +113,17 @@ impl World {
         self.schedule(in_us, Event::Heartbeat(Box::new(RawSession { left, ..session })));
     }
 
-    pub(super) fn open_by_hand(&mut self) {
+    pub(super) fn open_by_hand(&mut self, left: u32) {
         let ttl_ms = self.rng.range(2_000, 3_000);
-        self.raw_call(RawKind::Open { ttl_ms }, RawCall::Open { ttl_ms });
+        self.raw_call(RawKind::Open { ttl_ms, left }, RawCall::Open { ttl_ms });
+    }
+
+    /// One of the sessions whose owners send no heartbeat by themselves gets one, at this node.
+    pub(super) fn heartbeat_at(&mut self, node: NodeId) {
+        if let Some(session) = self.silent_sessions.pop() {
+            let call = RawCall::Heartbeat(session.session);
+            self.raw_call_at(node, RawKind::Heartbeat(session), call);
+        }
     }
 
     pub(super) fn raw_heartbeat(&mut self, session: RawSession) {
@@ -269,7 +277,13 @@ impl World {
                 return;
             }
             (RawKind::WithId { key, .. }, RawAnswer::Standing(now)) => {
-                self.checks.under_id(&key, false, token(&now))
+                let held = match &now.what {
+                    Some(standing::What::Held(grant)) => {
+                        self.checks.told_held(Token(grant.token), asked_us)
+                    }
+                    _ => Ok(()),
+                };
+                held.and_then(|()| self.checks.under_id(&key, false, token(&now)))
             }
             (RawKind::SameId { key }, RawAnswer::Standing(now)) => {
                 self.checks.under_id(&key, true, token(&now))
@@ -286,8 +300,13 @@ impl World {
                 let (proof, ttl_ms) = (Proof::Value(value), REDIS_TTL_MS);
                 self.holds(Told { name, token, proof, until_us, ttl_ms }, floor)
             }
-            (RawKind::Open { ttl_ms }, RawAnswer::Opened(session)) => {
-                self.beat_later(RawSession { session, ttl_ms, left: HEARTBEATS }, asked_us);
+            (RawKind::Open { ttl_ms, left }, RawAnswer::Opened(session)) => {
+                let session = RawSession { session, ttl_ms, left };
+                match left {
+                    0 => self.silent_sessions.push(session),
+                    _ => self.beat_later(session, asked_us),
+                }
+                let session = session.session;
                 self.checks.beat(session.id, asked_us, ttl_ms)
             }
             (RawKind::Heartbeat(session), RawAnswer::Alive) => {

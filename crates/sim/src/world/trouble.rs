@@ -79,6 +79,11 @@ impl World {
             }
             Fault::SlowDisk => {
                 self.slow_down(victim, until_us, SLOW_US_MAX);
+                // Clients of the others come to a node that lags.
+                for id in all.iter().filter(|id| **id != victim) {
+                    let in_us = self.rng.range(200_000, 3_000_000);
+                    self.schedule(in_us, Event::LoseConnections(*id));
+                }
             }
             Fault::SlowDisks => self.slow_down_some(),
             Fault::PowerCutWhileWriting => self.cut_power_while_writing(),
@@ -191,7 +196,7 @@ impl World {
         }
         for _ in 0..6 {
             let in_us = self.rng.range(0, 1_500_000);
-            self.schedule(in_us, Event::OpenByHand);
+            self.schedule(in_us, Event::OpenByHand(super::raw::HEARTBEATS));
         }
     }
 
@@ -288,6 +293,7 @@ impl World {
     /// it is cut off, and while the others have a new leader, it hears what they answered long ago. Some
     /// callers reach the new leader, and then some still reach the old one.
     fn hold_back_from_leader(&mut self, victim: NodeId, mut others: Vec<NodeId>) {
+        self.silent_sessions.clear();
         let first = self.rng.range(0, others.len() as u64) as usize;
         others.rotate_left(first);
         for slow in others.iter().take(others.len() / 2) {
@@ -303,6 +309,10 @@ impl World {
             self.schedule(asked_us, Event::PairAt(other));
             let asked_us = self.rng.range(cut_us + 280_000, late_us - 60_000);
             self.schedule(asked_us, Event::ReadAt(victim));
+            let opened_us = self.rng.range(0, 300_000);
+            self.schedule(opened_us, Event::OpenByHand(0));
+            let asked_us = self.rng.range(cut_us + 350_000, late_us);
+            self.schedule(asked_us, Event::HeartbeatAt(victim));
         }
         let healed_us = late_us + self.rng.range(1_000, 2_000_000);
         self.schedule(healed_us, Event::Heal);
