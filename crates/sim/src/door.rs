@@ -51,6 +51,8 @@ pub(crate) enum Kind {
     Raw(u8),
     RawOutcome(u8),
     RawRead(u8),
+    /// A session with this secret.
+    RawOpen(u8, Secret),
     /// Of the Redis door.
     Redis(u8, LockName, String),
     Take(u8, Taking, Option<Label>),
@@ -267,6 +269,12 @@ impl Host {
                     Some(task) => self.handle(Input::Start { call, task, block_for: None }, now),
                     None => drop(self.calls.remove(&call)),
                 }
+            }
+            RawCall::Open { ttl_ms } => {
+                let secret = self.secret();
+                let command = request::open_session(secret, ttl_ms, None).or_else(refused::<_>)?;
+                let call = self.pend(wire, Kind::RawOpen(which, secret));
+                self.submit(call, None, command, now);
             }
             RawCall::Heartbeat(session) => {
                 let call = self.pend(wire, Kind::RawRead(which));

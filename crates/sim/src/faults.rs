@@ -16,6 +16,9 @@ pub(crate) enum Fault {
     VoterCrash,
     Storm,
     SlowDisk,
+    SlowDisks,
+    PowerCutWhileWriting,
+    LongOutage,
     FullDisk,
     SyncError,
     PauseNode,
@@ -25,6 +28,7 @@ pub(crate) enum Fault {
     KillClient,
     LostConnections,
     HeldClients,
+    LateAnswers,
     BitFlip,
     TransferLeader,
     AddMember,
@@ -33,7 +37,7 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    const ALL: [(Self, u64); 24] = [
+    const ALL: [(Self, u64); 28] = [
         (Self::Crash, 12),
         (Self::PowerCut, 12),
         (Self::Blackout, 8),
@@ -44,6 +48,9 @@ impl Fault {
         (Self::VoterCrash, 6),
         (Self::Storm, 10),
         (Self::SlowDisk, 8),
+        (Self::SlowDisks, 8),
+        (Self::PowerCutWhileWriting, 6),
+        (Self::LongOutage, 6),
         (Self::FullDisk, 6),
         (Self::SyncError, 5),
         (Self::PauseNode, 10),
@@ -53,6 +60,7 @@ impl Fault {
         (Self::KillClient, 6),
         (Self::LostConnections, 10),
         (Self::HeldClients, 12),
+        (Self::LateAnswers, 10),
         (Self::BitFlip, 2),
         (Self::TransferLeader, 6),
         (Self::AddMember, 3),
@@ -85,6 +93,9 @@ impl Fault {
             Self::VoterCrash => "voter-crash",
             Self::Storm => "storm",
             Self::SlowDisk => "slow-disk",
+            Self::SlowDisks => "slow-disks",
+            Self::PowerCutWhileWriting => "power-cut-while-writing",
+            Self::LongOutage => "long-outage",
             Self::FullDisk => "full-disk",
             Self::SyncError => "sync-error",
             Self::PauseNode => "paused-node",
@@ -94,6 +105,7 @@ impl Fault {
             Self::KillClient => "killed-client",
             Self::LostConnections => "lost-connections",
             Self::HeldClients => "held-back-clients",
+            Self::LateAnswers => "late-answers",
             Self::BitFlip => "bit-flip",
             Self::TransferLeader => "leader-transfer",
             Self::AddMember => "member-added",

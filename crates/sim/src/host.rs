@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Small, so that snapshots and new segments happen within minutes.
-const SNAPSHOT_EVERY_BYTES: usize = 24 * 1024;
+const SNAPSHOT_EVERY_BYTES: usize = 64 * 1024;
 const SEGMENT_BYTES: usize = 16 * 1024;
 
 /// One step a command, so that a dead session's tickets are ended over several entries.
@@ -55,6 +55,8 @@ pub(crate) struct Host {
     pub(crate) rate: u64,
     pub(crate) paused_until_us: u64,
     pub(crate) slow_until_us: u64,
+    /// How long a write takes at most while the disk is slow.
+    pub(crate) slow_us_max: u64,
     /// Until then its turns take time.
     pub(crate) busy_until_us: u64,
     pub(crate) inputs: Vec<Input>,
@@ -125,6 +127,7 @@ impl Host {
             rate: rng.range(995, 1_006),
             paused_until_us: 0,
             slow_until_us: 0,
+            slow_us_max: 0,
             busy_until_us: 0,
             inputs: Vec::new(),
             turn: None,

@@ -16,6 +16,10 @@ pub(crate) enum RawCall {
     Force(proto::ForceRequest),
     /// How far the current state has come.
     Read,
+    /// Opens a session that its owner keeps alive by hand.
+    Open {
+        ttl_ms: u64,
+    },
     Heartbeat(SessionRef),
     /// A request of the Redis door, for a lock under a value.
     Redis {
@@ -35,6 +39,7 @@ pub(crate) enum RawAnswer {
     Read {
         counter: u64,
     },
+    Opened(SessionRef),
     Alive,
     /// Whether it was done, and the ticket that holds the lock under that value now.
     Redis {
@@ -82,9 +87,26 @@ pub(crate) enum RawKind {
         label: Label,
     },
     Read,
+    Open {
+        ttl_ms: u64,
+        /// Heartbeats that its owner will send by itself.
+        left: u32,
+    },
+    /// The heartbeat of a session that was opened so.
+    Heartbeat(RawSession),
     /// With a secret that is not the owner's: it must not be done.
     WrongSecret,
     Other,
+}
+
+/// A session without a client that knows when to be afraid: its owner sends heartbeats when it likes, and
+/// believes what it is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawSession {
+    pub(crate) session: SessionRef,
+    pub(crate) ttl_ms: u64,
+    /// Heartbeats that its owner will still send.
+    pub(crate) left: u32,
 }
 
 /// A caller that was told that it holds a lock.

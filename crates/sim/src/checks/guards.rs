@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 /// ticket: as long as its node may lag behind the leader that confirms its heartbeats.
 const TOLD_WITHIN_US: u64 = 20_000_000;
 
+/// How long it may take without any fault.
+const KNOWN_WITHIN_US: u64 = 3_000_000;
+
 /// A guard, or a caller without a session, that says now that it holds a lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Belief {
@@ -130,6 +133,33 @@ impl Guards {
             let most = if exclusive { 1 } else { permits.unwrap_or(usize::MAX) };
             if beliefs.len() > most {
                 return Err(format!("guards: {name} is held by {beliefs:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A caller that asked at that time was told that it holds a ticket.
+    pub(crate) fn told_held(&self, token: Token, asked_us: u64) -> Result<(), Violation> {
+        match self.over.get(&token) {
+            Some((how, at_us)) if *at_us < asked_us => Err(format!(
+                "definite outcome: somebody was told that it holds token {token}, which was {how} before it \
+                 asked"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// A minute after the last fault every guard knows how its ticket stands.
+    pub(crate) fn judge_the_end(&self, beliefs: &[Belief], now_us: u64) -> Result<(), Violation> {
+        for belief in beliefs {
+            let over = self.over.get(&self.ticket(belief));
+            if let Some((how, at_us)) = over.filter(|(_, at_us)| at_us + KNOWN_WITHIN_US < now_us) {
+                let Belief { client, name, token, .. } = belief;
+                return Err(format!(
+                    "guards: client {client} says that it holds {name}, and token {token} is {how} since {} \
+                     ms",
+                    (now_us - at_us) / 1_000
+                ));
             }
         }
         Ok(())

@@ -11,25 +11,40 @@ const RATE_MARGIN_PER_MILLE: u64 = 980;
 pub(crate) struct Leases {
     /// By session: no expiry before this.
     sessions: BTreeMap<SessionId, u64>,
+    /// When sessions expired.
+    expired: BTreeMap<SessionId, u64>,
 }
 
 impl Leases {
-    pub(crate) fn beat(&mut self, session: SessionId, sent_us: u64, ttl_ms: u64) {
+    pub(crate) fn beat(
+        &mut self,
+        session: SessionId,
+        sent_us: u64,
+        ttl_ms: u64,
+    ) -> Result<(), Violation> {
         let until_us = sent_us + ttl_ms * RATE_MARGIN_PER_MILLE;
         let known = self.sessions.entry(session).or_default();
         *known = (*known).max(until_us);
+        match self.expired.get(&session) {
+            Some(at_us) if *at_us < until_us => Err(early(session, until_us - at_us)),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn applied(&mut self, applied: &Applied<'_>) -> Result<(), Violation> {
         for effect in applied.effects {
             if let Effect::SessionEnded { session, how: How::Expired } = effect {
+                self.expired.insert(*session, applied.now_us);
                 let until_us = self.sessions.remove(session).unwrap_or(0);
                 if applied.now_us < until_us {
-                    let early_ms = (until_us - applied.now_us) / 1_000;
-                    return Err(format!("leases: session {session} expired {early_ms} ms early"));
+                    return Err(early(*session, until_us - applied.now_us));
                 }
             }
         }
         Ok(())
     }
+}
+
+fn early(session: SessionId, early_us: u64) -> Violation {
+    format!("leases: session {session} expired {} ms early", early_us / 1_000)
 }

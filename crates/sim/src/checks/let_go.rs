@@ -6,7 +6,7 @@ use crate::client::Client;
 use holdfast_core::{Label, Lease, LockName, SessionId, State, TicketView, Token};
 
 /// What the clients' locks are called.
-const PREFIXES: [&str; 3] = ["lock-", "long-", "permits-"];
+const PREFIXES: [&str; 5] = ["lock-", "long-", "kept-", "read-", "permits-"];
 const NAMES: u64 = 4;
 
 /// How long it may take to give up a ticket when nothing is wrong.

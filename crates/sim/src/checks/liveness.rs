@@ -1,7 +1,7 @@
 //! Liveness: once faults have stopped there is a leader, everybody gets on, and all replicas have
 //! caught up and are sound.
 
-use super::{Checks, Violation, let_go, restored};
+use super::{Belief, Checks, Violation, let_go, restored};
 use crate::client::Client;
 use crate::host::Host;
 use holdfast_node::{Node, NodeId};
@@ -15,6 +15,7 @@ pub(crate) fn judge(
     hosts: &BTreeMap<NodeId, Host>,
     clients: &[Client],
     checks: &Checks,
+    beliefs: &[Belief],
     now_us: u64,
 ) -> Result<(), Violation> {
     let nodes = || hosts.values().filter_map(|host| host.node.as_ref());
@@ -37,6 +38,7 @@ pub(crate) fn judge(
     }
     let leader = nodes().find(|node| node.is_leader());
     let Some(state) = leader.map(Node::state) else { return Ok(()) };
+    checks.guards_at_the_end(beliefs, now_us)?;
     checks.ghosts(state, now_us)?;
     restored::judge(state)?;
     clients.iter().try_for_each(|client| let_go::judge(state, client))

@@ -164,13 +164,32 @@ impl Checks {
     }
 
     /// A heartbeat that was sent at this time was acknowledged.
-    pub(crate) fn beat(&mut self, session: SessionId, sent_us: u64, ttl_ms: u64) {
-        self.leases.beat(session, sent_us, ttl_ms);
+    pub(crate) fn beat(
+        &mut self,
+        session: SessionId,
+        sent_us: u64,
+        ttl_ms: u64,
+    ) -> Result<(), Violation> {
+        self.leases.beat(session, sent_us, ttl_ms)
     }
 
     /// Looks at all who say now that they hold something.
     pub(crate) fn guards(&self, beliefs: &[Belief], now_us: u64) -> Result<(), Violation> {
         self.guards.look(beliefs, now_us)
+    }
+
+    /// A caller that asked at that time was told that it holds a ticket.
+    pub(crate) fn told_held(&self, token: Token, asked_us: u64) -> Result<(), Violation> {
+        self.guards.told_held(token, asked_us)
+    }
+
+    /// A minute after the last fault: nobody says that it holds what is over.
+    pub(crate) fn guards_at_the_end(
+        &self,
+        beliefs: &[Belief],
+        now_us: u64,
+    ) -> Result<(), Violation> {
+        self.guards.judge_the_end(beliefs, now_us)
     }
 
     /// A client let go of a lock while it was certain to hold it, and was told that it did not.

@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default)]
 pub(crate) struct Withdrawn {
     withdrawn: BTreeSet<Label>,
-    granted: BTreeSet<Label>,
+    /// Those that were granted, or are over.
+    drawn: BTreeSet<Label>,
 }
 
 impl Withdrawn {
     pub(crate) fn withdrawn(&mut self, label: Label) -> Result<(), Violation> {
-        if self.granted.contains(&label) {
-            return Err(format!("withdrawn: {label} had been granted"));
+        if self.drawn.contains(&label) {
+            return Err(format!("withdrawn: {label} had drawn a ticket"));
         }
         self.withdrawn.insert(label);
         Ok(())
@@ -22,13 +23,16 @@ impl Withdrawn {
 
     pub(crate) fn applied(&mut self, applied: &Applied<'_>) -> Result<(), Violation> {
         for effect in applied.effects {
-            if let Effect::Granted(grant) = effect
-                && let Some(label) = &grant.label
-            {
+            let label = match effect {
+                Effect::Granted(grant) => &grant.label,
+                Effect::Ended(ended) => &ended.label,
+                _ => continue,
+            };
+            if let Some(label) = label {
                 if self.withdrawn.contains(label) {
-                    return Err(format!("withdrawn: {label} was granted all the same"));
+                    return Err(format!("withdrawn: {label} drew a ticket all the same"));
                 }
-                self.granted.insert(label.clone());
+                self.drawn.insert(label.clone());
             }
         }
         Ok(())

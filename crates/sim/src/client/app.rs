@@ -21,6 +21,8 @@ const PERMITS: u32 = 2;
 const WANTED_MAX: usize = 3;
 /// A lease that outlasts the run.
 const LONG_TTL_MS: u64 = 3_600_000;
+/// So many acquires in a thousand are for a lock that is held for long.
+const KEPT_PER_MILLE: u64 = 80;
 /// Calls and guards that there is room for.
 const ROOMS: usize = 40;
 
@@ -37,6 +39,7 @@ enum Kind {
     Acquire {
         permits: u32,
         labelled: bool,
+        kept: bool,
     },
     /// A guard is let go; until when it would have been good, if it was.
     Release {
@@ -64,6 +67,10 @@ pub(crate) enum Heard {
     NotHeld { token: Token },
     /// A register took a token; no lower one may pass that is asked for from now on.
     Passed { key: LockName, token: Token, floor: Token },
+    /// A lock was asked for that an operator is about to break.
+    Unwelcome(Bytes),
+    /// Somebody who reads under this lock lets go of it.
+    ReaderLeaves(LockName),
     /// A guard became the writer.
     Upgraded,
     /// A server said that the ticket of a guard is over.
@@ -76,6 +83,7 @@ pub(crate) enum Heard {
 pub(crate) struct App {
     number: usize,
     life: u64,
+    now_us: u64,
     next_act_us: u64,
     /// It is being closed, and takes up nothing any more.
     pub(crate) closing: bool,
@@ -84,6 +92,8 @@ pub(crate) struct App {
     pub(crate) guards: BTreeMap<CallId, Guard>,
     /// Calls that were abandoned: what still comes for them is given back.
     gone: BTreeSet<CallId>,
+    /// Calls whose callers have hardly any time, and until when they wait.
+    hurried: Vec<(u64, CallId)>,
     rooms: Arc<Rooms>,
     pub(crate) heard: Vec<Heard>,
     /// The highest token that each register is known to have taken.
@@ -95,12 +105,14 @@ impl App {
         Self {
             number,
             life,
+            now_us: 0,
             next_act_us: rng.range(0, 1_000_000),
             closing: false,
             last_call: 0,
             calls: BTreeMap::new(),
             guards: BTreeMap::new(),
             gone: BTreeSet::new(),
+            hurried: Vec::new(),
             rooms: Rooms::new(ROOMS),
             heard: Vec::new(),
             taken: BTreeMap::new(),
@@ -127,6 +139,7 @@ impl App {
         floor: u64,
         rng: &mut Rng,
     ) -> Vec<Input> {
+        self.now_us = now_us;
         let mut due = Vec::new();
         for (id, guard) in &mut self.guards {
             guard.look(leases, now);
@@ -139,8 +152,12 @@ impl App {
             // Whoever has finished lets go; whoever has lost it does too, to find out.
             inputs.extend(self.let_go(id, now, leases, floor, rng));
         }
+        let hurried = self.hurried.extract_if(.., |(until_us, _)| now_us >= *until_us);
+        for (_, call) in hurried.collect::<Vec<_>>() {
+            inputs.extend(self.abandon_if_there(call));
+        }
         if now_us >= self.next_act_us {
-            self.next_act_us = now_us + rng.range(2_000, 700_000);
+            self.next_act_us = now_us + rng.range(2_000, 1_400_000);
             if !self.closing {
                 inputs.extend(self.begin(now, leases, floor, rng));
             }
@@ -158,7 +175,8 @@ impl App {
     /// When it does something next.
     pub(crate) fn next_us(&self) -> u64 {
         let next = self.guards.values().map(|guard| guard.release_at_us).min();
-        self.next_act_us.min(next.unwrap_or(u64::MAX))
+        let hurried = self.hurried.iter().map(|(until_us, _)| *until_us).min();
+        self.next_act_us.min(next.unwrap_or(u64::MAX)).min(hurried.unwrap_or(u64::MAX))
     }
 
     /// Drops everything and closes the session.
@@ -189,6 +207,7 @@ impl App {
         }
         let Some(mut guard) = self.guards.remove(&id) else { return Vec::new() };
         let Some(room) = guard.room.take() else { return Vec::new() };
+        self.leaves(&guard);
         let good = guard.is_good(leases, now) && !guard.over_as_writer && guard.forced_at.is_none();
         let until = guard.lease(leases).map(|lease| lease.ends()).filter(|_| good);
         let kind = Kind::Release { token: guard.token(), until };
@@ -205,6 +224,36 @@ impl App {
         let room = guard.room.take();
         inputs.extend(room.map(|room| Input::Drop { ticket: guard.ticket, lost, room }));
         inputs
+    }
+
+    fn leaves(&mut self, guard: &Guard) {
+        if guard.mode == Mode::Shared {
+            self.heard.extend(guard.names.iter().cloned().map(Heard::ReaderLeaves));
+        }
+    }
+
+    /// Upgrades of this lock that were asked for.
+    pub(crate) fn upgrades_of(&self, name: &LockName) -> impl Iterator<Item = CallId> {
+        let of_name = |guard: CallId| {
+            let guard = self.guards.get(&guard);
+            guard.is_some_and(|guard| guard.mode == Mode::Shared && guard.names.contains(name))
+        };
+        self.calls.iter().filter_map(move |(call, asked)| match asked.kind {
+            Kind::Change { guard } if of_name(guard) => Some(*call),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn abandon_if_there(&mut self, call: CallId) -> Option<Input> {
+        self.calls.contains_key(&call).then(|| self.abandon(call))
+    }
+
+    /// Some callers give up at once: what they asked for may be done just then.
+    fn hurry(&mut self, call: CallId, per_mille: u64, rng: &mut Rng) {
+        if rng.per_mille(per_mille) {
+            let most_us = if rng.per_mille(700) { 4_000 } else { 400_000 };
+            self.hurried.push((self.now_us + rng.range(0, most_us), call));
+        }
     }
 
     fn abandon(&mut self, call: CallId) -> Input {
@@ -241,17 +290,24 @@ impl App {
     fn acquire(&mut self, floor: u64, rng: &mut Rng) -> Option<Input> {
         let room = self.rooms.take()?;
         let permit = rng.per_mille(120);
-        let shared = !permit && rng.per_mille(300);
+        // Nobody but readers wants these, so that there are several at a time.
+        let reads = !permit && rng.per_mille(150);
+        let shared = reads || (!permit && rng.per_mille(250));
         // So long that only a release or a cancel frees the lock within the run.
-        let long = !permit && rng.per_mille(60);
-        let kind = match (permit, long) {
-            (true, _) => "permits",
-            (_, true) => "long",
+        let long = !permit && !reads && rng.per_mille(60);
+        // Held for longer than it may take to find out that an operator broke it.
+        let kept = !permit && !long && !shared && rng.per_mille(KEPT_PER_MILLE);
+        let kind = match (permit, long, kept) {
+            (true, ..) => "permits",
+            (_, true, _) => "long",
+            (.., true) => "kept",
+            _ if reads => "read",
             _ => "lock",
         };
-        let count = if rng.per_mille(150) { rng.range(2, 4) } else { 1 };
+        let count = if !kept && !reads && rng.per_mille(150) { rng.range(2, 4) } else { 1 };
+        let among = if reads { 1 } else { NAMES };
         let names: BTreeSet<String> =
-            (0..count).map(|_| format!("{kind}-{}", rng.range(0, NAMES))).collect();
+            (0..count).map(|_| format!("{kind}-{}", rng.range(0, among))).collect();
         // A label goes on with the ticket of an upgrade: one that is upgraded has none.
         let labelled = !shared && rng.per_mille(700);
         let label = labelled.then(|| format!("c{}-l{}-{}", self.number, self.life, self.last_call));
@@ -271,10 +327,11 @@ impl App {
             permits: if permit { PERMITS } else { 0 },
             ttl_ms: match long {
                 true => Some(LONG_TTL_MS),
+                false if kept => None,
                 false => rng.per_mille(500).then(|| rng.range(1_000, 6_000)),
             },
             wait_ms: match rng.range(0, 5) {
-                _ if long => rng.per_mille(700).then(|| rng.range(100, 3_000)),
+                _ if long || kept => rng.per_mille(700).then(|| rng.range(100, 3_000)),
                 0 => None,
                 1 => Some(u64::MAX),
                 _ => Some(rng.range(100, 10_000)),
@@ -285,8 +342,15 @@ impl App {
             lock_delay_ms: if rng.per_mille(100) { rng.range(100, 2_000) } else { 0 },
         };
         let permits = acquire.permits;
-        let what = request::What::Acquire(acquire);
-        Some(Input::Call(self.call(Kind::Acquire { permits, labelled }, what, room, floor).1))
+        if kept && rng.per_mille(500) {
+            self.heard.extend(acquire.names.first().cloned().map(Heard::Unwelcome));
+        }
+        let kind = Kind::Acquire { permits, labelled, kept };
+        let (id, call) = self.call(kind, request::What::Acquire(acquire), room, floor);
+        if !kept {
+            self.hurry(id, 80, rng);
+        }
+        Some(Input::Call(call))
     }
 
     /// Upgrades a reader, downgrades a writer.
@@ -316,8 +380,9 @@ impl App {
             // Others may be served at any moment.
             guard.mode = Mode::Shared;
         }
-        let (_, mut call) = self.call(Kind::Change { guard: id }, what, room, floor);
+        let (changing, mut call) = self.call(Kind::Change { guard: id }, what, room, floor);
         call.change = Some(change);
+        self.hurry(changing, 300, rng);
         vec![Input::Call(call)]
     }
 
@@ -373,7 +438,11 @@ impl App {
         match (asked, answer) {
             (None, Ok(Answer::Granted { grant, room, .. })) => Some(not_taken(&grant, room)),
             (Some(asked), Ok(Answer::Granted { grant, lease, room })) => {
-                let Kind::Acquire { permits, labelled } = asked.kind else { return None };
+                let Kind::Acquire { permits, labelled, kept } = asked.kind else { return None };
+                let held_us = match kept {
+                    true => rng.range(25_000_000, 50_000_000),
+                    false => rng.range(1_000, 1_500_000),
+                };
                 let token = Token(grant.token);
                 self.heard.push(Heard::Granted { token, floor: asked.floor });
                 let guard = Guard {
@@ -391,7 +460,7 @@ impl App {
                     labelled,
                     unsettled: false,
                     over_as_writer: false,
-                    release_at_us: now_us + rng.range(1_000, 1_500_000),
+                    release_at_us: now_us + held_us,
                     room: Some(room),
                 };
                 self.guards.insert(call, guard);

@@ -8,7 +8,7 @@ use crate::host::VirtualSink;
 use crate::raw::RawAnswer;
 use crate::redis::{self, RedisTask};
 use holdfast_client::session::Reply;
-use holdfast_core::{Answer, Standing};
+use holdfast_core::{Answer, SessionRef, Standing};
 use holdfast_gateway::{
     ApiError, CallId, Completion, Input, Outcome, Output, SessionEvent, Sink, SubmitError,
     TakeStep, Taking, TicketRef, lasts_of,
@@ -188,6 +188,14 @@ impl World {
                     }
                     Ok(_) => RawAnswer::Done,
                     Err(error) => RawAnswer::Failed(holdfast_grpc::status(error.into())),
+                };
+                self.send_down(wire, Down::Answered(which, answer));
+            }
+            Kind::RawOpen(which, secret) => {
+                let answer = match answer(outcome) {
+                    Ok(Answer::SessionOpened(id)) => RawAnswer::Opened(SessionRef { id, secret }),
+                    Ok(_) => RawAnswer::Done,
+                    Err(status) => RawAnswer::Failed(status),
                 };
                 self.send_down(wire, Down::Answered(which, answer));
             }

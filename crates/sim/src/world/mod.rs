@@ -20,10 +20,11 @@ use crate::client::Client;
 use crate::faults::Tally;
 use crate::host::{Host, Parcel};
 use crate::network::Network;
-use crate::raw::{Raw, RawKind, Told};
+use crate::raw::{Raw, RawCall, RawKind, RawSession, Told};
 use crate::rng::Rng;
 use crate::trace::Trace;
-use holdfast_client::session::WatchId;
+use bytes::Bytes;
+use holdfast_client::session::{CallId, WatchId};
 use holdfast_core::Token;
 use holdfast_node::{Change, Cluster, NodeId};
 use std::collections::BTreeMap;
@@ -87,6 +88,10 @@ enum Event {
     Raw,
     /// Something more under the request id of an earlier call.
     RawAgain(Box<RawKind>),
+    /// The owner of a session sends a heartbeat by hand.
+    Heartbeat(Box<RawSession>),
+    /// An operator breaks this lock.
+    Force(Bytes),
     /// A caller does not want to wait any longer.
     HangUp(u64),
     Trouble,
@@ -95,6 +100,25 @@ enum Event {
     LetGo,
     LetClientsGo,
     CutOff(NodeId),
+    PowerFails,
+    PauseClient(usize),
+    /// Somebody reads at this node.
+    ReadAt(NodeId),
+    /// Somebody makes two calls at once at this node.
+    PairAt(NodeId),
+    /// Somebody opens a session, and will send so many heartbeats by hand.
+    OpenByHand(u32),
+    /// A session gets a heartbeat at this node.
+    HeartbeatAt(NodeId),
+    LoseConnections(NodeId),
+    /// A client abandons a call.
+    Abandon {
+        client: usize,
+        life: u64,
+        call: CallId,
+    },
+    /// Somebody without a session acquires a lock at this node.
+    AskAtDoor(NodeId),
     /// A caller without a session lets go.
     DoorReleases(Token),
     Operate,
@@ -119,6 +143,8 @@ pub(crate) struct World {
     next_raw: u64,
     /// Callers without a session that were told that they hold something.
     told: BTreeMap<Token, Told>,
+    /// Sessions whose owners send no heartbeat by themselves.
+    silent_sessions: Vec<RawSession>,
     checks: Checks,
     trace: Trace,
     faults: Tally,
@@ -128,6 +154,8 @@ pub(crate) struct World {
     next_node: u64,
     /// Until then no application asks for anything new.
     idle_until_us: u64,
+    /// Until then nothing else goes wrong.
+    undisturbed_until_us: u64,
     /// A node that is to crash right after its vote made a leader.
     doomed_voter: Option<NodeId>,
     violation: Option<Violation>,
@@ -192,6 +220,7 @@ impl World {
             raws: BTreeMap::new(),
             next_raw: 0,
             told: BTreeMap::new(),
+            silent_sessions: Vec::new(),
             checks: Checks::default(),
             trace: Trace::new(plan.wordy),
             faults: Tally::default(),
@@ -199,6 +228,7 @@ impl World {
             changes: Vec::new(),
             next_node: members + 1,
             idle_until_us: 0,
+            undisturbed_until_us: 0,
             doomed_voter: None,
             violation: None,
         };
@@ -262,6 +292,8 @@ impl World {
             Event::WatchAgain { client, life, watch } => self.watch(client, life, watch),
             Event::Raw => self.raw(),
             Event::RawAgain(kind) => self.raw_again(*kind),
+            Event::Heartbeat(session) => self.raw_heartbeat(*session),
+            Event::Force(name) => self.force(name),
             Event::HangUp(number) => self.raw_hangs_up(number),
             Event::Trouble => self.trouble(),
             Event::Restart(id) => self.start(id),
@@ -269,6 +301,17 @@ impl World {
             Event::LetGo => self.let_go(),
             Event::LetClientsGo => self.let_clients_go(),
             Event::CutOff(id) => self.cut_off(id),
+            Event::PowerFails => self.power_fails(),
+            Event::PauseClient(client) => self.pause_client(client),
+            Event::ReadAt(id) => {
+                self.raw_call_at(id, RawKind::Read, RawCall::Read);
+            }
+            Event::PairAt(id) => self.ask_in_pairs(Some(id)),
+            Event::OpenByHand(left) => self.open_by_hand(left),
+            Event::HeartbeatAt(id) => self.heartbeat_at(id),
+            Event::LoseConnections(id) => drop(self.lose_connections(id)),
+            Event::Abandon { client, life, call } => self.abandon(client, life, call),
+            Event::AskAtDoor(id) => self.ask_at_door(Some(id)),
             Event::DoorReleases(token) => self.door_releases(token),
             Event::HungUp { from, to } => self.hear_hang_up(from, to),
             Event::Operate => self.operate(),
@@ -299,10 +342,13 @@ impl World {
 
     /// Once faults have stopped, everybody gets on.
     fn judge_the_end(&mut self) {
-        if self.violation.is_none()
-            && let Err(violation) =
-                liveness::judge(&self.hosts, &self.clients, &self.checks, self.now_us)
-        {
+        if self.violation.is_some() {
+            return;
+        }
+        let beliefs = self.beliefs();
+        let judged =
+            liveness::judge(&self.hosts, &self.clients, &self.checks, &beliefs, self.now_us);
+        if let Err(violation) = judged {
             for host in self.hosts.values() {
                 self.trace.say(self.now_us, || host.standing());
             }

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// A write that found no room is tried again so often.
 const DISK_RETRY_US: u64 = 20_000;
+/// A write to a slow disk takes at least this long.
+const SLOW_US_MIN: u64 = 50_000;
 /// A turn that is due at once comes after this.
 const TURN_US_MIN: u64 = 10;
 /// A node that did not start is started again so often.
@@ -226,8 +228,11 @@ impl World {
     }
 
     pub(super) fn begin_persist(&mut self, id: NodeId) {
-        let slow = self.hosts.get(&id).is_some_and(|host| self.now_us < host.slow_until_us);
-        let in_us = if slow { self.rng.range(50_000, 1_500_000) } else { self.rng.range(80, 600) };
+        let slow = self.hosts.get(&id).filter(|host| self.now_us < host.slow_until_us);
+        let in_us = match slow.map(|host| host.slow_us_max) {
+            Some(slow_us_max) => self.rng.range(SLOW_US_MIN, slow_us_max),
+            None => self.rng.range(80, 600),
+        };
         let Some(host) = self.hosts.get_mut(&id) else { return };
         let epoch = host.epoch;
         match host.begin_persist() {

@@ -3,10 +3,11 @@
 use super::wires::{Down, End, Up, WireId};
 use super::{CLIENTS, Event, World};
 use crate::checks::{Belief, DOOR};
-use crate::raw::{Proof, Raw, RawAnswer, RawCall, RawKind, Told};
+use crate::raw::{Proof, Raw, RawAnswer, RawCall, RawKind, RawSession, Told};
 use crate::redis;
 use bytes::Bytes;
 use holdfast_core::{Label, LockName, Mode, Secret, SessionRef, Token};
+use holdfast_node::NodeId;
 use holdfast_proto::v1::{self as proto, outcome_reply, standing};
 
 /// How long a caller holds what it got without a session.
@@ -14,37 +15,49 @@ const DOOR_TTL_MS: u64 = 30_000;
 
 const REDIS_TTL_MS: u64 = 5_000;
 
+/// How often a session that is kept alive by hand gets a heartbeat.
+pub(super) const HEARTBEATS: u32 = 6;
+
 /// A secret that nobody has.
 const WRONG: [u8; 16] = [0xEE; 16];
 
 impl World {
     /// Some caller makes some call.
     pub(super) fn raw(&mut self) {
-        let in_us = self.rng.range(50_000, 900_000);
+        let in_us = self.rng.range(50_000, 1_300_000);
         self.schedule(in_us, Event::Raw);
         if self.now_us < self.idle_until_us {
             return;
         }
         match self.rng.range(0, 100) {
-            0..30 => self.ask_at_door(),
-            30..40 => self.set_over_redis(),
-            40..52 => self.ask_in_pairs(),
-            52..66 => self.ask_with_id(),
-            66..80 => {
+            0..28 => self.ask_at_door(None),
+            28..38 => self.set_over_redis(),
+            38..48 => self.ask_in_pairs(None),
+            48..60 => self.ask_with_id(),
+            60..68 => self.open_by_hand(HEARTBEATS),
+            68..80 => {
                 self.raw_call(RawKind::Read, RawCall::Read);
             }
             80..92 => self.show_a_wrong_secret(),
             92..95 => self.revoke(),
-            _ => self.force(),
+            _ => {
+                let name = Bytes::from(format!("lock-{}", self.rng.range(0, 4)));
+                self.force(name);
+            }
         }
     }
 
-    /// Makes a call at any node; some callers hang up soon.
+    /// Makes a call at any node.
     fn raw_call(&mut self, kind: RawKind, call: RawCall) -> Option<WireId> {
-        self.next_raw += 1;
-        let number = self.next_raw;
         let nodes = self.known_nodes();
         let node = self.rng.pick(&nodes).copied()?;
+        Some(self.raw_call_at(node, kind, call))
+    }
+
+    /// Makes a call at that node; some callers hang up soon.
+    pub(super) fn raw_call_at(&mut self, node: NodeId, kind: RawKind, call: RawCall) -> WireId {
+        self.next_raw += 1;
+        let number = self.next_raw;
         let wire = self.connect(End::Raw(number), node);
         let (asked_us, floor) = (self.now_us, self.checks.floor());
         self.raws.insert(number, Raw { kind, wire, asked_us, floor });
@@ -55,7 +68,7 @@ impl World {
             _ => 40_000_000,
         };
         self.schedule(patience_us, Event::HangUp(number));
-        Some(wire)
+        wire
     }
 
     pub(super) fn raw_hangs_up(&mut self, number: u64) {
@@ -69,7 +82,7 @@ impl World {
     }
 
     /// A lock for which only its node's process knows that somebody waits.
-    fn ask_at_door(&mut self) {
+    pub(super) fn ask_at_door(&mut self, at: Option<NodeId>) {
         let Ok(name) = LockName::parse(format!("{DOOR}{}", self.rng.range(0, 3))) else { return };
         let Some(label) = self.label("door") else { return };
         let acquire = proto::Acquire {
@@ -80,7 +93,41 @@ impl World {
             ..proto::Acquire::default()
         };
         let call = proto::AcquireAlone { acquire: Some(acquire), request_id: None };
-        self.raw_call(RawKind::Door { name, label }, RawCall::Acquire(call));
+        let (kind, call) = (RawKind::Door { name, label }, RawCall::Acquire(call));
+        match at {
+            Some(node) => drop(self.raw_call_at(node, kind, call)),
+            None => drop(self.raw_call(kind, call)),
+        }
+    }
+
+    /// The owner of a session that it keeps alive by hand sends the next heartbeat some time later, often
+    /// just as the session runs out.
+    fn beat_later(&mut self, session: RawSession, sent_us: u64) {
+        let Some(left) = session.left.checked_sub(1) else { return };
+        let ttl_us = session.ttl_ms * 1_000;
+        let at_us = match self.rng.per_mille(700) {
+            true => sent_us + ttl_us + self.rng.range(0, 300_000),
+            false => self.now_us + self.rng.range(ttl_us / 5, ttl_us),
+        };
+        let in_us = at_us.saturating_sub(self.now_us);
+        self.schedule(in_us, Event::Heartbeat(Box::new(RawSession { left, ..session })));
+    }
+
+    pub(super) fn open_by_hand(&mut self, left: u32) {
+        let ttl_ms = self.rng.range(2_000, 3_000);
+        self.raw_call(RawKind::Open { ttl_ms, left }, RawCall::Open { ttl_ms });
+    }
+
+    /// One of the sessions whose owners send no heartbeat by themselves gets one, at this node.
+    pub(super) fn heartbeat_at(&mut self, node: NodeId) {
+        if let Some(session) = self.silent_sessions.pop() {
+            let call = RawCall::Heartbeat(session.session);
+            self.raw_call_at(node, RawKind::Heartbeat(session), call);
+        }
+    }
+
+    pub(super) fn raw_heartbeat(&mut self, session: RawSession) {
+        self.raw_call(RawKind::Heartbeat(session), RawCall::Heartbeat(session.session));
     }
 
     /// A lock of the Redis door: the same locks as everywhere.
@@ -93,7 +140,7 @@ impl World {
     }
 
     /// Two on one connection: what is sent first is taken first.
-    fn ask_in_pairs(&mut self) {
+    pub(super) fn ask_in_pairs(&mut self, at: Option<NodeId>) {
         let acquire = proto::Acquire {
             names: vec![Bytes::from(format!("pair-{}", self.rng.range(0, 3)))],
             mode: proto::Mode::Shared.into(),
@@ -101,7 +148,11 @@ impl World {
             ..proto::Acquire::default()
         };
         let call = proto::AcquireAlone { acquire: Some(acquire), request_id: None };
-        let first = self.raw_call(RawKind::Pair, RawCall::Acquire(call.clone()));
+        let first = RawCall::Acquire(call.clone());
+        let first = match at {
+            Some(node) => Some(self.raw_call_at(node, RawKind::Pair, first)),
+            None => self.raw_call(RawKind::Pair, first),
+        };
         if let Some(wire) = first {
             self.send_up(wire, Up::Call(1, RawCall::Acquire(call)));
         }
@@ -180,9 +231,9 @@ impl World {
         self.raw_call(RawKind::Other, RawCall::Revoke(revoke));
     }
 
-    fn force(&mut self) {
+    pub(super) fn force(&mut self, name: Bytes) {
         let force = proto::ForceRequest {
-            name: Bytes::from(format!("lock-{}", self.rng.range(0, 4))),
+            name,
             token: None,
             by: Bytes::from_static(b"operator"),
             reason: Bytes::from_static(b"stuck"),
@@ -215,7 +266,10 @@ impl World {
                 self.checks.withdrawn(label)
             }
             (RawKind::Pair, RawAnswer::Standing(now)) => {
-                let judged = self.checks.pair(number, which == 1, token(&now));
+                let token = token(&now);
+                let drew = |token| self.checks.drew(CLIENTS, token, floor);
+                let judged = token.map_or(Ok(()), drew);
+                let judged = judged.and_then(|()| self.checks.pair(number, which == 1, token));
                 if let Err(violation) = judged {
                     self.fail(violation);
                 }
@@ -223,7 +277,13 @@ impl World {
                 return;
             }
             (RawKind::WithId { key, .. }, RawAnswer::Standing(now)) => {
-                self.checks.under_id(&key, false, token(&now))
+                let held = match &now.what {
+                    Some(standing::What::Held(grant)) => {
+                        self.checks.told_held(Token(grant.token), asked_us)
+                    }
+                    _ => Ok(()),
+                };
+                held.and_then(|()| self.checks.under_id(&key, false, token(&now)))
             }
             (RawKind::SameId { key }, RawAnswer::Standing(now)) => {
                 self.checks.under_id(&key, true, token(&now))
@@ -239,6 +299,19 @@ impl World {
                 let until_us = asked_us + REDIS_TTL_MS * 900;
                 let (proof, ttl_ms) = (Proof::Value(value), REDIS_TTL_MS);
                 self.holds(Told { name, token, proof, until_us, ttl_ms }, floor)
+            }
+            (RawKind::Open { ttl_ms, left }, RawAnswer::Opened(session)) => {
+                let session = RawSession { session, ttl_ms, left };
+                match left {
+                    0 => self.silent_sessions.push(session),
+                    _ => self.beat_later(session, asked_us),
+                }
+                let session = session.session;
+                self.checks.beat(session.id, asked_us, ttl_ms)
+            }
+            (RawKind::Heartbeat(session), RawAnswer::Alive) => {
+                self.beat_later(session, asked_us);
+                self.checks.beat(session.session.id, asked_us, session.ttl_ms)
             }
             (RawKind::Read, RawAnswer::Read { counter }) => self.checks.read(counter, floor),
             // A release of what is over is answered alike whatever the secret; that of a held ticket shows
@@ -275,8 +348,11 @@ impl World {
     /// A caller without a session believes that it holds a lock.
     fn holds(&mut self, told: Told, floor: u64) -> Result<(), String> {
         let token = told.token;
+        // Some hold it for nearly as long as it lasts, and longer than the session of a dead node does.
+        let long = told.ttl_ms == DOOR_TTL_MS && self.rng.per_mille(300);
+        let most_us = if long { DOOR_TTL_MS * 850 } else { 4_000_000 };
+        let in_us = self.rng.range(1_000, most_us);
         self.told.insert(token, told);
-        let in_us = self.rng.range(1_000, 4_000_000);
         self.schedule(in_us, Event::DoorReleases(token));
         self.checks.drew(CLIENTS, token, floor)?;
         let beliefs = self.beliefs();
