@@ -8,7 +8,7 @@ use crate::codec::{
 };
 use crate::watches::Kind;
 use holdfast_core::{
-    AuthId, NodeView, SessionId, State, is_allowed, perms, shown_acl, validate_path,
+    AuthId, NodeView, PATH_BYTES_MAX, SessionId, State, is_allowed, perms, shown_acl, validate_path,
 };
 use std::sync::Arc;
 
@@ -120,6 +120,9 @@ impl<'a> Reading<'a> {
     fn watch(&mut self, path: &str, wanted: bool, kind: Kind) -> Result<(), Code> {
         if !wanted {
             return Ok(());
+        }
+        if path.len() > PATH_BYTES_MAX {
+            return Err(Code::BadArguments);
         }
         if !self.clients.watches.has_room(self.client) {
             return Err(Code::QuotaExceeded);

@@ -25,7 +25,13 @@ pub(crate) struct Asked {
     pub(crate) request: Request,
     /// Who the client had shown to be when it came.
     pub(crate) ids: Arc<[AuthId]>,
+    /// Bytes of its frame.
+    pub(crate) bytes: usize,
 }
+
+/// Replies of one task that are gathered, in bytes: what is asked behind them waits until they are
+/// on their way. One reply may be longer.
+const REPLY_BYTES_MAX: usize = 1 << 20;
 
 /// A session, and which attachment of it.
 #[derive(Debug, Clone, Copy)]
@@ -54,8 +60,9 @@ pub(crate) enum Outcome {
     Expired(Connected),
     /// This server is behind what the client has seen, and can't catch up: it must look for another.
     Behind,
-    /// Frames in order, and whether the connection ends after them.
-    Replied { frames: Vec<Vec<u8>>, close: bool },
+    /// Frames in order, whether the connection ends after them, and requests that are still to be
+    /// done because there would have been too much to reply at once.
+    Replied { frames: Vec<Vec<u8>>, close: bool, rest: Vec<Asked> },
     /// Nobody knows what became of it.
     Failed(SubmitError),
 }
@@ -208,12 +215,15 @@ impl ClientTask {
         {
             return step;
         }
-        let (mut frames, mut close) = (Vec::new(), false);
+        let (mut frames, mut frames_bytes, mut close) = (Vec::new(), 0_usize, false);
         let mut answer = match reply {
             Some(NodeReply::Answer(answer)) => Some(answer),
             _ => None,
         };
-        for Asked { xid, request, ids } in std::mem::take(asked) {
+        let mut asked = std::mem::take(asked).into_iter();
+        while frames_bytes < REPLY_BYTES_MAX
+            && let Some(Asked { xid, request, ids, .. }) = asked.next()
+        {
             let (xid, zxid) = (xid, state.zxid().cast_signed());
             let (result, events) = match answer.take() {
                 Some(answer) => {
@@ -227,10 +237,13 @@ impl ClientTask {
                     (reading.answer(&request), reading.events)
                 }
             };
-            frames.extend(events.iter().map(crate::codec::WatchEvent::encode));
-            frames.push(Reply { xid, zxid, result }.encode());
+            let events = events.iter().map(crate::codec::WatchEvent::encode);
+            for frame in events.chain([Reply { xid, zxid, result }.encode()]) {
+                frames_bytes = frames_bytes.saturating_add(frame.len());
+                frames.push(frame);
+            }
         }
-        self.done(Outcome::Replied { frames, close })
+        self.done(Outcome::Replied { frames, close, rest: asked.collect() })
     }
 }
 

@@ -14,6 +14,9 @@ const WATCHES_PER_CLIENT_MAX: usize = 65_536;
 /// Watches of all clients of one node. At about 150 bytes each with their paths, all stay near 300 MB.
 const WATCHES_MAX: usize = 2_000_000;
 
+/// Bytes of their paths. Each is kept twice.
+const PATHS_BYTES_MAX: usize = 256 << 20;
+
 /// What a watch is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -43,6 +46,7 @@ pub(crate) struct Watches {
     by_path: BTreeMap<String, BTreeMap<(Kind, ClientId), u64>>,
     by_client: BTreeMap<ClientId, BTreeSet<(String, Kind)>>,
     len: usize,
+    paths_bytes: usize,
     recursive: usize,
 }
 
@@ -54,7 +58,8 @@ impl Watches {
     /// Whether a client may set one more.
     pub(crate) fn has_room(&self, client: ClientId) -> bool {
         let own = self.by_client.get(&client).map_or(0, BTreeSet::len);
-        self.len < WATCHES_MAX && own < WATCHES_PER_CLIENT_MAX
+        let room = self.len < WATCHES_MAX && self.paths_bytes < PATHS_BYTES_MAX;
+        room && own < WATCHES_PER_CLIENT_MAX
     }
 
     /// Sets a watch; one that is there already stays as it is.
@@ -62,6 +67,7 @@ impl Watches {
         if self.by_client.entry(client).or_default().insert((path.to_owned(), kind)) {
             self.by_path.entry(path.to_owned()).or_default().insert((kind, client), zxid);
             self.len += 1;
+            self.paths_bytes += path.len();
             self.recursive += usize::from(kind == Kind::Recursive);
         }
     }
@@ -81,6 +87,7 @@ impl Watches {
             }
         }
         self.len -= 1;
+        self.paths_bytes -= path.len();
         self.recursive -= usize::from(kind == Kind::Recursive);
         true
     }

@@ -239,6 +239,94 @@ fn a_connection_whose_heartbeats_are_not_acknowledged_is_closed_in_time() {
     assert_eq!(bench.receive(A), Some(Received::Closed));
 }
 
+/// A heartbeat whose fate nobody knows is sent again, and counts as not acknowledged: it used to
+/// start the time over, and a node that was cut off kept connections with long timeouts for ever.
+#[test]
+fn heartbeats_that_come_to_nothing_do_not_buy_time() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    bench.heartbeats = Some(Beaten::Unknown);
+    bench.wait(Duration::from_secs(2));
+    bench.send(A, &Request::Ping.encode(-2));
+    for _ in 0..29 {
+        bench.wait(Duration::from_millis(100));
+        assert_eq!(bench.receive(A), None);
+    }
+    bench.wait(Duration::from_millis(200));
+    assert_eq!(bench.receive(A), Some(Received::Closed));
+}
+
+#[test]
+fn a_ping_is_answered_once_the_cluster_can_be_reached_again() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    bench.heartbeats = Some(Beaten::Unknown);
+    bench.wait(Duration::from_secs(2));
+    bench.send(A, &Request::Ping.encode(-2));
+    assert_eq!(bench.receive(A), None);
+    bench.heartbeats = Some(Beaten::Alive);
+    bench.wait(Duration::from_secs(2));
+    assert_eq!(reply(&mut bench, A, &Request::Ping), Ok(ReplyBody::Empty));
+    bench.wait(Duration::from_secs(5));
+    assert_eq!(bench.receive(A), None);
+}
+
+#[test]
+fn a_client_that_is_silent_for_its_whole_timeout_is_hung_up_on() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    bench.wait(Duration::from_millis(8_900));
+    assert_eq!(bench.receive(A), None);
+    bench.wait(Duration::from_millis(200));
+    assert_eq!(bench.receive(A), Some(Received::Closed));
+}
+
+/// A thousand reads of a large znode in one batch were made into one answer of half a gigabyte, on the
+/// loop's thread.
+#[test]
+fn a_batch_of_large_reads_is_answered_piece_by_piece() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    ask(&mut bench, A, &create("/a", NodeKind::Persistent, false)).unwrap();
+    let data = NodeData::parse(vec![b'x'; 500_000]).ok();
+    let op = NodeOp::SetData { path: "/a".into(), data, version: None };
+    ask(&mut bench, A, &Request::Write { op, stat: false }).unwrap();
+    bench.steps = Some(0);
+    let frames: Vec<u8> = (0..20).flat_map(|_| get("/a", false).encode(1)).collect();
+    bench.send(A, &frames);
+    for _ in 0..20 {
+        reply(&mut bench, A, &get("/a", false)).unwrap();
+    }
+    assert!(bench.steps.unwrap() >= 6, "{:?} tasks", bench.steps);
+}
+
+/// Requests beyond the bound stay with the client, and are read when there is room.
+#[test]
+fn outstanding_requests_have_a_bound_in_bytes() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    bench.hold = true;
+    ask_later(&mut bench, A, &create("/a", NodeKind::Persistent, false));
+    let data = NodeData::parse(vec![b'x'; 400_000]).ok();
+    let op = NodeOp::SetData { path: "/a".into(), data, version: None };
+    let large = Request::Write { op, stat: false };
+    for _ in 0..3 {
+        assert!(bench.connections[&A].wants_bytes());
+        ask_later(&mut bench, A, &large);
+    }
+    assert!(!bench.connections[&A].wants_bytes());
+    bench.release();
+    assert!(bench.connections[&A].wants_bytes());
+    reply(&mut bench, A, &create("/a", NodeKind::Persistent, false)).unwrap();
+    for _ in 0..3 {
+        reply(&mut bench, A, &large).unwrap();
+    }
+}
+
+fn ask_later(bench: &mut Bench, id: ClientId, request: &Request) {
+    bench.send(id, &request.encode(1));
+}
+
 #[test]
 fn what_can_not_be_read_ends_only_its_own_connection() {
     let mut bench = Bench::new();
