@@ -229,6 +229,9 @@ impl<D: Driver> Gateway<D> {
                 let ask = self.ask(call, now, Kind::Subscribe { reply_to, sink, topics });
                 self.node_inputs.push(node::Input::Read(ask));
             }
+            Input::Listen { sink, topics } => {
+                self.events.subscribe(&sink, topics);
+            }
             Input::Unsubscribe { sink, left } => self.events.keep_topics(sink, &left),
             Input::Unfollow { sink, token } => self.events.unfollow(token, sink),
             Input::SubmitOn { sink, number, request, command } => {
