@@ -4,7 +4,7 @@ use crate::auth;
 use crate::clients::{ClientId, Clients};
 use crate::code::Code;
 use crate::codec::{
-    ReadOp, ReadResult, ReplyBody, Request, SetWatches, WatchEvent, WatchEventType,
+    AddWatchMode, ReadOp, ReadResult, ReplyBody, Request, SetWatches, WatchEvent, WatchEventType,
 };
 use crate::watches::Kind;
 use holdfast_core::{
@@ -59,7 +59,9 @@ impl<'a> Reading<'a> {
             Request::SetWatches(set) => self.set_watches(set),
             Request::AddWatch { path, mode } => {
                 validate_path(path).map_err(|_| Code::BadArguments)?;
-                self.watch(path, true, (*mode).into())?;
+                for half in Kind::halves(*mode) {
+                    self.watch(path, true, half)?;
+                }
                 // ZooKeeper writes an error of 0 once more.
                 Ok(ReplyBody::Number(0))
             }
@@ -158,11 +160,13 @@ impl<'a> Reading<'a> {
                 Some(_) => self.watch(path, true, Kind::Children)?,
             }
         }
-        for (paths, kind) in set.persistent.iter().flat_map(|(persistent, recursive)| {
-            [(persistent, Kind::Persistent), (recursive, Kind::Recursive)]
+        for (paths, mode) in set.persistent.iter().flat_map(|(persistent, recursive)| {
+            [(persistent, AddWatchMode::Persistent), (recursive, AddWatchMode::PersistentRecursive)]
         }) {
             for path in paths {
-                self.watch(path, true, kind)?;
+                for half in Kind::halves(mode) {
+                    self.watch(path, true, half)?;
+                }
             }
         }
         Ok(ReplyBody::Empty)

@@ -7,7 +7,7 @@
 
 use crate::clients::{ClientId, Clients};
 use crate::code::Code;
-use crate::codec::{Connect, Connected, MultiResult, Reply, ReplyBody, Request};
+use crate::codec::{Connect, Connected, Malformed, MultiResult, Reply, ReplyBody, Request};
 use crate::reads::Reading;
 use holdfast_core::{
     Answer, AuthId, Command, Label, NodeKind, NodeOp, NodeResult, OpenSession, Refusal, Secret,
@@ -22,7 +22,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) xid: i32,
-    pub(crate) request: Request,
+    pub(crate) request: Result<Request, Malformed>,
     /// Who the client had shown to be when it came.
     pub(crate) ids: Arc<[AuthId]>,
     /// Bytes of its frame.
@@ -225,12 +225,13 @@ impl ClientTask {
             && let Some(Asked { xid, request, ids, .. }) = asked.next()
         {
             let (xid, zxid) = (xid, state.zxid().cast_signed());
-            let (result, events) = match answer.take() {
-                Some(answer) => {
+            let (result, events) = match (answer.take(), request) {
+                (_, Err(_)) => (Err(Code::MarshallingError), Vec::new()),
+                (Some(answer), Ok(request)) => {
                     close |= request == Request::CloseSession;
                     (written(&request, answer), Vec::new())
                 }
-                None => {
+                (None, Ok(request)) => {
                     let session = speaker.session.id;
                     let (ids, events) = (&ids[..], Vec::new());
                     let mut reading = Reading { state, clients, client, session, ids, events };
@@ -247,17 +248,22 @@ impl ClientTask {
     }
 }
 
-/// Whether a request needs more than the state as this node has it.
-pub(crate) fn goes_through_log(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Write { .. } | Request::Multi(_) | Request::Sync { .. } | Request::CloseSession
-    )
+impl Asked {
+    /// Whether it needs more than the state as this node has it.
+    pub(crate) fn goes_through_log(&self) -> bool {
+        matches!(
+            self.request,
+            Ok(Request::Write { .. }
+                | Request::Multi(_)
+                | Request::Sync { .. }
+                | Request::CloseSession)
+        )
+    }
 }
 
 /// What a request needs before it can be answered.
 fn first_step(asked: &Asked, speaker: &Speaker) -> Option<Step> {
-    let ops: Vec<NodeOp> = match &asked.request {
+    let ops: Vec<NodeOp> = match asked.request.as_ref().ok()? {
         Request::Write { op, .. } => vec![op.clone()],
         Request::Multi(ops) => ops.iter().map(|(op, _)| op.clone()).collect(),
         Request::Sync { .. } => return Some(Step::Read),
@@ -311,17 +317,18 @@ fn written(request: &Request, answer: Result<Answer, Refusal>) -> Result<ReplyBo
 
 fn multi_result(result: NodeResult, op: &NodeOp, with_stat: bool) -> MultiResult {
     match result {
-        NodeResult::Created { path, stat } if with_stat => {
-            let op = match op {
-                NodeOp::Create { kind: NodeKind::Container, .. } => {
-                    crate::codec::op::CREATE_CONTAINER
-                }
-                NodeOp::Create { kind: NodeKind::Ttl { .. }, .. } => crate::codec::op::CREATE_TTL,
-                _ => crate::codec::op::CREATE2,
-            };
-            MultiResult::CreatedStat(op, path.to_string(), stat)
-        }
-        NodeResult::Created { path, .. } => MultiResult::Created(path.to_string()),
+        // As ZooKeeper does, `create2` is answered like `create` here.
+        NodeResult::Created { path, stat } => match op {
+            NodeOp::Create { kind: NodeKind::Container, .. } if with_stat => {
+                let op = crate::codec::op::CREATE_CONTAINER;
+                MultiResult::CreatedStat(op, path.to_string(), stat)
+            }
+            NodeOp::Create { kind: NodeKind::Ttl { .. }, .. } if with_stat => {
+                let op = crate::codec::op::CREATE_TTL;
+                MultiResult::CreatedStat(op, path.to_string(), stat)
+            }
+            _ => MultiResult::Created(path.to_string()),
+        },
         NodeResult::Deleted => MultiResult::Deleted,
         NodeResult::Set(stat) => MultiResult::Set(stat),
         NodeResult::Checked => MultiResult::Checked,

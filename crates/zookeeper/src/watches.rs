@@ -24,18 +24,27 @@ pub(crate) enum Kind {
     Data,
     /// One change of its children.
     Children,
-    /// All changes of either.
-    Persistent,
-    /// All changes of it and of all below it.
-    Recursive,
+    /// All changes of a znode itself.
+    PersistentData,
+    /// All changes of its children.
+    PersistentChildren,
+    /// All changes of a znode and of all below it.
+    RecursiveData,
+    /// Of these, their end only.
+    RecursiveChildren,
 }
 
-impl From<AddWatchMode> for Kind {
-    fn from(mode: AddWatchMode) -> Self {
+impl Kind {
+    /// A watch that stays has two halves, as in ZooKeeper: clients can remove one of them.
+    pub(crate) fn halves(mode: AddWatchMode) -> [Self; 2] {
         match mode {
-            AddWatchMode::Persistent => Self::Persistent,
-            AddWatchMode::PersistentRecursive => Self::Recursive,
+            AddWatchMode::Persistent => [Self::PersistentData, Self::PersistentChildren],
+            AddWatchMode::PersistentRecursive => [Self::RecursiveData, Self::RecursiveChildren],
         }
+    }
+
+    fn is_recursive(self) -> bool {
+        matches!(self, Self::RecursiveData | Self::RecursiveChildren)
     }
 }
 
@@ -68,7 +77,7 @@ impl Watches {
             self.by_path.entry(path.to_owned()).or_default().insert((kind, client), zxid);
             self.len += 1;
             self.paths_bytes += path.len();
-            self.recursive += usize::from(kind == Kind::Recursive);
+            self.recursive += usize::from(kind.is_recursive());
         }
     }
 
@@ -88,7 +97,7 @@ impl Watches {
         }
         self.len -= 1;
         self.paths_bytes -= path.len();
-        self.recursive -= usize::from(kind == Kind::Recursive);
+        self.recursive -= usize::from(kind.is_recursive());
         true
     }
 
@@ -100,10 +109,13 @@ impl Watches {
         which: WatcherType,
         remove: bool,
     ) -> bool {
-        let kinds: &[Kind] = match which {
-            WatcherType::Children => &[Kind::Children],
-            WatcherType::Data => &[Kind::Data],
-            WatcherType::Any => &[Kind::Data, Kind::Children, Kind::Persistent, Kind::Recursive],
+        let data = [Kind::Data, Kind::PersistentData, Kind::RecursiveData];
+        let children = [Kind::Children, Kind::PersistentChildren, Kind::RecursiveChildren];
+        let both = [data, children].concat();
+        let kinds = match which {
+            WatcherType::Children => &children[..],
+            WatcherType::Data => &data,
+            WatcherType::Any => &both,
         };
         let mut found = false;
         for kind in kinds {
@@ -141,22 +153,34 @@ impl Watches {
             NodeEvent::Deleted => (WatchEventType::Deleted, true),
             NodeEvent::DataChanged => (WatchEventType::DataChanged, false),
         };
-        let mut hear = self.take(path, &[Kind::Data, Kind::Persistent, Kind::Recursive], zxid);
+        // Who watches the children and the znode hears of its end once.
+        let (here, below): (&[Kind], &[Kind]) = if what == NodeEvent::Deleted {
+            (
+                &[
+                    Kind::Data,
+                    Kind::Children,
+                    Kind::PersistentData,
+                    Kind::PersistentChildren,
+                    Kind::RecursiveData,
+                    Kind::RecursiveChildren,
+                ],
+                &[Kind::RecursiveData, Kind::RecursiveChildren],
+            )
+        } else {
+            (&[Kind::Data, Kind::PersistentData, Kind::RecursiveData], &[Kind::RecursiveData])
+        };
+        let mut hear = self.take(path, here, zxid);
         if self.recursive > 0 {
             let mut above = parent_of(path);
             while let Some(directory) = above {
-                hear.extend(self.take(directory, &[Kind::Recursive], zxid));
+                hear.extend(self.take(directory, below, zxid));
                 above = parent_of(directory);
             }
-        }
-        if what == NodeEvent::Deleted {
-            // Who watches the children and the znode hears of its end once.
-            hear.extend(self.take(path, &[Kind::Children], zxid));
         }
         let event = |what, path: &str| WatchEvent { what, path: path.to_owned() };
         events.extend(hear.into_iter().map(|client| (client, event(own, path))));
         if let Some(directory) = parent_of(path).filter(|_| of_parent) {
-            let hear = self.take(directory, &[Kind::Children, Kind::Persistent], zxid);
+            let hear = self.take(directory, &[Kind::Children, Kind::PersistentChildren], zxid);
             let changed = event(WatchEventType::ChildrenChanged, directory);
             events.extend(hear.into_iter().map(|client| (client, changed.clone())));
         }

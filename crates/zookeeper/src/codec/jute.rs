@@ -72,9 +72,9 @@ impl<'a> Reader<'a> {
         Ok(Some(buffer))
     }
 
-    /// Text; null is an error.
+    /// Text; null is an empty one. kazoo writes empty texts as null.
     pub fn text(&mut self) -> Result<String, Malformed> {
-        let bytes = self.buffer()?.ok_or(Malformed("a text is null"))?;
+        let bytes = self.buffer()?.unwrap_or_default();
         let text = std::str::from_utf8(bytes).map_err(|_| Malformed("a text is not UTF-8"))?;
         Ok(text.to_owned())
     }
