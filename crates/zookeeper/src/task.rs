@@ -300,7 +300,7 @@ fn written(request: &Request, answer: Result<Answer, Refusal>) -> Result<ReplyBo
     match request {
         Request::Multi(ops) => {
             let both = results.into_iter().zip(ops);
-            let results = both.map(|(result, (op, stat))| multi_result(result, op, *stat));
+            let results = both.map(|(result, (op, _))| multi_result(result, op));
             Ok(ReplyBody::Multi(results.collect()))
         }
         Request::Write { stat: with_stat, .. } => Ok(match results.into_iter().next() {
@@ -315,17 +315,12 @@ fn written(request: &Request, answer: Result<Answer, Refusal>) -> Result<ReplyBo
     }
 }
 
-fn multi_result(result: NodeResult, op: &NodeOp, with_stat: bool) -> MultiResult {
+fn multi_result(result: NodeResult, op: &NodeOp) -> MultiResult {
     match result {
-        // As ZooKeeper does, `create2` is answered like `create` here.
+        // As ZooKeeper does: here `create2` is answered like `create`, and the others like `create2`.
         NodeResult::Created { path, stat } => match op {
-            NodeOp::Create { kind: NodeKind::Container, .. } if with_stat => {
-                let op = crate::codec::op::CREATE_CONTAINER;
-                MultiResult::CreatedStat(op, path.to_string(), stat)
-            }
-            NodeOp::Create { kind: NodeKind::Ttl { .. }, .. } if with_stat => {
-                let op = crate::codec::op::CREATE_TTL;
-                MultiResult::CreatedStat(op, path.to_string(), stat)
+            NodeOp::Create { kind: NodeKind::Container | NodeKind::Ttl { .. }, .. } => {
+                MultiResult::CreatedStat(crate::codec::op::CREATE2, path.to_string(), stat)
             }
             _ => MultiResult::Created(path.to_string()),
         },

@@ -319,6 +319,20 @@ fn the_corpus_is_harmless() {
 
 /// kazoo's `CREATOR_ALL_ACL` has an empty id, which it writes as null.
 #[test]
-fn a_null_text_is_an_empty_one() {
-    assert_eq!(Reader::new(&[0xff; 4]).text(), Ok(String::new()));
+fn an_id_may_be_null() {
+    let id = AuthId { scheme: "auth".to_owned(), id: String::new() };
+    let acl = vec![Acl { perms: 31, id }];
+    let (path, data, kind, sequential) = (path(), None, NodeKind::Persistent, false);
+    let op = NodeOp::Create { path, data, acl, kind, sequential };
+    let request = Request::Write { op, stat: false };
+    let mut frame = request.encode(1);
+    // The id is followed by the flags.
+    let at = frame.len() - 8;
+    assert_eq!(frame[at..], [0; 8]);
+    frame[at..at + 4].copy_from_slice(&[0xff; 4]);
+    let mut reader = Reader::new(&frame[4..]);
+    let header = RequestHeader::decode(&mut reader).unwrap();
+    assert_eq!(Request::decode(header.op, &mut reader), Ok(request));
+    // A path must not be.
+    assert!(Reader::new(&[0xff; 4]).text().is_err());
 }

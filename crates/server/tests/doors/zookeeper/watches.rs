@@ -7,6 +7,7 @@ use holdfast_core::{NodeKind, NodeOp};
 use holdfast_zookeeper::Code;
 use holdfast_zookeeper::codec::WatchEventType::{ChildrenChanged, Created, DataChanged, Deleted};
 use holdfast_zookeeper::codec::{AddWatchMode, Request, SetWatches, WatcherType};
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
@@ -141,6 +142,23 @@ fn watches_are_set_again_on_another_connection() {
     assert_eq!(zk.events(), [(DataChanged, "/changed".into()), (Deleted, "/gone".into())]);
     other.set("/same", b"x").unwrap();
     assert_eq!(zk.event(), (DataChanged, "/same".into()));
+}
+
+/// A watch that is removed behind a change in the same batch still fires for it.
+#[test]
+fn a_watch_is_removed_after_what_happened_before() {
+    let node = Node::start();
+    let mut zk = client(&node);
+    zk.make("/a");
+    let mode = AddWatchMode::PersistentRecursive;
+    zk.ask(&Request::AddWatch { path: "/a".to_owned(), mode }).unwrap();
+    let change = create("/a/b", NodeKind::Persistent, false);
+    let remove = Request::Watches { path: "/a".to_owned(), kind: WatcherType::Any, remove: true };
+    let frames = [change.encode(101), remove.encode(102)].concat();
+    zk.stream.write_all(&frames).unwrap();
+    zk.reply(101, &change).unwrap().unwrap();
+    assert_eq!(zk.events(), [(Created, "/a/b".to_owned())]);
+    zk.reply(102, &remove).unwrap().unwrap();
 }
 
 /// The changes of a multi come together, and so do their events.

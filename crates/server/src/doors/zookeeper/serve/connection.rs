@@ -3,13 +3,14 @@
 
 use super::door::Door;
 use super::listen::Timeouts;
-use super::switchboard::Letter;
+use super::switchboard::{Letter, Mail};
 use super::wire::{Ready, Wire};
 use crate::activity::Activity;
 use crate::engine::Pending;
 use holdfast_gateway::SubmitError;
 use holdfast_zookeeper::connection::{Action, Connection};
 use holdfast_zookeeper::four_letter::{ConnectionInfo, Word};
+use holdfast_zookeeper::task::ClientTask;
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -45,16 +46,18 @@ struct Talk {
     door: Arc<Door>,
     connection: Connection,
     wire: Wire,
-    letters: mpsc::Receiver<Letter>,
+    letters: mpsc::Receiver<Mail>,
     info: Arc<Mutex<ConnectionInfo>>,
     /// The task on its way: if the connection ends, dropping this abandons it.
     pending: Option<Pending>,
+    /// A task that waits until the client has read what there is: its replies would only add to that.
+    deferred: Option<Box<ClientTask>>,
     /// Until it has a session, it may be evicted for others.
     activity: Arc<Activity>,
     timeouts: Timeouts,
     begun: Instant,
-    /// Since when a part of a request has been here without the rest.
-    within_since: Option<Instant>,
+    /// Since when a part of a request has been here without the rest, and how many came before it.
+    within: Option<(Instant, u64)>,
     is_let_in: bool,
     sent: u64,
     received: u64,
@@ -77,10 +80,11 @@ impl Talk {
             connection,
             info,
             pending: None,
+            deferred: None,
             activity,
             timeouts,
             begun: Instant::now(),
-            within_since: None,
+            within: None,
             is_let_in: false,
             sent: 0,
             received: 0,
@@ -93,8 +97,8 @@ impl Talk {
             let reads = self.connection.wants_bytes() && !self.wire.is_full();
             let (due, why) = self.next_due();
             let actions = tokio::select! {
-                letter = self.letters.recv(), if !self.wire.is_full() => match letter {
-                    Some(letter) => self.open(letter),
+                mail = self.letters.recv(), if !self.wire.is_full() => match mail {
+                    Some(mail) => self.open(mail.letter),
                     None => return Err(io::Error::other("it missed events")),
                 },
                 ready = self.wire.ready(reads) => match ready? {
@@ -111,9 +115,9 @@ impl Talk {
             // Everything that is already here, so that replies are written together.
             while goes == Goes::On
                 && !self.wire.is_full()
-                && let Ok(letter) = self.letters.try_recv()
+                && let Ok(mail) = self.letters.try_recv()
             {
-                let actions = self.open(letter);
+                let actions = self.open(mail.letter);
                 goes = self.act(actions).await?;
             }
             if goes == Goes::On {
@@ -125,6 +129,12 @@ impl Talk {
                 return timeout(FINISH_TIMEOUT, self.wire.finish()).await?;
             }
             self.wire.write()?;
+            if !self.wire.is_full()
+                && let Some(task) = self.deferred.take()
+            {
+                // The task is gone if it can't be started; its client tries another server.
+                self.pending = Some(self.door.start(task).map_err(not_taken)?);
+            }
             self.wire.count(self.connection.kept_bytes())?;
         }
     }
@@ -132,11 +142,11 @@ impl Talk {
     /// When something is to be done if nothing happens until then.
     fn next_due(&mut self) -> (Instant, Due) {
         let begin = (!self.is_let_in).then(|| self.begun + self.timeouts.begin);
-        self.within_since = self
-            .connection
-            .is_within_request()
-            .then(|| self.within_since.unwrap_or_else(Instant::now));
-        let slow = [self.within_since, self.wire.unread_since()];
+        let before = self.connection.received();
+        let same = self.within.filter(|(_, known)| *known == before);
+        let is_within = self.connection.is_within_request();
+        self.within = is_within.then(|| same.unwrap_or_else(|| (Instant::now(), before)));
+        let slow = [self.within.map(|(since, _)| since), self.wire.unread_since()];
         let slow = slow.into_iter().flatten().map(|since| since + self.timeouts.request);
         let tick = self
             .connection
@@ -171,9 +181,7 @@ impl Talk {
                     self.wire.push(&frame);
                 }
                 Action::Start(task) => {
-                    // The task is gone if it can't be started; its client tries another server.
-                    let pending = self.door.start(task).map_err(not_taken)?;
-                    self.pending = Some(pending);
+                    self.deferred = Some(task);
                 }
                 Action::Heartbeat(session) => {
                     let heartbeat = self.door.heartbeat(self.connection.client(), session);

@@ -10,12 +10,37 @@ use holdfast_zookeeper::four_letter::ConnectionInfo;
 use holdfast_zookeeper::task::ClientTask;
 use holdfast_zookeeper::{ClientId, Clients, Notice};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 
 /// Letters that wait for one connection. A client that reads is never so far behind; one that does
 /// not is disconnected, and asks again for what it watches.
 const MAILBOX_MAX: usize = 16_384;
+
+/// Bytes of the events that wait for one connection, and for all of them.
+const MAILBOX_BYTES_MAX: usize = 8 << 20;
+const MAILBOXES_BYTES_MAX: usize = 64 << 20;
+
+/// Something on its way to a connection.
+pub(super) struct Mail {
+    pub(super) letter: Letter,
+    _counted: Counted,
+}
+
+/// Bytes that count as waiting, for one connection and for all, until this is dropped.
+struct Counted {
+    bytes: usize,
+    own: Arc<AtomicUsize>,
+    all: Arc<AtomicUsize>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.own.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 /// Something for a connection.
 pub(super) enum Letter {
@@ -29,7 +54,8 @@ pub(super) enum Letter {
 
 /// A connection as the others see it.
 struct Line {
-    mailbox: mpsc::Sender<Letter>,
+    mailbox: mpsc::Sender<Mail>,
+    waiting_bytes: Arc<AtomicUsize>,
     info: Arc<Mutex<ConnectionInfo>>,
 }
 
@@ -38,6 +64,7 @@ struct Inner {
     /// A client without a line has gone, or must go: nothing is kept for it.
     lines: BTreeMap<ClientId, Line>,
     clients: Clients,
+    waiting_bytes: Arc<AtomicUsize>,
 }
 
 /// All clients of this node.
@@ -57,9 +84,10 @@ impl Switchboard {
         &self,
         client: ClientId,
         info: Arc<Mutex<ConnectionInfo>>,
-    ) -> mpsc::Receiver<Letter> {
+    ) -> mpsc::Receiver<Mail> {
         let (mailbox, letters) = mpsc::channel(MAILBOX_MAX);
-        self.inner().lines.insert(client, Line { mailbox, info });
+        let waiting_bytes = Arc::default();
+        self.inner().lines.insert(client, Line { mailbox, waiting_bytes, info });
         letters
     }
 
@@ -93,7 +121,18 @@ impl Switchboard {
 impl Inner {
     fn send(&mut self, client: ClientId, letter: Letter) {
         let Some(line) = self.lines.get(&client) else { return };
-        if line.mailbox.try_send(letter).is_err() {
+        let bytes = match &letter {
+            Letter::Notice(Notice::Event(event)) => event.path.len(),
+            _ => 0,
+        };
+        let (own, all) = (line.waiting_bytes.clone(), self.waiting_bytes.clone());
+        let of_one = own.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let of_all = all.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let mail = Mail { letter, _counted: Counted { bytes, own, all } };
+        // If all of them have too much, those go that have more than their share.
+        let share = MAILBOXES_BYTES_MAX / self.lines.len().max(1);
+        let too_much = of_one > MAILBOX_BYTES_MAX || of_all > MAILBOXES_BYTES_MAX && of_one > share;
+        if too_much || line.mailbox.try_send(mail).is_err() {
             self.hang_up(client);
         }
     }
