@@ -44,8 +44,8 @@ pub(crate) struct Dev {
     /// How many nodes; several run in processes of their own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX as i64))]
     nodes: u16,
-    /// The first node's port for HTTP; Redis clients use the next one, peers the tenth above it, the
-    /// next node the hundredth
+    /// The first node's port for HTTP; Redis clients use the next one, ZooKeeper clients the one after
+    /// it, peers the tenth above it, the next node the hundredth
     #[arg(long, value_name = "BASE", default_value_t = 7400)]
     port: u16,
     /// Keep the data here, node K in `node-K`; by default it goes when this ends

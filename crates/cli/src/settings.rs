@@ -28,7 +28,7 @@ pub(crate) struct Address {
     #[arg(long, value_name = "HOST,...", value_delimiter = ',', env = "HOLDFAST_ALLOW_HOST")]
     allow_host: Vec<String>,
     /// The port for HTTP and gRPC, 7400 unless said otherwise; Redis clients use the next one,
-    /// peers the tenth above it
+    /// ZooKeeper clients the one after it, peers the tenth above it
     #[arg(long, value_name = "BASE", env = "HOLDFAST_PORT")]
     port: Option<u16>,
     #[command(flatten)]
@@ -338,6 +338,14 @@ mod tests {
         assert!(open.contains("--password-file"), "{open}");
         let wrong = File::parse("redis = '6379'").unwrap().settings().unwrap_err();
         assert!(wrong.contains("write IP:PORT, or off"), "{wrong}");
+    }
+
+    #[test]
+    fn where_zookeeper_clients_come_in() {
+        let printed = |text: &str| parse(text).to_toml().unwrap();
+        assert!(printed("port = 8000").contains("zookeeper = \"127.0.0.1:8002\""));
+        assert!(printed("zookeeper = '127.0.0.1:2181'").contains("\"127.0.0.1:2181\""));
+        assert!(printed("zookeeper = 'off'").contains("zookeeper = \"off\""));
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl Node {
                 advertise: None,
                 allow_hosts: Vec::new(),
                 port: http.port(),
-                doors: DoorAddresses::default().with("redis", DoorAddress::At(redis)),
+                doors: DoorAddresses::all_off().with("redis", DoorAddress::At(redis)),
                 key: None,
                 first: First::Alone,
                 password: Some(Password::read(&file).unwrap()),

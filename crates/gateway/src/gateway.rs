@@ -4,8 +4,9 @@
 //! A driver calls, in each turn: [`Gateway::begin_turn`]; [`Gateway::handle`] for each input; the node,
 //! with what [`Gateway::take_node_inputs`] gives; [`Gateway::reply`], [`Gateway::applied`] and
 //! [`Gateway::lost_track`] for what the node puts out; [`Gateway::finish_turn`]; and then it delivers
-//! [`Gateway::take_outputs`] in order; [`Gateway::pause`] says how long it may then wait. Time is an argument: how long the driver has run, on any clock
-//! that does not go back.
+//! [`Gateway::take_outputs`] in order. If a sink does something with events that tasks depend on, it also
+//! does so before [`Gateway::finish_turn`], where tasks go on. [`Gateway::pause`] says how long it may then
+//! wait. Time is an argument: how long the driver has run, on any clock that does not go back.
 
 use crate::blocked::Blocked;
 use crate::calls::{Call, Kind, ReplyTo};
@@ -228,6 +229,9 @@ impl<D: Driver> Gateway<D> {
                 let reply_to = ReplyTo::One(reply_to);
                 let ask = self.ask(call, now, Kind::Subscribe { reply_to, sink, topics });
                 self.node_inputs.push(node::Input::Read(ask));
+            }
+            Input::Listen { sink, topics } => {
+                self.events.subscribe(&sink, topics);
             }
             Input::Unsubscribe { sink, left } => self.events.keep_topics(sink, &left),
             Input::Unfollow { sink, token } => self.events.unfollow(token, sink),

@@ -118,6 +118,13 @@ pub enum Input<D: Driver> {
         /// All that it wants to receive.
         topics: Vec<Topic>,
     },
+    /// The same at once, whether or not the state is current: for a sink that knows what is old.
+    Listen {
+        /// Where the events go.
+        sink: D::Sink,
+        /// All that it wants to receive.
+        topics: Vec<Topic>,
+    },
     /// To receive only these of the topics that the sink has.
     Unsubscribe {
         /// Which sink.

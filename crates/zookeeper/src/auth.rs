@@ -20,13 +20,33 @@ pub(crate) fn proven(packet: &AuthPacket) -> Option<AuthId> {
     let AuthPacket { scheme, auth } = packet;
     match scheme.as_str() {
         "digest" => {
-            let text = std::str::from_utf8(auth).ok()?;
-            let (user, _) = text.split_once(':')?;
-            let hash = STANDARD.encode(Sha1::digest(auth));
-            Some(AuthId { scheme: scheme.clone(), id: format!("{user}:{hash}") })
+            let colon = auth.iter().position(|byte| *byte == b':')?;
+            let user = std::str::from_utf8(auth.get(..colon)?).ok()?;
+            Some(AuthId { scheme: scheme.clone(), id: digest_id(user, auth) })
         }
         _ => None,
     }
+}
+
+/// The user whose digest carries the password of the server.
+const PASSWORD_USER: &str = "holdfast";
+
+/// What a client proves that knows the password of the server: as the user `holdfast`, with the scheme
+/// `digest`.
+pub fn password_id(password: &[u8]) -> AuthId {
+    let both = [PASSWORD_USER.as_bytes(), b":", password].concat();
+    AuthId { scheme: "digest".to_owned(), id: digest_id(PASSWORD_USER, &both) }
+}
+
+/// Whether an id may be added: not if its user is the one that must have the password, and it has
+/// another.
+pub(crate) fn is_not_a_wrong_password(id: &AuthId, required: Option<&AuthId>) -> bool {
+    required.is_none_or(|required| id == required || user_of(id) != user_of(required))
+}
+
+/// A user, and the digest of its name and password.
+fn digest_id(user: &str, both: &[u8]) -> String {
+    format!("{user}:{}", STANDARD.encode(Sha1::digest(both)))
 }
 
 /// Adds an id, unless it is known or there are too many.

@@ -11,13 +11,14 @@
 //! closed: its client must not believe in a session that may be over.
 
 use crate::auth;
+pub use crate::auth::password_id;
 use crate::clients::{ClientId, Notice};
 use crate::code::Code;
 use crate::codec::{
     Connect, Connected, Decoder, First, Reader, Reply, ReplyBody, Request, RequestHeader, xid,
 };
 use crate::four_letter::Word;
-use crate::task::{Asked, ClientTask, Outcome, Speaker, goes_through_log};
+use crate::task::{Asked, ClientTask, Outcome, Speaker};
 use holdfast_core::{AuthId, Label, Secret, SessionRef};
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -27,25 +28,32 @@ use std::time::Duration;
 /// Requests of one client that are not answered. Further ones stay in its socket.
 const OUTSTANDING_MAX: usize = 1_000;
 
+/// Bytes of them: the largest request, and many of the usual size.
+const OUTSTANDING_BYTES_MAX: usize = 1 << 20;
+
 /// What of a session's timeout may pass until a heartbeat is acknowledged.
 const ACKNOWLEDGED_WITHIN: u32 = 3;
 
 /// What of a session's timeout may pass between the heartbeats of a busy client.
 const HEARTBEAT_EVERY: u32 = 8;
 
-/// How sessions may be.
-#[derive(Debug, Clone, Copy)]
+/// How sessions may be, and who may use them.
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// The shortest timeout of a session.
     pub timeout_min: Duration,
     /// The longest.
     pub timeout_max: Duration,
+    /// What a client must prove before it may do anything else: see [`password_id`]. `None` lets
+    /// everybody in.
+    pub required: Option<AuthId>,
 }
 
 impl Default for Settings {
     /// Shorter than ZooKeeper allows by default: a lock is free sooner after its holder's death.
     fn default() -> Self {
-        Self { timeout_min: Duration::from_secs(1), timeout_max: Duration::from_secs(120) }
+        let (timeout_min, timeout_max) = (Duration::from_secs(1), Duration::from_secs(120));
+        Self { timeout_min, timeout_max, required: None }
     }
 }
 
@@ -101,21 +109,38 @@ pub struct Connection {
     queue: VecDeque<Asked>,
     /// How many requests a task has that is on its way.
     running: Option<usize>,
+    /// Bytes of the requests in the queue.
+    queued_bytes: usize,
+    /// Requests so far, the connect request among them.
+    received: u64,
     /// Whether the client has asked to close its session: that it has ended is no news then.
     closing: bool,
     heartbeats: Heartbeats,
+    /// When the client was last heard of.
+    heard: Duration,
     zxid: u64,
 }
 
 #[derive(Debug, Default)]
 struct Heartbeats {
-    /// When the one on its way was sent.
-    sent: Option<Duration>,
+    /// Whether one is on its way.
+    in_flight: bool,
     last_sent: Option<Duration>,
+    /// When the first was sent of those that came to nothing, if the last one did or is on its way.
+    unacknowledged_since: Option<Duration>,
     /// Pings that it will answer.
     pings: usize,
     /// Pings that came after it: they need another.
     later_pings: usize,
+}
+
+impl Heartbeats {
+    fn send(&mut self, pings: usize, now: Duration) {
+        self.in_flight = true;
+        self.last_sent = Some(now);
+        self.unacknowledged_since = self.unacknowledged_since.or(Some(now));
+        self.pings = pings;
+    }
 }
 
 impl Connection {
@@ -131,8 +156,11 @@ impl Connection {
             phase: Phase::New,
             queue: VecDeque::new(),
             running: None,
+            queued_bytes: 0,
+            received: 0,
             closing: false,
             heartbeats: Heartbeats::default(),
+            heard: Duration::ZERO,
             zxid: 0,
         }
     }
@@ -157,19 +185,50 @@ impl Connection {
         self.queue.len() + self.running.unwrap_or(0)
     }
 
-    /// Whether bytes should be read from the socket.
-    pub fn wants_bytes(&self) -> bool {
-        self.outstanding() < OUTSTANDING_MAX && !matches!(self.phase, Phase::Closed)
+    /// Requests so far, the connect request among them.
+    pub fn received(&self) -> u64 {
+        self.received
     }
 
-    /// Bytes that are kept of a request that is not whole.
+    /// Whether it has a session and has proven what it must.
+    pub fn is_let_in(&self) -> bool {
+        matches!(self.phase, Phase::Open(_)) && self.has_proven()
+    }
+
+    fn has_proven(&self) -> bool {
+        self.settings.required.as_ref().is_none_or(|required| self.ids.contains(required))
+    }
+
+    fn has_room(&self) -> bool {
+        self.outstanding() < OUTSTANDING_MAX && self.queued_bytes < OUTSTANDING_BYTES_MAX
+    }
+
+    /// Whether bytes should be read from the socket.
+    pub fn wants_bytes(&self) -> bool {
+        match self.phase {
+            Phase::New => true,
+            // What comes behind the connect request waits for its reply.
+            Phase::Connecting => self.decoder.kept_bytes() < OUTSTANDING_BYTES_MAX,
+            Phase::Open(_) => self.has_room(),
+            Phase::Closed => false,
+        }
+    }
+
+    /// Whether a part of a request has come, and the rest is missing.
+    pub fn is_within_request(&self) -> bool {
+        let reads = matches!(self.phase, Phase::New | Phase::Open(_));
+        reads && self.wants_bytes() && self.decoder.kept_bytes() > 0
+    }
+
+    /// Bytes that are kept of requests that are not whole, or not answered.
     pub fn kept_bytes(&self) -> usize {
-        self.decoder.kept_bytes()
+        self.decoder.kept_bytes().saturating_add(self.queued_bytes)
     }
 
     /// Bytes came from the socket.
     pub fn receive(&mut self, bytes: &[u8], now: Duration) -> Vec<Action> {
         self.decoder.push(bytes);
+        self.heard = now;
         let mut actions = Vec::new();
         self.read_on(now, &mut actions);
         self.start(&mut actions);
@@ -182,7 +241,10 @@ impl Connection {
             match self.phase {
                 Phase::New => match self.decoder.first() {
                     Ok(None) => return,
-                    Ok(Some(First::Connect(connect))) => self.connect(connect, actions),
+                    Ok(Some(First::Connect(connect))) => {
+                        self.received += 1;
+                        self.connect(connect, actions);
+                    }
                     Ok(Some(First::Word(word))) => {
                         self.phase = Phase::Closed;
                         actions.push(Action::Answer(word));
@@ -190,19 +252,21 @@ impl Connection {
                     Err(_) => self.close(actions),
                 },
                 Phase::Open(speaker) => {
-                    if self.outstanding() >= OUTSTANDING_MAX {
+                    if !self.has_room() {
                         return;
                     }
                     match self.decoder.frame() {
                         Ok(None) => return,
                         Ok(Some(frame)) => {
+                            self.received += 1;
+                            let bytes = frame.len();
                             let mut reader = Reader::new(frame);
                             let request = RequestHeader::decode(&mut reader)
                                 .map(|header| (header, Request::decode(header.op, &mut reader)));
                             match request {
                                 Ok((header, request)) => {
+                                    self.request(header, request, bytes, actions);
                                     self.heartbeat(&speaker, header, now, actions);
-                                    self.request(header, request, actions);
                                 }
                                 Err(_) => self.close(actions),
                             }
@@ -219,6 +283,7 @@ impl Connection {
         if !matches!(self.phase, Phase::Closed) {
             self.phase = Phase::Closed;
             self.queue.clear();
+            self.queued_bytes = 0;
             actions.push(Action::Close);
         }
     }
@@ -254,15 +319,20 @@ impl Connection {
         &mut self,
         header: RequestHeader,
         request: Result<Request, crate::codec::Malformed>,
+        bytes: usize,
         actions: &mut Vec<Action>,
     ) {
         let xid = header.xid;
+        let ends = request == Ok(Request::CloseSession);
         match request {
             // Its answer is the heartbeat's.
             Ok(Request::Ping) => {}
             Ok(Request::Auth(packet)) => {
                 let mut ids = self.ids.to_vec();
-                let known = auth::proven(&packet).is_some_and(|id| auth::add(&mut ids, id));
+                let required = self.settings.required.as_ref();
+                let known = auth::proven(&packet)
+                    .filter(|id| auth::is_not_a_wrong_password(id, required))
+                    .is_some_and(|id| auth::add(&mut ids, id));
                 let result = if known { Ok(ReplyBody::Empty) } else { Err(Code::AuthFailed) };
                 actions.push(Action::Send(Reply { xid: xid::AUTH, zxid: 0, result }.encode()));
                 if known {
@@ -271,17 +341,18 @@ impl Connection {
                     self.close(actions);
                 }
             }
+            // Nothing can be outstanding, so this is in order.
+            _ if !ends && !self.has_proven() => {
+                actions.push(self.reply(xid, Err(Code::NoAuth)));
+            }
             Ok(Request::Unknown) => {
                 actions.push(self.reply(xid, Err(Code::Unimplemented)));
                 self.close(actions);
             }
-            Err(_) if self.outstanding() == 0 => {
-                actions.push(self.reply(xid, Err(Code::MarshallingError)));
-            }
-            // Its reply would overtake others, which clients take for a broken server.
-            Err(_) => self.close(actions),
-            Ok(request) => {
-                self.queue.push_back(Asked { xid, request, ids: self.ids.clone() });
+            // Also one that can't be read: its reply must not overtake others.
+            request => {
+                self.queued_bytes = self.queued_bytes.saturating_add(bytes);
+                self.queue.push_back(Asked { xid, request, ids: self.ids.clone(), bytes });
             }
         }
     }
@@ -293,10 +364,12 @@ impl Connection {
             return;
         }
         let mut asked: Vec<Asked> = self.queue.pop_front().into_iter().collect();
-        while let Some(next) = self.queue.pop_front_if(|next| !goes_through_log(&next.request)) {
+        while let Some(next) = self.queue.pop_front_if(|next| !next.goes_through_log()) {
             asked.push(next);
         }
-        self.closing |= asked.iter().any(|asked| asked.request == Request::CloseSession);
+        let bytes: usize = asked.iter().map(|asked| asked.bytes).sum();
+        self.queued_bytes = self.queued_bytes.saturating_sub(bytes);
+        self.closing |= asked.iter().any(|asked| asked.request == Ok(Request::CloseSession));
         self.running = Some(asked.len());
         let task = ClientTask::requests(self.client, speaker, asked);
         actions.push(Action::Start(Box::new(task)));
@@ -306,20 +379,34 @@ impl Connection {
     pub fn finished(&mut self, mut task: ClientTask, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
         self.zxid = self.zxid.max(task.zxid);
+        if !self.wants_bytes() {
+            // Whatever its client has sent meanwhile was not read.
+            self.heard = now;
+        }
         self.running = None;
         let outcome = task.outcome.take();
         match outcome {
             _ if matches!(self.phase, Phase::Closed) => {}
             Some(Outcome::Connected(speaker, connected)) => {
                 self.phase = Phase::Open(speaker);
+                self.heard = now;
                 actions.push(Action::Send(connected.encode()));
+                // The log entry is no heartbeat: a session taken over just before its end would end.
+                if self.has_proven() {
+                    self.heartbeats.send(0, now);
+                    actions.push(Action::Heartbeat(speaker.session));
+                }
             }
             Some(Outcome::Expired(connected)) => {
                 actions.push(Action::Send(connected.encode()));
                 self.close(&mut actions);
             }
-            Some(Outcome::Replied { frames, close }) => {
+            Some(Outcome::Replied { frames, close, rest }) => {
                 actions.extend(frames.into_iter().map(Action::Send));
+                for asked in rest.into_iter().rev() {
+                    self.queued_bytes = self.queued_bytes.saturating_add(asked.bytes);
+                    self.queue.push_front(asked);
+                }
                 if close {
                     self.close(&mut actions);
                 }
@@ -344,7 +431,7 @@ impl Connection {
         actions
     }
 
-    /// Every request is a heartbeat.
+    /// Every request of a client that is let in is a heartbeat.
     fn heartbeat(
         &mut self,
         speaker: &Speaker,
@@ -352,17 +439,19 @@ impl Connection {
         now: Duration,
         actions: &mut Vec<Action>,
     ) {
+        if !self.is_let_in() {
+            return;
+        }
         let ping = header.op == crate::codec::op::PING;
         let beats = &mut self.heartbeats;
-        if beats.sent.is_some() {
+        if beats.in_flight {
             beats.later_pings += usize::from(ping);
             return;
         }
-        let every = Duration::from_millis(speaker.timeout_ms) / HEARTBEAT_EVERY;
-        let due = beats.last_sent.is_none_or(|sent| now.saturating_sub(sent) >= every);
+        let due = beats.last_sent.is_none_or(|sent| now.saturating_sub(sent) >= every(speaker));
         if ping || due {
-            (beats.sent, beats.last_sent) = (Some(now), Some(now));
-            beats.pings = usize::from(ping);
+            let pings = std::mem::take(&mut beats.later_pings) + usize::from(ping);
+            beats.send(pings, now);
             actions.push(Action::Heartbeat(speaker.session));
         }
     }
@@ -372,40 +461,72 @@ impl Connection {
         let mut actions = Vec::new();
         let Phase::Open(speaker) = self.phase else { return actions };
         let beats = &mut self.heartbeats;
-        beats.sent = None;
+        beats.in_flight = false;
         let pings = std::mem::take(&mut beats.pings);
-        let later = std::mem::take(&mut beats.later_pings);
         match beaten {
             Beaten::Alive => {
+                beats.unacknowledged_since = None;
                 for _ in 0..pings {
                     actions.push(self.reply(xid::PING, Ok(ReplyBody::Empty)));
                 }
             }
             Beaten::Ended => self.close(&mut actions),
-            // The client hears nothing, and looks for another server in time.
-            Beaten::Unknown => {}
+            // It is tried again a little later; until then the client hears nothing.
+            Beaten::Unknown => {
+                beats.later_pings += pings;
+                return actions;
+            }
         }
+        let beats = &mut self.heartbeats;
+        let later = std::mem::take(&mut beats.later_pings);
         if later > 0 && matches!(self.phase, Phase::Open(_)) {
-            let beats = &mut self.heartbeats;
-            (beats.sent, beats.last_sent, beats.pings) = (Some(now), Some(now), later);
+            beats.send(later, now);
             actions.push(Action::Heartbeat(speaker.session));
         }
         actions
     }
 
+    /// When a heartbeat that came to nothing is sent again.
+    fn retry_due(&self, speaker: &Speaker) -> Option<Duration> {
+        let beats = &self.heartbeats;
+        let waits = !beats.in_flight && beats.unacknowledged_since.is_some();
+        Some(beats.last_sent?.saturating_add(every(speaker))).filter(|_| waits)
+    }
+
+    /// When the connection must be closed: its heartbeats are not acknowledged, or its client has
+    /// been silent for as long as its session may be.
+    fn close_due(&self, speaker: &Speaker) -> Duration {
+        let timeout = Duration::from_millis(speaker.timeout_ms);
+        let within = timeout / ACKNOWLEDGED_WITHIN;
+        let unacknowledged = self.heartbeats.unacknowledged_since;
+        let heard_due =
+            if self.wants_bytes() { self.heard.saturating_add(timeout) } else { Duration::MAX };
+        unacknowledged.map_or(heard_due, |since| since.saturating_add(within).min(heard_due))
+    }
+
     /// When [`Connection::tick`] has something to do at the latest.
     pub fn next_due(&self) -> Option<Duration> {
         let Phase::Open(speaker) = &self.phase else { return None };
-        let within = Duration::from_millis(speaker.timeout_ms) / ACKNOWLEDGED_WITHIN;
-        Some(self.heartbeats.sent?.saturating_add(within))
+        let close = self.close_due(speaker);
+        Some(self.retry_due(speaker).map_or(close, |retry| retry.min(close)))
     }
 
     /// Time has passed.
     pub fn tick(&mut self, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
-        if self.next_due().is_some_and(|due| due <= now) {
+        let Phase::Open(speaker) = self.phase else { return actions };
+        if self.close_due(&speaker) <= now {
             self.close(&mut actions);
+        } else if self.retry_due(&speaker).is_some_and(|due| due <= now) {
+            let pings = std::mem::take(&mut self.heartbeats.later_pings);
+            self.heartbeats.send(pings, now);
+            actions.push(Action::Heartbeat(speaker.session));
         }
         actions
     }
+}
+
+/// How often a busy client's requests are told to the cluster.
+fn every(speaker: &Speaker) -> Duration {
+    Duration::from_millis(speaker.timeout_ms) / HEARTBEAT_EVERY
 }

@@ -81,6 +81,12 @@ pub struct ConnectionInfo {
     pub outstanding: u64,
 }
 
+/// The answer to a word that a server does not answer. Tools look for these words.
+pub fn refused(word: Word) -> String {
+    let name = format!("{word:?}").to_lowercase();
+    format!("{name} is not executed because it is not in the whitelist.\n")
+}
+
 /// What is said of a server that has no leader: tools look for these words.
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 

@@ -4,11 +4,11 @@ use crate::auth;
 use crate::clients::{ClientId, Clients};
 use crate::code::Code;
 use crate::codec::{
-    ReadOp, ReadResult, ReplyBody, Request, SetWatches, WatchEvent, WatchEventType,
+    AddWatchMode, ReadOp, ReadResult, ReplyBody, Request, SetWatches, WatchEvent, WatchEventType,
 };
 use crate::watches::Kind;
 use holdfast_core::{
-    AuthId, NodeView, SessionId, State, is_allowed, perms, shown_acl, validate_path,
+    AuthId, NodeView, PATH_BYTES_MAX, SessionId, State, is_allowed, perms, shown_acl, validate_path,
 };
 use std::sync::Arc;
 
@@ -59,7 +59,9 @@ impl<'a> Reading<'a> {
             Request::SetWatches(set) => self.set_watches(set),
             Request::AddWatch { path, mode } => {
                 validate_path(path).map_err(|_| Code::BadArguments)?;
-                self.watch(path, true, (*mode).into())?;
+                for half in Kind::halves(*mode) {
+                    self.watch(path, true, half)?;
+                }
                 // ZooKeeper writes an error of 0 once more.
                 Ok(ReplyBody::Number(0))
             }
@@ -121,6 +123,9 @@ impl<'a> Reading<'a> {
         if !wanted {
             return Ok(());
         }
+        if path.len() > PATH_BYTES_MAX {
+            return Err(Code::BadArguments);
+        }
         if !self.clients.watches.has_room(self.client) {
             return Err(Code::QuotaExceeded);
         }
@@ -155,11 +160,13 @@ impl<'a> Reading<'a> {
                 Some(_) => self.watch(path, true, Kind::Children)?,
             }
         }
-        for (paths, kind) in set.persistent.iter().flat_map(|(persistent, recursive)| {
-            [(persistent, Kind::Persistent), (recursive, Kind::Recursive)]
+        for (paths, mode) in set.persistent.iter().flat_map(|(persistent, recursive)| {
+            [(persistent, AddWatchMode::Persistent), (recursive, AddWatchMode::PersistentRecursive)]
         }) {
             for path in paths {
-                self.watch(path, true, kind)?;
+                for half in Kind::halves(mode) {
+                    self.watch(path, true, half)?;
+                }
             }
         }
         Ok(ReplyBody::Empty)

@@ -7,7 +7,7 @@
 
 use crate::clients::{ClientId, Clients};
 use crate::code::Code;
-use crate::codec::{Connect, Connected, MultiResult, Reply, ReplyBody, Request};
+use crate::codec::{Connect, Connected, Malformed, MultiResult, Reply, ReplyBody, Request};
 use crate::reads::Reading;
 use holdfast_core::{
     Answer, AuthId, Command, Label, NodeKind, NodeOp, NodeResult, OpenSession, Refusal, Secret,
@@ -22,10 +22,16 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) xid: i32,
-    pub(crate) request: Request,
+    pub(crate) request: Result<Request, Malformed>,
     /// Who the client had shown to be when it came.
     pub(crate) ids: Arc<[AuthId]>,
+    /// Bytes of its frame.
+    pub(crate) bytes: usize,
 }
+
+/// Replies of one task that are gathered, in bytes: what is asked behind them waits until they are
+/// on their way. One reply may be longer.
+const REPLY_BYTES_MAX: usize = 1 << 20;
 
 /// A session, and which attachment of it.
 #[derive(Debug, Clone, Copy)]
@@ -54,8 +60,9 @@ pub(crate) enum Outcome {
     Expired(Connected),
     /// This server is behind what the client has seen, and can't catch up: it must look for another.
     Behind,
-    /// Frames in order, and whether the connection ends after them.
-    Replied { frames: Vec<Vec<u8>>, close: bool },
+    /// Frames in order, whether the connection ends after them, and requests that are still to be
+    /// done because there would have been too much to reply at once.
+    Replied { frames: Vec<Vec<u8>>, close: bool, rest: Vec<Asked> },
     /// Nobody knows what became of it.
     Failed(SubmitError),
 }
@@ -208,43 +215,55 @@ impl ClientTask {
         {
             return step;
         }
-        let (mut frames, mut close) = (Vec::new(), false);
+        let (mut frames, mut frames_bytes, mut close) = (Vec::new(), 0_usize, false);
         let mut answer = match reply {
             Some(NodeReply::Answer(answer)) => Some(answer),
             _ => None,
         };
-        for Asked { xid, request, ids } in std::mem::take(asked) {
+        let mut asked = std::mem::take(asked).into_iter();
+        while frames_bytes < REPLY_BYTES_MAX
+            && let Some(Asked { xid, request, ids, .. }) = asked.next()
+        {
             let (xid, zxid) = (xid, state.zxid().cast_signed());
-            let (result, events) = match answer.take() {
-                Some(answer) => {
+            let (result, events) = match (answer.take(), request) {
+                (_, Err(_)) => (Err(Code::MarshallingError), Vec::new()),
+                (Some(answer), Ok(request)) => {
                     close |= request == Request::CloseSession;
                     (written(&request, answer), Vec::new())
                 }
-                None => {
+                (None, Ok(request)) => {
                     let session = speaker.session.id;
                     let (ids, events) = (&ids[..], Vec::new());
                     let mut reading = Reading { state, clients, client, session, ids, events };
                     (reading.answer(&request), reading.events)
                 }
             };
-            frames.extend(events.iter().map(crate::codec::WatchEvent::encode));
-            frames.push(Reply { xid, zxid, result }.encode());
+            let events = events.iter().map(crate::codec::WatchEvent::encode);
+            for frame in events.chain([Reply { xid, zxid, result }.encode()]) {
+                frames_bytes = frames_bytes.saturating_add(frame.len());
+                frames.push(frame);
+            }
         }
-        self.done(Outcome::Replied { frames, close })
+        self.done(Outcome::Replied { frames, close, rest: asked.collect() })
     }
 }
 
-/// Whether a request needs more than the state as this node has it.
-pub(crate) fn goes_through_log(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Write { .. } | Request::Multi(_) | Request::Sync { .. } | Request::CloseSession
-    )
+impl Asked {
+    /// Whether it needs more than the state as this node has it.
+    pub(crate) fn goes_through_log(&self) -> bool {
+        matches!(
+            self.request,
+            Ok(Request::Write { .. }
+                | Request::Multi(_)
+                | Request::Sync { .. }
+                | Request::CloseSession)
+        )
+    }
 }
 
 /// What a request needs before it can be answered.
 fn first_step(asked: &Asked, speaker: &Speaker) -> Option<Step> {
-    let ops: Vec<NodeOp> = match &asked.request {
+    let ops: Vec<NodeOp> = match asked.request.as_ref().ok()? {
         Request::Write { op, .. } => vec![op.clone()],
         Request::Multi(ops) => ops.iter().map(|(op, _)| op.clone()).collect(),
         Request::Sync { .. } => return Some(Step::Read),
@@ -281,7 +300,7 @@ fn written(request: &Request, answer: Result<Answer, Refusal>) -> Result<ReplyBo
     match request {
         Request::Multi(ops) => {
             let both = results.into_iter().zip(ops);
-            let results = both.map(|(result, (op, stat))| multi_result(result, op, *stat));
+            let results = both.map(|(result, (op, _))| multi_result(result, op));
             Ok(ReplyBody::Multi(results.collect()))
         }
         Request::Write { stat: with_stat, .. } => Ok(match results.into_iter().next() {
@@ -296,19 +315,15 @@ fn written(request: &Request, answer: Result<Answer, Refusal>) -> Result<ReplyBo
     }
 }
 
-fn multi_result(result: NodeResult, op: &NodeOp, with_stat: bool) -> MultiResult {
+fn multi_result(result: NodeResult, op: &NodeOp) -> MultiResult {
     match result {
-        NodeResult::Created { path, stat } if with_stat => {
-            let op = match op {
-                NodeOp::Create { kind: NodeKind::Container, .. } => {
-                    crate::codec::op::CREATE_CONTAINER
-                }
-                NodeOp::Create { kind: NodeKind::Ttl { .. }, .. } => crate::codec::op::CREATE_TTL,
-                _ => crate::codec::op::CREATE2,
-            };
-            MultiResult::CreatedStat(op, path.to_string(), stat)
-        }
-        NodeResult::Created { path, .. } => MultiResult::Created(path.to_string()),
+        // As ZooKeeper does: here `create2` is answered like `create`, and the others like `create2`.
+        NodeResult::Created { path, stat } => match op {
+            NodeOp::Create { kind: NodeKind::Container | NodeKind::Ttl { .. }, .. } => {
+                MultiResult::CreatedStat(crate::codec::op::CREATE2, path.to_string(), stat)
+            }
+            _ => MultiResult::Created(path.to_string()),
+        },
         NodeResult::Deleted => MultiResult::Deleted,
         NodeResult::Set(stat) => MultiResult::Set(stat),
         NodeResult::Checked => MultiResult::Checked,

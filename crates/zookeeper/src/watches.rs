@@ -14,6 +14,9 @@ const WATCHES_PER_CLIENT_MAX: usize = 65_536;
 /// Watches of all clients of one node. At about 150 bytes each with their paths, all stay near 300 MB.
 const WATCHES_MAX: usize = 2_000_000;
 
+/// Bytes of their paths. Each is kept twice.
+const PATHS_BYTES_MAX: usize = 256 << 20;
+
 /// What a watch is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -21,18 +24,27 @@ pub(crate) enum Kind {
     Data,
     /// One change of its children.
     Children,
-    /// All changes of either.
-    Persistent,
-    /// All changes of it and of all below it.
-    Recursive,
+    /// All changes of a znode itself.
+    PersistentData,
+    /// All changes of its children.
+    PersistentChildren,
+    /// All changes of a znode and of all below it.
+    RecursiveData,
+    /// Of these, their end only.
+    RecursiveChildren,
 }
 
-impl From<AddWatchMode> for Kind {
-    fn from(mode: AddWatchMode) -> Self {
+impl Kind {
+    /// A watch that stays has two halves, as in ZooKeeper: clients can remove one of them.
+    pub(crate) fn halves(mode: AddWatchMode) -> [Self; 2] {
         match mode {
-            AddWatchMode::Persistent => Self::Persistent,
-            AddWatchMode::PersistentRecursive => Self::Recursive,
+            AddWatchMode::Persistent => [Self::PersistentData, Self::PersistentChildren],
+            AddWatchMode::PersistentRecursive => [Self::RecursiveData, Self::RecursiveChildren],
         }
+    }
+
+    fn is_recursive(self) -> bool {
+        matches!(self, Self::RecursiveData | Self::RecursiveChildren)
     }
 }
 
@@ -43,6 +55,7 @@ pub(crate) struct Watches {
     by_path: BTreeMap<String, BTreeMap<(Kind, ClientId), u64>>,
     by_client: BTreeMap<ClientId, BTreeSet<(String, Kind)>>,
     len: usize,
+    paths_bytes: usize,
     recursive: usize,
 }
 
@@ -54,7 +67,8 @@ impl Watches {
     /// Whether a client may set one more.
     pub(crate) fn has_room(&self, client: ClientId) -> bool {
         let own = self.by_client.get(&client).map_or(0, BTreeSet::len);
-        self.len < WATCHES_MAX && own < WATCHES_PER_CLIENT_MAX
+        let room = self.len < WATCHES_MAX && self.paths_bytes < PATHS_BYTES_MAX;
+        room && own < WATCHES_PER_CLIENT_MAX
     }
 
     /// Sets a watch; one that is there already stays as it is.
@@ -62,7 +76,8 @@ impl Watches {
         if self.by_client.entry(client).or_default().insert((path.to_owned(), kind)) {
             self.by_path.entry(path.to_owned()).or_default().insert((kind, client), zxid);
             self.len += 1;
-            self.recursive += usize::from(kind == Kind::Recursive);
+            self.paths_bytes += path.len();
+            self.recursive += usize::from(kind.is_recursive());
         }
     }
 
@@ -81,7 +96,8 @@ impl Watches {
             }
         }
         self.len -= 1;
-        self.recursive -= usize::from(kind == Kind::Recursive);
+        self.paths_bytes -= path.len();
+        self.recursive -= usize::from(kind.is_recursive());
         true
     }
 
@@ -93,10 +109,13 @@ impl Watches {
         which: WatcherType,
         remove: bool,
     ) -> bool {
-        let kinds: &[Kind] = match which {
-            WatcherType::Children => &[Kind::Children],
-            WatcherType::Data => &[Kind::Data],
-            WatcherType::Any => &[Kind::Data, Kind::Children, Kind::Persistent, Kind::Recursive],
+        let data = [Kind::Data, Kind::PersistentData, Kind::RecursiveData];
+        let children = [Kind::Children, Kind::PersistentChildren, Kind::RecursiveChildren];
+        let both = [data, children].concat();
+        let kinds = match which {
+            WatcherType::Children => &children[..],
+            WatcherType::Data => &data,
+            WatcherType::Any => &both,
         };
         let mut found = false;
         for kind in kinds {
@@ -134,22 +153,34 @@ impl Watches {
             NodeEvent::Deleted => (WatchEventType::Deleted, true),
             NodeEvent::DataChanged => (WatchEventType::DataChanged, false),
         };
-        let mut hear = self.take(path, &[Kind::Data, Kind::Persistent, Kind::Recursive], zxid);
+        // Who watches the children and the znode hears of its end once.
+        let (here, below): (&[Kind], &[Kind]) = if what == NodeEvent::Deleted {
+            (
+                &[
+                    Kind::Data,
+                    Kind::Children,
+                    Kind::PersistentData,
+                    Kind::PersistentChildren,
+                    Kind::RecursiveData,
+                    Kind::RecursiveChildren,
+                ],
+                &[Kind::RecursiveData, Kind::RecursiveChildren],
+            )
+        } else {
+            (&[Kind::Data, Kind::PersistentData, Kind::RecursiveData], &[Kind::RecursiveData])
+        };
+        let mut hear = self.take(path, here, zxid);
         if self.recursive > 0 {
             let mut above = parent_of(path);
             while let Some(directory) = above {
-                hear.extend(self.take(directory, &[Kind::Recursive], zxid));
+                hear.extend(self.take(directory, below, zxid));
                 above = parent_of(directory);
             }
-        }
-        if what == NodeEvent::Deleted {
-            // Who watches the children and the znode hears of its end once.
-            hear.extend(self.take(path, &[Kind::Children], zxid));
         }
         let event = |what, path: &str| WatchEvent { what, path: path.to_owned() };
         events.extend(hear.into_iter().map(|client| (client, event(own, path))));
         if let Some(directory) = parent_of(path).filter(|_| of_parent) {
-            let hear = self.take(directory, &[Kind::Children, Kind::Persistent], zxid);
+            let hear = self.take(directory, &[Kind::Children, Kind::PersistentChildren], zxid);
             let changed = event(WatchEventType::ChildrenChanged, directory);
             events.extend(hear.into_iter().map(|client| (client, changed.clone())));
         }

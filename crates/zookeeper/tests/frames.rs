@@ -264,3 +264,75 @@ proptest! {
         }
     }
 }
+
+/// The first frame, the frames behind it, and whether all of it could be read.
+fn decoded(bytes: &[u8], piece: usize) -> (Option<First>, Vec<Vec<u8>>, bool) {
+    let (mut decoder, mut first, mut frames) = (Decoder::default(), None, Vec::new());
+    for part in bytes.chunks(piece.max(1)) {
+        decoder.push(part);
+        loop {
+            if first.is_none() {
+                match decoder.first() {
+                    Ok(Some(found)) => first = Some(found),
+                    Ok(None) => break,
+                    Err(_) => return (first, frames, false),
+                }
+                continue;
+            }
+            match decoder.frame() {
+                Ok(Some(frame)) => frames.push(frame.to_vec()),
+                Ok(None) => break,
+                Err(_) => return (first, frames, false),
+            }
+        }
+    }
+    (first, frames, true)
+}
+
+/// What the fuzzer has found, or begins with.
+#[test]
+fn the_corpus_is_harmless() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/decode");
+    let files: Vec<_> = std::fs::read_dir(folder).unwrap().collect();
+    assert!(files.len() >= 20, "the corpus is missing");
+    for file in files {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        let whole = decoded(&bytes, bytes.len());
+        for piece in [1, 2, 3, 7] {
+            assert_eq!(decoded(&bytes, piece), whole);
+        }
+        for frame in whole.1 {
+            let mut reader = Reader::new(&frame);
+            let Ok(header) = RequestHeader::decode(&mut reader) else { continue };
+            let Ok(request) = Request::decode(header.op, &mut reader) else { continue };
+            if request != Request::Unknown {
+                let mut again = Reader::new(&frame[8..]);
+                assert_eq!(Request::decode(header.op, &mut again), Ok(request.clone()));
+                let written = request.encode(header.xid);
+                let mut reader = Reader::new(&written[4..]);
+                let header = RequestHeader::decode(&mut reader).unwrap();
+                assert_eq!(Request::decode(header.op, &mut reader), Ok(request));
+            }
+        }
+    }
+}
+
+/// kazoo's `CREATOR_ALL_ACL` has an empty id, which it writes as null.
+#[test]
+fn an_id_may_be_null() {
+    let id = AuthId { scheme: "auth".to_owned(), id: String::new() };
+    let acl = vec![Acl { perms: 31, id }];
+    let (path, data, kind, sequential) = (path(), None, NodeKind::Persistent, false);
+    let op = NodeOp::Create { path, data, acl, kind, sequential };
+    let request = Request::Write { op, stat: false };
+    let mut frame = request.encode(1);
+    // The id is followed by the flags.
+    let at = frame.len() - 8;
+    assert_eq!(frame[at..], [0; 8]);
+    frame[at..at + 4].copy_from_slice(&[0xff; 4]);
+    let mut reader = Reader::new(&frame[4..]);
+    let header = RequestHeader::decode(&mut reader).unwrap();
+    assert_eq!(Request::decode(header.op, &mut reader), Ok(request));
+    // A path must not be.
+    assert!(Reader::new(&[0xff; 4]).text().is_err());
+}

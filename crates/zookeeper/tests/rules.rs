@@ -8,7 +8,8 @@ use holdfast_core::{
     SessionId, SessionRef, Standing, Target, Token, Wait,
 };
 use holdfast_zookeeper::codec::{
-    Connect, Connected, Reader, Reply, ReplyBody, Request, WatchEvent, WatchEventType,
+    AddWatchMode, Connect, Connected, MultiResult, Reader, Reply, ReplyBody, Request, WatchEvent,
+    WatchEventType, WatcherType,
 };
 use holdfast_zookeeper::connection::Beaten;
 use holdfast_zookeeper::{ClientId, Code};
@@ -237,6 +238,156 @@ fn a_connection_whose_heartbeats_are_not_acknowledged_is_closed_in_time() {
     assert_eq!(bench.receive(A), None);
     bench.wait(Duration::from_millis(200));
     assert_eq!(bench.receive(A), Some(Received::Closed));
+}
+
+/// A heartbeat whose fate nobody knows is sent again, and counts as not acknowledged: it used to
+/// start the time over, and a node that was cut off kept connections with long timeouts for ever.
+#[test]
+fn heartbeats_that_come_to_nothing_do_not_buy_time() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    bench.heartbeats = Some(Beaten::Unknown);
+    bench.wait(Duration::from_secs(2));
+    bench.send(A, &Request::Ping.encode(-2));
+    for _ in 0..29 {
+        bench.wait(Duration::from_millis(100));
+        assert_eq!(bench.receive(A), None);
+    }
+    bench.wait(Duration::from_millis(200));
+    assert_eq!(bench.receive(A), Some(Received::Closed));
+}
+
+#[test]
+fn a_ping_is_answered_once_the_cluster_can_be_reached_again() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    bench.heartbeats = Some(Beaten::Unknown);
+    bench.wait(Duration::from_secs(2));
+    bench.send(A, &Request::Ping.encode(-2));
+    assert_eq!(bench.receive(A), None);
+    bench.heartbeats = Some(Beaten::Alive);
+    bench.wait(Duration::from_secs(2));
+    assert_eq!(reply(&mut bench, A, &Request::Ping), Ok(ReplyBody::Empty));
+    bench.wait(Duration::from_secs(5));
+    assert_eq!(bench.receive(A), None);
+}
+
+/// A session that went on just before its end used to end anyway: the cluster heard of its client only
+/// with the next request.
+#[test]
+fn going_on_with_a_session_is_a_heartbeat() {
+    let mut bench = Bench::new();
+    let session = client(&mut bench, A);
+    bench.heartbeats = None;
+    bench.open(B);
+    bench.send(B, &connect(session.session, &session.password).encode());
+    connected(&mut bench, B);
+    bench.wait(Duration::from_millis(3_100));
+    assert_eq!(bench.receive(B), Some(Received::Closed), "no heartbeat was sent");
+}
+
+#[test]
+fn a_client_that_is_silent_for_its_whole_timeout_is_hung_up_on() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    bench.wait(Duration::from_millis(8_900));
+    assert_eq!(bench.receive(A), None);
+    bench.wait(Duration::from_millis(200));
+    assert_eq!(bench.receive(A), Some(Received::Closed));
+}
+
+/// A thousand reads of a large znode in one batch were made into one answer of half a gigabyte, on the
+/// loop's thread.
+#[test]
+fn a_batch_of_large_reads_is_answered_piece_by_piece() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    ask(&mut bench, A, &create("/a", NodeKind::Persistent, false)).unwrap();
+    let data = NodeData::parse(vec![b'x'; 500_000]).ok();
+    let op = NodeOp::SetData { path: "/a".into(), data, version: None };
+    ask(&mut bench, A, &Request::Write { op, stat: false }).unwrap();
+    bench.steps = Some(0);
+    let frames: Vec<u8> = (0..20).flat_map(|_| get("/a", false).encode(1)).collect();
+    bench.send(A, &frames);
+    for _ in 0..20 {
+        reply(&mut bench, A, &get("/a", false)).unwrap();
+    }
+    assert!(bench.steps.unwrap() >= 6, "{:?} tasks", bench.steps);
+}
+
+/// Requests beyond the bound stay with the client, and are read when there is room.
+#[test]
+fn outstanding_requests_have_a_bound_in_bytes() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    bench.hold = true;
+    ask_later(&mut bench, A, &create("/a", NodeKind::Persistent, false));
+    let data = NodeData::parse(vec![b'x'; 400_000]).ok();
+    let op = NodeOp::SetData { path: "/a".into(), data, version: None };
+    let large = Request::Write { op, stat: false };
+    for _ in 0..3 {
+        assert!(bench.connections[&A].wants_bytes());
+        ask_later(&mut bench, A, &large);
+    }
+    assert!(!bench.connections[&A].wants_bytes());
+    bench.release();
+    assert!(bench.connections[&A].wants_bytes());
+    reply(&mut bench, A, &create("/a", NodeKind::Persistent, false)).unwrap();
+    for _ in 0..3 {
+        reply(&mut bench, A, &large).unwrap();
+    }
+}
+
+/// One that can't be read is refused in its turn: the connection used to be closed if others were on
+/// their way.
+#[test]
+fn a_request_that_can_not_be_read_is_answered_in_its_turn() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    let first = create("/a", NodeKind::Persistent, false);
+    let mut frames = first.encode(1);
+    // `removeWatches` with a kind of watch that does not exist.
+    frames.extend([0, 0, 0, 18, 0, 0, 0, 2, 0, 0, 0, 18, 0, 0, 0, 2, b'/', b'a', 0, 0, 0, 4]);
+    frames.extend(get("/a", false).encode(3));
+    bench.send(A, &frames);
+    reply(&mut bench, A, &first).unwrap();
+    assert_eq!(reply(&mut bench, A, &get("/a", false)), Err(Code::MarshallingError));
+    reply(&mut bench, A, &get("/a", false)).unwrap();
+}
+
+/// A watch that stays has two halves: who removes one still hears of the other.
+#[test]
+fn half_of_a_watch_can_be_removed() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    ask(&mut bench, A, &create("/a", NodeKind::Persistent, false)).unwrap();
+    let (path, mode) = ("/a".to_owned(), AddWatchMode::Persistent);
+    ask(&mut bench, A, &Request::AddWatch { path: path.clone(), mode }).unwrap();
+    let remove = |kind| Request::Watches { path: path.clone(), kind, remove: true };
+    ask(&mut bench, A, &remove(WatcherType::Data)).unwrap();
+    assert_eq!(ask(&mut bench, A, &remove(WatcherType::Data)), Err(Code::NoWatcher));
+    ask(&mut bench, A, &set("/a")).unwrap();
+    bench.send(A, &create("/a/b", NodeKind::Persistent, false).encode(2));
+    assert_eq!(event(&mut bench, A), (WatchEventType::ChildrenChanged, path.clone()));
+    reply(&mut bench, A, &create("/a/b", NodeKind::Persistent, false)).unwrap();
+    ask(&mut bench, A, &remove(WatcherType::Any)).unwrap();
+    assert_eq!(bench.clients.watches(), 0);
+}
+
+/// As ZooKeeper answers it.
+#[test]
+fn create2_within_a_multi_is_answered_like_create() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    let Request::Write { op, stat } = create("/a", NodeKind::Persistent, false) else { panic!() };
+    assert!(stat);
+    let multi = Request::Multi(vec![(op, stat)]);
+    let created = vec![MultiResult::Created("/a".to_owned())];
+    assert_eq!(ask(&mut bench, A, &multi), Ok(ReplyBody::Multi(created)));
+}
+
+fn ask_later(bench: &mut Bench, id: ClientId, request: &Request) {
+    bench.send(id, &request.encode(1));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A Holdfast of one node inside this process, on a free port, in a folder that goes away.
 
-use holdfast_server::{Config, DoorAddress, DoorAddresses, First, PEER_PORT_ABOVE, Server};
+use holdfast_server::{Config, DoorAddresses, First, PEER_PORT_ABOVE, Server};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 
 /// How many ports to try: another program may take one before the server does.
@@ -24,7 +24,7 @@ impl Holdfast {
                 advertise: None,
                 allow_hosts: Vec::new(),
                 port,
-                doors: DoorAddresses::default().with("redis", DoorAddress::Off),
+                doors: DoorAddresses::all_off(),
                 key: None,
                 first: First::Alone,
                 password: None,

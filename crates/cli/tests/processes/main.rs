@@ -5,6 +5,8 @@
 #[path = "../../../server/tests/doors/redis/resp.rs"]
 mod resp;
 mod support;
+#[path = "../../../server/tests/doors/zookeeper/client.rs"]
+mod zookeeper_client;
 
 mod client_attach;
 mod client_away;
@@ -40,3 +42,4 @@ mod strangers;
 mod sync_error;
 mod thousand_clients;
 mod twins;
+mod zookeeper_door;

@@ -5,9 +5,7 @@
 
 #[allow(unused_imports, reason = "the examples use them")]
 use holdfast_client::{Client, Error};
-use holdfast_server::{
-    Config, DoorAddress, DoorAddresses, First, PEER_PORT_ABOVE, Password, Server,
-};
+use holdfast_server::{Config, DoorAddresses, First, PEER_PORT_ABOVE, Password, Server};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::Path;
 #[allow(unused_imports, reason = "the examples use them")]
@@ -79,7 +77,7 @@ impl Node {
                 advertise: None,
                 allow_hosts: Vec::new(),
                 port,
-                doors: DoorAddresses::default().with("redis", DoorAddress::Off),
+                doors: DoorAddresses::all_off(),
                 key: None,
                 first: First::Alone,
                 password: password.clone(),

@@ -176,3 +176,18 @@ fn what_happens_to_znodes_is_told_before_tasks_that_saw_it_come_back() {
     let ended: Vec<_> = ended.filter(|e| matches!(e, Effect::SessionEnded { .. })).collect();
     assert_eq!((told.len(), ended.len()), (1, 1), "{told:?}");
 }
+
+/// A door listens before its node knows a leader: no session of its clients can be missed.
+#[test]
+fn a_listener_hears_everything_from_the_moment_it_asks() {
+    let mut bench = Bench::without_leader();
+    bench.handle(Input::Listen { sink: VirtualSink(1), topics: vec![Topic::Znodes] });
+    bench.lead();
+    let session = bench.open(2);
+    bench.submit(Command::CloseSession(session));
+    bench.pass(5);
+    let told = bench.events_of(1);
+    let ended =
+        told.iter().filter_map(effect).any(|effect| matches!(effect, Effect::SessionEnded { .. }));
+    assert!(ended, "{told:?}");
+}

@@ -33,7 +33,7 @@ impl FromStr for DoorAddress {
 impl fmt::Display for DoorAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usual => f.write_str("the next port"),
+            Self::Usual => f.write_str("the default port"),
             Self::At(address) => address.fmt(f),
             Self::Off => f.write_str("off"),
         }
@@ -45,6 +45,12 @@ impl fmt::Display for DoorAddress {
 pub struct DoorAddresses(BTreeMap<&'static str, DoorAddress>);
 
 impl DoorAddresses {
+    /// Only the door that can't be disabled is open.
+    pub fn all_off() -> Self {
+        let settable = super::DOORS.iter().filter(|door| door.setting.is_some());
+        Self(settable.map(|door| (door.name, DoorAddress::Off)).collect())
+    }
+
     /// Sets the address of one door. Unknown doors, and doors that can't be moved, are ignored.
     #[must_use]
     pub fn with(mut self, door: &str, address: DoorAddress) -> Self {

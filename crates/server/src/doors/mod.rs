@@ -4,8 +4,10 @@
 //! all driven by that list: a new door is a new entry. Every door has the same three parts:
 //!
 //! - `codec`: bytes to frames and back, without I/O. HTTP's frames are hyper's and its bodies JSON;
-//!   gRPC's are tonic's and prost's (`crates/proto`); Redis's are `holdfast_redis::resp`.
-//! - `translate`: frames to requests, replies to frames; pure. For Redis, `holdfast_redis`.
+//!   gRPC's are tonic's and prost's (`crates/proto`); Redis's are `holdfast_redis::resp`,
+//!   ZooKeeper's `holdfast_zookeeper::codec`.
+//! - `translate`: frames to requests, replies to frames; pure. For Redis, `holdfast_redis`; for
+//!   ZooKeeper, `holdfast_zookeeper`.
 //! - `serve`: the socket loop.
 //!
 //! gRPC is served on HTTP's port: the `http` door has its listener, limits and metrics.
@@ -14,7 +16,9 @@ mod address;
 mod connection_limit;
 mod grpc;
 mod http;
+mod memory;
 mod redis;
+mod zookeeper;
 
 pub use address::{DoorAddress, DoorAddresses};
 pub(crate) use connection_limit::{ConnectionLimit, connections_max};
@@ -30,7 +34,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 
 /// All doors. The first can't be disabled or moved: its port is the base for the others.
-pub const DOORS: &[Door] = &[http::DOOR, redis::DOOR];
+pub const DOORS: &[Door] = &[http::DOOR, redis::DOOR, zookeeper::DOOR];
 
 /// A protocol on its own port.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Calls in flight: dropping one before its completion is delivered abandons it.
 
 use super::inbox::{Inbox, Look, Post};
-use super::sink::EventSink;
+use super::sink::AnySink;
 use holdfast_gateway::{
     CallId, Completion, Driver, Input, Outcome, Resume, Step, SubmitError, Task, TicketRef, View,
 };
@@ -13,7 +13,7 @@ pub(crate) struct Server;
 
 impl Driver for Server {
     type ReplyTo = ReplyTo;
-    type Sink = EventSink;
+    type Sink = AnySink;
     type Task = Box<dyn EngineTask>;
 }
 

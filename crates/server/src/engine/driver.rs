@@ -67,11 +67,10 @@ impl Driver {
                 self.act(output, now);
             }
             self.peers.flush();
+            // Listeners are told what happened before tasks go on that see it.
+            self.deliver_all(&mut outputs);
             self.gateway.finish_turn(now, &self.node);
-            self.gateway.take_outputs(&mut outputs);
-            for output in outputs.drain(..) {
-                self.deliver(output);
-            }
+            self.deliver_all(&mut outputs);
             self.count(applied, begun);
             if let Some(end) = self.end.take() {
                 self.inbox.close();
@@ -122,6 +121,13 @@ impl Driver {
     fn hand_to_disk(&mut self, job: Job) {
         // If the disk thread has ended, it has posted the reason.
         let _ = self.disk.send(job);
+    }
+
+    fn deliver_all(&mut self, outputs: &mut Vec<Output<Server>>) {
+        self.gateway.take_outputs(outputs);
+        for output in outputs.drain(..) {
+            self.deliver(output);
+        }
     }
 
     fn deliver(&self, output: Output<Server>) {

@@ -16,7 +16,7 @@ pub(crate) use acquire::Taken;
 pub(crate) use calls::{EngineTask, Pending, Undelivered};
 pub use inbox::End;
 pub(crate) use inbox::{Inbox, Post};
-pub(crate) use sink::{EventSink, Missed, Subscriber};
+pub(crate) use sink::{EventSink, Listener, Listening, Missed, Subscriber};
 pub(crate) use snapshots::{NotTaken, Piece, Snapshots};
 
 use crate::metrics::Metrics;
@@ -27,6 +27,7 @@ use holdfast_core::{Answer, Command, Refusal, Request, Scope, SessionRef, Token}
 use holdfast_gateway::{CallId, Channels, Input, Outcome, Sink, SubmitError, TIMEOUT, Topic};
 use holdfast_node::{self as node, Change, Node, NodeDisk, NodeId, NotChanged};
 use holdfast_storage::RealDisk;
+use sink::AnySink;
 use std::io;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -139,7 +140,7 @@ impl Engine {
         command: Command,
         follow: Option<EventSink>,
     ) -> Result<(Outcome, Option<Undelivered>), SubmitError> {
-        let wait = true;
+        let (wait, follow) = (true, follow.as_ref().map(AnySink::from));
         let submit =
             |call, reply_to| Input::Submit { call, reply_to, request, command, wait, follow };
         self.call_for_long(submit).await
@@ -160,7 +161,7 @@ impl Engine {
         command: Command,
         sink: &EventSink,
     ) -> Result<Outcome, SubmitError> {
-        let sink = sink.clone();
+        let sink = sink.into();
         self.call(|call, reply_to| Input::Open { call, reply_to, command, sink }).await
     }
 
@@ -171,7 +172,7 @@ impl Engine {
         tickets: Vec<Token>,
         sink: &EventSink,
     ) -> Result<Outcome, SubmitError> {
-        let sink = sink.clone();
+        let sink = sink.into();
         self.call(|call, reply_to| Input::Attach { call, reply_to, session, tickets, sink }).await
     }
 
@@ -183,7 +184,7 @@ impl Engine {
         request: Option<Request>,
         command: Command,
     ) -> Result<(), SubmitError> {
-        self.post(Input::SubmitOn { sink: sink.clone(), number, request, command })
+        self.post(Input::SubmitOn { sink: sink.into(), number, request, command })
     }
 
     /// Sends a session's heartbeat; the reply arrives as an event.
@@ -193,7 +194,7 @@ impl Engine {
         number: u64,
         session: SessionRef,
     ) -> Result<(), SubmitError> {
-        self.post(Input::HeartbeatOn { sink: sink.clone(), number, session })
+        self.post(Input::HeartbeatOn { sink: sink.into(), number, session })
     }
 
     /// Creates the receiver for a connection's events. Its queue is bounded by `events_max`, and
@@ -208,9 +209,27 @@ impl Engine {
         subscriber: &Subscriber,
         topics: Vec<Topic>,
     ) -> Result<(), SubmitError> {
-        let sink = subscriber.sink().clone();
+        let sink = subscriber.sink().into();
         let subscribe = |call, reply_to| Input::Subscribe { call, reply_to, sink, topics };
         self.call(subscribe).await.map(|_| ())
+    }
+
+    /// Subscribes a listener to these topics from now on: before anything that is posted later.
+    pub(crate) fn listen(&self, listener: Arc<dyn Listener>, topics: Vec<Topic>) -> Listening {
+        let listening = Listening::new(self.inbox.clone(), listener);
+        let sink = listening.sink();
+        self.inbox.post_always(Post::Gateway(Input::Listen { sink, topics }));
+        listening
+    }
+
+    /// Sends a session's heartbeat; the listener receives the reply.
+    pub(crate) fn heartbeat_to(
+        &self,
+        listening: &Listening,
+        number: u64,
+        session: SessionRef,
+    ) -> Result<(), SubmitError> {
+        self.post(Input::HeartbeatOn { sink: listening.sink(), number, session })
     }
 
     /// Drops all of a connection's topics except `left`.

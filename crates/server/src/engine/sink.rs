@@ -1,5 +1,6 @@
 //! A connection's events: the engine puts them into an [`EventSink`], the connection takes them out
-//! through its [`Subscriber`].
+//! through its [`Subscriber`]. A door that distributes events among its connections itself is a
+//! [`Listener`] instead.
 
 use super::inbox::{Inbox, Post};
 use holdfast_core::Effect;
@@ -86,6 +87,91 @@ impl EventSink {
         while !self.has_overflowed() {
             self.0.on_overflow.notified().await;
         }
+    }
+}
+
+/// Receives events on the loop's thread, between the tasks that finish there: in the order in which
+/// the gateway put both out. Must be quick, and must not block.
+pub(crate) trait Listener: Send + Sync {
+    /// Something happened.
+    fn receive(&self, event: SessionEvent);
+
+    /// Events were missed: nobody may rely on having received all.
+    fn lost_track(&self);
+}
+
+/// Where a listener's events go.
+#[derive(Clone)]
+pub(crate) struct ListenerSink {
+    id: SinkId,
+    listener: Arc<dyn Listener>,
+}
+
+/// Where events go.
+#[derive(Clone)]
+pub(crate) enum AnySink {
+    /// To one connection.
+    Connection(EventSink),
+    /// To a listener.
+    Listener(ListenerSink),
+}
+
+impl Sink for AnySink {
+    fn id(&self) -> SinkId {
+        match self {
+            Self::Connection(sink) => sink.id(),
+            Self::Listener(sink) => sink.id,
+        }
+    }
+}
+
+impl AnySink {
+    pub(super) fn push(&self, event: SessionEvent) {
+        match self {
+            Self::Connection(sink) => sink.push(event),
+            Self::Listener(sink) => sink.listener.receive(event),
+        }
+    }
+
+    pub(super) fn close(&self) {
+        match self {
+            Self::Connection(sink) => sink.close(),
+            Self::Listener(sink) => sink.listener.lost_track(),
+        }
+    }
+
+    pub(super) fn close_if_above(&self, bytes: usize) {
+        if let Self::Connection(sink) = self {
+            sink.close_if_above(bytes);
+        }
+    }
+}
+
+impl From<&EventSink> for AnySink {
+    fn from(sink: &EventSink) -> Self {
+        Self::Connection(sink.clone())
+    }
+}
+
+/// Keeps a listener subscribed until it is dropped.
+pub(crate) struct Listening {
+    sink: ListenerSink,
+    inbox: Arc<Inbox>,
+}
+
+impl Listening {
+    pub(super) fn new(inbox: Arc<Inbox>, listener: Arc<dyn Listener>) -> Self {
+        Self { sink: ListenerSink { id: inbox.next_sink(), listener }, inbox }
+    }
+
+    pub(super) fn sink(&self) -> AnySink {
+        AnySink::Listener(self.sink.clone())
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.inbox.post_always(Post::Gateway(Input::Close(self.sink.id)));
     }
 }
 

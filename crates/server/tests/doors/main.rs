@@ -7,3 +7,4 @@ mod bad_input;
 mod http;
 mod redis;
 mod support;
+mod zookeeper;

@@ -74,7 +74,15 @@ impl<'a> Reader<'a> {
 
     /// Text; null is an error.
     pub fn text(&mut self) -> Result<String, Malformed> {
-        let bytes = self.buffer()?.ok_or(Malformed("a text is null"))?;
+        Self::utf8(self.buffer()?.ok_or(Malformed("a text is null"))?)
+    }
+
+    /// Text; null is an empty one.
+    pub fn text_or_null(&mut self) -> Result<String, Malformed> {
+        Self::utf8(self.buffer()?.unwrap_or_default())
+    }
+
+    fn utf8(bytes: &[u8]) -> Result<String, Malformed> {
         let text = std::str::from_utf8(bytes).map_err(|_| Malformed("a text is not UTF-8"))?;
         Ok(text.to_owned())
     }

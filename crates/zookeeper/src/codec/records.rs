@@ -6,7 +6,8 @@ use holdfast_core::{Acl, AuthId, NodeData, Stat};
 pub(super) fn read_acl(reader: &mut Reader<'_>) -> Result<Vec<Acl>, Malformed> {
     reader.vector(|reader| {
         let perms = reader.int()?.cast_unsigned();
-        let id = AuthId { scheme: reader.text()?, id: reader.text()? };
+        // kazoo writes the empty id of the scheme `auth` as null.
+        let id = AuthId { scheme: reader.text_or_null()?, id: reader.text_or_null()? };
         Ok(Acl { perms, id })
     })
 }

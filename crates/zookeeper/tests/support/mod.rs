@@ -33,6 +33,8 @@ pub(crate) struct Bench {
     pub(crate) hold: bool,
     pub(crate) heartbeats: Option<Beaten>,
     pub(crate) now: Duration,
+    /// How many tasks were started, if somebody counts.
+    pub(crate) steps: Option<usize>,
 }
 
 enum Inbox {
@@ -52,6 +54,7 @@ impl Bench {
             hold: false,
             heartbeats: Some(Beaten::Alive),
             now: Duration::ZERO,
+            steps: None,
         }
     }
 
@@ -126,7 +129,10 @@ impl Bench {
                 Action::Send(frame) => {
                     self.received.entry(client).or_default().push_back(Received::Frame(frame));
                 }
-                Action::Start(task) => self.run(task, Resume::Started),
+                Action::Start(task) => {
+                    self.steps = self.steps.map(|steps| steps + 1);
+                    self.run(task, Resume::Started);
+                }
                 Action::Heartbeat(_) => {
                     if let Some(beaten) = self.heartbeats {
                         let now = self.now;

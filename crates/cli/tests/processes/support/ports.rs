@@ -22,7 +22,8 @@ impl Ports {
         bases
             .filter_map(|base| Some(Self { base, _reserved: free(base + BLOCK - 1)? }))
             .find(|ports| {
-                (1..=9).all(|k| [0, 1, 10].iter().all(|above| free(ports.of(k) + above).is_some()))
+                (1..=9)
+                    .all(|k| [0, 1, 2, 10].iter().all(|above| free(ports.of(k) + above).is_some()))
             })
             .expect("no free block of ports below 32000")
     }

@@ -77,7 +77,7 @@ impl Node {
                 advertise: None,
                 allow_hosts: Vec::new(),
                 port: free_port(),
-                doors: DoorAddresses::default().with("redis", DoorAddress::At(redis)),
+                doors: DoorAddresses::all_off().with("redis", DoorAddress::At(redis)),
                 key: None,
                 first: First::Alone,
                 password: None,

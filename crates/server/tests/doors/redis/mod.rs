@@ -1,6 +1,6 @@
 //! The Redis door, as seen through raw sockets.
 
-mod resp;
+pub(crate) mod resp;
 
 mod blocking;
 mod bounds;

@@ -1,6 +1,6 @@
 //! The state that all connections of the door share.
 
-use super::memory::{self, Memory, Share};
+use crate::doors::memory::{self, Memory, Share};
 use crate::engine::Engine;
 use crate::password::Password;
 use crate::random;

@@ -6,14 +6,12 @@
 //! - `work`: a job on the loop's thread, until it is applied
 //! - `background`: what takes too long for that thread: Lua, listing all keys
 //! - `waiting`: HOLDFAST.ACQUIRE
-//! - `memory`: the memory that all connections use together
 //! - `door`: the state that all connections share
 
 mod background;
 mod connection;
 mod door;
 mod listen;
-mod memory;
 mod waiting;
 mod wire;
 mod work;

@@ -1,6 +1,6 @@
 //! A connection's socket: bytes in, replies and messages out.
 
-use super::memory::Share;
+use crate::doors::memory::Share;
 use crate::engine::{Engine, Subscriber};
 use bytes::BytesMut;
 use holdfast_gateway::{Published, SessionEvent};

@@ -1,16 +1,16 @@
-//! The memory that all connections of the door use together: incomplete requests, unread replies,
-//! and what a `MULTI`, a `WATCH` or a `SUBSCRIBE` leaves behind.
+//! The memory that all connections of a door use together: incomplete requests, unread replies, and
+//! whatever else a door keeps for a client.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that all connections may use together.
-pub(super) const BYTES_MAX: usize = 256 << 20;
+pub(crate) const BYTES_MAX: usize = 256 << 20;
 
 /// Bytes that all connections may use that have yet to authenticate: they must not take memory from
 /// those that have.
-pub(super) const BYTES_MAX_BEFORE_PASSWORD: usize = 16 << 20;
+pub(crate) const BYTES_MAX_BEFORE_PASSWORD: usize = 16 << 20;
 
 /// Bytes that a connection may use whatever the others do: lock clients need no more, so that heavy
 /// users do not keep them out.
@@ -18,32 +18,32 @@ const FREE_BYTES: usize = 8 << 10;
 
 /// The memory used by a group of connections.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     used: AtomicUsize,
     bytes_max: usize,
 }
 
 impl Memory {
-    pub(super) fn new(bytes_max: usize) -> Arc<Self> {
+    pub(crate) fn new(bytes_max: usize) -> Arc<Self> {
         Arc::new(Self { used: AtomicUsize::new(0), bytes_max })
     }
 }
 
 /// The memory used by one connection; returned when this is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(crate) struct Share {
     memory: Arc<Memory>,
     counted: usize,
 }
 
 impl Share {
-    pub(super) fn new(memory: Arc<Memory>) -> Self {
+    pub(crate) fn new(memory: Arc<Memory>) -> Self {
         Self { memory, counted: 0 }
     }
 
     /// Sets how many bytes the connection uses now. Fails with `OutOfMemory` if all connections
     /// together would use too much; the connection must then be closed.
-    pub(super) fn set(&mut self, bytes: usize) -> io::Result<()> {
+    pub(crate) fn set(&mut self, bytes: usize) -> io::Result<()> {
         let counted = bytes.saturating_sub(FREE_BYTES);
         let used = &self.memory.used;
         if counted <= self.counted {

@@ -1,0 +1,256 @@
+//! One client's connection: hands what happens to `holdfast_zookeeper::connection`, and does what
+//! that says.
+
+use super::door::Door;
+use super::listen::Timeouts;
+use super::switchboard::{Letter, Mail};
+use super::wire::{Ready, Wire};
+use crate::activity::Activity;
+use crate::engine::Pending;
+use holdfast_gateway::SubmitError;
+use holdfast_zookeeper::connection::{Action, Connection};
+use holdfast_zookeeper::four_letter::{ConnectionInfo, Word};
+use holdfast_zookeeper::task::ClientTask;
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// Serves a client until one side closes the connection.
+pub(super) async fn talk(
+    door: Arc<Door>,
+    stream: TcpStream,
+    activity: Arc<Activity>,
+    timeouts: Timeouts,
+) {
+    let Ok(address) = stream.peer_addr() else { return };
+    let mut talk = Talk::new(door, stream, address.ip(), address.to_string(), activity, timeouts);
+    if let Err(error) = talk.serve().await {
+        tracing::debug!("a ZooKeeper client's connection ({address}) was closed: {error}");
+    }
+}
+
+/// Whether a connection stays open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goes {
+    On,
+    /// It ends once everything is written.
+    Away,
+}
+
+struct Talk {
+    door: Arc<Door>,
+    connection: Connection,
+    wire: Wire,
+    letters: mpsc::Receiver<Mail>,
+    info: Arc<Mutex<ConnectionInfo>>,
+    /// The task on its way: if the connection ends, dropping this abandons it.
+    pending: Option<Pending>,
+    /// A task that waits until the client has read what there is: its replies would only add to that.
+    deferred: Option<Box<ClientTask>>,
+    /// Until it has a session, it may be evicted for others.
+    activity: Arc<Activity>,
+    timeouts: Timeouts,
+    begun: Instant,
+    /// Since when a part of a request has been here without the rest, and how many came before it.
+    within: Option<(Instant, u64)>,
+    is_let_in: bool,
+    sent: u64,
+    received: u64,
+}
+
+impl Talk {
+    fn new(
+        door: Arc<Door>,
+        stream: TcpStream,
+        ip: IpAddr,
+        address: String,
+        activity: Arc<Activity>,
+        timeouts: Timeouts,
+    ) -> Self {
+        let connection = door.welcome(ip);
+        let info = Arc::new(Mutex::new(ConnectionInfo { address, ..ConnectionInfo::default() }));
+        Self {
+            letters: door.switchboard.enter(connection.client(), info.clone()),
+            wire: Wire::new(stream, door.share(false)),
+            connection,
+            info,
+            pending: None,
+            deferred: None,
+            activity,
+            timeouts,
+            begun: Instant::now(),
+            within: None,
+            is_let_in: false,
+            sent: 0,
+            received: 0,
+            door,
+        }
+    }
+
+    async fn serve(&mut self) -> io::Result<()> {
+        loop {
+            let reads = self.connection.wants_bytes() && !self.wire.is_full();
+            let (due, why) = self.next_due();
+            let actions = tokio::select! {
+                mail = self.letters.recv(), if !self.wire.is_full() => match mail {
+                    Some(mail) => self.open(mail.letter),
+                    None => return Err(io::Error::other("it missed events")),
+                },
+                ready = self.wire.ready(reads) => match ready? {
+                    Ready::Bytes(bytes) => self.connection.receive(&bytes, Door::now()),
+                    Ready::Closed => return Ok(()),
+                    Ready::Nothing => Vec::new(),
+                },
+                () = sleep_until(due) => match why {
+                    Due::Tick => Vec::new(),
+                    Due::TooSlow => return Err(io::ErrorKind::TimedOut.into()),
+                },
+            };
+            let mut goes = self.act(actions).await?;
+            // Everything that is already here, so that replies are written together.
+            while goes == Goes::On
+                && !self.wire.is_full()
+                && let Ok(mail) = self.letters.try_recv()
+            {
+                let actions = self.open(mail.letter);
+                goes = self.act(actions).await?;
+            }
+            if goes == Goes::On {
+                let actions = self.connection.tick(Door::now());
+                goes = self.act(actions).await?;
+            }
+            self.note();
+            if goes == Goes::Away {
+                return timeout(FINISH_TIMEOUT, self.wire.finish()).await?;
+            }
+            self.wire.write()?;
+            if !self.wire.is_full()
+                && let Some(task) = self.deferred.take()
+            {
+                // The task is gone if it can't be started; its client tries another server.
+                self.pending = Some(self.door.start(task).map_err(not_taken)?);
+            }
+            self.wire.count(self.connection.kept_bytes())?;
+        }
+    }
+
+    /// When something is to be done if nothing happens until then.
+    fn next_due(&mut self) -> (Instant, Due) {
+        let begin = (!self.is_let_in).then(|| self.begun + self.timeouts.begin);
+        let before = self.connection.received();
+        let same = self.within.filter(|(_, known)| *known == before);
+        let is_within = self.connection.is_within_request();
+        self.within = is_within.then(|| same.unwrap_or_else(|| (Instant::now(), before)));
+        let slow = [self.within.map(|(since, _)| since), self.wire.unread_since()];
+        let slow = slow.into_iter().flatten().map(|since| since + self.timeouts.request);
+        let tick = self
+            .connection
+            .next_due()
+            .map(|due| (Instant::now() + due.saturating_sub(Door::now()).min(TICK_MAX), Due::Tick));
+        let slow = slow.chain(begin).map(|due| (due, Due::TooSlow));
+        let far = (Instant::now() + TICK_MAX, Due::Tick);
+        slow.chain(tick).min_by_key(|(due, _)| *due).unwrap_or(far)
+    }
+
+    fn open(&mut self, letter: Letter) -> Vec<Action> {
+        match letter {
+            Letter::Notice(notice) => self.connection.notice(notice),
+            Letter::Finished(task) => {
+                if let Some(pending) = self.pending.take() {
+                    pending.completed();
+                }
+                if let Some(failure) = task.failure() {
+                    tracing::debug!("a ZooKeeper client's request failed: {failure:?}");
+                }
+                self.connection.finished(*task, Door::now())
+            }
+            Letter::Beaten(beaten) => self.connection.beaten(beaten, Door::now()),
+        }
+    }
+
+    async fn act(&mut self, actions: Vec<Action>) -> io::Result<Goes> {
+        for action in actions {
+            match action {
+                Action::Send(frame) => {
+                    self.sent += 1;
+                    self.wire.push(&frame);
+                }
+                Action::Start(task) => {
+                    self.deferred = Some(task);
+                }
+                Action::Heartbeat(session) => {
+                    let heartbeat = self.door.heartbeat(self.connection.client(), session);
+                    heartbeat.map_err(not_taken)?;
+                }
+                Action::Answer(word) => {
+                    self.answer(word).await;
+                    return Ok(Goes::Away);
+                }
+                Action::Close => return Ok(Goes::Away),
+            }
+        }
+        Ok(Goes::On)
+    }
+
+    async fn answer(&mut self, word: Word) {
+        let answer = self.door.answer(word).await;
+        self.wire.push(answer.as_bytes());
+    }
+
+    /// Updates what others see of this connection.
+    fn note(&mut self) {
+        let received = self.connection.received();
+        if received > self.received {
+            self.door.commands.inc_by(received - self.received);
+            self.door.received.fetch_add(received - self.received, Ordering::Relaxed);
+            self.received = received;
+        }
+        if self.connection.is_let_in() && !self.is_let_in {
+            self.is_let_in = true;
+            self.activity.keep();
+            self.wire.share = self.door.share(true);
+        }
+        let mut info = self.info.lock().unwrap_or_else(PoisonError::into_inner);
+        self.door.sent.fetch_add(self.sent - info.sent, Ordering::Relaxed);
+        let session = self.connection.session();
+        info.session = session.map_or(0, |(session, _)| session.id.0.get());
+        info.timeout_ms = session.map_or(0, |(_, timeout)| millis(timeout));
+        (info.received, info.sent) = (received, self.sent);
+        info.outstanding = self.connection.outstanding() as u64;
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        self.door.switchboard.leave(self.connection.client());
+    }
+}
+
+/// What is to be done when nothing has happened in time.
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    /// To let the connection know what time it is.
+    Tick,
+    /// To end it: its client takes too long.
+    TooSlow,
+}
+
+/// A connection looks at the clock at least this often: timers stand still while the machine sleeps.
+const TICK_MAX: Duration = Duration::from_secs(10);
+
+/// How long a client may take to read the last frames and close the connection as well.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The loop is overloaded or has ended: the client tries another server.
+fn not_taken(error: SubmitError) -> io::Error {
+    io::Error::other(format!("this node can't serve it: {error:?}"))
+}
