@@ -9,13 +9,15 @@ What is known to differ is not asked for:
 - Whether a session watches what another one watches: ZooKeeper 3.8 says yes if any session does.
 - Watches on paths that are not valid: ZooKeeper takes them, and never has anything to tell.
 - Watches of several kinds on one path: in ZooKeeper 3.8 the last one replaces the others.
+- Znodes that not everybody may read: Holdfast sends events of these, too.
 - Sequential contenders within a multi: on Holdfast each has a zxid of its own. For the same reason
   compare.py takes all zxids of a session's end for one.
 """
 
 OPEN = [[31, "world", "anyone"]]
 READ_ONLY = [[1, "world", "anyone"]]
-MINE = [[31, "auth", ""]]
+# Everybody may read it.
+MINE = [[31, "auth", ""], [1, "world", "anyone"]]
 NOT_AN_ACL = [[31, "nobody", "knows"]]
 
 # Each directory has contenders of one recipe only, and plain znodes.
