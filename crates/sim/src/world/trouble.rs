@@ -231,6 +231,22 @@ impl World {
         self.schedule(in_us, Event::Restart(voter));
     }
 
+    /// Whether a majority is left without this node, as each node knows the members: one that has not heard
+    /// yet that a removal is committed still counts who was removed.
+    fn can_do_without(&self, victim: NodeId) -> bool {
+        let is_whole = |id: NodeId| {
+            let host = self.hosts.get(&id).filter(|_| id != victim);
+            host.is_some_and(|host| host.is_up() && !host.removed && !host.damaged)
+        };
+        let mut nodes = self.hosts.values().filter_map(|host| host.node.as_ref());
+        nodes.all(|node| {
+            let members = node.cluster().members().iter();
+            let voters: Vec<NodeId> = members.filter(|(_, m)| m.votes).map(|(id, _)| *id).collect();
+            let whole = voters.iter().filter(|id| is_whole(**id)).count();
+            voters.is_empty() || whole * 2 > voters.len()
+        })
+    }
+
     /// Flips a bit at rest where the log or a snapshot vouches for it: the node must not start,
     /// and comes back as a new member.
     fn flip_a_bit(&mut self, victim: NodeId) -> bool {
@@ -238,7 +254,7 @@ impl World {
         // or about to find that it is.
         let unnoticed = |host: &Host| host.flipped.is_some() && !host.damaged && !host.removed;
         let lost = self.hosts.values().any(unnoticed) || !self.changes.is_empty();
-        if self.members() < 3 || lost {
+        if self.members() < 3 || lost || !self.can_do_without(victim) {
             return false;
         }
         self.crash(victim, false);
