@@ -4,12 +4,11 @@ use super::wires::{Down, End, Status, Up, WireId};
 use super::{Event, World};
 use crate::checks::Belief;
 use crate::client::{Client, Heard, Watch};
-use bytes::Bytes;
 use holdfast_client::session::{
-    CallId, ConnectionId, Failure, FailureKind, Input, Output, StreamId, WatchId, WatchNews,
+    ConnectionId, Failure, FailureKind, Input, Output, StreamId, WatchId, WatchNews,
 };
 use holdfast_client::{How, Revocation};
-use holdfast_core::{LockName, SessionId};
+use holdfast_core::SessionId;
 use holdfast_node::NodeId;
 use holdfast_proto::v1::{self as proto, to_client, watch_event};
 use std::num::NonZeroU64;
@@ -18,8 +17,6 @@ use std::time::Duration;
 /// How long until a watch that no server takes is tried again.
 const WATCH_RETRY_US: u64 = 500_000;
 
-/// How long a leader's disk is slow for one entry.
-const BRIEFLY_SLOW_US_MAX: u64 = 90_000;
 /// So many grants in a thousand find their client stopped in the next moment.
 const STOPS_PER_MILLE: u64 = 12;
 
@@ -238,47 +235,6 @@ impl World {
             if let Err(violation) = self.checks.guards(&beliefs, self.now_us) {
                 self.fail(violation);
             }
-        }
-    }
-
-    /// What comes in the next moment waits for the next entry: the leader's disk is slow for this one.
-    fn gather_at_the_leader(&mut self) {
-        let until_us = self.now_us + 10_000;
-        if let Some(leader) = self.leader() {
-            self.slow_down(leader, until_us, BRIEFLY_SLOW_US_MAX);
-        }
-        self.force(Bytes::from_static(b"nobody"));
-    }
-
-    /// An operator breaks a lock in the entry that grants it.
-    fn break_as_granted(&mut self, name: Bytes) {
-        self.gather_at_the_leader();
-        let in_us = self.rng.range(3_000, 45_000);
-        self.schedule(in_us, Event::Force(name));
-    }
-
-    /// A reader leaves: somebody who waits to become the writer gives up in the entry that would serve it.
-    fn abandon_upgrades(&mut self, name: &LockName) {
-        let upgrades = self.clients.iter().flat_map(|client| {
-            let calls = client.app.upgrades_of(name);
-            calls.map(move |call| (client.number, client.life, call))
-        });
-        let upgrades: Vec<(usize, u64, CallId)> = upgrades.collect();
-        if upgrades.is_empty() || self.rng.per_mille(500) {
-            return;
-        }
-        self.gather_at_the_leader();
-        for (client, life, call) in upgrades {
-            let in_us = self.rng.range(3_000, 45_000);
-            self.schedule(in_us, Event::Abandon { client, life, call });
-        }
-    }
-
-    pub(super) fn abandon(&mut self, number: usize, life: u64, call: CallId) {
-        let client = self.clients.get_mut(number).filter(|client| client.life == life);
-        if let Some(input) = client.and_then(|client| client.app.abandon_if_there(call)) {
-            self.clients[number].inputs.push((None, input));
-            self.wake_client(number);
         }
     }
 

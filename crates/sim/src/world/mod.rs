@@ -3,13 +3,15 @@
 //! What happens stands here; what comes of it, in the files beside: `nodes.rs` does what a real
 //! driver does for each node and its gateway, `doors.rs` what a server's doors do, `wires.rs` carries
 //! messages between callers and nodes, `clients.rs` drives the clients' sessions, `raw.rs` makes calls
-//! without a session, `operator.rs` changes the membership, `trouble.rs` makes the faults.
+//! without a session, `operator.rs` changes the membership, `trouble.rs` makes the faults, some of which
+//! are the `stories.rs` of several.
 
 mod clients;
 mod doors;
 mod nodes;
 mod operator;
 mod raw;
+mod stories;
 mod trouble;
 mod wires;
 

@@ -1,7 +1,6 @@
 //! Makes trouble, and ends it.
 
 use super::{CLIENTS, Event, World};
-use crate::client::Client;
 use crate::faults::Fault;
 use crate::host::Host;
 use crate::network::Weather;
@@ -10,10 +9,8 @@ use holdfast_sim_disk::SimFaults;
 
 /// Members at most.
 const MEMBERS_MAX: usize = 5;
-/// How long a write to a slow disk takes at most: one that takes longer than an election timeout makes a
-/// leader step down.
+/// How long a write to a slow disk takes at most.
 const SLOW_US_MAX: u64 = 1_500_000;
-const SLOW_LEADER_US_MAX: u64 = 400_000;
 
 impl World {
     pub(super) fn trouble(&mut self) {
@@ -184,96 +181,9 @@ impl World {
         }
     }
 
-    /// The leader's disk is slow, and those of others: what it says can be confirmed long before anything
-    /// is committed. Sessions run out just then.
-    fn slow_down_some(&mut self) {
-        let (leader, until_us) =
-            (self.leader(), self.now_us + self.rng.range(4_000_000, 7_000_000));
-        for id in self.up() {
-            if Some(id) == leader || self.rng.per_mille(500) {
-                self.slow_down(id, until_us, SLOW_LEADER_US_MAX);
-            }
-        }
-        for _ in 0..6 {
-            let in_us = self.rng.range(0, 1_500_000);
-            self.schedule(in_us, Event::OpenByHand(super::raw::HEARTBEATS));
-        }
-    }
-
-    /// Power fails while followers write what they received; the leader, which may have it all, comes
-    /// back last.
-    fn cut_power_while_writing(&mut self) {
-        let (leader, until_us) = (self.leader(), self.now_us + 3_000_000);
-        for id in self.up() {
-            if self.rng.per_mille(if Some(id) == leader { 300 } else { 900 }) {
-                self.slow_down(id, until_us, SLOW_LEADER_US_MAX);
-            }
-        }
-        let in_us = self.rng.range(300_000, 2_000_000);
-        self.schedule(in_us, Event::PowerFails);
-    }
-
-    pub(super) fn power_fails(&mut self) {
-        let leader = self.leader();
-        for id in self.up() {
-            self.crash(id, true);
-            let least_us = if Some(id) == leader { 2_000_000 } else { 5_000 };
-            let in_us = self.rng.range(least_us, least_us + 500_000);
-            self.schedule(in_us, Event::Restart(id));
-        }
-    }
-
     pub(super) fn slow_down(&mut self, id: NodeId, until_us: u64, slow_us_max: u64) {
         if let Some(host) = self.hosts.get_mut(&id) {
             (host.slow_until_us, host.slow_us_max) = (until_us, slow_us_max);
-        }
-    }
-
-    /// So many nodes are down that nothing can be committed, for longer than a gateway waits. The leader
-    /// is still up: what it is asked for at first is in its log, and comes into effect when the others
-    /// are back.
-    fn begin_long_outage(&mut self) -> bool {
-        let Some(leader) = self.leader() else { return false };
-        let others: Vec<NodeId> = self.up().into_iter().filter(|id| *id != leader).collect();
-        if others.is_empty() {
-            return false;
-        }
-        for id in others {
-            self.crash(id, false);
-            let in_us = self.rng.range(10_500_000, 14_000_000);
-            self.schedule(in_us, Event::Restart(id));
-        }
-        for _ in 0..6 {
-            let in_us = self.rng.range(1_000, 400_000);
-            self.schedule(in_us, Event::AskAtDoor(leader));
-        }
-        self.undisturbed_until_us = self.now_us + 14_500_000;
-        true
-    }
-
-    /// A client is told late that its session lives, and then stops: it must have counted from before it
-    /// asked.
-    fn delay_answers(&mut self) -> bool {
-        let holds =
-            |client: &&Client| client.app.guards.values().any(|guard| guard.lease.is_none());
-        let holders: Vec<usize> = self.clients.iter().filter(holds).map(|c| c.number).collect();
-        let Some(number) = self.rng.pick(&holders).copied() else { return false };
-        let Some(client) = self.clients.get(number) else { return false };
-        let (ttl_us, nodes) = (client.ttl_ms * 1_000, client.servers.clone());
-        for node in nodes {
-            self.network.hold_client(number, node, false, true);
-        }
-        let late_us = self.rng.range(ttl_us / 8, ttl_us / 3);
-        self.schedule(late_us, Event::LetClientsGo);
-        self.schedule(late_us + 2_000, Event::PauseClient(number));
-        true
-    }
-
-    /// A client stops in the moment that suits it least, perhaps for longer than its leases last.
-    pub(super) fn pause_client(&mut self, number: usize) {
-        let lasting_us = self.rng.range(300_000, 10_000_000);
-        if let Some(client) = self.clients.get_mut(number) {
-            client.paused_until_us = client.paused_until_us.max(self.now_us + lasting_us);
         }
     }
 
@@ -287,46 +197,6 @@ impl World {
         self.network.hold(victim, all, both_ways);
         let in_us = self.rng.range(100_000, 1_300_000);
         self.schedule(in_us, Event::LetGo);
-    }
-
-    /// What is sent to a leader is held back, first only by half of the others, so that it leads on. Then
-    /// it is cut off, and while the others have a new leader, it hears what they answered long ago. Some
-    /// callers reach the new leader, and then some still reach the old one.
-    fn hold_back_from_leader(&mut self, victim: NodeId, mut others: Vec<NodeId>) {
-        self.silent_sessions.clear();
-        let first = self.rng.range(0, others.len() as u64) as usize;
-        others.rotate_left(first);
-        for slow in others.iter().take(others.len() / 2) {
-            self.network.hold_link(*slow, victim);
-        }
-        let cut_us = self.rng.range(600_000, 1_500_000);
-        self.schedule(cut_us, Event::CutOff(victim));
-        let late_us = cut_us + self.rng.range(450_000, 850_000);
-        self.schedule(late_us, Event::LetGo);
-        for _ in 0..4 {
-            let other = self.rng.pick(&others).copied().unwrap_or(victim);
-            let asked_us = self.rng.range(cut_us + 100_000, cut_us + 350_000);
-            self.schedule(asked_us, Event::PairAt(other));
-            let asked_us = self.rng.range(cut_us + 280_000, late_us - 60_000);
-            self.schedule(asked_us, Event::ReadAt(victim));
-            let opened_us = self.rng.range(0, 300_000);
-            self.schedule(opened_us, Event::OpenByHand(0));
-            let asked_us = self.rng.range(cut_us + 350_000, late_us);
-            self.schedule(asked_us, Event::HeartbeatAt(victim));
-        }
-        let healed_us = late_us + self.rng.range(1_000, 2_000_000);
-        self.schedule(healed_us, Event::Heal);
-        self.undisturbed_until_us = self.now_us + late_us;
-    }
-
-    /// A node is cut off; the others notice that it has hung up.
-    pub(super) fn cut_off(&mut self, victim: NodeId) {
-        let all: Vec<NodeId> = self.hosts.keys().copied().collect();
-        self.network.cut_off_but_for_held(victim, &all);
-        for to in self.up().into_iter().filter(|id| *id != victim) {
-            let in_us = self.rng.range(50, 20_000);
-            self.schedule(in_us, Event::HungUp { from: victim, to });
-        }
     }
 
     /// Two sides that only one node reaches both of, and no leader: whoever wins needs that node's
@@ -361,6 +231,22 @@ impl World {
         self.schedule(in_us, Event::Restart(voter));
     }
 
+    /// Whether a majority is left without this node, as each node knows the members: one that has not heard
+    /// yet that a removal is committed still counts who was removed.
+    fn can_do_without(&self, victim: NodeId) -> bool {
+        let is_whole = |id: NodeId| {
+            let host = self.hosts.get(&id).filter(|_| id != victim);
+            host.is_some_and(|host| host.is_up() && !host.removed && !host.damaged)
+        };
+        let mut nodes = self.hosts.values().filter_map(|host| host.node.as_ref());
+        nodes.all(|node| {
+            let members = node.cluster().members().iter();
+            let voters: Vec<NodeId> = members.filter(|(_, m)| m.votes).map(|(id, _)| *id).collect();
+            let whole = voters.iter().filter(|id| is_whole(**id)).count();
+            voters.is_empty() || whole * 2 > voters.len()
+        })
+    }
+
     /// Flips a bit at rest where the log or a snapshot vouches for it: the node must not start,
     /// and comes back as a new member.
     fn flip_a_bit(&mut self, victim: NodeId) -> bool {
@@ -368,7 +254,7 @@ impl World {
         // or about to find that it is.
         let unnoticed = |host: &Host| host.flipped.is_some() && !host.damaged && !host.removed;
         let lost = self.hosts.values().any(unnoticed) || !self.changes.is_empty();
-        if self.members() < 3 || lost {
+        if self.members() < 3 || lost || !self.can_do_without(victim) {
             return false;
         }
         self.crash(victim, false);
