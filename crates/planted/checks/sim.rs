@@ -13,12 +13,11 @@ const SEEDS_MAX: u64 = 60;
 const SEEDS_WITHOUT: u64 = 10;
 
 /// Mistakes in the core that show in what clients of a cluster do; its own checks catch all.
-const IN_CORE: [&str; 10] = [
+const IN_CORE: [&str; 9] = [
     "serve_the_dead",
     "take_number_twice",
     "take_number_early",
     "forget_request_id",
-    "replay_grant",
     "reuse_token",
     "serve_out_of_order",
     "skip_lease_check_on_grant",
