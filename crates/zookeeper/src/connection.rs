@@ -470,6 +470,8 @@ impl Connection {
                     actions.push(self.reply(xid::PING, Ok(ReplyBody::Empty)));
                 }
             }
+            // The reply to the request that ended it is on its way, and closes the connection.
+            Beaten::Ended if self.closing => {}
             Beaten::Ended => self.close(&mut actions),
             // It is tried again a little later; until then the client hears nothing.
             Beaten::Unknown => {

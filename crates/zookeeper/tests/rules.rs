@@ -212,6 +212,18 @@ fn a_closed_session_is_answered_and_then_its_connection_ends() {
     assert_eq!(bench.receive(A), Some(Received::Closed));
 }
 
+/// A request is also a heartbeat. That of a `closeSession` was answered "no such session", and the
+/// connection was closed before the reply was sent (7 of 500).
+#[test]
+fn close_session_is_answered_even_if_its_heartbeat_finds_the_session_ended() {
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    bench.wait(Duration::from_secs(2));
+    bench.heartbeats = Some(Beaten::Ended);
+    assert_eq!(ask(&mut bench, A, &Request::CloseSession), Ok(ReplyBody::Empty));
+    assert_eq!(bench.receive(A), Some(Received::Closed));
+}
+
 #[test]
 fn a_ping_is_answered_when_the_cluster_has_heard_of_it() {
     let mut bench = Bench::new();
