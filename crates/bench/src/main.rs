@@ -18,7 +18,7 @@ mod stats;
 mod table;
 
 use clap::{Parser, ValueEnum};
-use clients::By;
+use clients::ClientKind;
 use machine::Machine;
 use measure::{Measure, Plan};
 use peers::{Peer, Programs};
@@ -56,8 +56,8 @@ struct Args {
     #[arg(long, value_name = "NAME,...", value_enum, value_delimiter = ',', default_values_t = Measure::value_variants().to_vec())]
     measure: Vec<Measure>,
     /// How clients talk to the servers
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = By::Bare)]
-    by: By,
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = ClientKind::Bare)]
+    by: ClientKind,
     /// How long each figure is measured, in seconds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=SECONDS_MAX))]
     seconds: u64,
@@ -146,7 +146,7 @@ fn run(args: &Args) -> Result<Report, Stop> {
     eprintln!("{}", machine.to_line());
     if machine.data_in_memory {
         eprintln!(
-            "warning: {} is in memory, where fsync costs nothing: say --dir with a folder on a disk",
+            "warning: {} is in memory, where fsync costs nothing: use --dir with a folder on a disk",
             plan.folder.display()
         );
     }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_documents_say_can_be_typed() {
+    fn documented_commands_parse() {
         let help = Args::command().render_help().to_string();
         let (documented, helped) = (commands(PERFORMANCE), commands(&help));
         assert!(documented.len() >= 5 && helped.len() >= 3, "{documented:?} {helped:?}");
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_input_is_refused() {
         for words in
             [["--clients", "0"], ["--seconds", "0"], ["--peers", "consul"], ["--kills", "0"]]
         {

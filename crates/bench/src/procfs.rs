@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_brackets_and_spaces_does_not_shift_the_fields() {
+    fn stat_is_parsed_with_brackets_and_spaces_in_the_name() {
         let stat = "42 (odd) name) S 1 42 42 0 -1 4194304 100 0 0 0 17 5 3 9 20 0 8 0 100 1 1";
         assert_eq!(cpu_ticks(stat), Some(22));
         assert_eq!(cpu_ticks("42 (cut) S 1"), None);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_found() {
+    fn children_are_found() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep runs");
         let found = children(std::process::id());
         child.kill().expect("it runs");
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_can_be_looked_at() {
+    fn own_process_can_be_inspected() {
         let own = [std::process::id()];
         assert!(resident(&own).expect("own memory") > 100_000);
         assert!(cpu(&own).is_ok());

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_measurement_is_compared() {
+    fn only_equal_measurements_are_compared() {
         let ratios = report().ratios();
         let [only] = ratios.as_slice() else { panic!("one ratio: {ratios:?}") };
         assert_eq!(
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_of_zero_is_not_divided_by() {
+    fn zero_figures_have_no_ratio() {
         let mut report = report();
         report.add(vec![row("zookeeper, 3 nodes", "64 clients", 5_000.0, 0.0)]);
         let ratios = report.ratios();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_one_of_markdown() {
+    fn table_is_valid_markdown() {
         let table = report().table("pairs");
         let expected = "\
 | servers           | with       | pairs/s | CPU us |
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratios_stand_in_a_table_that_says_what_is_better() {
+    fn ratio_table_says_which_direction_is_better() {
         let table = report().ratio_table("pairs");
         let expected = "\
 | holdfast          | beside        | with       | pairs/s, more is better | CPU us, less is better |
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_rounds_the_middle_counts() {
+    fn median_of_several_rounds_is_reported() {
         let mut report = report();
         for (pairs, cpu) in [(90_000.0, 5.0), (30_000.0, 25.0)] {
             report.add(vec![row("holdfast, 3 nodes", "64 clients", pairs, cpu)]);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_told() {
+    fn failures_are_reported() {
         let mut report = report();
         report.fail("pairs of redis".to_owned(), "redis-server is missing".to_owned());
         assert!(report.has_failures());

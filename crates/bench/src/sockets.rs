@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_counters_of_all_connections_are_added() {
+    fn counters_of_all_connections_are_summed() {
         let shown = "0 0 127.0.0.1:7400 127.0.0.1:50000\n\
              \t cubic rto:204 bytes_sent:100 bytes_acked:100 bytes_received:40 data_segs_out:3\n\
              0 0 127.0.0.1:7400 127.0.0.1:50001\n\

@@ -6,7 +6,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
 /// How long tasks may take to end when their runtime shuts down.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why there is no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) fn stage<T>(
             () = interrupted() => Err(Stop::Interrupted),
         }
     });
-    runtime.shutdown_timeout(END_PATIENCE);
+    runtime.shutdown_timeout(END_TIMEOUT);
     done
 }
 
@@ -63,13 +63,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_that_hangs_is_ended() {
+    fn hanging_stage_is_stopped() {
         let done: Result<(), Stop> = stage(Duration::from_millis(20), std::future::pending());
         assert!(matches!(done, Err(Stop::Failed(why)) if why.contains("not finished")));
     }
 
     #[test]
-    fn a_result_and_an_error_come_through() {
+    fn results_and_errors_are_returned() {
         let limit = Duration::from_secs(60);
         assert_eq!(stage(limit, async { Ok(7) }), Ok(7));
         let failed: Result<(), Stop> = stage(limit, async { Err("no".to_owned()) });

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_values_that_occurred() {
+    fn percentiles_are_observed_values() {
         let values: Vec<f64> = (1..=100).map(f64::from).collect();
         assert_eq!(percentile(&values, 0.5), Some(50.0));
         assert_eq!(percentile(&values, 0.99), Some(99.0));
@@ -39,14 +39,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_percentile() {
+    fn empty_input_has_no_percentile() {
         assert_eq!(percentile(&[], 0.5), None);
         assert_eq!(median(&[]), None);
         assert_eq!(largest(&[]), None);
     }
 
     #[test]
-    fn the_median_does_not_depend_on_the_order() {
+    fn median_ignores_input_order() {
         assert_eq!(median(&[0.9, 0.2, 0.5]), Some(0.5));
         assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.0));
         assert_eq!(largest(&[0.9, 1.2, 0.5]), Some(1.2));

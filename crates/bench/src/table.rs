@@ -58,13 +58,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_no_plural() {
+    fn one_is_singular() {
         assert_eq!(counted(1, "client"), "1 client");
         assert_eq!(counted(16, "client"), "16 clients");
     }
 
     #[test]
-    fn figures_have_as_many_digits_as_mean_something() {
+    fn figures_are_rounded_to_significant_digits() {
         assert_eq!(plain(0.0), "0");
         assert_eq!(plain(0.0521), "0.0521");
         assert_eq!(plain(0.521), "0.52");

@@ -3,11 +3,11 @@
 
 use crate::serve::runtime;
 use crate::settings::Address;
-use crate::stderr::tell;
+use crate::stderr::eprint_line;
 use crate::table::say;
 use clap::Args;
 use holdfast_node::NodeId;
-use holdfast_server::{ClusterKey, First, Place, Source, restore};
+use holdfast_server::{ClusterKey, DataDir, First, Source, restore};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -43,15 +43,15 @@ impl Restore {
         let source = match (&self.from, &self.accept_loss) {
             (Some(file), _) => Source::Backup(file),
             (None, Some(folder)) => Source::Damaged(folder),
-            (None, None) => return Err("say --from FILE".to_owned()),
+            (None, None) => return Err("use --from FILE".to_owned()),
         };
         let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let done = restore(&source, &config.place()?, unix_s)?;
         let restored = done.restored;
         if let Some(lost) = done.lost {
-            tell!("lost: {lost}");
+            eprint_line!("lost: {lost}");
         }
-        tell!(
+        eprint_line!(
             "restored everything up to entry {}: {} sessions ended, {} waits ended, {} holders \
              ended with their sessions, {} still hold; what was held needs recovery; tokens go on \
              from {}",
@@ -62,11 +62,11 @@ impl Restore {
             restored.still_held,
             restored.counter
         );
-        tell!(
+        eprint_line!(
             "if this backup was restored before, or is again: both clusters may draw the same \
              tokens, so they must not share anything that a fence protects"
         );
-        tell!("{}", start_with(&self.data_dir, None, &self.address));
+        eprint_line!("{}", start_with(&self.data_dir, None, &self.address));
         Ok(())
     }
 }
@@ -82,13 +82,13 @@ pub(crate) struct Rejoin {
     /// The folder of the damaged node
     #[arg(long, value_name = "FOLDER")]
     data_dir: PathBuf,
-    /// Where other members are reached by their peers
+    /// The peer addresses of other members
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', required = true)]
     join: Vec<String>,
     /// The cluster's key; by default `cluster.key` in the data folder
     #[arg(long, value_name = "FILE")]
     cluster_key: Option<PathBuf>,
-    /// The old id, if the folder does not say it any more
+    /// The old id, if it can't be read from the folder
     #[arg(long, value_name = "ID")]
     replaces: Option<u64>,
     #[command(flatten)]
@@ -102,13 +102,13 @@ impl Rejoin {
         let place = config.place()?;
         let replaces = self.replaces.map(NodeId);
         let done = runtime()?.block_on(place.rejoin(&self.join, replaces))?;
-        tell!(
+        eprint_line!(
             "node {} comes back as node {}; its old files are in {}",
             done.replaces,
             done.node,
             done.aside.display()
         );
-        tell!("{}", start_with(&self.data_dir, self.cluster_key.as_deref(), &self.address));
+        eprint_line!("{}", start_with(&self.data_dir, self.cluster_key.as_deref(), &self.address));
         Ok(())
     }
 }
@@ -129,8 +129,8 @@ pub(crate) struct AcceptMove {
 
 impl AcceptMove {
     pub(crate) fn run(self) -> Result<(), String> {
-        let node = Place::accept_move(&self.data_dir)?;
-        tell!("node {node} may be started in {} now", self.data_dir.display());
+        let node = DataDir::accept_move(&self.data_dir)?;
+        eprint_line!("node {node} may be started in {} now", self.data_dir.display());
         Ok(())
     }
 }

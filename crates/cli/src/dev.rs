@@ -1,7 +1,7 @@
 //! `holdfast dev`: a throwaway node or cluster, for trying things out.
 
-use crate::serve::{log_to_stderr, run_node, runtime, told_to_stop};
-use crate::stderr::tell;
+use crate::serve::{log_to_stderr, run_node, runtime, stop_signal};
+use crate::stderr::eprint_line;
 use clap::Args;
 use holdfast_server::{
     ClusterKey, Config, DOORS, DoorAddresses, First, PEER_PORT_ABOVE, Server, ports_are_free,
@@ -31,9 +31,9 @@ const PORTS_APART: u16 = 100;
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a node may take to stop.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Listens on this machine only, asks for no password, and prints where everything is.
+/// Listens on this machine only, without a password, and prints all addresses.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -41,17 +41,17 @@ Examples:
   holdfast dev --data-dir data           the same, and the data stays
   holdfast dev --nodes 3                 a cluster of three processes; kill one and see")]
 pub(crate) struct Dev {
-    /// How many nodes; several run in processes of their own
+    /// How many nodes; several run in separate processes
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=NODES_MAX as i64))]
     nodes: u16,
-    /// The first node's port for HTTP; Redis clients use the next one, ZooKeeper clients the one after
-    /// it, peers the tenth above it, the next node the hundredth
+    /// The first node's port for HTTP; Redis clients use PORT+1, ZooKeeper clients PORT+2, peers
+    /// PORT+10, the next node PORT+100
     #[arg(long, value_name = "BASE", default_value_t = 7400)]
     port: u16,
-    /// Keep the data here, node K in `node-K`; by default it goes when this ends
+    /// Keep the data here, node K in `node-K`. Default: deleted on exit
     #[arg(long, value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
-    /// Leave a node that died dead
+    /// Don't restart a node that died
     #[arg(long)]
     no_restart: bool,
 }
@@ -91,7 +91,7 @@ impl Dev {
             }
             text += &format!("   peers 127.0.0.1:{}\n", http + PEER_PORT_ABOVE);
         }
-        let fate = if kept { "it stays" } else { "it goes when this ends; --data-dir keeps it" };
+        let fate = if kept { "it stays" } else { "deleted on exit; --data-dir keeps it" };
         text += &format!("  data     {} ({fate})\nTry:\n", folder.display());
         for door in DOORS {
             let port = (self.port + door.port_above).to_string();
@@ -99,7 +99,7 @@ impl Dev {
                 text += &format!("  {}\n", example.replace("{port}", &port));
             }
         }
-        text + "Ctrl-C ends it.\n"
+        text + "Press Ctrl-C to stop.\n"
     }
 
     fn run_one(&self, folder: &Path, welcome: &str) -> Result<(), String> {
@@ -117,7 +117,7 @@ impl Dev {
         run_node(async {
             let server = Server::start(&config).await?;
             greet(welcome);
-            server.run(told_to_stop(false)).await
+            server.run(stop_signal(false)).await
         })
     }
 
@@ -142,7 +142,7 @@ impl Dev {
                 nodes.spawn(keep(node, command, stopping.clone(), !self.no_restart));
             }
             tokio::select! {
-                () = told_to_stop(false) => {}
+                () = stop_signal(false) => {}
                 () = all_ended(&mut nodes) => {
                     return Err("no node is left".to_owned());
                 }
@@ -192,7 +192,7 @@ async fn keep(node: u16, mut command: Command, mut stopping: watch::Receiver<boo
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
-                tell!("node {node} does not start: {error}");
+                eprint_line!("node {node} does not start: {error}");
                 return;
             }
         };
@@ -203,8 +203,8 @@ async fn keep(node: u16, mut command: Command, mut stopping: watch::Receiver<boo
         let _stdin = child.stdin.take();
         tokio::select! {
             ended = child.wait() => match ended {
-                Ok(status) => tell!("node {node} ended: {status}"),
-                Err(error) => tell!("node {node} ended: {error}"),
+                Ok(status) => eprint_line!("node {node} ended: {status}"),
+                Err(error) => eprint_line!("node {node} ended: {error}"),
             },
             () = told(&mut stopping) => {
                 end(&mut child).await;
@@ -214,7 +214,7 @@ async fn keep(node: u16, mut command: Command, mut stopping: watch::Receiver<boo
         if !restart {
             return;
         }
-        tell!("node {node} starts again in {} s", RESTART_AFTER.as_secs());
+        eprint_line!("node {node} starts again in {} s", RESTART_AFTER.as_secs());
         tokio::select! {
             () = sleep(RESTART_AFTER) => {}
             () = told(&mut stopping) => return,
@@ -233,7 +233,7 @@ async fn end(child: &mut Child) {
         // If it has already exited, the error does not matter.
         let _ = kill_process(pid, Signal::TERM);
     }
-    if timeout(STOP_PATIENCE, child.wait()).await.is_err() {
+    if timeout(STOP_TIMEOUT, child.wait()).await.is_err() {
         let _ = child.kill().await;
     }
 }

@@ -15,9 +15,10 @@ fn settable() -> impl Iterator<Item = &'static Door> {
 
 impl DoorFlags {
     /// From the settings file.
-    pub(crate) fn parse(said: &BTreeMap<String, String>) -> Result<Self, String> {
-        let said = settable().filter_map(|door| Some((door.name, said.get(door.name)?)));
-        said.map(|(door, text)| Ok((door, text.parse()?))).collect::<Result<_, _>>().map(Self)
+    pub(crate) fn parse(door_texts: &BTreeMap<String, String>) -> Result<Self, String> {
+        let door_texts =
+            settable().filter_map(|door| Some((door.name, door_texts.get(door.name)?)));
+        door_texts.map(|(door, text)| Ok((door, text.parse()?))).collect::<Result<_, _>>().map(Self)
     }
 
     /// Falls back to `other` for doors that are not set here.
@@ -27,8 +28,8 @@ impl DoorFlags {
     }
 
     pub(crate) fn addresses(&self) -> DoorAddresses {
-        let said = self.0.iter();
-        said.fold(DoorAddresses::default(), |all, (door, address)| all.with(door, *address))
+        let door_texts = self.0.iter();
+        door_texts.fold(DoorAddresses::default(), |all, (door, address)| all.with(door, *address))
     }
 
     /// As flags, ready to paste.
@@ -61,8 +62,8 @@ impl FromArgMatches for DoorFlags {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        let said = |door: &Door| matches.get_one::<DoorAddress>(door.name).copied();
-        self.0.extend(settable().filter_map(|door| Some((door.name, said(door)?))));
+        let door_texts = |door: &Door| matches.get_one::<DoorAddress>(door.name).copied();
+        self.0.extend(settable().filter_map(|door| Some((door.name, door_texts(door)?))));
         Ok(())
     }
 }

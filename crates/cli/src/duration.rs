@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_duration_is_named() {
+    fn invalid_durations_are_quoted() {
         assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(parse("1h"), Ok(Duration::from_secs(3_600)));
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_shows_two_units() {
+    fn durations_are_shown_in_two_units() {
         let shown = [7, 1_250, 59_999, 61_000, 3_720_000, 90_000_000].map(show);
         assert_eq!(shown, ["7ms", "1.2s", "59s", "1m01s", "1h02m", "1d01h"]);
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use ureq::Agent;
 
 /// Timeout for connecting.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Timeout for calls that don't wait: a server gives up earlier than this.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Timeout for each of several servers in the first round: one that hangs must not cost a lease.
 const FIRST_ROUND: Duration = Duration::from_secs(2);
@@ -20,7 +20,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 /// The hint if no server answers.
 pub(crate) const NO_SERVER: &str =
-    "is it running? say --server URL or set HOLDFAST_SERVER; `holdfast dev` starts one";
+    "is it running? use --server URL or set HOLDFAST_SERVER; `holdfast dev` starts one";
 
 /// The servers of one cluster.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub(crate) struct Http {
     servers: Vec<String>,
     password: Option<String>,
     /// Timeout for calls that don't wait.
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// A reply, whatever its status.
@@ -41,11 +41,11 @@ struct Reply {
 impl Http {
     pub(crate) fn new(servers: Vec<String>, password: Option<String>) -> Self {
         let config = Agent::config_builder()
-            .timeout_connect(Some(CONNECT_PATIENCE))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
             .http_status_as_error(false)
             .proxy(None)
             .build();
-        Self { agent: config.into(), servers, password, patience: PATIENCE }
+        Self { agent: config.into(), servers, password, timeout: TIMEOUT }
     }
 
     pub(crate) fn servers(&self) -> &[String] {
@@ -53,8 +53,8 @@ impl Http {
     }
 
     /// The same with a short timeout, for calls that are answered at once or not at all.
-    pub(crate) fn hasty(self) -> Self {
-        Self { patience: CONNECT_PATIENCE, ..self }
+    pub(crate) fn with_short_timeout(self) -> Self {
+        Self { timeout: CONNECT_TIMEOUT, ..self }
     }
 
     /// The same for one server only.
@@ -106,14 +106,14 @@ impl Http {
         path: &str,
         query: &[(&str, &str)],
     ) -> Result<impl Read + use<>, Problem> {
-        let mut failed = Failed::default();
+        let mut failed = NoServerAnswered::default();
         for server in &self.servers {
             let mut request = self.agent.get(format!("{server}{path}"));
             for (key, value) in query {
                 request = request.query(*key, *value);
             }
             // With other servers to try, one that hangs is given up sooner.
-            let head = if self.servers.len() > 1 { self.patience / 3 } else { self.patience };
+            let head = if self.servers.len() > 1 { self.timeout / 3 } else { self.timeout };
             let request = request.config().timeout_recv_response(Some(head)).build();
             match request.header("authorization", self.bearer()).call() {
                 Ok(response) if response.status() == 200 => {
@@ -141,10 +141,10 @@ impl Http {
         wait: Duration,
         ask: impl Fn(&str, Duration) -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<Value, Problem> {
-        let timeout = self.patience.saturating_add(wait);
+        let timeout = self.timeout.saturating_add(wait);
         let several = self.servers.len() > 1 && wait.is_zero();
         let first = several.then_some(FIRST_ROUND.min(timeout));
-        let mut failed = Failed::default();
+        let mut failed = NoServerAnswered::default();
         for timeout in first.into_iter().chain([timeout]) {
             for server in &self.servers {
                 match ask(server, timeout).map_err(|error| error.to_string()).and_then(read) {
@@ -162,7 +162,7 @@ impl Http {
     }
 
     /// A server that answered knows best why nothing was done, even if others could not be reached.
-    fn failed(&self, failed: &Failed) -> Problem {
+    fn failed(&self, failed: &NoServerAnswered) -> Problem {
         if let Some(reply) = &failed.unavailable {
             return refused(reply);
         }
@@ -174,7 +174,7 @@ impl Http {
 
 /// Why none of the servers did what was requested.
 #[derive(Default)]
-struct Failed {
+struct NoServerAnswered {
     /// The last reply with status 503.
     unavailable: Option<Reply>,
     /// The last connection error.
@@ -186,7 +186,7 @@ fn read(mut response: ureq::http::Response<ureq::Body>) -> Result<Reply, String>
     let bytes = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
     let bytes = bytes.map_err(|error| error.to_string())?;
     let body = serde_json::from_slice(&bytes);
-    Ok(Reply { status, body: body.map_err(|_| "that is no Holdfast server".to_owned())? })
+    Ok(Reply { status, body: body.map_err(|_| "that is not a Holdfast server".to_owned())? })
 }
 
 /// The server's error, with a hint for the command line.
@@ -204,14 +204,14 @@ fn refused(reply: &Reply) -> Problem {
 /// The hint in terms of the command line, where the server's is about its API.
 pub(crate) fn hint<'a>(code: &str, said: &'a str) -> &'a str {
     match code {
-        "not_acquired" => "say --wait 30s to stand in line, or try later",
+        "not_acquired" => "use --wait 30s to wait in line, or try later",
         "unauthenticated" | "Unauthenticated" => {
-            "say --password-file FILE, or set HOLDFAST_PASSWORD_FILE"
+            "use --password-file FILE, or set HOLDFAST_PASSWORD_FILE"
         }
-        "not_held" => "`holdfast show NAME` says who holds it",
-        "not_owner" => "say --token and --secret as `holdfast acquire` printed them",
+        "not_held" => "`holdfast show NAME` shows who holds it",
+        "not_owner" => "use --token and --secret as `holdfast acquire` printed them",
         "would_deadlock" => "take all names in one step: holdfast lock NAME NAME... -- CMD",
-        "barred" | "ended" | "other_request" => "use a new --request-id to acquire anew",
+        "barred" | "ended" | "other_request" => "use a new --request-id to acquire again",
         "not_changed" => "`holdfast status` shows the members",
         _ => said,
     }

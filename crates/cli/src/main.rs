@@ -2,6 +2,7 @@
 
 #![warn(clippy::print_stderr, reason = "it panics if nobody reads: see stderr.rs")]
 
+mod acquire_flags;
 mod bench;
 mod cluster;
 mod commands;
@@ -20,7 +21,6 @@ mod stderr;
 mod table;
 mod top;
 mod wall;
-mod wanted;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -31,7 +31,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A distributed lock service: fencing tokens, leases, fair lines, certain outcomes.
+/// A distributed lock service: fencing tokens, leases, fair lines, definite outcomes.
 #[derive(Debug, Parser)]
 #[command(
     version,
@@ -57,11 +57,11 @@ enum Command {
     ///
     /// Copy its file to every first member of a new cluster: `holdfast new-key > cluster.key`.
     NewKey,
-    /// Begin a new cluster of one with what a backup holds
+    /// Start a new single-node cluster from a backup
     Restore(cluster::Restore),
-    /// Let a node whose data is damaged come back as a new member
+    /// Rejoin a node with damaged data as a new member
     Rejoin(cluster::Rejoin),
-    /// Let a node run in a folder that was moved to another place
+    /// Allow a node to run in a folder that was moved
     AcceptMove(cluster::AcceptMove),
     /// Try the lock semantics at a prompt, in one process that keeps nothing
     ///
@@ -70,17 +70,17 @@ enum Command {
     Play,
     /// Run a command under a lock
     Lock(lock::Lock),
-    /// Take a lock and keep it by hand
+    /// Acquire a lock and print its token, for scripts
     Acquire(commands::acquire::Acquire),
-    /// Let go of a lock that `acquire` took
-    Release(commands::own::Release),
-    /// Keep a lock that `acquire` took for longer
-    Renew(commands::own::Renew),
-    /// Leave a note on a lock that is held
-    Note(commands::own::Note),
-    /// Say that what a dead holder left has been put right
-    Recovered(commands::own::Recovered),
-    /// Ask what became of an acquire
+    /// Release a lock taken with `acquire`
+    Release(commands::ticket::Release),
+    /// Extend a lock taken with `acquire`
+    Renew(commands::ticket::Renew),
+    /// Set the note of a held lock
+    Note(commands::ticket::Note),
+    /// Mark a lock as recovered after its holder died
+    Recovered(commands::ticket::Recovered),
+    /// Show the outcome of an acquire
     Outcome(commands::acquire::Outcome),
     /// List locks
     Ls(commands::ls::Ls),
@@ -88,13 +88,13 @@ enum Command {
     Show(commands::show::Show),
     /// Show who waits for whom
     Why(commands::why::Why),
-    /// Follow what happens to locks
+    /// Follow the events of locks
     Watch(commands::watch::Watch),
     /// Show what happened to a lock
     History(commands::history::History),
     /// List sessions
     Sessions(commands::sessions::Sessions),
-    /// Ask a holder to let go
+    /// Ask a holder to release its lock
     Revoke(commands::operator::Revoke),
     /// Take a lock away from its holder
     Break(commands::operator::Break),
@@ -102,15 +102,15 @@ enum Command {
     Register(commands::register::Register),
     /// Show the nodes of the cluster
     Status(commands::status::Status),
-    /// Change who is in the cluster
+    /// Change the members of the cluster
     Members(commands::members::Members),
     /// Watch the cluster, live
     Top(top::Top),
     /// Measure a running cluster
     Bench(bench::Bench),
-    /// Copy everything to a file, while the cluster serves
+    /// Back up the cluster to a file while it serves
     Backup(commands::backup::Backup),
-    /// Print a script that lets a shell complete these commands
+    /// Print a shell completion script
     Completions(commands::completions::Completions),
     /// Started by `holdfast lock`
     #[command(hide = true)]
@@ -201,7 +201,7 @@ fn main() -> ExitCode {
     // this.
     let looked = if cli.command.is_guard() { Ok(()) } else { open_files::check() };
     let exit = looked.and_then(|()| cli.command.run()).unwrap_or_else(|problem| {
-        stderr::tell!("holdfast: {problem}");
+        stderr::eprint_line!("holdfast: {problem}");
         problem.exit
     });
     stderr::flush();

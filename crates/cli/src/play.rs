@@ -36,9 +36,11 @@ fn play(input: &mut impl BufRead, output: &mut impl Write, prompts: bool) -> io:
             output.flush()?;
         }
         match read_line(input)? {
-            Line::End => break,
-            Line::TooLong => writeln!(output, "error: a line has at most {LINE_BYTES_MAX} bytes")?,
-            Line::Read(line) => match line.trim() {
+            InputLine::End => break,
+            InputLine::TooLong => {
+                writeln!(output, "error: a line has at most {LINE_BYTES_MAX} bytes")?
+            }
+            InputLine::Read(line) => match line.trim() {
                 "quit" | "exit" => break,
                 "help" => output.write_all(HELP.as_bytes())?,
                 line => {
@@ -52,24 +54,24 @@ fn play(input: &mut impl BufRead, output: &mut impl Write, prompts: bool) -> io:
     output.flush()
 }
 
-enum Line {
+enum InputLine {
     Read(String),
     TooLong,
     End,
 }
 
 /// Reads a line of bounded length. The rest of a longer one is skipped.
-fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
+fn read_line(input: &mut impl BufRead) -> io::Result<InputLine> {
     let mut bytes = Vec::new();
     io::Read::take(&mut *input, LINE_BYTES_MAX).read_until(b'\n', &mut bytes)?;
     if bytes.is_empty() {
-        return Ok(Line::End);
+        return Ok(InputLine::End);
     }
     if bytes.len() as u64 == LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
         input.skip_until(b'\n')?;
-        return Ok(Line::TooLong);
+        return Ok(InputLine::TooLong);
     }
-    Ok(Line::Read(String::from_utf8_lossy(&bytes).into_owned()))
+    Ok(InputLine::Read(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 #[cfg(test)]
@@ -83,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_cannot_be_read_is_told_and_the_next_one_is_played() {
+    fn bad_lines_are_reported_and_skipped() {
         let told = played(b"ana: fly\nana: acquire\xff\n\nana: acquire a\n");
         let lines: Vec<&str> = told.lines().collect();
         assert_eq!(lines[0], "error: there is no verb fly: type help");
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_any_length_is_bounded() {
+    fn line_length_is_bounded() {
         let mut input = vec![b'x'; 200_000];
         input.extend(b"\nana: acquire a");
         assert_eq!(
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn quit_leaves_and_help_lists_the_verbs() {
+    fn quit_exits_and_help_lists_the_verbs() {
         assert_eq!(played(b"help\nquit\nana: acquire a\n"), HELP);
     }
 }

@@ -12,8 +12,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-/// The node that a folder already is goes on as it was: what is said about members counts only at
-/// the first start.
+/// Membership settings apply only at the first start; after that, the data folder decides.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -34,13 +33,13 @@ Examples:
 pub(crate) struct Serve {
     #[command(flatten)]
     settings: Settings,
-    /// A TOML file with the same settings; flags and the environment count before it
+    /// A TOML file with the same settings; flags and the environment take precedence
     #[arg(long, value_name = "FILE", env = "HOLDFAST_CONFIG")]
     config: Option<PathBuf>,
-    /// Print the settings that count, as such a file, and end
+    /// Print the effective settings as such a file and exit
     #[arg(long)]
     print_config: bool,
-    /// Stop when standard input ends: so a parent's end is not missed
+    /// Stop when standard input is closed, so that the node ends with its parent
     #[arg(long, hide = true)]
     stop_with_stdin: bool,
 }
@@ -54,7 +53,7 @@ impl Serve {
         }
         log_to_stderr();
         let Settings { data_dir, address, cluster_key, node, members, join } = settings;
-        let data_dir = data_dir.ok_or("say where the data is to be: --data-dir FOLDER")?;
+        let data_dir = data_dir.ok_or("name the data folder: --data-dir FOLDER")?;
         let mut config = address.config(data_dir, first(node, &members, join)?)?;
         config.key = cluster_key;
         let stdin_counts = self.stop_with_stdin;
@@ -66,7 +65,7 @@ impl Serve {
             let others: String =
                 others.map(|(door, address)| format!(", {} at {address}", door.clients)).collect();
             tracing::info!("node {} serves at {}{others}", server.id(), contact.http);
-            server.run(told_to_stop(stdin_counts)).await
+            server.run(stop_signal(stdin_counts)).await
         })
     }
 }
@@ -97,7 +96,7 @@ fn first(node: Option<u64>, members: &[String], join: Vec<String>) -> Result<Fir
 }
 
 fn parse_member(text: &str) -> Result<(NodeId, String), String> {
-    let wrong = || format!("`{text}` is no member: write ID=HOST:PORT, as in 1=10.0.0.1:7410");
+    let wrong = || format!("`{text}` is not a member: write ID=HOST:PORT, as in 1=10.0.0.1:7410");
     let (id, address) = text.split_once('=').ok_or_else(wrong)?;
     let id = id.parse().ok().filter(|id| *id > 0).ok_or_else(wrong)?;
     let has_port = address.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
@@ -140,7 +139,7 @@ pub(crate) fn log_to_stderr() {
 }
 
 /// Resolves on SIGTERM or Ctrl-C, or if `stdin_counts` at the end of stdin.
-pub(crate) async fn told_to_stop(stdin_counts: bool) {
+pub(crate) async fn stop_signal(stdin_counts: bool) {
     let stdin_ended = async {
         if stdin_counts {
             // On its own thread: the runtime would wait for a read that never ends.

@@ -12,7 +12,7 @@ use std::time::Duration;
 const PASSWORD_BYTES_MAX: u64 = 64 << 10;
 
 /// How long to look for a server that answers: longer than one takes to restart.
-const PATIENCE: Duration = Duration::from_secs(8);
+const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Which cluster is meant.
 #[derive(Debug, Clone, Args)]
@@ -49,7 +49,7 @@ impl ServerFlags {
         let Some(file) = &self.password_file else { return Ok(None) };
         let wrong = |why: String| {
             Problem::new(Exit::Usage, format!("can't read the password: {}: {why}", file.display()))
-                .hint("say --password-file FILE, a file whose first line is the password")
+                .hint("use --password-file FILE, a file whose first line is the password")
         };
         let about = fs::metadata(file).map_err(|error| wrong(error.to_string()))?;
         if about.len() > PASSWORD_BYTES_MAX {
@@ -77,7 +77,7 @@ impl ServerFlags {
         if let Some(password) = self.password()? {
             builder = builder.password(password);
         }
-        builder.patience(PATIENCE).connect(&self.server).await.map_err(problem)
+        builder.timeout(TIMEOUT).connect(&self.server).await.map_err(problem)
     }
 }
 
@@ -107,7 +107,7 @@ fn parse_server(text: &str) -> Result<String, String> {
     let uri: ureq::http::Uri = url.parse().map_err(|_| wrong())?;
     let whole = uri.host().is_some_and(|host| !host.is_empty()) && matches!(uri.path(), "" | "/");
     if uri.scheme_str() == Some("https") {
-        return Err("this program speaks no TLS: reach the server over a private network".into());
+        return Err("TLS is not supported: reach the server over a private network".into());
     }
     let fits = whole && uri.scheme_str() == Some("http");
     if fits { Ok(url.trim_end_matches('/').to_owned()) } else { Err(wrong()) }
@@ -124,7 +124,7 @@ mod tests {
     use super::parse_server;
 
     #[test]
-    fn a_server_is_an_address() {
+    fn servers_are_parsed_as_addresses() {
         assert_eq!(parse_server("http://a:7400/"), Ok("http://a:7400".to_owned()));
         assert_eq!(parse_server(" a:7400"), Ok("http://a:7400".to_owned()));
         for wrong in ["", "http://", "ftp://a", "http://a/v1", "https://a", "a b"] {

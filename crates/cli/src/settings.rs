@@ -17,18 +17,18 @@ const PORT: u16 = 7400;
 /// Where a node listens and is reached.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Address {
-    /// The address to listen on; 127.0.0.1 unless said otherwise
+    /// The address to listen on. Default: 127.0.0.1
     #[arg(long, value_name = "IP", env = "HOLDFAST_LISTEN")]
     listen: Option<IpAddr>,
-    /// Where others reach this node, if not at the address it listens on
+    /// The address at which others reach this node. Default: the listen address
     #[arg(long, value_name = "HOST", env = "HOLDFAST_ADVERTISE")]
     advertise: Option<String>,
     /// Without a password: names under which HTTP clients may address this node, besides IP
     /// addresses, localhost and the advertised one
     #[arg(long, value_name = "HOST,...", value_delimiter = ',', env = "HOLDFAST_ALLOW_HOST")]
     allow_host: Vec<String>,
-    /// The port for HTTP and gRPC, 7400 unless said otherwise; Redis clients use the next one,
-    /// ZooKeeper clients the one after it, peers the tenth above it
+    /// The port for HTTP and gRPC. Default: 7400. Redis clients use PORT+1, ZooKeeper clients PORT+2,
+    /// peers PORT+10
     #[arg(long, value_name = "BASE", env = "HOLDFAST_PORT")]
     port: Option<u16>,
     #[command(flatten)]
@@ -115,13 +115,13 @@ impl Address {
         let beyond = open.map(|address| address.ip()).find(|ip| !ip.is_loopback());
         if let Some(listen) = beyond.filter(|_| !self.insecure && password.is_none()) {
             return Err(format!(
-                "listening on {listen} lets everybody who can reach it take and break locks: say \
-                 --password-file FILE, or --insecure if that is meant"
+                "listening on {listen} lets anyone who can reach it take and break locks: use \
+                 --password-file FILE, or --insecure if that is intended"
             ));
         }
         if listen.is_unspecified() && self.advertise.is_none() {
             return Err(format!(
-                "{listen} is no address that others can reach: say --advertise HOST"
+                "{listen} is not an address that others can reach: use --advertise HOST"
             ));
         }
         Ok(Config {
@@ -152,10 +152,10 @@ pub(crate) struct Settings {
     /// Which of the first members this node is
     #[arg(long, value_name = "ID", env = "HOLDFAST_NODE")]
     pub(crate) node: Option<u64>,
-    /// All first members of a new cluster, with the addresses for their peers
+    /// All first members of a new cluster, with their peer addresses
     #[arg(long, value_name = "ID=HOST:PORT,...", value_delimiter = ',', env = "HOLDFAST_MEMBERS")]
     pub(crate) members: Vec<String>,
-    /// Become a new member of a running cluster: where its members are reached by their peers
+    /// Join a running cluster: the peer addresses of its members
     #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', env = "HOLDFAST_JOIN")]
     pub(crate) join: Vec<String>,
 }
@@ -168,14 +168,14 @@ impl Settings {
             fs::read_to_string(file).map_err(|error| format!("can't read {shown}: {error}"))?;
         File::parse(&text)
             .and_then(File::settings)
-            .map_err(|error| format!("{shown} is not as it should be: {error}"))
+            .map_err(|error| format!("{shown} is invalid: {error}"))
     }
 
     /// Falls back to `other` for what is not set here.
     pub(crate) fn or(self, other: Self) -> Self {
         // What a new node becomes is taken from one source: mixing two would make something else.
-        let says_first = self.node.is_some() || !self.members.is_empty() || !self.join.is_empty();
-        let (node, members, join) = if says_first {
+        let sends_first = self.node.is_some() || !self.members.is_empty() || !self.join.is_empty();
+        let (node, members, join) = if sends_first {
             (self.node, self.members, self.join)
         } else {
             (other.node, other.members, other.join)
@@ -257,7 +257,7 @@ impl File {
 
     fn settings(self) -> Result<Settings, String> {
         if self.password.is_some() && self.password_file.is_some() {
-            return Err("password and password_file both say it: keep one".to_owned());
+            return Err("password and password_file are both set: keep one".to_owned());
         }
         let address = Address {
             listen: self.listen,
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_first_counts() {
+    fn first_source_wins() {
         let flags = parse("node = 2\nport = 9000");
         let file = parse("data_dir = 'd'\nnode = 1\nport = 8000\nlisten = '10.0.0.1'");
         let both = flags.or(file);
@@ -319,14 +319,14 @@ mod tests {
     }
 
     #[test]
-    fn to_join_is_not_mixed_with_members_of_a_file() {
+    fn join_overrides_members_from_the_file() {
         let flags = parse("join = ['10.0.0.1:7410']");
         let both = flags.or(parse("node = 1\nmembers = ['1=10.0.0.1:7410']"));
         assert_eq!((both.node, both.members.len(), both.join.len()), (None, 0, 1));
     }
 
     #[test]
-    fn where_redis_clients_come_in() {
+    fn redis_address_can_be_set_or_turned_off() {
         let printed = |text: &str| parse(text).to_toml().unwrap();
         assert!(printed("port = 8000").contains("redis = \"127.0.0.1:8001\""));
         assert!(printed("redis = '127.0.0.1:6379'").contains("redis = \"127.0.0.1:6379\""));
@@ -349,14 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn a_password_file_that_is_said_first_counts_before_a_password() {
+    fn password_file_from_a_stronger_source_overrides_password() {
         let flags = parse("password_file = 'p'");
         let both = flags.or(parse("password = 'open sesame'"));
         assert!(both.address.password.is_none() && both.address.password_file.is_some());
     }
 
     #[test]
-    fn what_is_printed_says_the_same_again() {
+    fn printed_settings_parse_back_to_the_same() {
         let settings = parse("data_dir = 'd'\nmembers = ['1=a:1', '2=b:2']\nnode = 1");
         let again = parse(&settings.to_toml().unwrap());
         assert_eq!(again.members, settings.members);
@@ -364,14 +364,14 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_not_printed() {
+    fn password_is_not_printed() {
         let printed = parse("data_dir = 'd'\npassword = 'open sesame'").to_toml().unwrap();
         assert!(!printed.contains("sesame") && printed.contains("# password"), "{printed}");
         parse(&printed);
     }
 
     #[test]
-    fn a_word_that_nobody_knows_is_named() {
+    fn unknown_fields_are_named() {
         let wrong = File::parse("port = 8000\ndta_dir = 'd'").unwrap_err();
         assert!(wrong.contains("line 2") && wrong.contains("`dta_dir`"), "{wrong}");
     }

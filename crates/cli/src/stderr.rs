@@ -15,7 +15,7 @@ use std::time::Duration;
 const QUEUED_MAX: usize = 256;
 
 /// How long the program waits at its end for queued messages.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 enum Job {
     Write(String),
@@ -36,12 +36,12 @@ pub(crate) fn line(text: &str) {
     }
 }
 
-/// Waits for queued messages, for at most `FLUSH_PATIENCE`. Call it before the program exits.
+/// Waits for queued messages, for at most `FLUSH_TIMEOUT`. Call it before the program exits.
 pub(crate) fn flush() {
     if let Some(Some(writer)) = WRITER.get() {
         let (done, wait) = sync_channel(1);
         if writer.try_send(Job::Flush(done)).is_ok() {
-            let _ = wait.recv_timeout(FLUSH_PATIENCE);
+            let _ = wait.recv_timeout(FLUSH_TIMEOUT);
         }
     }
 }
@@ -69,7 +69,7 @@ fn work(jobs: &Receiver<Job>) {
 }
 
 /// Like `eprintln!`, but never blocks and never fails.
-macro_rules! tell {
+macro_rules! eprint_line {
     ($($arg:tt)*) => { $crate::stderr::line(&format!($($arg)*)) };
 }
-pub(crate) use tell;
+pub(crate) use eprint_line;

@@ -241,33 +241,33 @@ mod tests {
     }
 
     #[test]
-    fn the_widest_column_gives_way() {
+    fn widest_column_is_cut_first() {
         let shown = table().text(Some(20), false);
         assert_eq!(shown, "NAME           TOKEN\nseat-12A           7\nlocks/äöü/a-…  12345\n");
         assert!(shown.lines().all(|line| line.width() <= 20));
     }
 
     #[test]
-    fn a_column_without_anything_is_left_out() {
+    fn empty_columns_are_omitted() {
         let mut table = Table::new(&["A", "NOTE", "B"]);
         table.row(["1".into(), "".into(), "2".into()]);
         assert_eq!(table.without_empty().text(None, false), "A  B\n1  2\n");
     }
 
     #[test]
-    fn colours_take_no_room() {
+    fn colours_do_not_count_as_width() {
         let shown = table().text(Some(20), true);
         assert!(shown.contains("locks/äöü/a-…  \x1b[33m12345\x1b[0m\n"), "{shown}");
     }
 
     #[test]
-    fn nobody_elses_text_steers_the_terminal() {
+    fn control_characters_are_escaped() {
         let cell = Cell::from("\x1b[2Jgone\n\u{202e}x");
         assert_eq!(cell.text, "\\u{1b}[2Jgone\\n\\u{202e}x");
     }
 
     #[test]
-    fn wide_letters_are_cut_where_they_fit() {
+    fn wide_characters_are_cut_at_cell_boundaries() {
         assert_eq!(cut("日本語", 5), "日本…");
         assert_eq!(cut("日本語", 4), "日…");
         assert_eq!(cut("日本語", 6), "日本語");

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_are_computed_correctly() {
         assert_eq!(show(0), "1970-01-01 00:00:00");
         assert_eq!(show(951_782_399_000), "2000-02-28 23:59:59");
         assert_eq!(show(951_782_400_000), "2000-02-29 00:00:00");

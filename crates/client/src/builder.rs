@@ -35,7 +35,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// let client = Client::builder()
 ///     .session_ttl(Duration::from_secs(5))
 ///     .label("till 3")
-///     .patience(Duration::from_secs(20))
+///     .timeout(Duration::from_secs(20))
 ///     .connect(&servers)
 ///     .await?;
 /// # client.close().await;
@@ -46,7 +46,7 @@ pub struct Builder {
     ttl: Duration,
     label: Option<String>,
     password: Option<String>,
-    patience: Duration,
+    timeout: Duration,
     tickets_max: usize,
 }
 
@@ -56,7 +56,7 @@ impl Builder {
             ttl: SESSION_TTL,
             label: None,
             password: None,
-            patience: TIMEOUT,
+            timeout: TIMEOUT,
             tickets_max: TICKETS_MAX,
         }
     }
@@ -87,8 +87,8 @@ impl Builder {
     /// then it is [`Error::Unreachable`]. Default: 10s. An acquire that stands in line goes on as
     /// long as its session lives.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience.min(TIMEOUT_MAX);
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout.min(TIMEOUT_MAX);
         self
     }
 
@@ -116,7 +116,7 @@ impl Builder {
             ttl: self.ttl,
             label: Some(Bytes::from(label)),
             password: self.password.as_deref().map(bearer).transpose()?,
-            timeout: self.patience,
+            timeout: self.timeout,
         };
         Client::open(setup, self.tickets_max).await
     }
@@ -128,7 +128,7 @@ impl fmt::Debug for Builder {
         f.debug_struct("Builder")
             .field("ttl", &self.ttl)
             .field("label", &self.label)
-            .field("patience", &self.patience)
+            .field("patience", &self.timeout)
             .finish_non_exhaustive()
     }
 }
@@ -139,7 +139,7 @@ fn endpoint(server: &str) -> Result<Endpoint, Error> {
     let url = match server.split_once("://") {
         None => format!("http://{server}"),
         Some(("http", _)) => server.to_owned(),
-        Some(_) => return Err(bad("only http:// is spoken, as in http://127.0.0.1:7400")),
+        Some(_) => return Err(bad("only http:// is supported, as in http://127.0.0.1:7400")),
     };
     let endpoint = Endpoint::from_shared(url).map_err(|error| bad(&error.to_string()))?;
     let uri = endpoint.uri();
@@ -169,7 +169,7 @@ fn own_label() -> String {
 fn bearer(password: &str) -> Result<MetadataValue<Ascii>, Error> {
     let mut value: MetadataValue<Ascii> = format!("Bearer {password}").parse().map_err(|_| {
         let message = "the password has characters that can't be sent";
-        Error::local(ErrorCode::BadRequest, message, "use letters, digits and signs of ASCII")
+        Error::local(ErrorCode::BadRequest, message, "use ASCII letters, digits and punctuation")
     })?;
     value.set_sensitive(true);
     Ok(value)

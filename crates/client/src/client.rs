@@ -10,9 +10,9 @@ use crate::held_ticket::Handles;
 use crate::lock::Lock;
 use crate::reentry::Reentries;
 use crate::register::Register;
-use crate::runtime::{self, Home};
+use crate::runtime::{self, HomeRuntime};
 use crate::servers::IntoServers;
-use crate::session::{Call, CallId, ModeChange, Room, Rooms, TicketRef};
+use crate::session::{Call, CallId, ModeChange, Room, RoomLimit, TicketRef};
 use crate::watch::Watch;
 use bytes::Bytes;
 use holdfast_proto::v1::{request, watch_request};
@@ -54,10 +54,10 @@ pub struct Client {
 /// What all handles of a session share.
 struct Shared {
     calls: Arc<Calls>,
-    tickets: Arc<Rooms>,
-    requests: Arc<Rooms>,
+    tickets: Arc<RoomLimit>,
+    requests: Arc<RoomLimit>,
     reentries: Reentries,
-    home: Arc<Home>,
+    home: Arc<HomeRuntime>,
     timeout: Duration,
     /// The number of the last call.
     last_call: AtomicU64,
@@ -160,8 +160,8 @@ impl Client {
         runtime.spawn(driver::run(setup, handles, calls.clone(), taken, running));
         let shared = Arc::new(Shared {
             calls,
-            tickets: Rooms::new(tickets_max),
-            requests: Rooms::new(REQUESTS_MAX),
+            tickets: RoomLimit::new(tickets_max),
+            requests: RoomLimit::new(REQUESTS_MAX),
             reentries: Reentries::default(),
             home,
             timeout,
@@ -197,7 +197,7 @@ impl Client {
     }
 
     pub(crate) fn room_for_request(&self) -> Result<Room, Error> {
-        let too_many = || Error::TooMany("questions without an answer".to_owned());
+        let too_many = || Error::TooMany("unanswered requests".to_owned());
         self.shared.requests.take().ok_or_else(too_many)
     }
 
@@ -241,7 +241,7 @@ impl Client {
         error::check_size(what.encoded_len())?;
         let call = self.next_call();
         let (reply, wait) = oneshot::channel();
-        let mut waits = Waits { call, wait, client: self, over: false };
+        let mut waits = PendingCall { call, wait, client: self, over: false };
         let (change, changing) = change.unzip();
         let call = Call { call, what, room, change };
         if self.orders.send(Order::Call { call, reply, changing, releases }).is_err() {
@@ -261,14 +261,14 @@ impl fmt::Debug for Client {
 }
 
 /// Somebody who waits for an answer, and may stop to.
-struct Waits<'a> {
+struct PendingCall<'a> {
     call: CallId,
     wait: oneshot::Receiver<Result<Answer, Error>>,
     client: &'a Client,
     over: bool,
 }
 
-impl Drop for Waits<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         if !self.over {
             self.wait.close();

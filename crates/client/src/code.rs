@@ -53,7 +53,7 @@ macro_rules! codes {
 codes! {
     /// A later holder has shown its token to the fence: stop.
     Fenced = "fenced",
-    /// The wait would close a circle of waits; the circle is in the message.
+    /// The wait would create a cycle of waits; the circle is in the message.
     WouldDeadlock = "would_deadlock",
     /// Somebody waits, so a reader can't become the writer: release it and acquire again.
     UpgradeBlocked = "upgrade_blocked",
@@ -103,7 +103,7 @@ mod tests {
     use super::ErrorCode;
 
     #[test]
-    fn a_code_that_is_not_known_is_kept() {
+    fn unknown_codes_are_kept() {
         assert_eq!(ErrorCode::from("fenced"), ErrorCode::Fenced);
         let newer = ErrorCode::from("out_of_paper");
         assert_eq!(newer, ErrorCode::Other("out_of_paper".to_owned()));

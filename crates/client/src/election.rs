@@ -73,7 +73,7 @@ impl Election {
     pub async fn observe(&self) -> Result<Observer, Error> {
         let scope = watch_request::Scope::Name(self.name.clone());
         let watch = Watch::begin(self.client.calls().clone(), scope).await?;
-        Ok(Observer { election: self.clone(), watch, told: None, look: true })
+        Ok(Observer { election: self.clone(), watch, last_reported: None, look: true })
     }
 }
 
@@ -129,7 +129,7 @@ pub struct Observer {
     election: Election,
     watch: Watch,
     /// What was told last.
-    told: Option<Option<Leader>>,
+    last_reported: Option<Option<Leader>>,
     /// Something has happened since.
     look: bool,
 }
@@ -146,8 +146,8 @@ impl Observer {
             if self.look {
                 let now = self.election.leader().await?;
                 self.look = false;
-                if self.told.as_ref() != Some(&now) {
-                    self.told = Some(now.clone());
+                if self.last_reported.as_ref() != Some(&now) {
+                    self.last_reported = Some(now.clone());
                     return Ok(now);
                 }
             }

@@ -8,15 +8,15 @@ use std::fmt;
 /// How a ticket ended.
 ///
 /// ```
-/// use holdfast_client::How;
+/// use holdfast_client::EndReason;
 ///
-/// assert!(How::Expired.died());
-/// assert!(!How::Released.died());
-/// assert_eq!(How::TimedOut.to_string(), "timed out");
+/// assert!(EndReason::Expired.died());
+/// assert!(!EndReason::Released.died());
+/// assert_eq!(EndReason::TimedOut.to_string(), "timed out");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum How {
+pub enum EndReason {
     /// The holder finished.
     Released,
     /// Its deadline passed or its session fell silent.
@@ -35,7 +35,7 @@ pub enum How {
     Unknown,
 }
 
-impl How {
+impl EndReason {
     pub(crate) fn of(how: i32) -> Self {
         match proto::How::try_from(how) {
             Ok(proto::How::Released) => Self::Released,
@@ -55,7 +55,7 @@ impl How {
     }
 }
 
-impl fmt::Display for How {
+impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Released => "released",
@@ -106,7 +106,7 @@ pub enum Error {
     /// lease of its own may be held until that runs out.
     SessionLost,
     /// The ticket is over, and how.
-    Over(How),
+    Over(EndReason),
     /// No server answered in time. If what was asked may have been done all the same, the text says
     /// so.
     Unreachable(String),
@@ -126,7 +126,9 @@ impl fmt::Display for Error {
                 write!(f, "refused: {message}")
             }
             Self::Refused { message, hint, .. } => write!(f, "refused: {message} ({hint})"),
-            Self::SessionLost => f.write_str("the session was lost: what lived by it is over"),
+            Self::SessionLost => {
+                f.write_str("the session was lost, and with it the locks that depended on it")
+            }
             Self::Over(how) => write!(f, "the ticket is over: {how}"),
             Self::Unreachable(why) => write!(f, "no server answered in time: {why}"),
             Self::BadAddress(why) => write!(f, "invalid server address: {why}"),
@@ -146,7 +148,7 @@ impl From<proto::Refused> for Error {
         match code.as_str() {
             "not_acquired" => Self::NotAcquired(message),
             "session_ended" => Self::SessionLost,
-            "not_held" if how != 0 => Self::Over(How::of(how)),
+            "not_held" if how != 0 => Self::Over(EndReason::of(how)),
             _ => Self::Refused {
                 code: code.as_str().into(),
                 message,
@@ -161,7 +163,7 @@ impl Error {
     /// For what only a holder can ask: if its ticket is not there, it is over.
     pub(crate) fn of_holder(self) -> Self {
         match self {
-            Self::Refused { code: ErrorCode::NotHeld, .. } => Self::Over(How::Unknown),
+            Self::Refused { code: ErrorCode::NotHeld, .. } => Self::Over(EndReason::Unknown),
             other => other,
         }
     }

@@ -1,6 +1,6 @@
 //! What a holder should know, event by event.
 
-use crate::error::How;
+use crate::error::EndReason;
 use crate::guard_state::{GuardState, Health, Revocation};
 
 /// Something that a holder should know.
@@ -9,15 +9,15 @@ use crate::guard_state::{GuardState, Health, Revocation};
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
 /// # fn main() { with_server(async |servers| {
 /// # let client = Client::connect(&servers).await?;
-/// use holdfast_client::News;
+/// use holdfast_client::GuardEvent;
 ///
 /// let guard = client.lock("seat-12A").acquire().await?;
 /// client.clone().close().await;
-/// assert!(matches!(guard.events().next().await, Some(News::Lost(_))));
+/// assert!(matches!(guard.events().next().await, Some(GuardEvent::Lost(_))));
 /// # Ok(()) }) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
+pub enum GuardEvent {
     /// The lease was not confirmed for a while: see [`Health::Jeopardy`].
     Jeopardy,
     /// It is confirmed again.
@@ -25,7 +25,7 @@ pub enum News {
     /// Somebody asks the holder to let go.
     Revocation(Revocation),
     /// The lease is over: stop. Nothing follows.
-    Lost(How),
+    Lost(EndReason),
 }
 
 /// What becomes of a lease, event by event; see [`crate::Guard::events`].
@@ -56,7 +56,7 @@ impl<'a> Events<'a> {
     }
 
     /// What happens next; none after the end.
-    pub async fn next(&mut self) -> Option<News> {
+    pub async fn next(&mut self) -> Option<GuardEvent> {
         loop {
             if matches!(self.health, Health::Lost(_)) {
                 return None;
@@ -64,13 +64,13 @@ impl<'a> Events<'a> {
             let now = self.state.health();
             if std::mem::replace(&mut self.health, now) != now {
                 return Some(match now {
-                    Health::Good => News::Good,
-                    Health::Jeopardy => News::Jeopardy,
-                    Health::Lost(how) => News::Lost(how),
+                    Health::Good => GuardEvent::Good,
+                    Health::Jeopardy => GuardEvent::Jeopardy,
+                    Health::Lost(how) => GuardEvent::Lost(how),
                 });
             }
             if let Some(asked) = self.state.revocation_after(&mut self.revocations) {
-                return Some(News::Revocation(asked));
+                return Some(GuardEvent::Revocation(asked));
             }
             self.state.changed(self.health, self.revocations).await;
         }

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::code::ErrorCode;
 use crate::detached::Detached;
 use crate::driver::Answer;
-use crate::error::{Error, How};
+use crate::error::{EndReason, Error};
 use crate::events::Events;
 use crate::gate::Changing;
 use crate::guard_state::{GuardState, Health, Revocation};
@@ -132,7 +132,7 @@ impl Guard {
 
     /// Resolves when the lease is over or may be: stop what it protects. It does so before the
     /// server may serve the next one.
-    pub async fn lost(&self) -> How {
+    pub async fn lost(&self) -> EndReason {
         self.state().lost().await
     }
 
@@ -152,15 +152,15 @@ impl Guard {
     /// # let client = Client::connect(&servers).await?;
     /// # let guard = client.lock("seat-12A").acquire().await?;
     /// # client.clone().close().await;
-    /// use holdfast_client::News;
+    /// use holdfast_client::GuardEvent;
     ///
     /// let mut events = guard.events();
     /// while let Some(news) = events.next().await {
     ///     match news {
-    ///         News::Jeopardy => println!("no server answers: begin nothing new"),
-    ///         News::Good => println!("all is well again"),
-    ///         News::Revocation(asked) => println!("asked to let go: {:?}", asked.reason),
-    ///         News::Lost(how) => println!("over, {how}: stop"),
+    ///         GuardEvent::Jeopardy => println!("no server answers: begin nothing new"),
+    ///         GuardEvent::Good => println!("all is well again"),
+    ///         GuardEvent::Revocation(asked) => println!("asked to let go: {:?}", asked.reason),
+    ///         GuardEvent::Lost(how) => println!("over, {how}: stop"),
     ///     }
     /// }
     /// # Ok(()) }) }
@@ -328,7 +328,7 @@ impl Guard {
         }
         self.follow();
         if !self.held.has_own_lease {
-            let message = "this lock lives by its session, and would end with it";
+            let message = "this lock is kept alive by its session, and would end with it";
             let error = Error::local(ErrorCode::BadRequest, message, "acquire it with a `ttl`");
             return Err((self, error));
         }
@@ -354,7 +354,7 @@ impl Guard {
 }
 
 fn reentered(hint: &str) -> Error {
-    let message = "this lock was taken again by this client, and other guards count on it";
+    let message = "this lock was taken again by this client, and other guards depend on it";
     Error::local(ErrorCode::Reentered, message, hint)
 }
 

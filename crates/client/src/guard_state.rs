@@ -1,7 +1,7 @@
 //! The state of a guard: the session's driver sets it, guards look at it.
 
 use crate::clock;
-use crate::error::How;
+use crate::error::EndReason;
 use crate::gate::Gate;
 use crate::session::{Lease, Moment, guard_health};
 use crate::timer::sleep;
@@ -37,7 +37,7 @@ pub enum Health {
     /// The server has not confirmed it for a while. It is still good; prepare to stop.
     Jeopardy,
     /// It is over, or may be: stop. This is final.
-    Lost(How),
+    Lost(EndReason),
 }
 
 /// Somebody asks the holder to let go.
@@ -189,7 +189,7 @@ impl GuardState {
     }
 
     /// Resolves when it is lost, by what the driver shows or by the clock, whichever is first.
-    pub(crate) async fn lost(&self) -> How {
+    pub(crate) async fn lost(&self) -> EndReason {
         loop {
             let changed = self.changed.notified();
             if let Health::Lost(how) = self.health() {

@@ -1,9 +1,9 @@
 //! A ticket that is being served: whoever has this, has the lock. When it goes, the lock goes.
 
 use crate::driver::Order;
-use crate::error::How;
+use crate::error::EndReason;
 use crate::guard_state::{GuardState, Health};
-use crate::runtime::Home;
+use crate::runtime::HomeRuntime;
 use crate::session::{CallId, ModeChange, Room, TicketRef};
 use crate::token::Token;
 use bytes::Bytes;
@@ -32,7 +32,7 @@ pub struct Ending {
     /// On which lock.
     pub name: Bytes,
     /// Released, expired, closed, forced or restored.
-    pub how: How,
+    pub how: EndReason,
     /// Its token.
     pub token: Token,
     /// What it called itself.
@@ -45,7 +45,7 @@ impl Ending {
     pub(crate) fn of(name: &Bytes, ending: &proto::Ending) -> Self {
         Self {
             name: name.clone(),
-            how: How::of(ending.how),
+            how: EndReason::of(ending.how),
             token: Token::new(ending.token),
             label: ending.label.clone(),
             note: ending.note.clone(),
@@ -57,7 +57,7 @@ impl Ending {
 #[derive(Debug)]
 pub(crate) struct Handles {
     pub(crate) orders: WeakUnboundedSender<Order>,
-    pub(crate) home: Arc<Home>,
+    pub(crate) home: Arc<HomeRuntime>,
 }
 
 /// A ticket that is being served.
@@ -76,7 +76,7 @@ pub(crate) struct HeldTicket {
     successor: OnceLock<Arc<HeldTicket>>,
     /// An upgrade of this ticket was served, or may have been, and its writer's ticket is over or
     /// was given up. The server would say of this one that it was released.
-    over_as_writer: OnceLock<How>,
+    over_as_writer: OnceLock<EndReason>,
     handles: Arc<Handles>,
     /// None once somebody else sees to its end, or its successor has it.
     room: Mutex<Option<Room>>,
@@ -151,12 +151,12 @@ impl HeldTicket {
     }
 
     /// The writer's ticket that it became is over.
-    pub(crate) fn set_over_as_writer(&self, how: How) {
+    pub(crate) fn set_over_as_writer(&self, how: EndReason) {
         // What was known first is true.
         let _ = self.over_as_writer.set(how);
     }
 
-    pub(crate) fn over_as_writer(&self) -> Option<How> {
+    pub(crate) fn over_as_writer(&self) -> Option<EndReason> {
         self.over_as_writer.get().copied()
     }
 

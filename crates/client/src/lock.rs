@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::driver::Answer;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::reentry::{Entered, Until};
+use crate::reentry::{Entered, WaitLimit};
 use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
@@ -50,14 +50,14 @@ impl Lock {
         self
     }
 
-    /// How long [`Lock::acquire`] stands in line; for ever unless said otherwise. With no time at
+    /// How long [`Lock::acquire`] stands in line; forever unless said otherwise. With no time at
     /// all it is a try, and the error says who holds the lock.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.acquire.wait_ms = Some(millis(wait));
         self
     }
 
-    /// Together with others that ask for it shared.
+    /// Share the lock with other shared holders.
     pub fn shared(mut self) -> Self {
         self.acquire.mode = proto::Mode::Shared.into();
         self
@@ -70,8 +70,8 @@ impl Lock {
         self
     }
 
-    /// Declares that the work keeps this other lock while it waits: a wait that would close a
-    /// circle is refused.
+    /// Declares that the work keeps this other lock while it waits: a wait that would create a
+    /// cycle is refused.
     pub fn holding(mut self, other: &Guard) -> Self {
         self.acquire.claims.push(other.token().get());
         self
@@ -95,7 +95,7 @@ impl Lock {
         self
     }
 
-    /// If this holder dies, nobody is served for so long.
+    /// If this holder dies, delay the next grant by this long.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.acquire.lock_delay_ms = millis(delay);
         self
@@ -143,7 +143,7 @@ impl Lock {
         if !self.reentrant {
             return self.acquire_ticket().await;
         }
-        let until = Until::of(self.acquire.wait_ms);
+        let until = WaitLimit::of(self.acquire.wait_ms);
         let asking = match self.client.reentries().enter(&self.acquire, until).await? {
             Entered::Held(held) => return Ok(Guard::new(self.client, held)),
             Entered::Ask(asking) => asking,

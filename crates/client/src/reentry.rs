@@ -37,16 +37,16 @@ struct Key {
 
 #[derive(Debug, Default)]
 struct Slot {
-    known: Mutex<Known>,
+    known: Mutex<HeldByClient>,
     /// One at a time asks the server; the next one finds what that one got.
     asking: Arc<AsyncMutex<()>>,
     /// How many ask, or will, that may have to stand in line.
-    patient: watch::Sender<usize>,
+    waiting_callers: watch::Sender<usize>,
 }
 
 /// What this client holds, if it still does.
 #[derive(Debug, Default, Clone)]
-struct Known {
+struct HeldByClient {
     ticket: Weak<HeldTicket>,
     state: Option<Arc<GuardState>>,
 }
@@ -63,40 +63,41 @@ pub(crate) enum Entered {
 pub(crate) struct Asking {
     slot: Arc<Slot>,
     _alone: OwnedMutexGuard<()>,
-    _patient: Option<Patient>,
+    _patient: Option<WaitingCaller>,
 }
 
 impl Asking {
     pub(crate) fn remember(&self, guard: &Guard) {
         let (ticket, state) = (guard.downgrade_ticket(), Some(guard.state().clone()));
-        *self.slot.known.lock().unwrap_or_else(PoisonError::into_inner) = Known { ticket, state };
+        *self.slot.known.lock().unwrap_or_else(PoisonError::into_inner) =
+            HeldByClient { ticket, state };
     }
 }
 
-struct Patient(Arc<Slot>);
+struct WaitingCaller(Arc<Slot>);
 
-impl Patient {
+impl WaitingCaller {
     fn new(slot: &Arc<Slot>) -> Self {
-        slot.patient.send_modify(|count| *count += 1);
+        slot.waiting_callers.send_modify(|count| *count += 1);
         Self(slot.clone())
     }
 }
 
-impl Drop for Patient {
+impl Drop for WaitingCaller {
     fn drop(&mut self) {
-        self.0.patient.send_modify(|count| *count -= 1);
+        self.0.waiting_callers.send_modify(|count| *count -= 1);
     }
 }
 
 /// Until when an acquire may wait, here and in line together.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Until {
+pub(crate) enum WaitLimit {
     NoWait,
     Forever,
     At(Instant),
 }
 
-impl Until {
+impl WaitLimit {
     pub(crate) fn of(wait_ms: Option<u64>) -> Self {
         match wait_ms {
             None | Some(0) => Self::NoWait,
@@ -135,17 +136,18 @@ impl Reentries {
     pub(crate) async fn enter(
         &self,
         acquire: &proto::Acquire,
-        until: Until,
+        until: WaitLimit,
     ) -> Result<Entered, Error> {
         let slot = self.slot(acquire);
         if let Some(held) = slot.held(acquire.mode(), until).await? {
             return Ok(Entered::Held(held));
         }
-        let patient = (!matches!(until, Until::NoWait)).then(|| Patient::new(&slot));
+        let waiting_callers =
+            (!matches!(until, WaitLimit::NoWait)).then(|| WaitingCaller::new(&slot));
         let alone = slot.alone(until).await?;
         match slot.held(acquire.mode(), until).await? {
             Some(held) => Ok(Entered::Held(held)),
-            None => Ok(Entered::Ask(Asking { slot, _alone: alone, _patient: patient })),
+            None => Ok(Entered::Ask(Asking { slot, _alone: alone, _patient: waiting_callers })),
         }
     }
 
@@ -164,7 +166,7 @@ impl Reentries {
 }
 
 impl Slot {
-    fn known(&self) -> Known {
+    fn known(&self) -> HeldByClient {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -173,10 +175,10 @@ impl Slot {
     async fn held(
         &self,
         mode: proto::Mode,
-        until: Until,
+        until: WaitLimit,
     ) -> Result<Option<Arc<HeldTicket>>, Error> {
         loop {
-            let Known { ticket, state: Some(state) } = self.known() else { return Ok(None) };
+            let HeldByClient { ticket, state: Some(state) } = self.known() else { return Ok(None) };
             if ticket.strong_count() == 0 {
                 return Ok(None);
             }
@@ -202,16 +204,16 @@ impl Slot {
 
     /// Waits until nobody else asks the server. One that may not wait does so only for others that
     /// may not: they have their answer in a moment.
-    async fn alone(&self, until: Until) -> Result<OwnedMutexGuard<()>, Error> {
+    async fn alone(&self, until: WaitLimit) -> Result<OwnedMutexGuard<()>, Error> {
         let alone = self.asking.clone().lock_owned();
-        if !matches!(until, Until::NoWait) {
+        if !matches!(until, WaitLimit::NoWait) {
             return until.wait_for(alone).await;
         }
-        let mut patient = self.patient.subscribe();
+        let mut waiting_callers = self.waiting_callers.subscribe();
         tokio::select! {
             biased;
             alone = alone => Ok(alone),
-            _ = patient.wait_for(|count| *count > 0) => Err(busy()),
+            _ = waiting_callers.wait_for(|count| *count > 0) => Err(busy()),
         }
     }
 }

@@ -42,14 +42,14 @@ pub(crate) fn runtime() -> Result<&'static Runtime, Error> {
 
 /// The runtime that a client was connected from.
 #[derive(Debug, Default)]
-pub(crate) struct Home {
+pub(crate) struct HomeRuntime {
     /// It is shutting down, and the process is likely to follow.
     gone: AtomicBool,
     /// A flush has timed out: no use to wait again.
     hopeless: AtomicBool,
 }
 
-impl Home {
+impl HomeRuntime {
     /// If the home runtime is gone, blocks until the session's driver has let go of everything that
     /// was dropped so far, for a bounded time. Otherwise returns at once: the driver gets to it.
     pub(crate) fn flush(&self, orders: &mpsc::UnboundedSender<Order>) {
@@ -74,7 +74,7 @@ impl Home {
 
 /// Held by a session's driver as long as it runs.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningDriver {
     // In this order: an anchor that is woken by the second must not wait for the first.
     _ended: sync_mpsc::Sender<()>,
     _wakes: oneshot::Sender<()>,
@@ -83,7 +83,7 @@ pub(crate) struct Running {
 /// Sits in the home runtime, and is dropped as that shuts down: the one moment at which somebody
 /// can still wait until the session has let go of what was dropped.
 struct Anchor {
-    home: Arc<Home>,
+    home: Arc<HomeRuntime>,
     orders: mpsc::WeakUnboundedSender<Order>,
     ended: sync_mpsc::Receiver<()>,
 }
@@ -100,8 +100,10 @@ impl Drop for Anchor {
 }
 
 /// Ties a session to the runtime that this is called from, if there is one.
-pub(crate) fn anchor(orders: mpsc::WeakUnboundedSender<Order>) -> (Arc<Home>, Running) {
-    let home = Arc::new(Home::default());
+pub(crate) fn anchor(
+    orders: mpsc::WeakUnboundedSender<Order>,
+) -> (Arc<HomeRuntime>, RunningDriver) {
+    let home = Arc::new(HomeRuntime::default());
     let (ended, wait_ended) = sync_mpsc::channel();
     let (wakes, woken) = oneshot::channel();
     if let Ok(handle) = Handle::try_current() {
@@ -111,5 +113,5 @@ pub(crate) fn anchor(orders: mpsc::WeakUnboundedSender<Order>) -> (Arc<Home>, Ru
             let _ = woken.await;
         });
     }
-    (home, Running { _ended: ended, _wakes: wakes })
+    (home, RunningDriver { _ended: ended, _wakes: wakes })
 }

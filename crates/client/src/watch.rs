@@ -1,7 +1,7 @@
 //! What happens to locks, as it happens.
 
 use crate::calls::{Calls, Server};
-use crate::error::{Error, How};
+use crate::error::{EndReason, Error};
 use crate::guard_state::Revocation;
 use crate::held_ticket::Ending;
 use crate::token::Token;
@@ -18,12 +18,12 @@ use tonic::Streaming;
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
 /// # fn main() { with_server(async |servers| {
 /// # let client = Client::connect(&servers).await?;
-/// use holdfast_client::{Event, How};
+/// use holdfast_client::{Event, EndReason};
 ///
 /// let mut watch = client.watch("seat-12A").await?;
 /// client.lock("seat-12A").acquire().await?.release().await?;
 /// assert!(matches!(watch.next().await?, Event::Granted { .. }));
-/// assert!(matches!(watch.next().await?, Event::Ended { how: How::Released, held: true, .. }));
+/// assert!(matches!(watch.next().await?, Event::Ended { how: EndReason::Released, held: true, .. }));
 /// # Ok(()) }) }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub enum Event {
         /// Its number.
         token: Token,
         /// How it ended.
-        how: How,
+        how: EndReason,
         /// Whether it had been served.
         held: bool,
         /// What it called itself.
@@ -100,7 +100,7 @@ pub enum Event {
         /// The death that is the reason.
         after: Option<Ending>,
     },
-    /// The watch had to begin anew, at another server perhaps: something may have been missed. Look
+    /// The watch had to start again, perhaps at another server: something may have been missed. Look
     /// at the locks that matter.
     Missed,
     /// A later version of the server tells something that this client does not know.
@@ -129,7 +129,7 @@ pub enum Event {
 pub struct Watch {
     calls: Arc<Calls>,
     scope: watch_request::Scope,
-    /// None after it has ended: it is begun anew.
+    /// None after it has ended: it is started again.
     events: Option<Streaming<proto::WatchEvent>>,
 }
 
@@ -138,26 +138,26 @@ impl Watch {
         calls: Arc<Calls>,
         scope: watch_request::Scope,
     ) -> Result<Self, Error> {
-        let events = Some(stand(&calls, &scope).await?);
+        let events = Some(open_watch(&calls, &scope).await?);
         Ok(Self { calls, scope, events })
     }
 
-    /// What happens next. If its server goes, the watch stands anew at another one, and says so with
+    /// What happens next. If its server goes, the watch continues at another one, and reports this with
     /// [`Event::Missed`]. An error means that no server could be found; the next call looks again.
     pub async fn next(&mut self) -> Result<Event, Error> {
         if let Some(events) = &mut self.events {
-            if let Ok(Some(word)) = events.message().await {
-                return Ok(word.what.map_or(Event::Unknown, Event::of));
+            if let Ok(Some(event)) = events.message().await {
+                return Ok(event.what.map_or(Event::Unknown, Event::of));
             }
             self.events = None;
         }
-        self.events = Some(stand(&self.calls, &self.scope).await?);
+        self.events = Some(open_watch(&self.calls, &self.scope).await?);
         Ok(Event::Missed)
     }
 }
 
 /// A watch that stands: its first word has said so. Boxed, as [`crate::Client`]'s connection is.
-fn stand<'a>(
+fn open_watch<'a>(
     calls: &'a Calls,
     scope: &watch_request::Scope,
 ) -> Pin<Box<dyn Future<Output = Result<Streaming<proto::WatchEvent>, Error>> + Send + 'a>> {
@@ -186,7 +186,7 @@ impl Event {
             watch_event::What::Ended(ended) => Self::Ended {
                 names: ended.names,
                 token: Token::new(ended.token),
-                how: How::of(ended.how),
+                how: EndReason::of(ended.how),
                 held: ended.held,
                 label: ended.label,
                 note: ended.note,

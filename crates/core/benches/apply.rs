@@ -193,7 +193,9 @@ mod line {
             let Line { world, tokens, .. } = &mut *line.borrow_mut();
             let answer = super::shared::answer(world.apply(proposal));
             world.effects.clear();
-            if let Answer::Standing(holdfast_core::Standing::Waiting { token, .. }) = &answer {
+            if let Answer::TicketStatus(holdfast_core::TicketStatus::Waiting { token, .. }) =
+                &answer
+            {
                 tokens.push_back(*token);
             }
             answer

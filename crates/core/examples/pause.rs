@@ -19,7 +19,7 @@
 mod shared;
 
 use holdfast_core::{
-    Acquire, Answer, Command, Lease, Limits, LockName, Proposal, Standing, State, Token,
+    Acquire, Answer, Command, Lease, Limits, LockName, Proposal, State, TicketStatus, Token,
 };
 use shared::{LONG_MS, MILLION, SECRET, World, acquire, answer, release, scramble};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -215,7 +215,7 @@ impl Loop {
         times.longest_batch = times.longest_batch.max(now - begun);
         self.world.effects.clear();
         for (name, taken) in answers {
-            if let Answer::Standing(Standing::Held(grant)) = answer(taken) {
+            if let Answer::TicketStatus(TicketStatus::Held(grant)) = answer(taken) {
                 self.held.push((name, grant.token));
             }
         }

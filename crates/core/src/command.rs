@@ -12,7 +12,7 @@ pub struct Proposal {
     /// The node that proposed it, with a sequence number; `None` for commands that the leader adds.
     pub from: Option<Numbered>,
     /// The client's request id, so that a retry has no second effect.
-    pub request: Option<Request>,
+    pub request: Option<RequestRef>,
     /// What to do.
     pub command: Command,
 }
@@ -43,7 +43,7 @@ pub struct SessionRef {
 
 /// A request id, by which a retry is recognised.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
+pub enum RequestRef {
     /// Numbered by the client within its session.
     InSession {
         /// The session of the request.
@@ -160,7 +160,7 @@ pub enum Command {
     },
     /// What happened to a request. A request that has not been seen yet is barred from ever taking
     /// effect.
-    Outcome(Request),
+    Outcome(RequestRef),
     /// Writes to the fenced register, unless the token is too old.
     Put {
         /// The key; the rules for names apply.

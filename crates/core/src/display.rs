@@ -1,9 +1,9 @@
 //! The texts of refusals: what can't be done, and what to do instead.
 
 use crate::command::Door;
-use crate::effect::How;
+use crate::effect::EndReason;
 use crate::ids::Token;
-use crate::refusal::{Bad, Bound, Link, Refusal, Untouched};
+use crate::refusal::{Bound, CycleStep, InvalidField, Refusal, Untouched};
 use crate::text::{Label, LockName};
 use crate::transaction::KeyKind;
 use crate::tree::{NodeRefusal, TTL_MS_MAX};
@@ -13,7 +13,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSession(id) => {
-                write!(f, "session {id} has ended or never was: open a new one")
+                write!(f, "session {id} has ended or never existed: open a new one")
             }
             Self::NotOwner => f.write_str("wrong secret or label: only the owner may do this"),
             Self::NotHeld { name, token, how } => not_held(f, name, *token, *how),
@@ -21,7 +21,7 @@ impl fmt::Display for Refusal {
                 write!(f, "ticket {token} is still waiting: wait for its grant, or cancel it")
             }
             Self::AlreadyServed(token) => {
-                write!(f, "ticket {token} is being served: release it instead")
+                write!(f, "ticket {token} is held already: release it instead")
             }
             Self::Busy { name, holder, label, delayed_until_ms } => {
                 busy(f, name, *holder, label.as_ref(), *delayed_until_ms)
@@ -37,33 +37,33 @@ impl fmt::Display for Refusal {
             }
             Self::WouldDeadlock(links) => deadlock(f, links),
             Self::TooTangled => f.write_str(
-                "too many tickets stand in each other's way to rule out a deadlock: retry later, or claim less",
+                "too many tickets wait for each other to rule out a deadlock: retry later, or claim less",
             ),
             Self::ClaimNotHeld(token) => {
                 write!(f, "claimed token {token} is not held: it was lost or released")
             }
             Self::UpgradeBlocked(name) => {
-                write!(f, "somebody waits for {name}: release the shared ticket and acquire anew")
+                write!(f, "somebody waits for {name}: release the shared ticket and acquire again")
             }
             Self::WrongMode(token) => {
                 write!(f, "ticket {token} has another mode: only shared is upgraded, only exclusive downgraded")
             }
             Self::SessionLease(token) => {
-                write!(f, "ticket {token} lives by its session's heartbeat: there is no deadline to change")
+                write!(f, "ticket {token} is kept alive by its session's heartbeats: it has no deadline to change")
             }
             Self::BadRequest(bad) => bad.fmt(f),
             Self::Full(bound) => bound.fmt(f),
             Self::TooOldToKnow(id) => {
-                write!(f, "request {id} is too old to know: its session said that it has the answer")
+                write!(f, "request {id} is too old: its session has confirmed the reply already")
             }
             Self::Barred => {
-                f.write_str("an outcome was asked for before this request came: use a new request id")
+                f.write_str("the outcome of this request was queried before it arrived: use a new request id")
             }
             Self::OtherTerm => f.write_str("decided by the leader of another term"),
             Self::Fenced { token, highest } => {
                 write!(f, "token {token} is fenced off: the highest seen is {highest}")
             }
-            Self::NeverDrawn(token) => write!(f, "token {token} was never drawn here"),
+            Self::NeverDrawn(token) => write!(f, "token {token} was never issued here"),
             Self::NameTheToken(name) => {
                 write!(f, "{name} has several holders: name the token of the one you mean")
             }
@@ -86,7 +86,7 @@ impl fmt::Display for Refusal {
                 "this request id was used for a different request: use a new one for each request",
             ),
             Self::SessionMoved(session) => {
-                write!(f, "another connection has gone on with session {session}")
+                write!(f, "another connection has taken over session {session}")
             }
             Self::Node { op, why } => write!(f, "change {op} of znodes: {why}"),
         }
@@ -99,15 +99,15 @@ fn not_held(
     f: &mut fmt::Formatter<'_>,
     name: &LockName,
     token: Option<Token>,
-    how: Option<How>,
+    how: Option<EndReason>,
 ) -> fmt::Result {
     match (token, how) {
         (Some(token), Some(how)) => {
-            write!(f, "ticket {token} of {name} is over ({how}): acquire anew")
+            write!(f, "ticket {token} of {name} is over ({how}): acquire again")
         }
         (Some(token), None) => write!(
             f,
-            "no ticket {token} stands in the line of {name}: it never did, or how it ended is forgotten"
+            "no ticket {token} is in the line of {name}: it never was, or its ending has been forgotten"
         ),
         (None, _) => write!(f, "nobody holds {name}"),
     }
@@ -127,7 +127,7 @@ fn busy(
         (None, _) => {}
     }
     if let Some(until) = delayed_until_ms {
-        write!(f, ", held up by a death until {until} ms")?;
+        write!(f, ", delayed after a death until {until} ms")?;
     }
     f.write_str(": wait for it, or try later")
 }
@@ -154,8 +154,8 @@ fn held(
     })
 }
 
-fn deadlock(f: &mut fmt::Formatter<'_>, links: &[Link]) -> fmt::Result {
-    f.write_str("this wait would close a circle: ")?;
+fn deadlock(f: &mut fmt::Formatter<'_>, links: &[CycleStep]) -> fmt::Result {
+    f.write_str("this wait would create a cycle: ")?;
     for (index, link) in links.iter().enumerate() {
         if index > 0 {
             f.write_str("; ")?;
@@ -173,7 +173,7 @@ fn deadlock(f: &mut fmt::Formatter<'_>, links: &[Link]) -> fmt::Result {
     f.write_str(", which you keep: release it first, or take all names in one step")
 }
 
-impl fmt::Display for How {
+impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Released => "released",
@@ -208,19 +208,19 @@ impl fmt::Display for Door {
     }
 }
 
-impl fmt::Display for Bad {
+impl fmt::Display for InvalidField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoNames => "no name given: name at least one lock",
             Self::TooManyNames => "too many names for one ticket: split the work",
-            Self::SameNameTwice => "a name stands twice: name each lock once",
+            Self::SameNameTwice => "a name is listed twice: name each lock once",
             Self::NoPermits => "a permit of 0 can never be served: ask for 1 or more",
             Self::NoTtl => "a TTL of 0 ms: give at least 1, or a permanent lease",
-            Self::LockDelay => "a lock-delay is at most an hour: nothing lifts it before its time",
+            Self::LockDelay => "a lock-delay is at most an hour: it can't be lifted early",
             Self::SessionTtl => "a session's TTL must be from 100 ms to a day",
             Self::TooManyClaims => "too many claims for one ticket",
             Self::LeaseNeedsSession => "a session lease needs a session: open one, or give a TTL",
-            Self::WaitNeedsDeadline => "only a session's ticket may wait for ever: give a deadline",
+            Self::WaitNeedsDeadline => "only a session's ticket may wait forever: give a deadline",
             Self::WaitNeedsOwner => "a wait needs an owner: a session, or a request id",
             Self::RequestNeedsSession => {
                 "only an acquire or an upgrade takes a request id without a session"
@@ -228,7 +228,7 @@ impl fmt::Display for Bad {
             Self::RequestBelowLowest => "the request's own id is below its lowest unanswered id",
             Self::OtherSession => "the request id belongs to another session than the ticket",
             Self::PermitFenced => "permits can't be fenced: several of them are held at once",
-            Self::NoRequestId => "this command takes no request id: it is made anew each time",
+            Self::NoRequestId => "this command takes no request id: each attempt is a new request",
             Self::NativeTransaction => {
                 "the native door has no transactions: acquire and release one by one"
             }
@@ -270,7 +270,7 @@ impl fmt::Display for NodeRefusal {
             Self::ParentIsEphemeral => f.write_str("its parent is ephemeral"),
             Self::NoAuth => f.write_str("the access control list does not allow it"),
             Self::InvalidAcl => f.write_str("the access control list is not valid"),
-            Self::BadPath(bad) => write!(f, "this is no path: {bad}"),
+            Self::BadPath(bad) => write!(f, "invalid path: {bad}"),
             Self::BadTtl => write!(f, "a time to live is 1ms to {TTL_MS_MAX}ms"),
             Self::TooManyOps => f.write_str("too many changes in one request: split them up"),
             Self::TooLarge => f.write_str("too many bytes in one request: split them up"),
@@ -282,16 +282,16 @@ impl fmt::Display for NodeRefusal {
             ),
             Self::OtherDoor(token) => write!(
                 f,
-                "it stands for ticket {token}, which came through another protocol: it goes when \
-                 that is released"
+                "it represents ticket {token}, which was taken through another protocol: it is \
+                 removed when that is released"
             ),
             Self::NumbersUsedUp => {
                 f.write_str("the directory has no numbers left: use another, or create it again")
             }
             Self::Lock(refusal) => refusal.fmt(f),
-            Self::LineTooLong => {
-                f.write_str("too many wait for this lock through other protocols: try again later")
-            }
+            Self::LineTooLong => f.write_str(
+                "too many clients of other protocols wait for this lock: try again later",
+            ),
             Self::TooManyEphemerals => {
                 f.write_str("the session has too many ephemeral znodes: use several sessions")
             }

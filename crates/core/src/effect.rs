@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// What happened to a proposal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Taken {
+pub enum ProposalOutcome {
     /// It was applied; this goes back to the client that asked.
     Answered(Result<Answer, Refusal>),
     /// Its number was already applied: a late copy, without effect.
@@ -33,7 +33,7 @@ pub enum Answer {
     /// The session accepts no more requests.
     SessionEnded(SessionId),
     /// The ticket's current state.
-    Standing(Standing),
+    TicketStatus(TicketStatus),
     /// The held ticket is over; also the answer to a repeated release.
     Released(Token),
     /// The wait is over.
@@ -74,7 +74,7 @@ pub enum Answer {
 /// A ticket's current state: the answer to an acquire, to its retries and to a query for its
 /// outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Standing {
+pub enum TicketStatus {
     /// In line.
     Waiting {
         /// Its number, which will be its token.
@@ -93,11 +93,11 @@ pub enum Standing {
         /// Its number.
         token: Token,
         /// How it ended.
-        how: How,
+        how: EndReason,
     },
 }
 
-impl Standing {
+impl TicketStatus {
     /// The ticket's number.
     pub fn token(&self) -> Token {
         match self {
@@ -164,7 +164,7 @@ impl Names {
 
 /// How a ticket ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum How {
+pub enum EndReason {
     /// The holder released it.
     Released,
     /// Its deadline passed or its session fell silent.
@@ -182,7 +182,7 @@ pub enum How {
     Restored,
 }
 
-impl How {
+impl EndReason {
     /// Whether a holder that ended this way may have left work half done.
     pub fn died(self) -> bool {
         matches!(self, Self::Expired | Self::Closed | Self::Forced | Self::Restored)
@@ -193,7 +193,7 @@ impl How {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ending {
     /// Released, expired, closed, forced or restored.
-    pub how: How,
+    pub how: EndReason,
     /// Its token.
     pub token: Token,
     /// Its label.
@@ -280,7 +280,7 @@ pub enum Effect {
         /// Which one.
         session: SessionId,
         /// Closed or expired.
-        how: How,
+        how: EndReason,
     },
     /// A holder has a new label, with the same token.
     Relabelled {
@@ -353,7 +353,7 @@ pub struct Ended {
     /// The names it was for.
     pub names: Names,
     /// How it ended.
-    pub how: How,
+    pub how: EndReason,
     /// Whether it had been served.
     pub held: bool,
     /// How long it was held, or waited, in logical time.

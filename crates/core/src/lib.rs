@@ -59,27 +59,28 @@ mod watch;
 mod weight;
 
 pub use command::{
-    Acquire, Command, Door, Lease, Mode, Numbered, OpenSession, Proof, Proposal, Request, Revoke,
-    SessionKind, SessionRef, Target, Tick, Wait,
+    Acquire, Command, Door, Lease, Mode, Numbered, OpenSession, Proof, Proposal, RequestRef,
+    Revoke, SessionKind, SessionRef, Target, Tick, Wait,
 };
 pub use effect::{
-    After, Answer, Effect, Ended, Ending, Fence, Forced, Grant, How, Names, Standing, Taken,
+    After, Answer, Effect, EndReason, Ended, Ending, Fence, Forced, Grant, Names, ProposalOutcome,
+    TicketStatus,
 };
 pub use ids::{RequestId, Secret, SessionId, Term, Token};
 pub use limits::Limits;
-pub use lines::history::{Event, What};
+pub use lines::history::{Event, EventKind};
 pub use lines::{
-    CannotRestore, Circle, Counts, LockPage, LockView, Restored, SessionView, TicketView, Why,
+    CannotRestore, Counts, Cycle, LockPage, LockView, Restored, SessionView, TicketView, Why,
     WhyLink,
 };
-pub use refusal::{Bad, Bound, Link, Refusal, Untouched};
+pub use refusal::{Bound, CycleStep, InvalidField, Refusal, Untouched};
 pub use state::{BadSnapshot, NotEncoded, Snapshot, SnapshotCheck, State};
 pub use stores::keys::{Key, KeyPage, ObjectKey, TextKey};
 pub use stores::tree::{NodeView, is_allowed, shown_acl};
 pub use text::{
     BadText, Channel, Element, Label, LockName, Message, NodeData, Note, Reason, RequestKey, Value,
 };
-pub use transaction::{Expiry, KeyKind, Object, Stamp, To, Transaction, Write};
+pub use transaction::{Expiry, KeyKind, Object, Stamp, Transaction, Write, WriteOp};
 pub use tree::{
     Acl, AuthId, BadPath, NodeEvent, NodeKind, NodeOp, NodeRefusal, NodeResult, PATH_BYTES_MAX,
     PERMS_ALL, Recipe, Stat, TTL_MS_MAX, TreeCommand, TreeWrite, name_of, parent_of, perms,

@@ -1,7 +1,7 @@
 //! Refusals: answers that say what can't be done and what to do instead, the same on every replica.
 
 use crate::command::Door;
-use crate::effect::How;
+use crate::effect::EndReason;
 use crate::ids::{RequestId, SessionId, Token};
 use crate::text::{Label, LockName};
 use crate::transaction::KeyKind;
@@ -22,7 +22,7 @@ pub enum Refusal {
         /// Which ticket, if one was named.
         token: Option<Token>,
         /// How it ended, if that is still known.
-        how: Option<How>,
+        how: Option<EndReason>,
     },
     /// The ticket is still waiting, and this needs a held one.
     NotYetServed(Token),
@@ -53,8 +53,8 @@ pub enum Refusal {
         /// Under which token.
         token: Token,
     },
-    /// The wait would close a circle of claims: the circle, from the requesting ticket back to it.
-    WouldDeadlock(Vec<Link>),
+    /// The wait would create a cycle of claims: the circle, from the requesting ticket back to it.
+    WouldDeadlock(Vec<CycleStep>),
     /// The search for a circle visited too many tickets to be sure that there is none.
     TooTangled,
     /// A claimed token is not held.
@@ -66,7 +66,7 @@ pub enum Refusal {
     /// The lease depends on the session: there is no deadline to change.
     SessionLease(Token),
     /// A field is out of bounds, or does not go with another one.
-    BadRequest(Bad),
+    BadRequest(InvalidField),
     /// A bound is reached.
     Full(Bound),
     /// The request is below the lowest id that its session said it still needs.
@@ -141,7 +141,7 @@ pub enum Untouched {
 
 /// What is wrong with a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Bad {
+pub enum InvalidField {
     /// No name was given.
     NoNames,
     /// More names than one ticket may take.
@@ -211,7 +211,7 @@ pub enum Bound {
 
 /// One step of a circle: who waits, for which lock, and who is ahead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Link {
+pub struct CycleStep {
     /// The waiting ticket; `None` for the one that is being refused.
     pub waiter: Option<Token>,
     /// Its label.

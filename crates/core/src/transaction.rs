@@ -65,12 +65,12 @@ pub struct Write {
     /// Which key.
     pub name: LockName,
     /// What to write.
-    pub to: To,
+    pub to: WriteOp,
 }
 
 /// What to write to a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum To {
+pub enum WriteOp {
     /// A text. If there is nothing, this is a try: an exclusive ticket is drawn. If there is the
     /// same text, its ticket stays and only the lease is set. A different text is a change of
     /// holder: the ticket ends as forced and a new one is drawn.
@@ -188,9 +188,11 @@ impl Transaction {
         let seen = self.seen.iter().map(|(name, _)| name.as_bytes().len());
         let writes = self.writes.iter().map(|Write { name, to }| {
             let content = match to {
-                To::Text { value, .. } | To::Relabel { value, .. } => value.as_bytes().len(),
-                To::Object { object, .. } => object.bytes(),
-                To::Expiring(_) | To::Gone { .. } => 0,
+                WriteOp::Text { value, .. } | WriteOp::Relabel { value, .. } => {
+                    value.as_bytes().len()
+                }
+                WriteOp::Object { object, .. } => object.bytes(),
+                WriteOp::Expiring(_) | WriteOp::Gone { .. } => 0,
             };
             name.as_bytes().len().saturating_add(content)
         });

@@ -326,7 +326,7 @@ impl fmt::Display for BadPath {
             Self::Dots => f.write_str("relative names are not allowed"),
             Self::Character(char) => write!(f, "the character {char:?} is not allowed"),
             Self::TooLong => write!(f, "it is longer than {PATH_BYTES_MAX} bytes"),
-            Self::Reserved => f.write_str("ZooKeeper keeps it for itself"),
+            Self::Reserved => f.write_str("it is reserved by ZooKeeper"),
         }
     }
 }

@@ -85,7 +85,7 @@ impl<W: Ord + Clone> Watches<W> {
     }
 
     /// The watchers to notify of an effect, each once.
-    pub fn hearing(&self, effect: &Effect) -> BTreeSet<W> {
+    pub fn watchers_of(&self, effect: &Effect) -> BTreeSet<W> {
         let mut watchers = BTreeSet::new();
         if self.len == 0 {
             return watchers;

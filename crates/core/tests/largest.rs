@@ -2,9 +2,9 @@
 
 use holdfast_core::{
     Acquire, Answer, Command, Door, Effect, Element, Expiry, Label, Lease, Limits, LockName, Mode,
-    Note, Object, OpenSession, Proof, Proposal, Reason, Refusal, Request, RequestId, RequestKey,
-    Revoke, Secret, SessionKind, SessionRef, SnapshotCheck, State, Taken, Target, Tick, To, Token,
-    Transaction, Value, Wait, Write,
+    Note, Object, OpenSession, Proof, Proposal, ProposalOutcome, Reason, Refusal, RequestId,
+    RequestKey, RequestRef, Revoke, Secret, SessionKind, SessionRef, SnapshotCheck, State, Target,
+    Tick, Token, Transaction, Value, Wait, Write, WriteOp,
 };
 
 /// What a snapshot's file, and a node that is sent one, takes as one piece.
@@ -58,12 +58,12 @@ impl Stage {
     fn apply(&mut self, proposal: impl Into<Proposal>) -> Result<Answer, Refusal> {
         let mut effects: Vec<Effect> = Vec::new();
         match self.state.apply(proposal.into(), &mut effects) {
-            Taken::Answered(answer) => answer,
+            ProposalOutcome::Answered(answer) => answer,
             other => panic!("{other:?}"),
         }
     }
 
-    fn ask(&mut self, request: Request, command: Command) -> Result<Answer, Refusal> {
+    fn ask(&mut self, request: RequestRef, command: Command) -> Result<Answer, Refusal> {
         self.apply(Proposal { from: None, request: Some(request), command })
     }
 
@@ -92,7 +92,7 @@ impl Stage {
             door: Door::Native,
         }));
         match answer {
-            Ok(Answer::Standing(standing)) => standing.token(),
+            Ok(Answer::TicketStatus(standing)) => standing.token(),
             other => panic!("{other:?}"),
         }
     }
@@ -108,7 +108,7 @@ impl Stage {
     }
 
     fn object(&mut self, number: usize, object: Object) {
-        let to = To::Object { object, expiry: Expiry::Never, fresh: false };
+        let to = WriteOp::Object { object, expiry: Expiry::Never, fresh: false };
         let writes = vec![Write { name: name(number), to }];
         let (seen, publish) = (Vec::new(), Vec::new());
         let transaction = Transaction { door: Door::Redis, seen, seen_all: None, writes, publish };
@@ -125,9 +125,9 @@ impl Stage {
     }
 }
 
-fn in_session(session: SessionRef, id: u64) -> Request {
+fn in_session(session: SessionRef, id: u64) -> RequestRef {
     let id = RequestId::new(id).unwrap();
-    Request::InSession { session, id, lowest: RequestId::FIRST }
+    RequestRef::InSession { session, id, lowest: RequestId::FIRST }
 }
 
 /// What is written can be read, is bounded, and comes to the same state.
@@ -154,7 +154,7 @@ fn check_snapshot(stage: &Stage) {
 // 64 KiB were one piece of 16.1 MB, which no file takes. From then on the node wrote no snapshot, its
 // log grew for good, and a backup was written that nobody could read.
 #[test]
-fn a_register_full_of_the_longest_values_fits_into_a_snapshot() {
+fn full_register_fits_into_a_snapshot() {
     let mut stage = Stage::new();
     let token = stage.acquire(vec![name(0)], 0);
     for number in 0..600 {
@@ -166,7 +166,7 @@ fn a_register_full_of_the_longest_values_fits_into_a_snapshot() {
 /// A ticket of sixteen names, each of which was broken twice by somebody with a lot to say; asked
 /// to let go. And all that led there, in the history.
 #[test]
-fn the_widest_tickets_fit_into_a_snapshot() {
+fn largest_tickets_fit_into_a_snapshot() {
     let mut stage = Stage::new();
     for wide in 0..20 {
         let names: Vec<LockName> = (0..16).map(|number| name(wide * 16 + number)).collect();
@@ -196,7 +196,7 @@ fn the_widest_tickets_fit_into_a_snapshot() {
 // A session's memory of requests was bounded in answers, not in bytes, and not weighed: with the
 // answers to 1,024 writes of the longest register values it took 65 MB, and counted for nothing.
 #[test]
-fn a_sessions_memory_of_requests_is_weighed_and_bounded() {
+fn remembered_requests_are_counted_and_bounded() {
     let mut stage = Stage::new();
     let token = stage.acquire(vec![name(0)], 0);
     let sessions: Vec<SessionRef> = (0..3).map(|number| stage.open(number)).collect();
@@ -221,7 +221,7 @@ fn a_sessions_memory_of_requests_is_weighed_and_bounded() {
     // What the client has is forgotten, and no longer counts.
     for session in &sessions {
         let id = RequestId::new(2_000).unwrap();
-        let request = Request::InSession { session: *session, id, lowest: id };
+        let request = RequestRef::InSession { session: *session, id, lowest: id };
         let raise = Command::Raise { key: name(0), token, mode: Mode::Exclusive };
         stage.ask(request, raise).unwrap();
     }
@@ -231,7 +231,7 @@ fn a_sessions_memory_of_requests_is_weighed_and_bounded() {
 
 /// Who releases when the memory is full must not be refused: nothing would ever be free again.
 #[test]
-fn a_lock_can_be_released_when_the_memory_is_full() {
+fn locks_can_be_released_when_memory_is_full() {
     let limits = Limits { bytes_max: 100_000, bytes_reserve: 200_000, ..Limits::DEFAULT };
     let mut stage = Stage { state: State::new(limits, 1) };
     let session = stage.open(0);
@@ -260,7 +260,7 @@ fn a_lock_can_be_released_when_the_memory_is_full() {
 /// For each kind of thing: what is counted is at least what a snapshot of it takes, but for the few
 /// hundred bytes of each record that the bound of its number counts with.
 #[test]
-fn everything_that_may_be_much_is_weighed() {
+fn all_unbounded_data_is_counted() {
     let many = 500;
     let mut empty = Stage::new();
     let keeper = empty.acquire(vec![name(9_999_999)], 0);
@@ -292,13 +292,13 @@ fn everything_that_may_be_much_is_weighed() {
                 lock_delay_ms: 0,
                 door: Door::Native,
             };
-            let refused = stage.ask(Request::Alone(key(number)), Command::Acquire(acquire));
+            let refused = stage.ask(RequestRef::Alone(key(number)), Command::Acquire(acquire));
             assert!(matches!(refused, Err(Refusal::Busy { .. })), "{refused:?}");
         }
     });
     fill("random ids that are barred", many, &|stage| {
         for number in 0..many {
-            stage.apply(Command::Outcome(Request::Alone(key(number)))).unwrap();
+            stage.apply(Command::Outcome(RequestRef::Alone(key(number)))).unwrap();
         }
     });
     fill("claims", many, &|stage| {
@@ -346,7 +346,7 @@ fn everything_that_may_be_much_is_weighed() {
 
 /// Elements take memory also if nothing is in them.
 #[test]
-fn empty_elements_are_weighed() {
+fn empty_elements_are_counted() {
     let mut stage = Stage::new();
     let empty = || Element::parse([]).unwrap();
     stage.object(1, Object::List((0..4_096).map(|_| empty()).collect()));
@@ -358,7 +358,7 @@ fn empty_elements_are_weighed() {
 
 /// The names of a ticket after the first cost a lock each, however short they are.
 #[test]
-fn many_short_names_are_weighed() {
+fn many_short_names_are_counted() {
     let mut stage = Stage::new();
     let names = (0..16).map(|number| LockName::parse([b'a' + number]).unwrap()).collect();
     let before = stage.state.counts().bytes;
@@ -369,7 +369,7 @@ fn many_short_names_are_weighed() {
 
 // The history was bounded in events only: with the longest labels and reasons it took 600 MB.
 #[test]
-fn the_history_is_bounded_in_bytes() {
+fn history_is_bounded_in_bytes() {
     let limits = Limits { history_bytes_max: 4 << 20, ..Limits::DEFAULT };
     let mut stage = Stage { state: State::new(limits, 1) };
     for number in 0..1_500 {
@@ -387,7 +387,7 @@ fn the_history_is_bounded_in_bytes() {
 // A release that was repeated after 33 hand-offs of its lock was told that it held nothing: only the
 // last 64 events of the lock were looked through.
 #[test]
-fn a_repeated_release_is_known_after_thousands_of_hand_offs() {
+fn repeated_release_is_recognised_after_thousands_of_hand_offs() {
     let mut stage = Stage::new();
     let lock = LockName::parse("hot").unwrap();
     let release = |token| Command::Release {
@@ -417,7 +417,7 @@ fn a_repeated_release_is_known_after_thousands_of_hand_offs() {
 
 /// Members of different versions must do the same until all of them know better.
 #[test]
-fn below_the_level_everything_is_as_it_was() {
+fn older_levels_behave_as_before() {
     let mut stage = Stage::new();
     stage.state.set_level(2);
     let acquire = |name: LockName| Acquire {
@@ -433,8 +433,8 @@ fn below_the_level_everything_is_as_it_was() {
         lock_delay_ms: 0,
         door: Door::Native,
     };
-    let first = stage.ask(Request::Alone(key(1)), Command::Acquire(acquire(name(1))));
-    let other = stage.ask(Request::Alone(key(1)), Command::Acquire(acquire(name(2))));
+    let first = stage.ask(RequestRef::Alone(key(1)), Command::Acquire(acquire(name(1))));
+    let other = stage.ask(RequestRef::Alone(key(1)), Command::Acquire(acquire(name(2))));
     assert_eq!(first, other);
     assert_eq!(stage.state.counts().bytes, LockName::BYTES_MAX);
     // Members that know no newer version can read it.
@@ -444,14 +444,14 @@ fn below_the_level_everything_is_as_it_was() {
     loaded.set_level(3);
     stage.state = loaded;
     // A request that came before is not known by what it asked for, on no member.
-    let other = stage.ask(Request::Alone(key(1)), Command::Acquire(acquire(name(2))));
+    let other = stage.ask(RequestRef::Alone(key(1)), Command::Acquire(acquire(name(2))));
     assert_eq!(first, other);
-    stage.ask(Request::Alone(key(2)), Command::Acquire(acquire(name(2)))).unwrap();
-    let other = stage.ask(Request::Alone(key(2)), Command::Acquire(acquire(name(3))));
+    stage.ask(RequestRef::Alone(key(2)), Command::Acquire(acquire(name(2)))).unwrap();
+    let other = stage.ask(RequestRef::Alone(key(2)), Command::Acquire(acquire(name(3))));
     assert_eq!(other, Err(Refusal::OtherRequest));
     assert_eq!(stage.pieces()[0][8..10], 3_u16.to_le_bytes());
     let reloaded = State::load(stage.pieces(), Limits::DEFAULT, 4).unwrap();
     stage.state = reloaded;
-    let other = stage.ask(Request::Alone(key(2)), Command::Acquire(acquire(name(3))));
+    let other = stage.ask(RequestRef::Alone(key(2)), Command::Acquire(acquire(name(3))));
     assert_eq!(other, Err(Refusal::OtherRequest));
 }

@@ -4,7 +4,7 @@
 
 mod support;
 
-use holdfast_core::{Answer, Limits, Standing, Taken};
+use holdfast_core::{Answer, Limits, ProposalOutcome, TicketStatus};
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -85,13 +85,13 @@ fn outcome_of(step: &Step) -> (String, String) {
     };
     let verb = word(format!("{:?}", step.proposal.command));
     let outcome = match &step.taken {
-        Taken::Answered(Ok(Answer::Standing(standing))) => match standing {
-            Standing::Waiting { .. } => "Waiting".into(),
-            Standing::Held(_) => "Held".into(),
-            Standing::Over { .. } => "Over".into(),
+        ProposalOutcome::Answered(Ok(Answer::TicketStatus(standing))) => match standing {
+            TicketStatus::Waiting { .. } => "Waiting".into(),
+            TicketStatus::Held(_) => "Held".into(),
+            TicketStatus::Over { .. } => "Over".into(),
         },
-        Taken::Answered(Ok(answer)) => word(format!("{answer:?}")),
-        Taken::Answered(Err(refusal)) => {
+        ProposalOutcome::Answered(Ok(answer)) => word(format!("{answer:?}")),
+        ProposalOutcome::Answered(Err(refusal)) => {
             let text = format!("{refusal:?}");
             match text.split_once('(') {
                 Some(("BadRequest" | "Full", _)) => text,

@@ -5,8 +5,8 @@
 mod support;
 
 use holdfast_core::{
-    Answer, CannotRestore, Command, Effect, How, Key, Limits, OpenSession, Proposal, Restored,
-    Secret, SessionKind, State, Taken, Token,
+    Answer, CannotRestore, Command, Effect, EndReason, Key, Limits, OpenSession, Proposal,
+    ProposalOutcome, Restored, Secret, SessionKind, State, Token,
 };
 use proptest::test_runner::{Config, TestRunner};
 use std::collections::BTreeSet;
@@ -49,10 +49,10 @@ impl Cluster {
         let mut effects = Vec::new();
         let taken = self.state.apply(proposal.clone(), &mut effects);
         self.player.hear(&proposal, &taken, &effects, &self.state);
-        if let Taken::Answered(Ok(Answer::SessionOpened(id))) = &taken {
+        if let ProposalOutcome::Answered(Ok(Answer::SessionOpened(id))) = &taken {
             self.sessions.insert(id.0.get());
         }
-        if let Taken::Answered(Ok(Answer::Standing(standing))) = &taken {
+        if let ProposalOutcome::Answered(Ok(Answer::TicketStatus(standing))) = &taken {
             self.tokens.insert(standing.token());
         }
         for effect in &effects {
@@ -86,7 +86,7 @@ impl Cluster {
         let restored = cluster.state.restore(unix_s).unwrap();
         cluster.player = self.player.clone();
         let tick = cluster.player.tick(0).into();
-        let (how, ticked) = (How::Restored, Taken::Answered(Ok(Answer::Ticked)));
+        let (how, ticked) = (EndReason::Restored, ProposalOutcome::Answered(Ok(Answer::Ticked)));
         let over = self.player.living_sessions().into_iter().map(|session| session.id);
         let over: Vec<_> = over.map(|session| Effect::SessionEnded { session, how }).collect();
         cluster.player.hear(&tick, &ticked, &over, &cluster.state);
@@ -189,22 +189,22 @@ fn play(limits: Limits) {
 }
 
 #[test]
-fn a_restored_cluster_is_sound_and_draws_new_numbers() {
+fn restore_is_sound_and_draws_new_numbers() {
     play(ROOMY);
 }
 
 #[test]
-fn also_at_the_bounds() {
+fn restore_is_sound_at_the_bounds() {
     play(TIGHT);
 }
 
 #[test]
-fn also_when_work_was_left_over() {
+fn restore_is_sound_with_unfinished_work() {
     play(Limits { steps_max: 1, ..ROOMY });
 }
 
 #[test]
-fn a_restore_that_is_refused_changes_nothing() {
+fn refused_restore_changes_nothing() {
     let mut cluster = Cluster::new(ROOMY);
     cluster.play(&[]);
     let before = cluster.backup();

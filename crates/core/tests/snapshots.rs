@@ -89,15 +89,15 @@ fn played(version: u16) -> Play {
     let fourth = if version > 3 { STORY_4 } else { "" };
     let stories = [STORY, second, third, fourth];
     for line in stories.into_iter().flat_map(str::lines) {
-        for told in play.line(line) {
-            assert!(!told.starts_with("error"), "{line}: {told}");
+        for report in play.line(line) {
+            assert!(!report.starts_with("error"), "{line}: {report}");
         }
     }
     play
 }
 
 /// Everything that can be asked of a state, in words.
-fn told(mut play: Play, version: u16) -> String {
+fn report(mut play: Play, version: u16) -> String {
     let mut lines = Vec::new();
     if version > 1 {
         for name in SHOW_2.split(' ') {
@@ -133,8 +133,8 @@ fn told(mut play: Play, version: u16) -> String {
     lines.push("cy: outcome key=random-text-of-cy".to_owned());
     lines.extend(["tick 30s", "tick 1m", "tick 1h", "ls limit=50", "counts"].map(str::to_owned));
     let answers = lines.iter().flat_map(|line| {
-        let told = play.line(line).into_iter().map(|line| format!("  {line}"));
-        std::iter::once(format!("> {line}")).chain(told).collect::<Vec<_>>()
+        let report = play.line(line).into_iter().map(|line| format!("  {line}"));
+        std::iter::once(format!("> {line}")).chain(report).collect::<Vec<_>>()
     });
     answers.map(|line| line + "\n").collect()
 }
@@ -164,7 +164,7 @@ fn load(pieces: &[Vec<u8>]) -> Result<State, BadSnapshot> {
 }
 
 #[test]
-fn a_snapshot_of_every_version_is_read_and_holds_what_it_held() {
+fn snapshots_of_every_version_are_read() {
     for version in 1..=VERSION {
         let file = data(&format!("snapshot-v{version}.bin"));
         let words = data(&format!("snapshot-v{version}.txt"));
@@ -178,25 +178,25 @@ fn a_snapshot_of_every_version_is_read_and_holds_what_it_held() {
         state.set_level(version);
         let mut play = played(version);
         play.go_on_with(state);
-        let told = told(play, version);
+        let report = report(play, version);
         if write {
-            std::fs::write(&words, &told).unwrap();
+            std::fs::write(&words, &report).unwrap();
         }
-        assert_eq!(told, std::fs::read_to_string(words).unwrap());
+        assert_eq!(report, std::fs::read_to_string(words).unwrap());
     }
 }
 
 #[test]
-fn what_is_written_now_is_read_back_the_same() {
+fn snapshots_survive_a_round_trip() {
     let mut play = played(VERSION);
     let loaded = load(&pieces(play.state())).unwrap();
     loaded.check().unwrap();
     play.go_on_with(loaded);
-    assert_eq!(told(play, VERSION), told(played(VERSION), VERSION));
+    assert_eq!(report(play, VERSION), report(played(VERSION), VERSION));
 }
 
 #[test]
-fn a_snapshot_is_not_disturbed_by_what_comes_after_it() {
+fn snapshot_is_unaffected_by_later_changes() {
     let mut play = played(VERSION);
     let snapshot = play.state().snapshot();
     let before: Vec<Vec<u8>> = snapshot.pieces().collect::<Result<_, _>>().unwrap();
@@ -209,7 +209,7 @@ fn a_snapshot_is_not_disturbed_by_what_comes_after_it() {
 }
 
 #[test]
-fn what_is_no_snapshot_is_refused_with_the_reason() {
+fn invalid_snapshots_are_refused_with_a_reason() {
     let good = pieces(played(VERSION).state());
     assert_eq!(load(&[]).unwrap_err(), BadSnapshot::NotASnapshot);
     assert_eq!(load(&[b"something else".to_vec()]).unwrap_err(), BadSnapshot::NotASnapshot);

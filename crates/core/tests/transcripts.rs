@@ -28,7 +28,7 @@ fn transcripts() -> Vec<PathBuf> {
 fn played(text: &str) -> String {
     let mut play = Play::default();
     let mut now = String::new();
-    let mut said = Vec::new();
+    let mut printed = Vec::new();
     let mut skipping = false;
     for line in text.lines() {
         match (skipping, line) {
@@ -40,23 +40,23 @@ fn played(text: &str) -> String {
             (false, "---") => {
                 skipping = true;
                 now.push_str("---\n");
-                for line in said.drain(..) {
+                for line in printed.drain(..) {
                     writeln!(now, "{line}").unwrap();
                 }
             }
             (false, line) => {
                 writeln!(now, "{line}").unwrap();
-                said.extend(play.line(line));
+                printed.extend(play.line(line));
                 play.state().check().unwrap_or_else(|wrong| panic!("after `{line}`: {wrong}"));
             }
         }
     }
-    assert!(said.is_empty(), "the last block has no `---`");
+    assert!(printed.is_empty(), "the last block has no `---`");
     now
 }
 
 #[test]
-fn every_transcript_happens_as_written() {
+fn transcripts_match() {
     let update = std::env::var("UPDATE_TRANSCRIPTS").is_ok();
     let files = transcripts();
     let mut wrong = Vec::new();

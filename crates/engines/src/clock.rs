@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_survives_the_trip_through_the_wall_clock() {
+    fn moment_survives_conversion_to_wall_clock() {
         let moment = Moment::now().plus(Duration::from_secs(60));
         let back = Moment::at_unix_ms(unix_ms(moment.wall_clock()));
         let difference = moment.0.abs_diff(back.0);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_of_the_ttl_is_kept_back() {
+    fn a_tenth_of_the_ttl_is_reserved() {
         assert_eq!(safe_part(Duration::from_secs(10)), Duration::from_secs(9));
     }
 }

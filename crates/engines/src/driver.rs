@@ -180,9 +180,9 @@ impl Request {
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
-        let under_way = self.background.begin();
+        let in_progress = self.background.begin();
         tokio::spawn(async move {
-            let _under_way = under_way;
+            let _under_way = in_progress;
             work.await
         })
     }

@@ -196,9 +196,9 @@ fn start_extend(
 async fn release(keeper: Arc<Keeper>, locks: &Locks) -> Result<(), Error> {
     keeper.stop();
     let (background, timeout) = (locks.releases().clone(), locks.timeout());
-    let under_way = background.begin();
+    let in_progress = background.begin();
     runtime::run(async move {
-        let _under_way = under_way;
+        let _under_way = in_progress;
         let result = release_until_definite(&keeper, Some(timeout)).await;
         if let Some(rest) = after_release(&keeper, &result) {
             background.start(rest);

@@ -378,19 +378,19 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(100);
 
     #[tokio::test]
-    async fn a_release_whose_answer_was_lost_counts_as_released() {
+    async fn release_whose_reply_was_lost_counts_as_released() {
         let keeper = keeper(LONG, [Err(unreachable()), Err(not_held())]);
         assert_eq!(release_until_definite(&keeper, None).await, Ok(()));
     }
 
     #[tokio::test]
-    async fn a_release_of_what_somebody_else_ended_is_refused() {
+    async fn release_of_a_lease_ended_by_another_is_refused() {
         let keeper = keeper(LONG, [Err(not_held())]);
         assert_eq!(release_until_definite(&keeper, None).await, Err(not_held()));
     }
 
     #[tokio::test]
-    async fn a_release_that_nobody_answers_is_unsure_until_the_lease_is_over() {
+    async fn unanswered_release_is_unknown_until_the_lease_ends() {
         let keeper = keeper(LONG, []);
         let released = release_until_definite(&keeper, Some(SHORT)).await;
         let Err(Error::Unsure { until, .. }) = released else { panic!("{released:?}") };
@@ -398,14 +398,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_release_that_nobody_answers_ends_with_the_lease() {
+    async fn unanswered_release_is_settled_when_the_lease_ends() {
         let keeper = keeper(SHORT, []);
         let released = release_until_definite(&keeper, None).await;
         assert!(matches!(released, Err(Error::Unsure { .. })), "{released:?}");
     }
 
     #[tokio::test]
-    async fn a_lease_that_nobody_confirms_is_lost_and_stays_lost() {
+    async fn unconfirmed_lease_is_lost_for_good() {
         let keeper = keeper(SHORT, []);
         keeper.lost().await;
         assert!(keeper.remaining().is_zero());
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_renewal_that_comes_too_late_is_refused() {
+    async fn late_renewal_is_refused() {
         let keeper = keeper(SHORT, [Ok(())]);
         sleep(SHORT).await;
         let extended = keeper.extend(LONG).await;
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_definite_no_loses_the_lease_at_once() {
+    async fn definite_refusal_loses_the_lease_immediately() {
         let keeper = keeper(LONG, [Err(not_held())]);
         assert!(keeper.extend(LONG).await.is_err());
         assert_eq!(keeper.lost().await.to_string(), "no such lease");
@@ -431,7 +431,7 @@ mod tests {
     /// ZooKeeper limits session timeouts, to 40s by default. A lock with a longer TTL was renewed
     /// after a third of that TTL, long after it was lost.
     #[tokio::test]
-    async fn a_lease_shorter_than_its_ttl_is_renewed_in_time() {
+    async fn lease_shorter_than_its_ttl_is_renewed_in_time() {
         let hold = Arc::new(Scripted(Mutex::new([Ok(())].into())));
         let granted = Validity::of_ttl(Moment::now(), SHORT);
         let keeper = Keeper::new("seat".to_owned(), hold.clone(), granted);
@@ -449,7 +449,7 @@ mod tests {
 
     /// The guard kept counting on the long lease, although the engine may have had the short one.
     #[tokio::test]
-    async fn a_shorter_extension_without_an_answer_counts() {
+    async fn unanswered_shorter_extension_counts() {
         let keeper = keeper(LONG, [Err(unreachable())]);
         let lost = tokio::spawn({
             let keeper = keeper.clone();
@@ -465,7 +465,7 @@ mod tests {
     /// An engine that takes its time, and lets extensions arrive late.
     #[derive(Default)]
     struct Slow {
-        under_way: AtomicUsize,
+        in_progress: AtomicUsize,
         overlapping: AtomicBool,
         extensions: Mutex<Vec<Duration>>,
         settled: AtomicBool,
@@ -474,13 +474,13 @@ mod tests {
     impl Hold for Slow {
         fn extend(&self, ttl: Duration) -> Step<'_, Validity> {
             Box::pin(async move {
-                if self.under_way.fetch_add(1, Ordering::SeqCst) > 0 {
+                if self.in_progress.fetch_add(1, Ordering::SeqCst) > 0 {
                     self.overlapping.store(true, Ordering::SeqCst);
                 }
                 let sent = Moment::now();
                 sleep(SHORT).await;
                 self.extensions.lock().unwrap().push(ttl);
-                self.under_way.fetch_sub(1, Ordering::SeqCst);
+                self.in_progress.fetch_sub(1, Ordering::SeqCst);
                 // The shortest ones are never answered.
                 if ttl == SHORT { Err(unreachable()) } else { Ok(Validity::of_ttl(sent, ttl)) }
             })
@@ -514,7 +514,7 @@ mod tests {
     /// Two concurrent extensions took effect in one order and were answered in the other: the guard
     /// counted on the long lease, and the engine had the short one.
     #[tokio::test]
-    async fn extensions_are_sent_one_after_the_other() {
+    async fn extensions_are_sent_sequentially() {
         let (hold, keeper) = slow();
         let (one, other) = tokio::join!(keeper.extend(LONG), keeper.extend(LONG / 2));
         assert_eq!((one, other), (Ok(()), Ok(())));
@@ -525,7 +525,7 @@ mod tests {
 
     /// A short extension that arrives after a longer one was confirmed shortens the lease.
     #[tokio::test]
-    async fn an_extension_without_an_answer_may_come_after_the_next() {
+    async fn unanswered_extension_may_arrive_after_the_next() {
         let (hold, keeper) = slow();
         keeper.extend(LONG).await.unwrap();
         assert_eq!(keeper.extend(SHORT).await, Err(unreachable()));
@@ -545,24 +545,24 @@ mod tests {
 
     /// A renewal in progress shortened what the next process had extended.
     #[tokio::test]
-    async fn nothing_is_sent_once_a_lease_is_handed_over() {
+    async fn nothing_is_sent_after_a_hand_over() {
         let (hold, keeper) = slow();
         let renewing = tokio::spawn({
             let keeper = keeper.clone();
             async move { keeper.extend(LONG / 2).await }
         });
-        while hold.under_way.load(Ordering::SeqCst) == 0 {
+        while hold.in_progress.load(Ordering::SeqCst) == 0 {
             tokio::task::yield_now().await;
         }
         keeper.hand_over().await.unwrap();
-        assert_eq!(hold.under_way.load(Ordering::SeqCst), 0, "it is still under way");
+        assert_eq!(hold.in_progress.load(Ordering::SeqCst), 0, "it is still under way");
         renewing.await.unwrap().unwrap();
         assert!(matches!(keeper.extend(LONG).await, Err(Error::NotHeld(_))));
         assert_eq!(*hold.extensions.lock().unwrap(), [LONG / 2]);
     }
 
     #[tokio::test]
-    async fn a_lease_is_handed_over_when_nothing_can_arrive_late() {
+    async fn hand_over_waits_until_nothing_can_arrive_late() {
         let (hold, keeper) = slow();
         keeper.turn.lock().await.unanswered = Some(LONG);
         let handing_over = tokio::spawn({
@@ -578,7 +578,7 @@ mod tests {
     /// Another process had extended the lease, and the engine did not answer: by the clock of the
     /// process that released it the lease was over, and that was reported as a fact.
     #[tokio::test]
-    async fn only_the_engine_says_that_a_lease_is_over() {
+    async fn only_the_engine_decides_that_a_lease_is_over() {
         let hold = Arc::new(Scripted(Mutex::new(VecDeque::new())));
         let stale = Validity { valid_until: Moment::now(), over_by: Moment::now() };
         let keeper = Keeper::attached("seat".to_owned(), hold, stale);
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_release_goes_on_after_an_unsure_answer() {
+    async fn release_continues_after_an_unknown_outcome() {
         let keeper = keeper(LONG, [Err(unreachable()), Err(unreachable()), Ok(())]);
         let released = release_until_definite(&keeper, Some(Duration::ZERO)).await;
         assert!(matches!(released, Err(Error::Unsure { .. })), "{released:?}");

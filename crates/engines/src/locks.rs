@@ -190,7 +190,7 @@ impl Lock {
     }
 
     /// A note left with the lock: the next holder gets it if this one dies, if the engine supports
-    /// that (see [`crate::Promises::hears_of_death`]).
+    /// that (see [`crate::Promises::reports_death`]).
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
@@ -241,9 +241,9 @@ impl Lock {
         locks.inner.driver.check(&request)?;
 
         let (reply, answer) = oneshot::channel();
-        let under_way = locks.inner.releases.begin();
+        let in_progress = locks.inner.releases.begin();
         runtime::handle()?.spawn(async move {
-            let _under_way = under_way;
+            let _under_way = in_progress;
             let acquired = locks.inner.driver.acquire(&request).await;
             let guard = acquired.map(|acquired| match acquired {
                 Acquired::Held(held) => Ok(start(locks, request.name, held, ttl, fixed)),

@@ -18,7 +18,7 @@ pub struct Promises {
     /// An acknowledged lock is not lost when a server of the engine fails.
     pub survives_failover: Promise,
     /// The next holder learns if the previous one died instead of releasing.
-    pub hears_of_death: Promise,
+    pub reports_death: Promise,
     /// Another process can extend and release the lease.
     pub detachable: Promise,
     /// `lost()` fires before the engine may serve the next holder.

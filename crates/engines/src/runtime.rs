@@ -42,7 +42,7 @@ pub(crate) struct Releases {
     pending: Mutex<usize>,
     changed: Condvar,
     /// Those, and acquires and releases whose caller may have given up on them.
-    under_way: watch::Sender<usize>,
+    in_progress: watch::Sender<usize>,
     /// The runtime that `connect` was called from is shutting down, and the process may exit soon.
     home_gone: AtomicBool,
     /// Closed when this is dropped: then the anchor has nothing to wait for any more.
@@ -72,9 +72,9 @@ impl Releases {
     pub(crate) fn start(self: &Arc<Self>, release: impl Future<Output = ()> + Send + 'static) {
         let Ok(handle) = handle() else { return };
         *self.pending() += 1;
-        let (releases, under_way) = (self.clone(), self.begin());
+        let (releases, in_progress) = (self.clone(), self.begin());
         handle.spawn(async move {
-            let (_ended, _under_way) = (Ended(releases), under_way);
+            let (_ended, _under_way) = (Ended(releases), in_progress);
             release.await;
         });
         let inside_own_thread = Handle::try_current().is_ok_and(|own| own.id() == handle.id());
@@ -84,16 +84,16 @@ impl Releases {
     }
 
     /// Counts something as in progress until the returned value is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> UnderWay {
-        self.under_way.send_modify(|tasks| *tasks += 1);
-        UnderWay(self.clone())
+    pub(crate) fn begin(self: &Arc<Self>) -> InProgress {
+        self.in_progress.send_modify(|tasks| *tasks += 1);
+        InProgress(self.clone())
     }
 
     /// Resolves when nothing is in progress.
     pub(crate) async fn all_ended(&self) {
-        let mut under_way = self.under_way.subscribe();
+        let mut in_progress = self.in_progress.subscribe();
         // This can't fail: `self` keeps the sender alive.
-        let _ = under_way.wait_for(|tasks| *tasks == 0).await;
+        let _ = in_progress.wait_for(|tasks| *tasks == 0).await;
     }
 
     fn wait(&self) {
@@ -115,11 +115,11 @@ impl Releases {
 }
 
 /// Counts as in progress until it is dropped.
-pub(crate) struct UnderWay(Arc<Releases>);
+pub(crate) struct InProgress(Arc<Releases>);
 
-impl Drop for UnderWay {
+impl Drop for InProgress {
     fn drop(&mut self) {
-        self.0.under_way.send_modify(|tasks| *tasks -= 1);
+        self.0.in_progress.send_modify(|tasks| *tasks -= 1);
     }
 }
 

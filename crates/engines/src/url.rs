@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_taken_apart() {
+    fn urls_are_parsed() {
         let url = "redis://ana:p%40ss@a:1,[::1]:2,b/0?recipe=x&plain=1";
         let url = EngineUrl::parse(url).unwrap();
         assert_eq!((url.user.as_deref(), url.password.as_deref()), (Some("ana"), Some("p@ss")));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_url_says_what_is_wrong() {
+    fn bad_urls_are_explained() {
         let cases = [
             ("nothing", "needs a scheme"),
             ("redis:127.0.0.1", "write `//`"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_never_shown() {
+    fn passwords_are_never_shown() {
         // All but the first used to be shown: without a user, among the options, and with
         // characters that should have been escaped with `%`.
         for url in [

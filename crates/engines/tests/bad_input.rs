@@ -33,7 +33,7 @@ async fn connect_error(url: &str) -> Error {
     connect(url).await.err().unwrap_or_else(|| panic!("{url} connects"))
 }
 
-fn assert_says(url: &str, error: &Error, expected: &[&str]) {
+fn assert_error_contains(url: &str, error: &Error, expected: &[&str]) {
     let said = error.to_string();
     for part in expected {
         assert!(said.contains(part), "{url}: {said:?} does not say {part:?}");
@@ -42,7 +42,7 @@ fn assert_says(url: &str, error: &Error, expected: &[&str]) {
 
 /// URLs that are refused before anything is sent.
 #[tokio::test]
-async fn a_bad_url_says_what_to_write() {
+async fn bad_urls_are_refused_with_a_hint() {
     let cases: &[(&str, &[&str])] = &[
         ("mysql://127.0.0.1", &["unknown scheme `mysql`", "redis://", "holdfast://"]),
         ("localhost", &["needs a scheme", "redis://127.0.0.1:6379"]),
@@ -65,7 +65,7 @@ async fn a_bad_url_says_what_to_write() {
     for (url, expected) in cases {
         let error = connect_error(url).await;
         assert!(matches!(error, Error::BadUrl(_)), "{url}: {error:?}");
-        assert_says(url, &error, expected);
+        assert_error_contains(url, &error, expected);
         assert!(!error.to_string().contains("p%0A"), "{error}");
     }
 }
@@ -73,26 +73,26 @@ async fn a_bad_url_says_what_to_write() {
 /// The same for the engines whose servers this test can't start.
 #[cfg(all(feature = "cassandra", feature = "etcd", feature = "postgres", feature = "zookeeper"))]
 #[tokio::test]
-async fn a_missing_host_is_named_on_every_engine() {
+async fn missing_host_is_reported_for_every_engine() {
     for scheme in ["cassandra", "etcd", "etcds", "postgres", "postgresql", "zookeeper"] {
         for rest in ["", "//", "///path", "//a,,b/path"] {
             let url = format!("{scheme}:{rest}");
             let error = connect_error(&url).await;
             assert!(matches!(error, Error::BadUrl(_)), "{url}: {error:?}");
-            assert_says(&url, &error, &["host is missing"]);
+            assert_error_contains(&url, &error, &["host is missing"]);
         }
     }
 }
 
 /// Nobody listens on the port.
 #[tokio::test]
-async fn an_engine_that_is_down_is_named() {
+async fn unreachable_engine_is_named() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for (scheme, engine) in ENGINES {
         let url = format!("{scheme}://{closed}");
         let error = connect_error(&url).await;
         assert!(matches!(error, Error::Unreachable(_)), "{url}: {error:?}");
-        assert_says(&url, &error, &[&closed.to_string(), engine]);
+        assert_error_contains(&url, &error, &[&closed.to_string(), engine]);
     }
     // Of three Redis servers a majority must answer.
     let url = format!("redis://{closed},127.0.0.2:1,127.0.0.3:1");
@@ -103,7 +103,7 @@ async fn an_engine_that_is_down_is_named() {
 /// Something else listens on the port: it says nothing, closes the connection, or sends what no
 /// engine sends.
 #[tokio::test]
-async fn a_port_with_another_protocol_is_named() {
+async fn wrong_protocol_is_named() {
     let answers: [(&str, Option<&[u8]>); 4] = [
         ("silence", None),
         ("a hang-up", Some(b"")),
@@ -116,7 +116,7 @@ async fn a_port_with_another_protocol_is_named() {
             let url = format!("{scheme}://{address}");
             let error = connect_error(&url).await;
             assert!(matches!(error, Error::Unreachable(_)), "{what}, {url}: {error:?}");
-            assert_says(&url, &error, &[&address.to_string(), engine]);
+            assert_error_contains(&url, &error, &[&address.to_string(), engine]);
         }
     }
 }
@@ -208,7 +208,7 @@ impl Drop for Node {
 /// A wrong password and a missing one are refused, each with where to put the right one; the right
 /// one works, whichever way it is given. No error shows a password.
 #[tokio::test]
-async fn a_wrong_password_is_named() {
+async fn wrong_password_is_reported() {
     let node = tokio::task::spawn_blocking(Node::start).await.unwrap();
     let (http, redis) = (node.http, node.redis);
     let wrong = [
@@ -222,7 +222,7 @@ async fn a_wrong_password_is_named() {
     for url in wrong {
         let error = connect_error(&url).await;
         assert!(matches!(error, Error::Refused(_)), "{url}: {error:?}");
-        assert_says(&url, &error, &["password", "URL"]);
+        assert_error_contains(&url, &error, &["password", "URL"]);
         assert!(!error.to_string().contains("wrong one"), "{error}");
     }
     let right = [
@@ -242,7 +242,7 @@ async fn a_wrong_password_is_named() {
 /// An engine that goes away while it is in use: every call returns an error, and none of them
 /// claims that something is held or free without knowing.
 #[tokio::test]
-async fn an_engine_that_goes_away_is_an_error() {
+async fn lost_engine_is_an_error() {
     let mut node = tokio::task::spawn_blocking(Node::start).await.unwrap();
     let urls = [
         format!("redis://:correct%20horse@{}", node.redis),
@@ -275,7 +275,7 @@ async fn an_engine_that_goes_away_is_an_error() {
 
 /// A lease of one engine means nothing to another.
 #[tokio::test]
-async fn a_lease_of_another_engine_is_refused() {
+async fn lease_of_another_engine_is_refused() {
     let node = tokio::task::spawn_blocking(Node::start).await.unwrap();
     let locks = connect(&format!("holdfast://:correct%20horse@{}", node.http)).await.unwrap();
     let elsewhere = Locks::connect("memory:").await.unwrap();

@@ -22,7 +22,7 @@ const COLUMNS: [Column; 6] = [
     ("fair", |p| p.fair),
     ("fencing token", |p| p.token),
     ("survives failover", |p| p.survives_failover),
-    ("hears of a death", |p| p.hears_of_death),
+    ("reports a death", |p| p.reports_death),
     ("detachable", |p| p.detachable),
     ("`lost()` in time", |p| p.lost_in_time),
 ];
@@ -58,7 +58,7 @@ fn generated() -> String {
 }
 
 #[test]
-fn the_tables_of_promises_are_what_the_code_says() {
+fn promise_tables_match_the_code() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/engines.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once(BEGIN).expect("the page has a mark for the tables");

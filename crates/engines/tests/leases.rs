@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// An extension by the longest possible duration made the library panic.
 #[tokio::test]
-async fn an_extension_has_the_limits_of_a_ttl() {
+async fn extensions_have_the_limits_of_a_ttl() {
     let locks = Locks::connect("memory://limits").await.unwrap();
     let guard = locks.lock("seat").fixed().acquire().await.unwrap();
     for ttl in [Duration::MAX, Duration::ZERO] {
@@ -22,7 +22,7 @@ async fn an_extension_has_the_limits_of_a_ttl() {
 
 /// Each `connect` left a task in the program's runtime, for as long as the runtime existed.
 #[tokio::test]
-async fn a_connection_leaves_no_task_behind() {
+async fn dropped_connection_leaves_no_task() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     for _ in 0..10 {
@@ -41,7 +41,7 @@ async fn a_connection_leaves_no_task_behind() {
 
 /// The blocking API can hand a lease over too.
 #[test]
-fn a_blocking_guard_is_detached() {
+fn blocking_guards_can_be_detached() {
     let locks = holdfast_locks::blocking::Locks::connect("memory://blocking").unwrap();
     let guard = locks.lock("seat").acquire().unwrap();
     let lease = guard.detach().map_err(|(_, error)| error).unwrap();

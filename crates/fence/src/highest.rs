@@ -51,7 +51,7 @@ mod tests {
     proptest! {
         /// Compared to the rule in its plainest form: a list of everything that has ever passed.
         #[test]
-        fn a_token_passes_unless_a_later_conflicting_one_has(shown in prop::collection::vec(token(), 0..40)) {
+        fn token_passes_unless_a_later_conflicting_one_has(shown in prop::collection::vec(token(), 0..40)) {
             let mut passed: Vec<Token> = Vec::new();
             let mut highest = Highest::default();
             for token in shown {

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_resource_without_callers_takes_no_memory() {
+    async fn idle_resources_take_no_memory() {
         let locks = Arc::new(ResourceLocks::default());
         let token = Token::exclusive(34).unwrap();
         let join = || locks.join("a", token, 2);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_learns_that_a_later_holder_has_come() {
+    async fn caller_learns_of_a_later_holder() {
         let locks = Arc::new(ResourceLocks::default());
         let join = |number| locks.join("a", Token::exclusive(number).unwrap(), 2).unwrap();
         let (old, new) = (join(34), join(35));

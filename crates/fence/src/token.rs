@@ -176,13 +176,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_token_is_read_as_it_was_written(number in 1..=TOKEN_MAX, shared: bool) {
+        fn tokens_survive_a_round_trip(number in 1..=TOKEN_MAX, shared: bool) {
             let token = if shared { Token::shared(number) } else { Token::exclusive(number) };
             prop_assert_eq!(token.as_ref().unwrap().to_string().parse(), token);
         }
 
         #[test]
-        fn any_text_is_a_token_or_an_error(text in "\\PC*") {
+        fn arbitrary_text_never_panics(text in "\\PC*") {
             if let Ok(token) = text.parse::<Token>() {
                 prop_assert!((1..=TOKEN_MAX).contains(&token.number()));
             }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_token_is_quoted() {
+    fn invalid_tokens_are_quoted() {
         for (text, why) in [
             ("", InvalidToken::NotANumber(String::new())),
             (" ;shared", InvalidToken::NotANumber(" ;shared".into())),

@@ -1,14 +1,14 @@
 //! Calls that the node is to reply to, and what a reply means for each.
 
-use crate::gateway::{Gateway, Place};
-use crate::io::{Attached, CallId, Completion, Driver, Outcome, Output, Sink, submit_error};
+use crate::gateway::{CallPlace, Gateway};
+use crate::io::{Attached, CallId, CallOutcome, Completion, Driver, Output, Sink, submit_error};
 use crate::tasks::{Running, Woken};
 use crate::waits::Waiter;
 use crate::{SubmitError, TicketRef, Topic};
 use holdfast_core::{
-    Answer, Effect, Grant, Refusal, SessionId, SessionRef, Standing, State, Token,
+    Answer, Effect, Grant, Refusal, SessionId, SessionRef, State, TicketStatus, Token,
 };
-use holdfast_node::{self as node, Ask, Node, Reply};
+use holdfast_node::{self as node, Node, Reply, RequestTag};
 use std::time::Duration;
 
 /// Something that the node is to reply to.
@@ -130,7 +130,7 @@ impl<D: Driver> Call<D> {
 
 impl<D: Driver> Gateway<D> {
     /// The node replied.
-    pub fn reply(&mut self, ask: Ask, reply: Reply, now: Duration, node: &Node) {
+    pub fn reply(&mut self, ask: RequestTag, reply: Reply, now: Duration, node: &Node) {
         let key = usize::try_from(ask.0).unwrap_or(usize::MAX);
         let Some(call) = self.calls.try_remove(key) else { return };
         let took = now.saturating_sub(call.since);
@@ -160,7 +160,7 @@ impl<D: Driver> Gateway<D> {
                 self.events.reply(sink, number, reply, &mut self.outputs);
             }
             Kind::Heartbeat { reply_to, session } => match reply {
-                Reply::Beat(true) => self.complete(reply_to, Outcome::Alive.into()),
+                Reply::Beat(true) => self.complete(reply_to, CallOutcome::Alive.into()),
                 Reply::Beat(false) => {
                     self.read_on(id, deadline, now, Kind::NotAlive { reply_to, session })
                 }
@@ -169,21 +169,21 @@ impl<D: Driver> Gateway<D> {
             Kind::NotAlive { reply_to, session } => self.complete(
                 reply_to,
                 match reply {
-                    Reply::Current => Outcome::NotAlive(not_alive(session, node)).into(),
+                    Reply::Current => CallOutcome::NotAlive(not_alive(session, node)).into(),
                     reply => submit_error(&reply).into(),
                 },
             ),
             Kind::Read(reply_to) => self.complete(
                 reply_to,
                 match reply {
-                    Reply::Current => Outcome::Current.into(),
+                    Reply::Current => CallOutcome::Current.into(),
                     reply => submit_error(&reply).into(),
                 },
             ),
             Kind::Change(reply_to) => self.complete(
                 reply_to,
                 match reply {
-                    Reply::Changed(changed) => Outcome::Changed(changed).into(),
+                    Reply::Changed(changed) => CallOutcome::Changed(changed).into(),
                     reply => submit_error(&reply).into(),
                 },
             ),
@@ -203,7 +203,7 @@ impl<D: Driver> Gateway<D> {
                     self.events.bind(session.id, &sink, &mut self.outputs);
                     let session = session.id;
                     if tickets.is_empty() {
-                        let attached = Outcome::Attached(Box::default());
+                        let attached = CallOutcome::Attached(Box::default());
                         self.complete(reply_to, attached.into());
                     } else {
                         let look = Kind::LookAt { reply_to, session, tickets, sink };
@@ -218,7 +218,7 @@ impl<D: Driver> Gateway<D> {
             Kind::LookAt { reply_to, session, tickets, sink } => match reply {
                 Reply::Current => {
                     let attached = attached(node.state(), session, &tickets);
-                    self.complete(reply_to, Outcome::Attached(Box::new(attached)).into());
+                    self.complete(reply_to, CallOutcome::Attached(Box::new(attached)).into());
                 }
                 reply => {
                     self.events.close(sink.id());
@@ -229,7 +229,7 @@ impl<D: Driver> Gateway<D> {
             Kind::Subscribe { reply_to, sink, topics } => {
                 let completion = match reply {
                     Reply::Current if self.events.subscribe(&sink, topics) => {
-                        Outcome::Subscribed.into()
+                        CallOutcome::Subscribed.into()
                     }
                     Reply::Current => SubmitError::QueueFull.into(),
                     reply => submit_error(&reply).into(),
@@ -266,7 +266,7 @@ impl<D: Driver> Gateway<D> {
             call.deadline = deadline;
         }
         if let Some(id) = id {
-            self.places.insert(id, Place::Pending(ask.0 as usize));
+            self.places.insert(id, CallPlace::Pending(ask.0 as usize));
         }
         self.node_inputs.push(node::Input::Read(ask));
     }
@@ -281,13 +281,15 @@ impl<D: Driver> Gateway<D> {
     fn answer(&mut self, mut waiter: Waiter<D>, wait: bool, reply: Reply) {
         waiter.ticket = known(waiter.ticket, &reply);
         match &reply {
-            Reply::Answer(Ok(Answer::Standing(Standing::Waiting { token, .. }))) if wait => {
+            Reply::Answer(Ok(Answer::TicketStatus(TicketStatus::Waiting { token, .. })))
+                if wait =>
+            {
                 let token = *token;
-                self.places.insert(waiter.call, Place::Waiting(token));
+                self.places.insert(waiter.call, CallPlace::Waiting(token));
                 self.waits.add(token, waiter);
                 return;
             }
-            Reply::Answer(Ok(Answer::Standing(Standing::Held(grant)))) => {
+            Reply::Answer(Ok(Answer::TicketStatus(TicketStatus::Held(grant)))) => {
                 if let Some(sink) = &waiter.follow {
                     self.events.follow(grant.token, sink);
                 }
@@ -301,7 +303,7 @@ impl<D: Driver> Gateway<D> {
 
 fn answered(reply: Reply) -> Completion {
     match reply {
-        Reply::Answer(answer) => Outcome::Answer(answer).into(),
+        Reply::Answer(answer) => CallOutcome::Answer(answer).into(),
         reply => submit_error(&reply).into(),
     }
 }
@@ -310,8 +312,8 @@ fn answered(reply: Reply) -> Completion {
 fn known(draws: Option<TicketRef>, reply: &Reply) -> Option<TicketRef> {
     let mut ticket = draws?;
     match reply {
-        Reply::Answer(Ok(Answer::Standing(Standing::Over { .. }))) => None,
-        Reply::Answer(Ok(Answer::Standing(standing))) => {
+        Reply::Answer(Ok(Answer::TicketStatus(TicketStatus::Over { .. }))) => None,
+        Reply::Answer(Ok(Answer::TicketStatus(standing))) => {
             ticket.target.token = Some(standing.token());
             Some(ticket)
         }

@@ -4,7 +4,7 @@
 //! The table of [`Code`] is the only place that maps a code to each protocol's own form. A door never
 //! invents a status: it asks the code.
 
-use holdfast_core::{How, Refusal};
+use holdfast_core::{EndReason, Refusal};
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $code:ident = $text:literal, $http:literal, $grpc:ident, $resp:literal;)+) => {
@@ -190,7 +190,7 @@ pub struct ApiError {
     /// The highest token that the fence has seen.
     pub highest: Option<u64>,
     /// How the ticket ended that is not held any more.
-    pub how: Option<How>,
+    pub how: Option<EndReason>,
 }
 
 impl ApiError {
@@ -211,7 +211,7 @@ impl ApiError {
 
     /// An answer that belongs to another question.
     pub fn unexpected() -> Self {
-        Self::new(Code::OtherRequest, "this is the answer to something else", "try again")
+        Self::new(Code::OtherRequest, "unexpected reply", "try again")
     }
 }
 
@@ -224,13 +224,13 @@ impl From<SubmitError> for ApiError {
             SubmitError::DiskFull => (
                 Code::DiskFull,
                 "the disk of this node is full: nothing was done",
-                "free some space, or ask another node; it goes on by itself",
+                "free some space, or ask another node; this one resumes on its own",
             ),
             SubmitError::OlderMember => (
                 Code::OlderMember,
                 "a member of the cluster runs an older version that does not support this: nothing \
                  was done",
-                "upgrade all nodes; then it works by itself",
+                "upgrade all nodes",
             ),
             SubmitError::TooLarge => (
                 Code::TooLarge,
@@ -239,7 +239,7 @@ impl From<SubmitError> for ApiError {
             ),
             SubmitError::Withdrawn => (
                 Code::NoLeader,
-                "the cluster has no leader that answers: nothing was done",
+                "the cluster has no reachable leader: nothing was done",
                 "try again; is a majority of the nodes running?",
             ),
             SubmitError::Unknown => (
@@ -272,7 +272,7 @@ impl From<Refusal> for ApiError {
 
 fn code_and_hint(refusal: &Refusal) -> (Code, &'static str) {
     match refusal {
-        Refusal::Busy { .. } => (Code::NotAcquired, "give wait_ms to stand in line, or try later"),
+        Refusal::Busy { .. } => (Code::NotAcquired, "set wait_ms to wait in line, or try later"),
         Refusal::NotOwner => {
             (Code::NotOwner, "send the secret that came with the lock or the session")
         }
@@ -303,14 +303,14 @@ fn code_and_hint(refusal: &Refusal) -> (Code, &'static str) {
         }
         Refusal::Full(_) => (Code::Full, "try again later, with a new request_id"),
         Refusal::TooOldToKnow(_) => {
-            (Code::TooOldToKnow, "the session said that it had this answer")
+            (Code::TooOldToKnow, "the session has confirmed this reply already")
         }
         Refusal::Barred => (Code::Barred, "use a new request_id"),
         Refusal::OtherRequest => {
             (Code::OtherRequest, "use a new random request_id for each request")
         }
         Refusal::Fenced { .. } => {
-            (Code::Fenced, "a later holder has been here: stop, and acquire the lock again")
+            (Code::Fenced, "a later holder has used this fence: stop, and acquire the lock again")
         }
         Refusal::OtherTerm => (Code::OtherTerm, "try again"),
         Refusal::Changed { .. } => (Code::Changed, "read again, and repeat the write"),
@@ -320,7 +320,7 @@ fn code_and_hint(refusal: &Refusal) -> (Code, &'static str) {
         Refusal::InUse { .. } => {
             (Code::InUse, "use another name, or delete what is kept under this one")
         }
-        Refusal::SessionMoved(_) => (Code::SessionEnded, "go on with the newer connection"),
+        Refusal::SessionMoved(_) => (Code::SessionEnded, "use the newer connection"),
         Refusal::Node { .. } => (Code::BadRequest, "look at the znodes, and repeat the request"),
     }
 }
@@ -333,7 +333,7 @@ mod tests {
     /// Would fail if two codes were written alike, or a protocol's form did not fit the others: what
     /// may work later is 503 and Unavailable, and nothing else is.
     #[test]
-    fn every_code_is_itself_in_every_protocol() {
+    fn every_code_maps_to_every_protocol() {
         let texts: BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(texts.len(), Code::ALL.len());
         for code in Code::ALL {

@@ -5,7 +5,8 @@ use crate::index::Index;
 use crate::io::{Driver, Output, Published, SessionEvent, Sink, SinkId};
 use bytes::Bytes;
 use holdfast_core::{
-    Answer, Channel, Effect, Ended, How, Message, Scope, SessionId, Standing, Token, Watches,
+    Answer, Channel, Effect, EndReason, Ended, Message, Scope, SessionId, TicketStatus, Token,
+    Watches,
 };
 use holdfast_node::Reply;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -114,7 +115,7 @@ pub(crate) struct Events<D: Driver> {
     pub(crate) channels: Arc<Channels>,
     unread_bytes: Arc<AtomicUsize>,
     /// What has just been answered to which sink: it needs no event of the same.
-    answered: Vec<(Answered, SinkId)>,
+    answered: Vec<(ReportedEvent, SinkId)>,
 }
 
 impl<D: Driver> Default for Events<D> {
@@ -135,16 +136,16 @@ impl<D: Driver> Default for Events<D> {
 
 /// What an answer has told a session: just this event of the ticket, not what happens to it next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answered {
+enum ReportedEvent {
     Granted(Token),
     Released(Token),
     Cancelled(Token),
 }
 
-impl Answered {
+impl ReportedEvent {
     fn by(reply: &Reply) -> Option<Self> {
         match reply {
-            Reply::Answer(Ok(Answer::Standing(Standing::Held(grant)))) => {
+            Reply::Answer(Ok(Answer::TicketStatus(TicketStatus::Held(grant)))) => {
                 Some(Self::Granted(grant.token))
             }
             Reply::Answer(Ok(Answer::Released(token))) => Some(Self::Released(*token)),
@@ -154,11 +155,13 @@ impl Answered {
     }
 
     /// The answer that says as much as this effect does.
-    fn telling(effect: &Effect) -> Option<Self> {
+    fn reported_by(effect: &Effect) -> Option<Self> {
         match effect {
             Effect::Granted(grant) => Some(Self::Granted(grant.token)),
-            Effect::Ended(Ended { token, how: How::Released, .. }) => Some(Self::Released(*token)),
-            Effect::Ended(Ended { token, how: How::Cancelled, .. }) => {
+            Effect::Ended(Ended { token, how: EndReason::Released, .. }) => {
+                Some(Self::Released(*token))
+            }
+            Effect::Ended(Ended { token, how: EndReason::Cancelled, .. }) => {
                 Some(Self::Cancelled(*token))
             }
             _ => None,
@@ -302,7 +305,7 @@ impl<D: Driver> Events<D> {
         reply: Reply,
         out: &mut Vec<Output<D>>,
     ) {
-        self.answered.extend(Answered::by(&reply).map(|answered| (answered, sink.id())));
+        self.answered.extend(ReportedEvent::by(&reply).map(|answered| (answered, sink.id())));
         out.push(Output::Event(sink, SessionEvent::Reply { number, reply }));
     }
 
@@ -320,12 +323,13 @@ impl<D: Driver> Events<D> {
             Effect::Published { channel, message } => return self.message(channel, message, out),
             _ => None,
         };
-        let telling = Answered::telling(&effect);
-        let knows =
-            |id: &&SinkId| telling.is_some_and(|telling| self.answered.contains(&(telling, **id)));
+        let reported_by = ReportedEvent::reported_by(&effect);
+        let knows = |id: &&SinkId| {
+            reported_by.is_some_and(|reported_by| self.answered.contains(&(reported_by, **id)))
+        };
         let of_session = session.and_then(|id| self.sessions.get(&id)).filter(|id| !knows(id));
         let watching =
-            if self.watching == 0 { BTreeSet::new() } else { self.locks.hearing(&effect) };
+            if self.watching == 0 { BTreeSet::new() } else { self.locks.watchers_of(&effect) };
         let about_znodes = matches!(
             effect,
             Effect::NodeChanged { .. }
@@ -386,7 +390,7 @@ impl<D: Driver> Events<D> {
         let Some(subscriber) = self.subscribers.get_mut(&sink) else { return };
         subscriber.followed.retain(|followed| *followed != ended.token);
         let by_holder = ended.forced.as_ref().is_some_and(|f| Some(&f.by) == ended.label.as_ref());
-        if ended.how == How::Forced && by_holder {
+        if ended.how == EndReason::Forced && by_holder {
             out.push(Output::Close(subscriber.sink.clone()));
         }
     }

@@ -1,7 +1,7 @@
 //! Whether a grant is still good when its caller is told: this node may have learned of it late. It
 //! was stopped, or cut off from the leader, for longer than the lease lasts.
 
-use holdfast_core::{Grant, Lease, Standing, State, Token};
+use holdfast_core::{Grant, Lease, State, TicketStatus, Token};
 use std::time::Duration;
 
 /// A grant whose answer took no longer than this is as good as any answer over a network.
@@ -25,7 +25,7 @@ pub(crate) struct Freshness {
 
 /// What is to be done with a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fresh {
+pub(crate) enum FreshnessCheck {
     /// It is good.
     Yes,
     /// Read the current state, see [`lasts_of`], and tell `looked`.
@@ -54,12 +54,16 @@ impl Freshness {
     }
 
     /// Whether it is good now.
-    pub(crate) fn check(&mut self, now: Duration) -> Fresh {
-        let Some(left) = self.looks_left.checked_sub(1) else { return Fresh::Unknown };
+    pub(crate) fn check(&mut self, now: Duration) -> FreshnessCheck {
+        let Some(left) = self.looks_left.checked_sub(1) else { return FreshnessCheck::Unknown };
         self.looks_left = left;
         // A lease never ends early, but the clocks of two machines differ by a little.
         let certain = (self.lasts - self.lasts / 10).min(LOOK_AFTER).max(FRESH);
-        if now.saturating_sub(self.since) < certain { Fresh::Yes } else { Fresh::Look }
+        if now.saturating_sub(self.since) < certain {
+            FreshnessCheck::Yes
+        } else {
+            FreshnessCheck::Look
+        }
     }
 
     /// It was held in the state that was read after that time, and will be for so long.
@@ -69,7 +73,7 @@ impl Freshness {
 }
 
 /// How a ticket stands, and for how long it will be held at least if it is.
-pub fn lasts_of(state: &State, token: Token) -> (Standing, Duration) {
+pub fn lasts_of(state: &State, token: Token) -> (TicketStatus, Duration) {
     let due_ms = state.ticket_view(token).map(|ticket| ticket.due_ms);
     let lasts = match due_ms {
         Some(Some(due_ms)) => Duration::from_millis(due_ms.saturating_sub(state.now_ms())),

@@ -12,14 +12,14 @@ use crate::blocked::Blocked;
 use crate::calls::{Call, Kind, ReplyTo};
 use crate::events::Events;
 use crate::index::Index;
-use crate::io::{CallId, Completion, Driver, Input, Outcome, Output, Sink, SinkId};
+use crate::io::{CallId, CallOutcome, Completion, Driver, Input, Output, Sink, SinkId};
 use crate::task::{Resume, View};
 use crate::tasks::Running;
 use crate::tickets::Retries;
 use crate::waits::{Waiter, Waits};
 use crate::{Channels, SubmitError, TicketRef};
 use holdfast_core::{Effect, Grant, KeyKind, Lease, LockName, Token};
-use holdfast_node::{self as node, Ask, Node, Reply};
+use holdfast_node::{self as node, Node, Reply, RequestTag};
 use slab::Slab;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use std::time::Duration;
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A driver whose turn begins so much later than it was due stood still.
-const STOOD_STILL: Duration = Duration::from_secs(1);
+const PAUSED: Duration = Duration::from_secs(1);
 
 /// Something due at once that waits for the disk must not spin.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -45,7 +45,7 @@ pub const HOLD_BACK_FOR: Duration = Duration::from_millis(250);
 pub struct Gateway<D: Driver> {
     pub(crate) calls: Slab<Call<D>>,
     /// Where a call is that can be abandoned.
-    pub(crate) places: Index<CallId, Place>,
+    pub(crate) places: Index<CallId, CallPlace>,
     pub(crate) waits: Waits<D>,
     pub(crate) events: Events<D>,
     pub(crate) blocked: Blocked<D::Task>,
@@ -77,7 +77,7 @@ pub struct Gateway<D: Driver> {
 
 /// Where a call is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum CallPlace {
     /// The node is to reply to it.
     Pending(usize),
     /// Its ticket waits.
@@ -119,7 +119,7 @@ impl<D: Driver> Gateway<D> {
         Self::default()
     }
 
-    /// Who listens on this node.
+    /// List the subscribers on this node.
     pub fn channels(&self) -> &Arc<Channels> {
         &self.events.channels
     }
@@ -128,7 +128,7 @@ impl<D: Driver> Gateway<D> {
     pub fn pause(&mut self, now: Duration, node: &Node) -> Duration {
         let pause = Duration::from_millis(node.next_turn_in_ms()).max(PAUSE_MIN);
         let pause = self.next_due().map_or(pause, |due| pause.min(due.saturating_sub(now)));
-        self.late_after = Some(self.began.saturating_add(pause).saturating_add(STOOD_STILL));
+        self.late_after = Some(self.began.saturating_add(pause).saturating_add(PAUSED));
         pause
     }
 
@@ -142,14 +142,14 @@ impl<D: Driver> Gateway<D> {
     }
 
     /// The driver stood still: its callers may have gone away meanwhile.
-    fn stood_still(&mut self, now: Duration) {
+    fn hold_back_after_pause(&mut self, now: Duration) {
         self.held_back_until = Some(now.saturating_add(HOLD_BACK_FOR));
     }
 
     /// Does what is due at that time.
     pub fn begin_turn(&mut self, now: Duration, node: &Node) {
         if self.late_after.take().is_some_and(|late_after| now > late_after) {
-            self.stood_still(now);
+            self.hold_back_after_pause(now);
         }
         self.began = now;
         if self.held_back_until.is_some_and(|until| until <= now) {
@@ -179,7 +179,7 @@ impl<D: Driver> Gateway<D> {
                 && (sink_is_closed || call.deadline.is_some_and(|until| until <= now))
             {
                 call.withdrawn = true;
-                self.node_inputs.push(node::Input::Withdraw(Ask(key as u64)));
+                self.node_inputs.push(node::Input::Withdraw(RequestTag(key as u64)));
                 self.withdrawing.push((key, call.serial));
             }
         }
@@ -199,7 +199,7 @@ impl<D: Driver> Gateway<D> {
                 self.submitted += 1;
                 let reply_to = ReplyTo::One(reply_to);
                 let ask = self.ask(call, now, Kind::Submit { reply_to, draws, wait, follow });
-                self.node_inputs.push(node::Input::Ask { ask, request, command });
+                self.node_inputs.push(node::Input::Submit { ask, request, command });
             }
             Input::Heartbeat { call, reply_to, session } => {
                 let kind = Kind::Heartbeat { reply_to: ReplyTo::One(reply_to), session };
@@ -218,7 +218,7 @@ impl<D: Driver> Gateway<D> {
                 self.submitted += 1;
                 let ask =
                     self.ask(call, now, Kind::Open { reply_to: ReplyTo::One(reply_to), sink });
-                self.node_inputs.push(node::Input::Ask { ask, request: None, command });
+                self.node_inputs.push(node::Input::Submit { ask, request: None, command });
             }
             Input::Attach { call, reply_to, session, tickets, sink } => {
                 let reply_to = ReplyTo::One(reply_to);
@@ -241,7 +241,7 @@ impl<D: Driver> Gateway<D> {
                 let (draws, follow) = (None, None);
                 let kind = Kind::Submit { reply_to, draws, wait: false, follow };
                 let ask = self.pending(None, now, kind);
-                self.node_inputs.push(node::Input::Ask { ask, request, command });
+                self.node_inputs.push(node::Input::Submit { ask, request, command });
             }
             Input::HeartbeatOn { sink, number, session } => {
                 let reply_to = ReplyTo::Sink { sink, number };
@@ -267,41 +267,46 @@ impl<D: Driver> Gateway<D> {
         }
     }
 
-    fn ask(&mut self, call: CallId, now: Duration, kind: Kind<D>) -> Ask {
+    fn ask(&mut self, call: CallId, now: Duration, kind: Kind<D>) -> RequestTag {
         let ask = self.pending(Some(call), now, kind);
-        self.places.insert(call, Place::Pending(ask.0 as usize));
+        self.places.insert(call, CallPlace::Pending(ask.0 as usize));
         ask
     }
 
     /// Something that the node will reply to.
-    pub(crate) fn pending(&mut self, id: Option<CallId>, now: Duration, kind: Kind<D>) -> Ask {
+    pub(crate) fn pending(
+        &mut self,
+        id: Option<CallId>,
+        now: Duration,
+        kind: Kind<D>,
+    ) -> RequestTag {
         self.next_serial = self.next_serial.wrapping_add(1);
         let deadline = kind.has_deadline().then(|| now.saturating_add(TIMEOUT));
         let serial = self.next_serial;
         let call = Call { id, serial, since: now, deadline, withdrawn: false, kind };
-        Ask(self.calls.insert(call) as u64)
+        RequestTag(self.calls.insert(call) as u64)
     }
 
     /// Nobody receives the completion of a call any more. What was not sent yet never will be; what
     /// was, and drew a ticket that nobody knows of, gives it up once that is known.
     fn abandon(&mut self, id: CallId, now: Duration, node: &Node) {
         match self.places.remove(&id) {
-            Some(Place::Pending(key)) => {
+            Some(CallPlace::Pending(key)) => {
                 if let Some(call) = self.calls.get_mut(key) {
                     call.abandon();
                     if !call.withdrawn {
                         call.withdrawn = true;
-                        self.node_inputs.push(node::Input::Withdraw(Ask(key as u64)));
+                        self.node_inputs.push(node::Input::Withdraw(RequestTag(key as u64)));
                     }
                 }
             }
-            Some(Place::Waiting(token)) => {
+            Some(CallPlace::Waiting(token)) => {
                 let ticket = self.waits.remove(token, id).and_then(|waiter| waiter.ticket);
                 if let Some(ticket) = ticket {
                     self.give_up(ticket, now, node);
                 }
             }
-            Some(Place::Blocked) => {
+            Some(CallPlace::Blocked) => {
                 self.blocked.remove(id);
             }
             None => self.held_back.retain(|input| !input.is_of_call(id)),
@@ -329,7 +334,7 @@ impl<D: Driver> Gateway<D> {
                 Effect::Ended(ended) => {
                     // Also the end of a grant that was never confirmed: nobody has been told of it.
                     for waiter in self.waits.take(ended.token) {
-                        let outcome = Outcome::Ended(Box::new(ended.clone()));
+                        let outcome = CallOutcome::Ended(Box::new(ended.clone()));
                         self.complete_wait(waiter, outcome.into());
                     }
                 }
@@ -349,7 +354,7 @@ impl<D: Driver> Gateway<D> {
                 self.events.follow(grant.token, &sink);
             }
             let (outcome, ticket) =
-                (Outcome::Served(Box::new(grant.clone())), waiter.ticket.take());
+                (CallOutcome::Served(Box::new(grant.clone())), waiter.ticket.take());
             self.complete_wait(waiter, Completion { outcome: Ok(outcome), ticket });
         }
     }

@@ -3,8 +3,8 @@
 use crate::task::Task;
 use crate::{ApiError, SubmitError, TicketRef, Topic};
 use holdfast_core::{
-    Answer, Channel, Command, Effect, Ended, Grant, Message, Refusal, Request, SessionRef,
-    Standing, Token,
+    Answer, Channel, Command, Effect, Ended, Grant, Message, Refusal, RequestRef, SessionRef,
+    TicketStatus, Token,
 };
 use holdfast_node::{Busy, Change, NotChanged, Reply};
 use std::sync::Arc;
@@ -46,7 +46,7 @@ pub enum Input<D: Driver> {
         reply_to: D::ReplyTo,
         /// The client's request id. Without one, a ticket that this draws is given up unless the
         /// completion is delivered.
-        request: Option<Request>,
+        request: Option<RequestRef>,
         /// What is to be done.
         command: Command,
         /// Whether a ticket that waits is completed only when its wait has ended.
@@ -146,7 +146,7 @@ pub enum Input<D: Driver> {
         /// The number that it carries.
         number: u64,
         /// The client's request id.
-        request: Option<Request>,
+        request: Option<RequestRef>,
         /// What is to be done.
         command: Command,
     },
@@ -220,7 +220,7 @@ pub enum Output<D: Driver> {
 #[derive(Debug)]
 pub struct Completion {
     /// What came of it, or why nothing did.
-    pub outcome: Result<Outcome, SubmitError>,
+    pub outcome: Result<CallOutcome, SubmitError>,
     /// A ticket that only the caller can know of. If the completion can't be delivered, the driver
     /// gives this back with [`Input::Abandon`], and the ticket is given up.
     pub ticket: Option<TicketRef>,
@@ -232,15 +232,15 @@ impl From<SubmitError> for Completion {
     }
 }
 
-impl From<Outcome> for Completion {
-    fn from(outcome: Outcome) -> Self {
+impl From<CallOutcome> for Completion {
+    fn from(outcome: CallOutcome) -> Self {
         Self { outcome: Ok(outcome), ticket: None }
     }
 }
 
 /// What came of a call.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CallOutcome {
     /// It was applied.
     Answer(Result<Answer, Refusal>),
     /// The ticket waited, and is served.
@@ -265,7 +265,7 @@ pub enum Outcome {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Attached {
     /// How its tickets stand, without those of others.
-    pub standings: Vec<Standing>,
+    pub standings: Vec<TicketStatus>,
     /// Revocations that were asked for while it was away.
     pub revocations: Vec<Effect>,
     /// The logical time.

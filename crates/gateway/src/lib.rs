@@ -16,7 +16,7 @@
 //! - `waits`: who waits for which ticket
 //! - `events`, `queue`: sessions' events, topics and subscriptions, the bounded queue of a connection
 //! - `task`, `tasks`, `blocked`: what doors do beside the state, step by step
-//! - `freshness`, `taking`: whether a grant is still good when its caller is told
+//! - `freshness`, `pending_acquire`: whether a grant is still good when its caller is told
 //! - `request`, `error`: native requests, and the one error
 //!
 //! Nothing here knows of a particular door, except the table of [`Code`], which has a column for each
@@ -31,9 +31,9 @@ mod gateway;
 pub mod glob;
 mod index;
 mod io;
+mod pending_acquire;
 mod queue;
 pub mod request;
-mod taking;
 mod task;
 mod tasks;
 mod ticket_ref;
@@ -45,10 +45,10 @@ pub use events::{Channels, Topic};
 pub use freshness::lasts_of;
 pub use gateway::{Gateway, HOLD_BACK_FOR, TIMEOUT};
 pub use io::{
-    Attached, CallId, Completion, Driver, Input, Outcome, Output, Published, SessionEvent, Sink,
-    SinkId, submit_error,
+    Attached, CallId, CallOutcome, Completion, Driver, Input, Output, Published, SessionEvent,
+    Sink, SinkId, submit_error,
 };
+pub use pending_acquire::{AcquireStep, PendingAcquire};
 pub use queue::EventQueue;
-pub use taking::{TakeStep, Taking};
 pub use task::{Resume, Step, Task, View};
 pub use ticket_ref::TicketRef;

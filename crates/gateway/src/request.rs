@@ -6,7 +6,7 @@
 use crate::{ApiError, Code};
 use holdfast_core::{
     Acquire, BadText, Command, Door, Label, Lease, LockName, Mode, Note, OpenSession, Proof,
-    Reason, Request, RequestId, RequestKey, Revoke, Secret, SessionId, SessionKind, SessionRef,
+    Reason, RequestId, RequestKey, RequestRef, Revoke, Secret, SessionId, SessionKind, SessionRef,
     Target, Token, Value, Wait,
 };
 use std::num::NonZeroU64;
@@ -70,7 +70,7 @@ pub struct AcquireRequest {
 
 impl AcquireRequest {
     /// The id for a retry and the command; `secret` becomes the ticket's.
-    pub fn parse(self, secret: Secret) -> Result<(Option<Request>, Acquire), ApiError> {
+    pub fn parse(self, secret: Secret) -> Result<(Option<RequestRef>, Acquire), ApiError> {
         let lease = match (self.ttl_ms, self.session) {
             (Some(ms), _) => Lease::Deadline { ttl_ms: ttl_ms(ms)? },
             (None, Some(_)) => Lease::Session,
@@ -102,7 +102,7 @@ impl AcquireRequest {
             lock_delay_ms: self.lock_delay_ms,
             door: Door::Native,
         };
-        Ok((request.map(Request::Alone), acquire))
+        Ok((request.map(RequestRef::Alone), acquire))
     }
 }
 
@@ -232,28 +232,28 @@ impl OperatorRequest {
     }
 
     fn parse(self) -> Result<(LockName, Option<Token>, Label, Reason), ApiError> {
-        let by =
-            Label::parse(self.by).map_err(|bad| bad_text(bad, "say who asks, in few words"))?;
-        let reason =
-            Reason::parse(self.reason).map_err(|bad| bad_text(bad, "say why, in few words"))?;
+        let by = Label::parse(self.by)
+            .map_err(|bad| bad_text(bad, "name who is asking, in a few words"))?;
+        let reason = Reason::parse(self.reason)
+            .map_err(|bad| bad_text(bad, "give the reason, in a few words"))?;
         Ok((name(&self.name)?, self.token.map(token).transpose()?, by, reason))
     }
 }
 
 /// A request of a session: its number, and the lowest one still unanswered.
-pub fn in_session(session: SessionRef, id: u64, lowest: u64) -> Result<Request, ApiError> {
+pub fn in_session(session: SessionRef, id: u64, lowest: u64) -> Result<RequestRef, ApiError> {
     let number = |number, field| {
         RequestId::new(number).ok_or_else(|| {
             ApiError::bad(format!("{field} is missing or 0"), "number requests from 1")
         })
     };
-    Ok(Request::InSession { session, id: number(id, "id")?, lowest: number(lowest, "lowest")? })
+    Ok(RequestRef::InSession { session, id: number(id, "id")?, lowest: number(lowest, "lowest")? })
 }
 
 /// The id of a session.
 pub fn session_id(id: u64) -> Result<SessionId, ApiError> {
     let id = NonZeroU64::new(id).map(SessionId);
-    id.ok_or_else(|| ApiError::bad("a session's id is not 0", "send the id it was opened with"))
+    id.ok_or_else(|| ApiError::bad("a session's id can't be 0", "send the id it was opened with"))
 }
 
 /// The name of a lock or the key of a register.
@@ -298,7 +298,7 @@ fn token(number: u64) -> Result<Token, ApiError> {
     if number > 0 {
         return Ok(Token(number));
     }
-    Err(ApiError::bad("a fencing token is not 0", "send the one that came with the grant"))
+    Err(ApiError::bad("a fencing token can't be 0", "send the one that came with the grant"))
 }
 
 fn tokens(numbers: Vec<u64>) -> Result<Vec<Token>, ApiError> {
@@ -311,7 +311,7 @@ fn mode(kind: Option<ModeKind>, permits: Option<u32>) -> Result<Mode, ApiError> 
         (Some(ModeKind::Shared), None) => Ok(Mode::Shared),
         (None | Some(ModeKind::Permit), Some(of)) => Ok(Mode::Permit { of }),
         (Some(ModeKind::Permit), None) => {
-            Err(ApiError::bad("permits is missing", "say how many permits the lock has"))
+            Err(ApiError::bad("permits is missing", "give the number of permits that the lock has"))
         }
         (Some(ModeKind::Exclusive | ModeKind::Shared), Some(_)) => Err(ApiError::bad(
             "permits is given, but the mode is not permit",
@@ -349,7 +349,7 @@ fn wait(ms: Option<u64>, session: Option<SessionRef>) -> Result<Wait, ApiError> 
         (ms @ 1..=WAIT_MS_MAX, None) => Ok(Wait::For { ms }),
         (ms, None) => Err(ApiError::bad(
             format!("wait_ms is {ms}, and must be at most {WAIT_MS_MAX}, a day"),
-            "wait for a shorter time, and ask again with the same request_id",
+            "wait for a shorter time, then retry with the same request_id",
         )),
     }
 }

@@ -18,7 +18,7 @@ pub trait Task {
 pub struct View<'a> {
     /// The state, as this node has it.
     pub state: &'a State,
-    /// Who listens on this node.
+    /// List the subscribers on this node.
     pub channels: &'a Arc<Channels>,
 }
 

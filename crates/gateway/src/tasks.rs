@@ -2,7 +2,7 @@
 
 use crate::blocked::Entry;
 use crate::calls::Kind;
-use crate::gateway::{Gateway, Place};
+use crate::gateway::{CallPlace, Gateway};
 use crate::io::{CallId, Driver, Output};
 use crate::task::{Resume, Step, Task};
 use holdfast_core::{KeyKind, LockName};
@@ -40,12 +40,12 @@ impl<D: Driver> Gateway<D> {
             Step::Submit(command) => {
                 self.submitted += 1;
                 let ask = self.pending(Some(call), now, Kind::Task { task, woken, until });
-                self.places.insert(call, Place::Pending(ask.0 as usize));
-                node::Input::Ask { ask, request: None, command }
+                self.places.insert(call, CallPlace::Pending(ask.0 as usize));
+                node::Input::Submit { ask, request: None, command }
             }
             Step::Read => {
                 let ask = self.pending(Some(call), now, Kind::Task { task, woken, until });
-                self.places.insert(call, Place::Pending(ask.0 as usize));
+                self.places.insert(call, CallPlace::Pending(ask.0 as usize));
                 node::Input::Read(ask)
             }
             Step::Block { names, kind } => {
@@ -56,7 +56,7 @@ impl<D: Driver> Gateway<D> {
                 } else if let Err(entry) = self.blocked.put(entry, place) {
                     self.end(entry, Resume::NoRoom, node);
                 } else {
-                    self.places.insert(call, Place::Blocked);
+                    self.places.insert(call, CallPlace::Blocked);
                 }
                 return;
             }

@@ -62,7 +62,7 @@ impl<D: Driver> Gateway<D> {
         let command =
             if held && ticket.release_if_served { ticket.release() } else { ticket.cancel() };
         let ask = self.pending(None, now, Kind::GiveUp(ticket));
-        self.node_inputs.push(node::Input::Ask { ask, request: None, command });
+        self.node_inputs.push(node::Input::Submit { ask, request: None, command });
     }
 
     /// Tries again to give a ticket up.
@@ -86,7 +86,7 @@ impl<D: Driver> Gateway<D> {
         let target = Target { name: name.clone(), token: Some(grant.token) };
         let command = Command::Renew { target, proof: Proof::Secret(session.secret), ttl_ms };
         let ask = self.pending(None, now, Kind::Confirm(grant));
-        self.node_inputs.push(node::Input::Ask { ask, request: None, command });
+        self.node_inputs.push(node::Input::Submit { ask, request: None, command });
     }
 
     /// A grant is confirmed: those who wait for it are told. If it could not be, that is tried again.

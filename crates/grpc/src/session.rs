@@ -2,9 +2,9 @@
 
 use crate::translate;
 use bytes::Bytes;
-use holdfast_core::{Answer, Command, How, Refusal, Request, Secret, SessionRef, Token};
+use holdfast_core::{Answer, Command, EndReason, Refusal, RequestRef, Secret, SessionRef, Token};
 use holdfast_gateway::{
-    ApiError, Attached, Outcome, SessionEvent, SubmitError, request, submit_error,
+    ApiError, Attached, CallOutcome, SessionEvent, SubmitError, request, submit_error,
 };
 use holdfast_node::Reply;
 use holdfast_proto::Message;
@@ -76,17 +76,18 @@ impl Begin {
     /// at this node.
     pub fn begun(
         self,
-        outcome: Outcome,
+        outcome: CallOutcome,
         node: u64,
     ) -> Result<(SessionRef, Vec<ToClient>), ApiError> {
         let (session, attached) = match (self.what, outcome) {
-            (BeginKind::Open { secret, .. }, Outcome::Answer(Ok(Answer::SessionOpened(id)))) => {
-                (SessionRef { id, secret }, Attached::default())
-            }
-            (BeginKind::Attach { session, .. }, Outcome::Attached(attached)) => {
+            (
+                BeginKind::Open { secret, .. },
+                CallOutcome::Answer(Ok(Answer::SessionOpened(id))),
+            ) => (SessionRef { id, secret }, Attached::default()),
+            (BeginKind::Attach { session, .. }, CallOutcome::Attached(attached)) => {
                 (session, *attached)
             }
-            (_, Outcome::Answer(Err(refusal)) | Outcome::NotAlive(refusal)) => {
+            (_, CallOutcome::Answer(Err(refusal)) | CallOutcome::NotAlive(refusal)) => {
                 return Err(refusal.into());
             }
             _ => return Err(SubmitError::Unknown.into()),
@@ -139,7 +140,7 @@ pub enum Asked {
     /// To put a command through the log.
     Submit {
         /// None if it has the same effect however often it is sent.
-        request: Option<Request>,
+        request: Option<RequestRef>,
         /// What is to be done.
         command: Command,
     },
@@ -217,7 +218,7 @@ impl Outgoing {
 }
 
 fn expired() -> to_client::What {
-    to_client::What::SessionEnded(proto::SessionEnded { how: translate::how(How::Expired) })
+    to_client::What::SessionEnded(proto::SessionEnded { how: translate::how(EndReason::Expired) })
 }
 
 /// What may work later is to be sent again; the rest is an answer.

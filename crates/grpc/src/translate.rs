@@ -34,7 +34,7 @@ pub fn acquire(
     request_id: Option<Bytes>,
     session: Option<SessionRef>,
     secret: Secret,
-) -> Result<(Option<core::Request>, core::Acquire), ApiError> {
+) -> Result<(Option<core::RequestRef>, core::Acquire), ApiError> {
     let request = AcquireRequest {
         names: sent.names.iter().map(|name| name.to_vec()).collect(),
         mode: Some(mode(sent.mode)?),
@@ -53,7 +53,7 @@ pub fn acquire(
 
 /// Whose ticket it is: proved by its own secret, or by the stream's session.
 pub fn ticket(
-    own: Option<proto::Own>,
+    own: Option<proto::TicketRef>,
     session: Option<SessionRef>,
 ) -> Result<TicketRequest, ApiError> {
     let own = own.ok_or_else(|| missing("own"))?;
@@ -119,7 +119,7 @@ pub fn request(
     sent: proto::Request,
     session: SessionRef,
     secret: impl FnOnce() -> Secret,
-) -> Result<(core::Request, Command), ApiError> {
+) -> Result<(core::RequestRef, Command), ApiError> {
     let id = request::in_session(session, sent.id, sent.lowest)?;
     let owned = |own| ticket(Some(own), Some(session));
     let command = match sent.what.ok_or_else(|| missing("what"))? {
@@ -144,15 +144,15 @@ fn bytes(bytes: &[u8]) -> Bytes {
 }
 
 /// How a ticket ended.
-pub fn how(how: core::How) -> i32 {
+pub fn how(how: core::EndReason) -> i32 {
     let how = match how {
-        core::How::Released => proto::How::Released,
-        core::How::Expired => proto::How::Expired,
-        core::How::Closed => proto::How::Closed,
-        core::How::Forced => proto::How::Forced,
-        core::How::Cancelled => proto::How::Cancelled,
-        core::How::TimedOut => proto::How::TimedOut,
-        core::How::Restored => proto::How::Restored,
+        core::EndReason::Released => proto::How::Released,
+        core::EndReason::Expired => proto::How::Expired,
+        core::EndReason::Closed => proto::How::Closed,
+        core::EndReason::Forced => proto::How::Forced,
+        core::EndReason::Cancelled => proto::How::Cancelled,
+        core::EndReason::TimedOut => proto::How::TimedOut,
+        core::EndReason::Restored => proto::How::Restored,
     };
     how.into()
 }
@@ -222,17 +222,17 @@ fn ended(ended: &core::Ended) -> proto::Ended {
 }
 
 /// How a ticket stands.
-pub fn standing(standing: &core::Standing) -> proto::Standing {
+pub fn standing(standing: &core::TicketStatus) -> proto::Standing {
     let what = match standing {
-        core::Standing::Waiting { token, secret, place, .. } => {
+        core::TicketStatus::Waiting { token, secret, place, .. } => {
             standing::What::Waiting(proto::Waiting {
                 token: token.0,
                 secret: secret.as_ref().map_or_else(Bytes::new, |secret| bytes(&secret.0)),
                 place: place.map_or(0, |place| place as u64),
             })
         }
-        core::Standing::Held(held) => standing::What::Held(grant(held, true)),
-        core::Standing::Over { token, how: ended } => {
+        core::TicketStatus::Held(held) => standing::What::Held(grant(held, true)),
+        core::TicketStatus::Over { token, how: ended } => {
             standing::What::Over(proto::Over { token: token.0, how: how(*ended) })
         }
     };
@@ -262,7 +262,7 @@ pub fn refused(error: ApiError) -> proto::Refused {
 /// What became of a request with an id of its own.
 pub fn outcome(answered: Result<Answer, Refusal>) -> Result<proto::OutcomeReply, ApiError> {
     let what = match answered {
-        Ok(Answer::Standing(now)) => outcome_reply::What::Standing(standing(&now)),
+        Ok(Answer::TicketStatus(now)) => outcome_reply::What::Standing(standing(&now)),
         Ok(Answer::Barred) => outcome_reply::What::Never(proto::Never {}),
         Ok(_) => return Err(ApiError::unexpected()),
         Err(refusal) => outcome_reply::What::Refused(refused(refusal.into())),
@@ -275,7 +275,7 @@ pub fn answer(answer: Answer) -> to_client::What {
     use to_client::What;
     let done = |token: Token| What::Done(proto::Done { token: token.0 });
     match answer {
-        Answer::Standing(now) => What::Standing(standing(&now)),
+        Answer::TicketStatus(now) => What::Standing(standing(&now)),
         Answer::Released(token)
         | Answer::Cancelled(token)
         | Answer::Renewed { token, .. }
@@ -286,7 +286,7 @@ pub fn answer(answer: Answer) -> to_client::What {
         }
         Answer::Passed(now) => What::Fence(fence(&now)),
         Answer::SessionEnded(_) => {
-            What::SessionEnded(proto::SessionEnded { how: how(core::How::Closed) })
+            What::SessionEnded(proto::SessionEnded { how: how(core::EndReason::Closed) })
         }
         Answer::Ticked
         | Answer::SessionOpened(_)

@@ -7,7 +7,7 @@ use crate::io::{NotChanged, Output, Reply};
 use crate::lead::member_step;
 use crate::node::{Node, too_old};
 use crate::proposals;
-use holdfast_core::{Answer, Command, Effect, Proposal, Taken, Term, Tick};
+use holdfast_core::{Answer, Command, Effect, Proposal, ProposalOutcome, Term, Tick};
 use holdfast_storage::{EntryKind, LogEntry};
 
 /// How many of its own digests a node keeps until the others' reports arrive.
@@ -97,7 +97,7 @@ impl Node {
                 }
             }
         }
-        let Taken::Answered(answer) = taken else { return };
+        let ProposalOutcome::Answered(answer) = taken else { return };
         if let (Some((secret, ttl_ms)), Ok(Answer::SessionOpened(id))) = (opened, &answer) {
             if let Some(leading) = &mut self.leading {
                 leading.liveness.open(*id, ttl_ms, self.seen_ms);
@@ -146,8 +146,8 @@ impl Node {
         let Some(majority) = self.cluster.note(report) else { return };
         if self.digests.get(&report.index).is_some_and(|own| *own != majority) {
             let why = format!(
-                "at entry {} this node computed something else than a majority: its memory, disk or \
-                 program is at fault; replace it by a new member",
+                "at entry {} this node's result differs from the majority's: its memory, disk or \
+                 program is faulty; replace it with a new member",
                 report.index
             );
             self.stop(why, out);
@@ -166,7 +166,7 @@ impl Node {
         let change = change?;
         self.cluster.apply(&change);
         let cluster = &self.cluster;
-        self.heard_ms.retain(|id, _| cluster.members.contains_key(id));
+        self.last_message_ms.retain(|id, _| cluster.members.contains_key(id));
         if change == Change::Remove(self.id) {
             self.stop("this node was removed from the cluster".to_owned(), out);
         }

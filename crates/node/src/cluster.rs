@@ -159,7 +159,7 @@ impl Cluster {
             }
             Change::AddLearner { .. } => Ok(()),
             Change::Promote(node) | Change::Remove(node) if !self.members.contains_key(node) => {
-                Err("it is no member")
+                Err("it is not a member")
             }
             Change::Promote(node) if self.members.get(node).is_some_and(|member| member.votes) => {
                 Err("it has its vote already")
@@ -229,7 +229,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::io::{Ask, Boot, Busy, Config, Input, Loaded, Moment, Output, Reply};
+    use crate::io::{Boot, Busy, Config, Input, Loaded, Moment, Output, Reply, RequestTag};
     use crate::node::Node;
     use holdfast_core::{Answer, Door, Limits, SessionRef, State, Transaction};
     use holdfast_storage::{HardState, Position};
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_waits_until_the_last_member_knows_it() {
+    fn transactions_wait_until_all_members_support_them() {
         let mut cluster = old(3);
         for id in 1..=3 {
             assert!(!cluster.all_know(&transaction()), "{cluster:?}");
@@ -264,7 +264,7 @@ mod tests {
     /// A learner's report used to count like a voter's: with two of three voters wrong in the same
     /// way, or with one voter and a learner wrong, healthy nodes would have stopped.
     #[test]
-    fn a_majority_of_reports_is_one_of_voters() {
+    fn only_voters_count_towards_a_majority_of_reports() {
         let mut cluster = Cluster::begin((1..=3).map(|id| (NodeId(id), String::new())));
         cluster.apply(&Change::AddLearner { node: NodeId(4), address: String::new() });
         let report = |node, digest| Report { node: NodeId(node), index: 1_024, digest };
@@ -276,7 +276,7 @@ mod tests {
 
     /// A node that was added but never started kept the level down for good.
     #[test]
-    fn a_learner_that_never_came_does_not_keep_the_level_down() {
+    fn absent_learner_does_not_hold_back_the_level() {
         let mut cluster = old(3);
         cluster.apply(&Change::AddLearner { node: NodeId(4), address: String::new() });
         (1..=3).for_each(|id| cluster.know_level(NodeId(id), LEVEL));
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_program_knows_waits_for_nobody() {
+    fn universally_supported_commands_do_not_wait() {
         let session = SessionRef {
             id: holdfast_core::SessionId(std::num::NonZeroU64::MIN),
             secret: holdfast_core::Secret([1; 16]),
@@ -333,7 +333,7 @@ mod tests {
 
         fn ask(&mut self) -> Reply {
             let command = transaction();
-            self.inputs.push(Input::Ask { ask: Ask(1), request: None, command });
+            self.inputs.push(Input::Submit { ask: RequestTag(1), request: None, command });
             self.reply()
         }
     }
@@ -341,7 +341,7 @@ mod tests {
     /// Data of an older version: transactions are refused until the node has recorded in the log
     /// which version runs now.
     #[test]
-    fn an_old_folder_takes_transactions_after_the_upgrade() {
+    fn old_folder_accepts_transactions_after_the_upgrade() {
         let at = Position { index: 1, term: 1 };
         let state = State::new(Limits::DEFAULT, 1);
         let loaded = Loaded { at, state, cluster: old(1) };

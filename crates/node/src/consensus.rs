@@ -57,14 +57,14 @@ pub(crate) struct Ready {
 
 /// What a node had on disk when it was last stopped.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Stored {
+pub(crate) struct DurableState {
     pub(crate) snapshot: Position,
     pub(crate) voters: Voters,
     pub(crate) hard_state: HardState,
     pub(crate) entries: Vec<LogEntry>,
 }
 
-impl Stored {
+impl DurableState {
     /// Refuses an inconsistent log, at which the library would panic.
     fn check(&self, id: NodeId) -> Result<(), String> {
         let last = self.snapshot.index.saturating_add(self.entries.len() as u64);
@@ -77,7 +77,7 @@ impl Stored {
             return Err(format!("the log ends at entry {last}, but {commit} was committed"));
         }
         if id.0 == 0 || !self.voters.are_sound() {
-            return Err("the members make no sense".to_owned());
+            return Err("the membership is invalid".to_owned());
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl Voters {
 /// A peer's message proves that this node, or the cluster, has lost something it acknowledged. If
 /// it voted now, it might vote away an acknowledged entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lost(pub(crate) String);
+pub(crate) struct LostEntries(pub(crate) String);
 
 pub(crate) struct Consensus {
     raw: RawNode<Entries>,
@@ -107,7 +107,7 @@ pub(crate) struct Consensus {
 }
 
 impl Consensus {
-    pub(crate) fn new(id: NodeId, stored: Stored, rng_key: u64) -> Result<Self, String> {
+    pub(crate) fn new(id: NodeId, stored: DurableState, rng_key: u64) -> Result<Self, String> {
         stored.check(id)?;
         let applied = stored.snapshot.index;
         let config = raft::Config {
@@ -201,7 +201,7 @@ impl Consensus {
 
     /// Handles a peer's message. What the library would panic at is filtered out first: a message
     /// that makes no sense is treated as lost; one that proves a loss is an error.
-    pub(crate) fn step(&mut self, message: RaftMessage) -> Result<(), Lost> {
+    pub(crate) fn step(&mut self, message: RaftMessage) -> Result<(), LostEntries> {
         if !self.makes_sense(&message) {
             return Ok(());
         }
@@ -242,21 +242,21 @@ impl Consensus {
 
     /// Detects losses. This relies on a leader having every committed entry, and counting only what
     /// a follower has acknowledged.
-    fn check_loss(&self, message: &RaftMessage) -> Result<(), Lost> {
+    fn check_loss(&self, message: &RaftMessage) -> Result<(), LostEntries> {
         let term = self.raw.raft.term;
         let (from, last) = (message.from, self.last_index());
         let follows = message.term > term || (message.term == term && !self.is_leader());
         let leads = message.term == term && self.is_leader();
         match message_type(message.kind) {
             Some(MessageType::MsgHeartbeat) if follows && message.commit > last => {
-                Err(Lost(format!(
+                Err(LostEntries(format!(
                     "this node acknowledged entry {} to node {from}, and its log ends at entry {last}: \
                      its disk has lost what was written, or its folder is an old copy",
                     message.commit
                 )))
             }
             Some(MessageType::MsgAppend) if follows => match self.committed_otherwise(message) {
-                Some(index) => Err(Lost(format!(
+                Some(index) => Err(LostEntries(format!(
                     "this node knows another entry {index} to be committed than node {from}, \
                          which leads: one of the two has lost what it acknowledged, or runs in an \
                          old copy of its folder"
@@ -266,7 +266,7 @@ impl Consensus {
             Some(MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse)
                 if leads && !message.reject && message.index.max(message.commit) > last =>
             {
-                Err(Lost(format!(
+                Err(LostEntries(format!(
                     "this node leads with a log that ends at entry {last}, and node {from} has entry \
                      {}: this node's disk has lost what was written, or its folder is an old copy",
                     message.index.max(message.commit)
@@ -463,7 +463,7 @@ struct Entries {
 }
 
 impl Entries {
-    fn of(stored: Stored) -> Self {
+    fn of(stored: DurableState) -> Self {
         let conf_state = to_conf_state(&stored.voters);
         let mut hard_state = to_hard_state(stored.hard_state);
         hard_state.commit = hard_state.commit.max(stored.snapshot.index);

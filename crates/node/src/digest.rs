@@ -10,7 +10,7 @@
 //! (`serialize_field` gets its name), and a variant that is added at the end occurs only above it.
 //! A test below pins the values.
 
-use holdfast_core::{Answer, Effect, Taken};
+use holdfast_core::{Answer, Effect, ProposalOutcome};
 use serde::ser::{self, Serialize};
 use std::fmt;
 
@@ -18,17 +18,17 @@ use std::fmt;
 const CONTENT_LEVEL: u16 = 5;
 
 /// The digest after one more proposal: its result and its effects.
-pub(crate) fn after(digest: u64, level: u16, taken: &Taken, effects: &[Effect]) -> u64 {
+pub(crate) fn after(digest: u64, level: u16, taken: &ProposalOutcome, effects: &[Effect]) -> u64 {
     if level < CONTENT_LEVEL {
         return kinds_and_numbers(digest, taken, effects);
     }
     let mut digest = Digest(digest);
     match taken {
-        Taken::Answered(Ok(answer)) => digest.add(1, answer),
-        Taken::Answered(Err(refusal)) => digest.add(2, refusal),
-        Taken::Seen => digest.mix(3),
-        Taken::TooSoon => digest.mix(4),
-        Taken::NodeGone => digest.mix(5),
+        ProposalOutcome::Answered(Ok(answer)) => digest.add(1, answer),
+        ProposalOutcome::Answered(Err(refusal)) => digest.add(2, refusal),
+        ProposalOutcome::Seen => digest.mix(3),
+        ProposalOutcome::TooSoon => digest.mix(4),
+        ProposalOutcome::NodeGone => digest.mix(5),
     }
     for effect in effects {
         digest.add(6, effect);
@@ -44,17 +44,17 @@ pub(crate) fn mix(digest: u64, word: u64) -> u64 {
 }
 
 /// What versions below [`CONTENT_LEVEL`] compute. They ignored what a transaction wrote.
-fn kinds_and_numbers(digest: u64, taken: &Taken, effects: &[Effect]) -> u64 {
+fn kinds_and_numbers(digest: u64, taken: &ProposalOutcome, effects: &[Effect]) -> u64 {
     let taken = match taken {
-        Taken::Answered(Ok(answer)) => match answer {
-            Answer::Standing(standing) => standing.token().0,
+        ProposalOutcome::Answered(Ok(answer)) => match answer {
+            Answer::TicketStatus(standing) => standing.token().0,
             Answer::SessionOpened(id) | Answer::SessionEnded(id) => id.0.get(),
             _ => 1,
         },
-        Taken::Answered(Err(_)) => 2,
-        Taken::Seen => 3,
-        Taken::TooSoon => 4,
-        Taken::NodeGone => 5,
+        ProposalOutcome::Answered(Err(_)) => 2,
+        ProposalOutcome::Seen => 3,
+        ProposalOutcome::TooSoon => 4,
+        ProposalOutcome::NodeGone => 5,
     };
     let mut digest = mix(digest, taken);
     for effect in effects {
@@ -321,7 +321,7 @@ mix_fields!(
 mod tests {
     use super::*;
     use holdfast_core::{
-        After, Channel, Ended, Ending, Forced, Grant, How, KeyKind, Label, Lease, LockName,
+        After, Channel, EndReason, Ended, Ending, Forced, Grant, KeyKind, Label, Lease, LockName,
         Message, Mode, Names, Note, Reason, Refusal, Secret, SessionId, Token,
     };
     use std::num::NonZeroU64;
@@ -338,17 +338,17 @@ mod tests {
     }
 
     fn of_effect(level: u16, effect: Effect) -> u64 {
-        after(0, level, &Taken::Answered(Ok(Answer::Ticked)), &[effect])
+        after(0, level, &ProposalOutcome::Answered(Ok(Answer::Ticked)), &[effect])
     }
 
     fn of_answer(level: u16, answer: Answer) -> u64 {
-        after(0, level, &Taken::Answered(Ok(answer)), &[])
+        after(0, level, &ProposalOutcome::Answered(Ok(answer)), &[])
     }
 
     fn ending() -> Arc<Ending> {
         let forced = Forced { by: label("ops"), reason: Reason::parse("stuck").unwrap() };
         Arc::new(Ending {
-            how: How::Forced,
+            how: EndReason::Forced,
             token: Token(6),
             label: None,
             note: Note::parse("half done").ok(),
@@ -378,7 +378,7 @@ mod tests {
             Effect::Ended(Ended {
                 token,
                 names: Names::One(name("seat-12A")),
-                how: How::Expired,
+                how: EndReason::Expired,
                 held: true,
                 for_ms: 5,
                 session: None,
@@ -399,7 +399,7 @@ mod tests {
             Effect::Noted { token, names: names.clone(), note: None },
             Effect::Downgraded { token, names },
             Effect::Recovered { name: name("a"), token, death: ending() },
-            Effect::SessionEnded { session, how: How::Closed },
+            Effect::SessionEnded { session, how: EndReason::Closed },
             Effect::Relabelled { token, name: name("a"), label: label("bo") },
             Effect::ObjectChanged { name: name("a"), now: Some(KeyKind::Hash), version: 8 },
             Effect::Published {
@@ -413,7 +413,7 @@ mod tests {
     /// transaction's answer: a replica that had written another key, another label or other tokens
     /// went unnoticed.
     #[test]
-    fn what_a_transaction_did_counts() {
+    fn digest_covers_transactions() {
         let changed = |key: &str, now| Effect::ObjectChanged { name: name(key), now, version: 8 };
         let published = |text: &str| Effect::Published {
             channel: Channel::parse("c").unwrap(),
@@ -440,16 +440,19 @@ mod tests {
         for (at, digest) in digests.iter().enumerate() {
             assert!(!digests[..at].contains(digest), "{digests:?}");
         }
-        let refused = |refusal| after(0, CONTENT_LEVEL, &Taken::Answered(Err(refusal)), &[]);
+        let refused =
+            |refusal| after(0, CONTENT_LEVEL, &ProposalOutcome::Answered(Err(refusal)), &[]);
         assert_ne!(refused(Refusal::NotOwner), refused(Refusal::Barred));
     }
 
     /// Nodes of two versions must agree. A value that changes here needs a new behaviour level;
     /// below that level it stays as it is.
     #[test]
-    fn digests_stay_what_they_are() {
-        let refused = Taken::Answered(Err(Refusal::NeverDrawn(Token(9))));
-        let digest = |level| after(after(0, level, &refused, &[]), level, &Taken::Seen, &effects());
+    fn digests_are_stable() {
+        let refused = ProposalOutcome::Answered(Err(Refusal::NeverDrawn(Token(9))));
+        let digest = |level| {
+            after(after(0, level, &refused, &[]), level, &ProposalOutcome::Seen, &effects())
+        };
         assert_eq!([digest(BEFORE), digest(CONTENT_LEVEL)], GOLDEN);
     }
 

@@ -253,7 +253,7 @@ fn only_voter(cluster: &Cluster, entries: &[LogEntry]) -> Result<NodeId, String>
         voters => {
             let voters: Vec<String> = voters.iter().map(NodeId::to_string).collect();
             Err(format!(
-                "this was no cluster of one: its voters are nodes {}. Let the damaged node rejoin \
+                "this was not a cluster of one: its voters are nodes {}. Let the damaged node rejoin \
                  the others; if no majority of them is left, restore a backup",
                 voters.join(", ")
             ))

@@ -1,7 +1,7 @@
 //! Session heartbeats: gathered at every node, confirmed by the leader, never logged.
 
-use crate::io::{Ask, Busy, Output, Reply};
-use crate::message::{PeerMessage, Say};
+use crate::io::{Busy, Output, Reply, RequestTag};
+use crate::message::{Body, PeerMessage};
 use crate::node::{Node, ROUND_WAITERS_MAX};
 use crate::proposals::NODE_TTL_MS;
 use crate::read_index::Waiter;
@@ -13,40 +13,40 @@ use std::collections::{BTreeMap, BTreeSet};
 const RETRY_MS: u64 = 500;
 
 /// How often a node's own session sends a heartbeat.
-const OWN_BEAT_MS: u64 = NODE_TTL_MS / 5;
+const OWN_HEARTBEAT_MS: u64 = NODE_TTL_MS / 5;
 
 #[derive(Debug)]
 pub(crate) struct Heartbeats {
-    gathered: Vec<(Ask, SessionRef)>,
+    gathered: Vec<(RequestTag, SessionRef)>,
     running: Option<Running>,
     /// Starts at a random number: a late reply to an earlier process of this node matches no round.
     last_round: u64,
-    own_beat_ms: Option<u64>,
+    own_heartbeat_ms: Option<u64>,
 }
 
 #[derive(Debug)]
 struct Running {
     round: u64,
     sent_ms: u64,
-    beats: Vec<(Ask, SessionRef)>,
+    beats: Vec<(RequestTag, SessionRef)>,
 }
 
 impl Heartbeats {
     pub(crate) fn new(nonce: u64) -> Self {
-        Self { gathered: Vec::new(), running: None, last_round: nonce, own_beat_ms: None }
+        Self { gathered: Vec::new(), running: None, last_round: nonce, own_heartbeat_ms: None }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.gathered.len() + self.running.as_ref().map_or(0, |running| running.beats.len())
     }
 
-    pub(crate) fn add(&mut self, ask: Ask, session: SessionRef) {
+    pub(crate) fn add(&mut self, ask: RequestTag, session: SessionRef) {
         self.gathered.push((ask, session));
     }
 
     /// Drops heartbeats that nobody waits for any more, and returns them. One that was sent still
     /// counts.
-    pub(crate) fn withdraw(&mut self, asks: &BTreeSet<Ask>) -> Vec<Ask> {
+    pub(crate) fn withdraw(&mut self, asks: &BTreeSet<RequestTag>) -> Vec<RequestTag> {
         let mut withdrawn = Vec::new();
         let running = self.running.iter_mut().map(|running| &mut running.beats);
         for beats in running.chain([&mut self.gathered]) {
@@ -64,15 +64,16 @@ impl Heartbeats {
         if self.running.as_ref().is_some_and(|running| now_ms < running.sent_ms + RETRY_MS) {
             return None;
         }
-        let own =
-            own.filter(|_| self.own_beat_ms.is_none_or(|at_ms| now_ms >= at_ms + OWN_BEAT_MS));
+        let own = own.filter(|_| {
+            self.own_heartbeat_ms.is_none_or(|at_ms| now_ms >= at_ms + OWN_HEARTBEAT_MS)
+        });
         let mut beats = self.running.take().map_or(Vec::new(), |running| running.beats);
         beats.append(&mut self.gathered);
         if beats.is_empty() && own.is_none() {
             return None;
         }
         if own.is_some() {
-            self.own_beat_ms = Some(now_ms);
+            self.own_heartbeat_ms = Some(now_ms);
         }
         self.last_round = self.last_round.wrapping_add(1);
         let sessions = beats.iter().map(|(_, session)| *session).chain(own).collect();
@@ -84,7 +85,7 @@ impl Heartbeats {
 impl Node {
     /// Handles a client's heartbeat. Secrets never change, so one that is known to be wrong is
     /// answered here, and can't delay the owner's own heartbeats.
-    pub(crate) fn beat(&mut self, ask: Ask, session: SessionRef, out: &mut Vec<Output>) {
+    pub(crate) fn beat(&mut self, ask: RequestTag, session: SessionRef, out: &mut Vec<Output>) {
         if self.heartbeats.len() >= ROUND_WAITERS_MAX {
             out.push(Output::Reply { ask, reply: Reply::Busy(Busy::QueueFull) });
         } else if self.knows_another_secret(&session) {
@@ -105,7 +106,7 @@ impl Node {
         if leader == self.id {
             self.receive_heartbeats(self.id, round, sessions);
         } else {
-            let message = PeerMessage(Say::Heartbeats { round, sessions });
+            let message = PeerMessage(Body::Heartbeats { round, sessions });
             out.push(Output::Send { to: leader, message });
         }
     }
@@ -149,7 +150,7 @@ impl Node {
         if from == self.id {
             self.heartbeats_confirmed(round, &alive, &gone, out);
         } else {
-            let message = PeerMessage(Say::HeartbeatsConfirmed { round, alive, gone });
+            let message = PeerMessage(Body::HeartbeatsConfirmed { round, alive, gone });
             out.push(Output::Send { to: from, message });
         }
     }
@@ -190,7 +191,7 @@ impl Node {
 }
 
 /// The secret in each session's heartbeats; `None` if there were several.
-fn secrets_by_session(beats: &[(Ask, SessionRef)]) -> BTreeMap<SessionId, Option<Secret>> {
+fn secrets_by_session(beats: &[(RequestTag, SessionRef)]) -> BTreeMap<SessionId, Option<Secret>> {
     let mut secrets = BTreeMap::new();
     for (_, SessionRef { id, secret }) in beats {
         let known = secrets.entry(*id).or_insert(Some(*secret));

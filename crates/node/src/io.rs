@@ -4,13 +4,13 @@ use crate::cluster::{Change, Cluster};
 use crate::message::PeerMessage;
 use crate::types::{NodeId, RaftMessage};
 use holdfast_core::{
-    Answer, Command, Effect, Refusal, Request, Secret, SessionRef, Snapshot, State,
+    Answer, Command, Effect, Refusal, RequestRef, Secret, SessionRef, Snapshot, State,
 };
 use holdfast_storage::{HardState, LogEntry, Position};
 
 /// The driver's handle for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ask(pub u64);
+pub struct RequestTag(pub u64);
 
 /// A node's configuration.
 #[derive(Debug, Clone)]
@@ -118,32 +118,32 @@ pub enum Input {
     /// A member's incoming connection was closed: most likely its process has ended.
     HungUp(NodeId),
     /// A client of this node makes a request.
-    Ask {
+    Submit {
         /// The handle for the reply.
-        ask: Ask,
+        ask: RequestTag,
         /// The client's request id.
-        request: Option<Request>,
+        request: Option<RequestRef>,
         /// What it asks for.
         command: Command,
     },
     /// A heartbeat of a client's session.
     Beat {
         /// The handle for the reply.
-        ask: Ask,
+        ask: RequestTag,
         /// The session.
         session: SessionRef,
     },
     /// A client wants to read current state.
-    Read(Ask),
+    Read(RequestTag),
     /// Nobody waits for the reply to a request any more. If it has not been sent yet, it never will
     /// be, and `Reply::Withdrawn` comes in this turn, or `Busy::DiskFull` if that is why the node
     /// makes no progress. If it has been sent, no further copy of it will be; its reply comes once
     /// it is known whether it took effect.
-    Withdraw(Ask),
+    Withdraw(RequestTag),
     /// Changes the membership; only the leader can do it.
     Change {
         /// The handle for the reply.
-        ask: Ask,
+        ask: RequestTag,
         /// What to change.
         change: Change,
         /// Whether to do it even if no majority of the remaining voters answers.
@@ -183,7 +183,7 @@ pub enum Output {
     /// The reply to a request.
     Reply {
         /// The request.
-        ask: Ask,
+        ask: RequestTag,
         /// Its outcome.
         reply: Reply,
     },

@@ -4,7 +4,7 @@
 use crate::batch::{BATCH_BYTES_MAX, Batch, Item, encoded_bytes};
 use crate::cluster::Change;
 use crate::consensus::{ELECTION_MS, MemberStep};
-use crate::io::{Ask, NotChanged, Output, Reply};
+use crate::io::{NotChanged, Output, Reply, RequestTag};
 use crate::liveness::Liveness;
 use crate::node::Node;
 use crate::types::NodeId;
@@ -43,7 +43,7 @@ pub(crate) struct Leading {
     gathered: VecDeque<(Item, usize)>,
     gathered_bytes: usize,
     /// The time up to which entries have advanced logical time.
-    told_ms: u64,
+    logged_ms: u64,
     /// The last entry that it appended, when, and how many items it has.
     appended: u64,
     appended_at_ms: u64,
@@ -87,7 +87,7 @@ impl Node {
             liveness: Liveness::begin(self.state.session_ttls(), self.seen_ms),
             gathered: VecDeque::new(),
             gathered_bytes: 0,
-            told_ms: self.seen_ms,
+            logged_ms: self.seen_ms,
             appended: self.consensus.last_index(),
             appended_at_ms: self.seen_ms,
             appended_items: 0,
@@ -156,11 +156,11 @@ impl Node {
         if items.is_empty() && !(due && applied) {
             return;
         }
-        let elapsed_ms = self.seen_ms - leading.told_ms;
+        let elapsed_ms = self.seen_ms - leading.logged_ms;
         let count = items.len();
         let batch = Batch { elapsed_ms, wall_ms: self.wall_ms, items };
         if self.consensus.propose(batch.encode()) {
-            leading.told_ms = self.seen_ms;
+            leading.logged_ms = self.seen_ms;
             leading.appended = self.consensus.last_index();
             leading.appended_at_ms = self.seen_ms;
             leading.appended_items = count;
@@ -181,17 +181,23 @@ impl Node {
     /// must advance. `None` if this node does not lead or nothing is pending.
     pub(crate) fn due_in_ms(&self) -> Option<u64> {
         let leading = self.leading.as_ref().filter(|_| self.consensus.takes_batches())?;
-        let untold_ms = self.seen_ms - leading.told_ms;
+        let unlogged_ms = self.seen_ms - leading.logged_ms;
         let due = self
             .state
             .next_due_in_ms()
-            .map(|due_ms| due_ms.min(TIME_ENTRY_MS).saturating_sub(untold_ms));
+            .map(|due_ms| due_ms.min(TIME_ENTRY_MS).saturating_sub(unlogged_ms));
         let silent =
             leading.liveness.next_silent_at_ms().map(|at_ms| at_ms.saturating_sub(self.seen_ms));
         due.into_iter().chain(silent).min()
     }
 
-    pub(crate) fn change(&mut self, ask: Ask, change: Change, force: bool, out: &mut Vec<Output>) {
+    pub(crate) fn change(
+        &mut self,
+        ask: RequestTag,
+        change: Change,
+        force: bool,
+        out: &mut Vec<Output>,
+    ) {
         let refused = if !self.consensus.is_leader() {
             Err(NotChanged::NotLeader)
         } else if self.changing.is_some() {
@@ -249,8 +255,8 @@ impl Node {
     /// Whether a member was heard from lately. Only meaningful at the leader, whose heartbeats
     /// every member answers.
     pub fn answers(&self, id: NodeId) -> bool {
-        let heard_ms = self.heard_ms.get(&id);
-        id == self.id || heard_ms.is_some_and(|ms| self.seen_ms - ms <= ANSWERS_MS)
+        let last_message_ms = self.last_message_ms.get(&id);
+        id == self.id || last_message_ms.is_some_and(|ms| self.seen_ms - ms <= ANSWERS_MS)
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! The path of one acquire that arrives at a follower:
 //!
-//! 1. `Input::Ask` queues the command (`proposals.rs`). The node numbers it within its own session
+//! 1. `Input::Submit` queues the command (`proposals.rs`). The node numbers it within its own session
 //!    and forwards it to the leader, repeatedly until it sees the command applied.
 //! 2. The leader (`lead.rs`) gathers what arrives while the last entry is being made durable, and
 //!    appends one batch: one entry and one fsync, with how much time the leader saw pass.
@@ -39,7 +39,7 @@ pub use disk::{
 };
 pub use holdfast_storage::{EntryKind, HardState, LogEntry, Position};
 pub use io::{
-    Ask, Boot, Busy, Config, Input, Loaded, Moment, NotChanged, Output, Persist, Reply,
+    Boot, Busy, Config, Input, Loaded, Moment, NotChanged, Output, Persist, Reply, RequestTag,
     SnapshotTask,
 };
 pub use message::{FRAME_BYTES_MAX, PeerMessage};

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Default)]
 pub(crate) struct Liveness {
-    sessions: BTreeMap<SessionId, Beat>,
+    sessions: BTreeMap<SessionId, TrackedSession>,
     silent_at: BTreeSet<(u64, SessionId)>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Beat {
+struct TrackedSession {
     ttl_ms: u64,
     silent_at_ms: u64,
     /// Its end is proposed: none of its heartbeats is acknowledged any more.
@@ -25,9 +25,9 @@ impl Liveness {
         // time to lose.
         let beat = |(id, ttl_ms): (SessionId, u64)| {
             let silent_at_ms = now_ms.saturating_add(ttl_ms);
-            (id, Beat { ttl_ms, silent_at_ms, ending: false })
+            (id, TrackedSession { ttl_ms, silent_at_ms, ending: false })
         };
-        let sessions: BTreeMap<SessionId, Beat> = sessions.map(beat).collect();
+        let sessions: BTreeMap<SessionId, TrackedSession> = sessions.map(beat).collect();
         let silent_at = sessions.iter().map(|(id, beat)| (beat.silent_at_ms, *id)).collect();
         Self { sessions, silent_at }
     }
@@ -39,7 +39,7 @@ impl Liveness {
             return;
         }
         let silent_at_ms = now_ms.saturating_add(ttl_ms);
-        self.sessions.insert(id, Beat { ttl_ms, silent_at_ms, ending: false });
+        self.sessions.insert(id, TrackedSession { ttl_ms, silent_at_ms, ending: false });
         self.silent_at.insert((silent_at_ms, id));
     }
 

@@ -13,10 +13,10 @@ pub const FRAME_BYTES_MAX: usize = 8 << 20;
 
 /// A message from one node to another. It may be lost, duplicated or delayed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PeerMessage(pub(crate) Say);
+pub struct PeerMessage(pub(crate) Body);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Say {
+pub(crate) enum Body {
     Raft(RaftMessage),
     /// Proposals for the leader to append.
     Forward(Vec<Item>),
@@ -56,11 +56,11 @@ impl PeerMessage {
     /// A short name for the kind of message, for traces.
     pub fn word(&self) -> &'static str {
         match &self.0 {
-            Say::Raft(message) if !message.entries.is_empty() => "append",
-            Say::Raft(_) => "raft",
-            Say::Forward(_) | Say::ForwardIn { .. } => "forward",
-            Say::Heartbeats { .. } => "beats",
-            Say::HeartbeatsConfirmed { .. } => "beats-confirmed",
+            Body::Raft(message) if !message.entries.is_empty() => "append",
+            Body::Raft(_) => "raft",
+            Body::Forward(_) | Body::ForwardIn { .. } => "forward",
+            Body::Heartbeats { .. } => "beats",
+            Body::HeartbeatsConfirmed { .. } => "beats-confirmed",
         }
     }
 }

@@ -1,17 +1,17 @@
 //! The loop of a node: inputs in, outputs out, one turn at a time.
 
 use crate::cluster::{Cluster, LEVEL};
-use crate::consensus::{self, Consensus, ELECTION_MS, Lost, Ready, Stored, TICK_MS};
+use crate::consensus::{self, Consensus, DurableState, ELECTION_MS, LostEntries, Ready, TICK_MS};
 use crate::heartbeats::Heartbeats;
 use crate::io::{
-    Ask, Boot, Busy, Config, Input, Loaded, Moment, Output, Persist, Reply, SnapshotTask,
+    Boot, Busy, Config, Input, Loaded, Moment, Output, Persist, Reply, RequestTag, SnapshotTask,
 };
 use crate::lead::Leading;
-use crate::message::{PeerMessage, Say};
-use crate::proposals::{Asked, ProposalQueue};
+use crate::message::{Body, PeerMessage};
+use crate::proposals::{ProposalQueue, QueuedRequest};
 use crate::read_index::{ReadIndex, Waiter};
 use crate::types::{NodeId, RaftMessage, Voters};
-use holdfast_core::{Command, Request, SessionRef, State};
+use holdfast_core::{Command, RequestRef, SessionRef, State};
 use holdfast_storage::Position;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const TURN_MS_MAX: u64 = 500;
 
 /// Requests queued at one node; beyond it the reply is "busy".
-const ASKS_MAX: usize = 65_536;
+const REQUESTS_MAX: usize = 65_536;
 
 /// Reads and heartbeats that may wait for a confirmation.
 pub(crate) const ROUND_WAITERS_MAX: usize = 65_536;
@@ -50,11 +50,11 @@ pub struct Node {
     bytes_since_snapshot: usize,
     snapshot_running: Option<(Position, Voters)>,
     snapshot_wanted: bool,
-    pub(crate) changing: Option<(Ask, Position)>,
+    pub(crate) changing: Option<(RequestTag, Position)>,
     /// When each member was last heard from.
-    pub(crate) heard_ms: BTreeMap<NodeId, u64>,
+    pub(crate) last_message_ms: BTreeMap<NodeId, u64>,
     /// What was withdrawn in this turn.
-    withdrawn: BTreeSet<Ask>,
+    withdrawn: BTreeSet<RequestTag>,
     /// What this node computed at the last agreed indexes.
     pub(crate) digests: BTreeMap<u64, u64>,
     pub(crate) stopped: bool,
@@ -77,7 +77,7 @@ impl Node {
         }
         state.set_level(cluster.level);
         let voters = voters_of(&cluster);
-        let stored = Stored { snapshot: at, voters, hard_state, entries };
+        let stored = DurableState { snapshot: at, voters, hard_state, entries };
         let consensus = Consensus::new(config.id, stored, config.rng_key)?;
         Ok(Self {
             id: config.id,
@@ -102,7 +102,7 @@ impl Node {
             snapshot_running: None,
             snapshot_wanted: false,
             changing: None,
-            heard_ms: BTreeMap::new(),
+            last_message_ms: BTreeMap::new(),
             withdrawn: BTreeSet::new(),
             digests: BTreeMap::new(),
             stopped: false,
@@ -202,7 +202,7 @@ impl Node {
         self.consensus.term()
     }
 
-    /// The last entry applied here.
+    /// The last log entry applied on this node.
     pub fn applied(&self) -> Position {
         self.applied
     }
@@ -243,7 +243,7 @@ impl Node {
 
     fn take(&mut self, input: Input, out: &mut Vec<Output>) {
         match input {
-            Input::Peer { from, message } => self.hear(from, message, out),
+            Input::Peer { from, message } => self.receive_message(from, message, out),
             Input::Persisted(number) => self.persisted(number, out),
             Input::DiskFull(full) => self.disk_full = full,
             Input::SnapshotWritten(at) => self.snapshot_written(at, out),
@@ -252,10 +252,10 @@ impl Node {
             Input::SnapshotSent { to, arrived } => self.consensus.snapshot_sent(to, arrived),
             Input::Unreachable(id) => self.consensus.unreachable(id),
             Input::HungUp(id) => {
-                self.heard_ms.remove(&id);
+                self.last_message_ms.remove(&id);
                 self.consensus.hung_up(id);
             }
-            Input::Ask { ask, request, command } => self.ask(ask, request, command, out),
+            Input::Submit { ask, request, command } => self.ask(ask, request, command, out),
             Input::Beat { ask, session } => self.beat(ask, session, out),
             Input::Read(ask) => {
                 if self.read_index.len() >= ROUND_WAITERS_MAX {
@@ -274,13 +274,19 @@ impl Node {
         }
     }
 
-    fn ask(&mut self, ask: Ask, request: Option<Request>, command: Command, out: &mut Vec<Output>) {
-        let asked = Asked::new(ask, request, command);
+    fn ask(
+        &mut self,
+        ask: RequestTag,
+        request: Option<RequestRef>,
+        command: Command,
+        out: &mut Vec<Output>,
+    ) {
+        let asked = QueuedRequest::new(ask, request, command);
         let busy = if asked.is_too_large() {
             Busy::TooLarge
         } else if self.disk_full {
             Busy::DiskFull
-        } else if self.proposals.len() >= ASKS_MAX {
+        } else if self.proposals.len() >= REQUESTS_MAX {
             Busy::QueueFull
         } else if !self.cluster.all_know(&asked.command) {
             Busy::OlderMember
@@ -320,29 +326,29 @@ impl Node {
         }
     }
 
-    fn hear(&mut self, from: NodeId, message: PeerMessage, out: &mut Vec<Output>) {
+    fn receive_message(&mut self, from: NodeId, message: PeerMessage, out: &mut Vec<Output>) {
         if self.cluster.members.contains_key(&from) {
-            self.heard_ms.insert(from, self.seen_ms);
+            self.last_message_ms.insert(from, self.seen_ms);
         }
         match message.0 {
-            Say::Raft(message) => {
+            Body::Raft(message) => {
                 // A snapshot arrives with its pieces, through `SnapshotReceived`.
                 let honest = message.from == from.0 && consensus::may_come_from_a_peer(&message);
                 if honest && !consensus::offers_snapshot(&message) {
                     self.step(message, out);
                 }
             }
-            Say::Forward(items) => self.gather(items),
-            Say::ForwardIn { term, items } => self.gather_in(term, items),
-            Say::Heartbeats { round, sessions } => self.receive_heartbeats(from, round, sessions),
-            Say::HeartbeatsConfirmed { round, alive, gone } => {
+            Body::Forward(items) => self.gather(items),
+            Body::ForwardIn { term, items } => self.gather_in(term, items),
+            Body::Heartbeats { round, sessions } => self.receive_heartbeats(from, round, sessions),
+            Body::HeartbeatsConfirmed { round, alive, gone } => {
                 self.heartbeats_confirmed(round, &alive, &gone, out);
             }
         }
     }
 
     fn step(&mut self, message: RaftMessage, out: &mut Vec<Output>) {
-        if let Err(Lost(why)) = self.consensus.step(message) {
+        if let Err(LostEntries(why)) = self.consensus.step(message) {
             self.stopped = true;
             out.push(Output::Lost(why));
         }
@@ -443,7 +449,7 @@ impl Node {
             if consensus::offers_snapshot(&message) {
                 out.push(Output::OfferSnapshot { to, message });
             } else {
-                out.push(Output::Send { to, message: PeerMessage(Say::Raft(message)) });
+                out.push(Output::Send { to, message: PeerMessage(Body::Raft(message)) });
             }
         }
     }
@@ -504,6 +510,6 @@ pub(crate) fn voters_of(cluster: &Cluster) -> Voters {
 
 pub(crate) fn too_old(level: u16) -> String {
     format!(
-        "the cluster behaves as of level {level}, this program knows {LEVEL}: upgrade this node"
+        "the cluster runs at level {level}, this program supports up to {LEVEL}: upgrade this node"
     )
 }

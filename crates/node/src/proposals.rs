@@ -1,12 +1,12 @@
 //! What this node proposes: numbered within its own session, and sent until it is seen applied.
 
 use crate::batch::{BATCH_BYTES_MAX, Item, encoded_bytes};
-use crate::io::{Ask, Output};
-use crate::message::{PeerMessage, Say};
+use crate::io::{Output, RequestTag};
+use crate::message::{Body, PeerMessage};
 use crate::node::Node;
 use crate::types::NodeId;
 use holdfast_core::{
-    Acquire, Command, Lease, Numbered, OpenSession, Proposal, Request, Secret, SessionId,
+    Acquire, Command, Lease, Numbered, OpenSession, Proposal, RequestRef, Secret, SessionId,
     SessionKind, SessionRef, Term, Wait,
 };
 use std::collections::{BTreeSet, VecDeque};
@@ -45,7 +45,7 @@ pub(crate) struct ProposalQueue {
     abandoned: Option<SessionRef>,
     next_number: u64,
     /// Waiting for a number; none of it was ever sent.
-    waiting: VecDeque<Asked>,
+    waiting: VecDeque<QueuedRequest>,
     /// Numbered and sent, not yet seen applied.
     unapplied: VecDeque<InFlight>,
     /// Items that need no number: losing one does no harm.
@@ -64,15 +64,15 @@ pub(crate) struct ProposalQueue {
 
 /// A queued request.
 #[derive(Debug)]
-pub(crate) struct Asked {
-    ask: Ask,
-    request: Option<Request>,
+pub(crate) struct QueuedRequest {
+    ask: RequestTag,
+    request: Option<RequestRef>,
     pub(crate) command: Command,
     bytes: usize,
 }
 
-impl Asked {
-    pub(crate) fn new(ask: Ask, request: Option<Request>, command: Command) -> Self {
+impl QueuedRequest {
+    pub(crate) fn new(ask: RequestTag, request: Option<RequestRef>, command: Command) -> Self {
         let bytes = encoded_bytes(&(&request, &command)).saturating_add(HEAD_BYTES_MAX);
         Self { ask, request, command, bytes }
     }
@@ -86,7 +86,7 @@ impl Asked {
 #[derive(Debug)]
 struct InFlight {
     number: u64,
-    ask: Ask,
+    ask: RequestTag,
     item: Item,
     bytes: usize,
     /// Whether its wait belongs to this node's session.
@@ -122,7 +122,7 @@ impl ProposalQueue {
         self.waiting.len() + self.unapplied.len()
     }
 
-    pub(crate) fn add(&mut self, asked: Asked) {
+    pub(crate) fn add(&mut self, asked: QueuedRequest) {
         self.waiting.push_back(asked);
     }
 
@@ -136,7 +136,7 @@ impl ProposalQueue {
     /// Drops what nobody waits for any more, and returns what was never sent: that is over. The
     /// number of a proposal that was sent must be used up, or nothing after it would be accepted;
     /// so it is sent again with a no-op. Whichever copy arrives first takes effect.
-    pub(crate) fn withdraw(&mut self, asks: &BTreeSet<Ask>) -> Vec<Ask> {
+    pub(crate) fn withdraw(&mut self, asks: &BTreeSet<RequestTag>) -> Vec<RequestTag> {
         let mut unsent = Vec::new();
         self.waiting.retain(|asked| {
             let goes = asks.contains(&asked.ask);
@@ -171,7 +171,7 @@ impl ProposalQueue {
 
     /// This node's session has ended, so what was sent under its numbers can no longer take effect.
     /// It gets new numbers in a new session, except what was withdrawn, which is returned.
-    pub(crate) fn session_ended(&mut self, id: SessionId) -> Vec<Ask> {
+    pub(crate) fn session_ended(&mut self, id: SessionId) -> Vec<RequestTag> {
         let mut over = Vec::new();
         if self.session.is_none_or(|session| session.id != id) {
             return over;
@@ -185,7 +185,7 @@ impl ProposalQueue {
                     disown(acquire);
                 }
                 let InFlight { ask, bytes, .. } = sent;
-                self.waiting.push_front(Asked { ask, request, command, bytes });
+                self.waiting.push_front(QueuedRequest { ask, request, command, bytes });
             }
         }
         self.resend();
@@ -193,7 +193,7 @@ impl ProposalQueue {
     }
 
     /// Forgets everything that was proposed, and returns it: its outcome is unknown.
-    pub(crate) fn lose_track(&mut self) -> Vec<Ask> {
+    pub(crate) fn lose_track(&mut self) -> Vec<RequestTag> {
         self.abandoned = self.session.take().or(self.abandoned);
         self.opening = None;
         let asks = self.unapplied.drain(..).map(|sent| sent.ask).collect();
@@ -206,7 +206,7 @@ impl ProposalQueue {
     }
 
     /// One of this node's proposals was applied.
-    pub(crate) fn applied(&mut self, number: u64, now_ms: u64) -> Option<Ask> {
+    pub(crate) fn applied(&mut self, number: u64, now_ms: u64) -> Option<RequestTag> {
         let sent = self.unapplied.pop_front_if(|sent| sent.number == number)?;
         self.sent = self.sent.saturating_sub(1);
         self.in_flight_bytes = self.in_flight_bytes.saturating_sub(sent.bytes);
@@ -220,7 +220,7 @@ impl ProposalQueue {
             return;
         };
         let Some(asked) = self.waiting.pop_front() else { return };
-        let Asked { ask, request, mut command, bytes } = asked;
+        let QueuedRequest { ask, request, mut command, bytes } = asked;
         let number = self.next_number;
         self.next_number += 1;
         let adopted = request.is_none() && self.adopt(&mut command, session);
@@ -351,9 +351,9 @@ impl Node {
             self.gather(items);
         } else {
             let say = if self.cluster.all_know_forward_in() {
-                Say::ForwardIn { term, items }
+                Body::ForwardIn { term, items }
             } else {
-                Say::Forward(items)
+                Body::Forward(items)
             };
             out.push(Output::Send { to: leader, message: PeerMessage(say) });
         }

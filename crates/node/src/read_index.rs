@@ -1,6 +1,6 @@
 //! Read-index rounds: one confirmation of the leader serves everything that arrived before it.
 
-use crate::io::Ask;
+use crate::io::RequestTag;
 use crate::types::NodeId;
 use holdfast_core::SessionRef;
 use std::collections::{BTreeSet, VecDeque};
@@ -13,7 +13,7 @@ const RETRY_MS: u64 = 200;
 #[derive(Debug)]
 pub(crate) enum Waiter {
     /// A read that must be current.
-    Read(Ask),
+    Read(RequestTag),
     /// Heartbeats of sessions, from a node.
     Heartbeats { from: NodeId, round: u64, sessions: Vec<SessionRef> },
 }
@@ -105,7 +105,7 @@ impl ReadIndex {
     }
 
     /// Drops reads that nobody waits for any more, and returns them.
-    pub(crate) fn withdraw(&mut self, asks: &BTreeSet<Ask>) -> Vec<Ask> {
+    pub(crate) fn withdraw(&mut self, asks: &BTreeSet<RequestTag>) -> Vec<RequestTag> {
         let mut withdrawn = Vec::new();
         self.retain(|waiter| match waiter {
             Waiter::Read(ask) if asks.contains(ask) => {

@@ -34,7 +34,7 @@ fn caught(cases: &[Vec<Move>], mistake: Option<&str>, judges: Judges) -> Option<
 }
 
 #[test]
-fn every_mistake_in_the_core_is_caught() {
+fn every_planted_core_mistake_is_caught() {
     let cases: Vec<Vec<Move>> = cases().collect();
     assert_eq!(cases.len(), CASES);
     assert_eq!(caught(&cases, None, Judges::ALL), None, "caught without a mistake");

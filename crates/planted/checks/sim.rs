@@ -55,7 +55,7 @@ fn uncaught(mistakes: &[&'static str]) -> Vec<&'static str> {
 }
 
 #[test]
-fn every_mistake_that_clients_notice_is_caught() {
+fn every_planted_mistake_is_caught_by_the_simulator() {
     assert_eq!(caught(None, SEEDS_WITHOUT), None, "caught without a mistake");
     let in_crates: [&[&'static str]; 5] =
         [&planted::NODE, &planted::GATEWAY, &planted::GRPC, &planted::CLIENT, &planted::SIM];

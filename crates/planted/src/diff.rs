@@ -165,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn hunks_share_context_and_places() {
+    fn hunks_can_share_context_and_positions() {
         let diff = "--- a.rs\n one\n+a\n two\n@@\n one\n+b\n@@\n-one\n two\n three\n+c\n";
         assert_eq!(applied(diff).unwrap(), "a\nb\ntwo\nthree\nc\ntwo\nfour\n");
     }
 
     #[test]
-    fn lines_that_are_not_there_or_not_unique_are_problems() {
+    fn missing_or_ambiguous_lines_are_reported() {
         let problems =
             applied("--- a.rs\n five\n+a\n@@\n one\n four\n+a\n@@\n two\n+a\n").unwrap_err();
         let expected = [
@@ -183,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_removed_twice() {
+    fn removing_a_line_twice_is_refused() {
         let problems = applied("--- a.rs\n-one\n@@\n-one\n+1\n").unwrap_err();
         assert_eq!(problems, [(1, "another mistake removes \"one\" too".to_owned())]);
     }
 
     #[test]
-    fn a_hunk_without_context_is_a_problem() {
+    fn hunk_without_context_is_refused() {
         let problems = applied("--- a.rs\n+a\n").unwrap_err();
         assert_eq!(problems, [(0, "its hunk has no context".to_owned())]);
     }

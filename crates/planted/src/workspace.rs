@@ -186,7 +186,7 @@ mod tests {
     /// Fast, so that whoever changes the code near a mistake learns at once that its diff must
     /// follow.
     #[test]
-    fn all_diffs_can_be_applied_to_the_code_as_it_is() {
+    fn all_diffs_apply_to_the_current_code() {
         let copy = crate::root().and_then(|root| Workspace::planted(&root));
         let copy = copy.unwrap_or_else(|message| panic!("{message}"));
         let planted = &copy.0[Path::new("crates/core/src/lines/serve.rs")];
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diff_that_does_not_apply_is_named_with_what_to_do() {
+    fn diff_that_does_not_apply_is_named_with_a_hint() {
         let hunks = diff::parse("--- crates/core/src/lib.rs\n mod gone;\n+mod other;\n").unwrap();
         let mistakes = [Mistake { folder: "core", name: "some".to_owned(), hunks }];
         let mut copy = Workspace(BTreeMap::new());

@@ -17,9 +17,9 @@ mod tree;
 pub use parse::duration_ms;
 
 use holdfast_core::{
-    Answer, Command, Effect, How, Key, Label, Limits, LockName, Names, Numbered, OpenSession,
-    Proposal, Refusal, Scope, Secret, SessionId, SessionKind, SessionRef, Standing, State, Taken,
-    Term, Tick, Token, TreeCommand, TreeWrite, Watches,
+    Answer, Command, Effect, EndReason, Key, Label, Limits, LockName, Names, Numbered, OpenSession,
+    Proposal, ProposalOutcome, Refusal, Scope, Secret, SessionId, SessionKind, SessionRef, State,
+    Term, Tick, TicketStatus, Token, TreeCommand, TreeWrite, Watches,
 };
 use parse::{Asked, Parsed, Verb};
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ ACTOR: look KEY... | look *  read keys, or list all; the next exec counts on wha
 ACTOR: exec [door=cql] WRITE; WRITE; ...           all, or none if what was read has changed
        set KEY VALUE [fresh]       relabel KEY VALUE       del KEY [forced]       expire KEY
        hash KEY FIELD=VALUE .. [fresh]   list KEY ITEM .. [fresh]   publish CHANNEL TEXT
-       (each but del and publish with ttl=5s, permanent or keep; set is for ever without that,
+       (each but del and publish with ttl=5s, permanent or keep; set is forever without that,
        the others keep what is left; fresh means that it was deleted on the way)
 ACTOR: zk OP; OP; ...        changes znodes, all or none; attach goes on elsewhere
        create PATH [DATA] [ephemeral | container | ttl=5s] [sequential] [read-only]
@@ -59,7 +59,7 @@ key NAME   keys [PREFIX] [after=NAME] [limit=N]
 show NAME   ls [PREFIX] [after=NAME] [limit=N]   why NAME   history NAME   sessions   counts
 snapshot                     write the state, read it back, and go on with that
 restore unix=SECONDS         write the state, read it back, and begin a new cluster with that
-limits waiters_per_lock=2 .. start anew with smaller limits (names, waiters_per_lock, sessions,
+limits waiters_per_lock=2 .. start over with smaller limits (names, waiters_per_lock, sessions,
                              requests_per_session, session_memory_bytes, deaths, steps,
                              claim_steps, circle_links, history, history_bytes, bytes,
                              bytes_reserve, tickets, objects, object_bytes, object_elements, keys_read,
@@ -315,10 +315,12 @@ impl Play {
         let mut effects = Vec::new();
         let taken = self.state.apply(proposal, &mut effects);
         let answer = match taken {
-            Taken::Answered(answer) => answer,
-            Taken::Seen => return vec![format!("{actor}: seen before, no effect")],
-            Taken::TooSoon => return vec![format!("{actor}: too soon, a lower number is missing")],
-            Taken::NodeGone => {
+            ProposalOutcome::Answered(answer) => answer,
+            ProposalOutcome::Seen => return vec![format!("{actor}: seen before, no effect")],
+            ProposalOutcome::TooSoon => {
+                return vec![format!("{actor}: too soon, a lower number is missing")];
+            }
+            ProposalOutcome::NodeGone => {
                 return vec![format!("{actor}: its node session is gone, no effect")];
             }
         };
@@ -337,7 +339,7 @@ impl Play {
     /// Remembers whose tickets these are.
     fn note_owner(&mut self, actor: &str, answer: &Result<Answer, Refusal>) {
         let tokens = match answer {
-            Ok(Answer::Standing(standing)) => vec![standing.token()],
+            Ok(Answer::TicketStatus(standing)) => vec![standing.token()],
             Ok(Answer::Transacted(tokens)) => {
                 let new = |token: &Token| !self.owners.contains_key(token);
                 tokens.iter().flatten().copied().filter(new).collect()
@@ -386,7 +388,7 @@ impl Play {
                 let is_it = |(_, actor): &(&String, &Actor)| actor.session == Some(*session);
                 let actor = self.actors.iter().find(is_it);
                 let actor = actor.map_or_else(|| session.to_string(), |(name, _)| name.clone());
-                let how = if *how == How::Closed { "closed" } else { "expired" };
+                let how = if *how == EndReason::Closed { "closed" } else { "expired" };
                 lines.push(format!("{actor}: session {how}"));
             }
             Effect::Noted { .. } | Effect::Downgraded { .. } | Effect::Recovered { .. } => {}
@@ -397,8 +399,8 @@ impl Play {
                 lines.extend(tree::effect(effect));
             }
         }
-        for watcher in self.watches.hearing(effect) {
-            lines.push(format!("{watcher}: hears {}", show::effect(effect)));
+        for watcher in self.watches.watchers_of(effect) {
+            lines.push(format!("{watcher}: event {}", show::effect(effect)));
         }
         lines
     }
@@ -423,8 +425,10 @@ impl Play {
             Ok(Answer::SessionEnded(_)) => return None,
             Ok(Answer::Forced(_)) if !effects.is_empty() => return None,
             Ok(Answer::Released(token) | Answer::Cancelled(token)) if told(token) => return None,
-            Ok(Answer::Standing(Standing::Held(grant))) if told(grant.token) => return None,
-            Ok(Answer::Standing(standing)) => {
+            Ok(Answer::TicketStatus(TicketStatus::Held(grant))) if told(grant.token) => {
+                return None;
+            }
+            Ok(Answer::TicketStatus(standing)) => {
                 let names = self.state.ticket_view(standing.token()).map(|ticket| ticket.names);
                 show::standing(&standing, names.as_ref().map_or(&[][..], Names::as_slice))
             }

@@ -4,8 +4,8 @@ use crate::transact::{self, Exec};
 use crate::tree;
 use holdfast_core::{
     Acquire, Command, Door, Label, Lease, Limits, LockName, Mode, NodeOp, Note, Proof, Reason,
-    Request, RequestId, RequestKey, Revoke, Scope, Secret, SessionKind, SessionRef, Target, Token,
-    Value, Wait,
+    RequestId, RequestKey, RequestRef, Revoke, Scope, Secret, SessionKind, SessionRef, Target,
+    Token, Value, Wait,
 };
 use std::collections::BTreeMap;
 
@@ -371,12 +371,12 @@ impl Asked {
         actor: &str,
         session: Option<SessionRef>,
         last: impl Fn(&LockName) -> Option<Token>,
-    ) -> Result<(Option<Request>, Command), Error> {
+    ) -> Result<(Option<RequestRef>, Command), Error> {
         let Self { verb, words, mut options, .. } = self;
         let request = request(&mut options, session)?;
         if verb == "acquire" {
             let names = words.iter().map(|word| name(word)).collect::<Result<_, _>>()?;
-            let alone = options.flag("alone") || matches!(request, Some(Request::Alone(_)));
+            let alone = options.flag("alone") || matches!(request, Some(RequestRef::Alone(_)));
             let session = session.filter(|_| !alone);
             let acquire = acquire(names, actor, session, &mut options)?;
             options.end()?;
@@ -405,15 +405,18 @@ impl Asked {
     }
 }
 
-fn request(options: &mut Options, session: Option<SessionRef>) -> Result<Option<Request>, Error> {
+fn request(
+    options: &mut Options,
+    session: Option<SessionRef>,
+) -> Result<Option<RequestRef>, Error> {
     if let Some(key) = options.take("key") {
         // A play may use short keys; real clients draw long ones.
         let key = RequestKey::parse(format!("{key:-<16}")).map_err(|error| error.to_string())?;
-        return Ok(Some(Request::Alone(key)));
+        return Ok(Some(RequestRef::Alone(key)));
     }
     let id = |number: Option<u64>| number.and_then(RequestId::new);
     let (asked, lowest) = (id(options.number("request")?), id(options.number("lowest")?));
-    Ok(asked.zip(session).map(|(id, session)| Request::InSession {
+    Ok(asked.zip(session).map(|(id, session)| RequestRef::InSession {
         session,
         id,
         lowest: lowest.unwrap_or(RequestId::FIRST),

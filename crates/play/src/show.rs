@@ -1,9 +1,9 @@
 //! How things are shown in a transcript.
 
 use holdfast_core::{
-    After, Answer, Counts, Effect, Ended, Ending, Event, Fence, Grant, How, Label, Lease, LockName,
-    LockPage, LockView, Mode, Reason, Restored, SessionView, Standing, State, TicketView, What,
-    Why, WhyLink,
+    After, Answer, Counts, Effect, EndReason, Ended, Ending, Event, EventKind, Fence, Grant, Label,
+    Lease, LockName, LockPage, LockView, Mode, Reason, Restored, SessionView, State, TicketStatus,
+    TicketView, Why, WhyLink,
 };
 use std::fmt::Display;
 
@@ -82,7 +82,7 @@ pub(crate) fn ended(ended: &Ended) -> String {
     let forced = forced
         .map_or(String::new(), |forced| format!(" by {}{}", forced.by, because(&forced.reason)));
     match (ended.held, ended.how) {
-        (true, How::Released) => format!("released {names} token={token}"),
+        (true, EndReason::Released) => format!("released {names} token={token}"),
         (true, how) => format!("lost {names} token={token} ({how}{forced})"),
         (false, how) => format!("left the line of {names} token={token} ({how}{forced})"),
     }
@@ -124,15 +124,15 @@ pub(crate) fn effect(effect: &Effect) -> String {
     }
 }
 
-pub(crate) fn standing(standing: &Standing, names: &[LockName]) -> String {
+pub(crate) fn standing(standing: &TicketStatus, names: &[LockName]) -> String {
     match standing {
-        Standing::Waiting { token, place, delayed_until_ms, .. } => {
+        TicketStatus::Waiting { token, place, delayed_until_ms, .. } => {
             let place = place.map_or("far back".to_owned(), |place| format!("place={place}"));
             let delayed = option("delayed-until", delayed_until_ms.map(ms));
             format!("waiting {} token={token} {place}{delayed}", join(names))
         }
-        Standing::Held(held) => grant("holds", held),
-        Standing::Over { token, how } => format!("token={token} is over ({how})"),
+        TicketStatus::Held(held) => grant("holds", held),
+        TicketStatus::Over { token, how } => format!("token={token} is over ({how})"),
     }
 }
 
@@ -141,13 +141,13 @@ pub(crate) fn answer(answer: &Answer) -> String {
         Answer::Ticked => "time moved".to_owned(),
         Answer::SessionOpened(id) => format!("session {id} opened"),
         Answer::SessionEnded(id) => format!("session {id} ended"),
-        Answer::Standing(stands) => standing(stands, &[]),
+        Answer::TicketStatus(stands) => standing(stands, &[]),
         Answer::Released(token) => format!("released already token={token}"),
         Answer::Cancelled(token) => format!("cancelled already token={token}"),
         Answer::Renewed { token, due_ms: Some(due_ms) } => {
             format!("renewed token={token} until {}", ms(*due_ms))
         }
-        Answer::Renewed { token, due_ms: None } => format!("renewed token={token} for ever"),
+        Answer::Renewed { token, due_ms: None } => format!("renewed token={token} forever"),
         Answer::Downgraded(token) => format!("downgraded token={token}"),
         Answer::Noted(token) => format!("noted token={token}"),
         Answer::Recovered(Some(death)) => format!("recovered from {}", ending(death)),
@@ -184,7 +184,7 @@ fn ticket(ticket: &TicketView, now_ms: u64) -> String {
     let left = ticket.due_ms.map(|due_ms| ms(due_ms.saturating_sub(now_ms)));
     let stays = match (ticket.held, left, ticket.lease) {
         (true, Some(left), _) => format!("its lease ends in {left}"),
-        (true, None, Lease::Permanent) => "for ever".to_owned(),
+        (true, None, Lease::Permanent) => "forever".to_owned(),
         (false, Some(left), _) => format!("waits {left} more"),
         (_, None, _) => "while its session lives".to_owned(),
     };
@@ -251,7 +251,7 @@ pub(crate) fn why(why: &Why) -> Vec<String> {
     let mut lines: Vec<String> = why.links.iter().map(why_link).collect();
     for circle in &why.circles {
         let kind = if circle.declared { "declared" } else { "possible" };
-        lines.push(format!("{kind} circle: tokens {}", join(&circle.tokens)));
+        lines.push(format!("{kind} cycle: tokens {}", join(&circle.tokens)));
     }
     if why.cut {
         lines.push("and more".to_owned());
@@ -288,16 +288,16 @@ pub(crate) fn history<'a>(events: impl Iterator<Item = &'a Event>) -> Vec<String
 
 fn event(event: &Event) -> String {
     let what = match &event.what {
-        What::Granted => "granted".to_owned(),
-        What::Ended(how) => how.to_string(),
-        What::Broken(forced) => format!("forced by {}{}", forced.by, because(&forced.reason)),
-        What::RevocationAsked { by, reason } => {
+        EventKind::Granted => "granted".to_owned(),
+        EventKind::Ended(how) => how.to_string(),
+        EventKind::Broken(forced) => format!("forced by {}{}", forced.by, because(&forced.reason)),
+        EventKind::RevocationAsked { by, reason } => {
             format!("asked by {by} to let go{}", because(reason))
         }
-        What::Downgraded => "downgraded".to_owned(),
-        What::Recovered { death } => format!("recovered from token={death}"),
-        What::Relabelled => "is what it calls itself now".to_owned(),
-        What::Restored => "still held when the cluster was restored".to_owned(),
+        EventKind::Downgraded => "downgraded".to_owned(),
+        EventKind::Recovered { death } => format!("recovered from token={death}"),
+        EventKind::Relabelled => "is what it calls itself now".to_owned(),
+        EventKind::Restored => "still held when the cluster was restored".to_owned(),
     };
     format!("{} token={} {} {what}", ms(event.at_ms), event.token, who(event.label.as_ref()))
 }

@@ -4,7 +4,7 @@ use crate::parse::{Error, duration_ms, name};
 use crate::show;
 use holdfast_core::{
     Channel, Door, Effect, Element, Expiry, Key, KeyKind, KeyPage, Label, LockName, Message,
-    Object, Stamp, State, To, Token, Transaction, Write,
+    Object, Stamp, State, Token, Transaction, Write, WriteOp,
 };
 
 /// What an actor has read and not used yet.
@@ -91,7 +91,7 @@ impl Exec {
     }
 }
 
-fn to(verb: &str, words: &[&str]) -> Result<To, Error> {
+fn to(verb: &str, words: &[&str]) -> Result<WriteOp, Error> {
     let mut expiry = None;
     let (mut fresh, mut forced) = (false, false);
     let mut plain = Vec::new();
@@ -108,22 +108,22 @@ fn to(verb: &str, words: &[&str]) -> Result<To, Error> {
     let value = || Label::parse(plain.join(" ")).map_err(|error| error.to_string());
     let kept = expiry.unwrap_or(Expiry::Keep);
     Ok(match verb {
-        "set" => To::Text { value: value()?, expiry: expiry.unwrap_or(Expiry::Never), fresh },
-        "relabel" => To::Relabel { value: value()?, expiry: kept },
+        "set" => WriteOp::Text { value: value()?, expiry: expiry.unwrap_or(Expiry::Never), fresh },
+        "relabel" => WriteOp::Relabel { value: value()?, expiry: kept },
         "hash" => {
             let fields = plain.iter().map(|word| {
                 let (field, value) = word.split_once('=').ok_or(format!("write {word}=VALUE"))?;
                 Ok((element(field)?, element(value)?))
             });
             let object = Object::Hash(fields.collect::<Result<_, Error>>()?);
-            To::Object { object, expiry: kept, fresh }
+            WriteOp::Object { object, expiry: kept, fresh }
         }
         "list" => {
             let items = plain.iter().map(|word| element(word)).collect::<Result<_, _>>()?;
-            To::Object { object: Object::List(items), expiry: kept, fresh }
+            WriteOp::Object { object: Object::List(items), expiry: kept, fresh }
         }
-        "expire" => To::Expiring(expiry.ok_or("say when: ttl=5s, or permanent")?),
-        "del" => To::Gone { forced },
+        "expire" => WriteOp::Expiring(expiry.ok_or("say when: ttl=5s, or permanent")?),
+        "del" => WriteOp::Gone { forced },
         _ => return Err(format!("nothing is written with {verb}: type help")),
     })
 }
@@ -135,7 +135,7 @@ fn element(text: &str) -> Result<Element, Error> {
 pub(crate) fn key(name: &LockName, key: &Key, now_ms: u64) -> String {
     let until = |due_ms: Option<u64>| match due_ms {
         Some(due_ms) => format!("ends in {}", show::ms(due_ms.saturating_sub(now_ms))),
-        None => "for ever".to_owned(),
+        None => "forever".to_owned(),
     };
     match key {
         Key::Absent => format!("{name} is absent"),

@@ -12,8 +12,8 @@ use crate::lua::sha1_hex;
 use crate::resp::Reply;
 use bytes::Bytes;
 use holdfast_core::{
-    Acquire, Command, Door, Ending, Grant, How, Label, Lease, LockName, Mode, Note, Proof, Reason,
-    Refusal, SessionRef, State, Target, Token, Wait,
+    Acquire, Command, Door, EndReason, Ending, Grant, Label, Lease, LockName, Mode, Note, Proof,
+    Reason, Refusal, SessionRef, State, Target, Token, Wait,
 };
 
 /// How far a line is searched for an earlier ticket of the same owner, unless the client retries:
@@ -80,7 +80,7 @@ pub struct Acquiring {
 
 /// The ticket of an earlier request with the same name and owner id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Earlier {
+pub struct EarlierTicket {
     /// Its number.
     pub token: Token,
     /// Whether it is being served.
@@ -99,13 +99,13 @@ impl Acquiring {
     }
 
     /// The ticket that an earlier request drew. `state` must be current.
-    pub fn find(&self, state: &State) -> Option<Earlier> {
+    pub fn find(&self, state: &State) -> Option<EarlierTicket> {
         self.tickets(state).first().copied()
     }
 
     /// The first of several tickets of this owner: another request was on its way while this one
     /// drew its own.
-    pub fn find_other(&self, state: &State) -> Option<Earlier> {
+    pub fn find_other(&self, state: &State) -> Option<EarlierTicket> {
         match self.tickets(state).as_slice() {
             [first, _, ..] => Some(*first),
             _ => None,
@@ -113,17 +113,17 @@ impl Acquiring {
     }
 
     /// All tickets of this owner, in the order of the line.
-    fn tickets(&self, state: &State) -> Vec<Earlier> {
+    fn tickets(&self, state: &State) -> Vec<EarlierTicket> {
         // A retry must find its ticket anywhere in the line.
         let max = if self.retry { usize::MAX } else { LOOKED_THROUGH_MAX };
         let found = state.labelled(&self.name, Door::Redis, &self.owner.0, max);
-        found.into_iter().map(|(token, held)| Earlier { token, held }).collect()
+        found.into_iter().map(|(token, held)| EarlierTicket { token, held }).collect()
     }
 
     /// The command that ends the earlier ticket, so that this request can draw its own; an error if
     /// it must stay.
-    pub fn take_over(&self, earlier: Earlier) -> Result<Command, Error> {
-        let Earlier { token, held } = earlier;
+    pub fn take_over(&self, earlier: EarlierTicket) -> Result<Command, Error> {
+        let EarlierTicket { token, held } = earlier;
         let target = Target { name: self.name.clone(), token: Some(token) };
         let proof = Proof::Label(self.owner.0.clone());
         if !held {
@@ -146,11 +146,11 @@ impl Acquiring {
     }
 
     /// The reply to a client whose ticket ended before the client was told that it is served.
-    pub fn not_served(&self, how: How) -> Reply {
+    pub fn not_served(&self, how: EndReason) -> Reply {
         let cause = match how {
             // Nobody else can cancel it.
-            How::Cancelled => "another connection asks for it with the same owner id",
-            How::Forced => {
+            EndReason::Cancelled => "another connection asks for it with the same owner id",
+            EndReason::Forced => {
                 "its turn came, but another connection that retries with the same owner id took it \
                  over, or an operator broke the lock"
             }

@@ -9,7 +9,7 @@
 //! 1. [`resp::Decoder`] takes it from the received bytes, within [`resp::Bounds`].
 //! 2. [`client::Client`] is the connection's state: its protocol, database, password, transaction
 //!    and subscriptions. It answers requests about these itself; the rest become a [`run::Job`].
-//! 3. [`run::Job::run`] runs against the keys in [`run::Seen`], as if they were the whole database.
+//! 3. [`run::Job::run`] runs against the keys in [`run::ReadSet`], as if they were the whole database.
 //!    If a key is missing, it returns which; the key is fetched, and the job runs again from the
 //!    start.
 //! 4. What it wrote is one transaction: the keys it saw with their stamps, and the keys it wrote.

@@ -43,12 +43,12 @@ pub const TOO_MANY_WAIT: Error = Error::fixed(
 pub fn no_leader(wrote: bool) -> Error {
     if wrote {
         Error::fixed(
-            "NOLEADER the cluster has no leader that answers: the command may or may not take \
+            "NOLEADER the cluster has no reachable leader: the command may or may not take \
              effect; read the key before you try again",
         )
     } else {
         Error::fixed(
-            "TRYAGAIN the cluster has no leader that answers: nothing was done; try again, and \
+            "TRYAGAIN the cluster has no reachable leader: nothing was done; try again, and \
              see that a majority of the nodes runs",
         )
     }

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn as_c_prints_them() {
+    fn floats_are_formatted_like_c() {
         let cases = [
             (1.0, 14, "1"),
             (0.1, 14, "0.1"),

@@ -3,7 +3,7 @@
 
 use crate::messages;
 use crate::resp::Reply;
-use crate::run::{Answered, Done, Job, Local, Run, Seen};
+use crate::run::{Answered, Done, Job, Local, ReadSet, Run};
 use holdfast_core::{Command, KeyKind, State};
 use holdfast_gateway::{Resume, Step, SubmitError, submit_error};
 use holdfast_node::Reply as NodeReply;
@@ -83,7 +83,7 @@ impl JobTask {
             if wanted.listing {
                 return self.elsewhere();
             }
-            let seen = Seen::read(state, &wanted);
+            let seen = ReadSet::read(state, &wanted);
             match job.run_without_lua(&seen, local) {
                 Run::Need(more) => wanted = more,
                 Run::Lua | Run::Apart => return self.elsewhere(),

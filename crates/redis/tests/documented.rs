@@ -7,7 +7,7 @@ const PAGE: &str = include_str!("../../../docs/protocols/redis.md");
 
 /// Fails if a command is added but not documented, or documented but missing.
 #[test]
-fn the_page_lists_every_command_and_no_other() {
+fn documentation_lists_exactly_the_supported_commands() {
     let section = PAGE.split("\n## Commands\n").nth(1).expect("a list of commands");
     let section = section.split("\n## ").next().unwrap_or_default();
     let told: BTreeSet<(String, String)> = section

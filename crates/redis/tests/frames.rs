@@ -40,7 +40,7 @@ fn encoded(request: &Request) -> Vec<u8> {
 }
 
 #[test]
-fn lines_typed_by_hand() {
+fn inline_commands_are_parsed() {
     let cases: [(&[u8], &[&str]); 7] = [
         (b"PING\r\n", &["PING"]),
         (b"\r\n \r\nPING\n", &["PING"]),
@@ -56,7 +56,7 @@ fn lines_typed_by_hand() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_redis_words() {
+fn errors_match_redis() {
     let long = [b'a'; 70_000];
     let many = [b"*".as_slice(), &[b'1'; 70_000]].concat();
     let digits = [b"*1\r\n$".as_slice(), &[b'1'; 70_000]].concat();
@@ -85,7 +85,7 @@ fn what_is_wrong_is_said_in_redis_words() {
 }
 
 #[test]
-fn who_has_not_said_the_password_is_kept_short() {
+fn unauthenticated_frames_have_tighter_bounds() {
     let small = |bytes: &[u8]| decoded(bytes, bytes.len(), &Bounds::BEFORE_PASSWORD).1;
     let error = |text: &str| Some(format!("ERR Protocol error: {text}"));
     assert_eq!(small(b"*11\r\n"), error("unauthenticated multibulk length"));
@@ -94,7 +94,7 @@ fn who_has_not_said_the_password_is_kept_short() {
 }
 
 #[test]
-fn all_arguments_together_have_a_bound() {
+fn total_argument_size_is_bounded() {
     let word = vec![b'x'; Bounds::DEFAULT.argument_bytes_max];
     let request: Request = vec![Bytes::from(word); 3];
     let error = Some("ERR Protocol error: too big request".to_owned());
@@ -103,7 +103,7 @@ fn all_arguments_together_have_a_bound() {
 
 /// A short one would keep the whole buffer alive.
 #[test]
-fn only_long_arguments_share_the_bytes_that_came_in() {
+fn only_long_arguments_share_the_input_buffer() {
     let long = "x".repeat(5_000);
     let mut buffer = BytesMut::from(format!("*2\r\n$3\r\nGET\r\n$5000\r\n{long}\r\n").as_bytes());
     let came_in = buffer.as_ptr() as usize..buffer.as_ptr() as usize + buffer.len();
@@ -114,7 +114,7 @@ fn only_long_arguments_share_the_bytes_that_came_in() {
 
 /// Inputs that a fuzzer found interesting, and some that were worth trying from the start.
 #[test]
-fn the_corpus_is_harmless() {
+fn fuzz_corpus_never_panics() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/decode");
     let files: Vec<_> = std::fs::read_dir(folder).unwrap().collect();
     assert!(files.len() >= 10, "the corpus is missing");
@@ -139,7 +139,7 @@ fn same_in_pieces(bytes: &[u8]) {
 
 proptest! {
     #[test]
-    fn what_was_written_is_read(
+    fn encoded_requests_are_decoded(
         requests in prop::collection::vec(
             prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..8), 0..6),
         piece in 1..50_usize,
@@ -151,12 +151,12 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_harmless(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         same_in_pieces(&bytes);
     }
 
     #[test]
-    fn bytes_that_look_like_requests_are_harmless(
+    fn random_requests_never_panic(
         parts in prop::collection::vec(prop::sample::select(vec![
             "*1\r\n", "*2\r\n", "*-1\r\n", "*0\r\n", "$3\r\n", "$0\r\n", "$-1\r\n", "GET", "\r\n",
             "\n", "\r", "a", "\"", "'", "\\x4", " ", "$", "*", "99999999999",

@@ -22,7 +22,7 @@ use std::path::Path;
 
 #[test]
 #[ignore = "needs redis-server, and writes a file"]
-fn a_real_redis_is_recorded() {
+fn record_a_real_redis() {
     let server = redis::Running::start();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded/redis-7.0.15.txt");
     let text = std::fs::read_to_string(&file).unwrap();

@@ -4,12 +4,13 @@ mod support;
 
 use bytes::Bytes;
 use holdfast_core::{
-    Acquire, Command, Door, Key, Label, Lease, Limits, LockName, Mode, Refusal, State, Taken, Wait,
+    Acquire, Command, Door, Key, Label, Lease, Limits, LockName, Mode, ProposalOutcome, Refusal,
+    State, Wait,
 };
 use holdfast_redis::client::{Client, Plan};
 use holdfast_redis::lua::Scripts;
 use holdfast_redis::resp::Reply;
-use holdfast_redis::run::{Answered, Facts, Job, Local, Run, Seen};
+use holdfast_redis::run::{Answered, Job, Local, NodeFacts, ReadSet, Run};
 use std::collections::BTreeSet;
 use support::{Harness, show};
 
@@ -19,7 +20,7 @@ fn ask(harness: &mut Harness, request: &str) -> String {
 }
 
 #[test]
-fn any_number_of_keys_is_flushed_step_by_step() {
+fn flush_works_in_steps() {
     let mut harness = Harness::default();
     for number in 0..1_500 {
         assert_eq!(ask(&mut harness, &format!("SET key-{number} x")), "OK");
@@ -49,7 +50,7 @@ fn scan(harness: &mut Harness, cursor: &str) -> (String, Vec<Bytes>) {
 
 /// A key that exists during a whole scan is found, whatever else changes meanwhile.
 #[test]
-fn a_scan_misses_nothing() {
+fn scan_misses_nothing() {
     let mut harness = Harness::default();
     for number in 0..1_000 {
         ask(&mut harness, &format!("SET stays-{number} x"));
@@ -75,7 +76,7 @@ fn a_scan_misses_nothing() {
 
 /// Every page looks through all keys, so there must not be too many pages.
 #[test]
-fn a_scan_has_few_pages_however_many_keys_there_are() {
+fn scan_has_few_pages() {
     let mut harness = Harness::default();
     for part in 0..200 {
         let pairs = (0..100).map(|number| format!("stays-{part}-{number} x"));
@@ -94,7 +95,7 @@ fn a_scan_has_few_pages_however_many_keys_there_are() {
 }
 
 #[test]
-fn what_is_too_long_is_refused_with_its_bound() {
+fn oversized_arguments_are_refused_with_the_limit() {
     let mut harness = Harness::default();
     let long = "x".repeat(4_097);
     assert_eq!(
@@ -113,7 +114,7 @@ fn what_is_too_long_is_refused_with_its_bound() {
 }
 
 #[test]
-fn the_bounds_of_the_core_are_told() {
+fn core_limits_are_reported() {
     let limits = Limits { keys_written_max: 2, object_elements_max: 2, ..Limits::DEFAULT };
     let mut harness = Harness::with(limits);
     assert_eq!(
@@ -130,7 +131,7 @@ fn the_bounds_of_the_core_are_told() {
 /// During a lock-delay the key is absent, and yet nobody may take it: a try replies as Redis would,
 /// anything else gives the reason.
 #[test]
-fn a_lock_delay_is_as_if_it_were_held() {
+fn lock_delay_counts_as_held() {
     let mut harness = Harness::default();
     let acquire = Command::Acquire(Acquire {
         names: vec![LockName::parse("job").unwrap()],
@@ -158,9 +159,9 @@ fn a_lock_delay_is_as_if_it_were_held() {
 }
 
 #[derive(Default)]
-struct Alone(Scripts);
+struct WithoutServer(Scripts);
 
-impl Local for Alone {
+impl Local for WithoutServer {
     fn wall_ms(&self) -> u64 {
         0
     }
@@ -176,8 +177,8 @@ impl Local for Alone {
     fn patterns(&self) -> usize {
         0
     }
-    fn facts(&self) -> Facts {
-        Facts::default()
+    fn facts(&self) -> NodeFacts {
+        NodeFacts::default()
     }
     fn scripts(&self) -> &Scripts {
         &self.0
@@ -195,17 +196,18 @@ fn job(request: &str) -> Job {
 fn apply(state: &mut State, done: &mut holdfast_redis::run::Done) -> Result<(), Refusal> {
     let transaction = done.transaction.take().unwrap();
     match state.apply(Command::Transact(transaction).into(), &mut Vec::new()) {
-        Taken::Answered(answer) => answer.map(|_| ()),
+        ProposalOutcome::Answered(answer) => answer.map(|_| ()),
         other => panic!("{other:?}"),
     }
 }
 
 /// Both have read that the key is free. One gets it; the other runs again and sees that.
 #[test]
-fn of_two_that_read_the_same_one_runs_again() {
-    let (mut state, local) = (State::new(Limits::DEFAULT, 7), Alone::default());
+fn conflicting_job_is_retried() {
+    let (mut state, local) = (State::new(Limits::DEFAULT, 7), WithoutServer::default());
     let jobs = ["SET job ana NX PX 1000", "SET job bo NX PX 1000"].map(job);
-    let run = |state: &State, job: &Job| match job.run(&Seen::read(state, &job.wanted()), &local) {
+    let run = |state: &State, job: &Job| match job.run(&ReadSet::read(state, &job.wanted()), &local)
+    {
         Run::Done(done) => done,
         other => panic!("{other:?}"),
     };
@@ -219,10 +221,10 @@ fn of_two_that_read_the_same_one_runs_again() {
 }
 
 #[test]
-fn a_list_that_is_empty_is_waited_for() {
-    let (state, local) = (State::new(Limits::DEFAULT, 7), Alone::default());
+fn blpop_waits_for_an_empty_list() {
+    let (state, local) = (State::new(Limits::DEFAULT, 7), WithoutServer::default());
     let job = job("BLPOP a b 1.5");
-    match job.run(&Seen::read(&state, &job.wanted()), &local) {
+    match job.run(&ReadSet::read(&state, &job.wanted()), &local) {
         Run::Block(block) => {
             assert_eq!((block.names.len(), block.wait_ms), (2, Some(1_500)));
         }
@@ -231,7 +233,7 @@ fn a_list_that_is_empty_is_waited_for() {
 }
 
 #[test]
-fn the_password_comes_first() {
+fn password_is_required_first() {
     let mut client = Client::new(1, true);
     let mut take = |words: &[&str]| {
         let request = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
@@ -255,7 +257,7 @@ fn the_password_comes_first() {
 }
 
 #[test]
-fn a_connection_gathers_watches_and_listens_within_bounds() {
+fn connection_state_is_bounded() {
     let mut harness = Harness::default();
     ask(&mut harness, "MULTI");
     for _ in 0..1_024 {
@@ -271,7 +273,7 @@ fn a_connection_gathers_watches_and_listens_within_bounds() {
 
 /// Each missing key makes a script start over, so there is a limit.
 #[test]
-fn a_script_names_its_keys_or_reads_few() {
+fn scripts_must_declare_keys_or_read_few() {
     let mut harness = Harness::default();
     let mut eval = |count: &str| {
         let script =
@@ -295,9 +297,9 @@ fn joined(requests: &[&str]) -> Job {
 /// transaction.
 #[test]
 fn joined_commands_are_one_transaction() {
-    let (mut state, local) = (State::new(Limits::DEFAULT, 7), Alone::default());
+    let (mut state, local) = (State::new(Limits::DEFAULT, 7), WithoutServer::default());
     let job = joined(&["SET a 1", "INCR a", "LPUSH a x", "SET b x NX PX 1000", "GET a", "DEL a"]);
-    let Run::Done(mut done) = job.run_without_lua(&Seen::read(&state, &job.wanted()), &local)
+    let Run::Done(mut done) = job.run_without_lua(&ReadSet::read(&state, &job.wanted()), &local)
     else {
         panic!("it is not done");
     };
@@ -314,7 +316,7 @@ fn joined_commands_are_one_transaction() {
 }
 
 #[test]
-fn what_must_stand_alone_is_not_joined() {
+fn exclusive_commands_are_not_joined() {
     let long = format!("SET a {}", "x".repeat(300_000));
     for alone in ["BLPOP a 0", "FLUSHDB", "KEYS *", "SCAN 0", "SCRIPT LOAD x", long.as_str()] {
         assert!(job("GET a").join(job(alone)).is_err(), "{alone}");
@@ -327,13 +329,13 @@ fn what_must_stand_alone_is_not_joined() {
 
 /// Where Lua may not run, only the scripts that every lock client has are run.
 #[test]
-fn lua_does_not_run_where_it_may_not() {
-    let (state, local) = (State::new(Limits::DEFAULT, 7), Alone::default());
+fn lua_runs_only_where_allowed() {
+    let (state, local) = (State::new(Limits::DEFAULT, 7), WithoutServer::default());
     let run = |script: &str| {
         let words =
             ["EVAL", script, "1", "a", "b"].map(|word| Bytes::copy_from_slice(word.as_bytes()));
         let Plan::Run(job) = Client::new(1, false).take(&words.to_vec()) else { panic!("no job") };
-        job.run_without_lua(&Seen::read(&state, &job.wanted()), &local)
+        job.run_without_lua(&ReadSet::read(&state, &job.wanted()), &local)
     };
     let known = "if redis.call('get', KEYS[1]) == ARGV[1] then \
                  return redis.call('del', KEYS[1]) else return 0 end";

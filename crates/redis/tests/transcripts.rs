@@ -20,12 +20,12 @@ fn stories() {
     assert!(files.len() > 10, "the stories are missing");
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
-        let told = retell(&text);
+        let story = retell(&text);
         if std::env::var_os("UPDATE").is_some() {
-            std::fs::write(&file, &told).unwrap();
+            std::fs::write(&file, &story).unwrap();
             continue;
         }
-        assert_eq!(text, told, "{}", file.display());
+        assert_eq!(text, story, "{}", file.display());
     }
 }
 
@@ -33,29 +33,29 @@ fn stories() {
 /// output.
 fn retell(text: &str) -> String {
     let mut harness = Harness::default();
-    let mut told = String::new();
+    let mut story = String::new();
     let mut replies = String::new();
-    let mut telling = false;
+    let mut in_story = false;
     for line in text.lines().chain([""]) {
         if line == "---" {
-            writeln!(told, "---\n{}", replies.trim_end()).unwrap();
+            writeln!(story, "---\n{}", replies.trim_end()).unwrap();
             replies.clear();
-            telling = true;
+            in_story = true;
         } else if line.is_empty() {
             if !replies.is_empty() {
-                writeln!(told, "---\n{}", replies.trim_end()).unwrap();
+                writeln!(story, "---\n{}", replies.trim_end()).unwrap();
                 replies.clear();
             }
-            told.push('\n');
-            telling = false;
-        } else if !telling {
-            writeln!(told, "{line}").unwrap();
+            story.push('\n');
+            in_story = false;
+        } else if !in_story {
+            writeln!(story, "{line}").unwrap();
             if !line.starts_with('#') {
                 replies.push_str(&play(&mut harness, line));
             }
         }
     }
-    format!("{}\n", told.trim_end())
+    format!("{}\n", story.trim_end())
 }
 
 fn play(harness: &mut Harness, line: &str) -> String {

@@ -11,10 +11,10 @@
 
 use holdfast_core::{
     Acquire, Answer, Command, Door, Label, Lease, LockName, Mode, OpenSession, Secret, SessionKind,
-    Standing, Wait,
+    TicketStatus, Wait,
 };
 use holdfast_node::NodeId;
-use holdfast_server::{ClusterKey, Contact, Engine, First, Place, Running};
+use holdfast_server::{ClusterKey, Contact, DataDir, Engine, First, RunningNode};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
@@ -37,13 +37,13 @@ async fn main() {
 
 async fn one_node(folder: &Path, leases: u64) {
     println!("one node, {leases} locks held by a deadline each");
-    let place = Place {
+    let place = DataDir {
         folder: folder.join("one"),
         key: None,
         first: First::Alone,
         contact: Contact::default(),
     };
-    let node = Running::start(&place, listener().await).await.unwrap();
+    let node = RunningNode::start(&place, listener().await).await.unwrap();
     let begun = Instant::now();
     fill(&node.engine, leases, Kind::Deadlines).await;
     println!("  filled in               {:>8.2} s", begun.elapsed().as_secs_f64());
@@ -51,7 +51,7 @@ async fn one_node(folder: &Path, leases: u64) {
     // The second time everything is in a snapshot and little in the log.
     for what in ["from snapshot and log  ", "from a fresh snapshot  "] {
         let begun = Instant::now();
-        let node = Running::start(&place, listener().await).await.unwrap();
+        let node = RunningNode::start(&place, listener().await).await.unwrap();
         let opened = begun.elapsed();
         let held = node.engine.read(|node| node.state().counts().holders).await.unwrap();
         assert_eq!(held as u64, leases);
@@ -137,7 +137,7 @@ async fn listener() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
 
-async fn start_three(folder: &Path) -> Vec<Running> {
+async fn start_three(folder: &Path) -> Vec<RunningNode> {
     std::fs::create_dir(folder).unwrap();
     let key = folder.join("cluster.key");
     ClusterKey::draw().write_new(&key).unwrap();
@@ -150,18 +150,18 @@ async fn start_three(folder: &Path) -> Vec<Running> {
     }
     let mut nodes = Vec::new();
     for ((id, address), listener) in members.clone().into_iter().zip(listeners) {
-        let place = Place {
+        let place = DataDir {
             folder: folder.join(id.to_string()),
             key: Some(key.clone()),
             first: First::Member { node: id, members: members.clone() },
             contact: Contact { peer: address, http: String::new() },
         };
-        nodes.push(Running::start(&place, listener).await.unwrap());
+        nodes.push(RunningNode::start(&place, listener).await.unwrap());
     }
     nodes
 }
 
-async fn leader_of(nodes: &[Running]) -> usize {
+async fn leader_of(nodes: &[RunningNode]) -> usize {
     loop {
         for (at, node) in nodes.iter().enumerate() {
             if node.engine.peek(|node| node.is_leader()).await.unwrap() {
@@ -212,7 +212,7 @@ fn acquire(name: &str) -> Command {
 
 async fn try_grant(engine: &Engine, name: &str) {
     let answer = engine.submit(None, acquire(name)).await.unwrap().unwrap();
-    assert!(matches!(answer, Answer::Standing(Standing::Held(_))));
+    assert!(matches!(answer, Answer::TicketStatus(TicketStatus::Held(_))));
 }
 
 async fn give_back(engine: &Engine, name: &str) {

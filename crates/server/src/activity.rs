@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_one_that_is_idle_longest_goes_and_a_busy_one_stays() {
+    async fn longest_idle_connection_is_evicted_first() {
         let set = Arc::<IdleSet>::default();
         let (first, second, third) = (set.enter(), set.enter(), set.enter());
         let busy = first.begin();

@@ -1,6 +1,6 @@
 //! Backups: writes a consistent copy of everything to one file, and restores one as a new cluster.
 
-use crate::data::{Place, claim, load_lost};
+use crate::data::{DataDir, claim, load_lost};
 use crate::restoring;
 use axum::body::Bytes;
 use holdfast_node::{
@@ -17,9 +17,9 @@ use tokio_stream::wrappers::ReceiverStream;
 const PARTS_AHEAD: usize = 2;
 
 /// A consistent copy of the state, to be streamed as a backup.
-pub(crate) struct Copy(SnapshotTask);
+pub(crate) struct StateCopy(SnapshotTask);
 
-impl Copy {
+impl StateCopy {
     pub(crate) fn of(node: &Node) -> Self {
         Self(node.copy())
     }
@@ -87,7 +87,7 @@ pub enum Source<'a> {
 /// Starts a new single-node cluster in an empty folder, with a new key, from a backup or from what
 /// is left of a damaged folder. If it is interrupted, the folder refuses to start, and calling it
 /// again starts over.
-pub fn restore(source: &Source<'_>, place: &Place, unix_s: u64) -> Result<Restoration, String> {
+pub fn restore(source: &Source<'_>, place: &DataDir, unix_s: u64) -> Result<Restoration, String> {
     match source {
         Source::Backup(file) => {
             // First: a mistyped path must leave nothing behind.
@@ -110,7 +110,7 @@ pub fn restore(source: &Source<'_>, place: &Place, unix_s: u64) -> Result<Restor
 
 /// Starts the new cluster from what was read.
 fn begin(
-    place: &Place,
+    place: &DataDir,
     disk: &RealDisk,
     (loaded, lost): (Loaded, Option<String>),
     unix_s: u64,

@@ -4,7 +4,7 @@
 //! anyone, and starts from scratch. From then on every file must be there.
 
 use crate::key::ClusterKey;
-use crate::peers::{Contact, KnownPeers, Question, Run, join};
+use crate::peers::{Contact, KnownPeers, MemberRequest, Run, join};
 use crate::random;
 use crate::restoring;
 use crate::site::{LastStart, Site, Stamp, shared_file};
@@ -58,7 +58,7 @@ pub enum First {
 
 /// Where a node's data is, and how to start if there is none.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct DataDir {
     /// The folder.
     pub folder: PathBuf,
     /// The cluster key file; `None` means the one in the folder.
@@ -81,7 +81,7 @@ pub(crate) struct Opened {
     pub(crate) peers: KnownPeers,
 }
 
-impl Place {
+impl DataDir {
     /// Opens the node in the folder, or starts a new one if it is empty.
     pub(crate) async fn open(&self) -> Result<Opened, String> {
         let disk = claim(&self.folder)?;
@@ -109,7 +109,7 @@ impl Place {
             ));
         }
         match load_lost(&disk).map_err(|fault| self.explain(&fault))? {
-            Some((why, true)) => return Err(format!("{why}\n{}", self.way_back())),
+            Some((why, true)) => return Err(format!("{why}\n{}", self.recovery_advice())),
             Some((why, false)) => return Err(why),
             None => {}
         }
@@ -122,12 +122,12 @@ impl Place {
             return Err(self.explain_move(node, how));
         }
         if let Some(how) = rolled_back(&disk, &last).map_err(|fault| self.explain(&fault))? {
-            return Err(format!("{}: {how}.\n{}", self.folder.display(), self.way_back()));
+            return Err(format!("{}: {how}.\n{}", self.folder.display(), self.recovery_advice()));
         }
         let (files, boot) = self.open_files(&disk, true).map_err(|fault| self.explain(&fault))?;
         let stamp = Stamp::load(&disk).map_err(|fault| self.explain(&fault))?;
         if let Some(how) = stamp.and_then(|stamp| stamp.lacks(&boot)) {
-            return Err(format!("{}: {how}.\n{}", self.folder.display(), self.way_back()));
+            return Err(format!("{}: {how}.\n{}", self.folder.display(), self.recovery_advice()));
         }
         let peers = KnownPeers::load(&disk).map_err(|fault| self.explain(&fault))?;
         self.warn_of_other_members(node, &boot.loaded.cluster, peers.has_begun());
@@ -173,7 +173,7 @@ impl Place {
                          and the path is right.\n\
                          - If the node's data is gone, let it join as a new member, then remove its \
                          old id: --join PEER-ADDRESS\n\
-                         - To begin a new cluster, say --node ID --members ID=HOST:PORT,..., or \
+                         - To begin a new cluster, use --node ID --members ID=HOST:PORT,..., or \
                          leave out --cluster-key for a cluster of one",
                         self.folder.display(),
                         key.display()
@@ -229,7 +229,11 @@ impl Place {
             let ran = LastStart::load(disk).map_or(true, |last| last.is_some());
             let shown = self.folder.display();
             let lost = || format!("a node ran in {shown}, and its file {IDENTITY_FILE} is missing");
-            return if ran { Err(format!("{}.\n{}", lost(), self.way_back())) } else { Ok(()) };
+            return if ran {
+                Err(format!("{}.\n{}", lost(), self.recovery_advice()))
+            } else {
+                Ok(())
+            };
         };
         if matches!(self.first, First::Join { .. }) {
             return Ok(());
@@ -264,7 +268,7 @@ impl Place {
 
     /// Asks to be added as a member without a vote; [`Joining`] records what is left to do.
     async fn ask_to_join(&self, key: &ClusterKey, addresses: &[String]) -> Result<NodeId, String> {
-        let question = Question::Add { address: self.contact.peer.clone() };
+        let question = MemberRequest::Add { address: self.contact.peer.clone() };
         join(addresses, key, question).await
     }
 
@@ -372,7 +376,11 @@ impl Place {
 
     /// The error for a folder that can't be used, with what to do about it.
     fn explain(&self, fault: &Fault) -> String {
-        if fault.is_damage() { format!("{fault}\n{}", self.way_back()) } else { fault.to_string() }
+        if fault.is_damage() {
+            format!("{fault}\n{}", self.recovery_advice())
+        } else {
+            fault.to_string()
+        }
     }
 
     fn explain_move(&self, node: NodeId, how: &str) -> String {
@@ -396,7 +404,7 @@ impl Place {
         format!("holdfast rejoin --data-dir {folder}{key} --join PEER-ADDRESS")
     }
 
-    fn way_back(&self) -> String {
+    fn recovery_advice(&self) -> String {
         let folder = self.folder.display();
         let rejoin = self.rejoin_command();
         format!(

@@ -37,17 +37,17 @@ impl ClusterKey {
         let unread = |error| {
             format!(
                 "can't read the cluster key {shown}: {error}; copy it from another member, or make \
-                 one for a new cluster with `holdfast new-key > FILE`, and say --cluster-key FILE"
+                 one for a new cluster with `holdfast new-key > FILE`, and use --cluster-key FILE"
             )
         };
         let size = fs::metadata(path).map_err(unread)?;
         if size.len() > FILE_BYTES_MAX {
-            return Err(format!("{shown} is no cluster key: it is too long"));
+            return Err(format!("{shown} is not a cluster key: it is too long"));
         }
         let text = fs::read_to_string(path).map_err(unread)?;
         Self::parse(&text).ok_or_else(|| {
             format!(
-                "{shown} is no cluster key: copy the file `cluster.key` of a running member, or \
+                "{shown} is not a cluster key: copy the file `cluster.key` of a running member, or \
                  make a new one with `holdfast new-key`"
             )
         })
@@ -96,13 +96,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_values_are_read_back() {
         let key = ClusterKey::draw();
         assert_eq!(ClusterKey::parse(&key.to_line()), Some(key));
     }
 
     #[test]
-    fn anything_else_is_no_key() {
+    fn invalid_keys_are_refused() {
         let line = ClusterKey::draw().to_line();
         let cut = line.trim_end().get(..line.len() - 3).unwrap_or_default();
         for text in ["", "hello", cut, &line.replace(WORD, "holdfast-cluster-2"), &line.repeat(2)] {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_is_not_shown() {
+    fn secret_is_not_shown() {
         let key = ClusterKey::draw();
         let line = key.to_line();
         let secret = line.split_whitespace().last().unwrap_or_default();

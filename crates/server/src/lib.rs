@@ -24,12 +24,12 @@ mod sockets;
 mod uptime;
 
 pub use backup::{Restoration, Source, restore, verify as verify_backup};
-pub use data::{First, Place, Rejoined};
+pub use data::{DataDir, First, Rejoined};
 pub use doors::{DOORS, Door, DoorAddress, DoorAddresses, DoorSetting};
-pub use engine::{End, Engine};
+pub use engine::{Engine, StopReason};
 pub use holdfast_gateway::SubmitError;
 pub use key::ClusterKey;
-pub use node::Running;
+pub use node::RunningNode;
 pub use password::Password;
-pub use peers::{Contact, Membership, NotDone, Question};
+pub use peers::{Contact, MemberRequest, Membership, NotDone};
 pub use serve::{Boxed, Config, PEER_PORT_ABOVE, Server, ports_are_free};

@@ -1,6 +1,6 @@
 //! The node's Prometheus metrics.
 
-use holdfast_core::{Counts, Effect, How};
+use holdfast_core::{Counts, Effect, EndReason};
 use holdfast_node::{Node, NodeId};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Labels of the `endings` counter.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Ending {
+struct EndingLabels {
     how: &'static str,
     /// Whether the ticket had been served.
     held: &'static str,
@@ -37,7 +37,7 @@ pub(crate) struct DoorMetrics {
 pub(crate) struct Metrics {
     registry: Registry,
     grants: Counter,
-    endings: Family<Ending, Counter>,
+    endings: Family<EndingLabels, Counter>,
     waits: Histogram,
     holds: Histogram,
     pub(crate) requests: Counter,
@@ -54,20 +54,22 @@ pub(crate) struct Metrics {
 }
 
 /// Reads a gauge's value.
-type Read = fn(&Now) -> u64;
+type Read = fn(&GaugeInputs) -> u64;
 
 /// The gauges: name, help text, how the value is read.
 const GAUGES: [(&str, &str, Read); 17] = [
     ("locks", "Locks that are held, waited for or remembered", |now| now.counts.locks as u64),
-    ("holders", "Tickets being served", |now| now.counts.holders as u64),
+    ("holders", "Tickets that hold a lock", |now| now.counts.holders as u64),
     ("waiters", "Tickets in line", |now| now.counts.waiters as u64),
     ("longest_line", "Tickets in the longest line, those being served included", |now| {
         now.longest_line as u64
     }),
     ("sessions", "Sessions, those of the nodes included", |now| now.counts.sessions as u64),
-    ("locks_needing_recovery", "Locks whose holder died and nobody put right", |now| {
-        now.counts.deaths as u64
-    }),
+    (
+        "locks_needing_recovery",
+        "Locks whose holder died and that nobody has recovered yet",
+        |now| now.counts.deaths as u64,
+    ),
     ("register_keys", "Keys of the fenced register", |now| now.counts.register_keys as u64),
     ("request_ids", "Request ids without a session that are remembered", |now| {
         now.counts.requests_alone as u64
@@ -76,24 +78,24 @@ const GAUGES: [(&str, &str, Read); 17] = [
         now.counts.bytes as u64
     }),
     ("last_token", "The last number drawn", |now| now.counts.counter),
-    ("raft_term", "The term that this node is in", |now| now.term),
+    ("raft_term", "The Raft term of this node", |now| now.term),
     ("raft_leads", "1 if this node leads", |now| u64::from(now.leader == Some(now.id))),
     ("raft_has_leader", "1 if this node knows a leader", |now| u64::from(now.leader.is_some())),
-    ("raft_committed_index", "The last entry that a majority has", |now| now.committed),
-    ("raft_applied_index", "The last entry applied here", |now| now.applied),
+    ("raft_committed_index", "The last committed log entry", |now| now.committed),
+    ("raft_applied_index", "The last log entry applied on this node", |now| now.applied),
     ("raft_members", "Members of the cluster", |now| now.members as u64),
-    ("raft_voters", "Members whose votes count", |now| now.voters as u64),
+    ("raft_voters", "Voting members", |now| now.voters as u64),
 ];
 
 /// Every way a ticket can end.
-const HOWS: [How; 7] = [
-    How::Released,
-    How::Expired,
-    How::Closed,
-    How::Forced,
-    How::Cancelled,
-    How::TimedOut,
-    How::Restored,
+const HOWS: [EndReason; 7] = [
+    EndReason::Released,
+    EndReason::Expired,
+    EndReason::Closed,
+    EndReason::Forced,
+    EndReason::Cancelled,
+    EndReason::TimedOut,
+    EndReason::Restored,
 ];
 
 /// From 0.1ms to about 50s.
@@ -118,16 +120,16 @@ impl Metrics {
         let r = &mut registry;
         let gauges = GAUGES.iter().map(|(name, help, _)| add(r, name, help, Gauge::default()));
         let gauges = gauges.collect();
-        let endings: Family<Ending, Counter> = Family::default();
+        let endings: Family<EndingLabels, Counter> = Family::default();
         for how in HOWS {
             for held in ["false", "true"] {
                 // Created at startup, so that the first increment shows as a change.
-                endings.get_or_create(&Ending { how: word(how), held }).inc_by(0);
+                endings.get_or_create(&EndingLabels { how: word(how), held }).inc_by(0);
             }
         }
         Self {
             gauges,
-            grants: add(r, "grants", "Tickets that were served", Counter::default()),
+            grants: add(r, "grants", "Tickets that were granted", Counter::default()),
             endings: add(r, "endings", "Tickets that ended, and how", endings),
             waits: add(
                 r,
@@ -139,24 +141,24 @@ impl Metrics {
             requests: add(
                 r,
                 "requests",
-                "Requests for the log that this node took",
+                "Write requests that this node accepted",
                 Counter::default(),
             ),
             answers: add(
                 r,
                 "answer_seconds",
-                "From taking a request for the log to its answer: replicated, synced, applied",
+                "Time from accepting a write request to its reply: replicated, synced, applied",
                 short(),
             ),
             entries: add(r, "entries", "Log entries applied", Counter::default()),
-            fsync: add(r, "fsync_seconds", "How long the log's syncs took", short()),
+            fsync: add(r, "fsync_seconds", "Duration of log syncs", short()),
             apply: add(
                 r,
                 "apply_seconds",
-                "How long the turns of the loop took that applied entries",
+                "Duration of the loop turns that applied entries",
                 short(),
             ),
-            turn: add(r, "turn_seconds", "How long all turns of the loop took", short()),
+            turn: add(r, "turn_seconds", "Duration of all loop turns", short()),
             connections: add(
                 r,
                 "connections",
@@ -194,7 +196,7 @@ impl Metrics {
     }
 
     /// Counts an effect that was applied here.
-    pub(crate) fn hear(&self, effect: &Effect) {
+    pub(crate) fn record(&self, effect: &Effect) {
         match effect {
             Effect::Granted(grant) => {
                 self.grants.inc();
@@ -202,7 +204,7 @@ impl Metrics {
             }
             Effect::Ended(ended) => {
                 let held = if ended.held { "true" } else { "false" };
-                self.endings.get_or_create(&Ending { how: word(ended.how), held }).inc();
+                self.endings.get_or_create(&EndingLabels { how: word(ended.how), held }).inc();
                 if ended.held {
                     self.holds.observe(seconds(ended.for_ms));
                 }
@@ -212,7 +214,7 @@ impl Metrics {
     }
 
     /// All metrics in Prometheus text format, with the gauges set from `now`.
-    pub(crate) fn text(&self, now: &Now) -> String {
+    pub(crate) fn text(&self, now: &GaugeInputs) -> String {
         for (gauge, (_, _, read)) in self.gauges.iter().zip(GAUGES) {
             gauge.set(i64::try_from(read(now)).unwrap_or(i64::MAX));
         }
@@ -224,7 +226,7 @@ impl Metrics {
 }
 
 /// A node's state as the gauges show it.
-pub(crate) struct Now {
+pub(crate) struct GaugeInputs {
     id: NodeId,
     counts: Counts,
     term: u64,
@@ -236,7 +238,7 @@ pub(crate) struct Now {
     voters: usize,
 }
 
-impl Now {
+impl GaugeInputs {
     pub(crate) fn of(node: &Node) -> Self {
         let members = node.cluster().members();
         Self {
@@ -257,14 +259,14 @@ fn seconds(ms: u64) -> f64 {
     Duration::from_millis(ms).as_secs_f64()
 }
 
-fn word(how: How) -> &'static str {
+fn word(how: EndReason) -> &'static str {
     match how {
-        How::Released => "released",
-        How::Expired => "expired",
-        How::Closed => "closed",
-        How::Forced => "forced",
-        How::Cancelled => "cancelled",
-        How::TimedOut => "timed_out",
-        How::Restored => "restored",
+        EndReason::Released => "released",
+        EndReason::Expired => "expired",
+        EndReason::Closed => "closed",
+        EndReason::Forced => "forced",
+        EndReason::Cancelled => "cancelled",
+        EndReason::TimedOut => "timed_out",
+        EndReason::Restored => "restored",
     }
 }

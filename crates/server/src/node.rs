@@ -1,9 +1,9 @@
 //! A running node: opens its folder, starts its threads and connects its peers.
 
-use crate::data::{Joining, Opened, Place, store_lost};
-use crate::engine::{self, End, Engine, Inbox, Post, Snapshots};
+use crate::data::{DataDir, Joining, Opened, store_lost};
+use crate::engine::{self, Engine, Inbox, Post, Snapshots, StopReason};
 use crate::metrics::Metrics;
-use crate::peers::{self, Me, Membership, Peers, Question, Shared};
+use crate::peers::{self, Introduction, MemberRequest, Membership, Peers, Shared};
 use crate::random;
 use crate::site::Stamp;
 use holdfast_core::{Command, Secret};
@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 const SNAPSHOT_EVERY_BYTES: usize = 64 << 20;
 
 /// A running node.
-pub struct Running {
+pub struct RunningNode {
     /// This node's member id.
     pub id: NodeId,
     /// A handle to the node's loop.
@@ -30,7 +30,7 @@ pub struct Running {
     /// A handle for membership queries and changes.
     pub membership: Membership,
     pub(crate) metrics: Arc<Metrics>,
-    ended: oneshot::Receiver<End>,
+    ended: oneshot::Receiver<StopReason>,
     tasks: Vec<JoinHandle<()>>,
     /// Keeps the folder locked.
     disk: RealDisk,
@@ -38,9 +38,9 @@ pub struct Running {
     start: u64,
 }
 
-impl Running {
+impl RunningNode {
     /// Opens the folder and starts the node; peers connect through `listener`.
-    pub async fn start(place: &Place, listener: TcpListener) -> Result<Self, String> {
+    pub async fn start(place: &DataDir, listener: TcpListener) -> Result<Self, String> {
         let Opened { disk, key, node: id, run, files, boot, peers: known } = place.open().await?;
         let config = Config {
             id,
@@ -58,7 +58,7 @@ impl Running {
         }
         let snapshots = Arc::new(Snapshots::new(disk.clone()));
         let (birth, contact) = (files.birth(), place.contact.clone());
-        let me = Me { node: id, birth, contact, run: Some(run), founding: None };
+        let me = Introduction { node: id, birth, contact, run: Some(run), founding: None };
         let shared = Arc::new(Shared::new(key, me, inbox.clone(), snapshots.clone(), known));
         // Before the first peer can connect.
         shared.learn(node.cluster());
@@ -81,10 +81,10 @@ impl Running {
     }
 
     /// Resolves when the node has stopped, with the reason. Notes a permanent loss in the folder.
-    pub async fn ended(&mut self) -> End {
+    pub async fn ended(&mut self) -> StopReason {
         let end = (&mut self.ended).await;
-        let end = end.unwrap_or_else(|_| End::Fault("the loop is gone".to_owned()));
-        if let End::Lost { why, may_rejoin } = &end
+        let end = end.unwrap_or_else(|_| StopReason::Fault("the loop is gone".to_owned()));
+        if let StopReason::Lost { why, may_rejoin } = &end
             && let Err(error) = store_lost(&self.disk, why, *may_rejoin)
         {
             tracing::error!("can't note that this node must not run again: {error}");
@@ -104,7 +104,7 @@ impl Running {
 
     /// Ends the waits of this node's connections, hands over leadership, closes the log cleanly,
     /// and stops.
-    pub async fn stop(mut self) -> End {
+    pub async fn stop(mut self) -> StopReason {
         self.end_waits().await;
         self.membership.hand_over().await;
         let at = self.engine.peek(Node::applied_durably).await.ok().flatten();
@@ -115,7 +115,7 @@ impl Running {
             // The task keeps the folder locked until it is gone.
             let _ = task.await;
         }
-        if end == End::Asked
+        if end == StopReason::Asked
             && let Err(why) = Stamp::write(&self.disk, self.start, at)
         {
             tracing::warn!("{why}");
@@ -173,11 +173,11 @@ async fn settle_in(id: NodeId, joining: Joining, membership: Membership, disk: R
 
 async fn settle_once(id: NodeId, joining: &Joining, membership: &Membership) -> Result<(), String> {
     if membership.votes(id).await? != Some(true) {
-        membership.ask(Question::Promote(id)).await.map_err(|not_done| not_done.why)?;
+        membership.ask(MemberRequest::Promote(id)).await.map_err(|not_done| not_done.why)?;
     }
     for old in &joining.replaces {
         if membership.votes(*old).await?.is_some() {
-            membership.ask(Question::Remove(*old)).await.map_err(|not_done| not_done.why)?;
+            membership.ask(MemberRequest::Remove(*old)).await.map_err(|not_done| not_done.why)?;
         }
     }
     Ok(())

@@ -20,7 +20,7 @@ impl Password {
             fs::read(path).map_err(|error| format!("can't read the password {shown}: {error}"))?;
         let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii();
         Self::new(line)
-            .map_err(|wrong| format!("the first line of {shown} is no password: {wrong}"))
+            .map_err(|wrong| format!("the first line of {shown} is not a valid password: {wrong}"))
     }
 
     /// Takes the password from a string, without surrounding whitespace.
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_whole_password_is_it() {
+    fn only_the_exact_password_matches() {
         let password = Password(Arc::from(b"open sesame".as_slice()));
         assert!(password.is(b"open sesame"));
         for wrong in ["", "open", "open sesame!", "Open sesame"] {
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_first_line_of_its_file() {
+    fn password_is_the_first_line_of_its_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("password");
         fs::write(&file, "open sesame\nthe rest\n").unwrap();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_not_shown() {
+    fn password_is_not_shown() {
         let password = Password(Arc::from(b"open sesame".as_slice()));
         assert!(!format!("{password:?}").contains("sesame"));
     }

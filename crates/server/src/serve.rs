@@ -1,11 +1,11 @@
 //! A whole server: its listeners, the node behind them, and orderly shutdown.
 
-use crate::data::{First, PID_FILE, Place};
+use crate::data::{DataDir, First, PID_FILE};
 use crate::doors::{
     ConnectionLimit, Context, DOORS, Door, DoorAddresses, Opening, connections_max,
 };
-use crate::engine::End;
-use crate::node::Running;
+use crate::engine::StopReason;
+use crate::node::RunningNode;
 use crate::password::Password;
 use crate::peers::Contact;
 use holdfast_node::NodeId;
@@ -71,8 +71,8 @@ impl Config {
     }
 
     /// Where the node's data is, and how to start if there is none.
-    pub fn place(&self) -> Result<Place, String> {
-        Ok(Place {
+    pub fn place(&self) -> Result<DataDir, String> {
+        Ok(DataDir {
             folder: self.data_dir.clone(),
             key: self.key.clone(),
             first: self.first.clone(),
@@ -87,7 +87,7 @@ pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A running server.
 pub struct Server {
-    running: Running,
+    running: RunningNode,
     doors: JoinSet<(&'static Door, io::Result<()>)>,
     pid_file: PathBuf,
 }
@@ -104,7 +104,7 @@ impl Server {
             listeners.push((door, bind_door(door, address).await?));
         }
         let peers = bind(config.listen, config.peer_port()?).await?;
-        let running = Running::start(&config.place()?, peers).await?;
+        let running = RunningNode::start(&config.place()?, peers).await?;
         let pid_file = config.data_dir.join(PID_FILE);
         fs::write(&pid_file, format!("{}\n", std::process::id()))
             .map_err(|error| format!("can't write {}: {error}", pid_file.display()))?;
@@ -149,13 +149,13 @@ impl Server {
             end = self.running.ended() => end,
             Some(ended) = self.doors.join_next() => {
                 self.running.stop().await;
-                End::Fault(match ended {
+                StopReason::Fault(match ended {
                     Ok((door, served)) => format!("the door for {} has ended: {served:?}", door.clients),
                     Err(error) => format!("a door has ended: {error}"),
                 })
             }
             () = stop => {
-                tracing::info!("stopping: leadership goes to another node first");
+                tracing::info!("stopping: transferring leadership first");
                 self.running.stop().await
             }
         };
@@ -163,8 +163,8 @@ impl Server {
         // The file is for people: left behind, it would point at a process that is gone.
         let _ = fs::remove_file(&self.pid_file);
         match end {
-            End::Asked => Ok(()),
-            End::Fault(why) | End::Lost { why, .. } => Err(why),
+            StopReason::Asked => Ok(()),
+            StopReason::Fault(why) | StopReason::Lost { why, .. } => Err(why),
         }
     }
 }
@@ -177,7 +177,7 @@ async fn bind_door(door: &Door, address: SocketAddr) -> Result<TcpListener, Stri
     let bound = bind(address.ip(), address.port()).await;
     let Some(_) = door.setting else { return bound };
     let name = door.name;
-    bound.map_err(|error| format!("{error}; or say --{name} IP:PORT, or --{name} off"))
+    bound.map_err(|error| format!("{error}; or use --{name} IP:PORT, or --{name} off"))
 }
 
 /// Checks that all these ports are free right now.
@@ -194,7 +194,7 @@ fn not_bound(ip: IpAddr, port: u16, error: &io::Error) -> String {
             format!("port {port} is busy: stop what uses it, or move all ports with --port BASE")
         }
         io::ErrorKind::AddrNotAvailable => {
-            format!("{ip} is no address of this machine: say another one with --listen IP")
+            format!("{ip} is not an address of this machine: choose another with --listen IP")
         }
         _ => format!("can't listen on {ip} port {port}: {error}"),
     }

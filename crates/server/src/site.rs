@@ -207,7 +207,7 @@ fn made_ns(file: &Path) -> Option<u64> {
 }
 
 fn makes_no_sense(file: &str) -> storage::Fault {
-    let what = "its content makes no sense".to_owned();
+    let what = "its content is invalid".to_owned();
     storage::Fault::Damaged { what, file: file.to_owned(), offset: None }
 }
 
@@ -243,7 +243,7 @@ mod tests {
     const HERE: Site = Site { machine: Some([1; 16]), made_ns: Some(7) };
 
     #[test]
-    fn a_copy_and_another_machine_are_noticed() {
+    fn copies_and_moves_are_detected() {
         assert_eq!(HERE.moved_from(&HERE), None);
         let copy = Site { made_ns: Some(8), ..HERE };
         assert!(copy.moved_from(&HERE).is_some_and(|how| how.contains("copied")));
@@ -254,7 +254,7 @@ mod tests {
     /// A container's machine id, or a file system without creation times, must not stop a healthy
     /// node.
     #[test]
-    fn what_is_unknown_raises_no_alarm() {
+    fn unknown_identity_raises_no_alarm() {
         let unknown = Site::default();
         for (now, before) in [(unknown, HERE), (HERE, unknown), (unknown, unknown)] {
             assert_eq!(now.moved_from(&before), None);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_machine_id_counts() {
+    fn only_a_complete_machine_id_counts() {
         assert_eq!(hashed("uninitialized"), None);
         assert_eq!(hashed(""), None);
         let id = "0123456789abcdef0123456789abcdef";
@@ -274,7 +274,7 @@ mod tests {
 
     /// A copy from before the last stamp was put back over the folder, which left `identity` alone.
     #[test]
-    fn a_stamp_that_was_written_over_is_noticed() {
+    fn overwritten_stamp_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let disk = RealDisk::open(folder.path()).unwrap();
         assert_eq!(Stamp::load(&disk).unwrap(), None);
@@ -301,7 +301,7 @@ mod tests {
     /// A stamp without a position was written by an older version. A stamp that has one keeps it
     /// until there is a later one.
     #[test]
-    fn a_position_is_kept_and_needs_not_be_there() {
+    fn position_is_optional() {
         let folder = tempfile::tempdir().unwrap();
         let disk = RealDisk::open(folder.path()).unwrap();
         let content = [3_u64, 0].map(u64::to_le_bytes).concat();
@@ -318,7 +318,7 @@ mod tests {
 
     /// Where the file system has no creation times, the number of starts gives it away.
     #[test]
-    fn a_stamp_from_a_later_start_is_noticed() {
+    fn stamp_of_a_later_start_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let disk = RealDisk::open(folder.path()).unwrap();
         Stamp::write(&disk, 5, None).unwrap();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_values_are_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let disk = RealDisk::open(folder.path()).unwrap();
         assert_eq!(LastStart::load(&disk).unwrap(), None);

@@ -6,9 +6,10 @@ use crate::redis::RedisTask;
 use crate::world::{Status, WireId};
 use bytes::Bytes;
 use holdfast_client::session::{Query, QueryId, StreamId};
-use holdfast_core::{Command, Label, LockName, Request, Secret, SessionRef, Token};
+use holdfast_core::{Command, Label, LockName, RequestRef, Secret, SessionRef, Token};
 use holdfast_gateway::{
-    ApiError, CallId, EventQueue, Input, SessionEvent, Sink, Taking, TicketRef, Topic, request,
+    ApiError, CallId, EventQueue, Input, PendingAcquire, SessionEvent, Sink, TicketRef, Topic,
+    request,
 };
 use holdfast_grpc::session::{self, Asked, Begin, BeginKind, Outgoing};
 use holdfast_grpc::translate;
@@ -55,9 +56,9 @@ pub(crate) enum Kind {
     RawOpen(u8, Secret),
     /// Of the Redis door.
     Redis(u8, LockName, String),
-    Take(u8, Taking, Option<Label>),
+    Take(u8, PendingAcquire, Option<Label>),
     /// A grant that is looked at again, with the ticket that is given up if its caller is gone.
-    Look(u8, Taking, Token, Option<TicketRef>),
+    Look(u8, PendingAcquire, Token, Option<TicketRef>),
     Change(Change),
 }
 
@@ -103,7 +104,7 @@ impl Host {
     pub(crate) fn submit(
         &mut self,
         call: CallId,
-        request: Option<Request>,
+        request: Option<RequestRef>,
         command: Command,
         now: Duration,
     ) {
@@ -233,9 +234,9 @@ impl Host {
                 let (acquire, secret) = (sent.acquire.unwrap_or_default(), self.secret());
                 let acquired = translate::acquire(acquire, sent.request_id, None, secret);
                 let (request, acquire) = acquired.or_else(refused::<_>)?;
-                let taking = Taking::new(now, request.is_some());
+                let pending_acquire = PendingAcquire::new(now, request.is_some());
                 let label = acquire.label.clone().filter(|_| request.is_none());
-                let call = self.pend(wire, Kind::Take(which, taking, label));
+                let call = self.pend(wire, Kind::Take(which, pending_acquire, label));
                 self.submit(call, request, Command::Acquire(acquire), now);
             }
             RawCall::Release(own) => {
@@ -247,7 +248,7 @@ impl Host {
             RawCall::Outcome(sent) => {
                 let key = request::request_key(&sent.request_id).or_else(refused::<_>)?;
                 let call = self.pend(wire, Kind::RawOutcome(which));
-                self.submit(call, None, Command::Outcome(Request::Alone(key)), now);
+                self.submit(call, None, Command::Outcome(RequestRef::Alone(key)), now);
             }
             RawCall::Revoke(sent) => {
                 let command = translate::revoke(sent).or_else(refused::<_>)?;

@@ -38,7 +38,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_flip_is_noticed_in_the_log_and_in_snapshots() {
+    fn every_bit_flip_is_detected() {
         let disk = SimDisk::new();
         let at = Position { index: 3, term: 1 };
         let mut writer = SnapshotWriter::begin(&disk, at, b"members").unwrap();

@@ -102,7 +102,7 @@ pub(crate) enum Written {
 }
 
 /// A snapshot on its way to another node.
-pub(crate) struct Parcel {
+pub(crate) struct SnapshotInTransit {
     pub(crate) message: RaftMessage,
     at: holdfast_storage::Position,
     meta: Vec<u8>,
@@ -349,17 +349,17 @@ impl Host {
     }
 
     /// The last snapshot, if it is the one that the message offers.
-    pub(crate) fn parcel(&self, message: RaftMessage) -> Option<Parcel> {
+    pub(crate) fn parcel(&self, message: RaftMessage) -> Option<SnapshotInTransit> {
         let reader = read_snapshot(&self.disk).ok()??;
         let at = reader.position();
         let offered = message.snapshot_at()?;
         let pieces = reader.pieces().collect::<Result<Vec<_>, _>>().ok()?;
         let same = (at.index, at.term) == (offered.index, offered.term);
-        same.then(|| Parcel { message, at, meta: reader.meta().to_vec(), pieces })
+        same.then(|| SnapshotInTransit { message, at, meta: reader.meta().to_vec(), pieces })
     }
 
     /// Writes a snapshot that came in and hands it to the node.
-    pub(crate) fn receive(&mut self, parcel: Parcel, rng: &mut Rng) -> bool {
+    pub(crate) fn receive(&mut self, parcel: SnapshotInTransit, rng: &mut Rng) -> bool {
         if self.node.is_none() || self.snapshot.is_some() {
             return false;
         }
@@ -379,7 +379,7 @@ impl Host {
         true
     }
 
-    fn unpack(&self, parcel: &Parcel) -> Result<(), WriteError> {
+    fn unpack(&self, parcel: &SnapshotInTransit) -> Result<(), WriteError> {
         let mut writer = SnapshotWriter::begin(&self.disk, parcel.at, &parcel.meta)?;
         for (piece, number) in parcel.pieces.iter().zip(0..) {
             if let Err(error) = writer.piece(number, piece) {

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use world::{Outcome, Plan, run};
+use world::{Plan, RunReport, run};
 
 /// A run is millions of small allocations: this one makes it a quarter cheaper.
 #[global_allocator]
@@ -124,7 +124,7 @@ struct Total {
 }
 
 impl Total {
-    fn add(&mut self, seed: u64, outcome: &Outcome) {
+    fn add(&mut self, seed: u64, outcome: &RunReport) {
         self.seeds += 1;
         self.operations += outcome.operations;
         self.simulated_us += outcome.simulated_us;
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_gives_the_same_run() {
+    fn same_seed_gives_the_same_run() {
         for seed in [1, 2, 3] {
             let hash = || run(Plan { seed, ..Plan::default() }).trace.hash();
             assert_eq!(hash(), hash(), "seed {seed}");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 /// How a link behaves when nothing else is said.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Weather {
+pub(crate) struct LinkQuality {
     pub(crate) lost_per_mille: u64,
     pub(crate) doubled_per_mille: u64,
     /// So often a message takes up to `late_ms_max` instead of the usual half millisecond: later
@@ -15,14 +15,14 @@ pub(crate) struct Weather {
     pub(crate) late_ms_max: u64,
 }
 
-impl Weather {
+impl LinkQuality {
     pub(crate) const FINE: Self =
         Self { lost_per_mille: 0, doubled_per_mille: 0, late_per_mille: 0, late_ms_max: 0 };
 }
 
 #[derive(Debug)]
 pub(crate) struct Network {
-    pub(crate) weather: Weather,
+    pub(crate) weather: LinkQuality,
     /// Links that carry nothing, each in one direction.
     cut: BTreeSet<(NodeId, NodeId)>,
     /// Links that keep what is sent until they go on, as TCP does, each in one direction.
@@ -35,7 +35,7 @@ pub(crate) struct Network {
 impl Network {
     pub(crate) fn new() -> Self {
         let (cut, held, held_clients) = Default::default();
-        Self { weather: Weather::FINE, cut, held, held_clients }
+        Self { weather: LinkQuality::FINE, cut, held, held_clients }
     }
 
     /// After how many microseconds each copy of a message arrives.

@@ -10,7 +10,7 @@ use holdfast_proto::v1 as proto;
 #[derive(Debug, Clone)]
 pub(crate) enum RawCall {
     Acquire(proto::AcquireAlone),
-    Release(proto::Own),
+    Release(proto::TicketRef),
     Outcome(proto::OutcomeAlone),
     Revoke(proto::RevokeRequest),
     Force(proto::ForceRequest),
@@ -32,7 +32,7 @@ pub(crate) enum RawCall {
 /// What came of it.
 #[derive(Debug)]
 pub(crate) enum RawAnswer {
-    Standing(proto::Standing),
+    TicketStatus(proto::Standing),
     Outcome(proto::OutcomeReply),
     Done,
     /// The tokens drawn so far, as of the state that was read.
@@ -111,7 +111,7 @@ pub(crate) struct RawSession {
 
 /// A caller that was told that it holds a lock.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct RawHolder {
     pub(crate) name: LockName,
     pub(crate) token: Token,
     pub(crate) proof: Proof,

@@ -7,7 +7,7 @@ use holdfast_gateway::{CallId, Resume, Step, Task, View};
 use holdfast_redis::client::{Client, Plan};
 use holdfast_redis::lua::Scripts;
 use holdfast_redis::resp::Reply;
-use holdfast_redis::run::{Facts, Job, Local};
+use holdfast_redis::run::{Job, Local, NodeFacts};
 use holdfast_redis::{JobOutcome, JobTask};
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) fn release(name: &LockName, value: &str) -> Vec<Bytes> {
 pub(crate) struct RedisTask {
     pub(crate) call: CallId,
     task: JobTask,
-    here: Here,
+    here: NodeFacilities,
 }
 
 impl RedisTask {
@@ -49,7 +49,7 @@ impl RedisTask {
     fn of(call: CallId, job: Job, scripts: Arc<Scripts>) -> Self {
         let mut task = JobTask::default();
         task.begin(job);
-        Self { call, task, here: Here { scripts, random: call.0 } }
+        Self { call, task, here: NodeFacilities { scripts, random: call.0 } }
     }
 
     /// Whether it was done, as far as its caller can tell.
@@ -77,12 +77,12 @@ pub(crate) fn holder(state: &State, name: &LockName, value: &str) -> Option<Toke
     held.map(|held| held.token)
 }
 
-struct Here {
+struct NodeFacilities {
     scripts: Arc<Scripts>,
     random: u64,
 }
 
-impl Local for Here {
+impl Local for NodeFacilities {
     fn wall_ms(&self) -> u64 {
         0
     }
@@ -103,8 +103,8 @@ impl Local for Here {
         0
     }
 
-    fn facts(&self) -> Facts {
-        Facts::default()
+    fn facts(&self) -> NodeFacts {
+        NodeFacts::default()
     }
 
     fn scripts(&self) -> &Scripts {

@@ -40,14 +40,14 @@ impl Trace {
     }
 
     /// Like `say`, for what happens all the time.
-    pub(crate) fn mutter(&mut self, now_us: u64, line: impl FnOnce() -> String) {
+    pub(crate) fn note_effect(&mut self, now_us: u64, line: impl FnOnce() -> String) {
         if self.wordy {
             self.said += 1;
             keep(&mut self.effects, EFFECTS_KEPT, (self.said, stamped(now_us, &line())));
         }
     }
 
-    /// Like `mutter`, for what clients are told and do.
+    /// Like `note_effect`, for what clients are told and do.
     pub(crate) fn talk(&mut self, now_us: u64, line: impl FnOnce() -> String) {
         if self.wordy {
             self.said += 1;

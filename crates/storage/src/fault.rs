@@ -91,7 +91,7 @@ impl fmt::Display for Fault {
                  disk, then start again: everything is verified at the start"
             ),
             Self::Failed { doing, file, cause } => {
-                write!(f, "could not {doing} {file}: {cause}; mend that, then start again")
+                write!(f, "could not {doing} {file}: {cause}; fix that, then start again")
             }
             Self::LaterVersion { file, found, known } => write!(
                 f,
@@ -106,7 +106,7 @@ impl fmt::Display for Fault {
 }
 
 /// A file repaired by hand may look right and still be wrong.
-const KEEP_AS_IS: &str = "nothing was changed, and nothing should be mended by hand";
+const KEEP_AS_IS: &str = "nothing was changed, and nothing should be repaired by hand";
 
 impl std::error::Error for Fault {}
 

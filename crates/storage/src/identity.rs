@@ -23,7 +23,7 @@ impl Identity {
     pub fn load<D: Disk>(disk: &D) -> Result<Option<Self>, Fault> {
         let Some((_, content)) = read_file(disk, FILE, KIND)? else { return Ok(None) };
         let identity = Self::parse(&content);
-        identity.map(Some).ok_or_else(|| Fault::damaged_file(FILE, "its content makes no sense"))
+        identity.map(Some).ok_or_else(|| Fault::damaged_file(FILE, "its content is invalid"))
     }
 
     /// Stores the identity, once and for all: another identity needs another folder.

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_what_zookeeper_makes_of_it() {
+    fn digest_matches_zookeeper() {
         let packet = AuthPacket { scheme: "digest".to_owned(), auth: b"super:test".to_vec() };
         // From ZooKeeper's own documentation of `DigestAuthenticationProvider`.
         assert_eq!(proven(&packet).unwrap().id, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");

@@ -61,17 +61,22 @@ impl Clients {
                 events.into_iter().map(|(client, event)| (client, Notice::Event(event))).collect()
             }
             Effect::SessionEnded { session, .. } => {
-                self.told(*session, u64::MAX, &Notice::SessionEnded)
+                self.notices_for(*session, u64::MAX, &Notice::SessionEnded)
             }
             Effect::SessionAttached { session, attachment } => {
-                self.told(*session, *attachment, &Notice::SessionMoved)
+                self.notices_for(*session, *attachment, &Notice::SessionMoved)
             }
             _ => Vec::new(),
         }
     }
 
     /// Those who spoke for a session before an attachment.
-    fn told(&self, session: SessionId, before: u64, notice: &Notice) -> Vec<(ClientId, Notice)> {
+    fn notices_for(
+        &self,
+        session: SessionId,
+        before: u64,
+        notice: &Notice,
+    ) -> Vec<(ClientId, Notice)> {
         let clients = self.sessions.get(&session).into_iter().flatten();
         let earlier = clients.filter(|(_, attachment)| *attachment < before);
         earlier.map(|(client, _)| (*client, notice.clone())).collect()

@@ -17,8 +17,8 @@ use crate::code::Code;
 use crate::codec::{
     Connect, Connected, Decoder, First, Reader, Reply, ReplyBody, Request, RequestHeader, xid,
 };
-use crate::four_letter::Word;
-use crate::task::{Asked, ClientTask, Outcome, Speaker};
+use crate::four_letter::FourLetterWord;
+use crate::task::{AttachedSession, ClientTask, QueuedRequest, TaskOutcome};
 use holdfast_core::{AuthId, Label, Secret, SessionRef};
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -64,17 +64,17 @@ pub enum Action {
     Send(Vec<u8>),
     /// To run a task, and hand it back to [`Connection::finished`].
     Start(Box<ClientTask>),
-    /// To tell the cluster that a session lives, and what it says to [`Connection::beaten`].
+    /// To tell the cluster that a session lives, and what it says to [`Connection::heartbeat_reply`].
     Heartbeat(SessionRef),
     /// To answer a four-letter word, and close the connection.
-    Answer(Word),
+    Answer(FourLetterWord),
     /// To close the connection once all is written.
     Close,
 }
 
 /// What the cluster says to a heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Beaten {
+pub enum HeartbeatReply {
     /// The session lives.
     Alive,
     /// It does not.
@@ -90,7 +90,7 @@ enum Phase {
     /// A session is being opened, or taken over.
     Connecting,
     /// It has a session.
-    Open(Speaker),
+    Open(AttachedSession),
     /// Nothing more is read.
     Closed,
 }
@@ -106,7 +106,7 @@ pub struct Connection {
     ids: Arc<[AuthId]>,
     decoder: Decoder,
     phase: Phase,
-    queue: VecDeque<Asked>,
+    queue: VecDeque<QueuedRequest>,
     /// How many requests a task has that is on its way.
     running: Option<usize>,
     /// Bytes of the requests in the queue.
@@ -191,7 +191,7 @@ impl Connection {
     }
 
     /// Whether it has a session and has proven what it must.
-    pub fn is_let_in(&self) -> bool {
+    pub fn is_authenticated(&self) -> bool {
         matches!(self.phase, Phase::Open(_)) && self.has_proven()
     }
 
@@ -245,7 +245,7 @@ impl Connection {
                         self.received += 1;
                         self.connect(connect, actions);
                     }
-                    Ok(Some(First::Word(word))) => {
+                    Ok(Some(First::FourLetterWord(word))) => {
                         self.phase = Phase::Closed;
                         actions.push(Action::Answer(word));
                     }
@@ -352,7 +352,7 @@ impl Connection {
             // Also one that can't be read: its reply must not overtake others.
             request => {
                 self.queued_bytes = self.queued_bytes.saturating_add(bytes);
-                self.queue.push_back(Asked { xid, request, ids: self.ids.clone(), bytes });
+                self.queue.push_back(QueuedRequest { xid, request, ids: self.ids.clone(), bytes });
             }
         }
     }
@@ -363,7 +363,7 @@ impl Connection {
         if self.running.is_some() || self.queue.is_empty() {
             return;
         }
-        let mut asked: Vec<Asked> = self.queue.pop_front().into_iter().collect();
+        let mut asked: Vec<QueuedRequest> = self.queue.pop_front().into_iter().collect();
         while let Some(next) = self.queue.pop_front_if(|next| !next.goes_through_log()) {
             asked.push(next);
         }
@@ -387,7 +387,7 @@ impl Connection {
         let outcome = task.outcome.take();
         match outcome {
             _ if matches!(self.phase, Phase::Closed) => {}
-            Some(Outcome::Connected(speaker, connected)) => {
+            Some(TaskOutcome::Connected(speaker, connected)) => {
                 self.phase = Phase::Open(speaker);
                 self.heard = now;
                 actions.push(Action::Send(connected.encode()));
@@ -397,11 +397,11 @@ impl Connection {
                     actions.push(Action::Heartbeat(speaker.session));
                 }
             }
-            Some(Outcome::Expired(connected)) => {
+            Some(TaskOutcome::Expired(connected)) => {
                 actions.push(Action::Send(connected.encode()));
                 self.close(&mut actions);
             }
-            Some(Outcome::Replied { frames, close, rest }) => {
+            Some(TaskOutcome::Replied { frames, close, rest }) => {
                 actions.extend(frames.into_iter().map(Action::Send));
                 for asked in rest.into_iter().rev() {
                     self.queued_bytes = self.queued_bytes.saturating_add(asked.bytes);
@@ -412,7 +412,7 @@ impl Connection {
                 }
             }
             // The client reconnects, and finds out what became of its requests.
-            Some(Outcome::Behind | Outcome::Failed(_)) | None => self.close(&mut actions),
+            Some(TaskOutcome::Behind | TaskOutcome::Failed(_)) | None => self.close(&mut actions),
         }
         self.read_on(now, &mut actions);
         self.start(&mut actions);
@@ -434,12 +434,12 @@ impl Connection {
     /// Every request of a client that is let in is a heartbeat.
     fn heartbeat(
         &mut self,
-        speaker: &Speaker,
+        speaker: &AttachedSession,
         header: RequestHeader,
         now: Duration,
         actions: &mut Vec<Action>,
     ) {
-        if !self.is_let_in() {
+        if !self.is_authenticated() {
             return;
         }
         let ping = header.op == crate::codec::op::PING;
@@ -457,24 +457,28 @@ impl Connection {
     }
 
     /// What the cluster says to the heartbeat that was sent.
-    pub fn beaten(&mut self, beaten: Beaten, now: Duration) -> Vec<Action> {
+    pub fn heartbeat_reply(
+        &mut self,
+        heartbeat_reply: HeartbeatReply,
+        now: Duration,
+    ) -> Vec<Action> {
         let mut actions = Vec::new();
         let Phase::Open(speaker) = self.phase else { return actions };
         let beats = &mut self.heartbeats;
         beats.in_flight = false;
         let pings = std::mem::take(&mut beats.pings);
-        match beaten {
-            Beaten::Alive => {
+        match heartbeat_reply {
+            HeartbeatReply::Alive => {
                 beats.unacknowledged_since = None;
                 for _ in 0..pings {
                     actions.push(self.reply(xid::PING, Ok(ReplyBody::Empty)));
                 }
             }
             // The reply to the request that ended it is on its way, and closes the connection.
-            Beaten::Ended if self.closing => {}
-            Beaten::Ended => self.close(&mut actions),
+            HeartbeatReply::Ended if self.closing => {}
+            HeartbeatReply::Ended => self.close(&mut actions),
             // It is tried again a little later; until then the client hears nothing.
-            Beaten::Unknown => {
+            HeartbeatReply::Unknown => {
                 beats.later_pings += pings;
                 return actions;
             }
@@ -489,7 +493,7 @@ impl Connection {
     }
 
     /// When a heartbeat that came to nothing is sent again.
-    fn retry_due(&self, speaker: &Speaker) -> Option<Duration> {
+    fn retry_due(&self, speaker: &AttachedSession) -> Option<Duration> {
         let beats = &self.heartbeats;
         let waits = !beats.in_flight && beats.unacknowledged_since.is_some();
         Some(beats.last_sent?.saturating_add(every(speaker))).filter(|_| waits)
@@ -497,7 +501,7 @@ impl Connection {
 
     /// When the connection must be closed: its heartbeats are not acknowledged, or its client has
     /// been silent for as long as its session may be.
-    fn close_due(&self, speaker: &Speaker) -> Duration {
+    fn close_due(&self, speaker: &AttachedSession) -> Duration {
         let timeout = Duration::from_millis(speaker.timeout_ms);
         let within = timeout / ACKNOWLEDGED_WITHIN;
         let unacknowledged = self.heartbeats.unacknowledged_since;
@@ -529,6 +533,6 @@ impl Connection {
 }
 
 /// How often a busy client's requests are told to the cluster.
-fn every(speaker: &Speaker) -> Duration {
+fn every(speaker: &AttachedSession) -> Duration {
     Duration::from_millis(speaker.timeout_ms) / HEARTBEAT_EVERY
 }

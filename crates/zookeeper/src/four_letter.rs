@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// A question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
+pub enum FourLetterWord {
     /// Are you there?
     Ruok,
     /// About the server.
@@ -21,7 +21,7 @@ pub enum Word {
     Isro,
 }
 
-impl Word {
+impl FourLetterWord {
     /// The word that these bytes are.
     pub fn of(bytes: &[u8; 4]) -> Option<Self> {
         Some(match bytes {
@@ -82,7 +82,7 @@ pub struct ConnectionInfo {
 }
 
 /// The answer to a word that a server does not answer. Tools look for these words.
-pub fn refused(word: Word) -> String {
+pub fn refused(word: FourLetterWord) -> String {
     let name = format!("{word:?}").to_lowercase();
     format!("{name} is not executed because it is not in the whitelist.\n")
 }
@@ -91,25 +91,25 @@ pub fn refused(word: Word) -> String {
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 
 /// The answer to a word.
-pub fn answer(word: Word, info: &ServerInfo) -> String {
+pub fn answer(word: FourLetterWord, info: &ServerInfo) -> String {
     match word {
-        Word::Ruok => "imok".to_owned(),
-        Word::Isro => if info.serving { "rw" } else { "null" }.to_owned(),
-        Word::Envi => format!(
+        FourLetterWord::Ruok => "imok".to_owned(),
+        FourLetterWord::Isro => if info.serving { "rw" } else { "null" }.to_owned(),
+        FourLetterWord::Envi => format!(
             "Environment:\nzookeeper.version={}\nholdfast.version={}\n",
             version(info),
             info.version
         ),
         _ if !info.serving => NOT_SERVING.to_owned(),
-        Word::Srvr => format!("Zookeeper version: {}\n{}", version(info), summary(info)),
-        Word::Stat => format!(
+        FourLetterWord::Srvr => format!("Zookeeper version: {}\n{}", version(info), summary(info)),
+        FourLetterWord::Stat => format!(
             "Zookeeper version: {}\nClients:\n{}\n{}",
             version(info),
             connections(info),
             summary(info)
         ),
-        Word::Cons => format!("{}\n", connections(info)),
-        Word::Mntr => {
+        FourLetterWord::Cons => format!("{}\n", connections(info)),
+        FourLetterWord::Mntr => {
             let mut lines = String::new();
             let mut line = |name: &str, value: String| {
                 let _ = writeln!(lines, "zk_{name}\t{value}");

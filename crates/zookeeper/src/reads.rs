@@ -141,22 +141,26 @@ impl<'a> Reading<'a> {
         for path in &set.data {
             let stat = state.node(path).map(|node| node.stat);
             match stat {
-                None => self.tell(path, WatchEventType::Deleted),
-                Some(stat) if stat.mzxid > seen => self.tell(path, WatchEventType::DataChanged),
+                None => self.push_event(path, WatchEventType::Deleted),
+                Some(stat) if stat.mzxid > seen => {
+                    self.push_event(path, WatchEventType::DataChanged)
+                }
                 Some(_) => self.watch(path, true, Kind::Data)?,
             }
         }
         for path in &set.exist {
             match state.node(path) {
-                Some(_) => self.tell(path, WatchEventType::Created),
+                Some(_) => self.push_event(path, WatchEventType::Created),
                 None => self.watch(path, true, Kind::Data)?,
             }
         }
         for path in &set.child {
             let stat = state.node(path).map(|node| node.stat);
             match stat {
-                None => self.tell(path, WatchEventType::Deleted),
-                Some(stat) if stat.pzxid > seen => self.tell(path, WatchEventType::ChildrenChanged),
+                None => self.push_event(path, WatchEventType::Deleted),
+                Some(stat) if stat.pzxid > seen => {
+                    self.push_event(path, WatchEventType::ChildrenChanged)
+                }
                 Some(_) => self.watch(path, true, Kind::Children)?,
             }
         }
@@ -172,7 +176,7 @@ impl<'a> Reading<'a> {
         Ok(ReplyBody::Empty)
     }
 
-    fn tell(&mut self, path: &str, what: WatchEventType) {
+    fn push_event(&mut self, path: &str, what: WatchEventType) {
         self.events.push(WatchEvent { what, path: path.to_owned() });
     }
 }

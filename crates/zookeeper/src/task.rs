@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// A request on its way.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct QueuedRequest {
     pub(crate) xid: i32,
     pub(crate) request: Result<Request, Malformed>,
     /// Who the client had shown to be when it came.
@@ -35,7 +35,7 @@ const REPLY_BYTES_MAX: usize = 1 << 20;
 
 /// A session, and which attachment of it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Speaker {
+pub(crate) struct AttachedSession {
     pub(crate) session: SessionRef,
     pub(crate) attachment: u64,
     pub(crate) timeout_ms: u64,
@@ -48,21 +48,21 @@ enum Work {
     /// A session goes on here.
     Attach { connect: Connect, session: SessionRef, current: bool },
     /// Requests of a session, the first of which may need the log.
-    Requests { speaker: Speaker, asked: Vec<Asked> },
+    Requests { speaker: AttachedSession, asked: Vec<QueuedRequest> },
 }
 
 /// What a task has come to.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum TaskOutcome {
     /// The session is open: what to tell the client first.
-    Connected(Speaker, Connected),
+    Connected(AttachedSession, Connected),
     /// There is no such session: what to tell the client last.
     Expired(Connected),
     /// This server is behind what the client has seen, and can't catch up: it must look for another.
     Behind,
     /// Frames in order, whether the connection ends after them, and requests that are still to be
     /// done because there would have been too much to reply at once.
-    Replied { frames: Vec<Vec<u8>>, close: bool, rest: Vec<Asked> },
+    Replied { frames: Vec<Vec<u8>>, close: bool, rest: Vec<QueuedRequest> },
     /// Nobody knows what became of it.
     Failed(SubmitError),
 }
@@ -72,7 +72,7 @@ pub(crate) enum Outcome {
 pub struct ClientTask {
     client: ClientId,
     work: Work,
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<TaskOutcome>,
     /// The last zxid that the state had.
     pub(crate) zxid: u64,
 }
@@ -100,7 +100,11 @@ impl ClientTask {
         Some(Self::new(client, Work::Attach { connect, session, current: false }))
     }
 
-    pub(crate) fn requests(client: ClientId, speaker: Speaker, asked: Vec<Asked>) -> Self {
+    pub(crate) fn requests(
+        client: ClientId,
+        speaker: AttachedSession,
+        asked: Vec<QueuedRequest>,
+    ) -> Self {
         Self::new(client, Work::Requests { speaker, asked })
     }
 
@@ -112,7 +116,7 @@ impl ClientTask {
     /// Why nobody knows what became of it, for the log; none if it is known.
     pub fn failure(&self) -> Option<&SubmitError> {
         match &self.outcome {
-            Some(Outcome::Failed(error)) => Some(error),
+            Some(TaskOutcome::Failed(error)) => Some(error),
             _ => None,
         }
     }
@@ -123,9 +127,9 @@ impl ClientTask {
         let reply = match resume {
             Resume::Started => None,
             Resume::Replied(reply @ (NodeReply::Answer(_) | NodeReply::Current)) => Some(reply),
-            Resume::Replied(reply) => return self.done(Outcome::Failed(submit_error(&reply))),
+            Resume::Replied(reply) => return self.done(TaskOutcome::Failed(submit_error(&reply))),
             Resume::Woken | Resume::TimedOut | Resume::NoRoom => {
-                return self.done(Outcome::Failed(SubmitError::Unknown));
+                return self.done(TaskOutcome::Failed(SubmitError::Unknown));
             }
         };
         match &mut self.work {
@@ -135,7 +139,7 @@ impl ClientTask {
         }
     }
 
-    fn done(&mut self, outcome: Outcome) -> Step {
+    fn done(&mut self, outcome: TaskOutcome) -> Step {
         self.outcome = Some(outcome);
         Step::Done
     }
@@ -156,7 +160,7 @@ impl ClientTask {
                 let session = SessionRef { id, secret };
                 self.connected(state, clients, session, read_only)
             }
-            Some(_) => self.done(Outcome::Failed(SubmitError::QueueFull)),
+            Some(_) => self.done(TaskOutcome::Failed(SubmitError::QueueFull)),
         }
     }
 
@@ -170,13 +174,13 @@ impl ClientTask {
                 if !behind {
                     return Step::Submit(Command::Tree(TreeCommand::Attach(session)));
                 }
-                if *current { self.done(Outcome::Behind) } else { Step::Read }
+                if *current { self.done(TaskOutcome::Behind) } else { Step::Read }
             }
             Some(NodeReply::Answer(Ok(_))) => self.connected(state, clients, session, read_only),
             Some(NodeReply::Answer(Err(Refusal::NoSession(_) | Refusal::NotOwner))) => {
-                self.done(Outcome::Expired(Connected::expired(read_only)))
+                self.done(TaskOutcome::Expired(Connected::expired(read_only)))
             }
-            Some(_) => self.done(Outcome::Failed(SubmitError::Unknown)),
+            Some(_) => self.done(TaskOutcome::Failed(SubmitError::Unknown)),
         }
     }
 
@@ -197,8 +201,8 @@ impl ClientTask {
             password: session.secret.0,
             read_only,
         };
-        let speaker = Speaker { session, attachment, timeout_ms };
-        self.done(Outcome::Connected(speaker, connected))
+        let speaker = AttachedSession { session, attachment, timeout_ms };
+        self.done(TaskOutcome::Connected(speaker, connected))
     }
 
     fn requested(
@@ -222,7 +226,7 @@ impl ClientTask {
         };
         let mut asked = std::mem::take(asked).into_iter();
         while frames_bytes < REPLY_BYTES_MAX
-            && let Some(Asked { xid, request, ids, .. }) = asked.next()
+            && let Some(QueuedRequest { xid, request, ids, .. }) = asked.next()
         {
             let (xid, zxid) = (xid, state.zxid().cast_signed());
             let (result, events) = match (answer.take(), request) {
@@ -244,11 +248,11 @@ impl ClientTask {
                 frames.push(frame);
             }
         }
-        self.done(Outcome::Replied { frames, close, rest: asked.collect() })
+        self.done(TaskOutcome::Replied { frames, close, rest: asked.collect() })
     }
 }
 
-impl Asked {
+impl QueuedRequest {
     /// Whether it needs more than the state as this node has it.
     pub(crate) fn goes_through_log(&self) -> bool {
         matches!(
@@ -262,7 +266,7 @@ impl Asked {
 }
 
 /// What a request needs before it can be answered.
-fn first_step(asked: &Asked, speaker: &Speaker) -> Option<Step> {
+fn first_step(asked: &QueuedRequest, speaker: &AttachedSession) -> Option<Step> {
     let ops: Vec<NodeOp> = match asked.request.as_ref().ok()? {
         Request::Write { op, .. } => vec![op.clone()],
         Request::Multi(ops) => ops.iter().map(|(op, _)| op.clone()).collect(),
@@ -270,7 +274,7 @@ fn first_step(asked: &Asked, speaker: &Speaker) -> Option<Step> {
         Request::CloseSession => return Some(Step::Submit(Command::CloseSession(speaker.session))),
         _ => return None,
     };
-    let Speaker { session, attachment, .. } = *speaker;
+    let AttachedSession { session, attachment, .. } = *speaker;
     let write = TreeWrite { session, attachment, ids: asked.ids.to_vec(), ops };
     Some(Step::Submit(Command::Tree(TreeCommand::Write(write))))
 }

@@ -169,20 +169,20 @@ impl Watches {
         } else {
             (&[Kind::Data, Kind::PersistentData, Kind::RecursiveData], &[Kind::RecursiveData])
         };
-        let mut hear = self.take(path, here, zxid);
+        let mut notified = self.take(path, here, zxid);
         if self.recursive > 0 {
             let mut above = parent_of(path);
             while let Some(directory) = above {
-                hear.extend(self.take(directory, below, zxid));
+                notified.extend(self.take(directory, below, zxid));
                 above = parent_of(directory);
             }
         }
         let event = |what, path: &str| WatchEvent { what, path: path.to_owned() };
-        events.extend(hear.into_iter().map(|client| (client, event(own, path))));
+        events.extend(notified.into_iter().map(|client| (client, event(own, path))));
         if let Some(directory) = parent_of(path).filter(|_| of_parent) {
-            let hear = self.take(directory, &[Kind::Children, Kind::PersistentChildren], zxid);
+            let notified = self.take(directory, &[Kind::Children, Kind::PersistentChildren], zxid);
             let changed = event(WatchEventType::ChildrenChanged, directory);
-            events.extend(hear.into_iter().map(|client| (client, changed.clone())));
+            events.extend(notified.into_iter().map(|client| (client, changed.clone())));
         }
         events
     }
@@ -190,10 +190,10 @@ impl Watches {
     /// Who has such a watch since before a change; those that are for one change are used up.
     fn take(&mut self, path: &str, kinds: &[Kind], zxid: u64) -> BTreeSet<ClientId> {
         let Some(watchers) = self.by_path.get(path) else { return BTreeSet::new() };
-        let hear =
+        let notified =
             |((kind, _), since): &(&(Kind, ClientId), &u64)| kinds.contains(kind) && **since < zxid;
         let fired: Vec<(Kind, ClientId)> =
-            watchers.iter().filter(hear).map(|(watcher, _)| *watcher).collect();
+            watchers.iter().filter(notified).map(|(watcher, _)| *watcher).collect();
         for (kind, client) in &fired {
             if matches!(kind, Kind::Data | Kind::Children) {
                 self.unset(*client, path, *kind);

@@ -80,7 +80,7 @@ fn requests() -> Vec<Request> {
 }
 
 #[test]
-fn every_request_is_read_as_it_was_written() {
+fn requests_survive_a_round_trip() {
     for request in requests() {
         let frame = request.encode(9);
         let mut reader = Reader::new(&frame[4..]);
@@ -92,7 +92,7 @@ fn every_request_is_read_as_it_was_written() {
 }
 
 #[test]
-fn every_reply_is_read_as_it_was_written() {
+fn replies_survive_a_round_trip() {
     let stat = Stat { czxid: 1, version: -2, ephemeral_owner: i64::MIN, ..Stat::default() };
     let (path, texts) = (path(), vec!["a".to_owned(), "b".to_owned()]);
     let create = |stat| Request::Write { op: ops()[0].0.clone(), stat };
@@ -171,7 +171,7 @@ fn connect_requests_have_44_or_45_bytes() {
 }
 
 #[test]
-fn a_frame_beyond_the_bound_is_refused_before_it_is_kept() {
+fn oversized_frame_is_refused_before_it_is_buffered() {
     for len in [-1, i32::MIN, i32::MAX, FRAME_BYTES_MAX as i32 + 1] {
         let mut decoder = Decoder::default();
         decoder.push(&len.to_be_bytes());
@@ -184,7 +184,7 @@ fn a_frame_beyond_the_bound_is_refused_before_it_is_kept() {
 
 /// A vector's length is the client's word: it must not make room for two thousand million of them.
 #[test]
-fn a_length_beyond_the_end_takes_no_memory() {
+fn length_beyond_the_end_allocates_nothing() {
     let mut frame = Vec::new();
     frame.extend_from_slice(&0_i64.to_be_bytes());
     frame.extend_from_slice(&i32::MAX.to_be_bytes());
@@ -192,7 +192,7 @@ fn a_length_beyond_the_end_takes_no_memory() {
 }
 
 #[test]
-fn paths_are_valid_as_in_zookeeper() {
+fn path_validation_matches_zookeeper() {
     for good in ["/", "/a", "/a/b", "/.a", "/a.", "/...", "/ä中", "/ ", "/a b", "/\u{f900}"] {
         assert_eq!(validate_path(good), Ok(()), "{good:?}");
     }
@@ -230,7 +230,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2_000, ..Default::default() })]
 
     #[test]
-    fn no_bytes_panic(
+    fn random_bytes_never_panic(
         op in prop_oneof![-12..30_i32, 100..110_i32, any::<i32>()],
         bytes in vec(any::<u8>(), 0..200),
         small in vec(prop_oneof![Just(0_u8), 0..4_u8, Just(255), any::<u8>()], 0..120),
@@ -252,7 +252,7 @@ proptest! {
 
     /// A request that was changed a little on its way is read or refused.
     #[test]
-    fn no_damaged_request_panics(which in 0..40_usize, at in 0..300_usize, byte in any::<u8>()) {
+    fn damaged_requests_never_panic(which in 0..40_usize, at in 0..300_usize, byte in any::<u8>()) {
         let requests = requests();
         let request = &requests[which % requests.len()];
         let mut frame = request.encode(1);
@@ -291,7 +291,7 @@ fn decoded(bytes: &[u8], piece: usize) -> (Option<First>, Vec<Vec<u8>>, bool) {
 
 /// What the fuzzer has found, or begins with.
 #[test]
-fn the_corpus_is_harmless() {
+fn fuzz_corpus_never_panics() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/decode");
     let files: Vec<_> = std::fs::read_dir(folder).unwrap().collect();
     assert!(files.len() >= 20, "the corpus is missing");

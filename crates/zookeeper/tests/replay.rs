@@ -31,13 +31,13 @@ fn recorded() -> Vec<PathBuf> {
     files
 }
 
-struct Line {
+struct RecordedFrame {
     client: ClientId,
     sent: bool,
     frame: Vec<u8>,
 }
 
-fn lines(file: &Path) -> Vec<Line> {
+fn lines(file: &Path) -> Vec<RecordedFrame> {
     let text = std::fs::read_to_string(file).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -47,7 +47,7 @@ fn lines(file: &Path) -> Vec<Line> {
             let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
             let frame = (0..hex.len()).step_by(2).map(digit).collect();
             let client = ClientId(u64::from(client.as_bytes()[0] - b'a'));
-            Line { client, sent: direction == ">", frame }
+            RecordedFrame { client, sent: direction == ">", frame }
         })
         .collect()
 }
@@ -106,11 +106,11 @@ fn read_request(frame: &[u8]) -> (RequestHeader, Request) {
 }
 
 #[test]
-fn recorded_frames_are_read_and_written_to_the_same_bytes() {
+fn recorded_frames_survive_a_round_trip() {
     for file in recorded() {
         let mut asked: BTreeMap<ClientId, Asked> = BTreeMap::new();
         let mut begun = Vec::new();
-        for Line { client, sent, frame } in lines(&file) {
+        for RecordedFrame { client, sent, frame } in lines(&file) {
             let known = asked.entry(client).or_default();
             if !sent {
                 assert_eq!(known.read(&frame).encode(), framed(&frame), "{}", file.display());
@@ -267,7 +267,7 @@ fn same<T: PartialEq + Debug>(theirs: &T, ours: &T) -> Result<(), String> {
 }
 
 #[test]
-fn holdfast_answers_as_zookeeper_did() {
+fn replies_match_the_recorded_zookeeper() {
     let wrong: Vec<String> = recorded().iter().flat_map(|file| replay(file)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -279,7 +279,7 @@ fn replay(file: &Path) -> Vec<String> {
     let mut theirs: BTreeMap<ClientId, Asked> = BTreeMap::new();
     let mut ours: BTreeMap<ClientId, Asked> = BTreeMap::new();
     let mut wrong = Vec::new();
-    for (at, Line { client, sent, frame }) in lines(file).into_iter().enumerate() {
+    for (at, RecordedFrame { client, sent, frame }) in lines(file).into_iter().enumerate() {
         let place = || format!("{}:{}", file.file_name().unwrap().display(), at + 2);
         if sent && !bench.connections.contains_key(&client) {
             bench.open(client);

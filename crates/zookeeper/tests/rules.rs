@@ -5,13 +5,13 @@ mod support;
 
 use holdfast_core::{
     Acl, Acquire, Answer, Command, Door, Lease, LockName, Mode, NodeData, NodeKind, NodeOp, Proof,
-    SessionId, SessionRef, Standing, Target, Token, Wait,
+    SessionId, SessionRef, Target, TicketStatus, Token, Wait,
 };
 use holdfast_zookeeper::codec::{
     AddWatchMode, Connect, Connected, MultiResult, Reader, Reply, ReplyBody, Request, WatchEvent,
     WatchEventType, WatcherType,
 };
-use holdfast_zookeeper::connection::Beaten;
+use holdfast_zookeeper::connection::HeartbeatReply;
 use holdfast_zookeeper::{ClientId, Code};
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -94,7 +94,7 @@ fn id_of(connected: &Connected) -> SessionId {
 }
 
 #[test]
-fn a_client_hears_of_its_own_change_before_the_reply() {
+fn client_receives_its_own_watch_event_before_the_reply() {
     let mut bench = Bench::new();
     client(&mut bench, A);
     ask(&mut bench, A, &create("/a", NodeKind::Persistent, false)).unwrap();
@@ -107,7 +107,7 @@ fn a_client_hears_of_its_own_change_before_the_reply() {
 /// The watch is set while the change is on its way; whatever the reply shows, the client hears of
 /// what it does not show, and of nothing that it does.
 #[test]
-fn a_client_hears_of_a_change_before_it_sees_it() {
+fn client_receives_the_watch_event_before_it_reads_the_change() {
     let mut bench = Bench::new();
     for id in [A, B] {
         client(&mut bench, id);
@@ -142,7 +142,7 @@ fn a_pipeline_is_answered_in_order() {
 }
 
 #[test]
-fn a_session_that_goes_on_elsewhere_leaves_its_old_connection_behind() {
+fn moved_session_closes_its_old_connection() {
     let mut bench = Bench::new();
     let session = client(&mut bench, A);
     ask(&mut bench, A, &create("/a", NodeKind::Ephemeral, false)).unwrap();
@@ -161,7 +161,7 @@ fn a_session_that_goes_on_elsewhere_leaves_its_old_connection_behind() {
 }
 
 #[test]
-fn a_session_is_not_anybodys_without_its_password() {
+fn session_cannot_be_attached_without_its_password() {
     let mut bench = Bench::new();
     let session = client(&mut bench, A);
     for (number, (id, password)) in
@@ -179,7 +179,7 @@ fn a_session_is_not_anybodys_without_its_password() {
 }
 
 #[test]
-fn a_client_that_has_seen_more_than_there_is_must_look_elsewhere() {
+fn client_ahead_of_this_node_is_refused() {
     let mut bench = Bench::new();
     let session = client(&mut bench, A);
     bench.open(B);
@@ -189,7 +189,7 @@ fn a_client_that_has_seen_more_than_there_is_must_look_elsewhere() {
 }
 
 #[test]
-fn the_end_of_a_session_ends_its_connection_and_its_ephemeral_znodes() {
+fn expired_session_closes_its_connection_and_removes_its_ephemerals() {
     let mut bench = Bench::new();
     let session = client(&mut bench, A);
     client(&mut bench, B);
@@ -205,7 +205,7 @@ fn the_end_of_a_session_ends_its_connection_and_its_ephemeral_znodes() {
 }
 
 #[test]
-fn a_closed_session_is_answered_and_then_its_connection_ends() {
+fn closed_session_is_answered_before_its_connection_closes() {
     let mut bench = Bench::new();
     client(&mut bench, A);
     assert_eq!(ask(&mut bench, A, &Request::CloseSession), Ok(ReplyBody::Empty));
@@ -219,13 +219,13 @@ fn close_session_is_answered_even_if_its_heartbeat_finds_the_session_ended() {
     let mut bench = Bench::new();
     client(&mut bench, A);
     bench.wait(Duration::from_secs(2));
-    bench.heartbeats = Some(Beaten::Ended);
+    bench.heartbeats = Some(HeartbeatReply::Ended);
     assert_eq!(ask(&mut bench, A, &Request::CloseSession), Ok(ReplyBody::Empty));
     assert_eq!(bench.receive(A), Some(Received::Closed));
 }
 
 #[test]
-fn a_ping_is_answered_when_the_cluster_has_heard_of_it() {
+fn ping_is_answered_once_the_cluster_confirmed_it() {
     let mut bench = Bench::new();
     client(&mut bench, A);
     bench.heartbeats = None;
@@ -235,12 +235,13 @@ fn a_ping_is_answered_when_the_cluster_has_heard_of_it() {
     // Another one has come meanwhile, which the first answer says nothing about.
     bench.send(A, &Request::Ping.encode(-2));
     let now = bench.now;
-    let actions = bench.connections.get_mut(&A).unwrap().beaten(Beaten::Alive, now);
+    let actions =
+        bench.connections.get_mut(&A).unwrap().heartbeat_reply(HeartbeatReply::Alive, now);
     assert_eq!(actions.len(), 2, "a reply and the next heartbeat: {actions:?}");
 }
 
 #[test]
-fn a_connection_whose_heartbeats_are_not_acknowledged_is_closed_in_time() {
+fn connection_without_confirmed_heartbeats_is_closed_in_time() {
     let mut bench = Bench::new();
     client(&mut bench, A);
     bench.heartbeats = None;
@@ -253,12 +254,12 @@ fn a_connection_whose_heartbeats_are_not_acknowledged_is_closed_in_time() {
 }
 
 /// A heartbeat whose fate nobody knows is sent again, and counts as not acknowledged: it used to
-/// start the time over, and a node that was cut off kept connections with long timeouts for ever.
+/// start the time over, and a node that was cut off kept connections with long timeouts forever.
 #[test]
 fn heartbeats_that_come_to_nothing_do_not_buy_time() {
     let mut bench = Bench::new();
     client(&mut bench, A);
-    bench.heartbeats = Some(Beaten::Unknown);
+    bench.heartbeats = Some(HeartbeatReply::Unknown);
     bench.wait(Duration::from_secs(2));
     bench.send(A, &Request::Ping.encode(-2));
     for _ in 0..29 {
@@ -273,11 +274,11 @@ fn heartbeats_that_come_to_nothing_do_not_buy_time() {
 fn a_ping_is_answered_once_the_cluster_can_be_reached_again() {
     let mut bench = Bench::new();
     client(&mut bench, A);
-    bench.heartbeats = Some(Beaten::Unknown);
+    bench.heartbeats = Some(HeartbeatReply::Unknown);
     bench.wait(Duration::from_secs(2));
     bench.send(A, &Request::Ping.encode(-2));
     assert_eq!(bench.receive(A), None);
-    bench.heartbeats = Some(Beaten::Alive);
+    bench.heartbeats = Some(HeartbeatReply::Alive);
     bench.wait(Duration::from_secs(2));
     assert_eq!(reply(&mut bench, A, &Request::Ping), Ok(ReplyBody::Empty));
     bench.wait(Duration::from_secs(5));
@@ -403,7 +404,7 @@ fn ask_later(bench: &mut Bench, id: ClientId, request: &Request) {
 }
 
 #[test]
-fn what_can_not_be_read_ends_only_its_own_connection() {
+fn unreadable_request_closes_only_its_connection() {
     let mut bench = Bench::new();
     for id in [A, B] {
         client(&mut bench, id);
@@ -451,14 +452,14 @@ fn acquire(session: SessionRef, name: &str) -> Command {
 /// kazoo's contender and a native client on one lock: whoever came first holds it, each is told when
 /// the other goes, and the tokens rise.
 #[test]
-fn a_lock_is_one_lock_through_every_door() {
+fn lock_is_shared_by_every_door() {
     let mut bench = Bench::new();
     client(&mut bench, A);
     let native = bench.native_session();
     for path in ["/locks", "/locks/seat"] {
         ask(&mut bench, A, &create(path, NodeKind::Persistent, false)).unwrap();
     }
-    let Ok(Answer::Standing(Standing::Held(first))) =
+    let Ok(Answer::TicketStatus(TicketStatus::Held(first))) =
         bench.other_door(acquire(native, "locks/seat"))
     else {
         panic!()
@@ -482,7 +483,7 @@ fn a_lock_is_one_lock_through_every_door() {
     assert_eq!(stat.czxid, first.token.0);
     assert_eq!(ask(&mut bench, A, &delete(&before)), Err(Code::NoAuth));
     // A native client comes behind it.
-    let Ok(Answer::Standing(Standing::Waiting { token: second, .. })) =
+    let Ok(Answer::TicketStatus(TicketStatus::Waiting { token: second, .. })) =
         bench.other_door(acquire(native, "locks/seat"))
     else {
         panic!()
@@ -499,7 +500,7 @@ fn a_lock_is_one_lock_through_every_door() {
 
 /// The holder's death hands over to the next, and wakes only that one.
 #[test]
-fn a_dead_holder_hands_over_to_the_next_and_wakes_only_that_one() {
+fn death_of_a_holder_wakes_only_the_next_waiter() {
     let mut bench = Bench::new();
     let ids: Vec<ClientId> = (0..20).map(ClientId).collect();
     let mut sessions = Vec::new();

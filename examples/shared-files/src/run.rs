@@ -51,7 +51,7 @@ struct Spawner<'a> {
 pub(crate) async fn run(args: &Args, fenced: bool) -> Result<Summary, Error> {
     let holdfast = Holdfast::start().await?;
     let folder = tempfile::tempdir()?;
-    let (lines, mut said) = mpsc::channel(1_000);
+    let (lines, mut printed) = mpsc::channel(1_000);
     let mut spawner = Spawner {
         args,
         fenced,
@@ -76,7 +76,7 @@ pub(crate) async fn run(args: &Args, fenced: bool) -> Result<Summary, Error> {
     let mut stopped: Option<usize> = None;
     while summary.stopped + summary.killed < args.stops || stopped.is_some() {
         tokio::select! {
-            line = said.recv() => {
+            line = printed.recv() => {
                 let line = line.ok_or("all workers have ended")?;
                 record(&line, &mut summary, &mut edits);
             }
@@ -110,7 +110,7 @@ pub(crate) async fn run(args: &Args, fenced: bool) -> Result<Summary, Error> {
         worker.kill().await?;
     }
     drop(spawner);
-    while let Some(line) = said.recv().await {
+    while let Some(line) = printed.recv().await {
         record(&line, &mut summary, &mut edits);
     }
     check_files(folder.path(), &edits, &mut summary).await?;

@@ -8,18 +8,20 @@ fn no_file_is_corrupted() {
         .args(["--stops", "4", "--workers", "3", "--files", "2"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
+    let printed = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{printed}\n{}", String::from_utf8_lossy(&run.stderr));
     let row = |what: &str| {
-        let row =
-            said.lines().find(|line| line.starts_with(what)).unwrap_or_else(|| panic!("{said}"));
+        let row = printed
+            .lines()
+            .find(|line| line.starts_with(what))
+            .unwrap_or_else(|| panic!("{printed}"));
         row[what.len()..].split_whitespace().map(|n| n.parse::<u64>().unwrap()).collect::<Vec<_>>()
     };
-    assert!(row("edits acknowledged")[0] > 0, "{said}");
+    assert!(row("edits acknowledged")[0] > 0, "{printed}");
     let stops = row("workers stopped")[0] + row("workers killed")[0];
-    assert_eq!(stops, 4, "{said}");
-    assert_eq!(row("edits lost")[0], 0, "{said}");
-    assert_eq!(row("files corrupted")[0], 0, "{said}");
+    assert_eq!(stops, 4, "{printed}");
+    assert_eq!(row("edits lost")[0], 0, "{printed}");
+    assert_eq!(row("files corrupted")[0], 0, "{printed}");
 }
 
 #[test]
@@ -31,7 +33,7 @@ fn invalid_arguments_are_named() {
     ] {
         let run =
             Command::new(env!("CARGO_BIN_EXE_shared-files")).args(arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&run.stderr);
-        assert!(!run.status.success() && said.contains(named), "{said}");
+        let printed = String::from_utf8_lossy(&run.stderr);
+        assert!(!run.status.success() && printed.contains(named), "{printed}");
     }
 }

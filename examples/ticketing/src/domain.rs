@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_have_one_spelling() {
+    fn ids_have_one_canonical_form() {
         assert_eq!(TicketId::parse("3"), Some(TicketId(3)));
         for other in ["", "0", "03", "+3", "-3", " 3", "3 ", "three", "99999999999999999999"] {
             assert_eq!(TicketId::parse(other), None, "{other:?}");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_leaves_the_list_and_returns_when_it_is_over() {
+    fn expired_reservation_returns_to_the_list() {
         assert!(ticket(State::Available).is_available(0));
         assert!(!ticket(State::Booked { client: "ana".into() }).is_available(0));
         let taken = ticket(reserved("ana", Some(1_000)));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_sold_ticket_is_out_of_reach() {
+    fn only_sold_tickets_are_unavailable() {
         assert_eq!(ticket(State::Available).may_be_reserved("bo"), Ok(()));
         assert_eq!(
             ticket(reserved("ana", Some(9))).may_be_reserved("bo"),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_clients_are_checked() {
+    fn client_names_are_validated() {
         assert_eq!(check_client("ana"), Ok(()));
         for wrong in ["", "a\nb", &"x".repeat(101)] {
             assert_eq!(check_client(wrong).unwrap_err().code(), "bad_request", "{wrong:?}");

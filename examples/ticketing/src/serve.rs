@@ -83,7 +83,7 @@ pub(crate) async fn serve(settings: Serve) -> Result<(), String> {
     welcome(&settings, address, engine.as_ref(), &store).await?;
 
     let app = api::router(office, live);
-    let stopping = std::pin::pin!(told_to_stop());
+    let stopping = std::pin::pin!(stop_signal());
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = axum::serve(listener, app).with_graceful_shutdown(async {
         let _ = stopped.await;
@@ -224,7 +224,7 @@ async fn welcome(
             );
         }
     }
-    println!("Ctrl-C ends it.");
+    println!("Press Ctrl-C to stop.");
     Ok(())
 }
 
@@ -241,7 +241,7 @@ fn without_password(url: &str) -> String {
     }
 }
 
-async fn told_to_stop() {
+async fn stop_signal() {
     let terminated = async {
         match signal(SignalKind::terminate()) {
             Ok(mut terminate) => {
@@ -261,7 +261,7 @@ mod tests {
     use super::without_password;
 
     #[test]
-    fn no_password_is_shown() {
+    fn passwords_are_not_shown() {
         for (url, shown) in [
             ("sqlite:a/b.db", "sqlite:a/b.db"),
             ("redis://:secret@host:6379/0?x=secret", "redis://host:6379/0"),

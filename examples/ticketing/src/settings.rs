@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_type_has_its_own_kind_of_url() {
+    fn each_lock_type_has_its_own_url_scheme() {
         let url = |lock: LockType, url: &str| lock.engine_url(url);
         assert_eq!(url(LockType::DistributedLock, "redis://a").as_deref(), Ok("redis://a"));
         assert_eq!(

@@ -9,10 +9,10 @@ fn passes(lock_type: &str, scenarios: usize) {
         .env_remove("LOCK_URL")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
+    let printed = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{printed}\n{}", String::from_utf8_lossy(&run.stderr));
     let expected = format!("{lock_type} on SQLite: {scenarios} passed, 0 failed");
-    assert!(said.contains(&expected), "{said}");
+    assert!(printed.contains(&expected), "{printed}");
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn native() {
 }
 
 #[test]
-fn controls_show_what_goes_wrong() {
+fn controls_fail_as_expected() {
     passes("none", 1);
     passes("row_lock", 1);
 }

@@ -56,7 +56,7 @@ fn bad_input_is_refused_with_a_reason() -> Result<(), Failure> {
 
 /// curl sends what it is told: `-H "Content-Type: application/json "` has a space at its end.
 #[test]
-fn a_content_type_may_have_a_space_at_its_end() -> Result<(), Failure> {
+fn trailing_space_in_content_type_is_accepted() -> Result<(), Failure> {
     let mut shop = shop("distributed_lock");
     let service = shop.start(&[])?;
     let mut socket = TcpStream::connect(service.client.url().trim_start_matches("http://"))?;
@@ -74,7 +74,7 @@ fn a_content_type_may_have_a_space_at_its_end() -> Result<(), Failure> {
 }
 
 #[test]
-fn a_second_instance_is_told_how_to_share_the_embedded_holdfast() -> Result<(), Failure> {
+fn second_instance_gets_a_hint_to_share_the_embedded_holdfast() -> Result<(), Failure> {
     let mut shop = shop("distributed_lock");
     let service = shop.start(&[])?;
     let mut second = shop.command();
@@ -118,7 +118,7 @@ fn instances_with_different_locks_do_not_share_a_database() -> Result<(), Failur
 }
 
 #[test]
-fn a_lock_type_without_its_url_says_what_it_needs() -> Result<(), Failure> {
+fn lock_type_without_url_is_refused_with_a_hint() -> Result<(), Failure> {
     for (lock_type, example) in [
         ("etcd", "etcd://127.0.0.1:2379"),
         ("postgres", "postgres://user@127.0.0.1/locks"),
@@ -175,7 +175,7 @@ fn requests_fail_while_the_database_is_locked_and_work_afterwards() -> Result<()
 }
 
 #[test]
-fn a_reservation_survives_a_restart_of_everything() -> Result<(), Failure> {
+fn reservation_survives_a_full_restart() -> Result<(), Failure> {
     let mut shop = shop("native");
     let mut service = shop.start(&[("RESERVE_SECONDS", "600")])?;
     service.client.reserve("1", "ana")?.served()?;
@@ -189,7 +189,7 @@ fn a_reservation_survives_a_restart_of_everything() -> Result<(), Failure> {
 }
 
 #[test]
-fn init_wipes_only_when_it_is_told_to() -> Result<(), Failure> {
+fn init_wipes_only_with_confirmation() -> Result<(), Failure> {
     let mut shop = shop("none");
     {
         let service = shop.start(&[])?;
@@ -199,8 +199,8 @@ fn init_wipes_only_when_it_is_told_to() -> Result<(), Failure> {
         shop.command().arg("init").args(["--tickets", "4"]).args(more).output()
     };
     let asked = init(&shop, &[])?;
-    let said = String::from_utf8_lossy(&asked.stderr).into_owned();
-    assert!(!asked.status.success() && said.contains("10 tickets and 1 sales"), "{said}");
+    let printed = String::from_utf8_lossy(&asked.stderr).into_owned();
+    assert!(!asked.status.success() && printed.contains("10 tickets and 1 sales"), "{printed}");
     let done = init(&shop, &["--yes"])?;
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let service = shop.start(&[])?;
@@ -211,7 +211,7 @@ fn init_wipes_only_when_it_is_told_to() -> Result<(), Failure> {
 
 /// The page's events: the state at once, and again after each change.
 #[test]
-fn events_tell_of_changes() -> Result<(), Failure> {
+fn events_report_changes() -> Result<(), Failure> {
     let mut shop = shop("native");
     let service = shop.start(&[])?;
     let mut socket = TcpStream::connect(service.client.url().trim_start_matches("http://"))?;

@@ -24,7 +24,7 @@ fn parse(answer: &str) -> Result<Value, Failure> {
 }
 
 #[test]
-fn every_command_answers_as_printed() -> Result<(), Failure> {
+fn tutorial_commands_work_as_written() -> Result<(), Failure> {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_ticketing"));
     let (lock_type, lock_url, postgres_url) = ("distributed_lock".to_owned(), None, None);
     let mut shop = Shop::open(Plan { program, lock_type, lock_url, postgres_url })?;

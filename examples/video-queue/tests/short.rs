@@ -8,18 +8,20 @@ fn no_chunk_is_processed_twice() {
         .args(["--workers", "100", "--chunks", "60", "--chunk-ms", "30"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success(), "{said}\n{}", String::from_utf8_lossy(&run.stderr));
+    let printed = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success(), "{printed}\n{}", String::from_utf8_lossy(&run.stderr));
     let row = |what: &str| {
-        let row =
-            said.lines().find(|line| line.starts_with(what)).unwrap_or_else(|| panic!("{said}"));
+        let row = printed
+            .lines()
+            .find(|line| line.starts_with(what))
+            .unwrap_or_else(|| panic!("{printed}"));
         row[what.len()..].split_whitespace().map(|n| n.parse::<u64>().unwrap()).collect::<Vec<_>>()
     };
-    assert_eq!(row("times processed")[0], 60, "{said}");
-    assert_eq!(row("times uploaded")[0], 60, "{said}");
-    assert_eq!(row("results in the store"), [60, 60], "{said}");
-    assert_eq!(row("work done twice")[0], 0, "{said}");
-    assert!(row("work done twice")[1] > 0, "100 workers are given 32 chunks: {said}");
+    assert_eq!(row("times processed")[0], 60, "{printed}");
+    assert_eq!(row("times uploaded")[0], 60, "{printed}");
+    assert_eq!(row("results in the store"), [60, 60], "{printed}");
+    assert_eq!(row("work done twice")[0], 0, "{printed}");
+    assert!(row("work done twice")[1] > 0, "100 workers are given 32 chunks: {printed}");
 }
 
 #[test]
@@ -30,7 +32,7 @@ fn invalid_arguments_are_named() {
         (["--chunk-ms", "60001"], "'60001' for '--chunk-ms <MS>'"),
     ] {
         let run = Command::new(env!("CARGO_BIN_EXE_video-queue")).args(arguments).output().unwrap();
-        let said = String::from_utf8_lossy(&run.stderr);
-        assert!(!run.status.success() && said.contains(named), "{said}");
+        let printed = String::from_utf8_lossy(&run.stderr);
+        assert!(!run.status.success() && printed.contains(named), "{printed}");
     }
 }

@@ -20,7 +20,7 @@ mod v3lock {
 }
 
 /// Timeout for calls that don't wait for a lock.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The pause before a lease is renewed through another node.
 const RETRY_EVERY: Duration = Duration::from_millis(200);
@@ -41,7 +41,7 @@ impl Etcd {
         let ttl = SESSION_TTL.as_secs() as i64;
         let asked = proto::LeaseGrantRequest { ttl, id: 0 };
         let lease = LeaseClient::new(channel.clone()).lease_grant(asked).await;
-        let lease = lease.map_err(|status| said("lease", &status))?.into_inner().id;
+        let lease = lease.map_err(|status| printed("lease", &status))?.into_inner().id;
         let keeper = tokio::spawn(keep_alive(channel.clone(), ports.clone(), lease));
         Ok(Self { ports, locks: LockClient::new(channel), lease, key: None, keeper })
     }
@@ -62,7 +62,7 @@ impl Client for Etcd {
                 Ok(held) => self.key = Some(held.into_inner().key),
                 Err(status) => {
                     self.turn()?;
-                    return Err(said("lock", &status));
+                    return Err(printed("lock", &status));
                 }
             }
             Ok(())
@@ -74,7 +74,7 @@ impl Client for Etcd {
             let key = self.key.take().ok_or("nothing is held")?;
             if let Err(status) = self.locks.unlock(v3lock::UnlockRequest { key }).await {
                 self.turn()?;
-                return Err(said("unlock", &status));
+                return Err(printed("unlock", &status));
             }
             Ok(())
         })
@@ -90,7 +90,7 @@ impl Drop for Etcd {
 /// Keeps a lease alive until it is aborted, through another node if one does not answer.
 async fn keep_alive(mut channel: Channel, mut ports: Vec<u16>, lease: i64) {
     loop {
-        let kept = tokio::time::timeout(ANSWER_PATIENCE, keep_alive_once(&channel, lease)).await;
+        let kept = tokio::time::timeout(REPLY_TIMEOUT, keep_alive_once(&channel, lease)).await;
         if matches!(kept, Ok(Ok(()))) {
             sleep(SESSION_TTL / 3).await;
             continue;
@@ -121,6 +121,6 @@ fn channel(port: u16) -> Result<Channel, String> {
     Ok(endpoint.tcp_nodelay(true).connect_lazy())
 }
 
-fn said(what: &str, status: &Status) -> String {
+fn printed(what: &str, status: &Status) -> String {
     format!("etcd: {what}: {}: {}", status.code(), status.message())
 }

@@ -21,11 +21,11 @@ pub(crate) const SESSION_TTL: Duration = Duration::from_secs(30);
 const CONNECT_AT_ONCE: usize = 64;
 
 /// Timeout for connecting: Cassandra's driver creates tables first.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How clients talk to the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum By {
+pub(crate) enum ClientKind {
     /// Each by the least that its protocol needs: holdfast-client; minimal clients of etcd, ZooKeeper and
     /// Redis; PostgreSQL and Cassandra by the drivers of holdfast-locks
     Bare,
@@ -59,7 +59,7 @@ pub(crate) async fn connect(target: &Target, count: usize) -> Result<Vec<Box<dyn
         }
         let target = target.clone();
         connecting.spawn(async move {
-            let client = timeout(CONNECT_PATIENCE, connect_one(&target, number)).await;
+            let client = timeout(CONNECT_TIMEOUT, connect_one(&target, number)).await;
             client.map_err(|_| format!("{}: can't connect", target.setup.name()))?
         });
     }
@@ -76,8 +76,8 @@ pub(crate) async fn sharing(
     count: usize,
 ) -> Result<Vec<Box<dyn Client>>, String> {
     match target.by {
-        By::Drivers => engine::sharing(target, connections, count).await,
-        By::Bare => {
+        ClientKind::Drivers => engine::sharing(target, connections, count).await,
+        ClientKind::Bare => {
             let sessions = holdfast::sessions(target, connections).await?;
             Ok(holdfast::sharing(&sessions, count))
         }
@@ -93,7 +93,7 @@ async fn connected(connecting: &mut Connecting) -> Result<Box<dyn Client>, Strin
 
 async fn connect_one(target: &Target, number: usize) -> Result<Box<dyn Client>, String> {
     let ports = target.ports_from(number);
-    if target.by == By::Drivers {
+    if target.by == ClientKind::Drivers {
         return Ok(Box::new(engine::EngineClient::connect(target, number).await?));
     }
     Ok(match target.setup {

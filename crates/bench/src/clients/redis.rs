@@ -120,7 +120,7 @@ enum Answer {
 
 fn read_line(line: &str) -> Result<Answer, String> {
     let line = line.strip_suffix("\r\n").ok_or("redis: the connection has ended")?;
-    let odd = || format!("redis: an answer that is not understood: {line}");
+    let odd = || format!("redis: unexpected reply: {line}");
     let (kind, rest) = line.split_at_checked(1).ok_or_else(odd)?;
     match kind {
         "+" | ":" => Ok(Answer::Text(Some(rest.to_owned()))),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_apart() {
+    fn replies_are_parsed_by_type() {
         assert_eq!(read_line("+OK\r\n"), Ok(Answer::Text(Some("OK".to_owned()))));
         assert_eq!(read_line(":1\r\n"), Ok(Answer::Text(Some("1".to_owned()))));
         assert_eq!(read_line("$-1\r\n"), Ok(Answer::Text(None)));

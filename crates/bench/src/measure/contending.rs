@@ -1,7 +1,7 @@
 //! Very many clients in one line: what a hand-off costs the servers, the network, and the clients
 //! whose turn it is not.
 
-use super::crew::{Crew, Timed};
+use super::workers::{Timed, Workers};
 use super::{Plan, SETTLE};
 use crate::clients;
 use crate::peers::Setup;
@@ -20,16 +20,16 @@ pub(super) async fn run(setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
     let mut clients = clients::connect(&cluster.target, plan.contenders).await?;
     let mut first = clients.pop().ok_or("--contenders must be at least 1")?;
     first.acquire(NAME).await?;
-    let mut crew = Crew::default();
+    let mut workers = Workers::default();
     for client in clients {
-        crew.add(client, NAME.to_owned(), Timed::Wait);
+        workers.add(client, NAME.to_owned(), Timed::Wait);
     }
-    crew.pass(LINING_UP).await?;
+    workers.pass(LINING_UP).await?;
     first.release().await?;
-    crew.add(first, NAME.to_owned(), Timed::Wait);
-    crew.pass(SETTLE).await?;
+    workers.add(first, NAME.to_owned(), Timed::Wait);
+    workers.pass(SETTLE).await?;
     let before = traffic(&cluster.target.ports)?;
-    let recorded = crew.record(plan.seconds, &cluster.pids()).await?;
+    let recorded = workers.record(plan.seconds, &cluster.pids()).await?;
     let traffic = traffic(&cluster.target.ports)?.since(before);
     let each = |count: u64| count as f64 / recorded.count().max(1) as f64;
     let figures = vec![

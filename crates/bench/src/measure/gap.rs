@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gap_is_the_longest_time_around_the_kill() {
+    fn gap_is_the_longest_pause_around_the_kill() {
         let begun = Instant::now();
         let at = |ms: u64| begun + Duration::from_millis(ms);
         let taken = [at(0), at(90), at(110), at(700), at(720)];
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_lock_before_and_after_there_is_no_gap() {
+    fn no_gap_without_a_lock_before_and_after() {
         let begun = Instant::now();
         let at = |ms: u64| begun + Duration::from_millis(ms);
         assert_eq!(longest_gap(&[at(50)], at(100), at(1000)), None);

@@ -1,6 +1,6 @@
 //! Whether a lock costs more when there are many others, and a hand-off more when the line is long.
 
-use super::crew::{Crew, Recorded, Timed};
+use super::workers::{Recorded, Timed, Workers};
 use super::{Plan, SETTLE, held, pairs};
 use crate::clients::{self, Client, holdfast};
 use crate::peers::{Setup, waiters};
@@ -21,7 +21,7 @@ const SESSIONS: usize = 100;
 const AT_ONCE: usize = 50;
 
 /// How long it may take until all of them are in line, on a busy machine.
-const LINE_PATIENCE: Duration = Duration::from_secs(60);
+const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -69,24 +69,24 @@ async fn hand_offs(setup: Setup, plan: &Plan, count: usize) -> Result<Recorded, 
     let sessions = holdfast::sessions(&cluster.target, SESSIONS.min(count)).await?;
     let mut first = clients::connect(&cluster.target, 1).await?.pop().ok_or("nobody connects")?;
     first.acquire(NAME).await?;
-    let mut crew = Crew::default();
+    let mut workers = Workers::default();
     let mut waiting = 0;
     let clients: Vec<Box<dyn Client>> = holdfast::sharing(&sessions, count);
     let mut clients = clients.into_iter().peekable();
     while clients.peek().is_some() {
         for client in clients.by_ref().take(sessions.len() * AT_ONCE) {
-            crew.add(client, NAME.to_owned(), Timed::Wait);
+            workers.add(client, NAME.to_owned(), Timed::Wait);
             waiting += 1;
         }
-        let until = Instant::now() + LINE_PATIENCE;
+        let until = Instant::now() + LINE_TIMEOUT;
         while waiters(&cluster.target).await? < waiting {
             if Instant::now() > until {
-                return Err(format!("{waiting} clients do not stand in line in time"));
+                return Err(format!("{waiting} clients did not join the line in time"));
             }
-            crew.pass(LOOK_EVERY).await?;
+            workers.pass(LOOK_EVERY).await?;
         }
     }
     first.release().await?;
-    crew.pass(SETTLE).await?;
-    crew.record(plan.seconds, &cluster.pids()).await
+    workers.pass(SETTLE).await?;
+    workers.record(plan.seconds, &cluster.pids()).await
 }

@@ -1,6 +1,6 @@
 //! A few clients that all want the same lock, over and over.
 
-use super::crew::{Crew, Timed};
+use super::workers::{Timed, Workers};
 use super::{Plan, SETTLE};
 use crate::clients;
 use crate::peers::Setup;
@@ -11,12 +11,12 @@ const CLIENTS: usize = 16;
 
 pub(super) async fn run(setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
     let cluster = plan.start_warm(setup).await?;
-    let mut crew = Crew::default();
+    let mut workers = Workers::default();
     for client in clients::connect(&cluster.target, CLIENTS).await? {
-        crew.add(client, "the-one".to_owned(), Timed::Wait);
+        workers.add(client, "the-one".to_owned(), Timed::Wait);
     }
-    crew.pass(SETTLE).await?;
-    let recorded = crew.record(plan.seconds, &cluster.pids()).await?;
+    workers.pass(SETTLE).await?;
+    let recorded = workers.record(plan.seconds, &cluster.pids()).await?;
     let figures = vec![
         Figure::new("hand-offs/s", Better::Higher, recorded.per_second()),
         Figure::new("wait p50 ms", Better::Lower, recorded.percentile(0.5)?),

@@ -1,15 +1,15 @@
 //! What is measured. Each measurement starts its own servers.
 
 mod contending;
-mod crew;
 mod gap;
 mod growth;
 mod held;
 mod looping;
 mod pairs;
 mod redis;
+mod workers;
 
-use crate::clients::{self, By};
+use crate::clients::{self, ClientKind};
 use crate::peers::{Cluster, Programs, Setup};
 use crate::report::Row;
 use clap::ValueEnum;
@@ -61,7 +61,7 @@ pub(crate) enum Measure {
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) programs: Programs,
-    pub(crate) by: By,
+    pub(crate) by: ClientKind,
     /// Where the servers' data goes.
     pub(crate) folder: PathBuf,
     pub(crate) seconds: Duration,

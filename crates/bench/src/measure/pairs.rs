@@ -1,6 +1,6 @@
 //! Acquire and release without contention: each client uses its own lock.
 
-use super::crew::{Crew, Recorded, Timed};
+use super::workers::{Recorded, Timed, Workers};
 use super::{Plan, SETTLE, fresh};
 use crate::clients::{self, Client};
 use crate::peers::{Cluster, Setup};
@@ -30,18 +30,18 @@ pub(super) async fn measure(
     cluster: &Cluster,
     plan: &Plan,
 ) -> Result<Recorded, String> {
-    let mut crew = work(clients);
-    crew.pass(SETTLE).await?;
-    crew.record(plan.seconds, &cluster.pids()).await?.all_worked()
+    let mut workers = work(clients);
+    workers.pass(SETTLE).await?;
+    workers.record(plan.seconds, &cluster.pids()).await?.all_worked()
 }
 
 /// Puts each of them to work on its own lock.
-pub(super) fn work(clients: Vec<Box<dyn Client>>) -> Crew {
-    let mut crew = Crew::default();
+pub(super) fn work(clients: Vec<Box<dyn Client>>) -> Workers {
+    let mut workers = Workers::default();
     for client in clients {
-        crew.add(client, format!("own-{}", fresh()), Timed::Pair);
+        workers.add(client, format!("own-{}", fresh()), Timed::Pair);
     }
-    crew
+    workers
 }
 
 fn figures(recorded: &Recorded) -> Result<Vec<Figure>, String> {

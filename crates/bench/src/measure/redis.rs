@@ -97,14 +97,14 @@ struct Load {
 
 /// The results of redis-benchmark.
 #[derive(Debug, PartialEq)]
-struct Told {
+struct BenchmarkResult {
     per_second: f64,
     p50_ms: f64,
     p99_ms: f64,
 }
 
 impl Load {
-    async fn bench(&self, words: &[&str], requests: u64) -> Result<Told, String> {
+    async fn bench(&self, words: &[&str], requests: u64) -> Result<BenchmarkResult, String> {
         let mut command = Command::new("redis-benchmark");
         command.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "--csv"]);
         command.args(["-c", &self.connections.to_string(), "-P", &self.pipeline.to_string()]);
@@ -116,16 +116,16 @@ impl Load {
                  -y redis-tools`"
             )
         })?;
-        let said = String::from_utf8_lossy(&run.stdout);
+        let printed = String::from_utf8_lossy(&run.stdout);
         let odd = || {
             let errors = String::from_utf8_lossy(&run.stderr);
-            format!("redis-benchmark is not understood: {said}{errors}")
+            format!("can't parse the output of redis-benchmark: {printed}{errors}")
         };
-        read(&said).filter(|_| run.status.success()).ok_or_else(odd)
+        read(&printed).filter(|_| run.status.success()).ok_or_else(odd)
     }
 }
 
-impl Told {
+impl BenchmarkResult {
     fn figures(&self, cpu: Duration, requests: u64) -> Vec<Figure> {
         let each = cpu.as_secs_f64() * 1e6 / requests.max(1) as f64;
         vec![
@@ -138,14 +138,14 @@ impl Told {
 }
 
 /// Reads the last line, by the column names in the first.
-fn read(csv: &str) -> Option<Told> {
+fn read(csv: &str) -> Option<BenchmarkResult> {
     let mut lines = csv.lines().filter(|line| line.starts_with('"'));
     let (names, values) = (fields(lines.next()?), fields(lines.next_back()?));
     let value = |name: &str| {
         let at = names.iter().position(|known| *known == name)?;
         values.get(at)?.parse().ok()
     };
-    Some(Told {
+    Some(BenchmarkResult {
         per_second: value("rps")?,
         p50_ms: value("p50_latency_ms")?,
         p99_ms: value("p99_latency_ms")?,
@@ -167,12 +167,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_redis_benchmark_says_is_read() {
-        let said = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
+    fn redis_benchmark_output_is_parsed() {
+        let printed = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
             \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"\n\
             \"SET a b\",\"52631.58\",\"0.488\",\"0.112\",\"0.471\",\"0.759\",\"1.023\",\"2.007\"\n";
-        let expected = Told { per_second: 52631.58, p50_ms: 0.471, p99_ms: 1.023 };
-        assert_eq!(read(said), Some(expected));
+        let expected = BenchmarkResult { per_second: 52631.58, p50_ms: 0.471, p99_ms: 1.023 };
+        assert_eq!(read(printed), Some(expected));
         assert_eq!(read("Could not connect\n"), None);
     }
 }

@@ -111,7 +111,7 @@ async fn peers(node: SocketAddrV4) -> std::io::Result<u32> {
     let answer = call(&mut stream, QUERY, &query).await?;
     // The kind of result, flags, the number of columns, the number of rows.
     let rows = answer.get(12..16).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
-    rows.ok_or_else(|| std::io::Error::other("an answer that is not understood"))
+    rows.ok_or_else(|| std::io::Error::other("unexpected reply"))
 }
 
 async fn call(stream: &mut TcpStream, opcode: u8, body: &[u8]) -> std::io::Result<Vec<u8>> {
@@ -126,7 +126,7 @@ async fn call(stream: &mut TcpStream, opcode: u8, body: &[u8]) -> std::io::Resul
     let [.., a, b, c, d] = header;
     let length = u32::from_be_bytes([a, b, c, d]) as usize;
     if length > ANSWER_BYTES_MAX {
-        return Err(std::io::Error::other("an answer that is not understood"));
+        return Err(std::io::Error::other("unexpected reply"));
     }
     let mut answer = vec![0; length];
     stream.read_exact(&mut answer).await?;

@@ -16,7 +16,7 @@ pub(super) fn find(named: Option<PathBuf>) -> Result<PathBuf, String> {
     let program = named.map_or_else(beside, Ok)?;
     if !program.is_file() {
         return Err(format!(
-            "there is no {}: build it with `cargo build --release`, or say --holdfast PATH",
+            "there is no {}: build it with `cargo build --release`, or use --holdfast PATH",
             program.display()
         ));
     }

@@ -12,7 +12,7 @@ mod process;
 mod redis;
 mod zookeeper;
 
-use crate::clients::By;
+use crate::clients::ClientKind;
 use crate::procfs;
 use clap::ValueEnum;
 use process::Process;
@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 /// How long servers may take to get ready: three JVMs on a busy machine are slow.
-const START_PATIENCE: Duration = Duration::from_secs(180);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The pause between two checks of a starting server.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -151,7 +151,7 @@ pub(crate) struct Target {
     pub(crate) setup: Setup,
     /// The client ports, one per node.
     pub(crate) ports: Vec<u16>,
-    pub(crate) by: By,
+    pub(crate) by: ClientKind,
 }
 
 impl Target {
@@ -197,7 +197,7 @@ impl Cluster {
         setup: Setup,
         programs: &Programs,
         folder: &Path,
-        by: By,
+        by: ClientKind,
     ) -> Result<Self, String> {
         let made = tempfile::Builder::new().prefix("holdfast-bench-").tempdir_in(folder);
         let folder =
@@ -231,7 +231,7 @@ impl Cluster {
 
     /// The index of the leader.
     pub(crate) async fn leader(&self) -> Result<usize, String> {
-        let until = Instant::now() + START_PATIENCE;
+        let until = Instant::now() + START_TIMEOUT;
         while Instant::now() < until {
             for at in 0..self.target.ports.len() {
                 if matches!(self.role(at).await, Ok(Role::Leads)) {
@@ -260,7 +260,7 @@ impl Cluster {
 
     /// Waits until every node is ready.
     async fn serves(&mut self) -> Result<(), String> {
-        let until = Instant::now() + START_PATIENCE;
+        let until = Instant::now() + START_TIMEOUT;
         for at in 0..self.target.ports.len() {
             while let Err(why) = self.role(at).await {
                 if let Some(ended) = self.nodes.get_mut(at).and_then(Process::ended) {

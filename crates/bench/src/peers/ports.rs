@@ -65,7 +65,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn nodes_and_measurements_share_no_port() {
+    fn nodes_and_measurements_use_different_ports() {
         let (ports, later) = (free(3).expect("free ports"), free(3).expect("more free ports"));
         let all = ports.iter().chain(&later).flat_map(Ports::all);
         assert_eq!(all.collect::<HashSet<u16>>().len(), 24);

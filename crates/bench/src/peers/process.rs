@@ -51,8 +51,8 @@ impl Process {
     /// Why it has exited by itself; `None` if it is running.
     pub(super) fn ended(&mut self) -> Option<String> {
         let status = self.child.as_mut()?.try_wait().ok()??;
-        let said = fs::read_to_string(&self.log).unwrap_or_default();
-        let lines: Vec<&str> = said.lines().collect();
+        let printed = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = printed.lines().collect();
         let last = lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default();
         Some(format!("{} has ended ({status}):\n{}", self.program.display(), last.join("\n")))
     }

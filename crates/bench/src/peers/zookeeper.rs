@@ -16,7 +16,7 @@ const FOLDER: &str = "zookeeper-3.9.5";
 const POM: (&str, &str) = ("pom.xml", include_str!("../../peers/zookeeper/pom.xml"));
 
 /// Timeout for one request to a node.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The folder of the jars, downloaded if it does not exist yet.
 pub(super) async fn download() -> Result<PathBuf, String> {
@@ -58,7 +58,7 @@ pub(super) fn nodes(place: &Place<'_>, jars: &Path) -> Result<(Vec<u16>, Vec<Pro
 }
 
 pub(super) async fn role(port: u16) -> Result<Role, String> {
-    let asked = timeout(ANSWER_PATIENCE, ask(port)).await;
+    let asked = timeout(REPLY_TIMEOUT, ask(port)).await;
     let answer = asked.map_err(|_| "no answer to srvr".to_owned())?;
     let answer = answer.map_err(|error| format!("srvr: {error}"))?;
     // Until it is ready, it replies with a sentence that has no mode.

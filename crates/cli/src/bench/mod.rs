@@ -27,13 +27,13 @@ Examples:
   A thousand clients over eight connections, for a program that reads:
     holdfast bench --clients 1000 --connections 8 --seconds 2 --json")]
 pub(crate) struct Bench {
-    /// How many locks are wanted at the same time
+    /// How many clients run at the same time
     #[arg(long, value_name = "N", default_value_t = 16)]
     clients: usize,
-    /// How many connections they share, each with its session; one each, at most 16, unless said
+    /// How many connections they share, each with its own session. Default: one each, at most 16
     #[arg(long, value_name = "N")]
     connections: Option<usize>,
-    /// All want one lock, instead of one each
+    /// Contend for one lock instead of one each
     #[arg(long)]
     one: bool,
     /// How long each lock is held
@@ -42,13 +42,13 @@ pub(crate) struct Bench {
     /// Ask for it shared
     #[arg(long, conflicts_with = "permits")]
     shared: bool,
-    /// Ask for one of so many permits
+    /// Take one of this many permits
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     permits: Option<u32>,
-    /// How long to go on
+    /// How long to run
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// The result as JSON, for programs
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -1,14 +1,14 @@
 //! The result, as text for people and JSON for programs.
 
 use super::Bench;
-use super::run::Ran;
+use super::run::BenchResult;
 use crate::table::Table;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)];
 
-pub(super) fn json(bench: &Bench, connections: usize, ran: &Ran) -> Value {
+pub(super) fn json(bench: &Bench, connections: usize, ran: &BenchResult) -> Value {
     json!({
         "clients": bench.clients,
         "connections": connections,
@@ -34,11 +34,11 @@ fn quantiles(times: &Histogram<u64>) -> Value {
     all
 }
 
-fn per_second(ran: &Ran) -> u64 {
+fn per_second(ran: &BenchResult) -> u64 {
     (ran.pairs as f64 / ran.took.as_secs_f64().max(0.001)).round() as u64
 }
 
-pub(super) fn text(bench: &Bench, connections: usize, ran: &Ran) -> String {
+pub(super) fn text(bench: &Bench, connections: usize, ran: &BenchResult) -> String {
     let lock = if bench.one { "one lock for all" } else { "a lock each" };
     let mut text = format!(
         "{} clients, {connections} connections, {lock}, {}, {:.1} s\n\
@@ -76,12 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_shown_in_its_unit() {
+    fn times_are_shown_with_a_fitting_unit() {
         assert_eq!([7, 1_234, 2_500_000].map(show), ["7 us", "1.23 ms", "2.50 s"]);
     }
 
     #[test]
-    fn programs_get_all_quantiles() {
+    fn json_has_all_quantiles() {
         let mut times = Histogram::new(3).unwrap();
         (1..=100).for_each(|us| times.record(us).unwrap());
         assert_eq!(quantiles(&times), json!({ "p50": 50, "p90": 90, "p99": 99, "max": 100 }));

@@ -18,13 +18,13 @@ const TTL: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long the last replies may take after the run ends.
-const LAST_PATIENCE: Duration = Duration::from_secs(30);
+const LAST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a session may take to close.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The result of a run.
-pub(super) struct Ran {
+pub(super) struct BenchResult {
     pub(super) pairs: u64,
     pub(super) errors: u64,
     pub(super) first_error: Option<Problem>,
@@ -37,7 +37,7 @@ pub(super) struct Ran {
 /// Longer times are recorded as this: no acquire should take an hour.
 const LONGEST_US: u64 = 3_600_000_000;
 
-impl Ran {
+impl BenchResult {
     fn new() -> Result<Self, Problem> {
         let times = || Histogram::new_with_bounds(1, LONGEST_US, 3).map_err(|e| e.to_string());
         Ok(Self {
@@ -57,25 +57,26 @@ impl Ran {
 }
 
 /// Shared by all clients.
-type Book = Arc<Mutex<Ran>>;
+type Book = Arc<Mutex<BenchResult>>;
 
-fn open(book: &Book) -> MutexGuard<'_, Ran> {
+fn open(book: &Book) -> MutexGuard<'_, BenchResult> {
     book.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) async fn run(bench: &Bench, connections: usize) -> Result<Ran, Problem> {
+pub(super) async fn run(bench: &Bench, connections: usize) -> Result<BenchResult, Problem> {
     let mut clients = Vec::new();
     for _ in 0..connections {
         clients.push(bench.server.client(TTL, &own_label()).await?);
     }
-    let book: Book = Arc::new(Mutex::new(Ran::new()?));
+    let book: Book = Arc::new(Mutex::new(BenchResult::new()?));
     let begun = Instant::now();
     let until = begun + Duration::from_secs(bench.seconds);
     let mut tasks = JoinSet::new();
     for number in 0..bench.clients {
         let client = clients.get(number % connections).cloned();
         let Some(client) = client else { continue };
-        let one = One { name: name(bench, number), mode: mode(bench), hold: bench.hold, until };
+        let one =
+            BenchClient { name: name(bench, number), mode: mode(bench), hold: bench.hold, until };
         tasks.spawn(one.run(client, book.clone()));
     }
     let progress = tokio::spawn(show_progress(book.clone(), until));
@@ -86,10 +87,10 @@ pub(super) async fn run(bench: &Bench, connections: usize) -> Result<Ran, Proble
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
     for client in clients {
-        let _ = timeout(CLOSE_PATIENCE, client.close()).await;
+        let _ = timeout(CLOSE_TIMEOUT, client.close()).await;
     }
-    let ran = std::mem::replace(&mut *open(&book), Ran::new()?);
-    Ok(Ran { took, ..ran })
+    let ran = std::mem::replace(&mut *open(&book), BenchResult::new()?);
+    Ok(BenchResult { took, ..ran })
 }
 
 /// Includes this process's label, so that two benchmarks don't contend for the same locks.
@@ -114,14 +115,14 @@ fn mode(bench: &Bench) -> Mode {
 }
 
 /// One client of the load.
-struct One {
+struct BenchClient {
     name: String,
     mode: Mode,
     hold: Duration,
     until: Instant,
 }
 
-impl One {
+impl BenchClient {
     async fn run(self, client: Client, book: Book) {
         while Instant::now() < self.until {
             let asked = Instant::now();
@@ -130,7 +131,7 @@ impl One {
                 Mode::Shared => client.lock(&self.name).shared(),
                 Mode::Permit(of) => client.lock(&self.name).permit_of(of),
             };
-            let left = self.until.saturating_duration_since(asked) + LAST_PATIENCE;
+            let left = self.until.saturating_duration_since(asked) + LAST_TIMEOUT;
             let guard = match timeout(left, lock.acquire()).await {
                 Ok(Ok(guard)) => guard,
                 Ok(Err(error)) => {
@@ -145,7 +146,7 @@ impl One {
                 sleep(self.hold).await;
             }
             let letting_go = Instant::now();
-            let released = timeout(LAST_PATIENCE, guard.release()).await;
+            let released = timeout(LAST_TIMEOUT, guard.release()).await;
             let mut book = open(&book);
             match released {
                 Ok(Ok(())) => {

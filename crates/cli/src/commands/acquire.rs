@@ -2,14 +2,14 @@
 //! scripts.
 
 use super::{Common, answer, ending, number};
+use crate::acquire_flags::{AcquireFlags, Acquired};
 use crate::duration;
 use crate::exit::{Exit, Problem};
 use crate::http::{hint, text};
 use crate::lock::Signals;
 use crate::server_flags::problem;
-use crate::stderr::tell;
+use crate::stderr::eprint_line;
 use crate::table::clean;
-use crate::wanted::{Acquired, Wanted};
 use clap::Args;
 use holdfast_client::{Error, Guard};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ const SESSION_TTL: Duration = Duration::from_secs(5);
 
 /// How long closing the session may take. By then an abandoned acquire has been withdrawn, or
 /// released if it was granted in the meantime.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Prints the token and the secret as a line for a shell to evaluate. The lock is held until it is
 /// released or its time is over, whatever becomes of this program: `holdfast lock` is safer where
@@ -51,8 +51,8 @@ pub(crate) struct Acquire {
     #[arg(long, value_parser = duration::parse)]
     ttl: Duration,
     #[command(flatten)]
-    wanted: Wanted,
-    /// If this holder dies, nobody is served for so long
+    wanted: AcquireFlags,
+    /// If this holder dies, delay the next grant by this long
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     lock_delay: Option<Duration>,
     /// A random string of 16 to 128 bytes, as from `uuidgen`: new for each acquire, and as secret
@@ -90,7 +90,7 @@ impl Acquire {
         let grant = grant?;
         if let Some(death) = grant.get("needs_recovery").filter(|death| !death.is_null()) {
             let ended = clean(&ending(death));
-            tell!("holdfast: needs recovery: a holder before ended: {ended}");
+            eprint_line!("holdfast: needs recovery: a holder before ended: {ended}");
         }
         let token = number(&grant, "fencing_token").unwrap_or(0);
         let secret = text(&grant, "secret");
@@ -112,7 +112,7 @@ impl Acquire {
         let body = json!({ "name": self.name.first(), "fencing_token": token, "secret": secret });
         Err(problem.hint(match http.post("/v1/release_lock", &body) {
             Ok(_) => "the lock was released".to_owned(),
-            Err(why) => format!("not released: {}; it is held until its time is over", why.message),
+            Err(why) => format!("not released: {}; it is held until its lease ends", why.message),
         }))
     }
 
@@ -148,12 +148,12 @@ impl Acquire {
             }
             Acquired::Interrupted(signal, guard) => {
                 if let Some(guard) = guard {
-                    let _ = timeout(CLOSE_PATIENCE, guard.release()).await;
+                    let _ = timeout(CLOSE_TIMEOUT, guard.release()).await;
                 }
                 Err(interrupted(signal))
             }
         };
-        let _ = timeout(CLOSE_PATIENCE, client.close()).await;
+        let _ = timeout(CLOSE_TIMEOUT, client.close()).await;
         grant
     }
 
@@ -254,7 +254,7 @@ impl Outcome {
                     format!("waiting at place {place}, ticket {token}")
                 }
                 "ended" => format!("ended: {}, token {token}", text(&outcome, "how")),
-                "never" => "never seen, and never will take effect".to_owned(),
+                "never" => "never seen, and will never take effect".to_owned(),
                 "refused" => format!("refused: {}", clean(text(&outcome, "message"))),
                 other => clean(other),
             }

@@ -2,7 +2,7 @@
 
 use crate::exit::{Exit, Problem};
 use crate::server_flags::ServerFlags;
-use crate::stderr::tell;
+use crate::stderr::eprint_line;
 use clap::Args;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -16,7 +16,7 @@ Example:
   holdfast backup holdfast.backup
   holdfast restore --from holdfast.backup --data-dir data-2")]
 pub(crate) struct Backup {
-    /// The file to write; it must not be there yet
+    /// The file to write; it must not exist
     file: PathBuf,
     #[command(flatten)]
     server: ServerFlags,
@@ -25,8 +25,8 @@ pub(crate) struct Backup {
 impl Backup {
     pub(crate) fn run(self) -> Result<Exit, Problem> {
         if self.file.exists() {
-            return Err(Problem::usage(format!("{} is there already", self.file.display()))
-                .hint("name another file: a backup is never written over"));
+            return Err(Problem::usage(format!("{} already exists", self.file.display()))
+                .hint("choose another file: a backup never overwrites one"));
         }
         let mut name = self.file.clone().into_os_string();
         name.push(".part");
@@ -37,7 +37,7 @@ impl Backup {
             let _ = fs::remove_file(&part);
         }
         let bytes = copied?;
-        tell!("{} bytes in {}, read again and whole", bytes, self.file.display());
+        eprint_line!("{} bytes in {}, verified", bytes, self.file.display());
         Ok(Exit::Success)
     }
 
@@ -51,7 +51,7 @@ impl Backup {
             .open(part)
             .map_err(wrong)?;
         let bytes = io::copy(&mut from, &mut to)
-            .map_err(|error| format!("the backup did not come to its end: {error}"))?;
+            .map_err(|error| format!("the backup is incomplete: {error}"))?;
         to.sync_all().map_err(wrong)?;
         holdfast_server::verify_backup(part)
             .map_err(|why| format!("the backup arrived, but can't be read: {why}"))?;

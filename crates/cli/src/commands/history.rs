@@ -1,9 +1,9 @@
 //! `holdfast history`: what happened to a lock.
 
-use super::{Common, list, number, say_json};
+use super::{Common, list, number, print_json};
 use crate::exit::{Exit, Problem};
 use crate::http::text;
-use crate::stderr::tell;
+use crate::stderr::eprint_line;
 use crate::table::{Cell, Colour, Table};
 use crate::wall;
 use clap::Args;
@@ -19,7 +19,7 @@ Examples:
 pub(crate) struct History {
     /// The lock
     name: String,
-    /// At most so many events
+    /// Show at most this many events
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1000))]
     limit: u64,
     #[command(flatten)]
@@ -32,14 +32,14 @@ impl History {
         let query = [("name", self.name.as_str()), ("limit", limit.as_str())];
         let history = self.common.server.http()?.get("/v1/history", &query)?;
         if self.common.json {
-            return say_json(&history);
+            return print_json(&history);
         }
         let mut table = Table::new(&["WHEN", ">TOKEN", "WHAT", "WHO", "MORE"]);
         for event in list(&history, "events") {
             table.row(row(event));
         }
         if table.is_empty() {
-            tell!("holdfast: nothing is remembered of {}", self.name);
+            eprint_line!("holdfast: no history of {}", self.name);
         }
         table.print()?;
         Ok(Exit::Success)

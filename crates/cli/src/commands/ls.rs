@@ -1,10 +1,10 @@
 //! `holdfast ls`: all locks that are held, waited for or marked "needs recovery".
 
-use super::{Common, list, number, say_json};
+use super::{Common, list, number, print_json};
 use crate::duration;
 use crate::exit::{Exit, Problem};
 use crate::http::{Http, text};
-use crate::stderr::tell;
+use crate::stderr::eprint_line;
 use crate::table::{Cell, Colour, Table};
 use clap::Args;
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 /// Locks per page.
 const PAGE: usize = 1_000;
 
-/// Of several holders the first is shown. A sign ! after ENDED: a holder died, and nobody has said
-/// that things are put right.
+/// Of several holders the first is shown. A `!` after ENDED: a holder died, and nobody has recovered
+/// since.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -21,10 +21,10 @@ Examples:
   holdfast ls shop/
   holdfast ls --json")]
 pub(crate) struct Ls {
-    /// Only names that begin so
+    /// Only names with this prefix
     #[arg(default_value = "")]
     prefix: String,
-    /// At most so many
+    /// Show at most this many
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     limit: usize,
     #[command(flatten)]
@@ -36,10 +36,10 @@ impl Ls {
         let http = self.common.server.http()?;
         let (locks, more) = all(&http, &self.prefix, self.limit)?;
         if more {
-            tell!("holdfast: there are more than {}: say --limit N or a prefix", self.limit);
+            eprint_line!("holdfast: there are more than {}: use --limit N or a prefix", self.limit);
         }
         if self.common.json {
-            return say_json(&locks.iter().map(short).collect());
+            return print_json(&locks.iter().map(short).collect());
         }
         let mut table =
             Table::new(&["NAME", "MODE", ">TOKEN", "HOLDER", ">HELD", ">WAITING", "ENDED"]);
@@ -47,7 +47,7 @@ impl Ls {
             table.row(row(lock));
         }
         if table.is_empty() {
-            tell!("holdfast: no lock is held or waited for");
+            eprint_line!("holdfast: no lock is held or waited for");
         }
         table.print()?;
         Ok(Exit::Success)

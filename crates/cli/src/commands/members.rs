@@ -1,9 +1,9 @@
 //! `holdfast members`: changes who is in the cluster.
 
 use super::status::{Cluster, Member};
-use super::{Common, say_json};
+use super::{Common, print_json};
 use crate::exit::{Exit, Problem};
-use crate::stderr::tell;
+use crate::stderr::eprint_line;
 use crate::table::say;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -11,7 +11,7 @@ use serde_json::json;
 /// The default port for peers.
 const PEER_PORT: u16 = 7410;
 
-/// Nodes join by themselves: `add` says what to type on the new machine.
+/// `add` prints the command to run on the new machine, which then joins.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -25,49 +25,49 @@ Examples:
     holdfast members transfer 2")]
 pub(crate) struct Members {
     #[command(subcommand)]
-    what: What,
+    what: MembersCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// Print what to type on a new machine, so that it joins
+enum MembersCommand {
+    /// Print the command that makes a new machine join
     Add {
         /// The new machine's address
         host: String,
         #[command(flatten)]
         common: Common,
     },
-    /// Take a node out for good; it stops by itself
+    /// Remove a node permanently; it then stops
     Remove {
         /// The node's number
         node: u64,
-        /// Also if fewer than half of those that are left answer
+        /// Even if no majority of the remaining nodes answers
         #[arg(long)]
         force: bool,
         #[command(flatten)]
         common: Common,
     },
-    /// Give a learner its vote; one that joined gets it by itself
+    /// Promote a learner to a voter; a node that joined is promoted automatically
     Promote {
         /// The node's number
         node: u64,
         #[command(flatten)]
         common: Common,
     },
-    /// Remove a node in whose place another one has joined
+    /// Remove a node that another one replaces
     Replace {
-        /// The number of the node that goes
+        /// The number of the node to remove
         node: u64,
-        /// The number of the one that has joined; without it, says what to type first
+        /// The number of the node that replaces it; without it, prints what to do first
         #[arg(long, value_name = "NODE")]
         by: Option<u64>,
-        /// Also if fewer than half of those that are left answer
+        /// Even if no majority of the remaining nodes answers
         #[arg(long)]
         force: bool,
         #[command(flatten)]
         common: Common,
     },
-    /// Let another node lead
+    /// Transfer leadership to another node
     Transfer {
         /// The node's number
         node: u64,
@@ -79,14 +79,18 @@ enum What {
 impl Members {
     pub(crate) fn run(self) -> Result<Exit, Problem> {
         match &self.what {
-            What::Add { host, common } => add(host, common),
-            What::Remove { node, force, common } => {
+            MembersCommand::Add { host, common } => add(host, common),
+            MembersCommand::Remove { node, force, common } => {
                 let cluster = Cluster::ask(&common.server.http()?)?;
                 remove(&cluster, *node, *force, common)
             }
-            What::Promote { node, common } => change("promote", *node, "has its vote", common),
-            What::Replace { node, by, force, common } => replace(*node, *by, *force, common),
-            What::Transfer { node, common } => change("transfer", *node, "leads", common),
+            MembersCommand::Promote { node, common } => {
+                change("promote", *node, "has its vote", common)
+            }
+            MembersCommand::Replace { node, by, force, common } => {
+                replace(*node, *by, *force, common)
+            }
+            MembersCommand::Transfer { node, common } => change("transfer", *node, "leads", common),
         }
     }
 }
@@ -94,7 +98,7 @@ impl Members {
 /// Only the command goes to stdout: it may be piped to a shell on the other machine.
 fn add(host: &str, common: &Common) -> Result<Exit, Problem> {
     if host.is_empty() || host.starts_with('-') || host.contains(char::is_whitespace) {
-        return Err(Problem::usage(format!("`{host}` is no address"))
+        return Err(Problem::usage(format!("`{host}` is not an address"))
             .hint("write the new machine's own: holdfast members add 10.0.0.4"));
     }
     let cluster = Cluster::ask(&common.server.http()?)?;
@@ -110,9 +114,9 @@ fn add(host: &str, common: &Common) -> Result<Exit, Problem> {
         line += " --insecure";
     }
     if common.json {
-        return say_json(&json!({ "host": host, "join": peers, "command": line }));
+        return print_json(&json!({ "host": host, "join": peers, "command": line }));
     }
-    tell!(
+    eprint_line!(
         "On {host}, beside the cluster's key and the password, type this. It follows without a \
          vote first,\nand gets its vote by itself when it has caught up: `holdfast status` shows it."
     );
@@ -134,7 +138,7 @@ fn remove(cluster: &Cluster, id: u64, force: bool, common: &Common) -> Result<Ex
     let http = common.server.http()?;
     let said = http.post("/v1/members/remove", &sent).map_err(|problem| {
         if problem.message.contains("would be no majority") {
-            problem.hint("start those nodes first, or say --force if they come back soon")
+            problem.hint("start those nodes first, or use --force if they come back soon")
         } else {
             problem
         }

@@ -10,11 +10,11 @@ pub(crate) mod history;
 pub(crate) mod ls;
 pub(crate) mod members;
 pub(crate) mod operator;
-pub(crate) mod own;
 pub(crate) mod register;
 pub(crate) mod sessions;
 pub(crate) mod show;
 pub(crate) mod status;
+pub(crate) mod ticket;
 pub(crate) mod watch;
 pub(crate) mod why;
 
@@ -27,7 +27,7 @@ use serde_json::Value;
 /// What every command here takes.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// The answer as JSON, for programs
+    /// Print the reply as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub(crate) struct Common {
 }
 
 /// Prints JSON on one line.
-fn say_json(value: &Value) -> Result<Exit, Problem> {
+fn print_json(value: &Value) -> Result<Exit, Problem> {
     say(&format!("{value}\n"))?;
     Ok(Exit::Success)
 }
@@ -43,7 +43,7 @@ fn say_json(value: &Value) -> Result<Exit, Problem> {
 /// Prints the reply as JSON, or else as `words`.
 fn answer(json: bool, value: &Value, words: impl FnOnce() -> String) -> Result<Exit, Problem> {
     if json {
-        return say_json(value);
+        return print_json(value);
     }
     say(&format!("{}\n", words()))?;
     Ok(Exit::Success)

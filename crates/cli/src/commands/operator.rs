@@ -1,7 +1,7 @@
 //! `holdfast revoke` and `holdfast break`: ask other clients to release a lock, or take it from
 //! them.
 
-use super::{Common, list, number, say_json};
+use super::{Common, list, number, print_json};
 use crate::duration;
 use crate::exit::{Exit, Problem};
 use crate::http::{Http, text};
@@ -13,30 +13,30 @@ use std::time::Duration;
 
 /// Whose lock, and who says so.
 #[derive(Debug, Args)]
-struct Whose {
+struct OperatorArgs {
     /// The lock
     name: String,
-    /// Only this holder; all of them unless said otherwise
+    /// Only the holder with this token. Default: all holders
     #[arg(long)]
     token: Option<u64>,
-    /// Why: it is remembered, and told to everybody concerned
+    /// The reason, which is recorded and shown to everyone concerned
     #[arg(long)]
     reason: String,
-    /// Who says so; USER@HOST:PID unless said otherwise
+    /// Who is asking. Default: USER@HOST:PID
     #[arg(long)]
     by: Option<String>,
     #[command(flatten)]
     common: Common,
 }
 
-impl Whose {
+impl OperatorArgs {
     /// Names each current holder by its token, so that a retry never hits the next holder.
     fn each(&self, path: &str, more: &Value, done: &str) -> Result<Exit, Problem> {
         let http = self.common.server.http()?;
         let holders = self.holders(&http)?;
         if holders.is_empty() {
             return Err(Problem::new(Exit::NotAcquired, format!("nobody holds {}", self.name))
-                .hint("`holdfast show NAME` says who holds it"));
+                .hint("`holdfast show NAME` shows who holds it"));
         }
         let mut tokens = Vec::new();
         for (token, label) in holders {
@@ -56,7 +56,7 @@ impl Whose {
             tokens.push(token);
         }
         if self.common.json {
-            return say_json(&json!({ "name": self.name, "tokens": tokens }));
+            return print_json(&json!({ "name": self.name, "tokens": tokens }));
         }
         Ok(Exit::Success)
     }
@@ -85,7 +85,7 @@ impl Whose {
     }
 }
 
-/// The holder hears it, and should finish and release. `holdfast lock` sends SIGTERM to its
+/// The holder is notified, and should finish and release the lock. `holdfast lock` sends SIGTERM to its
 /// command.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -93,11 +93,11 @@ Example:
   holdfast revoke nightly-report --within 30s --reason 'the machine goes down'")]
 pub(crate) struct Revoke {
     #[command(flatten)]
-    whose: Whose,
+    whose: OperatorArgs,
     /// How long the holder has
     #[arg(long, default_value = "30s", value_parser = duration::parse)]
     within: Duration,
-    /// Take the lock away then
+    /// Then take the lock away
     #[arg(long)]
     force: bool,
 }
@@ -117,7 +117,7 @@ Example:
   holdfast break nightly-report --reason 'its machine burnt down'")]
 pub(crate) struct Break {
     #[command(flatten)]
-    whose: Whose,
+    whose: OperatorArgs,
 }
 
 impl Break {

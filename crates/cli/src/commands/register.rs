@@ -15,39 +15,39 @@ Example:
   holdfast register get ledger/total")]
 pub(crate) struct Register {
     #[command(subcommand)]
-    what: What,
+    what: RegisterCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
-    /// Read a value: good for looking, not for deciding
+enum RegisterCommand {
+    /// Read a value; it may change at any time
     Get {
         /// The key
         key: String,
         #[command(flatten)]
         common: Common,
     },
-    /// Write a value, unless a later holder has been here
+    /// Write a value, unless a later holder's token was seen
     Put {
         /// The key
         key: String,
         /// The value
         value: String,
         #[command(flatten)]
-        shown: Shown,
+        shown: TokenArgs,
     },
-    /// Show a token to the fence and read: what a new holder does first
+    /// Show a token to the fence and read: a new holder's first step
     Raise {
         /// The key
         key: String,
         #[command(flatten)]
-        shown: Shown,
+        shown: TokenArgs,
     },
 }
 
 /// The token that the fence compares.
 #[derive(Debug, Args)]
-struct Shown {
+struct TokenArgs {
     /// The fencing token
     #[arg(long, env = "HOLDFAST_TOKEN")]
     token: u64,
@@ -58,7 +58,7 @@ struct Shown {
     common: Common,
 }
 
-impl Shown {
+impl TokenArgs {
     fn mode(&self) -> &'static str {
         if self.shared { "shared" } else { "exclusive" }
     }
@@ -67,10 +67,10 @@ impl Shown {
 impl Register {
     pub(crate) fn run(self) -> Result<Exit, Problem> {
         let (common, fence) = match &self.what {
-            What::Get { key, common } => {
+            RegisterCommand::Get { key, common } => {
                 (common, common.server.http()?.get("/v1/register", &[("key", key)])?)
             }
-            What::Put { key, value, shown } => {
+            RegisterCommand::Put { key, value, shown } => {
                 let token = shown.token;
                 let body = json!({
                     "key": key, "value": value, "fencing_token": token, "mode": shown.mode(),
@@ -78,18 +78,18 @@ impl Register {
                 let http = shown.common.server.http()?;
                 (&shown.common, http.post("/v1/do_external_operation", &body)?)
             }
-            What::Raise { key, shown } => {
+            RegisterCommand::Raise { key, shown } => {
                 let token = shown.token;
                 let body = json!({ "key": key, "fencing_token": token, "mode": shown.mode() });
                 (&shown.common, shown.common.server.http()?.post("/v1/raise", &body)?)
             }
         };
-        let is_get = matches!(self.what, What::Get { .. });
-        answer(common.json, &fence, || said(&fence, is_get))
+        let is_get = matches!(self.what, RegisterCommand::Get { .. });
+        answer(common.json, &fence, || highest_text(&fence, is_get))
     }
 }
 
-fn said(fence: &Value, is_get: bool) -> String {
+fn highest_text(fence: &Value, is_get: bool) -> String {
     let value = clean(text(fence, "value"));
     match (fence.get("value").is_some_and(|value| !value.is_null()), is_get) {
         (true, true) => value,

@@ -1,10 +1,10 @@
 //! `holdfast sessions`: the open sessions.
 
-use super::{Common, list, number, say_json};
+use super::{Common, list, number, print_json};
 use crate::duration;
 use crate::exit::{Exit, Problem};
 use crate::http::text;
-use crate::stderr::tell;
+use crate::stderr::eprint_line;
 use crate::table::{Cell, Colour, Table};
 use clap::Args;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ Examples:
   holdfast sessions
   holdfast sessions --json")]
 pub(crate) struct Sessions {
-    /// At most so many
+    /// Show at most this many
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     limit: usize,
     #[command(flatten)]
@@ -44,10 +44,10 @@ impl Sessions {
             }
         }
         if after.is_some() {
-            tell!("holdfast: there are more than {}: say --limit N", self.limit);
+            eprint_line!("holdfast: there are more than {}: use --limit N", self.limit);
         }
         if self.common.json {
-            return say_json(&json!(sessions));
+            return print_json(&json!(sessions));
         }
         let mut table = Table::new(&[">ID", "KIND", "LABEL", ">TTL", ">OPEN FOR", ">TICKETS"]);
         for session in &sessions {

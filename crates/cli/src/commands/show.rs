@@ -1,6 +1,6 @@
 //! `holdfast show`: one lock, its holders and its waiters in order.
 
-use super::{Common, ending, list, number, say_json};
+use super::{Common, ending, list, number, print_json};
 use crate::duration;
 use crate::exit::{Exit, Problem};
 use crate::http::text;
@@ -25,7 +25,7 @@ impl Show {
     pub(crate) fn run(self) -> Result<Exit, Problem> {
         let lock = self.common.server.http()?.get("/v1/lock", &[("name", &self.name)])?;
         if self.common.json {
-            return say_json(&lock);
+            return print_json(&lock);
         }
         let (holding, waiting) = (number(&lock, "holding"), number(&lock, "waiting"));
         let (holding, waiting) = (holding.unwrap_or(0), waiting.unwrap_or(0));

@@ -1,6 +1,6 @@
 //! `holdfast status`: the nodes of a cluster, each asked directly.
 
-use super::{Common, list, number, say_json};
+use super::{Common, list, number, print_json};
 use crate::exit::{Exit, Problem};
 use crate::http::{Http, text};
 use crate::table::{Cell, Colour, Table, say};
@@ -24,7 +24,7 @@ impl Status {
     pub(crate) fn run(self) -> Result<Exit, Problem> {
         let cluster = Cluster::ask(&self.common.server.http()?)?;
         if self.common.json {
-            return say_json(&cluster.short());
+            return print_json(&cluster.short());
         }
         let mut table = Table::new(&[">NODE", "ROLE", "HTTP", "PEERS", ">APPLIED", ">BEHIND"]);
         for node in &cluster.nodes {
@@ -73,29 +73,29 @@ impl Cluster {
     /// Asks the given servers, then every other node that they know of.
     pub(crate) fn ask(http: &Http) -> Result<Self, Problem> {
         let named: Vec<String> = http.servers().to_vec();
-        let mut said = ask_all(http, &named);
-        let Some(first) = best(said.values()) else {
+        let mut replies = ask_all(http, &named);
+        let Some(first) = best(replies.values()) else {
             // The error from asking them in turn says why.
             return http.get("/v1/status", &[]).and_then(|answer| Self::of(&[answer]));
         };
         let known = list(first, "nodes").iter().filter(|node| {
             let id = number(node, "id").unwrap_or(0);
-            !said.contains_key(&id)
+            !replies.contains_key(&id)
         });
         let unasked: Vec<String> = known
             .map(|node| text(node, "http"))
             .filter(|http| !http.is_empty())
             .map(str::to_owned)
             .collect();
-        said.append(&mut ask_all(http, &unasked));
-        Self::of(&said.into_values().collect::<Vec<_>>())
+        replies.append(&mut ask_all(http, &unasked));
+        Self::of(&replies.into_values().collect::<Vec<_>>())
     }
 
-    fn of(said: &[Value]) -> Result<Self, Problem> {
-        let best = best(said.iter()).cloned().unwrap_or_default();
+    fn of(replies: &[Value]) -> Result<Self, Problem> {
+        let best = best(replies.iter()).cloned().unwrap_or_default();
         let members = list(&best, "nodes").iter().map(|node| {
             let id = number(node, "id").unwrap_or(0);
-            let own = said.iter().find(|said| number(said, "node") == Some(id));
+            let own = replies.iter().find(|replies| number(replies, "node") == Some(id));
             Member {
                 id,
                 role: text(node, "role").to_owned(),
@@ -150,21 +150,21 @@ impl Cluster {
 fn ask_all(http: &Http, servers: &[String]) -> BTreeMap<u64, Value> {
     thread::scope(|scope| {
         let ask = |server: &String| {
-            let one = http.at(server).hasty();
+            let one = http.at(server).with_short_timeout();
             scope.spawn(move || one.get("/v1/status", &[]).ok())
         };
         let asked: Vec<_> = servers.iter().map(ask).collect();
-        let said = asked.into_iter().filter_map(|thread| thread.join().ok().flatten());
-        said.map(|said| (number(&said, "node").unwrap_or(0), said)).collect()
+        let replies = asked.into_iter().filter_map(|thread| thread.join().ok().flatten());
+        replies.map(|replies| (number(&replies, "node").unwrap_or(0), replies)).collect()
     })
 }
 
 /// The reply to trust: one that knows a leader, of the newest term, from the leader itself if
 /// possible.
-fn best<'a>(said: impl Iterator<Item = &'a Value>) -> Option<&'a Value> {
-    said.max_by_key(|said| {
-        let leader = number(said, "leader");
-        (leader.is_some(), number(said, "term"), leader == number(said, "node"))
+fn best<'a>(replies: impl Iterator<Item = &'a Value>) -> Option<&'a Value> {
+    replies.max_by_key(|replies| {
+        let leader = number(replies, "leader");
+        (leader.is_some(), number(replies, "term"), leader == number(replies, "node"))
     })
 }
 
@@ -172,7 +172,7 @@ fn best<'a>(said: impl Iterator<Item = &'a Value>) -> Option<&'a Value> {
 mod tests {
     use super::*;
 
-    fn said(node: u64, leader: Option<u64>, term: u64, applied: u64) -> Value {
+    fn replies(node: u64, leader: Option<u64>, term: u64, applied: u64) -> Value {
         json!({
             "node": node, "leader": leader, "term": term, "applied": applied,
             "nodes": [
@@ -183,8 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn each_node_counts_for_itself_and_the_leader_for_the_rest() {
-        let cluster = Cluster::of(&[said(1, Some(1), 3, 9)]).unwrap();
+    fn nodes_report_themselves_and_the_leader_the_rest() {
+        let cluster = Cluster::of(&[replies(1, Some(1), 3, 9)]).unwrap();
         assert_eq!(
             cluster.short(),
             json!({ "leader": 1, "nodes": [
@@ -196,8 +196,8 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_a_leader_of_a_newer_term_is_believed() {
-        let all = [said(1, Some(1), 3, 9), said(2, None, 5, 9), said(3, Some(2), 4, 9)];
+    fn newest_term_decides_who_leads() {
+        let all = [replies(1, Some(1), 3, 9), replies(2, None, 5, 9), replies(3, Some(2), 4, 9)];
         assert_eq!(best(all.iter()), Some(&all[2]));
     }
 }

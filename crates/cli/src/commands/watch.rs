@@ -17,8 +17,8 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 /// Pause before reconnecting when a watch has ended.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// Until it is ended. With --json, one object a line; a line with event `gap` says that something
-/// may have been missed.
+/// Runs until it is interrupted. With --json, one object per line; an event `gap` means that some
+/// events may have been missed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -26,12 +26,12 @@ Examples:
   holdfast watch --prefix shop/
   holdfast watch --json --count 2")]
 pub(crate) struct Watch {
-    /// One lock; all of them unless said otherwise
+    /// One lock. Default: all locks
     name: Option<String>,
-    /// All whose names begin so
+    /// All locks with this prefix
     #[arg(long, conflicts_with = "name")]
     prefix: Option<String>,
-    /// End after so many events
+    /// Exit after this many events
     #[arg(long, value_name = "N")]
     count: Option<u64>,
     #[command(flatten)]
@@ -81,14 +81,14 @@ impl Watch {
                 if event == "watching" {
                     // A second one comes after a reconnect: anything may have happened in between.
                     if std::mem::replace(begun, true)
-                        && let Err(problem) = self.tell("gap", &Value::Null)
+                        && let Err(problem) = self.eprint_line("gap", &Value::Null)
                     {
                         return Ok(ControlFlow::Break(Err(problem)));
                     }
                     continue;
                 }
                 let data: Value = serde_json::from_str(data.trim()).unwrap_or_default();
-                if let Err(problem) = self.tell(&event, &data) {
+                if let Err(problem) = self.eprint_line(&event, &data) {
                     return Ok(ControlFlow::Break(Err(problem)));
                 }
                 *left = left.map(|left| left.saturating_sub(1));
@@ -99,7 +99,7 @@ impl Watch {
         }
     }
 
-    fn tell(&self, event: &str, data: &Value) -> Result<(), Problem> {
+    fn eprint_line(&self, event: &str, data: &Value) -> Result<(), Problem> {
         if self.common.json {
             let mut object = Map::new();
             object.insert("event".to_owned(), event.into());

@@ -1,13 +1,13 @@
 //! `holdfast why`: who is waiting for whom.
 
-use super::{Common, list, number, say_json};
+use super::{Common, list, number, print_json};
 use crate::exit::{Exit, Problem};
 use crate::http::text;
 use crate::table::{Cell, Colour, Table, say, tint};
 use clap::Args;
 use serde_json::Value;
 
-/// Follows the line of a lock to what its holders wait for themselves, and so on. A circle whose
+/// Follows the line of a lock to what its holders wait for themselves, and so on. A cycle whose
 /// every link is declared would have been refused; others are only possible.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -25,7 +25,7 @@ impl Why {
     pub(crate) fn run(self) -> Result<Exit, Problem> {
         let why = self.common.server.http()?.get("/v1/why", &[("name", &self.name)])?;
         if self.common.json {
-            return say_json(&why);
+            return print_json(&why);
         }
         let links = list(&why, "links");
         if links.is_empty() {
@@ -43,14 +43,14 @@ impl Why {
             tokens.extend(tokens.first().cloned());
             let declared = circle.get("declared").and_then(Value::as_bool).unwrap_or(false);
             let (kind, colour) = if declared {
-                ("a circle", Colour::Bad)
+                ("a cycle", Colour::Bad)
             } else {
-                ("a possible circle", Colour::Warn)
+                ("a possible cycle", Colour::Warn)
             };
             say(&format!("{}: {}\n", tint(kind, colour), tokens.join(" -> ")))?;
         }
         if why.get("cut").and_then(Value::as_bool).unwrap_or(false) {
-            say("and more: this is only the beginning\n")?;
+            say("and more: only the first links are shown\n")?;
         }
         Ok(Exit::Success)
     }

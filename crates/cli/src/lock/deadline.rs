@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_asked_before_it_is_killed() {
+    fn command_gets_sigterm_before_sigkill() {
         let seconds = Duration::from_secs;
         let deadlines = Deadlines::of(seconds(109), seconds(10));
         assert_eq!(deadlines, Deadlines { ask_at: seconds(108), kill_at: seconds(109) });
@@ -135,7 +135,7 @@ mod tests {
     /// ZooKeeper limits session timeouts, to 40s by default, of which two thirds are certain. With
     /// a TTL of ten minutes, the command would have been too late from the start.
     #[test]
-    fn a_command_under_a_shorter_lease_than_its_ttl_is_not_too_late() {
+    fn lease_shorter_than_the_ttl_is_not_too_late() {
         let (ttl, certain) = (Duration::from_secs(600), Duration::from_secs(27));
         let granted_at = Duration::from_secs(100);
         let deadlines = Deadlines::of(granted_at + certain, Deadlines::lease(ttl, certain));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reader_sees_the_newest_value() {
+    fn readers_see_the_newest_value() {
         let at = |s| Deadlines::of(Duration::from_secs(s), Duration::from_secs(3));
         let shared = SharedDeadlines::new(at(100)).expect("memory can be shared");
         let copy = shared.as_fd().try_clone_to_owned().expect("a copy can be made");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_makes_no_sense_is_in_the_past() {
+    fn corrupt_deadline_counts_as_past() {
         let torn = memfd_create("torn", MemfdFlags::CLOEXEC).expect("memory can be shared");
         pwrite(&torn, &[7; BYTES], 0).expect("it can be written");
         assert!(SharedDeadlines::from(torn).too_late());

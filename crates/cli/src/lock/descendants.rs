@@ -145,14 +145,14 @@ fn all() -> (Vec<Process>, Option<io::Error>) {
 pub(super) enum Spare<'a> {
     Nobody,
     /// This process's own children, but not what is below them.
-    Children,
+    ChildEvent,
     /// What was already running before the command.
-    Others(&'a Others),
+    EarlierProcesses(&'a EarlierProcesses),
 }
 
 /// Processes that were running before the command, with everything below them: the children of a
 /// program that the wrapper replaced by exec, and what they leave behind when they end.
-pub(super) struct Others {
+pub(super) struct EarlierProcesses {
     /// Their pids in /proc.
     children: HashSet<i32>,
     /// Anything started before this does not belong to the command. `None` if unknown.
@@ -161,7 +161,7 @@ pub(super) struct Others {
     may_exist: bool,
 }
 
-impl Others {
+impl EarlierProcesses {
     /// This process's current children. Call it before the command is started.
     pub(super) fn find() -> io::Result<Self> {
         let children = children()?;
@@ -193,14 +193,14 @@ impl Others {
 
 /// What is running below this process.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct Descendants {
     /// Their pids in /proc.
     pub(super) pids: Vec<i32>,
     /// Why there may be more of them; `None` if these are all.
     pub(super) unread: Option<io::Error>,
 }
 
-impl Found {
+impl Descendants {
     /// Whether it is certain that nothing is running.
     pub(super) fn is_nothing(&self) -> bool {
         self.pids.is_empty() && self.unread.is_none()
@@ -214,7 +214,7 @@ fn below(own: i32, processes: Vec<Process>, spare: &Spare<'_>) -> Vec<Process> {
         by_parent.entry(process.parent).or_default().push(process);
     }
     let mut found = by_parent.remove(&own).unwrap_or_default();
-    if let Spare::Others(others) = spare {
+    if let Spare::EarlierProcesses(others) = spare {
         found.retain(|process| !others.include(process));
     }
     let mut at = 0;
@@ -222,7 +222,7 @@ fn below(own: i32, processes: Vec<Process>, spare: &Spare<'_>) -> Vec<Process> {
         found.extend(by_parent.remove(&process.pid).unwrap_or_default());
         at += 1;
     }
-    let spare_children = matches!(spare, Spare::Children);
+    let spare_children = matches!(spare, Spare::ChildEvent);
     found.retain(|process| !(process.dead || spare_children && process.parent == own));
     found.reverse();
     found
@@ -230,10 +230,10 @@ fn below(own: i32, processes: Vec<Process>, spare: &Spare<'_>) -> Vec<Process> {
 
 /// Signals every living process below this one and returns them. What they start in the meantime is
 /// found by the next call.
-pub(super) fn signal_all(signal: Signal, spare: &Spare<'_>) -> Found {
+pub(super) fn signal_all(signal: Signal, spare: &Spare<'_>) -> Descendants {
     let own = match own_number() {
         Ok(own) => own,
-        Err(error) => return Found { pids: Vec::new(), unread: Some(error) },
+        Err(error) => return Descendants { pids: Vec::new(), unread: Some(error) },
     };
     let (processes, unread) = all();
     let found = below(own, processes, spare);
@@ -241,11 +241,11 @@ pub(super) fn signal_all(signal: Signal, spare: &Spare<'_>) -> Found {
         // If it is still there, the next call finds it again.
         let _ = process.signal(signal);
     }
-    Found { pids: found.iter().map(|process| process.pid).collect(), unread }
+    Descendants { pids: found.iter().map(|process| process.pid).collect(), unread }
 }
 
 /// What happened to this process's children.
-pub(super) enum Children {
+pub(super) enum ChildEvent {
     /// One ended or was stopped.
     Changed(Pid, WaitStatus),
     /// Nothing new.
@@ -255,13 +255,13 @@ pub(super) enum Children {
 }
 
 /// Never blocks.
-pub(super) fn next_change() -> Children {
+pub(super) fn next_change() -> ChildEvent {
     loop {
         match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
-            Ok(Some((pid, status))) => return Children::Changed(pid, status),
-            Ok(None) => return Children::Running,
+            Ok(Some((pid, status))) => return ChildEvent::Changed(pid, status),
+            Ok(None) => return ChildEvent::Running,
             Err(Errno::INTR) => {}
-            Err(_) => return Children::Gone,
+            Err(_) => return ChildEvent::Gone,
         }
     }
 }
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_dead_when_its_last_thread_is() {
+    fn process_is_dead_once_its_last_thread_is() {
         let stat = |state: &str, threads: u32| {
             format!("7 (a) b) {state} 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 99 0 0")
         };

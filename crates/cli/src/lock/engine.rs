@@ -2,11 +2,11 @@
 
 use super::Lock;
 use super::env::{self, Variables};
-use super::held::{CLOSE_TIMEOUT, RELEASE_TIMEOUT, Taken, WAIT_HINT};
-use super::place::Engine;
+use super::held::{AcquireOutcome, CLOSE_TIMEOUT, RELEASE_TIMEOUT, WAIT_HINT};
 use super::signals::Signals;
+use super::target::Engine;
 use crate::exit::{Exit, Problem};
-use crate::stderr::tell;
+use crate::stderr::eprint_line;
 use holdfast_locks::{Error, Guard, Locks, Promises};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
@@ -27,12 +27,12 @@ pub(super) async fn take(
     lock: &Lock,
     engine: &Engine,
     signals: &mut Signals,
-) -> Result<Taken<EngineLock>, Problem> {
+) -> Result<AcquireOutcome<EngineLock>, Problem> {
     let name = check(lock, engine)?;
     let connecting = Locks::builder().timeout(TIMEOUT).connect(&engine.url);
     let locks = tokio::select! {
         connected = connecting => connected.map_err(|error| problem(lock, error))?,
-        signal = signals.end() => return Ok(Taken::Interrupted(signal)),
+        signal = signals.end() => return Ok(AcquireOutcome::Interrupted(signal)),
     };
     let taken = async {
         check_note(lock, locks.promises())?;
@@ -43,11 +43,11 @@ pub(super) async fn take(
         taken = taken => taken,
         signal = signals.end() => {
             close(locks, signals).await;
-            return Ok(Taken::Interrupted(signal));
+            return Ok(AcquireOutcome::Interrupted(signal));
         }
     };
     match taken {
-        Ok(guard) => Ok(Taken::Held(EngineLock { guard, locks, engine: engine.clone() })),
+        Ok(guard) => Ok(AcquireOutcome::Held(EngineLock { guard, locks, engine: engine.clone() })),
         Err(problem) => {
             close(locks, signals).await;
             Err(problem)
@@ -80,11 +80,11 @@ fn check<'a>(lock: &'a Lock, engine: &Engine) -> Result<&'a str, Problem> {
 
 /// A note is for the next holder, in case this one dies: not every engine can pass it on.
 fn check_note(lock: &Lock, promises: &Promises) -> Result<(), Problem> {
-    if lock.wanted.note.is_none() || promises.hears_of_death.holds {
+    if lock.wanted.note.is_none() || promises.reports_death.holds {
         return Ok(());
     }
-    let Promises { engine, recipe, hears_of_death, .. } = promises;
-    let why = format!("{engine} ({recipe}) can't keep a --note: {}", hears_of_death.because);
+    let Promises { engine, recipe, reports_death, .. } = promises;
+    let why = format!("{engine} ({recipe}) can't keep a --note: {}", reports_death.because);
     Err(Problem::usage(why).hint("leave out --note, or see docs/engines.md for engines that can"))
 }
 
@@ -150,20 +150,20 @@ impl EngineLock {
         env::on_engine(&self.guard, self.locks.promises(), &self.engine)
     }
 
-    pub(super) fn tell_ending(&self) {
+    pub(super) fn print_ending(&self) {
         let Some(ending) = self.guard.ending().filter(|ending| ending.died) else { return };
         let name = self.guard.name();
         let token = ending.token.map_or_else(String::new, |token| format!(", token {token}"));
         let note = ending.note.as_ref().map_or_else(String::new, |note| format!(", note: {note}"));
-        tell!("holdfast: the previous holder of {name} died{token}{note}");
+        eprint_line!("holdfast: the previous holder of {name} died{token}{note}");
     }
 
     pub(super) async fn release(self) {
         let left = self.guard.remaining();
         match timeout(RELEASE_TIMEOUT, self.guard.release()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tell!("holdfast: not released: {error}"),
-            Err(_) => tell!(
+            Ok(Err(error)) => eprint_line!("holdfast: not released: {error}"),
+            Err(_) => eprint_line!(
                 "holdfast: not released: {} does not answer; the lock is free in {}s, or a little \
                  later",
                 self.engine.name(),

@@ -1,7 +1,7 @@
 //! The environment variables of a command under a lock, which a wrapper started by that command
 //! reads too.
 
-use super::place::{Engine, ON};
+use super::target::{Engine, ON};
 use crate::exit::Problem;
 use crate::server_flags::ServerFlags;
 use holdfast_client::Guard;
@@ -27,7 +27,7 @@ pub(super) fn kept_outside(server: &ServerFlags) -> Result<Vec<u64>, Problem> {
     let tokens = text.split(',').filter(|token| !token.is_empty());
     tokens.map(|token| token.parse().ok()).collect::<Option<_>>().ok_or_else(|| {
         Problem::usage(format!("{HOLDING} is `{text}`, not tokens separated by commas"))
-            .hint("the wrapper sets it itself: leave it alone")
+            .hint("the wrapper sets this variable: don't set it yourself")
     })
 }
 
@@ -70,7 +70,7 @@ pub(super) fn native(
 /// The variables for a lock on another engine: the same, as far as the engine knows them.
 pub(super) fn on_engine(guard: &EngineGuard, promises: &Promises, engine: &Engine) -> Variables {
     let ending = guard.ending();
-    let known = |value: OsString| promises.hears_of_death.holds.then_some(value);
+    let known = |value: OsString| promises.reports_death.holds.then_some(value);
     let died = ending.is_some_and(|ending| ending.died);
     let ended = ending.map_or("", |ending| if ending.died { "died" } else { "released" });
     let ended_token = ending.and_then(|ending| ending.token);

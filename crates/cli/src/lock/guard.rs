@@ -6,10 +6,10 @@
 //! command in time.
 
 use super::deadline::{SharedDeadlines, now};
-use super::descendants::{Children, Spare, next_change};
-use super::handoff::{self, Given, is_closed};
+use super::descendants::{ChildEvent, Spare, next_change};
+use super::handoff::{self, Handoff, is_closed};
+use super::messages::ToWrapper;
 use super::wait::{GRACE, KILL_AGAIN, Killing, Waker};
-use super::words::ToWrapper;
 use crate::exit::{Exit, Problem};
 use clap::Args;
 use rustix::event::PollFlags;
@@ -29,7 +29,7 @@ pub(crate) struct GuardChild {
 impl GuardChild {
     pub(crate) fn run(self) -> Result<Exit, Problem> {
         let waker = Waker::new()?;
-        let Given { starter: wrapper, fds: [stdin, deadlines, talk] } = Given::receive()?;
+        let Handoff { starter: wrapper, fds: [stdin, deadlines, talk] } = Handoff::receive()?;
         let (deadlines, mut talk) = (SharedDeadlines::from(deadlines), UnixStream::from(talk));
         if is_closed(&wrapper) || deadlines.too_late() {
             // It is the first message, so there is room for it. If the wrapper is gone, nobody
@@ -70,7 +70,7 @@ impl Guard {
         loop {
             loop {
                 match next_change() {
-                    Children::Changed(pid, status) => {
+                    ChildEvent::Changed(pid, status) => {
                         let ended = status.exited() || status.signaled();
                         if ended && pid.as_raw_pid().unsigned_abs() == self.runner.id() {
                             if status.exit_status() == Some(0) {
@@ -81,8 +81,8 @@ impl Guard {
                             killing.begin();
                         }
                     }
-                    Children::Running => break,
-                    Children::Gone => return Ok(Exit::Success),
+                    ChildEvent::Running => break,
+                    ChildEvent::Gone => return Ok(Exit::Success),
                 }
             }
             let deadlines = self.deadlines.read();
@@ -91,7 +91,7 @@ impl Guard {
             }
             // The inner guard notices the command's end and reports it, unless it is stopped.
             let patient = runner_lives && killing.lasts().is_none_or(|lasts| lasts < GRACE);
-            let spare = if patient { Spare::Children } else { Spare::Nobody };
+            let spare = if patient { Spare::ChildEvent } else { Spare::Nobody };
             if killing.again(&spare) {
                 return Ok(Exit::Failure);
             }

@@ -57,13 +57,13 @@ fn send(socket: &UnixStream, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
 }
 
 /// What this process got from its parent.
-pub(super) struct Given<const N: usize> {
+pub(super) struct Handoff<const N: usize> {
     /// Closes when the parent dies.
     pub(super) starter: UnixStream,
     pub(super) fds: [OwnedFd; N],
 }
 
-impl<const N: usize> Given<N> {
+impl<const N: usize> Handoff<N> {
     /// From standard input.
     pub(super) fn receive() -> Result<Self, Problem> {
         let by_hand = || Problem::usage("this is started by `holdfast lock`, never by hand");

@@ -4,8 +4,8 @@ use super::Lock;
 use super::engine::{self, EngineLock};
 use super::env::Variables;
 use super::native::{self, NativeLock};
-use super::place::Place;
 use super::signals::Signals;
+use super::target::LockTarget;
 use crate::exit::Problem;
 use holdfast_client::Revocation;
 use std::time::Duration;
@@ -22,17 +22,17 @@ pub(super) const WAIT_HINT: &str =
     "`--wait 30s` waits longer; without `--wait` and `--try` there is no limit";
 
 /// How an acquire ended.
-pub(super) enum Taken<T> {
+pub(super) enum AcquireOutcome<T> {
     Held(T),
     /// This signal came first, and nothing is held.
     Interrupted(i32),
 }
 
-impl<T> Taken<T> {
-    fn map<U>(self, wrap: impl FnOnce(T) -> U) -> Taken<U> {
+impl<T> AcquireOutcome<T> {
+    fn map<U>(self, wrap: impl FnOnce(T) -> U) -> AcquireOutcome<U> {
         match self {
-            Self::Held(held) => Taken::Held(wrap(held)),
-            Self::Interrupted(signal) => Taken::Interrupted(signal),
+            Self::Held(held) => AcquireOutcome::Held(wrap(held)),
+            Self::Interrupted(signal) => AcquireOutcome::Interrupted(signal),
         }
     }
 }
@@ -44,12 +44,17 @@ pub(super) enum Held {
 
 impl Held {
     /// Waits for the lock and takes it.
-    pub(super) async fn take(lock: &Lock, signals: &mut Signals) -> Result<Taken<Self>, Problem> {
-        Ok(match &lock.place {
-            Place::Servers(servers) => {
+    pub(super) async fn take(
+        lock: &Lock,
+        signals: &mut Signals,
+    ) -> Result<AcquireOutcome<Self>, Problem> {
+        Ok(match &lock.target {
+            LockTarget::Servers(servers) => {
                 native::take(lock, servers, signals).await?.map(Self::Native)
             }
-            Place::Engine(engine) => engine::take(lock, engine, signals).await?.map(Self::Engine),
+            LockTarget::Engine(engine) => {
+                engine::take(lock, engine, signals).await?.map(Self::Engine)
+            }
         })
     }
 
@@ -86,10 +91,10 @@ impl Held {
     }
 
     /// Prints how the previous holder ended, if it died.
-    pub(super) fn tell_ending(&self) {
+    pub(super) fn print_ending(&self) {
         match self {
-            Self::Native(held) => held.tell_ending(),
-            Self::Engine(held) => held.tell_ending(),
+            Self::Native(held) => held.print_ending(),
+            Self::Engine(held) => held.print_ending(),
         }
     }
 

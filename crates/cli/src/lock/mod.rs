@@ -4,7 +4,7 @@
 //! (`held.rs`). Below it are two guard processes, the outer one (`guard.rs`) and the inner one
 //! (`runner.rs`), and below them the command, in its own process group. Each of the three kills
 //! everything below it when the lease runs out or another of the three dies, so any two of them may
-//! be stopped or killed. The inner guard and the wrapper exchange the messages in `words.rs`; all
+//! be stopped or killed. The inner guard and the wrapper exchange the messages in `messages.rs`; all
 //! of them read the same deadlines (`deadline.rs`).
 
 mod deadline;
@@ -14,15 +14,15 @@ mod env;
 mod guard;
 mod handoff;
 mod held;
+mod messages;
 mod native;
-mod place;
 mod process;
 mod runner;
 mod shim;
 mod signals;
+mod target;
 mod terminal;
 mod wait;
-mod words;
 mod wrapper;
 
 pub(crate) use guard::GuardChild;
@@ -30,15 +30,15 @@ pub(crate) use runner::GuardRunner;
 pub(crate) use shim::GuardShim;
 pub(crate) use signals::{Signals, hold_back as hold_back_signals};
 
+use crate::acquire_flags::AcquireFlags;
 use crate::duration;
 use crate::exit::{Exit, Problem};
-use crate::wanted::Wanted;
 use clap::Args;
-use place::Place;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
+use target::LockTarget;
 use tokio::runtime::{Builder, Runtime};
-use wrapper::Ran;
+use wrapper::RunOutcome;
 
 /// A shorter lease would expire whenever the machine is busy for a moment.
 const TTL_MIN: Duration = Duration::from_secs(1);
@@ -82,12 +82,12 @@ pub(crate) struct Lock {
     #[arg(long, default_value = "15s", value_parser = parse_ttl)]
     ttl: Duration,
     #[command(flatten)]
-    wanted: Wanted,
-    /// After a loss, stand in line again and run the command again
+    wanted: AcquireFlags,
+    /// After a loss, wait in line again and rerun the command
     #[arg(long)]
     elect: bool,
     #[command(flatten)]
-    place: Place,
+    target: LockTarget,
 }
 
 fn parse_ttl(text: &str) -> Result<Duration, String> {
@@ -120,12 +120,12 @@ impl Lock {
             let ran = runtime.block_on(wrapper::run(self, signals));
             runtime.shutdown_background();
             match ran? {
-                Ran::Done(exit) => return Ok(exit),
-                Ran::Lost { told_to_end: None } if self.elect => {}
-                Ran::Lost { told_to_end: Some(signal) } if self.elect => {
+                RunOutcome::Done(exit) => return Ok(exit),
+                RunOutcome::Lost { end_signal: None } if self.elect => {}
+                RunOutcome::Lost { end_signal: Some(signal) } if self.elect => {
                     return Ok(Exit::of_signal(signal));
                 }
-                Ran::Lost { .. } => return Ok(Exit::Lost),
+                RunOutcome::Lost { .. } => return Ok(Exit::Lost),
             }
         }
     }
@@ -134,9 +134,9 @@ impl Lock {
     fn shown(&self) -> String {
         let names = self.names.join(OsStr::new(", "));
         let names = names.to_string_lossy();
-        match &self.place {
-            Place::Servers(_) => names.into_owned(),
-            Place::Engine(engine) => format!("{names} on {}", engine.name()),
+        match &self.target {
+            LockTarget::Servers(_) => names.into_owned(),
+            LockTarget::Engine(engine) => format!("{names} on {}", engine.name()),
         }
     }
 }

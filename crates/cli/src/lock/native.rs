@@ -2,12 +2,12 @@
 
 use super::Lock;
 use super::env::{self, Variables};
-use super::held::{CLOSE_TIMEOUT, RELEASE_TIMEOUT, Taken, WAIT_HINT};
+use super::held::{AcquireOutcome, CLOSE_TIMEOUT, RELEASE_TIMEOUT, WAIT_HINT};
 use super::signals::Signals;
+use crate::acquire_flags::Acquired;
 use crate::exit::Problem;
 use crate::server_flags::{ServerFlags, own_label, problem};
-use crate::stderr::tell;
-use crate::wanted::Acquired;
+use crate::stderr::eprint_line;
 use holdfast_client::{Client, Error, Guard};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -26,19 +26,19 @@ pub(super) async fn take(
     lock: &Lock,
     servers: &ServerFlags,
     signals: &mut Signals,
-) -> Result<Taken<NativeLock>, Problem> {
+) -> Result<AcquireOutcome<NativeLock>, Problem> {
     let outside = env::kept_outside(servers)?;
     let label = own_label();
     let client = tokio::select! {
         client = servers.client(lock.ttl, &label) => client?,
-        signal = signals.end() => return Ok(Taken::Interrupted(signal)),
+        signal = signals.end() => return Ok(AcquireOutcome::Interrupted(signal)),
     };
     let held = |guard, client| {
         let (names, servers) = (lock.names.clone(), servers.clone());
         NativeLock { guard, client, names, outside: outside.clone(), servers }
     };
     match acquire(lock, &client, &outside, signals).await {
-        Acquired::Answered(Ok(guard)) => Ok(Taken::Held(held(guard, client))),
+        Acquired::Answered(Ok(guard)) => Ok(AcquireOutcome::Held(held(guard, client))),
         Acquired::Answered(Err(error)) => {
             close(client, signals).await;
             Err(not_acquired(lock, error))
@@ -48,7 +48,7 @@ pub(super) async fn take(
                 Some(guard) => held(guard, client).release().await,
                 None => drop(close(client, signals).await),
             }
-            Ok(Taken::Interrupted(signal))
+            Ok(AcquireOutcome::Interrupted(signal))
         }
     }
 }
@@ -84,7 +84,7 @@ impl NativeLock {
         env::native(&self.names, &self.guard, &self.outside, &self.servers)
     }
 
-    pub(super) fn tell_ending(&self) {
+    pub(super) fn print_ending(&self) {
         if !self.guard.needs_recovery() {
             return;
         }
@@ -94,7 +94,9 @@ impl NativeLock {
             let note = ending.note.as_deref().map(String::from_utf8_lossy);
             let note = note.map_or_else(String::new, |note| format!(", note: {note}"));
             let token = ending.token;
-            tell!("holdfast: the previous holder of {name} died ({how}), token {token}{note}");
+            eprint_line!(
+                "holdfast: the previous holder of {name} died ({how}), token {token}{note}"
+            );
         }
     }
 
@@ -104,8 +106,8 @@ impl NativeLock {
             Ok(Ok(())) => {
                 let _ = timeout(CLOSE_TIMEOUT, self.client.close()).await;
             }
-            Ok(Err(error)) => tell!("holdfast: not released: {error}"),
-            Err(_) => tell!(
+            Ok(Err(error)) => eprint_line!("holdfast: not released: {error}"),
+            Err(_) => eprint_line!(
                 "holdfast: not released: no server answers; the lock is free in {}s, or a little \
                  later",
                 left.as_secs()

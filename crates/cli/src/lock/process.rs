@@ -1,11 +1,13 @@
 //! The guard processes and the command below them, as seen by the wrapper.
 
 use super::deadline::{Deadlines, SharedDeadlines};
-use super::descendants::{Children, Found, Others, Spare, next_change, signal_all};
+use super::descendants::{
+    ChildEvent, Descendants, EarlierProcesses, Spare, next_change, signal_all,
+};
 use super::env::Variables;
 use super::handoff;
+use super::messages::{LINE_BYTES_MAX, ToGuard, ToWrapper};
 use super::wait::{KILL_AGAIN, KILL_TIMEOUT, with_signals_blocked};
-use super::words::{LINE_BYTES_MAX, ToGuard, ToWrapper};
 use crate::exit::Problem;
 use rustix::process::{Pid, Signal, getpid, set_child_subreaper};
 use std::ffi::OsString;
@@ -21,7 +23,7 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 /// A guard process that does not accept a message within this time is taken to be stopped.
-const WORD_PATIENCE: Duration = Duration::from_millis(200);
+const MESSAGE_TIMEOUT: Duration = Duration::from_millis(200);
 
 pub(super) struct Process {
     /// The outer guard process; `None` once it has been reaped.
@@ -34,7 +36,7 @@ pub(super) struct Process {
     /// The command's process group, once it runs.
     group: Option<Pid>,
     /// Children that this process had before: they don't belong to the command.
-    others: Others,
+    others: EarlierProcesses,
     /// Fires on SIGCHLD.
     children: Signals,
 }
@@ -42,7 +44,7 @@ pub(super) struct Process {
 /// What the wrapper waits for while the command is running.
 pub(super) enum Event {
     /// A message from the inner guard process; `None` if it or the outer one is gone.
-    Said(Option<ToWrapper>),
+    Message(Option<ToWrapper>),
     /// A child has ended; [`Process::reap`] collects it.
     ChildEnded,
 }
@@ -58,7 +60,8 @@ impl Process {
         let signals = signal(SignalKind::child())?;
         // Processes orphaned by a dying guard are reparented to this process, which kills them.
         set_child_subreaper(Some(getpid())).map_err(io::Error::from)?;
-        let mut others = Others::find().map_err(|error| format!("can't read /proc: {error}"))?;
+        let mut others =
+            EarlierProcesses::find().map_err(|error| format!("can't read /proc: {error}"))?;
         let deadlines = SharedDeadlines::new(deadlines)
             .map_err(|error| format!("can't write to shared memory: {error}; see `ulimit -f`"))?;
         let (ours, theirs) = StdUnixStream::pair()?;
@@ -99,11 +102,11 @@ impl Process {
                     if let Some(ToWrapper::Started(pid)) = word {
                         self.group = Pid::from_raw(pid);
                     }
-                    Event::Said(word)
+                    Event::Message(word)
                 }
-                _ => Event::Said(None),
+                _ => Event::Message(None),
             },
-            _ = self.guard_lives.read(&mut nothing) => Event::Said(None),
+            _ = self.guard_lives.read(&mut nothing) => Event::Message(None),
             Some(()) = self.children.recv() => Event::ChildEnded,
         }
     }
@@ -112,9 +115,9 @@ impl Process {
     pub(super) fn reap(&mut self) -> bool {
         loop {
             let (pid, status) = match next_change() {
-                Children::Changed(pid, status) => (pid, status),
-                Children::Running => return false,
-                Children::Gone => return true,
+                ChildEvent::Changed(pid, status) => (pid, status),
+                ChildEvent::Running => return false,
+                ChildEvent::Gone => return true,
             };
             let ended = status.exited() || status.signaled();
             let id = pid.as_raw_pid().unsigned_abs();
@@ -131,10 +134,10 @@ impl Process {
         self.group
     }
 
-    pub(super) async fn tell(&mut self, word: ToGuard) {
+    pub(super) async fn send_message(&mut self, word: ToGuard) {
         let line = word.to_string();
         // A guard that is gone or stopped is detected elsewhere.
-        let _ = timeout(WORD_PATIENCE, self.to_runner.write_all(line.as_bytes())).await;
+        let _ = timeout(MESSAGE_TIMEOUT, self.to_runner.write_all(line.as_bytes())).await;
     }
 
     /// Publishes the deadlines of a renewed lease. Never blocks.
@@ -144,12 +147,12 @@ impl Process {
 
     /// Kills the command and its guards, whatever state they are in. Returns the processes that
     /// could not be killed, or may not have been.
-    pub(super) async fn end_all(&mut self) -> Found {
+    pub(super) async fn end_all(&mut self) -> Descendants {
         let began = Instant::now();
         loop {
-            let left = signal_all(Signal::KILL, &Spare::Others(&self.others));
+            let left = signal_all(Signal::KILL, &Spare::EarlierProcesses(&self.others));
             if self.reap() {
-                return Found::default();
+                return Descendants::default();
             }
             // Without other children, only having no children proves that nothing is left: a scan
             // of /proc may miss a process that changes its parent in the meantime.

@@ -6,10 +6,10 @@
 //! outer guard dies, however it dies, a socket closes: then everything below is killed at once.
 
 use super::deadline::{SharedDeadlines, now};
-use super::descendants::{Children, Spare, next_change, signal_all};
-use super::handoff::{self, Given, is_closed};
+use super::descendants::{ChildEvent, Spare, next_change, signal_all};
+use super::handoff::{self, Handoff, is_closed};
+use super::messages::{CommandExit, EndedBy, LINE_BYTES_MAX, ToGuard, ToWrapper};
 use super::wait::{GRACE, KILL_AGAIN, Killing, Waker};
-use super::words::{EndedBy, How, LINE_BYTES_MAX, ToGuard, ToWrapper};
 use crate::exit::{Exit, Problem};
 use clap::Args;
 use rustix::event::PollFlags;
@@ -30,7 +30,7 @@ pub(crate) struct GuardRunner {
 impl GuardRunner {
     pub(crate) fn run(self) -> Result<Exit, Problem> {
         let waker = Waker::new()?;
-        let Given { starter: guard, fds: [stdin, deadlines, talk] } = Given::receive()?;
+        let Handoff { starter: guard, fds: [stdin, deadlines, talk] } = Handoff::receive()?;
         let deadlines = SharedDeadlines::from(deadlines);
         let mut wrapper = Lines::new(talk)?;
         if is_closed(&guard) || is_closed(&wrapper.socket) || deadlines.too_late() {
@@ -142,7 +142,7 @@ struct Runner {
     /// The command's pid and process group.
     command: Pid,
     /// How the command ended. Its pid may be reused from then on.
-    ended: Option<How>,
+    ended: Option<CommandExit>,
     /// Whether nothing is running below this process.
     nothing_left: bool,
     by: EndedBy,
@@ -156,10 +156,10 @@ impl Runner {
     fn watch(mut self) -> Result<Exit, Problem> {
         loop {
             self.look_at_children();
-            if let Some(word) = self.hear_shim() {
+            if let Some(word) = self.read_shim() {
                 return self.report(&word);
             }
-            self.hear_wrapper();
+            self.read_wrapper();
             if self.wrapper.closed || is_closed(&self.guard) {
                 self.cut(EndedBy::Guard);
             }
@@ -181,7 +181,7 @@ impl Runner {
             // Faster than searching for all of them.
             self.signal_group(Signal::KILL);
             if self.killing.again(&Spare::Nobody) {
-                let how = self.ended.unwrap_or(How::Killed(Signal::KILL.as_raw()));
+                let how = self.ended.unwrap_or(CommandExit::Killed(Signal::KILL.as_raw()));
                 return self.report(&ToWrapper::Ended { how, by: self.by });
             }
             self.waker.wait(now() + KILL_AGAIN, &[])?;
@@ -191,11 +191,11 @@ impl Runner {
     fn look_at_children(&mut self) {
         loop {
             match next_change() {
-                Children::Changed(pid, status) if pid == self.command => self.note(status),
+                ChildEvent::Changed(pid, status) if pid == self.command => self.note(status),
                 // Descendants that were reparented to this process.
-                Children::Changed(..) => {}
-                Children::Running => return,
-                Children::Gone => {
+                ChildEvent::Changed(..) => {}
+                ChildEvent::Running => return,
+                ChildEvent::Gone => {
                     self.nothing_left = true;
                     return;
                 }
@@ -206,13 +206,13 @@ impl Runner {
     fn note(&mut self, status: WaitStatus) {
         match (status.stopping_signal(), status.exit_status(), status.terminating_signal()) {
             (Some(signal), ..) => self.wrapper.say(&ToWrapper::Stopped(signal)),
-            (None, Some(code), _) => self.ended = Some(How::Exited(code)),
-            (None, None, signal) => self.ended = Some(How::Killed(signal.unwrap_or(0))),
+            (None, Some(code), _) => self.ended = Some(CommandExit::Exited(code)),
+            (None, None, signal) => self.ended = Some(CommandExit::Killed(signal.unwrap_or(0))),
         }
     }
 
     /// The message to report if the shim failed to become the command.
-    fn hear_shim(&mut self) -> Option<ToWrapper> {
+    fn read_shim(&mut self) -> Option<ToWrapper> {
         let shim = self.shim.as_mut()?;
         shim.receive();
         if let Some(line) = shim.next_line() {
@@ -225,7 +225,7 @@ impl Runner {
         None
     }
 
-    fn hear_wrapper(&mut self) {
+    fn read_wrapper(&mut self) {
         self.wrapper.send();
         self.wrapper.receive();
         while let Some(line) = self.wrapper.next_line() {
@@ -259,12 +259,12 @@ impl Runner {
     }
 
     /// Whether there is nothing left to do after the command has ended.
-    fn is_over(&mut self, how: How) -> bool {
+    fn is_over(&mut self, how: CommandExit) -> bool {
         match (how, self.by) {
             _ if self.nothing_left => true,
             // What it leaves running, it leaves on purpose.
-            (How::Exited(_), EndedBy::Itself) => true,
-            (How::Killed(_), EndedBy::Itself) => {
+            (CommandExit::Exited(_), EndedBy::Itself) => true,
+            (CommandExit::Killed(_), EndedBy::Itself) => {
                 if self.tidy_until.is_none() {
                     self.tidy_until = Some(now() + GRACE);
                     ask_all();

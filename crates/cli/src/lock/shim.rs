@@ -6,9 +6,9 @@
 //! the process that becomes the command, with a parent that has a single thread.
 
 use super::deadline::SharedDeadlines;
-use super::handoff::{Given, is_closed, not_started};
+use super::handoff::{Handoff, is_closed, not_started};
+use super::messages::ToWrapper;
 use super::wait::unblock_signals;
-use super::words::ToWrapper;
 use crate::exit::{Exit, Problem};
 use clap::Args;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -32,7 +32,7 @@ impl GuardShim {
     pub(crate) fn run(self) -> Result<Exit, Problem> {
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(io::Error::from)?;
         unblock_signals()?;
-        let Given { mut starter, fds: [stdin, deadlines] } = Given::receive()?;
+        let Handoff { mut starter, fds: [stdin, deadlines] } = Handoff::receive()?;
         let deadlines = SharedDeadlines::from(deadlines);
         let [program, args @ ..] = self.command.as_slice() else {
             return Err(Problem::usage("no command"));

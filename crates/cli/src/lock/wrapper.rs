@@ -2,14 +2,14 @@
 
 use super::Lock;
 use super::deadline::{Deadlines, now};
-use super::descendants::Found;
-use super::held::{Held, Taken};
+use super::descendants::Descendants;
+use super::held::{AcquireOutcome, Held};
+use super::messages::{CommandExit, EndedBy, ToGuard, ToWrapper};
 use super::process::{Event, Process};
 use super::signals::{CONTINUE, Signals, is_end};
 use super::terminal::Terminal;
-use super::words::{EndedBy, How, ToGuard, ToWrapper};
 use crate::exit::{Exit, Problem};
-use crate::stderr::tell;
+use crate::stderr::eprint_line;
 use rustix::process::{Signal, getpgrp, kill_current_process_group};
 use rustix::termios::{isatty, tcgetpgrp};
 use std::io::stdin;
@@ -17,13 +17,13 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
 /// How a run ended.
-pub(super) enum Ran {
+pub(super) enum RunOutcome {
     /// The exit code of the program.
     Done(Exit),
     /// The lock was lost, and the command with it.
     Lost {
         /// A signal that asked this program to terminate in the meantime.
-        told_to_end: Option<i32>,
+        end_signal: Option<i32>,
     },
 }
 
@@ -31,12 +31,14 @@ pub(super) enum Ran {
 const SAME: Duration = Duration::from_millis(1);
 
 /// Takes the lock and runs the command once.
-pub(super) async fn run(lock: &Lock, signals: &mut Signals) -> Result<Ran, Problem> {
+pub(super) async fn run(lock: &Lock, signals: &mut Signals) -> Result<RunOutcome, Problem> {
     let held = match Held::take(lock, signals).await? {
-        Taken::Held(held) => held,
-        Taken::Interrupted(signal) => return Ok(Ran::Done(Exit::of_signal(signal))),
+        AcquireOutcome::Held(held) => held,
+        AcquireOutcome::Interrupted(signal) => {
+            return Ok(RunOutcome::Done(Exit::of_signal(signal)));
+        }
     };
-    held.tell_ending();
+    held.print_ending();
     let lease = Deadlines::lease(lock.ttl, held.remaining());
     let deadlines = Deadlines::of(now() + held.remaining(), lease);
     let process = match Process::start(&lock.command, held.variables(), deadlines) {
@@ -48,29 +50,29 @@ pub(super) async fn run(lock: &Lock, signals: &mut Signals) -> Result<Ran, Probl
     };
     let terminal = Terminal::own();
     let keeper =
-        Keeper { lock, held: &held, process, lease, deadlines, terminal, told_to_end: None };
+        Keeper { lock, held: &held, process, lease, deadlines, terminal, end_signal: None };
     match keeper.keep(signals).await {
-        Kept::Ended(exit) => {
+        KeeperResult::Ended(exit) => {
             held.release().await;
-            Ok(Ran::Done(exit))
+            Ok(RunOutcome::Done(exit))
         }
-        Kept::Lost { why, left, told_to_end } => {
+        KeeperResult::Lost { why, left, end_signal } => {
             // A command that was cut short did not release: the lease runs out, and the next holder
             // learns of it.
             let cut_short = held.abandon(left.is_nothing(), signals).await;
             let lost = format!("lost {}: {why}", lock.shown());
-            tell!("holdfast: {lost}; {}", what_is_left(&left));
+            eprint_line!("holdfast: {lost}; {}", what_is_left(&left));
             if left.is_nothing() {
-                let told_to_end = told_to_end.or(cut_short).or_else(|| signals.try_end());
-                return Ok(Ran::Lost { told_to_end });
+                let end_signal = end_signal.or(cut_short).or_else(|| signals.try_end());
+                return Ok(RunOutcome::Lost { end_signal });
             }
             // The command must not run again beside them.
-            Ok(Ran::Done(Exit::Lost))
+            Ok(RunOutcome::Done(Exit::Lost))
         }
     }
 }
 
-fn what_is_left(left: &Found) -> String {
+fn what_is_left(left: &Descendants) -> String {
     let pids: Vec<String> = left.pids.iter().map(i32::to_string).collect();
     match &left.unread {
         _ if !pids.is_empty() => {
@@ -81,14 +83,14 @@ fn what_is_left(left: &Found) -> String {
     }
 }
 
-enum Kept {
+enum KeeperResult {
     Ended(Exit),
     Lost {
         why: String,
         /// The command's processes that could not be killed.
-        left: Found,
+        left: Descendants,
         /// A signal that asked this program to terminate before.
-        told_to_end: Option<i32>,
+        end_signal: Option<i32>,
     },
 }
 
@@ -103,11 +105,11 @@ struct Keeper<'a> {
     deadlines: Deadlines,
     terminal: Option<Terminal>,
     /// A signal after which the command must not be run again if the lock is lost.
-    told_to_end: Option<i32>,
+    end_signal: Option<i32>,
 }
 
 impl Keeper<'_> {
-    async fn keep(mut self, signals: &mut Signals) -> Kept {
+    async fn keep(mut self, signals: &mut Signals) -> KeeperResult {
         let held = self.held;
         let mut lost = std::pin::pin!(held.lost());
         let mut asked = std::pin::pin!(held.asked_to_let_go());
@@ -123,8 +125,8 @@ impl Keeper<'_> {
                 biased;
                 why = &mut lost => return self.lose(why).await,
                 event = self.process.next(&mut line) => match event {
-                    Event::Said(word) => {
-                        if let Some(end) = self.hear(word).await {
+                    Event::Message(word) => {
+                        if let Some(end) = self.handle(word).await {
                             return end;
                         }
                     }
@@ -132,40 +134,40 @@ impl Keeper<'_> {
                 },
                 asked = &mut asked, if !was_asked => {
                     was_asked = true;
-                    tell!(
+                    eprint_line!(
                         "holdfast: {} asks to let go of {} within {} s: {}",
                         String::from_utf8_lossy(&asked.by),
                         self.lock.shown(),
                         asked.within.as_secs(),
                         String::from_utf8_lossy(&asked.reason)
                     );
-                    self.process.tell(ToGuard::Signal(Signal::TERM.as_raw())).await;
+                    self.process.send_message(ToGuard::Signal(Signal::TERM.as_raw())).await;
                 }
                 signal = signals.next() => self.pass_on(signal).await,
-                _ = looking.tick() => self.tell_deadlines(),
+                _ = looking.tick() => self.send_deadlines(),
             }
         }
     }
 
-    async fn hear(&mut self, word: Option<ToWrapper>) -> Option<Kept> {
+    async fn handle(&mut self, word: Option<ToWrapper>) -> Option<KeeperResult> {
         match word {
             Some(ToWrapper::Started(_)) => {
                 self.give_terminal();
                 None
             }
             Some(ToWrapper::NotStarted(code, why)) => {
-                tell!("holdfast: {why}");
-                Some(Kept::Ended(Exit::Child(code)))
+                eprint_line!("holdfast: {why}");
+                Some(KeeperResult::Ended(Exit::Child(code)))
             }
             Some(ToWrapper::Stopped(signal)) => {
                 self.stop(signal).await;
                 None
             }
             Some(ToWrapper::Ended { how, by: EndedBy::Itself }) => {
-                self.take_terminal_back(matches!(how, How::Killed(_)));
-                Some(Kept::Ended(match how {
-                    How::Exited(code) => Exit::Child(u8::try_from(code).unwrap_or(u8::MAX)),
-                    How::Killed(signal) => Exit::of_signal(signal),
+                self.take_terminal_back(matches!(how, CommandExit::Killed(_)));
+                Some(KeeperResult::Ended(match how {
+                    CommandExit::Exited(code) => Exit::Child(u8::try_from(code).unwrap_or(u8::MAX)),
+                    CommandExit::Killed(signal) => Exit::of_signal(signal),
                 }))
             }
             Some(ToWrapper::Ended { by: EndedBy::Lease, .. } | ToWrapper::TooLate) => {
@@ -178,10 +180,10 @@ impl Keeper<'_> {
     }
 
     /// Kills the command without waiting for the guards: they may be stopped.
-    async fn lose(&mut self, why: String) -> Kept {
+    async fn lose(&mut self, why: String) -> KeeperResult {
         let left = self.process.end_all().await;
         self.take_terminal_back(true);
-        Kept::Lost { why, left, told_to_end: self.told_to_end }
+        KeeperResult::Lost { why, left, end_signal: self.end_signal }
     }
 
     /// The command was stopped: from the keyboard, or because it used a terminal it is not in the
@@ -193,7 +195,7 @@ impl Keeper<'_> {
             .is_ok_and(|group| group == getpgrp() || Some(group) == self.process.group());
         if wants_terminal && in_front {
             self.give_terminal();
-            self.process.tell(ToGuard::Signal(CONTINUE)).await;
+            self.process.send_message(ToGuard::Signal(CONTINUE)).await;
         } else if isatty(stdin()) && signal != Signal::STOP {
             // The shell must see its job stopped. The lease keeps running out.
             let _ = kill_current_process_group(signal);
@@ -222,12 +224,12 @@ impl Keeper<'_> {
         }
         // A service may survive some of them, such as SIGHUP, but not while it is being terminated.
         if signal == Signal::TERM.as_raw() || is_end(signal) && now() >= self.deadlines.ask_at {
-            self.told_to_end = Some(signal);
+            self.end_signal = Some(signal);
         }
-        self.process.tell(ToGuard::Signal(signal)).await;
+        self.process.send_message(ToGuard::Signal(signal)).await;
     }
 
-    fn tell_deadlines(&mut self) {
+    fn send_deadlines(&mut self) {
         // Read the clock first: if this process is stopped in between, the deadline is too early,
         // never too late.
         let now = now();

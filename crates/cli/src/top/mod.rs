@@ -17,7 +17,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// How long to wait for a key before checking for a new state.
-const KEY_PATIENCE: Duration = Duration::from_millis(100);
+const KEY_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The busiest lines, the longest waits, recent deaths, and how the nodes are. `q` leaves.
 #[derive(Debug, Args)]
@@ -25,7 +25,7 @@ const KEY_PATIENCE: Duration = Duration::from_millis(100);
 Example:
   holdfast top --prefix shop/")]
 pub(crate) struct Top {
-    /// Only locks whose names begin so
+    /// Only locks with this prefix
     #[arg(long, default_value = "")]
     prefix: String,
     #[command(flatten)]
@@ -57,7 +57,7 @@ fn show(
     loop {
         terminal.draw(|frame| view::view(frame, &state))?;
         // Any key, or a resize, makes it redraw.
-        if event::poll(KEY_PATIENCE)?
+        if event::poll(KEY_TIMEOUT)?
             && let Event::Key(key) = event::read()?
         {
             let interrupt =

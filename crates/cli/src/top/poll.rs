@@ -15,7 +15,7 @@ const LOCKS_MAX: usize = 5_000;
 
 /// Runs until the receiver is gone.
 pub(super) fn poll(http: &Http, prefix: &str, told: &SyncSender<State>) {
-    let http = http.clone().hasty();
+    let http = http.clone().with_short_timeout();
     let mut before: Option<(Instant, u64)> = None;
     let mut last = State::default();
     loop {
@@ -68,7 +68,7 @@ mod tests {
     use super::grants;
 
     #[test]
-    fn the_grants_are_found_among_the_metrics() {
+    fn grants_are_parsed_from_the_metrics() {
         let metrics = "# TYPE holdfast_grants counter\nholdfast_grants_total 42\nother_total 7\n";
         assert_eq!(grants(metrics), Some(42));
         assert_eq!(grants("nothing"), None);

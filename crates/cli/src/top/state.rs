@@ -10,7 +10,7 @@ const ROWS_MAX: usize = 200;
 
 /// A lock that is held or waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct LockRow {
     pub(super) name: String,
     pub(super) waiting: u64,
     pub(super) token: Option<u64>,
@@ -20,7 +20,7 @@ pub(super) struct Line {
 
 /// A ticket in line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wait {
+pub(super) struct WaitRow {
     pub(super) waited_ms: u64,
     pub(super) name: String,
     pub(super) place: usize,
@@ -29,7 +29,7 @@ pub(super) struct Wait {
 
 /// A holder that died, if nobody has recovered since.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Death {
+pub(super) struct DeathRow {
     pub(super) token: u64,
     pub(super) name: String,
     pub(super) how: String,
@@ -53,11 +53,11 @@ pub(super) struct State {
     /// Whether there are more locks than were fetched.
     pub(super) more: bool,
     /// The longest line first.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<LockRow>,
     /// The longest wait first.
-    pub(super) waits: Vec<Wait>,
+    pub(super) waits: Vec<WaitRow>,
     /// The newest first.
-    pub(super) deaths: Vec<Death>,
+    pub(super) deaths: Vec<DeathRow>,
 }
 
 impl State {
@@ -89,7 +89,7 @@ impl State {
         let name = text(lock, "name").to_owned();
         let holder = lock["holders"].get(0);
         if holder.is_some() || number(lock, "waiting") > 0 {
-            self.lines.push(Line {
+            self.lines.push(LockRow {
                 name: name.clone(),
                 waiting: number(lock, "waiting"),
                 token: holder.map(|holder| number(holder, "token")),
@@ -98,7 +98,7 @@ impl State {
             });
         }
         for (at, waiter) in lock["waiters"].as_array().into_iter().flatten().enumerate() {
-            self.waits.push(Wait {
+            self.waits.push(WaitRow {
                 waited_ms: number(waiter, "for_ms"),
                 name: name.clone(),
                 place: at + 1,
@@ -106,7 +106,7 @@ impl State {
             });
         }
         if let Some(death) = lock.get("needs_recovery").filter(|death| !death.is_null()) {
-            self.deaths.push(Death {
+            self.deaths.push(DeathRow {
                 token: number(death, "token"),
                 name,
                 how: text(death, "how").to_owned(),

@@ -83,8 +83,8 @@ fn draw_foot(frame: &mut Frame, area: Rect, state: &State) {
         (None, 0) => Line::styled("asking...", DIM),
         (None, ms) => {
             let more =
-                if state.more { "; there are more locks than are shown: say --prefix" } else { "" };
-            Line::styled(format!("{} UTC  q leaves{more}", wall::time(ms)), DIM)
+                if state.more { "; there are more locks than are shown: use --prefix" } else { "" };
+            Line::styled(format!("{} UTC  q quits{more}", wall::time(ms)), DIM)
         }
     };
     frame.render_widget(Paragraph::new(line), area);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_line_and_wait_come_first_in_one_column() {
+    fn narrow_terminals_show_one_column_longest_first() {
         let screen = drawn(&state(), 80, 24);
         assert!(
             screen[0].contains("leader 1, term 7") && screen[0].contains("1 of 2 nodes answer")
@@ -263,14 +263,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_terminal_has_two_columns() {
+    fn wide_terminals_show_two_columns() {
         let screen = drawn(&state(), 160, 40);
         let both = &screen[at(&screen, "Busiest lines")];
         assert!(both.contains("Nodes"), "{both}");
     }
 
     #[test]
-    fn nothing_is_drawn_beyond_any_terminal() {
+    fn drawing_stays_inside_the_terminal() {
         for (width, height) in [(1, 1), (20, 5), (79, 12), (120, 10), (300, 100)] {
             drawn(&state(), width, height);
             drawn(&State::default(), width, height);
@@ -278,13 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_steers_no_terminal() {
+    fn control_characters_in_names_are_escaped() {
         let screen = drawn(&state(), 160, 40).join("\n");
         assert!(screen.contains("di\\u{1b}[2J"), "{screen}");
     }
 
     #[test]
-    fn trouble_is_told_and_what_was_known_stays() {
+    fn errors_are_shown_beside_the_last_known_state() {
         let trouble = Some("no server answers at http://a".to_owned());
         let screen = drawn(&State { trouble, ..state() }, 80, 24);
         assert!(screen[23].contains("no server answers") && screen[23].contains("trying again"));

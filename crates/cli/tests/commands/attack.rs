@@ -8,6 +8,6 @@ use crate::signal_pairs::attack;
 /// the command itself, and what it started. Before there were two guards that look for everything
 /// the command started, this happened in 23 of 33 rounds.
 #[test]
-fn no_pair_of_signals_lets_a_command_outlive_its_lock() {
+fn no_two_signals_let_a_command_outlive_its_lock() {
     attack(&Shell::with_nodes(1));
 }

@@ -4,7 +4,7 @@ use crate::cli::Shell;
 
 /// Would fail if locks were not taken, if times were not measured, or if something were left held.
 #[test]
-fn a_running_server_is_measured() {
+fn bench_measures_a_running_server() {
     let shell = Shell::with_nodes(1);
     let load: [&[&str]; 3] = [
         &["--clients", "4"],

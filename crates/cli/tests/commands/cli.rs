@@ -71,15 +71,15 @@ impl Shell {
     }
 
     /// Runs it to completion.
-    pub(crate) fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Said {
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> CommandResult {
         self.command(args).output().expect("holdfast runs").into()
     }
 
     /// The same; it must succeed and print JSON.
     pub(crate) fn json<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Value {
-        let said = self.run(args);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("not JSON: {said:?}"))
+        let printed = self.run(args);
+        assert_eq!(printed.code, Some(0), "{printed:?}");
+        serde_json::from_str(&printed.out).unwrap_or_else(|_| panic!("not JSON: {printed:?}"))
     }
 
     /// Starts it, with its output in files.
@@ -140,13 +140,13 @@ pub(crate) fn path_with_holdfast() -> String {
 
 /// The result of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl From<Output> for Said {
+impl From<Output> for CommandResult {
     fn from(output: Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
@@ -187,14 +187,16 @@ impl Running {
     }
 
     /// Waits until it has ended.
-    pub(crate) fn ended(mut self) -> Said {
+    pub(crate) fn ended(mut self) -> CommandResult {
         let status = eventually("a command ends", || {
             self.child.try_wait().expect("a child can be waited for")
         });
         let [stdout, stderr] = [&mut self.out, &mut self.err].map(|file| {
-            let mut said = Vec::new();
-            file.rewind().and_then(|()| file.read_to_end(&mut said)).expect("a file can be read");
-            said
+            let mut printed = Vec::new();
+            file.rewind()
+                .and_then(|()| file.read_to_end(&mut printed))
+                .expect("a file can be read");
+            printed
         });
         Output { status, stdout, stderr }.into()
     }

@@ -130,11 +130,11 @@ fn every_example_works_as_written() {
     for (command, examples) in &all {
         let codes = fs::read_to_string(file(&format!("box-{command}/codes"))).unwrap_or_default();
         let codes: Vec<i32> = codes.lines().filter_map(|code| code.parse().ok()).collect();
-        let said = fs::read_to_string(file(&format!("{command}.out"))).unwrap_or_default();
-        assert_eq!(codes.len(), examples.len(), "{status}: {command}: {examples:#?}\n{said}");
+        let printed = fs::read_to_string(file(&format!("{command}.out"))).unwrap_or_default();
+        assert_eq!(codes.len(), examples.len(), "{status}: {command}: {examples:#?}\n{printed}");
         let allowed = if command == "holdfast" { &[0, 124][..] } else { allowed(command) };
         for (code, example) in codes.iter().zip(examples) {
-            assert!(allowed.contains(code), "code {code}: {example}\n{said}");
+            assert!(allowed.contains(code), "code {code}: {example}\n{printed}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A lock kept by a script, with `acquire` and `release`.
 
-use crate::cli::{Said, Shell, kill, try_kill};
+use crate::cli::{CommandResult, Shell, kill, try_kill};
 use rustix::process::Signal;
 use serde_json::json;
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Would fail if a shell, or later commands, could not use what `acquire` prints.
 #[test]
-fn a_script_takes_renews_notes_and_releases() {
+fn scripts_can_acquire_renew_note_and_release() {
     let shell = Shell::with_nodes(1);
     let script = "set -e; eval \"$(holdfast acquire 'seat 12' --ttl 60s)\"
         test \"$HOLDFAST_TOKEN\" = 1
@@ -22,19 +22,19 @@ fn a_script_takes_renews_notes_and_releases() {
         sh.env(key, value.unwrap_or_default());
     }
     let output = sh.output().expect("sh runs");
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
     for told in ["token 1 is held for 1m30s", "half way", "nothing to recover", "released token 1"]
     {
-        assert!(said.contains(told), "`{told}` is not in:\n{said}");
+        assert!(printed.contains(told), "`{told}` is not in:\n{printed}");
     }
-    assert!(said.ends_with("seat 12  free\n"), "{said}");
+    assert!(printed.ends_with("seat 12  free\n"), "{printed}");
 }
 
 /// `eval "$(holdfast acquire ...)"` went on without the lock when it was not acquired: nothing was
 /// printed, and evaluating an empty string succeeds.
 #[test]
-fn a_script_that_evaluates_a_failed_acquire_stops() {
+fn failed_acquire_stops_the_evaluating_script() {
     let shell = Shell::with_nodes(1);
     shell.json(["acquire", "busy", "--ttl", "1h", "--json"]);
     let failing = [
@@ -74,13 +74,13 @@ fn a_script_that_evaluates_a_failed_acquire_stops() {
     }
     // As in the guide, also where the program does not exist.
     let guide = "PATH=; grant=$(holdfast acquire a --ttl 5s) || exit; eval \"$grant\"; echo ran";
-    let said = shell.script(&["dash"], guide).ended();
-    assert_eq!((said.code, said.out.as_str()), (Some(127), ""));
+    let printed = shell.script(&["dash"], guide).ended();
+    assert_eq!((printed.code, printed.out.as_str()), (Some(127), ""));
 }
 
 /// Would fail if a repeated request drew a second ticket, or if its outcome were another request's.
 #[test]
-fn a_request_has_one_outcome() {
+fn outcome_reports_what_a_request_did() {
     let shell = Shell::with_nodes(1);
     let id = "request-0123456789";
     let acquire = ["acquire", "a", "--ttl", "60s", "--request-id", id, "--json"];
@@ -101,7 +101,7 @@ fn a_request_has_one_outcome() {
 
 /// Would fail if a script could not tell what went wrong.
 #[test]
-fn what_can_not_be_done_has_its_code_and_the_next_step() {
+fn failures_have_an_exit_code_and_a_hint() {
     let shell = Shell::with_nodes(1);
     shell.json(["acquire", "a", "--ttl", "60s", "--json"]);
     let zeros = "0".repeat(32);
@@ -114,15 +114,15 @@ fn what_can_not_be_done_has_its_code_and_the_next_step() {
         (&["ls", "--server", "http://127.0.0.1:1"], 69, "HOLDFAST_SERVER"),
     ];
     for (args, code, hint) in cases {
-        let said = shell.run(args);
-        assert_eq!(said.code, Some(code), "{args:?}: {said:?}");
-        assert!(said.err.contains(hint), "{args:?}: {said:?}");
+        let printed = shell.run(args);
+        assert_eq!(printed.code, Some(code), "{args:?}: {printed:?}");
+        assert!(printed.err.contains(hint), "{args:?}: {printed:?}");
     }
 }
 
 /// Would fail if the register accepted a write from a holder that is not the newest.
 #[test]
-fn the_register_refuses_an_old_token() {
+fn register_refuses_old_tokens() {
     let shell = Shell::with_nodes(1);
     let put = "holdfast register put ledger $HOLDFAST_TOKEN";
     assert_eq!(shell.lock("l", put).ended().code, Some(0));
@@ -137,18 +137,18 @@ fn the_register_refuses_an_old_token() {
 /// Would fail if an acquire that is interrupted while in progress left a lock held whose token
 /// nobody knows.
 #[test]
-fn an_interrupted_acquire_leaves_no_lock_held() {
+fn interrupted_acquire_releases_its_lock() {
     let shell = Shell::with_nodes(1);
     for at in 0..12_u64 {
         let name = format!("early-{at}");
         let acquire = shell.start(["acquire", &name, "--ttl", "10m"]);
         std::thread::sleep(Duration::from_millis(at * 3));
         let _ = acquire.has_ended() || try_kill(acquire.id(), Signal::TERM);
-        let said = acquire.ended();
-        let granted = said.out.contains("HOLDFAST_TOKEN");
-        assert_eq!(granted, said.code == Some(0), "{said:?}");
+        let printed = acquire.ended();
+        let granted = printed.out.contains("HOLDFAST_TOKEN");
+        assert_eq!(granted, printed.code == Some(0), "{printed:?}");
         let next = shell.run(["lock", &name, "--wait", "5s", "--", "true"]);
-        assert_eq!(next.code, Some(if granted { 75 } else { 0 }), "{said:?} {next:?}");
+        assert_eq!(next.code, Some(if granted { 75 } else { 0 }), "{printed:?} {next:?}");
         if granted {
             return;
         }
@@ -157,7 +157,7 @@ fn an_interrupted_acquire_leaves_no_lock_held() {
 
 /// Would fail if a killed program kept its place in line.
 #[test]
-fn a_killed_acquire_leaves_the_line() {
+fn killed_acquire_leaves_the_line() {
     let shell = Shell::with_nodes(1);
     shell.json(["acquire", "a", "--ttl", "1h", "--json"]);
     let waiter = shell.start(["acquire", "a", "--ttl", "1h"]);
@@ -169,12 +169,12 @@ fn a_killed_acquire_leaves_the_line() {
 /// The first of several servers hung. Each command waited 15 seconds for it before it tried the
 /// next one, and a lock with a TTL of 10 seconds that was to be renewed was gone by then.
 #[test]
-fn a_server_that_hangs_does_not_cost_the_lock() {
+fn hanging_server_does_not_cost_the_lock() {
     let shell = Shell::with_nodes(1);
     let hangs = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let hung = hangs.local_addr().expect("an address");
     let both = format!("http://{hung},{}", shell.servers());
-    let run = |args: &[&str]| -> Said {
+    let run = |args: &[&str]| -> CommandResult {
         shell.command(args).env("HOLDFAST_SERVER", &both).output().expect("holdfast runs").into()
     };
     let grant = shell.json(["acquire", "seat", "--ttl", "10s", "--json"]);
@@ -188,7 +188,7 @@ fn a_server_that_hangs_does_not_cost_the_lock() {
 
 /// A script that retries on exit code 75 never stopped: invalid values had that code too.
 #[test]
-fn values_that_make_no_sense_are_usage_errors() {
+fn invalid_values_are_usage_errors() {
     let shell = Shell::with_nodes(1);
     let long = "n".repeat(600);
     for args in [
@@ -197,7 +197,7 @@ fn values_that_make_no_sense_are_usage_errors() {
         vec!["acquire", "--ttl", "5s", "seat", "seat"],
         vec!["lock", &long, "--", "true"],
     ] {
-        let said = shell.run(&args);
-        assert_eq!(said.code, Some(64), "{args:?}: {said:?}");
+        let printed = shell.run(&args);
+        assert_eq!(printed.code, Some(64), "{args:?}: {printed:?}");
     }
 }

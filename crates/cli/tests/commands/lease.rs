@@ -18,7 +18,7 @@ const NEXT: &str = "if kill -0 $(cat work) 2> /dev/null; then echo alive; else e
 /// Would fail if a command outlived the lease of a stopped wrapper: the next holder's command looks
 /// for it, and it must be dead.
 #[test]
-fn a_stopped_wrapper_loses_its_command_before_the_next_holder_starts() {
+fn stopped_wrappers_command_is_killed_before_the_next_holder() {
     let shell = Shell::with_nodes(1);
     let stopped = shell.lock("job --ttl 3s --note paid", WORK);
     shell.read("work");
@@ -36,7 +36,7 @@ fn a_stopped_wrapper_loses_its_command_before_the_next_holder_starts() {
 
 /// Would fail if a command outlived its killed wrapper, or if the next holder did not learn of it.
 #[test]
-fn a_killed_wrapper_takes_its_command_with_it() {
+fn command_dies_with_a_killed_wrapper() {
     let shell = Shell::with_nodes(1);
     let killed = shell.lock("job --ttl 3s --note paid", WORK);
     let work = shell.read_pid("work");
@@ -52,15 +52,15 @@ fn a_killed_wrapper_takes_its_command_with_it() {
 
 /// Would fail if a command kept running with nobody guarding it.
 #[test]
-fn a_killed_guard_takes_the_command_with_it() {
+fn command_dies_with_a_killed_guard() {
     let shell = Shell::with_nodes(1);
     let wrapper = shell.lock("job --ttl 3s", WORK);
     let work = shell.read_pid("work");
     kill(shell.read_pid("guard"), Signal::KILL);
-    let said = wrapper.ended();
+    let printed = wrapper.ended();
     assert!(!lives(work));
-    assert_eq!(said.code, Some(76), "{said:?}");
-    assert!(said.err.contains("guard"), "{said:?}");
+    assert_eq!(printed.code, Some(76), "{printed:?}");
+    assert!(printed.err.contains("guard"), "{printed:?}");
 }
 
 /// Would fail if a command kept running whose guard dies before it can report which process it
@@ -68,7 +68,7 @@ fn a_killed_guard_takes_the_command_with_it() {
 /// waited forever for one whose guard dies just after (on two cores that is about every second
 /// one).
 #[test]
-fn a_guard_killed_at_once_takes_the_command_with_it() {
+fn command_dies_with_a_guard_killed_at_startup() {
     let shell = Shell::with_nodes(1);
     let script = "kill -KILL $PPID; sleep 0.5; echo late >> late";
     let wrappers = (0..20).map(|at| shell.pinned_lock(&format!("job-{at} --ttl 3s"), script));
@@ -84,7 +84,7 @@ fn a_guard_killed_at_once_takes_the_command_with_it() {
 /// Would fail if a command that ignores SIGTERM outlived the lease, or if one that handles it had
 /// no time to clean up.
 #[test]
-fn a_command_is_asked_before_it_is_killed() {
+fn command_gets_sigterm_before_sigkill() {
     let shell = Shell::with_nodes(1);
     let deaf = "trap '' TERM; echo $$ > deaf; while :; do sleep 0.05; done";
     let polite =
@@ -103,7 +103,7 @@ fn a_command_is_asked_before_it_is_killed() {
 /// Would fail if the wrapper gave up its command when the leader dies: the next leader must renew
 /// it, for longer than the lease it had.
 #[test]
-fn a_command_lives_through_the_death_of_the_leader() {
+fn command_survives_the_death_of_the_leader() {
     let mut shell = Shell::with_nodes(3);
     let wrapper = shell
         .lock("job --ttl 10s", "echo $$ > work; until [ -e stop ]; do sleep 0.05; done; exit 7");
@@ -125,7 +125,7 @@ fn a_command_lives_through_the_death_of_the_leader() {
 
 /// Would fail if a candidate that lost the lock did not stand again.
 #[test]
-fn who_stands_for_election_stands_again() {
+fn candidate_campaigns_again_after_losing() {
     let shell = Shell::with_nodes(1);
     let script = "echo $HOLDFAST_TOKEN >> terms; echo $$ > work-$HOLDFAST_TOKEN; \
                   until [ -e stop ]; do sleep 0.05; done";
@@ -142,7 +142,7 @@ fn who_stands_for_election_stands_again() {
 
 /// Would fail if an operator's request did not reach the command.
 #[test]
-fn a_holder_is_asked_to_let_go_and_a_broken_one_is_ended() {
+fn revoke_asks_the_holder_and_break_ends_it() {
     let shell = Shell::with_nodes(1);
     let asked =
         shell.lock("asked", "trap 'exit 9' TERM; echo $$ > asked; while :; do sleep 0.05; done");
@@ -170,7 +170,7 @@ const WATCH: &str = "a=$(wc -c < writes); sleep 0.7; b=$(wc -c < writes); echo $
 /// until the socket was full: then it blocked past its deadline, and the command wrote 53 times
 /// under the next holder.
 #[test]
-fn a_guard_does_not_wait_for_a_stopped_wrapper() {
+fn guard_does_not_wait_for_a_stopped_wrapper() {
     let shell = Shell::with_nodes(1);
     let script = "echo $$ > work; : > writes
         (while [ -e work ]; do kill -CONT $$ || exit; done) 2> /dev/null &
@@ -189,7 +189,7 @@ fn a_guard_does_not_wait_for_a_stopped_wrapper() {
 /// A guard that was stopped before it started the command started it when it was continued, however
 /// late that was.
 #[test]
-fn a_guard_that_is_held_up_does_not_start_the_command_late() {
+fn delayed_guard_does_not_start_the_command_late() {
     let shell = Shell::with_nodes(1);
     for at in 0..5 {
         let name = format!("job-{at}");
@@ -223,7 +223,7 @@ fn a_guard_that_is_held_up_does_not_start_the_command_late() {
 /// what `timeout` or `setsid` had moved out of the command's process group outlived everything: 35
 /// writes under the next holder.
 #[test]
-fn any_two_of_the_processes_above_a_command_may_be_stopped_or_killed() {
+fn any_two_guards_may_be_stopped_or_killed() {
     let shell = Shell::with_nodes(1);
     let script = "echo $$ > work; : > writes
         (setsid sh -c 'while [ -e work ]; do echo s >> writes; sleep 0.05; done' &)
@@ -251,9 +251,9 @@ fn any_two_of_the_processes_above_a_command_may_be_stopped_or_killed() {
         (both, spared, wrapper, next)
     });
     for (both, spared, wrapper, next) in attacked.collect::<Vec<_>>() {
-        let said = next.ended();
-        let which = format!("{both:?}, all but {spared}: {said:?}");
-        assert_eq!((said.code, said.out.as_str()), (Some(0), "0\n"), "{which}");
+        let printed = next.ended();
+        let which = format!("{both:?}, all but {spared}: {printed:?}");
+        assert_eq!((printed.code, printed.out.as_str()), (Some(0), "0\n"), "{which}");
         if state(wrapper.id()) == 'T' {
             wrapper.signal(Signal::CONT);
         }
@@ -264,7 +264,7 @@ fn any_two_of_the_processes_above_a_command_may_be_stopped_or_killed() {
 /// In a container whose init reaps no orphans, a wrapper whose guard was killed kept looking at
 /// what was left of its command forever, and kept renewing its lease.
 #[test]
-fn a_wrapper_ends_where_the_first_process_waits_for_nobody() {
+fn wrapper_exits_when_pid_1_does_not_reap() {
     let shell = Shell::with_nodes(1);
     let inner = "echo > runs; until [ -e go ]; do sleep 0.02; done; kill -KILL $PPID; sleep 600";
     fs::write(shell.file("inner.sh"), inner).expect("a script can be written");
@@ -295,7 +295,7 @@ fn a_wrapper_ends_where_the_first_process_waits_for_nobody() {
 
 /// A wrapper that lost its lock waited for a message from its guard, forever if that was stopped.
 #[test]
-fn a_wrapper_that_lost_its_lock_does_not_wait_for_stopped_guards() {
+fn wrapper_that_lost_its_lock_does_not_wait_for_stopped_guards() {
     let shell = Shell::with_nodes(1);
     let wrapper = shell.lock("job", WORK);
     let work = shell.read_pid("work");
@@ -309,7 +309,7 @@ fn a_wrapper_that_lost_its_lock_does_not_wait_for_stopped_guards() {
 
 /// Would fail if a loss killed what a shell had started before it exec'ed the wrapper.
 #[test]
-fn a_loss_spares_what_ran_before_the_wrapper() {
+fn losing_the_lock_spares_earlier_processes() {
     let shell = Shell::with_nodes(1);
     let script = format!("sleep 300 & echo $! > other; exec holdfast lock job -- sh -c '{WORK}'");
     let wrapper = shell.script(&["sh"], &script);
@@ -326,7 +326,7 @@ fn a_loss_spares_what_ran_before_the_wrapper() {
 /// job ended, that process was reparented to the wrapper, which took it for the command's and
 /// killed it.
 #[test]
-fn a_loss_spares_what_the_children_of_its_shell_left_behind() {
+fn losing_the_lock_spares_orphans_of_its_shell() {
     let shell = Shell::with_nodes(1);
     let script = format!(
         "(sleep 300 & echo $! > other; until test -e work; do sleep 0.01; done) &
@@ -339,23 +339,26 @@ fn a_loss_spares_what_the_children_of_its_shell_left_behind() {
         (!lives(job) && parent(other) == wrapper.id()).then_some(())
     });
     assert_eq!(shell.run(["break", "job", "--reason", "test"]).code, Some(0));
-    let said = wrapper.ended();
+    let printed = wrapper.ended();
     let spared = lives(other);
     try_kill(other, Signal::KILL);
-    assert_eq!(said.code, Some(76), "{said:?}");
+    assert_eq!(printed.code, Some(76), "{printed:?}");
     assert!(!lives(work));
     assert!(spared, "it was ended with the command");
 }
 
 /// With too few open files allowed, the wrapper panicked.
 #[test]
-fn a_wrapper_that_may_not_open_enough_files_says_so() {
+fn too_low_file_limit_is_reported() {
     let shell = Shell::with_nodes(1);
     for files in [6, 7, 10, 16] {
         let wrapped = format!("ulimit -n {files}; exec holdfast lock a -- true");
-        let said = shell.script(&["sh"], &wrapped).ended();
-        assert_eq!(said.code, Some(1), "{said:?}");
-        assert!(said.err.contains("ulimit -n") && !said.err.contains("panicked"), "{said:?}");
+        let printed = shell.script(&["sh"], &wrapped).ended();
+        assert_eq!(printed.code, Some(1), "{printed:?}");
+        assert!(
+            printed.err.contains("ulimit -n") && !printed.err.contains("panicked"),
+            "{printed:?}"
+        );
     }
     assert_eq!(shell.run(["lock", "a", "--", "true"]).code, Some(0));
 }
@@ -365,7 +368,7 @@ fn a_wrapper_that_may_not_open_enough_files_says_so() {
 /// opened any more and were taken for dead: a child of the command in its own session kept writing
 /// while the next holder had the lock.
 #[test]
-fn a_lost_command_is_ended_among_more_processes_than_files_may_be_open() {
+fn lost_command_is_killed_with_more_processes_than_file_descriptors() {
     const FILES: u32 = 64;
     let shell = Shell::with_nodes(1);
     let crowd = format!("for i in $(seq {FILES}); do sleep 60 & done; echo > crowd; wait");
@@ -376,20 +379,20 @@ fn a_lost_command_is_ended_among_more_processes_than_files_may_be_open() {
     let wrapper = shell.script(&["sh"], &wrapped);
     let job = shell.read_pid("job");
     kill(parent(shell.read_pid("guard")), Signal::KILL);
-    let said = wrapper.ended();
+    let printed = wrapper.ended();
     let outlived = try_kill(job, Signal::KILL);
     for pid in descendants(crowd.id()) {
         try_kill(pid, Signal::KILL);
     }
-    assert!(!outlived, "the job outlived the lock: {said:?}");
-    assert_eq!(said.code, Some(76), "{said:?}");
-    assert!(said.err.contains("the command was ended"), "{said:?}");
+    assert!(!outlived, "the job outlived the lock: {printed:?}");
+    assert_eq!(printed.code, Some(76), "{printed:?}");
+    assert!(printed.err.contains("the command was ended"), "{printed:?}");
 }
 
 /// A process whose first thread has ended is shown as a zombie while its other threads keep
 /// working. It was taken for dead, and neither killed nor waited for.
 #[test]
-fn a_process_whose_first_thread_has_ended_is_ended_with_the_command() {
+fn process_whose_main_thread_exited_is_killed_too() {
     let shell = Shell::with_nodes(1);
     let program = "\
 import ctypes, os, sys, threading, time
@@ -408,17 +411,17 @@ ctypes.CDLL(None).syscall(ctypes.c_long(EXIT), ctypes.c_long(0))
     let job = shell.read_pid("job");
     eventually("the first thread has ended", || (state(job) == 'Z').then_some(()));
     shell.run(["break", "a", "--reason", "test"]);
-    let said = wrapper.ended();
+    let printed = wrapper.ended();
     let outlived = fs::read_dir(format!("/proc/{job}/task")).is_ok_and(|tasks| tasks.count() > 1);
     try_kill(job, Signal::KILL);
-    assert_eq!(said.code, Some(76), "{said:?}");
-    assert!(!outlived, "the job outlived the lock: {said:?}");
+    assert_eq!(printed.code, Some(76), "{printed:?}");
+    assert!(!outlived, "the job outlived the lock: {printed:?}");
 }
 
 /// A service that is told to terminate while its lease runs out must not be started again:
 /// `--elect` passed the signal on to a command that was being killed anyway, and forgot it.
 #[test]
-fn an_elected_service_that_is_told_to_end_is_not_started_again() {
+fn terminated_elected_service_is_not_restarted() {
     let shell = Shell::with_nodes(1);
     let script = "trap 'echo >> asked; sleep 0.3; exit 0' TERM; echo >> runs; \
                   while :; do sleep 0.02; done";
@@ -431,5 +434,5 @@ fn an_elected_service_that_is_told_to_end_is_not_started_again() {
     eventually("the first run is over", || descendants(elected.id()).is_empty().then_some(()));
     kill(server, Signal::CONT);
     assert_eq!(elected.ended().code, Some(128 + 15));
-    assert_eq!(shell.read("runs"), "\n", "it was started again");
+    assert_eq!(shell.read("runs"), "\n", "it was restarted");
 }

@@ -10,7 +10,7 @@ fn keys(value: &Value) -> Vec<&str> {
 
 /// Would fail if a program could not rely on the fields of a listing.
 #[test]
-fn a_listing_has_the_documented_fields() {
+fn listing_has_the_documented_fields() {
     let shell = Shell::with_nodes(1);
     let grab = |args: &[&str]| shell.json(["acquire", "--ttl", "60s", "--json"].iter().chain(args));
     grab(&["shop/a", "--label", "ana"]);
@@ -46,7 +46,7 @@ fn a_listing_has_the_documented_fields() {
 
 /// Would fail if a line were shown without places, or if `why` did not follow it.
 #[test]
-fn a_line_is_shown_with_places_and_reasons() {
+fn show_prints_places_and_reasons() {
     let shell = Shell::with_nodes(1);
     shell.json(["acquire", "a", "--ttl", "60s", "--label", "ana", "--note", "paid", "--json"]);
     let _first = shell.lock("a --label bo", "true");
@@ -74,18 +74,18 @@ fn a_line_is_shown_with_places_and_reasons() {
 
 /// Would fail if a name could control the terminal of a user who lists it.
 #[test]
-fn a_hostile_name_is_shown_and_not_obeyed() {
+fn hostile_names_are_escaped() {
     let shell = Shell::with_nodes(1);
     shell.json(["acquire", "a\x1b[2Jb", "--ttl", "60s", "--label", "x\ny", "--json"]);
     for args in [["ls", "--limit=9"], ["show", "a\x1b[2Jb"], ["history", "a\x1b[2Jb"]] {
-        let said = shell.run(args);
-        assert!(!said.out.contains('\x1b') && said.code == Some(0), "{said:?}");
+        let printed = shell.run(args);
+        assert!(!printed.out.contains('\x1b') && printed.code == Some(0), "{printed:?}");
     }
 }
 
 /// Would fail if `status` needed every node, or reported one node's view as that of the others.
 #[test]
-fn the_status_is_each_nodes_own_word() {
+fn status_comes_from_each_node() {
     let mut shell = Shell::with_nodes(3);
     let status = shell.json(["status", "--json"]);
     assert_eq!(keys(&status), ["leader", "nodes"]);
@@ -102,28 +102,28 @@ fn the_status_is_each_nodes_own_word() {
     shell.cluster.nodes[dead].kill();
     let port = shell.cluster.ports()[0];
     let one = format!("http://127.0.0.1:{port}");
-    let said = shell.run(["status", "--server", &one]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let row = said.out.lines().find(|line| line.trim_start().starts_with(&id.to_string()));
-    assert!(row.is_some_and(|row| row.contains("does not answer")), "{said:?}");
+    let printed = shell.run(["status", "--server", &one]);
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    let row = printed.out.lines().find(|line| line.trim_start().starts_with(&id.to_string()));
+    assert!(row.is_some_and(|row| row.contains("does not answer")), "{printed:?}");
 }
 
 /// Would fail if an event were missed, or if a count did not end the watch.
 #[test]
-fn what_happens_is_told_as_it_happens() {
+fn watch_prints_events_as_they_happen() {
     let shell = Shell::with_nodes(1);
     let watch = shell.start(["watch", "--prefix", "shop/", "--json", "--count", "3"]);
     // Events are reported from the start of the watch on: take locks until it has seen enough.
     eventually("the watch stands", || {
-        let said = shell.lock("shop/a", "true").ended();
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let printed = shell.lock("shop/a", "true").ended();
+        assert_eq!(printed.code, Some(0), "{printed:?}");
         watch.has_ended().then_some(())
     });
-    let said = watch.ended();
+    let printed = watch.ended();
     let events: Vec<Value> =
-        said.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!(events.len(), 3, "{said:?}");
-    assert!(events.iter().any(|event| event["event"] == "granted"), "{said:?}");
-    assert!(events.iter().all(|event| event["names"] == json!(["shop/a"])), "{said:?}");
-    assert!(events.iter().all(|event| event.get("secret").is_none()), "{said:?}");
+        printed.out.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(events.len(), 3, "{printed:?}");
+    assert!(events.iter().any(|event| event["event"] == "granted"), "{printed:?}");
+    assert!(events.iter().all(|event| event["names"] == json!(["shop/a"])), "{printed:?}");
+    assert!(events.iter().all(|event| event.get("secret").is_none()), "{printed:?}");
 }

@@ -1,6 +1,6 @@
 //! The command line as people and scripts use it: real processes against real servers.
 //!
-//! No test but one asserts a time: what should happen, happens within [`support::PATIENCE`].
+//! No test but one asserts a time: what should happen, happens within [`support::TIMEOUT`].
 
 #[allow(dead_code, unused_imports, reason = "shared with the tests of processes")]
 #[path = "../processes/support/mod.rs"]

@@ -9,7 +9,7 @@ use std::process::Command;
 /// Would fail if members could not be changed with commands, or if a command that would stop the
 /// cluster were carried out.
 #[test]
-fn members_are_added_replaced_and_removed() {
+fn members_can_be_added_replaced_and_removed() {
     let mut shell = Shell::with_nodes(3);
     let add = shell.run(["members", "add", "127.0.0.1"]);
     assert_eq!(add.code, Some(0), "{add:?}");
@@ -48,21 +48,21 @@ fn members_are_added_replaced_and_removed() {
 
 /// Would fail if a member could be removed whose vote the others need.
 #[test]
-fn a_cluster_is_not_left_without_a_majority() {
+fn removal_that_would_lose_the_majority_is_refused() {
     let mut shell = Shell::with_nodes(3);
     let dead = shell.cluster.follower();
     shell.cluster.nodes[dead].kill();
     let alive = shell.cluster.follower();
     let id = shell.cluster.nodes[alive].id(&shell.cluster.http).to_string();
-    let said = shell.run(["members", "remove", &id]);
-    assert_eq!(said.code, Some(75), "{said:?}");
-    assert!(said.err.contains("majority") && said.err.contains("--force"), "{said:?}");
+    let printed = shell.run(["members", "remove", &id]);
+    assert_eq!(printed.code, Some(75), "{printed:?}");
+    assert!(printed.err.contains("majority") && printed.err.contains("--force"), "{printed:?}");
     assert_eq!(shell.cluster.voters(shell.cluster.nodes[alive].port).len(), 3);
 }
 
 /// Would fail if a backup were incomplete, readable by other users, or overwritten.
 #[test]
-fn a_backup_is_written_once_and_restored() {
+fn backup_is_never_overwritten_and_can_be_restored() {
     let shell = Shell::with_nodes(1);
     shell.json(["acquire", "a", "--ttl", "1h", "--json"]);
     let done = shell.run(["backup", "copy"]);
@@ -77,7 +77,7 @@ fn a_backup_is_written_once_and_restored() {
 
 /// Would fail if a shell had no completions, or if they offered a hidden command.
 #[test]
-fn shells_get_their_completions() {
+fn completions_are_printed_for_each_shell() {
     for shell in ["bash", "zsh", "fish"] {
         let made = Command::new(HOLDFAST).args(["completions", shell]).output();
         let made = made.expect("holdfast runs");

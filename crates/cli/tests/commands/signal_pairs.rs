@@ -89,8 +89,8 @@ fn round(shell: &Shell, name: &str, numbers: &mut Numbers) -> Option<String> {
             try_kill(*pid, Signal::CONT);
         }
     }
-    let said = next.ended();
-    assert_eq!(said.code, Some(0), "{attacked}: {said:?}");
+    let printed = next.ended();
+    assert_eq!(printed.code, Some(0), "{attacked}: {printed:?}");
     let written = shell.read(&file("written"));
     shell.touch(&file("stop"));
     eventually("an attacked wrapper ends", || {

@@ -31,7 +31,7 @@ fn full_pipe() -> (Stdio, UnixStream) {
 /// A message that could not be written made the program panic: it exited with 101, whatever had
 /// happened.
 #[test]
-fn every_end_has_its_code_on_a_full_disk() {
+fn exit_codes_are_kept_when_stderr_is_full() {
     let shell = Shell::with_nodes(1);
     let code = |args: &[&str]| {
         let status = shell.command(args).stderr(full_disk()).stdout(Stdio::null()).status();
@@ -53,7 +53,7 @@ fn every_end_has_its_code_on_a_full_disk() {
 /// panicked and released the lock, and the next holder did not learn that the command was killed;
 /// if the message had to wait for a reader, the wrapper kept renewing a lock that nobody held.
 #[test]
-fn a_loss_that_nobody_can_read_of_is_a_loss() {
+fn loss_counts_even_if_stderr_is_full() {
     let shell = Shell::with_nodes(1);
     for name in ["disk", "pipe"] {
         let (pipe, _unread) = full_pipe();
@@ -76,7 +76,7 @@ fn a_loss_that_nobody_can_read_of_is_a_loss() {
 /// A lock left behind by a dead holder is announced before the command is started: if that could
 /// not be written, the command was not run, and the lock counted as released.
 #[test]
-fn a_command_runs_though_its_predecessors_end_can_not_be_told() {
+fn command_runs_even_if_the_previous_ending_cannot_be_printed() {
     let shell = Shell::with_nodes(1);
     for (name, stderr) in [("disk", full_disk()), ("pipe", full_pipe().0)] {
         assert_eq!(shell.run(["acquire", name, "--ttl", "1h"]).code, Some(0));
@@ -90,7 +90,7 @@ fn a_command_runs_though_its_predecessors_end_can_not_be_told() {
 /// An `acquire` whose grant could not be printed left the lock held, with a secret that nobody
 /// knew.
 #[test]
-fn an_acquire_that_can_not_be_printed_is_released() {
+fn acquire_that_cannot_be_printed_is_released() {
     let shell = Shell::with_nodes(1);
     for args in
         [&["acquire", "a", "b", "--ttl", "1h"][..], &["acquire", "a", "--ttl", "1h", "--json"]]
@@ -104,7 +104,7 @@ fn an_acquire_that_can_not_be_printed_is_released() {
 
 /// A watch that could not print an event took that for a broken connection, and went on forever.
 #[test]
-fn a_watch_that_can_not_be_printed_ends() {
+fn watch_ends_when_stdout_fails() {
     let shell = Shell::with_nodes(1);
     let mut command = shell.command(["watch"]);
     let mut watch = command.stdout(full_disk()).stderr(Stdio::null()).spawn().expect("it runs");
@@ -118,7 +118,7 @@ fn a_watch_that_can_not_be_printed_ends() {
 /// With `ulimit -f 0` the wrapper died of SIGXFSZ while it held the lock, which stayed held until
 /// its TTL was over.
 #[test]
-fn a_wrapper_that_may_write_no_file_releases_the_lock() {
+fn wrapper_that_cannot_write_files_releases_the_lock() {
     let shell = Shell::with_nodes(1);
     let wrapped = "ulimit -f 0; exec holdfast lock a --ttl 1h -- true";
     assert_eq!(shell.script(&["sh"], wrapped).ended().code, Some(1));
@@ -127,7 +127,7 @@ fn a_wrapper_that_may_write_no_file_releases_the_lock() {
 
 /// A node panicked and exited when its log could not be written, as on a full disk.
 #[test]
-fn a_node_serves_though_its_log_can_not_be_written() {
+fn node_serves_when_its_log_output_fails() {
     let mut shell = Shell::with_nodes(1);
     let node = &mut shell.cluster.nodes[0];
     node.stop();
@@ -141,7 +141,7 @@ fn a_node_serves_though_its_log_can_not_be_written() {
 
 /// `new-key > FILE` on a full disk panicked.
 #[test]
-fn a_key_that_can_not_be_printed_is_an_error() {
+fn unprintable_key_is_an_error() {
     let shell = Shell::with_nodes(1);
     let new_key = shell.command(["new-key"]).stdout(full_disk()).stderr(full_disk()).status();
     assert_eq!(new_key.expect("holdfast runs").code(), Some(1));

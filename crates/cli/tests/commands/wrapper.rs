@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Would fail if an exit code were changed on the way, or if two ways to end had the same one.
 #[test]
-fn every_end_has_its_code() {
+fn each_ending_has_its_exit_code() {
     let shell = Shell::with_nodes(1);
     let code = |args: &str, script: &str| shell.lock(args, script).ended().code;
     assert_eq!(code("a", "exit 0"), Some(0));
@@ -28,9 +28,12 @@ fn every_end_has_its_code() {
     let holder = shell.lock("busy", "echo $$ > pid; until [ -e stop ]; do sleep 0.05; done");
     shell.read("pid");
     for wait in ["--try", "--wait=100ms"] {
-        let said = shell.run(["lock", "busy", wait, "--", "true"]);
-        assert_eq!(said.code, Some(75), "{said:?}");
-        assert!(said.err.contains("did not get busy") && said.err.contains("--wait"), "{said:?}");
+        let printed = shell.run(["lock", "busy", wait, "--", "true"]);
+        assert_eq!(printed.code, Some(75), "{printed:?}");
+        assert!(
+            printed.err.contains("did not get busy") && printed.err.contains("--wait"),
+            "{printed:?}"
+        );
     }
     shell.touch("stop");
     assert_eq!(holder.ended().code, Some(0));
@@ -54,11 +57,11 @@ fn every_end_has_its_code() {
 
 /// Would fail if the command did not know what it holds, or if the wrapper wrote to its output.
 #[test]
-fn the_command_finds_its_token_and_nothing_else_is_printed() {
+fn command_gets_its_token_and_nothing_else_is_printed() {
     let shell = Shell::with_nodes(1);
     let print = "echo $HOLDFAST_TOKEN $HOLDFAST_LOCK ${#HOLDFAST_SECRET}";
-    let said = shell.lock("shop/seat", print).ended();
-    assert_eq!((said.out.as_str(), said.err.as_str()), ("1 shop/seat 32\n", ""));
+    let printed = shell.lock("shop/seat", print).ended();
+    assert_eq!((printed.out.as_str(), printed.err.as_str()), ("1 shop/seat 32\n", ""));
     let several = shell.lock("b a", "echo \"$HOLDFAST_LOCK\" on $HOLDFAST_HOLDING").ended();
     assert_eq!(several.out, "b\na on 2\n");
     // With these variables, it can act as the holder.
@@ -79,22 +82,22 @@ fn signals_are_passed_on() {
         let running = shell.lock("a", &script);
         shell.read(&format!("ready-{name}"));
         running.signal(signal);
-        let said = running.ended();
-        assert_eq!((said.code, said.out.as_str()), (Some(42), &*format!("heard {name}\n")));
+        let printed = running.ended();
+        assert_eq!((printed.code, printed.out.as_str()), (Some(42), &*format!("heard {name}\n")));
     }
 }
 
 /// Would fail if a wrapper that gives up kept its place in line.
 #[test]
-fn a_signal_ends_the_wait() {
+fn signals_end_the_wait() {
     let shell = Shell::with_nodes(1);
     let holder = shell.lock("a", "echo $$ > pid; until [ -e stop ]; do sleep 0.05; done");
     shell.read("pid");
     let waiter = shell.lock("a", "echo never");
     shell.waiting("a", 1);
     waiter.signal(Signal::TERM);
-    let said = waiter.ended();
-    assert_eq!((said.code, said.out.as_str()), (Some(128 + 15), ""));
+    let printed = waiter.ended();
+    assert_eq!((printed.code, printed.out.as_str()), (Some(128 + 15), ""));
     shell.waiting("a", 0);
     shell.touch("stop");
     assert_eq!(holder.ended().code, Some(0));
@@ -103,7 +106,7 @@ fn a_signal_ends_the_wait() {
 /// A `holdfast lock` that was interrupted during its acquire dropped it and exited: in 10 of 40
 /// cases the lock had been granted in the meantime, and stayed held until its TTL was over.
 #[test]
-fn an_interrupted_wrapper_leaves_no_lock_held() {
+fn interrupted_wrapper_releases_its_lock() {
     let shell = Shell::with_nodes(1);
     for at in 0..24_u64 {
         let name = format!("early-{at}");
@@ -122,7 +125,7 @@ fn an_interrupted_wrapper_leaves_no_lock_held() {
 /// A command that was killed by a signal left behind what it had started outside of its process
 /// group (`timeout` creates its own), and the lock was released while that was running.
 #[test]
-fn what_a_killed_command_started_is_ended_before_the_lock_is_released() {
+fn descendants_of_a_killed_command_die_before_the_release() {
     let shell = Shell::with_nodes(1);
     let script = "timeout 600 sh -c 'echo $$ > job; sleep 600' & echo $$ > command; wait; :";
     let wrapper = shell.lock("a", script);
@@ -135,7 +138,7 @@ fn what_a_killed_command_started_is_ended_before_the_lock_is_released() {
 
 /// Would fail if what a command leaves running on purpose were killed when it ends by itself.
 #[test]
-fn what_a_command_leaves_running_goes_on() {
+fn background_processes_outlive_a_finished_command() {
     let shell = Shell::with_nodes(1);
     let script = "setsid sh -c 'echo $$ > daemon; sleep 30' & until [ -e daemon ]; do :; done";
     assert_eq!(shell.lock("a", script).ended().code, Some(0));
@@ -148,7 +151,7 @@ fn what_a_command_leaves_running_goes_on() {
 /// Would fail if a guard were killed by a signal that is sent to all processes of a service: the
 /// command would be killed instead of asked, and the lock lost instead of released.
 #[test]
-fn a_signal_to_all_processes_ends_the_command_in_good_order() {
+fn signal_to_the_process_group_ends_the_command_cleanly() {
     let shell = Shell::with_nodes(1);
     let script = "trap 'echo bye; exit 0' TERM; echo $$ > runs; while :; do sleep 0.05; done";
     let wrapper = shell.lock("a", script);
@@ -156,13 +159,13 @@ fn a_signal_to_all_processes_ends_the_command_in_good_order() {
     for pid in descendants(wrapper.id()).into_iter().take(2).chain([wrapper.id()]) {
         kill(pid, Signal::TERM);
     }
-    let said = wrapper.ended();
-    assert_eq!((said.code, said.out.as_str()), (Some(0), "bye\n"), "{said:?}");
+    let printed = wrapper.ended();
+    assert_eq!((printed.code, printed.out.as_str()), (Some(0), "bye\n"), "{printed:?}");
 }
 
 /// Would fail if output passed through a buffer in the wrapper, or were cut off.
 #[test]
-fn a_huge_output_arrives_whole() {
+fn large_output_arrives_completely() {
     const BYTES: usize = 200 << 20;
     let shell = Shell::with_nodes(1);
     let mut child = shell
@@ -186,7 +189,7 @@ fn a_huge_output_arrives_whole() {
 /// Would fail if the command's stdin were the guard's socket, or if a missing one broke the
 /// wrapper.
 #[test]
-fn input_is_passed_on_and_may_be_missing() {
+fn stdin_is_inherited_and_may_be_closed() {
     let shell = Shell::with_nodes(1);
     let mut child = shell
         .command(["lock", "a", "--", "cat"])
@@ -242,9 +245,12 @@ impl Terminal {
         eventually("the terminal is closed", || child.try_wait().expect("it can be waited for"));
         let child = self.0.take().expect("it was not waited for");
         let output = child.wait_with_output().expect("it has ended");
-        let said = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+        let printed = String::from_utf8_lossy(&output.stdout).replace('\r', "");
         for line in lines {
-            assert!(said.lines().any(|told| told.ends_with(line)), "`{line}` is not in:\n{said}");
+            assert!(
+                printed.lines().any(|told| told.ends_with(line)),
+                "`{line}` is not in:\n{printed}"
+            );
         }
     }
 }
@@ -261,7 +267,7 @@ impl Drop for Terminal {
 /// Would fail if a command could not read from the terminal, or if Ctrl-C ended the wrapper instead
 /// of the command.
 #[test]
-fn a_command_has_the_terminal() {
+fn command_gets_the_terminal() {
     let shell = Shell::with_nodes(1);
     let inner = "trap \"echo interrupted; exit 5\" INT; read line; echo \"got $line\"; \
                  echo $$ > waits; while :; do sleep 0.05; done";
@@ -278,7 +284,7 @@ fn a_command_has_the_terminal() {
 /// Would fail if the shell did not see its job stopped, or if the command did not get the terminal
 /// back with `fg`.
 #[test]
-fn a_stopped_command_goes_on_with_fg() {
+fn stopped_command_resumes_with_fg() {
     let shell = Shell::with_nodes(1);
     let mut terminal = Terminal::with(&shell, "bash --norc -i");
     let inner = "echo $PPID > runs; read line; echo \"got $line\"; echo > got";
@@ -298,7 +304,7 @@ fn a_stopped_command_goes_on_with_fg() {
 /// The outer guard blocks the signals that terminate a service, but one that arrived between its
 /// start and that moment killed it: the lock was lost instead of released.
 #[test]
-fn a_signal_to_all_processes_that_have_just_started_loses_no_lock() {
+fn signal_during_startup_loses_no_lock() {
     let shell = Shell::with_nodes(1);
     for at in 0..30_u64 {
         let name = format!("early-{at}");
@@ -309,8 +315,8 @@ fn a_signal_to_all_processes_that_have_just_started_loses_no_lock() {
         for pid in descendants(wrapper.id()).into_iter().chain([wrapper.id()]) {
             try_kill(pid, Signal::TERM);
         }
-        let said = wrapper.ended();
-        assert_eq!(said.code, Some(128 + 15), "{at}: {said:?}");
+        let printed = wrapper.ended();
+        assert_eq!(printed.code, Some(128 + 15), "{at}: {printed:?}");
         let next = shell.run(["lock", &name, "--try", "--", "true"]);
         assert_eq!(next.code, Some(0), "{at}: {next:?}");
     }

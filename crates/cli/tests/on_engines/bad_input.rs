@@ -1,7 +1,7 @@
 //! Wrong URLs, engines that are down or are something else, wrong passwords: each gets an error
 //! that says what is wrong, an exit code, and does not hang.
 
-use crate::cli::{Said, Shell};
+use crate::cli::{CommandResult, Shell};
 use crate::servers::postgres::Postgres;
 use crate::support::{Cluster, Node, eventually};
 use std::fs;
@@ -13,15 +13,15 @@ const SCHEMES: [&str; 8] =
     ["holdfast", "redis", "rediss", "etcd", "etcds", "zookeeper", "postgres", "cassandra"];
 
 /// Runs `holdfast lock --on URL a -- touch ran`, which must end within the timeout of all tests.
-fn on(url: &str) -> Said {
+fn on(url: &str) -> CommandResult {
     let shell = Shell::with_nodes(0);
-    let said = shell.start(["lock", "--on", url, "a", "--", "touch", "ran"]).ended();
-    assert!(!shell.file("ran").exists() || said.code == Some(0), "{url}: {said:?}");
-    said
+    let printed = shell.start(["lock", "--on", url, "a", "--", "touch", "ran"]).ended();
+    assert!(!shell.file("ran").exists() || printed.code == Some(0), "{url}: {printed:?}");
+    printed
 }
 
 #[test]
-fn a_bad_url_says_what_to_write() {
+fn bad_urls_are_refused_with_a_hint() {
     let cases = [
         ("mysql://127.0.0.1", "unknown scheme `mysql`"),
         ("", "--on needs the URL"),
@@ -37,34 +37,34 @@ fn a_bad_url_says_what_to_write() {
         ("memory://here", "excludes no other command"),
     ];
     for (url, expected) in cases {
-        let said = on(url);
-        assert_eq!(said.code, Some(64), "{url}: {said:?}");
-        assert!(said.err.contains(expected), "{url}: {said:?}");
+        let printed = on(url);
+        assert_eq!(printed.code, Some(64), "{url}: {printed:?}");
+        assert!(printed.err.contains(expected), "{url}: {printed:?}");
     }
 }
 
 /// A name, TTL or note that the engine does not accept is rejected before anything is taken.
 #[test]
-fn what_an_engine_cannot_take_is_a_usage_error() {
+fn unsupported_options_are_usage_errors() {
     let cluster = Cluster::start(1);
     let shell = Shell::with_nodes(0).on(&format!("holdfast://127.0.0.1:{}", cluster.nodes[0].port));
     for args in
         [vec!["lock", ""], vec!["lock", "a", "--ttl", "400d"], vec!["lock", "a", "--ttl", "5"]]
     {
-        let said = shell.run(args.iter().copied().chain(["--", "true"]));
-        assert_eq!(said.code, Some(64), "{args:?}: {said:?}");
+        let printed = shell.run(args.iter().copied().chain(["--", "true"]));
+        assert_eq!(printed.code, Some(64), "{args:?}: {printed:?}");
     }
 }
 
 /// Would fail if a URL in the environment were not used, or if one on the command line did not take
 /// precedence.
 #[test]
-fn the_command_line_counts_before_the_environment() {
+fn command_line_overrides_the_environment() {
     let cluster = Cluster::start(1);
     let server = format!("http://127.0.0.1:{}", cluster.nodes[0].port);
     let shell = Shell::with_nodes(0).on("redis://127.0.0.1:1");
-    let said = shell.run(["lock", "a", "--", "true"]);
-    assert_eq!(said.code, Some(69), "{said:?}");
+    let printed = shell.run(["lock", "a", "--", "true"]);
+    assert_eq!(printed.code, Some(69), "{printed:?}");
     let print = ["--", "sh", "-c", "echo ${HOLDFAST_ON-none}"];
     let native = shell.run(["lock", "a", "--server", &server].into_iter().chain(print));
     assert_eq!((native.code, native.out.as_str()), (Some(0), "none\n"), "{native:?}");
@@ -74,13 +74,13 @@ fn the_command_line_counts_before_the_environment() {
 }
 
 #[test]
-fn an_engine_that_is_down_is_named() {
+fn unreachable_engine_is_named() {
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("a port");
     all_unreachable(closed);
 }
 
 #[test]
-fn a_port_with_another_protocol_is_named() {
+fn wrong_protocol_is_named() {
     let answers: [Option<&'static [u8]>; 4] = [
         None,
         Some(b""),
@@ -103,9 +103,9 @@ fn all_unreachable(address: SocketAddr) {
                     _ => "",
                 };
                 let url = format!("{scheme}://{address}{path}");
-                let said = on(&url);
-                assert_eq!(said.code, Some(69), "{url}: {said:?}");
-                assert!(said.err.contains(&address.port().to_string()), "{url}: {said:?}");
+                let printed = on(&url);
+                assert_eq!(printed.code, Some(69), "{url}: {printed:?}");
+                assert!(printed.err.contains(&address.port().to_string()), "{url}: {printed:?}");
             });
         }
     });
@@ -135,7 +135,7 @@ fn stranger(answer: Option<&'static [u8]>) -> SocketAddr {
 
 /// A wrong password and a missing one are refused, and no message shows the password.
 #[test]
-fn a_wrong_password_is_refused() {
+fn wrong_password_is_refused() {
     let mut cluster = Cluster::empty();
     let folder = tempfile::tempdir().expect("a folder can be made");
     let password = folder.path().join("password");
@@ -147,11 +147,11 @@ fn a_wrong_password_is_refused() {
     let (http, redis) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{}", port + 1));
     for url in [format!("holdfast://:wrong@{http}"), format!("redis://:wrong@{redis}")] {
         // The server may not be up yet.
-        let said = eventually("the password is refused", || {
-            Some(on(&url)).filter(|said| said.code != Some(69))
+        let printed = eventually("the password is refused", || {
+            Some(on(&url)).filter(|printed| printed.code != Some(69))
         });
-        assert_eq!(said.code, Some(75), "{url}: {said:?}");
-        assert!(said.err.contains("password") && !said.err.contains("wrong@"), "{said:?}");
+        assert_eq!(printed.code, Some(75), "{url}: {printed:?}");
+        assert!(printed.err.contains("password") && !printed.err.contains("wrong@"), "{printed:?}");
     }
     for url in [format!("holdfast://{http}"), format!("redis://{redis}")] {
         assert_eq!(on(&url).code, Some(75), "{url}");
@@ -159,19 +159,19 @@ fn a_wrong_password_is_refused() {
     for url in
         [format!("holdfast://:correct-horse@{http}"), format!("redis://:correct-horse@{redis}")]
     {
-        let said = on(&url);
-        assert_eq!(said.code, Some(0), "{url}: {said:?}");
+        let printed = on(&url);
+        assert_eq!(printed.code, Some(0), "{url}: {printed:?}");
     }
 }
 
 #[test]
 #[ignore = "needs PostgreSQL: ./test engines"]
-fn a_wrong_password_is_refused_by_postgres() {
+fn wrong_password_is_refused_by_postgres() {
     let port = Postgres::shared().port;
     let url = |password: &str| format!("postgres://ana:{password}@127.0.0.1:{port}/template1");
-    let said = on(&url("wr0ng"));
-    assert_eq!(said.code, Some(75), "{said:?}");
-    assert!(said.err.contains("password") && !said.err.contains("wr0ng"), "{said:?}");
+    let printed = on(&url("wr0ng"));
+    assert_eq!(printed.code, Some(75), "{printed:?}");
+    assert!(printed.err.contains("password") && !printed.err.contains("wr0ng"), "{printed:?}");
     let missing = on(&format!("postgres://ana@127.0.0.1:{port}/no-such-database?sslmode=disable"));
     assert_eq!(missing.code, Some(75), "{missing:?}");
 }

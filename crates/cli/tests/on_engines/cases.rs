@@ -21,8 +21,8 @@ pub(crate) fn exclusion(on: Subject) {
     let script = "mkdir inside || echo clash >> clash; sleep 0.1; rmdir inside; echo >> done";
     let wrappers: Vec<_> = (0..WRAPPERS).map(|_| on.lock(&name, script)).collect();
     for wrapper in wrappers {
-        let said = wrapper.ended();
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let printed = wrapper.ended();
+        assert_eq!(printed.code, Some(0), "{printed:?}");
     }
     assert!(!on.shell.file("clash").exists(), "two commands ran at the same time");
     assert_eq!(on.shell.read("done").lines().count(), WRAPPERS);
@@ -42,10 +42,10 @@ pub(crate) fn exit_codes(on: Subject) {
     let holder = on.lock(&busy, "echo $$ > pid; until [ -e stop ]; do sleep 0.05; done");
     on.shell.read("pid");
     for wait in ["--try", "--wait 200ms"] {
-        let said = on.run(&format!("{busy} {wait}"), &["true"]);
-        assert_eq!(said.code, Some(75), "{said:?}");
+        let printed = on.run(&format!("{busy} {wait}"), &["true"]);
+        assert_eq!(printed.code, Some(75), "{printed:?}");
         let shown = format!("did not get {busy} on {}", on.promises().engine);
-        assert!(said.err.contains(&shown) && said.err.contains("--wait"), "{said:?}");
+        assert!(printed.err.contains(&shown) && printed.err.contains("--wait"), "{printed:?}");
     }
     on.shell.touch("stop");
     assert_eq!(holder.ended().code, Some(0));
@@ -60,9 +60,9 @@ pub(crate) fn environment(on: Subject) {
                  echo ${HOLDFAST_ENDED-unknown} ${HOLDFAST_NEEDS_RECOVERY-unknown}";
     let mut last = 0;
     for _ in 0..2 {
-        let said = on.lock(&name, print).ended();
-        assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{said:?}");
-        let (first, ended) = said.out.split_once('\n').expect("two lines");
+        let printed = on.lock(&name, print).ended();
+        assert_eq!((printed.code, printed.err.as_str()), (Some(0), ""), "{printed:?}");
+        let (first, ended) = printed.out.split_once('\n').expect("two lines");
         let (token, rest) = first.split_once(' ').expect("a token");
         assert_eq!(rest, format!("{name} none {}", on.url));
         if on.promises().token.holds {
@@ -73,7 +73,7 @@ pub(crate) fn environment(on: Subject) {
             assert_eq!(token, "none");
         }
         let unknown = ended == "unknown unknown\n";
-        assert_eq!(unknown, !on.promises().hears_of_death.holds, "{ended:?}");
+        assert_eq!(unknown, !on.promises().reports_death.holds, "{ended:?}");
     }
 }
 
@@ -87,10 +87,10 @@ pub(crate) fn nested(on: Subject) {
         "HOLDFAST_TOKEN=77 HOLDFAST_SECRET=77 HOLDFAST_ENDED_NOTE=77 \
          holdfast lock {inner} -- sh -c '{print}'; holdfast lock {outer} --try -- true; echo $?"
     );
-    let said = on.lock(&outer, &script).ended();
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(!said.out.contains("77"), "{said:?}");
-    assert!(said.out.ends_with("\n75\n"), "the outer lock was not found held: {said:?}");
+    let printed = on.lock(&outer, &script).ended();
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    assert!(!printed.out.contains("77"), "{printed:?}");
+    assert!(printed.out.ends_with("\n75\n"), "the outer lock was not found held: {printed:?}");
 }
 
 /// Would fail if a wrapper that gives up kept its place in line, or took the lock after all.
@@ -103,8 +103,8 @@ pub(crate) fn waiting_is_interrupted(on: Subject) {
         // Connected and waiting, or still connecting: it must not matter.
         std::thread::sleep(Duration::from_millis(700));
         waiter.signal(signal);
-        let said = waiter.ended();
-        assert_eq!((said.code, said.out.as_str()), (Some(128 + number), ""), "{said:?}");
+        let printed = waiter.ended();
+        assert_eq!((printed.code, printed.out.as_str()), (Some(128 + number), ""), "{printed:?}");
     }
     on.shell.touch("stop");
     assert_eq!(holder.ended().code, Some(0));
@@ -134,24 +134,24 @@ pub(crate) fn command_is_interrupted(on: Subject) {
     let wrapper = on.lock(&format!("{name} --ttl 10m"), script);
     on.shell.read("work");
     wrapper.signal(Signal::INT);
-    let said = wrapper.ended();
-    assert_eq!((said.code, said.out.as_str()), (Some(42), "heard\n"), "{said:?}");
+    let printed = wrapper.ended();
+    assert_eq!((printed.code, printed.out.as_str()), (Some(42), "heard\n"), "{printed:?}");
     assert_eq!(on.run(&format!("{name} --try"), &["true"]).code, Some(0), "it was not released");
 }
 
 /// Would fail if a command outlived its killed wrapper, or if the lock never became free again.
 pub(crate) fn killed_wrapper(on: Subject) {
     let name = unique("killed");
-    let note = if on.promises().hears_of_death.holds { "--note paid" } else { "" };
+    let note = if on.promises().reports_death.holds { "--note paid" } else { "" };
     let killed = on.lock(&format!("{name} {note}"), WORK);
     let work = on.shell.read_pid("work");
     let next = on.lock(&name, &format!("{NEXT}; echo \"$HOLDFAST_ENDED $HOLDFAST_ENDED_NOTE\""));
     killed.signal(Signal::KILL);
     dies(work);
     let next = next.ended();
-    let heard = if on.promises().hears_of_death.holds { "died paid" } else { " " };
+    let heard = if on.promises().reports_death.holds { "died paid" } else { " " };
     assert_eq!((next.code, next.out), (Some(0), format!("dead\n{heard}\n")));
-    if on.promises().hears_of_death.holds {
+    if on.promises().reports_death.holds {
         assert!(next.err.contains("died") && next.err.contains("paid"), "{}", next.err);
     }
 }
@@ -179,9 +179,9 @@ pub(crate) fn killed_guard(on: Subject) {
     let (work, guard) = (on.shell.read_pid("work"), on.shell.read_pid("guard"));
     assert_eq!(descendants(wrapper.id()).first().copied(), Some(parent(guard)));
     kill(guard, Signal::KILL);
-    let said = wrapper.ended();
+    let printed = wrapper.ended();
     assert!(!lives(work));
-    assert_eq!(said.code, Some(76), "{said:?}");
+    assert_eq!(printed.code, Some(76), "{printed:?}");
     assert_eq!(on.run(&name, &["true"]).code, Some(0));
 }
 
@@ -203,19 +203,19 @@ pub(crate) fn election(on: Subject) {
 pub(crate) fn refused_options(on: Subject) {
     let name = unique("options");
     let refused = |args: &str, expected: &str| {
-        let said = on.run(&format!("{name} {args}"), &["true"]);
-        assert_eq!(said.code, Some(64), "{args}: {said:?}");
-        assert!(said.err.contains(expected), "{args}: {said:?}");
+        let printed = on.run(&format!("{name} {args}"), &["true"]);
+        assert_eq!(printed.code, Some(64), "{args}: {printed:?}");
+        assert!(printed.err.contains(expected), "{args}: {printed:?}");
     };
     refused("--shared", "--shared can't be used");
     refused("--permits 2", "--permits can't be used");
     refused("another", "one lock, not several");
     refused("--server http://127.0.0.1:1", "--server is for Holdfast servers");
     refused("--password-file p", "--password-file is for Holdfast servers");
-    if on.promises().hears_of_death.holds {
+    if on.promises().reports_death.holds {
         assert_eq!(on.run(&format!("{name} --note paid"), &["true"]).code, Some(0));
     } else {
-        refused("--note paid", on.promises().hears_of_death.because);
+        refused("--note paid", on.promises().reports_death.because);
     }
 }
 
@@ -227,9 +227,9 @@ pub(crate) fn killed_engine(on: Subject) {
     let server = on.server.as_ref().expect("a server of its own");
     server.kill();
     dies(work);
-    let said = wrapper.ended();
-    assert_eq!(said.code, Some(76), "{said:?}");
-    assert!(said.err.contains(&format!("lost {name} on ")), "{said:?}");
+    let printed = wrapper.ended();
+    assert_eq!(printed.code, Some(76), "{printed:?}");
+    assert!(printed.err.contains(&format!("lost {name} on ")), "{printed:?}");
     let down = on.run(&name, &["true"]);
     assert_eq!(down.code, Some(69), "{down:?}");
     server.restart();
@@ -250,12 +250,12 @@ pub(crate) fn restarted_engine(on: Subject) {
     server.restart();
     let tried = on.lock(&format!("{name} --wait 1s"), NEXT).ended();
     on.shell.touch("stop");
-    let said = wrapper.ended();
+    let printed = wrapper.ended();
     assert!(!tried.out.contains("alive"), "two commands ran at the same time");
     // A lock that is on disk is renewed after the restart, unless that took longer than the lease.
-    match said.code {
+    match printed.code {
         Some(0) => assert_eq!(tried.code, Some(75), "{tried:?}"),
-        code => assert_eq!(code, Some(76), "{said:?}"),
+        code => assert_eq!(code, Some(76), "{printed:?}"),
     }
     assert_eq!(on.run(&format!("{name} --wait 60s"), &["true"]).code, Some(0));
 }

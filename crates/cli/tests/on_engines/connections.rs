@@ -40,8 +40,8 @@ fn cut_connections(on: Subject) {
         assert!(lives(work), "the command was ended: {:?}", wrapper.ended());
     }
     on.shell.touch("stop");
-    let said = wrapper.ended();
-    assert_eq!(said.code, Some(7), "{said:?}");
+    let printed = wrapper.ended();
+    assert_eq!(printed.code, Some(7), "{printed:?}");
 }
 
 /// Would fail if a wrapper that gets no replies from its engine kept its command running.
@@ -68,9 +68,9 @@ fn lost_release(on: Subject) {
     on.shell.read("work");
     proxy.set(Mode::Silent);
     on.shell.touch("stop");
-    let said = wrapper.ended();
-    assert_eq!(said.code, Some(7), "{said:?}");
-    assert!(said.err.contains("not released"), "{said:?}");
+    let printed = wrapper.ended();
+    assert_eq!(printed.code, Some(7), "{printed:?}");
+    assert!(printed.err.contains("not released"), "{printed:?}");
 }
 
 /// Would fail if a signal could not end a wrapper that waits for a reply.
@@ -80,8 +80,8 @@ fn interrupted_without_answers(on: Subject) {
     let wrapper = on.lock(&unique("unanswered"), "echo never");
     std::thread::sleep(Duration::from_millis(500));
     wrapper.signal(Signal::INT);
-    let said = wrapper.ended();
-    assert_eq!((said.code, said.out.as_str()), (Some(128 + 2), ""), "{said:?}");
+    let printed = wrapper.ended();
+    assert_eq!((printed.code, printed.out.as_str()), (Some(128 + 2), ""), "{printed:?}");
 }
 
 macro_rules! suite {

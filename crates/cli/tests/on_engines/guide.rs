@@ -17,7 +17,7 @@ const SERVERS: &str = r#"
 /// Would fail if a command in the guide did not work, or did something else than it says.
 #[test]
 #[ignore = "needs Redis, etcd and PostgreSQL: ./test engines"]
-fn the_part_about_engines_works_as_written() {
+fn engines_section_of_the_guide_works_as_written() {
     let (_, rest) = GUIDE.split_once("<!-- engines -->\n").expect("a part about engines");
     let (engines, _) = rest.split_once("<!-- end of engines -->").expect("the end of that part");
     follow(&format!("{SERVERS}{engines}"));

@@ -1,6 +1,6 @@
 //! An engine under test, and a folder to run `holdfast lock --on` in.
 
-use crate::cli::{Running, Said, Shell};
+use crate::cli::{CommandResult, Running, Shell};
 use crate::engine::Engine;
 use crate::servers::{self, Server};
 use crate::support::Cluster;
@@ -65,7 +65,7 @@ impl Subject {
     }
 
     /// Runs `holdfast lock --on URL ARGS -- CMD` to completion.
-    pub(crate) fn run(&self, args: &str, command: &[&str]) -> Said {
+    pub(crate) fn run(&self, args: &str, command: &[&str]) -> CommandResult {
         self.shell.run(self.words(args, command))
     }
 }

@@ -17,7 +17,7 @@ const ROUNDS: usize = 20;
 /// own state, which was behind: a client that held a lock was told that its ticket had been
 /// released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_attaches_to_a_lagging_node_still_holds() {
+async fn holder_keeps_its_lock_after_attaching_to_a_lagging_node() {
     let mut cluster = Cluster::start(3);
     let (leader, lags) = (cluster.leader(), cluster.follower());
     let leader = cluster.nodes[leader].port;

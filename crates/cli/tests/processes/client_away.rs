@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 /// Would fail if a holder only received requests to release while it is connected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_hears_what_it_was_asked_while_it_was_away() {
+async fn holder_receives_revocation_requests_after_reconnecting() {
     let mut cluster = Cluster::start(1);
     let port = cluster.ports()[0];
     let proxy = Proxy::to(port);

@@ -18,7 +18,7 @@ async fn held_through(cluster: &mut Cluster, node: usize) -> Guard {
 /// Would fail if the session were bound to its connection, if a client did not find another server,
 /// or if a retried request had two effects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_guard_stays_good_when_the_leader_is_killed() {
+async fn guard_stays_good_when_the_leader_is_killed() {
     let mut cluster = Cluster::start(3);
     let servers = urls(&cluster.ports());
     let leader = cluster.leader();
@@ -38,7 +38,7 @@ async fn a_guard_stays_good_when_the_leader_is_killed() {
 /// Would also fail if a client waited forever for a server that does not answer, or believed a
 /// leader that was stopped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_guard_stays_good_when_the_leader_stands_still() {
+async fn guard_stays_good_when_the_leader_is_paused() {
     let mut cluster = Cluster::start(3);
     let servers = urls(&cluster.ports());
     let leader = cluster.leader();
@@ -61,7 +61,7 @@ async fn a_guard_stays_good_when_the_leader_stands_still() {
 /// Would fail if a grant were acknowledged before a majority had it, if a token were granted twice,
 /// if a lock had two holders at once, or if a lost reply were not settled by the request's number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_node_is_killed_in_turn_and_the_books_agree() {
+async fn records_agree_after_each_node_was_killed() {
     let mut cluster = Cluster::start(3);
     let servers = urls(&cluster.ports());
     let load = NativeLoad::start(CLIENTS, &servers);

@@ -14,19 +14,19 @@ const KEPT_EVERY: u64 = 25;
 const SHARED: u64 = 2;
 
 pub(crate) struct NativeLoad {
-    desk: Arc<Desk>,
+    shared_load: Arc<SharedLoad>,
     clients: JoinSet<Vec<Guard>>,
 }
 
 #[derive(Default)]
-struct Desk {
+struct SharedLoad {
     closing: AtomicBool,
     book: Mutex<Book>,
     /// How often each register was incremented.
     counted: Mutex<BTreeMap<String, u64>>,
 }
 
-impl Desk {
+impl SharedLoad {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -39,22 +39,22 @@ impl Desk {
 impl NativeLoad {
     /// Starts this many clients, each with its own session, on different servers.
     pub(crate) fn start(clients: u64, servers: &[String]) -> Self {
-        let desk = Arc::new(Desk::default());
+        let shared_load = Arc::new(SharedLoad::default());
         let mut tasks = JoinSet::new();
         for number in 0..clients {
             let mut servers = servers.to_vec();
             let first = number as usize % servers.len();
             servers.rotate_left(first);
-            tasks.spawn(work(number, servers, desk.clone()));
+            tasks.spawn(work(number, servers, shared_load.clone()));
         }
-        Self { desk, clients: tasks }
+        Self { shared_load, clients: tasks }
     }
 
     /// Waits until this many more locks have been taken.
     pub(crate) fn goes_on(&self, more: usize) {
-        let before = self.desk.book().granted.len();
+        let before = self.shared_load.book().granted.len();
         eventually("clients take locks", || {
-            let book = self.desk.book();
+            let book = self.shared_load.book();
             assert!(book.wrong.is_empty(), "{:#?}", book.wrong);
             (book.granted.len() >= before + more).then_some(())
         });
@@ -63,7 +63,7 @@ impl NativeLoad {
     /// Stops the clients and compares their records with a node's state. Returns how many locks
     /// were taken.
     pub(crate) async fn finish(mut self, http: &Http, port: u16, servers: &[String]) -> usize {
-        self.desk.closing.store(true, Ordering::Relaxed);
+        self.shared_load.closing.store(true, Ordering::Relaxed);
         let mut kept = Vec::new();
         while let Some(ended) = self.clients.join_next().await {
             kept.extend(ended.expect("a client ends"));
@@ -72,14 +72,14 @@ impl NativeLoad {
             let name = String::from_utf8_lossy(guard.name()).into_owned();
             assert_eq!(guard.health(), Health::Good, "{name} was kept and is not held any more");
             assert_eq!(http.holders(port, &name), [guard.token().get()], "{name}");
-            self.desk.book().holding.remove(&name);
+            self.shared_load.book().holding.remove(&name);
             assert_eq!(guard.release().await, Ok(()), "{name}");
         }
         let client = Client::connect(servers).await.expect("a client");
-        let book = std::mem::take(&mut *self.desk.book());
+        let book = std::mem::take(&mut *self.shared_load.book());
         assert!(book.wrong.is_empty(), "{:#?}", book.wrong);
         assert!(book.holding.is_empty(), "never let go: {:?}", book.holding);
-        let counted = std::mem::take(&mut *self.desk.counted());
+        let counted = std::mem::take(&mut *self.shared_load.counted());
         for (name, counted) in &counted {
             // A second concurrent holder would have counted from the same number.
             assert_eq!(count_in(&client.register(name)).await, Ok(*counted), "{name}");
@@ -92,17 +92,17 @@ impl NativeLoad {
     }
 }
 
-async fn work(number: u64, servers: Vec<String>, desk: Arc<Desk>) -> Vec<Guard> {
+async fn work(number: u64, servers: Vec<String>, shared_load: Arc<SharedLoad>) -> Vec<Guard> {
     let client = match Client::connect(servers).await {
         Ok(client) => client,
         Err(error) => {
-            desk.book().wrong.push(format!("client {number} does not connect: {error}"));
+            shared_load.book().wrong.push(format!("client {number} does not connect: {error}"));
             return Vec::new();
         }
     };
     let mut kept = Vec::new();
     for count in 1.. {
-        if desk.closing.load(Ordering::Relaxed) {
+        if shared_load.closing.load(Ordering::Relaxed) {
             break;
         }
         let (keeps, shared) = (count % KEPT_EVERY == 0, count % 3 == 0);
@@ -111,9 +111,9 @@ async fn work(number: u64, servers: Vec<String>, desk: Arc<Desk>) -> Vec<Guard> 
             (false, true) => format!("native/shared/{}", (count / 3 + number) % SHARED),
             (false, false) => format!("native/own/{number}"),
         };
-        match turn(&client, &desk, &name, keeps, shared && !keeps).await {
+        match turn(&client, &shared_load, &name, keeps, shared && !keeps).await {
             Ok(guard) => kept.extend(guard),
-            Err(error) => desk.book().wrong.push(format!("{name}: {error}")),
+            Err(error) => shared_load.book().wrong.push(format!("{name}: {error}")),
         }
     }
     kept
@@ -122,27 +122,27 @@ async fn work(number: u64, servers: Vec<String>, desk: Arc<Desk>) -> Vec<Guard> 
 /// Takes a lock and releases it, unless it is to be kept.
 async fn turn(
     client: &Client,
-    desk: &Desk,
+    shared_load: &SharedLoad,
     name: &str,
     keeps: bool,
     counts: bool,
 ) -> Result<Option<Guard>, Error> {
     let guard = client.lock(name).acquire().await?;
-    desk.book().grant(name, name, guard.token().get());
+    shared_load.book().grant(name, name, guard.token().get());
     if counts {
         let register = client.register(name);
         let fence = register.raise(&guard).await?;
         let before = count_of(fence.value.as_deref());
         register.put((before + 1).to_string(), &guard).await?;
-        *desk.counted().entry(name.to_owned()).or_default() += 1;
+        *shared_load.counted().entry(name.to_owned()).or_default() += 1;
     }
     if let Health::Lost(how) = guard.health() {
-        desk.book().wrong.push(format!("{name} was lost: {how}"));
+        shared_load.book().wrong.push(format!("{name} was lost: {how}"));
     }
     if keeps {
         return Ok(Some(guard));
     }
-    desk.book().holding.remove(name);
+    shared_load.book().holding.remove(name);
     guard.release().await?;
     Ok(None)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Would fail if a retry drew another ticket, or if a client took silence for a refusal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_asks_again_and_gets_the_same_ticket() {
+async fn retried_acquire_gets_the_same_ticket() {
     let mut cluster = Cluster::start(3);
     let ports = cluster.ports();
     let proxy = Proxy::to(ports[0]);
@@ -40,7 +40,7 @@ async fn a_client_asks_again_and_gets_the_same_ticket() {
 
 /// Would fail if `outcome` forgot a request, or if a retry under the same id drew another ticket.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_id_tells_the_outcome_over_http() {
+async fn outcome_can_be_queried_by_request_id_over_http() {
     let mut cluster = Cluster::start(3);
     let ports = cluster.ports();
     let proxy = Proxy::to(ports[0]);

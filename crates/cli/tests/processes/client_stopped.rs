@@ -4,7 +4,7 @@
 use crate::client_load::urls;
 use crate::client_proxy::{Proxy, Way};
 use crate::support::{Cluster, eventually};
-use holdfast_client::{Client, Health, How};
+use holdfast_client::{Client, EndReason, Health};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{BufRead, BufReader, Write};
@@ -51,7 +51,7 @@ async fn the_holder() {
 /// That process, and its output.
 struct Holder {
     child: Child,
-    said: mpsc::Receiver<(String, u64)>,
+    printed: mpsc::Receiver<(String, u64)>,
 }
 
 impl Holder {
@@ -68,7 +68,7 @@ impl Holder {
             .spawn()
             .expect("setpriv from util-linux is needed for this test");
         let out = BufReader::new(child.stdout.take().expect("it has an output"));
-        let (says, said) = mpsc::channel();
+        let (says, printed) = mpsc::channel();
         thread::spawn(move || {
             for line in out.lines().map_while(Result::ok) {
                 // The test harness may have begun the line.
@@ -79,7 +79,7 @@ impl Holder {
                 }
             }
         });
-        Self { child, said }
+        Self { child, printed }
     }
 
     fn signal(&self, signal: Signal) {
@@ -108,13 +108,13 @@ impl Drop for Holder {
 /// Would fail if the client believed what it knew before it was stopped, or relied on a clock that
 /// stopped with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_was_stopped_past_its_lease_does_no_more_work() {
+async fn process_paused_past_its_lease_stops_working() {
     let mut cluster = Cluster::start(3);
     let servers = urls(&cluster.ports());
     let mut holder = Holder::start(&servers);
-    let (what, token) = holder.said.recv().expect("the holder holds the lock");
+    let (what, token) = holder.printed.recv().expect("the holder holds the lock");
     assert_eq!(what, "held");
-    assert_eq!(holder.said.recv().expect("it works").0, "works");
+    assert_eq!(holder.printed.recv().expect("it works").0, "works");
 
     holder.signal(Signal::STOP);
     holder.has_stopped();
@@ -122,22 +122,22 @@ async fn a_process_that_was_stopped_past_its_lease_does_no_more_work() {
     let client = Client::connect(&servers).await.expect("a client");
     let next = client.lock("seat").acquire().await.expect("the next one is served");
     assert!(next.token().get() > token);
-    assert_eq!(next.ending().map(|ending| ending.how), Some(How::Expired));
+    assert_eq!(next.ending().map(|ending| ending.how), Some(EndReason::Expired));
 
     holder.signal(Signal::CONT);
-    let mut said = Vec::new();
-    while let Ok((what, at_ms)) = holder.said.recv() {
+    let mut printed = Vec::new();
+    while let Ok((what, at_ms)) = holder.printed.recv() {
         assert!(what == "lost" || at_ms <= stopped_ms, "worked after it had lost the lock");
-        said.push(what);
+        printed.push(what);
     }
-    assert_eq!(said.last().map(String::as_str), Some("lost"));
+    assert_eq!(printed.last().map(String::as_str), Some("lost"));
     assert!(holder.child.wait().expect("it ends").success());
     assert_eq!(next.health(), Health::Good);
 }
 
 /// Would fail if the client needed a reply to notice, or counted its lease from the reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_is_cut_off_knows_before_the_next_one_is_served() {
+async fn disconnected_holder_is_lost_before_the_next_grant() {
     let mut cluster = Cluster::start(3);
     let ports = cluster.ports();
     let proxy = Proxy::to(ports[0]);
@@ -164,8 +164,8 @@ async fn a_holder_that_is_cut_off_knows_before_the_next_one_is_served() {
     for (lost, next) in [(one, next_by_session), (two, next_of_its_own)] {
         let (lost_ms, how) = lost.expect("the task ends");
         let (served_ms, guard) = next.await.expect("the task ends");
-        assert_eq!(how, How::Expired);
+        assert_eq!(how, EndReason::Expired);
         assert!(lost_ms <= served_ms, "told {} ms too late", lost_ms - served_ms);
-        assert_eq!(guard.ending().map(|ending| ending.how), Some(How::Expired));
+        assert_eq!(guard.ending().map(|ending| ending.how), Some(EndReason::Expired));
     }
 }

@@ -21,7 +21,7 @@ const SESSION_TTL_MS: u64 = 600_000;
 /// Would fail if a waiter were forgotten, overtaken, served twice or sent anything that does not
 /// concern it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_of_a_thousand_sessions_is_woken_once_and_in_order() {
+async fn thousand_sessions_are_woken_once_and_in_order() {
     let mut cluster = Cluster::start(3);
     let ports = cluster.ports();
     let first = cluster.http.grab(ports[0], "one");
@@ -54,7 +54,7 @@ async fn each_of_a_thousand_sessions_is_woken_once_and_in_order() {
     assert_eq!((look()["holding"].as_u64(), look()["waiting"].as_u64()), (Some(0), Some(0)));
     // All streams are still open: an event about another session's turn would have arrived by now.
     for session in &mut streams {
-        session.is_told_nothing_more().await;
+        session.gets_nothing_more().await;
     }
 }
 
@@ -75,16 +75,16 @@ impl Session {
     }
 
     /// The next event, whatever it is.
-    async fn hears(&mut self) -> (u64, to_client::What) {
+    async fn next_message(&mut self) -> (u64, to_client::What) {
         let word = self.incoming.message().await.expect("the stream is open");
         let word = word.expect("the stream goes on");
         (word.number, word.what.expect("the server says something"))
     }
 
     /// The next message is the reply to a heartbeat: nothing came before it.
-    async fn is_told_nothing_more(&mut self) {
+    async fn gets_nothing_more(&mut self) {
         self.send(99, to_server::What::Beat(proto::Beat {})).await;
-        let heard = self.hears().await;
+        let heard = self.next_message().await;
         assert!(matches!(heard, (99, to_client::What::Alive(_))), "{heard:?}");
     }
 }
@@ -97,12 +97,12 @@ async fn wait_and_serve(channel: Channel, served: Arc<Mutex<Vec<u64>>>) -> Sessi
     let incoming = HoldfastClient::new(channel).session(ReceiverStream::new(messages)).await;
     let incoming = incoming.expect("the stream is taken").into_inner();
     let mut session = Session { out, incoming };
-    assert!(matches!(session.hears().await, (0, to_client::What::Opened(_))));
+    assert!(matches!(session.next_message().await, (0, to_client::What::Opened(_))));
 
     let names = vec!["one".into()];
     let acquire = proto::Acquire { names, wait_ms: Some(u64::MAX), ..Default::default() };
     session.ask(1, request::What::Acquire(acquire)).await;
-    let token = match session.hears().await {
+    let token = match session.next_message().await {
         (
             1,
             to_client::What::Standing(proto::Standing {
@@ -112,14 +112,14 @@ async fn wait_and_serve(channel: Channel, served: Arc<Mutex<Vec<u64>>>) -> Sessi
         other => panic!("not in line: {other:?}"),
     };
     // The next event is its turn, with nothing before it.
-    match session.hears().await {
+    match session.next_message().await {
         (0, to_client::What::Granted(grant)) => assert_eq!(grant.token, token),
         other => panic!("not its turn: {other:?}"),
     }
     served.lock().expect("nobody panicked").push(token);
-    let own = proto::Own { name: "one".into(), token, secret: Default::default() };
+    let own = proto::TicketRef { name: "one".into(), token, secret: Default::default() };
     session.ask(2, request::What::Release(own)).await;
-    let released = session.hears().await;
+    let released = session.next_message().await;
     assert!(matches!(released, (2, to_client::What::Done(_))), "{released:?}");
     session
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Would fail if a node started with a changed log or snapshot, if what its message says did not
 /// work, or if it came back under its old id.
 #[test]
-fn a_damaged_node_of_three_rejoins_as_a_new_member() {
+fn damaged_node_of_three_rejoins_as_a_new_member() {
     let mut cluster = Cluster::start(3);
     let port = cluster.nodes[0].port;
     let held: Vec<Held> =
@@ -21,12 +21,12 @@ fn a_damaged_node_of_three_rejoins_as_a_new_member() {
         let old_id = at as u64 + 1;
         let file = newest(&cluster.nodes[at].folder, file);
         flip(&file, written(&file) / 2);
-        let said = must_not_start(&mut cluster.nodes[at]);
+        let printed = must_not_start(&mut cluster.nodes[at]);
         let name = file.file_name().and_then(|name| name.to_str()).expect("a name");
-        assert!(said.contains(name) && said.contains("damaged"), "{said}");
+        assert!(printed.contains(name) && printed.contains("damaged"), "{printed}");
 
         // As the message says, with a member's address.
-        let line = said.lines().find(|line| line.trim().starts_with("holdfast rejoin"));
+        let line = printed.lines().find(|line| line.trim().starts_with("holdfast rejoin"));
         let line = line
             .expect("it says how to come back")
             .replace("PEER-ADDRESS", &cluster.nodes[0].peer());
@@ -61,7 +61,7 @@ fn a_damaged_node_of_three_rejoins_as_a_new_member() {
 /// first time, it once came back under its old id, and the first heartbeat crashed it in the Raft
 /// library; after a change of leader it might have voted a second time instead.
 #[test]
-fn a_node_that_lost_its_folder_is_not_let_back_under_its_id() {
+fn node_that_lost_its_folder_cannot_reuse_its_id() {
     let mut cluster = Cluster::start(3);
     for port in cluster.ports() {
         cluster.http.grab(port, &format!("by-{port}"));
@@ -70,8 +70,8 @@ fn a_node_that_lost_its_folder_is_not_let_back_under_its_id() {
     fs::remove_dir_all(&cluster.nodes[2].folder).expect("the folder can be removed");
     cluster.nodes[2].start();
     assert!(!cluster.nodes[2].ended().success());
-    let said = cluster.nodes[2].said();
-    assert!(said.contains("must not come back under its old id"), "{said}");
+    let printed = cluster.nodes[2].printed();
+    assert!(printed.contains("must not come back under its old id"), "{printed}");
 
     // The others keep serving, and it may come back under another id.
     let peers = format!("{},{}", cluster.nodes[0].peer(), cluster.nodes[1].peer());
@@ -89,12 +89,12 @@ fn a_node_that_lost_its_folder_is_not_let_back_under_its_id() {
 /// heartbeat then crashed the node in the Raft library, at every start. After a change of leader it
 /// might have voted an acknowledged entry away instead.
 #[test]
-fn a_node_that_lost_what_it_acknowledged_says_so_and_rejoins() {
+fn node_that_lost_acknowledged_entries_stops_and_rejoins() {
     let mut cluster = Cluster::start(3);
     let leader = cluster.leader();
     let at = (leader + 1) % 3;
     let (leader_port, port) = (cluster.nodes[leader].port, cluster.nodes[at].port);
-    let mut said = None;
+    let mut printed = None;
     for attempt in 0..30 {
         cluster.http.grab(leader_port, &format!("tail-{attempt}"));
         let applied = |port| cluster.http.get_ok(port, "/v1/status")["applied"].as_u64();
@@ -120,17 +120,20 @@ fn a_node_that_lost_what_it_acknowledged_says_so_and_rejoins() {
             if !cluster.nodes[at].is_running() { Some(true) } else { ready().then_some(false) }
         });
         if ended {
-            said = Some(cluster.nodes[at].said());
+            printed = Some(cluster.nodes[at].printed());
             break;
         }
     }
-    let said = said.expect("the last record was damaged before it was vouched for");
-    assert!(said.contains("its log ends at entry") && !said.contains("panicked"), "{said}");
+    let printed = printed.expect("the last record was damaged before it was vouched for");
+    assert!(
+        printed.contains("its log ends at entry") && !printed.contains("panicked"),
+        "{printed}"
+    );
 
     // It stays that way, whichever node leads.
-    let said = must_not_start(&mut cluster.nodes[at]);
-    assert!(said.contains("its log ends at entry"), "{said}");
-    let line = said.lines().find(|line| line.trim().starts_with("holdfast rejoin"));
+    let printed = must_not_start(&mut cluster.nodes[at]);
+    assert!(printed.contains("its log ends at entry"), "{printed}");
+    let line = printed.lines().find(|line| line.trim().starts_with("holdfast rejoin"));
     let line = line.expect("it says how to come back");
     let line = line.replace("PEER-ADDRESS", &cluster.nodes[leader].peer());
     let mut words = line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>();
@@ -147,13 +150,13 @@ fn a_node_that_lost_what_it_acknowledged_says_so_and_rejoins() {
 }
 
 /// A cluster of one that holds a lock with a deadline and one with a session lease.
-struct Lonely {
+struct SingleNode {
     cluster: Cluster,
     early: Held,
     session: Value,
 }
 
-impl Lonely {
+impl SingleNode {
     fn start() -> Self {
         let mut cluster = Cluster::empty();
         let at = cluster.add_alone();
@@ -178,9 +181,12 @@ impl Lonely {
         assert!(node.stop().success());
         // In the middle of what was written for the late lock.
         flip(&file, (before + after) / 2);
-        let said = must_not_start(node);
-        assert!(said.contains("holdfast restore --from BACKUP --data-dir NEW-FOLDER"), "{said}");
-        said
+        let printed = must_not_start(node);
+        assert!(
+            printed.contains("holdfast restore --from BACKUP --data-dir NEW-FOLDER"),
+            "{printed}"
+        );
+        printed
     }
 
     /// Restores into a new folder and starts it; returns its index in `nodes`.
@@ -191,8 +197,8 @@ impl Lonely {
         words.extend(from.iter().map(|word| (*word).to_owned()));
         words.extend(["--data-dir".to_owned(), node.folder.display().to_string()]);
         words.extend(["--port".to_owned(), node.port.to_string()]);
-        let said = must_run(&words);
-        assert!(said.contains("what was held needs recovery"), "{said}");
+        let printed = must_run(&words);
+        assert!(printed.contains("what was held needs recovery"), "{printed}");
         node.start();
         node.ready(&self.cluster.http);
         at
@@ -218,8 +224,8 @@ impl Lonely {
 
 /// Would fail if a restored cluster could draw a token of the old one, or of another restore.
 #[test]
-fn a_cluster_of_one_is_restored_from_a_backup() {
-    let mut lonely = Lonely::start();
+fn single_node_is_restored_from_a_backup() {
+    let mut lonely = SingleNode::start();
     let backup = lonely.cluster.path().join("holdfast.backup");
     let bytes = lonely.cluster.http.download(lonely.cluster.nodes[0].port, "/v1/backup");
     fs::write(&backup, bytes.expect("a backup")).expect("the backup can be written");
@@ -256,11 +262,11 @@ fn a_cluster_of_one_is_restored_from_a_backup() {
 
 /// Would fail if readable data were thrown away, or if the loss were accepted silently.
 #[test]
-fn a_cluster_of_one_accepts_a_loss_explicitly() {
-    let mut lonely = Lonely::start();
-    let said = lonely.damage();
+fn single_node_restarts_after_an_accepted_loss() {
+    let mut lonely = SingleNode::start();
+    let printed = lonely.damage();
     let damaged = lonely.cluster.nodes[0].folder.display().to_string();
-    assert!(said.contains(&format!("holdfast restore --accept-loss {damaged}")), "{said}");
+    assert!(printed.contains(&format!("holdfast restore --accept-loss {damaged}")), "{printed}");
     let at = lonely.restore(&["--accept-loss", &damaged]);
     lonely.check(at);
     let late = lonely.cluster.http.holders(lonely.cluster.nodes[at].port, "late");
@@ -270,7 +276,7 @@ fn a_cluster_of_one_accepts_a_loss_explicitly() {
 /// Would fail if a failed rejoin left a folder that starts a new cluster, under the id and the key
 /// of a node that has voted before.
 #[test]
-fn a_rejoin_that_fails_leaves_the_node_as_damaged_as_it_was() {
+fn failed_rejoin_changes_nothing() {
     let mut cluster = Cluster::start(1);
     let node = &mut cluster.nodes[0];
     assert!(node.stop().success());
@@ -282,7 +288,7 @@ fn a_rejoin_that_fails_leaves_the_node_as_damaged_as_it_was() {
     let words = ["rejoin", "--data-dir", &folder, "--cluster-key", &key, "--join", "127.0.0.1:1"];
     let refused = run(&words);
     assert!(!refused.status.success());
-    assert!(text(&refused).contains("nobody answers at 127.0.0.1:1"), "{}", text(&refused));
+    assert!(text(&refused).contains("no reply from 127.0.0.1:1"), "{}", text(&refused));
     assert_eq!(must_not_start(node), before);
 
     // Interrupted after the old files were set aside.
@@ -292,14 +298,14 @@ fn a_rejoin_that_fails_leaves_the_node_as_damaged_as_it_was() {
         let aside = node.folder.join("damaged-1").join(file.file_name().expect("a name"));
         fs::rename(&file, aside).expect("a file can be moved");
     }
-    let said = must_not_start(node);
-    assert!(said.contains("it has not rejoined"), "{said}");
+    let printed = must_not_start(node);
+    assert!(printed.contains("it has not rejoined"), "{printed}");
 }
 
 /// A rejoin was killed after it had set the old files aside. Repeated, it did not know which node
 /// the folder had been, and asked for `--replaces` with an id that the operator had to look up.
 #[test]
-fn an_interrupted_rejoin_is_repeated_as_the_message_says() {
+fn interrupted_rejoin_can_be_repeated() {
     let mut cluster = Cluster::start(3);
     assert!(cluster.nodes[2].stop().success());
     let folder = cluster.nodes[2].folder.clone();
@@ -311,8 +317,8 @@ fn an_interrupted_rejoin_is_repeated_as_the_message_says() {
             fs::rename(entry.path(), aside.join(entry.file_name())).expect("it can be moved");
         }
     }
-    let said = must_not_start(&mut cluster.nodes[2]);
-    let line = said.lines().find(|line| line.trim().starts_with("holdfast rejoin"));
+    let printed = must_not_start(&mut cluster.nodes[2]);
+    let line = printed.lines().find(|line| line.trim().starts_with("holdfast rejoin"));
     let line = line.expect("it says what to run").replace("PEER-ADDRESS", &cluster.nodes[0].peer());
     let mut words = line.split_whitespace().skip(1).map(str::to_owned).collect::<Vec<_>>();
     words.extend(["--port".to_owned(), cluster.nodes[2].port.to_string()]);
@@ -329,22 +335,22 @@ fn an_interrupted_rejoin_is_repeated_as_the_message_says() {
 
 /// Would fail if a node used the data of another cluster.
 #[test]
-fn the_key_and_the_folder_must_belong_together() {
+fn key_of_another_cluster_is_refused() {
     let mut cluster = Cluster::start(1);
     assert!(cluster.nodes[0].stop().success());
     new_key(&cluster.key);
-    let said = must_not_start(&mut cluster.nodes[0]);
-    assert!(said.contains("use the key or the folder of the other"), "{said}");
+    let printed = must_not_start(&mut cluster.nodes[0]);
+    assert!(printed.contains("use the key or the folder of the other"), "{printed}");
 }
 
 /// Starts a node that must refuse; returns its output.
 fn must_not_start(node: &mut Node) -> String {
     node.start();
     let status = node.ended();
-    let said = node.said();
-    assert!(!status.success(), "it started and ended in order: {said}");
-    assert!(!said.contains("serves at"), "{said}");
-    said
+    let printed = node.printed();
+    assert!(!status.success(), "it started and ended in order: {printed}");
+    assert!(!printed.contains("serves at"), "{printed}");
+    printed
 }
 
 fn run<S: AsRef<str>>(words: &[S]) -> Output {

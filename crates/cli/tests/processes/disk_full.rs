@@ -1,6 +1,6 @@
 //! A node with a full disk tells clients so, and continues when there is room again.
 
-use crate::support::{Cluster, HOLDFAST, Held, Http, Node, PATIENCE, unique};
+use crate::support::{Cluster, HOLDFAST, Held, Http, Node, TIMEOUT, unique};
 use serde_json::json;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -80,7 +80,7 @@ impl Drop for SmallDisk {
 /// Would fail if a full disk stopped the node, if clients were left waiting, if it did not continue
 /// by itself, or if anything acknowledged were gone afterwards.
 #[test]
-fn a_full_disk_is_told_and_left_behind() {
+fn node_recovers_from_a_full_disk() {
     let mut cluster = Cluster::empty();
     let disk = SmallDisk::mount(&cluster.path().join("small"));
     fs::write(disk.seen("ballast"), vec![1; BALLAST_MIB << 20]).expect("the ballast fits");
@@ -101,12 +101,12 @@ fn a_full_disk_is_told_and_left_behind() {
     let reply = http.post(port, "/v1/grab_lock", &json!({ "name": "one more", "ttl_ms": 60_000 }));
     let reply = reply.expect("a full node answers");
     assert_eq!((reply.status, reply.code()), (503, "disk_full"), "{}", reply.body);
-    assert!(node.said().contains("the disk is full"), "{}", node.said());
+    assert!(node.printed().contains("the disk is full"), "{}", node.printed());
     assert!(node.is_running());
 
     fs::remove_file(disk.seen("ballast")).expect("the ballast can be removed");
     let after = http.grab(port, "after");
-    assert!(node.said().contains("the disk has room again"), "{}", node.said());
+    assert!(node.printed().contains("the disk has room again"), "{}", node.printed());
     check(http, port, &held, &after);
     node.kill();
     start(node);
@@ -117,7 +117,7 @@ fn a_full_disk_is_told_and_left_behind() {
 /// A node whose disk was full fell behind the others, and reported that the cluster had no leader:
 /// operators looked for the fault in the wrong place.
 #[test]
-fn a_full_node_that_falls_behind_says_what_is_wrong() {
+fn full_node_that_falls_behind_reports_why() {
     let mut cluster = Cluster::empty();
     let disk = SmallDisk::mount(&cluster.path().join("small"));
     fs::write(disk.seen("ballast"), vec![1; BALLAST_MIB << 20]).expect("the ballast fits");
@@ -157,9 +157,9 @@ fn a_full_node_that_falls_behind_says_what_is_wrong() {
     let url = format!("http://127.0.0.1:{full}");
     let asked = Command::new(HOLDFAST).args(["show", "after", "--server", &url]).output();
     let asked = asked.expect("holdfast runs");
-    let said = String::from_utf8_lossy(&asked.stderr);
-    assert_eq!(asked.status.code(), Some(69), "{said}");
-    assert!(said.contains("disk") && !said.contains("no server answers"), "{said}");
+    let printed = String::from_utf8_lossy(&asked.stderr);
+    assert_eq!(asked.status.code(), Some(69), "{printed}");
+    assert!(printed.contains("disk") && !printed.contains("no server answers"), "{printed}");
 
     fs::remove_file(disk.seen("ballast")).expect("the ballast can be removed");
     cluster.nodes[small].ready(&cluster.http);
@@ -187,7 +187,7 @@ fn fill_until(port: u16, enough: &(dyn Fn() -> bool + Sync)) -> Vec<Held> {
             if full.load(Ordering::Relaxed) {
                 return;
             }
-            assert!(granted_at.elapsed() < PATIENCE, "neither a lock nor a clear answer");
+            assert!(granted_at.elapsed() < TIMEOUT, "neither a lock nor a clear answer");
             // Sixteen names, a label and a note: about 16 KiB.
             let name = |k: usize| format!("{k:x}.{number}.{count}.{}", "x".repeat(490));
             let names: Vec<String> = (0..16).map(name).collect();

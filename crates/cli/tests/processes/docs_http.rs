@@ -1,7 +1,7 @@
 //! docs/http-api.md, typed as written: every command, in order, in one shell.
 
 use crate::support::guide::{appears, steps};
-use crate::support::{Dev, Http, PATIENCE};
+use crate::support::{Dev, Http, TIMEOUT};
 use std::fmt::Write;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -13,9 +13,9 @@ const DOCUMENTED: &str = "http://127.0.0.1:7400";
 
 /// Would fail if a command on the page did not work, or printed something else than it says.
 #[test]
-fn every_command_of_the_page_works_as_written() {
+fn page_commands_work_as_written() {
     let dev = Dev::start(1);
-    Http::new(PATIENCE).get_ok(dev.port(1), "/readyz");
+    Http::new(TIMEOUT).get_ok(dev.port(1), "/readyz");
     let steps = steps(PAGE);
     assert!(steps.len() > 12, "the page's commands were not found");
     let folder = tempfile::tempdir().expect("a folder can be made");
@@ -27,7 +27,7 @@ fn every_command_of_the_page_works_as_written() {
     }
     fs::write(folder.path().join("page.sh"), script).expect("a script can be written");
     let shell = Command::new("timeout")
-        .args([&PATIENCE.as_secs().to_string(), "bash", "page.sh"])
+        .args([&TIMEOUT.as_secs().to_string(), "bash", "page.sh"])
         .current_dir(folder.path())
         .stdin(Stdio::null())
         .output()
@@ -35,7 +35,7 @@ fn every_command_of_the_page_works_as_written() {
     for (number, step) in steps.iter().enumerate() {
         let output = fs::read_to_string(folder.path().join(format!("{number}.out")));
         let output = output.unwrap_or_else(|error| panic!("{error}, {shell:?}\n{}", step.typed));
-        for line in &step.said {
+        for line in &step.printed {
             assert!(appears(line, &output), "`{line}` is not said by:\n{}\n{output}", step.typed);
         }
     }
@@ -44,9 +44,9 @@ fn every_command_of_the_page_works_as_written() {
 
 /// Would fail if an endpoint were added and not explained.
 #[test]
-fn every_call_is_on_the_page() {
+fn every_call_is_documented() {
     let dev = Dev::start(1);
-    let described = Http::new(PATIENCE).get_ok(dev.port(1), "/openapi.json");
+    let described = Http::new(TIMEOUT).get_ok(dev.port(1), "/openapi.json");
     let paths = described["paths"].as_object().expect("paths are described");
     assert!(paths.len() > 30);
     for path in paths.keys() {

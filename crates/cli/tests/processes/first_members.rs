@@ -8,7 +8,7 @@ use std::fs;
 /// belongs to which id, so it let the empty node in: the two were a majority, and granted locks
 /// from token 1 on.
 #[test]
-fn one_that_lost_its_folder_is_not_taken_for_a_new_first_member() {
+fn first_member_with_an_empty_folder_is_refused() {
     let mut cluster = Cluster::first_members(3);
     for at in [0, 1] {
         cluster.nodes[at].start();
@@ -34,8 +34,8 @@ fn one_that_lost_its_folder_is_not_taken_for_a_new_first_member() {
     // Node 1 knows which folder was node 2's.
     cluster.nodes[0].start();
     assert!(!cluster.nodes[1].ended().success());
-    let said = cluster.nodes[1].said();
-    assert!(said.contains("must not come back under its old id"), "{said}");
+    let printed = cluster.nodes[1].printed();
+    assert!(printed.contains("must not come back under its old id"), "{printed}");
     cluster.all_ready();
     cluster.http.grab(cluster.nodes[2].port, "seat");
 }
@@ -44,7 +44,7 @@ fn one_that_lost_its_folder_is_not_taken_for_a_new_first_member() {
 /// the first time, with a list that names only itself: it started a second cluster under the same
 /// key, and granted every lock again.
 #[test]
-fn one_that_began_alone_and_lost_its_folder_stops_when_the_others_find_it() {
+fn node_that_started_a_second_cluster_alone_stops_when_found() {
     let mut cluster = Cluster::first_members(1);
     cluster.nodes[0].start();
     cluster.all_ready();
@@ -65,8 +65,8 @@ fn one_that_began_alone_and_lost_its_folder_stops_when_the_others_find_it() {
         cluster.nodes[0].replace_members(&id, &list);
         cluster.nodes[0].start();
         assert!(!cluster.nodes[0].ended().success());
-        let said = cluster.nodes[0].said();
-        assert!(said.contains("began a second cluster"), "{said}");
+        let printed = cluster.nodes[0].printed();
+        assert!(printed.contains("began a second cluster"), "{printed}");
         // Nor does it start again.
         cluster.nodes[0].start();
         assert!(!cluster.nodes[0].ended().success());
@@ -78,7 +78,7 @@ fn one_that_began_alone_and_lost_its_folder_stops_when_the_others_find_it() {
 /// same list. Node 1 silently ignored it, but welcomed the other two: they started a second cluster
 /// under the same key, which granted every lock again.
 #[test]
-fn others_do_not_begin_a_second_cluster_beside_a_cluster_of_one() {
+fn no_second_cluster_starts_beside_a_single_node() {
     let mut cluster = Cluster::first_members(3);
     let list = cluster.nodes[0].args().last().cloned().expect("a list of members");
     let first = format!("1={}", cluster.nodes[0].peer());
@@ -92,7 +92,7 @@ fn others_do_not_begin_a_second_cluster_beside_a_cluster_of_one() {
     cluster.nodes[0].replace_last_arg(&list);
     cluster.nodes.iter_mut().for_each(Node::start);
     cluster.nodes[0].ready(&cluster.http);
-    assert!(cluster.nodes[0].said().contains("--members are ignored"));
+    assert!(cluster.nodes[0].printed().contains("--members are ignored"));
     for (at, id) in [(1, 2), (2, 3)] {
         let without = format!("the cluster of node 1 has begun without node {id}");
         waits_for(&cluster, at, &without);
@@ -108,7 +108,7 @@ fn others_do_not_begin_a_second_cluster_beside_a_cluster_of_one() {
 
 /// First members with different lists did not notice: each list started its own cluster.
 #[test]
-fn first_members_with_different_lists_do_not_begin() {
+fn first_members_with_different_lists_are_refused() {
     let mut cluster = Cluster::first_members(3);
     let two = format!("1={},2={}", cluster.nodes[0].peer(), cluster.nodes[1].peer());
     cluster.nodes[0].replace_last_arg(&two);
@@ -136,7 +136,7 @@ fn first_members_with_different_lists_do_not_begin() {
 /// A first member that lost its folder before the cluster had started was told to join. There was
 /// nothing to join: the others waited for a node that could not come back.
 #[test]
-fn one_that_lost_its_folder_before_the_beginning_is_told_what_helps() {
+fn first_member_that_lost_its_folder_before_the_start_gets_a_hint() {
     let mut cluster = Cluster::first_members(3);
     for at in [0, 1] {
         cluster.nodes[at].start();
@@ -148,9 +148,9 @@ fn one_that_lost_its_folder_before_the_beginning_is_told_what_helps() {
     fs::remove_dir_all(&cluster.nodes[1].folder).expect("the folder can be removed");
     cluster.nodes[1].start();
     assert!(!cluster.nodes[1].ended().success());
-    let said = cluster.nodes[1].said();
-    assert!(said.contains("must not come back under its old id"), "{said}");
-    assert!(said.contains("delete the data folders of all of them"), "{said}");
+    let printed = cluster.nodes[1].printed();
+    assert!(printed.contains("must not come back under its old id"), "{printed}");
+    assert!(printed.contains("delete the data folders of all of them"), "{printed}");
 
     assert!(cluster.nodes[0].stop().success());
     for node in &mut cluster.nodes {
@@ -163,5 +163,5 @@ fn one_that_lost_its_folder_before_the_beginning_is_told_what_helps() {
 
 fn waits_for(cluster: &Cluster, at: usize, what: &str) {
     let node = &cluster.nodes[at];
-    eventually(what, || node.said().contains(what).then_some(()));
+    eventually(what, || node.printed().contains(what).then_some(()));
 }

@@ -5,7 +5,7 @@ use crate::support::{Cluster, Load};
 /// Would fail if a majority of five were not enough, or if nodes that come back did not count: the
 /// second time the majority needs them.
 #[test]
-fn two_of_five_die_and_come_back_and_two_others_die() {
+fn five_nodes_survive_two_deaths_twice() {
     let mut cluster = Cluster::start(5);
     let load = Load::start(4, cluster.ports());
     load.goes_on(20);

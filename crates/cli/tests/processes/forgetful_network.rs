@@ -56,7 +56,7 @@ impl Network {
 /// reconnected. A cluster whose network was healthy again had no leader for a long time, or for
 /// good.
 #[test]
-fn nodes_that_do_not_hear_each_other_connect_anew() {
+fn nodes_reconnect_after_a_silent_network_failure() {
     let mut cluster = Cluster::empty();
     let network = Network::default();
     let address = |k: u16| Ipv4Addr::new(127, 0, 0, 10 + k as u8);

@@ -1,6 +1,6 @@
 //! Requests whose callers have given up.
 
-use crate::support::{Cluster, Http, PATIENCE, eventually, unique};
+use crate::support::{Cluster, Http, TIMEOUT, eventually, unique};
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
 use holdfast_proto::v1::{self as proto, request, to_client, to_server};
 use rustix::process::Signal;
@@ -18,7 +18,7 @@ use tonic::transport::Endpoint;
 /// effect; when the other nodes came back, it did, and broke the lock of an unrelated holder. Here
 /// one caller hangs up, and one waits for the reply.
 #[test]
-fn what_no_leader_took_is_withdrawn() {
+fn requests_without_a_leader_are_withdrawn() {
     let mut cluster = Cluster::start(3);
     let at = cluster.follower();
     let port = cluster.nodes[at].port;
@@ -34,9 +34,9 @@ fn what_no_leader_took_is_withdrawn() {
     let force = json!({ "name": "seat", "by": "operator", "reason": "test" });
     let hasty = Http::new(Duration::from_millis(300));
     hasty.post(port, "/v1/force", &force).expect_err("there is no leader");
-    let told = cluster.http.post(port, "/v1/force", &force).expect("an answer in time");
-    assert_eq!((told.status, told.code()), (503, "no_leader"), "{}", told.body);
-    assert!(told.body["message"].as_str().is_some_and(|why| why.contains("nothing was done")));
+    let result = cluster.http.post(port, "/v1/force", &force).expect("an answer in time");
+    assert_eq!((result.status, result.code()), (503, "no_leader"), "{}", result.body);
+    assert!(result.body["message"].as_str().is_some_and(|why| why.contains("nothing was done")));
 
     for other in &others {
         cluster.nodes[*other].start();
@@ -50,7 +50,7 @@ fn what_no_leader_took_is_withdrawn() {
 /// The command line refused to remove a member whose vote the others needed; the server carried it
 /// out, and the cluster stopped serving.
 #[test]
-fn the_leader_refuses_a_removal_that_takes_away_the_majority() {
+fn leader_refuses_a_removal_that_loses_the_majority() {
     let mut cluster = Cluster::start(3);
     let dead = cluster.follower();
     let dead_id = cluster.nodes[dead].id(&cluster.http);
@@ -72,7 +72,7 @@ fn the_leader_refuses_a_removal_that_takes_away_the_majority() {
 /// A node that was admitted, but did not get the reply, asked again and became another member; the
 /// first one never came.
 #[test]
-fn a_node_that_asks_twice_to_be_let_in_is_one_member() {
+fn repeated_join_adds_one_member() {
     let mut cluster = Cluster::start(1);
     let port = cluster.ports()[0];
     let address = json!({ "address": "127.0.0.1:1" });
@@ -86,7 +86,7 @@ fn a_node_that_asks_twice_to_be_let_in_is_one_member() {
 /// lock in the meantime. When the node was continued, it processed the request before it noticed
 /// that its caller was gone, and broke the lock of an unrelated holder.
 #[test]
-fn what_was_given_up_while_its_node_stood_still_is_not_done() {
+fn requests_abandoned_while_the_node_was_paused_have_no_effect() {
     let mut cluster = Cluster::start(3);
     let (leader, at) = (cluster.leader(), cluster.follower());
     let (elsewhere, port) = (cluster.nodes[leader].port, cluster.nodes[at].port);
@@ -111,7 +111,7 @@ fn what_was_given_up_while_its_node_stood_still_is_not_done() {
 /// A request on a session's stream was kept indefinitely by a node that had no leader, and took
 /// effect whenever one came back, however long ago its client had given up on it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_leader_took_on_a_sessions_stream_is_withdrawn() {
+async fn stream_requests_without_a_leader_are_withdrawn() {
     let mut cluster = Cluster::start(3);
     let at = cluster.follower();
     let port = cluster.nodes[at].port;
@@ -141,13 +141,13 @@ async fn what_no_leader_took_on_a_sessions_stream_is_withdrawn() {
     say(2, to_server::What::Request(request)).await;
     say(3, to_server::What::Beat(proto::Beat {})).await;
     for _ in 0..2 {
-        let told = timeout(PATIENCE, stream.message()).await.expect("an answer in time");
-        let told = told.expect("the stream goes on").expect("the stream goes on");
-        match told.what {
+        let result = timeout(TIMEOUT, stream.message()).await.expect("an answer in time");
+        let result = result.expect("the stream goes on").expect("the stream goes on");
+        match result.what {
             Some(to_client::What::TryAgain(again)) => {
                 assert!(again.why.contains("nothing was done"), "{}", again.why);
             }
-            other => panic!("{}: {other:?}", told.number),
+            other => panic!("{}: {other:?}", result.number),
         }
     }
 
@@ -165,11 +165,11 @@ async fn what_no_leader_took_on_a_sessions_stream_is_withdrawn() {
 /// `connection_closed`, even those that were sent alone later; one with a request id held its lock
 /// though.
 #[test]
-fn pipelined_tries_are_answered_when_the_leader_stands_still_for_a_moment() {
+fn pipelined_tries_are_answered_when_the_leader_pauses_briefly() {
     let mut cluster = Cluster::start(3);
     let (leader, at) = (cluster.leader(), cluster.follower());
     let mut stream = TcpStream::connect(("127.0.0.1", cluster.nodes[at].port)).expect("it is open");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout can be set");
     let mut requests = Vec::new();
     for number in 0..400 {
         let id = (number % 2 == 0).then(unique);
@@ -184,14 +184,14 @@ fn pipelined_tries_are_answered_when_the_leader_stands_still_for_a_moment() {
     stream.write_all(&requests).expect("it is sent");
     thread::sleep(Duration::from_millis(900));
     cluster.nodes[leader].signal(Signal::CONT);
-    let (mut said, mut answers) = (String::new(), 0);
+    let (mut printed, mut answers) = (String::new(), 0);
     let mut piece = [0; 65_536];
     while answers < 400 {
         let read = stream.read(&mut piece).expect("an answer in time");
-        assert!(read > 0, "the connection was closed after {answers} answers: {said}");
-        said.push_str(&String::from_utf8_lossy(&piece[..read]));
-        answers = said.matches("HTTP/1.1 ").count();
+        assert!(read > 0, "the connection was closed after {answers} answers: {printed}");
+        printed.push_str(&String::from_utf8_lossy(&piece[..read]));
+        answers = printed.matches("HTTP/1.1 ").count();
     }
-    assert!(!said.contains("connection_closed"), "{said}");
-    assert!(said.matches("fencing_token").count() >= 390, "{said}");
+    assert!(!printed.contains("connection_closed"), "{printed}");
+    assert!(printed.matches("fencing_token").count() >= 390, "{printed}");
 }

@@ -1,6 +1,6 @@
 //! A leader that is asked to stop leaves nothing undone.
 
-use crate::support::{Cluster, Http, Load, PATIENCE, eventually};
+use crate::support::{Cluster, Http, Load, TIMEOUT, eventually};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::path::Path;
 /// Would fail if a leader just left and the others had to notice, or if its log were left like
 /// after a crash.
 #[test]
-fn a_leader_that_is_stopped_hands_over_and_closes_its_log() {
+fn stopping_leader_transfers_leadership_and_closes_its_log() {
     let mut cluster = Cluster::start(3);
     let load = Load::start(4, cluster.ports());
     load.goes_on(20);
@@ -20,8 +20,8 @@ fn a_leader_that_is_stopped_hands_over_and_closes_its_log() {
         status.is_some_and(|status| status["leader"] == status["node"])
     };
     let handed_over = leads((leader + 1) % 3) || leads((leader + 2) % 3);
-    assert!(handed_over, "it ended, and no other node leads: {}", cluster.nodes[leader].said());
-    assert!(status.success(), "{status}: {}", cluster.nodes[leader].said());
+    assert!(handed_over, "it ended, and no other node leads: {}", cluster.nodes[leader].printed());
+    assert!(status.success(), "{status}: {}", cluster.nodes[leader].printed());
     assert_eq!(last_kind(&cluster.nodes[leader].folder), SYNCED, "its log is not closed");
     assert!(!cluster.nodes[leader].folder.join("pid").exists(), "its pid file is still there");
 
@@ -35,14 +35,14 @@ fn a_leader_that_is_stopped_hands_over_and_closes_its_log() {
 /// A node that was stopped gracefully left the waits of its connections in line. They were served
 /// soon after, and held the lock for their whole TTL, with nobody to release it.
 #[test]
-fn the_waits_of_a_node_that_is_stopped_go_with_it() {
+fn waits_end_with_a_stopped_node() {
     let mut cluster = Cluster::start(3);
     let (leader, stops) = (cluster.leader(), cluster.follower());
     let (port, elsewhere) = (cluster.nodes[stops].port, cluster.nodes[leader].port);
     let held = cluster.http.grab(elsewhere, "seat");
     std::thread::scope(|scope| {
         let wait = json!({ "name": "seat", "ttl_ms": 3_600_000, "wait_ms": 3_600_000 });
-        let waits = scope.spawn(move || Http::new(PATIENCE).post(port, "/v1/grab_lock", &wait));
+        let waits = scope.spawn(move || Http::new(TIMEOUT).post(port, "/v1/grab_lock", &wait));
         let waiting = |cluster: &Cluster| {
             cluster.http.get_ok(elsewhere, "/v1/lock?name=seat")["waiting"].as_u64()
         };

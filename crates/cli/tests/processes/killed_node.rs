@@ -1,6 +1,6 @@
 //! What a node leaves behind when it is killed, or stopped for longer than its session lives.
 
-use crate::support::{Cluster, Http, PATIENCE, Reply, eventually, unique};
+use crate::support::{Cluster, Http, Reply, TIMEOUT, eventually, unique};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::thread::{self, JoinHandle};
@@ -13,7 +13,7 @@ const TTL_MS: u64 = 3_600_000;
 /// end.
 fn wait(port: u16, name: &str, label: &str) -> JoinHandle<Result<Reply, String>> {
     let body = json!({ "name": name, "ttl_ms": TTL_MS, "wait_ms": TTL_MS, "label": label });
-    let http = Http::new(3 * PATIENCE);
+    let http = Http::new(3 * TIMEOUT);
     thread::spawn(move || http.post(port, "/v1/grab_lock", &body))
 }
 
@@ -36,7 +36,7 @@ fn granted(reply: Result<Reply, String>) -> Value {
 /// A node was killed while a client waited for a lock there. The holder released it, and the killed
 /// node's wait was served: it held the lock for its whole TTL, and nobody knew.
 #[test]
-fn a_wait_that_its_killed_node_can_t_tell_of_holds_nothing() {
+fn wait_granted_through_a_killed_node_is_released() {
     let mut cluster = Cluster::start(3);
     let (leader, at) = (cluster.leader(), cluster.follower());
     let (elsewhere, port) = (cluster.nodes[leader].port, cluster.nodes[at].port);
@@ -58,7 +58,7 @@ fn a_wait_that_its_killed_node_can_t_tell_of_holds_nothing() {
 /// A node was killed and restarted. The waits of its previous process stayed in line for ten more
 /// seconds, and could be served.
 #[test]
-fn a_node_that_is_started_again_has_no_waits_of_before() {
+fn restarted_node_has_no_earlier_waits() {
     let mut cluster = Cluster::start(3);
     let (leader, at) = (cluster.leader(), cluster.follower());
     let (elsewhere, port) = (cluster.nodes[leader].port, cluster.nodes[at].port);
@@ -80,7 +80,7 @@ fn a_node_that_is_started_again_has_no_waits_of_before() {
 /// served with nobody to notice, and held the lock for its whole TTL; when the node was continued,
 /// the client was told that it holds a lock that may have had another holder by then.
 #[test]
-fn a_wait_at_a_node_that_stood_still_is_over_and_told_so() {
+fn wait_at_a_paused_node_ends_with_an_error() {
     let mut cluster = Cluster::start(3);
     let (leader, at) = (cluster.leader(), cluster.follower());
     let (elsewhere, port) = (cluster.nodes[leader].port, cluster.nodes[at].port);
@@ -94,15 +94,15 @@ fn a_wait_at_a_node_that_stood_still_is_over_and_told_so() {
     cluster.http.let_go(elsewhere, &held);
     let grant = granted(next.join().expect("it ends"));
     cluster.nodes[at].signal(Signal::CONT);
-    let told = lost.join().expect("it ends").expect("an answer");
-    assert_eq!((told.status, told.code()), (409, "not_acquired"), "{}", told.body);
+    let result = lost.join().expect("it ends").expect("an answer");
+    assert_eq!((result.status, result.code()), (409, "not_acquired"), "{}", result.body);
     assert_eq!(cluster.http.holders(port, "seat"), [grant["fencing_token"].as_u64().unwrap()]);
 }
 
 /// With a request id a wait belongs to nobody, so that a retry finds it through any node: it must
 /// stay in line, and be held, even if the node that accepted it is gone.
 #[test]
-fn a_wait_with_a_request_id_outlives_its_node() {
+fn wait_with_a_request_id_survives_its_node() {
     let mut cluster = Cluster::start(3);
     let (leader, at) = (cluster.leader(), cluster.follower());
     let (elsewhere, port) = (cluster.nodes[leader].port, cluster.nodes[at].port);
@@ -110,7 +110,7 @@ fn a_wait_with_a_request_id_outlives_its_node() {
     let body = json!({
         "name": "seat", "ttl_ms": TTL_MS, "wait_ms": TTL_MS, "request_id": unique(),
     });
-    let (http, first) = (Http::new(3 * PATIENCE), body.clone());
+    let (http, first) = (Http::new(3 * TIMEOUT), body.clone());
     let lost = thread::spawn(move || http.post(port, "/v1/grab_lock", &first));
     until_in_line(&cluster, elsewhere, "seat", 1);
 
@@ -129,7 +129,7 @@ fn a_wait_with_a_request_id_outlives_its_node() {
 /// A client that has been told of its grant has its whole lease, even if the node that told it is
 /// killed right after.
 #[test]
-fn a_grant_that_was_told_outlives_its_node() {
+fn delivered_grant_survives_its_node() {
     let mut cluster = Cluster::start(3);
     let (leader, at) = (cluster.leader(), cluster.follower());
     let (elsewhere, port) = (cluster.nodes[leader].port, cluster.nodes[at].port);

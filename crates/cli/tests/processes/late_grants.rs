@@ -1,6 +1,6 @@
 //! A wait at a node that learns of its grant too late.
 
-use crate::support::{Cluster, Held, Http, PATIENCE, eventually};
+use crate::support::{Cluster, Held, Http, TIMEOUT, eventually};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -10,7 +10,7 @@ const ROUNDS: usize = 3;
 /// lease ran out before the node was continued and found the grant in its log: it told the client
 /// that it holds the lock, which another client held by then.
 #[test]
-fn a_grant_that_is_over_is_not_answered_with_held() {
+fn expired_grant_is_not_reported_as_held() {
     let mut cluster = Cluster::start(3);
     let (leader, lags) = (cluster.leader(), cluster.follower());
     let (elsewhere, port) = (cluster.nodes[leader].port, cluster.nodes[lags].port);
@@ -22,7 +22,7 @@ fn a_grant_that_is_over_is_not_answered_with_held() {
             "name": "seat", "ttl_ms": 500, "wait_ms": 600_000, "request_id": request_id,
         });
         let waits =
-            std::thread::spawn(move || Http::new(PATIENCE).post(port, "/v1/grab_lock", &wait));
+            std::thread::spawn(move || Http::new(TIMEOUT).post(port, "/v1/grab_lock", &wait));
         eventually("it waits", || {
             let lock = cluster.http.get_ok(elsewhere, "/v1/lock?name=seat");
             (lock["waiting"] == 1).then_some(())

@@ -16,7 +16,7 @@ fn kills() -> usize {
 /// forgot what it promised, if a new leader drew a token again or granted a lock twice, or if a
 /// retried request had two effects.
 #[test]
-fn no_grant_is_lost_and_no_token_given_twice() {
+fn no_grant_is_lost_and_no_token_is_reused() {
     let dev = Dev::start(3);
     let http = Http::new(Duration::from_secs(5));
     let ports: Vec<u16> = (1..=3).map(|k| dev.port(k)).collect();

@@ -1,6 +1,6 @@
 //! Holdfast as real processes: what a person who runs it would see.
 //!
-//! No test but one asserts a time: what should happen, happens within [`support::PATIENCE`].
+//! No test but one asserts a time: what should happen, happens within [`support::TIMEOUT`].
 
 #[path = "../../../server/tests/doors/redis/resp.rs"]
 mod resp;

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// Would fail if a change of members lost a grant or stopped the service, if a new member did not
 /// get its vote, or if a removed one kept running.
 #[test]
-fn one_becomes_three_becomes_five_becomes_three() {
+fn cluster_grows_to_five_and_shrinks_to_three() {
     let mut cluster = Cluster::start(1);
     let load = Load::start(4, cluster.ports());
     load.goes_on(20);
@@ -49,7 +49,7 @@ fn one_becomes_three_becomes_five_becomes_three() {
 /// Would fail if the dead member's vote were still needed, or if the new one's did not count: after
 /// the replacement another node dies.
 #[test]
-fn a_dead_node_is_replaced() {
+fn dead_node_is_replaced() {
     let mut cluster = Cluster::start(3);
     let load = Load::start(4, cluster.ports());
     load.goes_on(20);
@@ -74,7 +74,7 @@ fn a_dead_node_is_replaced() {
 /// Would fail if a node that nobody has ever heard from could get a vote: the majority would then
 /// need it.
 #[test]
-fn a_learner_that_never_came_gets_no_vote() {
+fn learner_that_never_started_is_not_promoted() {
     let mut cluster = Cluster::start(3);
     let port = cluster.ports()[0];
     let added = cluster.http.post_ok(port, "/v1/members/add", &json!({ "address": "127.0.0.1:1" }));
@@ -94,7 +94,7 @@ fn a_learner_that_never_came_gets_no_vote() {
 /// A new member whose reply was lost asked again and got a second id. The first one stayed a member
 /// without a node, for good, and no behaviour level could rise any more.
 #[test]
-fn a_join_that_is_repeated_leaves_no_member_without_a_node() {
+fn repeated_join_leaves_no_orphaned_member() {
     let mut cluster = Cluster::start(3);
     let port = cluster.ports()[0];
     let at = cluster.add(["--join", &cluster.nodes[0].peer()]);
@@ -123,7 +123,7 @@ fn a_join_that_is_repeated_leaves_no_member_without_a_node() {
 
 /// Both were offered the same id, and one of them gave up.
 #[test]
-fn nodes_that_join_at_once_get_ids_of_their_own() {
+fn concurrent_joins_get_different_ids() {
     let mut cluster = Cluster::start(1);
     let peer = cluster.nodes[0].peer();
     let port = cluster.nodes[0].port;
@@ -142,7 +142,7 @@ fn nodes_that_join_at_once_get_ids_of_their_own() {
 /// connections to it, but left its own open, so it had no reason to reconnect. It kept running, and
 /// asking for votes, until someone restarted it.
 #[test]
-fn a_node_that_was_stopped_while_it_was_removed_ends() {
+fn node_removed_while_it_was_stopped_exits() {
     let mut cluster = Cluster::start(5);
     for _ in 0..2 {
         let at = cluster.follower();
@@ -163,7 +163,7 @@ fn a_node_that_was_stopped_while_it_was_removed_ends() {
 /// its removal was appended although it can't be committed without it: the command hung, and the
 /// node was removed as soon as it came back.
 #[test]
-fn the_dead_one_of_two_voters_is_not_removed_when_it_comes_back() {
+fn refused_removal_of_a_dead_voter_has_no_later_effect() {
     let mut cluster = Cluster::start(2);
     for force in [false, true] {
         let dead = cluster.follower();
@@ -172,9 +172,9 @@ fn the_dead_one_of_two_voters_is_not_removed_when_it_comes_back() {
         let remove = json!({ "node": dead + 1, "force": force });
         let reply = cluster.http.post(port, "/v1/members/remove", &remove).expect("an answer");
         assert_eq!(reply.code(), "not_changed", "{}", reply.body);
-        let said = reply.body.to_string();
-        assert!(said.contains("the members can't be changed"), "{said}");
-        assert!(said.contains("restore a backup"), "{said}");
+        let printed = reply.body.to_string();
+        assert!(printed.contains("the members can't be changed"), "{printed}");
+        assert!(printed.contains("restore a backup"), "{printed}");
 
         cluster.nodes[dead].start();
         cluster.all_ready();
@@ -186,7 +186,7 @@ fn the_dead_one_of_two_voters_is_not_removed_when_it_comes_back() {
 /// A leader that was to be removed, and that nobody took over from in time, reported that the last
 /// voter can't be removed: with three voters.
 #[test]
-fn a_leader_that_nobody_takes_over_from_says_so() {
+fn failed_leadership_transfer_is_reported() {
     let mut cluster = Cluster::start(3);
     let leader = cluster.leader();
     let others: Vec<usize> = (0..3).filter(|at| *at != leader).collect();
@@ -195,11 +195,11 @@ fn a_leader_that_nobody_takes_over_from_says_so() {
     }
     let (port, remove) = (cluster.nodes[leader].port, json!({ "node": leader + 1 }));
     let reply = cluster.http.post(port, "/v1/members/remove", &remove).expect("an answer");
-    let said = reply.body.to_string();
-    assert_eq!(reply.code(), "not_changed", "{said}");
+    let printed = reply.body.to_string();
+    assert_eq!(reply.code(), "not_changed", "{printed}");
     // If this machine was slow, it no longer leads when it is asked.
     let reasons = ["did not take over", "the members can't be changed"];
-    assert!(reasons.iter().any(|why| said.contains(why)), "{said}");
+    assert!(reasons.iter().any(|why| printed.contains(why)), "{printed}");
     for at in &others {
         cluster.nodes[*at].signal(Signal::CONT);
     }
@@ -210,7 +210,7 @@ fn a_leader_that_nobody_takes_over_from_says_so() {
 /// A leader that was to be removed handed over to the voter with the longest log, though that one
 /// was dead.
 #[test]
-fn a_leader_is_removed_while_another_voter_is_dead() {
+fn leader_is_removed_while_another_voter_is_dead() {
     let mut cluster = Cluster::start(3);
     let leader = cluster.leader();
     let dead = (0..3).rev().find(|at| *at != leader).expect("there are others");
@@ -248,7 +248,7 @@ fn transfer(cluster: &Cluster, to: usize) {
 
 fn must_end_as_removed(cluster: &mut Cluster, at: usize) {
     let status = cluster.nodes[at].ended();
-    let said = cluster.nodes[at].said();
-    assert!(!status.success(), "it ended as if all were well: {said}");
-    assert!(said.contains("holdfast: this node was removed from the cluster"), "{said}");
+    let printed = cluster.nodes[at].printed();
+    assert!(!status.success(), "it ended as if all were well: {printed}");
+    assert!(printed.contains("holdfast: this node was removed from the cluster"), "{printed}");
 }

@@ -6,7 +6,7 @@ use crate::support::{Cluster, Load};
 /// tried the address with which the other had joined. When the last of three had moved, none found
 /// any other.
 #[test]
-fn all_nodes_move_to_other_ports_one_by_one() {
+fn nodes_can_move_to_other_ports_one_by_one() {
     let mut cluster = Cluster::start(3);
     for at in 0..3 {
         assert!(cluster.nodes[at].stop().success());

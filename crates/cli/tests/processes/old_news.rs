@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A subscriber of a node that had just been started received every message since the last snapshot
 /// again, and a watcher every grant: they were attached while the log was replayed.
 #[test]
-fn a_restarted_node_tells_no_old_news() {
+fn restarted_node_sends_no_stale_events() {
     let mut cluster = Cluster::start(3);
     let at = cluster.follower();
     let port = cluster.nodes[at].port;
@@ -30,7 +30,7 @@ fn a_restarted_node_tells_no_old_news() {
         watch.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout can be set");
         let request = "GET /v1/watch?name=seat HTTP/1.1\r\nHost: localhost\r\n\r\n";
         watch.write_all(request.as_bytes()).expect("it is sent");
-        assert_eq!(redis.hear(), "[subscribe news 1]");
+        assert_eq!(redis.receive(), "[subscribe news 1]");
         let mut lines = BufReader::new(watch).lines();
         let mut next = |what: &str| {
             lines
@@ -44,7 +44,7 @@ fn a_restarted_node_tells_no_old_news() {
         let other = cluster.nodes.iter().map(|node| node.port).find(|other| *other != port);
         let mut other = Redis::connect(other.expect("another node") + 1).expect("it is open");
         other.ask("PUBLISH news new");
-        assert_eq!(redis.hear(), "[message news new]");
+        assert_eq!(redis.receive(), "[message news new]");
         assert_eq!(other.ask("SET seat new NX PX 60000"), "OK");
         assert_eq!(next("").as_deref(), Some("event: granted"));
         assert_eq!(other.ask("DEL seat"), "1");

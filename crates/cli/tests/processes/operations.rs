@@ -3,6 +3,6 @@
 use crate::support::follow;
 
 #[test]
-fn every_command_of_the_guide_works_as_written() {
+fn guide_commands_work_as_written() {
     follow(include_str!("../../../../docs/operations.md"));
 }

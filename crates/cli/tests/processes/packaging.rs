@@ -16,7 +16,7 @@ fn print_config(args: &[&str], env: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn the_unit_starts_a_node_with_the_settings_that_are_shipped() {
+fn systemd_unit_starts_a_node_with_the_shipped_settings() {
     let start = UNIT.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a start");
     let start = start.replace("${CREDENTIALS_DIRECTORY}/holdfast.toml", SETTINGS);
     let args: Vec<&str> = start.split(' ').skip(1).collect();
@@ -28,7 +28,7 @@ fn the_unit_starts_a_node_with_the_settings_that_are_shipped() {
 
 /// What is commented out in the settings is right as well.
 #[test]
-fn every_setting_that_is_shown_is_one() {
+fn every_documented_setting_exists() {
     let text = std::fs::read_to_string(SETTINGS).expect("the settings are shipped");
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut shown = 0;
@@ -45,7 +45,7 @@ fn every_setting_that_is_shown_is_one() {
 }
 
 #[test]
-fn the_container_starts_a_node_and_asks_after_its_health() {
+fn container_starts_a_node_and_checks_its_health() {
     let line = |word: &str| CONTAINER.lines().find_map(|line| line.trim().strip_prefix(word));
     let env: Vec<(&str, &str)> = line("ENV ")
         .expect("an environment")

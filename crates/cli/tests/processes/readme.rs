@@ -10,16 +10,16 @@ const README: &str = include_str!("../../../../README.md");
 const VERBS: [&str; 7] = ["acquire", "release", "recovered", "put", "outcome", "tick", "show"];
 
 fn is_typed(line: &str) -> bool {
-    let said = line.split_once(": ").map_or(line, |(_, said)| said);
-    said.split(' ').next().is_some_and(|verb| VERBS.contains(&verb))
+    let printed = line.split_once(": ").map_or(line, |(_, printed)| printed);
+    printed.split(' ').next().is_some_and(|verb| VERBS.contains(&verb))
 }
 
 #[test]
-fn the_tour_happens_as_written() {
+fn readme_tour_works_as_written() {
     let tour = README.split("## A 60-second tour").nth(1).unwrap().split("\n## ").next().unwrap();
     let lines = tour.lines().filter_map(|line| line.strip_prefix("    "));
-    let (typed, said): (Vec<&str>, Vec<&str>) = lines.partition(|line| is_typed(line));
-    assert!(typed.len() > 10 && said.len() > 5, "the tour was not found");
+    let (typed, printed): (Vec<&str>, Vec<&str>) = lines.partition(|line| is_typed(line));
+    assert!(typed.len() > 10 && printed.len() > 5, "the tour was not found");
 
     let mut holdfast = Command::new(HOLDFAST)
         .arg("play")
@@ -30,21 +30,21 @@ fn the_tour_happens_as_written() {
     holdfast.stdin.take().unwrap().write_all(typed.join("\n").as_bytes()).unwrap();
     let output = holdfast.wait_with_output().unwrap();
     assert!(output.status.success());
-    let told = String::from_utf8(output.stdout).unwrap();
-    let mut rest = told.lines();
-    for line in said {
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let mut rest = shown.lines();
+    for line in printed {
         assert!(
-            rest.any(|told| told == line),
-            "the tour says `{line}`, but this happened:\n{told}"
+            rest.any(|shown| shown == line),
+            "the tour says `{line}`, but this happened:\n{shown}"
         );
     }
-    assert!(!told.contains("error:"), "{told}");
-    assert!(told.contains("would close a circle"), "{told}");
+    assert!(!shown.contains("error:"), "{shown}");
+    assert!(shown.contains("would create a cycle"), "{shown}");
 }
 
 /// `dev` keeps running in its own terminal while the others are typed.
 #[test]
-fn every_command_works_as_written() {
+fn readme_commands_work_as_written() {
     const DEV: &str = "cargo run --release -- dev";
     let dev = README.lines().find(|line| line.starts_with(DEV)).expect("the README starts a node");
     let wait = "until curl -fsS http://127.0.0.1:7400/readyz; do sleep 0.1; done";

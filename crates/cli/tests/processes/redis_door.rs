@@ -1,7 +1,7 @@
 //! Redis clients of three nodes: on a follower, while leaders die, together with other doors.
 
-use crate::resp::{Redis, Said};
-use crate::support::{Cluster, Http, PATIENCE, eventually, measured};
+use crate::resp::{Redis, RedisReply};
+use crate::support::{Cluster, Http, TIMEOUT, eventually, measured};
 use holdfast_client::Client;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ fn connect(port: u16) -> Redis {
 }
 
 #[test]
-fn a_client_of_any_node_is_served_and_hears_what_is_published_at_another() {
+fn redis_clients_of_any_node_are_served_and_receive_messages() {
     let mut cluster = Cluster::start(3);
     let follower = cluster.follower();
     let ports = cluster.ports();
@@ -38,19 +38,19 @@ fn a_client_of_any_node_is_served_and_hears_what_is_published_at_another() {
     }
     for other in &mut others {
         for message in ["one", "two", "three"] {
-            assert_eq!(other.hear(), format!("[message news {message}]"));
+            assert_eq!(other.receive(), format!("[message news {message}]"));
         }
     }
     // A pop on one node waits for a push on another.
     let mut waits = connect(ports[0]);
     waits.send(&["BLPOP jobs 0"]);
     assert_eq!(connect(ports[1]).ask("RPUSH jobs a"), "1");
-    assert_eq!(waits.hear(), "[jobs a]");
+    assert_eq!(waits.receive(), "[jobs a]");
 }
 
 /// A client that reconnects, to any node, finds everything that was acknowledged to it.
 #[test]
-fn to_connect_again_is_enough_when_the_leader_is_killed() {
+fn reconnecting_is_enough_when_the_leader_is_killed() {
     let mut cluster = Cluster::start(3);
     let ports = cluster.ports();
     let mut redis = connect(ports[0]);
@@ -67,7 +67,8 @@ fn to_connect_again_is_enough_when_the_leader_is_killed() {
         // During the election the reply may be that there is no leader; never that a key is gone.
         redis = eventually("a node answers", || {
             let mut redis = Redis::connect(port + 1).ok()?;
-            matches!(redis.try_ask(&["SET", "probe", "x"]), Ok(Said::Word(_))).then_some(redis)
+            matches!(redis.try_ask(&["SET", "probe", "x"]), Ok(RedisReply::Status(_)))
+                .then_some(redis)
         });
         for key in &told {
             assert_eq!(redis.ask(&format!("GET {key}")), "x", "{key}");
@@ -80,7 +81,7 @@ fn to_connect_again_is_enough_when_the_leader_is_killed() {
 
 /// One connection stays where it is while another node loses leadership: its command waits.
 #[test]
-fn a_command_waits_for_the_election_to_end() {
+fn commands_wait_for_the_election() {
     let mut cluster = Cluster::start(3);
     let (leader, follower) = (cluster.leader(), cluster.follower());
     let mut redis = connect(cluster.nodes[follower].port);
@@ -128,7 +129,7 @@ impl Contest {
 }
 
 #[test]
-fn through_three_doors_one_holds_at_a_time_and_tokens_rise() {
+fn three_doors_share_one_holder_and_rising_tokens() {
     let mut cluster = Cluster::start(3);
     let ports = cluster.ports();
     let contest = Contest { book: Mutex::default(), over: AtomicBool::new(false) };
@@ -172,7 +173,7 @@ fn redis_client(contest: &Contest, port: u16, number: usize) {
 }
 
 fn http_client(contest: &Contest, port: u16) {
-    let http = Http::new(PATIENCE);
+    let http = Http::new(TIMEOUT);
     while contest.goes_on() {
         let body = json!({ "name": "seat", "ttl_ms": 600_000, "wait_ms": 200 });
         let Ok(reply) = http.post(port, "/v1/grab_lock", &body) else { continue };

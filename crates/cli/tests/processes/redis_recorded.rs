@@ -5,7 +5,7 @@
 #[allow(dead_code, reason = "nothing is recorded here")]
 mod conversation;
 
-use crate::support::{Dev, Http, PATIENCE};
+use crate::support::{Dev, Http, TIMEOUT};
 use conversation::{Party, read};
 use std::net::Ipv4Addr;
 
@@ -16,9 +16,9 @@ const DIFFERENCES_SHOWN: usize = 20;
 
 /// Would fail if the door's replies differed from Redis's in a single byte.
 #[test]
-fn holdfast_answers_as_redis_was_recorded_to() {
+fn replies_match_the_recorded_redis() {
     let dev = Dev::start(1);
-    Http::new(PATIENCE).get_ok(dev.port(1), "/readyz");
+    Http::new(TIMEOUT).get_ok(dev.port(1), "/readyz");
     let conversations = read(RECORDED);
     assert!(conversations.len() > 200, "the recording was not found");
     assert_eq!(

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 /// started an empty cluster in it, and drew tokens from 1 on, which the old cluster had already
 /// drawn.
 #[test]
-fn a_restore_that_was_killed_does_not_start_and_can_be_repeated() {
+fn killed_restore_does_not_start_and_can_be_repeated() {
     let mut cluster = Cluster::empty();
     let first = cluster.add_alone();
     cluster.nodes[first].start();
@@ -57,8 +57,8 @@ fn repeat(cluster: &mut Cluster, backup: &Path, folder: &Path, last: &Held) {
     let at = cluster.add_alone_in(folder);
     let node = &mut cluster.nodes[at];
     node.start();
-    assert!(!node.ended().success(), "it started:\n{}", node.said());
-    assert!(node.said().contains("did not finish"), "{}", node.said());
+    assert!(!node.ended().success(), "it started:\n{}", node.printed());
+    assert!(node.printed().contains("did not finish"), "{}", node.printed());
     let done = restore(Command::new(HOLDFAST), &["--from"], backup, folder);
     assert!(done.status.success(), "{}", text(&done));
     node.start();
@@ -72,7 +72,7 @@ fn repeat(cluster: &mut Cluster, backup: &Path, folder: &Path, last: &Held) {
 /// The log of a cluster of one that once had more members was applied only as far as its commit
 /// index had been written: the last grants were lost although nothing was damaged.
 #[test]
-fn an_accepted_loss_loses_nothing_that_can_be_read() {
+fn accept_loss_keeps_everything_readable() {
     let mut cluster = Cluster::start(1);
     let second = join(&mut cluster);
     let port = cluster.nodes[0].port;
@@ -98,7 +98,7 @@ fn an_accepted_loss_loses_nothing_that_can_be_read() {
 /// nobody checked whether the node was still running: a second cluster granted the locks of the
 /// first.
 #[test]
-fn an_accepted_loss_is_refused_for_more_voters_and_for_a_running_node() {
+fn accept_loss_is_refused_for_several_voters_and_running_nodes() {
     let mut cluster = Cluster::start(1);
     let (from, to) = (cluster.nodes[0].folder.clone(), cluster.path().join("to"));
     let refuse = |from: &PathBuf, why: &str| {
@@ -112,8 +112,8 @@ fn an_accepted_loss_is_refused_for_more_voters_and_for_a_running_node() {
     assert!(cluster.nodes[second].stop().success());
     // With one of two voters down there is nobody to hand over to.
     cluster.nodes[0].kill();
-    refuse(&from, "this was no cluster of one: its voters are nodes 1, 2");
-    refuse(&cluster.nodes[second].folder, "this was no cluster of one");
+    refuse(&from, "this was not a cluster of one: its voters are nodes 1, 2");
+    refuse(&cluster.nodes[second].folder, "this was not a cluster of one");
 }
 
 fn restore(mut command: Command, from: &[&str], source: &Path, to: &Path) -> Output {

@@ -18,9 +18,9 @@ fn run(args: &[&str], env: &[(&str, &str)]) -> Output {
 /// Fails with these words, and does not panic.
 fn is_refused(args: &[&str], why: &str) {
     let output = run(args, &[]);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success(), "{args:?} was taken");
-    assert!(said.contains(why) && !said.contains("panicked"), "{args:?}: {said}");
+    assert!(printed.contains(why) && !printed.contains("panicked"), "{args:?}: {printed}");
 }
 
 fn file(text: &str) -> (TempDir, String) {
@@ -32,7 +32,7 @@ fn file(text: &str) -> (TempDir, String) {
 }
 
 #[test]
-fn flags_count_before_the_environment_and_that_before_a_file() {
+fn flags_override_environment_overrides_file() {
     let (_folder, file) = file("port = 1001\nadvertise = 'file'\ndata_dir = 'file'\n");
     let args = ["serve", "--config", &file, "--print-config", "--port", "1003"];
     let env = [("HOLDFAST_PORT", "1002"), ("HOLDFAST_ADVERTISE", "environment")];
@@ -50,7 +50,7 @@ fn flags_count_before_the_environment_and_that_before_a_file() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_what_to_do() {
+fn invalid_settings_are_refused_with_a_hint() {
     let (folder, typo) = file("prot = 7400\n");
     let data = folder.path().join("data");
     let data = data.to_str().expect("a path in plain letters");
@@ -66,7 +66,7 @@ fn what_makes_no_sense_is_refused_with_what_to_do() {
     );
     is_refused(
         &["serve", "--data-dir", data, "--listen", "192.0.2.1", "--insecure"],
-        "192.0.2.1 is no address of this machine",
+        "192.0.2.1 is not an address of this machine",
     );
     is_refused(
         &["serve", "--data-dir", data, "--node", "1", "--members", "1:10.0.0.1"],
@@ -84,7 +84,7 @@ fn what_makes_no_sense_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_busy_port_is_named_with_the_flag_that_moves_it() {
+fn busy_port_is_named_with_the_flag_to_change() {
     let ports = Ports::reserve();
     let third = ports.of(3);
     let busy = TcpListener::bind((Ipv4Addr::LOCALHOST, third)).expect("the port is free");
@@ -98,7 +98,7 @@ fn a_busy_port_is_named_with_the_flag_that_moves_it() {
 
 /// A file with a password in it, and a node that asks for it.
 #[test]
-fn a_file_is_enough_to_run_a_node() {
+fn node_runs_from_a_settings_file_alone() {
     let ports = Ports::reserve();
     let (folder, config) =
         file(&format!("data_dir = 'data'\nport = {}\npassword = 'open sesame'\n", ports.base()));
@@ -111,13 +111,13 @@ fn a_file_is_enough_to_run_a_node() {
     let reply = http.get(ports.base(), "/v1/status").expect("an answer");
     assert_eq!((reply.status, reply.code()), (401, "unauthenticated"));
     assert!(node.stop().success());
-    assert!(!node.said().contains("sesame"), "{}", node.said());
+    assert!(!node.printed().contains("sesame"), "{}", node.printed());
     assert!(folder.path().join("data").is_dir());
 }
 
 /// A dead node is reported and restarted; with `--no-restart` it is not.
 #[test]
-fn dev_starts_a_dead_node_again_unless_it_is_told_not_to() {
+fn dev_restarts_dead_nodes_unless_told_not_to() {
     let http = Http::new(Duration::from_secs(20));
     let dev = Dev::start(3);
     http.get_ok(dev.port(2), "/readyz");
@@ -125,23 +125,23 @@ fn dev_starts_a_dead_node_again_unless_it_is_told_not_to() {
     dev.signal(2, Signal::KILL);
     eventually("node 2 runs again", || dev.pid(2).filter(|pid| *pid != before));
     http.get_ok(dev.port(2), "/readyz");
-    assert!(dev.said().contains("node 2 starts again in 1 s"), "{}", dev.said());
+    assert!(dev.printed().contains("node 2 starts again in 1 s"), "{}", dev.printed());
     assert!(dev.stop());
 
     let dev = Dev::start_with(3, &["--no-restart"]);
     http.get_ok(dev.port(3), "/readyz");
     dev.signal(3, Signal::KILL);
-    eventually("its end is reported", || dev.said().contains("node 3 ended").then_some(()));
+    eventually("its end is reported", || dev.printed().contains("node 3 ended").then_some(()));
     // The other two keep serving; a third one would have been restarted by now.
     std::thread::sleep(Duration::from_millis(1_500));
     http.get_ok(dev.port(1), "/readyz");
-    assert!(dev.pid(3).is_none() && !dev.said().contains("starts again"), "{}", dev.said());
+    assert!(dev.pid(3).is_none() && !dev.printed().contains("starts again"), "{}", dev.printed());
     assert!(dev.stop());
 }
 
 /// One node in `node-1`, with its pid file, and the data is there again at the next start.
 #[test]
-fn dev_keeps_its_data_where_it_is_told() {
+fn dev_keeps_its_data_in_the_given_folder() {
     let http = Http::new(Duration::from_secs(20));
     let mut dev = Dev::start(1);
     http.get_ok(dev.port(1), "/readyz");

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Would fail if a leader answered a read, or granted a lock, without asking the others whether it
 /// still leads.
 #[test]
-fn a_leader_that_slept_tells_no_old_news() {
+fn paused_leader_sends_no_stale_events() {
     let mut cluster = Cluster::start(3);
     let leader = cluster.leader();
     let sleeper = cluster.nodes[leader].port;

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 #[test]
-fn strangers_are_refused_and_the_cluster_serves_on() {
+fn unauthenticated_peers_are_refused_without_disturbing_the_cluster() {
     let mut cluster = Cluster::start(3);
     let load = Load::start(2, cluster.ports());
     let peer = cluster.nodes[0].peer();
@@ -26,14 +26,14 @@ fn strangers_are_refused_and_the_cluster_serves_on() {
     ];
     for (bytes, why) in cases {
         hang_up(&peer, bytes);
-        must_say(&cluster.nodes[0], why);
+        must_print(&cluster.nodes[0], why);
     }
     // More than may be connected without authenticating.
     let silent: Vec<TcpStream> = (0..80).filter_map(|_| TcpStream::connect(&peer).ok()).collect();
     // They once took all places, and a node that came back was turned away.
     let answer = hang_up(&peer, &garbage);
     assert!(answer.contains("this is the port for a Holdfast node's peers"), "{answer:?}");
-    must_say(&cluster.nodes[0], "too many connections without a name");
+    must_print(&cluster.nodes[0], "too many unidentified connections");
     load.goes_on(20);
     drop(silent);
 
@@ -56,11 +56,11 @@ fn strangers_are_refused_and_the_cluster_serves_on() {
     }
     for (at, why) in started {
         let status = cluster.nodes[at].ended();
-        let said = cluster.nodes[at].said();
-        assert!(!status.success() && said.contains(why), "{status}: {said}");
+        let printed = cluster.nodes[at].printed();
+        assert!(!status.success() && printed.contains(why), "{status}: {printed}");
     }
-    must_say(&cluster.nodes[0], "refused a peer's connection from 127.0.0.1");
-    must_say(&cluster.nodes[0], "this is a node of another cluster");
+    must_print(&cluster.nodes[0], "refused a peer's connection from 127.0.0.1");
+    must_print(&cluster.nodes[0], "this is a node of another cluster");
 
     // A whole cluster that takes this one's first node for its own.
     cluster.key = cluster.path().join("other.key");
@@ -69,7 +69,7 @@ fn strangers_are_refused_and_the_cluster_serves_on() {
     let at = cluster.add(["--node", "2", "--members", &members]);
     cluster.nodes[at].start();
     eventually("it notices", || {
-        cluster.nodes[at].said().contains("it has another cluster secret").then_some(())
+        cluster.nodes[at].printed().contains("it has another cluster secret").then_some(())
     });
     cluster.key = key;
 
@@ -81,19 +81,19 @@ fn strangers_are_refused_and_the_cluster_serves_on() {
 /// Every connection to the peer port left a line or two in the log: anyone who could reach the port
 /// could fill the disk.
 #[test]
-fn a_flood_of_strangers_leaves_few_lines_in_the_log() {
+fn refused_peers_do_not_flood_the_log() {
     let mut cluster = Cluster::start(1);
     let peer = cluster.nodes[0].peer();
     for length in 0..2_000_u32 {
         // Each claims another length.
         hang_up(&peer, &(1_000_000 + length).to_le_bytes());
     }
-    let lines = |said: String| said.lines().filter(|line| line.contains("WARN")).count();
-    let logged = lines(cluster.nodes[0].said());
+    let lines = |printed: String| printed.lines().filter(|line| line.contains("WARN")).count();
+    let logged = lines(cluster.nodes[0].printed());
     assert!(logged > 0, "nothing was said about it");
     // A few for every ten seconds, however slow this machine is.
     assert!(logged < 500, "{logged} lines");
-    must_say(&cluster.nodes[0], "more messages like these");
+    must_print(&cluster.nodes[0], "more messages like these");
     cluster.http.grab(cluster.nodes[0].port, "seat");
     assert!(cluster.nodes[0].stop().success());
 }
@@ -111,8 +111,8 @@ fn hang_up(peer: &str, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-fn must_say(node: &Node, what: &str) {
-    eventually(&format!("the node says: {what}"), || node.said().contains(what).then_some(()));
+fn must_print(node: &Node, what: &str) {
+    eventually(&format!("the node says: {what}"), || node.printed().contains(what).then_some(()));
 }
 
 /// The same number of digits, each of them changed.

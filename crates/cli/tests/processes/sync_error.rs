@@ -26,7 +26,7 @@ int fdatasync(int fd) {
 /// Would fail if a node kept running after a failed sync, or retried it: Linux would then report
 /// success, with the data gone.
 #[test]
-fn a_failed_sync_stops_the_node_and_the_others_serve_on() {
+fn failed_sync_stops_the_node_and_the_others_keep_serving() {
     let mut cluster = Cluster::start(3);
     let broken = cluster.path().join("broken");
     let library = build(cluster.path());
@@ -42,9 +42,9 @@ fn a_failed_sync_stops_the_node_and_the_others_serve_on() {
 
     fs::write(&broken, "").expect("a file can be written");
     let status = cluster.nodes[leader].ended();
-    let said = cluster.nodes[leader].said();
-    assert!(!status.success(), "{status}: {said}");
-    assert!(said.contains("the disk did not confirm what was written"), "{said}");
+    let printed = cluster.nodes[leader].printed();
+    assert!(!status.success(), "{status}: {printed}");
+    assert!(printed.contains("the disk did not confirm what was written"), "{printed}");
     load.goes_on(20);
 
     // It may come back under its id: everything is verified at the start.

@@ -14,7 +14,7 @@ const LOOKS_EVERY: usize = 20;
 /// Would fail if a waiter were forgotten, overtaken or served twice, or if a release woke more than
 /// one.
 #[test]
-fn each_of_a_thousand_is_served_once_and_in_order() {
+fn thousand_clients_are_served_once_and_in_order() {
     let mut cluster = Cluster::start(3);
     let ports = cluster.ports();
     let first = cluster.http.grab(ports[0], "one");

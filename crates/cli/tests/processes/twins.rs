@@ -9,7 +9,7 @@ use std::process::Command;
 /// A copied folder once ran next to its original, and nobody noticed: both voted and acknowledged
 /// as node 2. With the right two other nodes down, acknowledged tokens were issued again.
 #[test]
-fn a_copied_folder_does_not_run_beside_its_original() {
+fn copied_folder_does_not_run_beside_the_original() {
     let mut cluster = Cluster::start(3);
     let load = Load::start(2, cluster.ports());
     load.goes_on(10);
@@ -18,24 +18,24 @@ fn a_copied_folder_does_not_run_beside_its_original() {
     copy(&cluster.nodes[1].folder, &cluster.nodes[twin].folder);
     cluster.nodes[1].signal(Signal::CONT);
 
-    let said = must_not_start(&mut cluster.nodes[twin]);
-    assert!(said.contains("its files were copied"), "{said}");
-    assert!(said.contains("holdfast accept-move --data-dir"), "{said}");
+    let printed = must_not_start(&mut cluster.nodes[twin]);
+    assert!(printed.contains("its files were copied"), "{printed}");
+    assert!(printed.contains("holdfast accept-move --data-dir"), "{printed}");
 
     // Someone accepts the move although the original is running: the other nodes notice.
     accept_move(&cluster.nodes[twin].folder);
     cluster.nodes[twin].start();
     assert!(!cluster.nodes[twin].ended().success());
-    let said = cluster.nodes[twin].said();
+    let printed = cluster.nodes[twin].printed();
     let original = cluster.nodes[1].peer();
     assert!(
-        said.contains(&format!("another node runs under this node's id, at {original}")),
-        "{said}"
+        printed.contains(&format!("another node runs under this node's id, at {original}")),
+        "{printed}"
     );
     // And it does not try again when the original is away for a moment.
     cluster.nodes[1].kill();
-    let said = must_not_start(&mut cluster.nodes[twin]);
-    assert!(said.contains("another node runs under this node's id"), "{said}");
+    let printed = must_not_start(&mut cluster.nodes[twin]);
+    assert!(printed.contains("another node runs under this node's id"), "{printed}");
     cluster.nodes[1].start();
     cluster.all_ready();
     load.goes_on(10);
@@ -44,7 +44,7 @@ fn a_copied_folder_does_not_run_beside_its_original() {
 
 /// A folder from before its node's last start has forgotten what the node promised since.
 #[test]
-fn an_old_copy_is_not_let_in_while_its_original_is_down() {
+fn old_copy_is_refused_while_the_original_is_down() {
     let mut cluster = Cluster::start(3);
     let copy = copy_of(&mut cluster, 1);
     let port = cluster.nodes[0].port;
@@ -54,8 +54,8 @@ fn an_old_copy_is_not_let_in_while_its_original_is_down() {
 
     cluster.nodes[copy].start();
     assert!(!cluster.nodes[copy].ended().success());
-    let said = cluster.nodes[copy].said();
-    assert!(said.contains("a later start under this node's id has been seen"), "{said}");
+    let printed = cluster.nodes[copy].printed();
+    assert!(printed.contains("a later start under this node's id has been seen"), "{printed}");
 
     cluster.nodes[1].start();
     cluster.all_ready();
@@ -64,7 +64,7 @@ fn an_old_copy_is_not_let_in_while_its_original_is_down() {
 
 /// The others remembered the starts of a node only until they were restarted themselves.
 #[test]
-fn an_old_copy_is_not_let_in_after_the_others_were_restarted() {
+fn old_copy_is_refused_after_the_others_restarted() {
     let mut cluster = Cluster::start(3);
     let copy = copy_of(&mut cluster, 1);
     cluster.http.grab(cluster.nodes[0].port, "since");
@@ -77,14 +77,14 @@ fn an_old_copy_is_not_let_in_after_the_others_were_restarted() {
     }
     cluster.nodes[copy].start();
     assert!(!cluster.nodes[copy].ended().success());
-    let said = cluster.nodes[copy].said();
-    assert!(said.contains("a later start under this node's id has been seen"), "{said}");
+    let printed = cluster.nodes[copy].printed();
+    assert!(printed.contains("a later start under this node's id has been seen"), "{printed}");
 }
 
 /// A copy that is put back over the folder leaves the file `identity` the same: only its creation
 /// time was compared, so the node ran with an old log.
 #[test]
-fn an_old_copy_that_is_put_back_over_its_folder_does_not_start() {
+fn old_copy_restored_over_its_folder_does_not_start() {
     let mut cluster = Cluster::start(1);
     let folder = cluster.nodes[0].folder.clone();
     let port = cluster.nodes[0].port;
@@ -99,11 +99,11 @@ fn an_old_copy_that_is_put_back_over_its_folder_does_not_start() {
     let newest = folder.with_file_name("newest");
     copy(&folder, &newest);
     put_back(&old, &folder);
-    let said = must_not_start(&mut cluster.nodes[0]);
-    assert!(said.contains("an older copy was put back over this folder"), "{said}");
-    assert!(said.contains("holdfast rejoin"), "{said}");
-    let (accepted, said) = run_accept_move(&folder);
-    assert!(!accepted && said.contains("an older copy was put back"), "{said}");
+    let printed = must_not_start(&mut cluster.nodes[0]);
+    assert!(printed.contains("an older copy was put back over this folder"), "{printed}");
+    assert!(printed.contains("holdfast rejoin"), "{printed}");
+    let (accepted, printed) = run_accept_move(&folder);
+    assert!(!accepted && printed.contains("an older copy was put back"), "{printed}");
 
     // What was there before is not an old copy.
     put_back(&newest, &folder);
@@ -114,14 +114,14 @@ fn an_old_copy_that_is_put_back_over_its_folder_does_not_start() {
     // A copy that was made before the last start.
     assert!(cluster.nodes[0].stop().success());
     put_back(&newest, &folder);
-    let said = must_not_start(&mut cluster.nodes[0]);
-    assert!(said.contains("an older copy was put back over this folder"), "{said}");
+    let printed = must_not_start(&mut cluster.nodes[0]);
+    assert!(printed.contains("an older copy was put back over this folder"), "{printed}");
 }
 
 /// Only the log of an old copy was put back, and `stamp` and `site` stayed the same: the node ran
 /// without what it had granted since, and issued those tokens again.
 #[test]
-fn an_old_log_that_is_put_back_into_its_folder_does_not_start() {
+fn old_log_restored_into_its_folder_does_not_start() {
     let mut cluster = Cluster::start(1);
     let folder = cluster.nodes[0].folder.clone();
     let port = cluster.nodes[0].port;
@@ -137,9 +137,9 @@ fn an_old_log_that_is_put_back_into_its_folder_does_not_start() {
     copy(&folder, &newest);
 
     put_log_back(&old, &folder);
-    let said = must_not_start(&mut cluster.nodes[0]);
-    assert!(said.contains("older log files were put back"), "{said}");
-    assert!(said.contains("holdfast rejoin"), "{said}");
+    let printed = must_not_start(&mut cluster.nodes[0]);
+    assert!(printed.contains("older log files were put back"), "{printed}");
+    assert!(printed.contains("holdfast rejoin"), "{printed}");
 
     // Its own log is as good as before.
     put_log_back(&newest, &folder);
@@ -152,7 +152,7 @@ fn an_old_log_that_is_put_back_into_its_folder_does_not_start() {
 /// `identity` nor that of `stamp` distinguished it. Started in the folder's place, it had lost what
 /// was granted since the next segment of the log began, and issued those tokens again.
 #[test]
-fn a_copy_made_of_hard_links_does_not_start() {
+fn hard_linked_copy_does_not_start() {
     let mut cluster = Cluster::start(1);
     let folder = cluster.nodes[0].folder.clone();
     let port = cluster.nodes[0].port;
@@ -166,18 +166,18 @@ fn a_copy_made_of_hard_links_does_not_start() {
     let newest = folder.with_file_name("newest");
     fs::rename(&folder, &newest).expect("the folder can be renamed");
     fs::rename(&old, &folder).expect("and the copy");
-    let said = must_not_start(&mut cluster.nodes[0]);
-    assert!(said.contains("shares files with another folder: "), "{said}");
-    assert!(said.contains(" has 2 names"), "{said}");
-    assert!(said.contains("--join PEER-ADDRESS"), "{said}");
-    let (accepted, said) = run_accept_move(&folder);
-    assert!(!accepted && said.contains("shares files with another folder"), "{said}");
+    let printed = must_not_start(&mut cluster.nodes[0]);
+    assert!(printed.contains("shares files with another folder: "), "{printed}");
+    assert!(printed.contains(" has 2 names"), "{printed}");
+    assert!(printed.contains("--join PEER-ADDRESS"), "{printed}");
+    let (accepted, printed) = run_accept_move(&folder);
+    assert!(!accepted && printed.contains("shares files with another folder"), "{printed}");
 
     // Nor does the original, as long as nobody has said which is which.
     fs::rename(&folder, &old).expect("the copy can be renamed");
     fs::rename(&newest, &folder).expect("and the folder");
-    let said = must_not_start(&mut cluster.nodes[0]);
-    assert!(said.contains("shares files with another folder"), "{said}");
+    let printed = must_not_start(&mut cluster.nodes[0]);
+    assert!(printed.contains("shares files with another folder"), "{printed}");
 
     // Without the copy it is an ordinary folder again.
     fs::remove_dir_all(&old).expect("the copy can be removed");
@@ -189,7 +189,7 @@ fn a_copy_made_of_hard_links_does_not_start() {
 /// A machine that has lost power leaves connections behind that look alive. The next process under
 /// its id must get in, and then the previous one must not, should it be alive after all.
 #[test]
-fn one_that_does_not_answer_makes_room_for_good() {
+fn unresponsive_run_is_superseded_permanently() {
     let mut cluster = Cluster::start(3);
     let follower = cluster.follower();
     cluster.nodes[follower].stop();
@@ -211,8 +211,8 @@ fn one_that_does_not_answer_makes_room_for_good() {
 
     cluster.nodes[follower].signal(Signal::CONT);
     assert!(!cluster.nodes[follower].ended().success());
-    let said = cluster.nodes[follower].said();
-    assert!(said.contains("a later start under this node's id has been seen"), "{said}");
+    let printed = cluster.nodes[follower].printed();
+    assert!(printed.contains("a later start under this node's id has been seen"), "{printed}");
     cluster.http.grab(cluster.nodes[moved].port, "after");
 }
 
@@ -220,21 +220,24 @@ fn one_that_does_not_answer_makes_room_for_good() {
 /// an empty folder. It started its own cluster under that key and granted every lock a second time,
 /// and the healthy node 1 that connected to it was told that it must never come back.
 #[test]
-fn an_empty_folder_does_not_begin_a_cluster_under_a_key_that_exists() {
+fn empty_folder_with_an_existing_key_does_not_start_a_cluster() {
     let mut cluster = Cluster::start(3);
     let port = cluster.nodes[0].port;
     let held = cluster.http.grab(port, "seat");
     assert!(cluster.nodes[1].stop().success());
     std::fs::remove_dir_all(&cluster.nodes[1].folder).expect("the folder goes");
     let empty = cluster.add([]);
-    let said = must_not_start(&mut cluster.nodes[empty]);
-    assert!(said.contains("the key of a cluster that exists") && said.contains("--join"), "{said}");
+    let printed = must_not_start(&mut cluster.nodes[empty]);
+    assert!(
+        printed.contains("the key of a cluster that exists") && printed.contains("--join"),
+        "{printed}"
+    );
     assert_eq!(cluster.http.holders(port, "seat"), [held.token]);
 }
 
 /// A folder that was renamed, or was used by an older version, is not a copy.
 #[test]
-fn a_renamed_folder_and_that_of_an_older_program_start_as_before() {
+fn renamed_folders_and_folders_of_older_versions_start() {
     let mut cluster = Cluster::start(1);
     assert!(cluster.nodes[0].stop().success());
     let folder = cluster.nodes[0].folder.clone();
@@ -290,8 +293,8 @@ fn put_log_back(copy: &Path, folder: &Path) {
 }
 
 fn accept_move(folder: &Path) {
-    let (done, said) = run_accept_move(folder);
-    assert!(done, "{said}");
+    let (done, printed) = run_accept_move(folder);
+    assert!(done, "{printed}");
 }
 
 fn run_accept_move(folder: &Path) -> (bool, String) {
@@ -304,7 +307,7 @@ fn run_accept_move(folder: &Path) -> (bool, String) {
 fn must_not_start(node: &mut Node) -> String {
     node.start();
     assert!(!node.ended().success());
-    let said = node.said();
-    assert!(!said.contains("serves at"), "{said}");
-    said
+    let printed = node.printed();
+    assert!(!printed.contains("serves at"), "{printed}");
+    printed
 }

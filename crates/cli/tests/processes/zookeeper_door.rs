@@ -1,6 +1,6 @@
 //! ZooKeeper clients of three nodes: sessions that outlive their node, and nodes that are cut off.
 
-use crate::support::{Cluster, PATIENCE, eventually};
+use crate::support::{Cluster, TIMEOUT, eventually};
 use crate::zookeeper_client::Zk;
 use holdfast_core::NodeKind;
 use holdfast_zookeeper::codec::WatchEventType::Deleted;
@@ -105,7 +105,7 @@ fn a_node_that_is_cut_off_closes_its_connections_before_their_sessions_may_end()
             node.signal(Signal::STOP);
         }
     }
-    zk.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    zk.stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     // It pings every third of its timeout.
     let closed = loop {
         let until = Duration::from_millis(TIMEOUT_MS as u64 / 3);
@@ -113,7 +113,7 @@ fn a_node_that_is_cut_off_closes_its_connections_before_their_sessions_may_end()
         if zk.ping().is_err_and(|error| error.kind() != std::io::ErrorKind::WouldBlock) {
             break acknowledged.elapsed();
         }
-        assert!(acknowledged.elapsed() < PATIENCE, "it is never closed");
+        assert!(acknowledged.elapsed() < TIMEOUT, "it is never closed");
     };
     for (at, node) in cluster.nodes.iter().enumerate() {
         if at != cut_off {

@@ -2,7 +2,7 @@
 
 use super::Thread;
 use crate::detached::Detached;
-use crate::error::{Error, How};
+use crate::error::{EndReason, Error};
 use crate::guard_state::{Health, Revocation};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Deref for Guard {
 
 impl Guard {
     /// Whether the lease is over or may be, and how: look before each step of the work.
-    pub fn is_lost(&self) -> Option<How> {
+    pub fn is_lost(&self) -> Option<EndReason> {
         match self.guard.health() {
             Health::Lost(how) => Some(how),
             Health::Good | Health::Jeopardy => None,
@@ -51,7 +51,7 @@ impl Guard {
     }
 
     /// Waits until the lease is lost, at most so long: [`crate::Guard::lost`].
-    pub fn wait_lost(&self, at_most: Duration) -> Option<How> {
+    pub fn wait_lost(&self, at_most: Duration) -> Option<EndReason> {
         self.thread.wait_for(async { timeout(at_most, self.guard.lost()).await.ok() })
     }
 

@@ -1,7 +1,7 @@
 //! Those who wait for answers, and the guards that they got.
 
 use super::Answer;
-use crate::error::{Error, How};
+use crate::error::{EndReason, Error};
 use crate::gate::Changing;
 use crate::guard_state::{GuardState, Health, SharedLease};
 use crate::held_ticket::{Handles, HeldTicket};
@@ -175,7 +175,7 @@ impl Callers {
             Health::Lost(how) => {
                 reader.set_over_as_writer(how);
                 let ticket = ticket(&grant);
-                let dropped = Input::Drop { ticket, lost: how == How::Expired, room };
+                let dropped = Input::Drop { ticket, lost: how == EndReason::Expired, room };
                 (Err(Error::Over(how)), Some(dropped))
             }
             _ => {

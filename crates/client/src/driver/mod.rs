@@ -11,7 +11,7 @@ use crate::clock;
 use crate::error::Error;
 use crate::gate::Changing;
 use crate::held_ticket::{Handles, HeldTicket};
-use crate::runtime::Running;
+use crate::runtime::RunningDriver;
 use crate::session::{Call, CallId, Config, Input, Moment, Output, Room, SessionState, TicketRef};
 use bytes::Bytes;
 use callers::Callers;
@@ -83,7 +83,7 @@ pub(crate) async fn run(
     handles: Handles,
     calls: Arc<Calls>,
     orders: mpsc::UnboundedReceiver<Order>,
-    _running: Running,
+    _running: RunningDriver,
 ) {
     let mut driver = Driver::new(setup, handles, calls, orders);
     loop {

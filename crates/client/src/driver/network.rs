@@ -3,7 +3,7 @@
 use crate::calls::Server;
 use crate::session::{
     ConnectionId, Failure, FailureKind, Input, Query, QueryId, Reply, StreamId, WINDOW, WatchId,
-    WatchNews,
+    WatchUpdate,
 };
 use crate::status::{failure, unreachable};
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
@@ -34,7 +34,7 @@ pub(super) enum Event {
     Connected(ConnectionId, Result<Channel, Failure>),
     Opened(StreamId, Result<Streaming<ToClient>, Status>),
     Replied(QueryId, Result<Reply, Status>),
-    Watched(WatchId, WatchNews),
+    Watched(WatchId, WatchUpdate),
 }
 
 pub(super) struct Network {

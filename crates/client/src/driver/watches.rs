@@ -2,7 +2,7 @@
 
 use super::network::Event;
 use crate::calls::Calls;
-use crate::session::{WatchId, WatchNews};
+use crate::session::{WatchId, WatchUpdate};
 use crate::watch::{self, Watch};
 use bytes::Bytes;
 use holdfast_proto::v1::watch_request;
@@ -60,7 +60,7 @@ async fn follow(
             Err(_) => sleep(RETRY).await,
         }
     };
-    let mut news = Some(WatchNews::Begun);
+    let mut news = Some(WatchUpdate::Begun);
     loop {
         if let Some(news) = news.take()
             && events.send(Event::Watched(id, news)).await.is_err()
@@ -68,12 +68,12 @@ async fn follow(
             return;
         }
         news = match watch.next().await {
-            Ok(watch::Event::Missed) => Some(WatchNews::Begun),
+            Ok(watch::Event::Missed) => Some(WatchUpdate::Begun),
             Ok(watch::Event::Ended { token: ended, how, .. }) if ended.get() == token => {
-                Some(WatchNews::Ended(how))
+                Some(WatchUpdate::Ended(how))
             }
             Ok(watch::Event::RevocationAsked { token: of, asked, .. }) if of.get() == token => {
-                Some(WatchNews::Revocation(asked))
+                Some(WatchUpdate::Revocation(asked))
             }
             Ok(_) => None,
             Err(_) => {

@@ -5,7 +5,7 @@ use super::lost::Lost;
 use super::request::{Change, Request, Retry, wait_ends};
 use super::room::Room;
 use super::{Moment, Session, SessionState, Waiting};
-use crate::error::{Error, How};
+use crate::error::{EndReason, Error};
 use holdfast_proto::v1::request;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -218,7 +218,7 @@ impl SessionState {
         if let Some(Session { id, secret, .. }) = lost.filter(|_| unsettled && !closed) {
             self.lost = Some(Lost::new(id, secret, acquires, self.now));
         }
-        let how = if closed { How::Closed } else { How::Expired };
+        let how = if closed { EndReason::Closed } else { EndReason::Expired };
         for held in self.held.take_ended(closed) {
             held.lose(&mut self.outputs, how);
         }

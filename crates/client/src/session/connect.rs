@@ -173,7 +173,7 @@ impl SessionState {
                 self.opened(place, opened, *sent);
             }
             (Phase::Opening(..), _) => {
-                let failure = Failure::elsewhere("the server began with something else");
+                let failure = Failure::elsewhere("the server sent an unexpected first message");
                 self.attempt_failed(place, failure);
             }
             (Phase::Closing(_), Some(to_client::What::SessionEnded(_))) => self.end_attempt(place),

@@ -5,7 +5,7 @@ use super::io::{Answer, CallId, GuardChange, Output, TicketRef, WatchId};
 use super::lease::Lease;
 use super::request::Request;
 use super::room::Room;
-use crate::error::How;
+use crate::error::EndReason;
 use crate::guard_state::Health;
 use holdfast_proto::v1 as proto;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,7 +72,7 @@ impl HeldTicket {
         }
     }
 
-    pub(super) fn lose(&self, outputs: &mut Vec<Output>, how: How) {
+    pub(super) fn lose(&self, outputs: &mut Vec<Output>, how: EndReason) {
         // Nobody has it yet: its call fails.
         if self.not_handed_out.is_none() {
             outputs.push(Output::Guard(self.guard, GuardChange::Health(Health::Lost(how))));

@@ -4,14 +4,14 @@ use super::lease::Lease;
 use super::moment::Moment;
 use super::room::Room;
 use crate::code::ErrorCode;
-use crate::error::{Error, How};
+use crate::error::{EndReason, Error};
 use crate::guard_state::{Health, Revocation};
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request, to_client};
 use std::time::Duration;
 
 /// Which ticket, and the proof that a request comes from its holder.
-pub use proto::Own as TicketRef;
+pub use proto::TicketRef;
 
 /// A call of the application, numbered by it. A guard goes by the call that acquired it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,7 +81,7 @@ pub enum Input {
     /// The answer to a query.
     Replied(QueryId, Result<Reply, Failure>),
     /// News from a watch.
-    Watched(WatchId, WatchNews),
+    Watched(WatchId, WatchUpdate),
 }
 
 /// A request of the application.
@@ -190,7 +190,7 @@ pub enum GuardChange {
     Mode(proto::Mode),
     /// Its upgrade was served, or may have been, and the writer's ticket is over. The server would
     /// say of the reader's ticket that it was released.
-    OverAsWriter(How),
+    OverAsWriter(EndReason),
     /// No upgrade or downgrade is on its way any more.
     Settled,
 }
@@ -218,11 +218,11 @@ pub enum Reply {
 
 /// News of a ticket whose lock is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WatchNews {
+pub enum WatchUpdate {
     /// The watch has begun, perhaps again: something may have been missed.
     Begun,
     /// The ticket is over.
-    Ended(How),
+    Ended(EndReason),
     /// Somebody asks the holder to let go.
     Revocation(Revocation),
 }
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_says_is_taken_apart() {
+    fn server_errors_are_parsed() {
         let refused = |message: &str| {
             let failure = Failure { kind: FailureKind::Refused, message: message.to_owned() };
             match failure.refused() {

@@ -5,7 +5,7 @@
 //! end comes before the server's.
 
 use super::moment::Moment;
-use crate::error::How;
+use crate::error::EndReason;
 use crate::guard_state::Health;
 use std::time::Duration;
 
@@ -92,8 +92,8 @@ impl Lease {
 pub fn guard_health(shown: Health, lease: Lease, forced_at: Moment, now: Moment) -> Health {
     match (shown, lease.health(now)) {
         (Health::Lost(_), _) => shown,
-        (_, LeaseHealth::Over) => Health::Lost(How::Expired),
-        _ if now >= forced_at => Health::Lost(How::Forced),
+        (_, LeaseHealth::Over) => Health::Lost(EndReason::Expired),
+        _ if now >= forced_at => Health::Lost(EndReason::Forced),
         (_, LeaseHealth::Jeopardy) => Health::Jeopardy,
         (_, LeaseHealth::Good) => Health::Good,
     }
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_ends_a_tenth_before_the_servers() {
+    fn client_lease_ends_a_tenth_before_the_servers() {
         let lease = Lease::confirmed(TTL, at_ms(1_000));
         assert_eq!(lease.ends(), at_ms(10_000));
         assert_eq!(lease.health(at_ms(1_000)), LeaseHealth::Good);
@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_that_waited_counts_nearly_all_of_its_wait() {
+    fn lease_of_a_waiter_counts_most_of_its_wait() {
         let lease = Lease::granted(TTL, at_ms(0), Duration::from_secs(100));
         assert_eq!(lease.ends(), at_ms(99_000 + 9_000));
     }
 
     #[test]
-    fn a_late_confirmation_of_an_early_heartbeat_does_not_shorten_it() {
+    fn late_confirmation_does_not_shorten_the_lease() {
         let mut lease = Lease::confirmed(TTL, at_ms(5_000));
         lease.confirm(at_ms(1_000));
         assert_eq!(lease.ends(), at_ms(14_000));

@@ -128,7 +128,7 @@ impl SessionState {
         match (&ending.step, what) {
             (Step::Attaching, Some(to_client::What::Opened(_))) => self.send_acquires_again(place),
             (Step::Attaching, _) => {
-                let failure = Failure::elsewhere("the server began with something else");
+                let failure = Failure::elsewhere("the server sent an unexpected first message");
                 self.attempt_failed(place, failure);
             }
             (_, Some(to_client::What::SessionEnded(_))) => {

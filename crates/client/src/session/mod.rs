@@ -37,11 +37,11 @@ mod timers;
 
 pub use io::{
     Answer, Call, CallId, Config, ConnectionId, Failure, FailureKind, GuardChange, Input,
-    ModeChange, Output, Query, QueryId, Reply, StreamId, TicketRef, WatchId, WatchNews,
+    ModeChange, Output, Query, QueryId, Reply, StreamId, TicketRef, WatchId, WatchUpdate,
 };
 pub use lease::{Lease, LeaseHealth, guard_health};
 pub use moment::Moment;
-pub use room::{Room, Rooms};
+pub use room::{Room, RoomLimit};
 
 use crate::error::Error;
 use attempts::Attempt;
@@ -298,7 +298,7 @@ impl SessionState {
         self.last_id
     }
 
-    fn tell_guard(&mut self, guard: CallId, change: GuardChange) {
+    fn notify_guard(&mut self, guard: CallId, change: GuardChange) {
         self.outputs.push(Output::Guard(guard, change));
     }
 

@@ -8,7 +8,7 @@
 use super::SessionState;
 use super::io::{ConnectionId, Failure, GuardChange, Output, Query, QueryId, Reply, TicketRef};
 use super::request::Request;
-use crate::error::{Error, How};
+use crate::error::{EndReason, Error};
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl SessionState {
             self.orphans.push(Orphan { request, token, search: None });
         } else {
             // The writer's ticket, if there is one, ends with the session, as the reader's does.
-            self.tell_guard(change.guard, GuardChange::OverAsWriter(How::Expired));
+            self.notify_guard(change.guard, GuardChange::OverAsWriter(EndReason::Expired));
         }
     }
 
@@ -74,7 +74,7 @@ impl SessionState {
     pub(super) fn give_up_orphans(&mut self, give_up: impl Fn(&Orphan) -> bool) {
         for orphan in self.orphans.extract_if(.., |orphan| give_up(orphan)) {
             if let Some(guard) = orphan.request.guard() {
-                let change = GuardChange::OverAsWriter(How::Unknown);
+                let change = GuardChange::OverAsWriter(EndReason::Unknown);
                 self.outputs.push(Output::Guard(guard, change));
             }
         }

@@ -7,7 +7,7 @@ use super::moment::Moment;
 use super::request::{Request, Retry};
 use super::room::Room;
 use super::{Session, SessionState, Waiting};
-use crate::error::{Error, How};
+use crate::error::{EndReason, Error};
 use crate::guard_state::Revocation;
 use holdfast_proto::v1::{self as proto, request, standing, to_client};
 use std::time::Duration;
@@ -65,16 +65,16 @@ impl SessionState {
         let waiting = self.waiting.values().filter(|waiting| waiting.request.reader_gone());
         let readers: Vec<u64> = waiting.filter_map(|waiting| waiting.request.upgrades()).collect();
         for reader in readers {
-            self.end_reader(reader, How::Unknown);
+            self.end_reader(reader, EndReason::Unknown);
         }
     }
 
     /// A reader's ticket is over because its upgrade was served, and what the upgrade got is over
     /// too.
-    fn end_reader(&mut self, reader: u64, how: How) {
+    fn end_reader(&mut self, reader: u64, how: EndReason) {
         let guard = self.upgrade_of(reader).and_then(|upgrade| upgrade.guard());
         if let Some(guard) = guard {
-            self.tell_guard(guard, GuardChange::OverAsWriter(how));
+            self.notify_guard(guard, GuardChange::OverAsWriter(how));
         }
         self.end_ticket(reader, how);
     }
@@ -93,7 +93,7 @@ impl SessionState {
                 self.lost = None;
             }
             to_client::What::Granted(grant) => self.granted(grant),
-            to_client::What::Ended(ended) => self.ended(ended.token, How::of(ended.how)),
+            to_client::What::Ended(ended) => self.ended(ended.token, EndReason::of(ended.how)),
             to_client::What::Revocation(asked) => self.revocation_asked(asked),
             to_client::What::Opened(opened) => self.received_standings(opened.tickets, opened.more),
             // It stays pending: another server may take it.
@@ -147,7 +147,7 @@ impl SessionState {
         let over = refused.code == "not_held";
         if over && let Some(token) = request.holder() {
             // Nobody notifies a holder that has outlived its session.
-            self.ended(token, How::of(refused.how));
+            self.ended(token, EndReason::of(refused.how));
         }
         self.not_upgraded(&request);
         if let (request::What::Downgrade(_), Some(change)) = (&request.what, &request.change) {
@@ -187,7 +187,7 @@ impl SessionState {
             Some(standing::What::Waiting(in_line)) => {
                 let ticket = request.ticket(in_line.token, in_line.secret);
                 if self.not_upgraded(&request) {
-                    request.fail(&mut self.outputs, Error::Over(How::Unknown));
+                    request.fail(&mut self.outputs, Error::Over(EndReason::Unknown));
                 }
                 let cancelled = request.is_abandoned();
                 if cancelled {
@@ -200,9 +200,9 @@ impl SessionState {
             }
             Some(standing::What::Held(grant)) => self.serve(request, grant),
             Some(standing::What::Over(over)) => {
-                let how = How::of(over.how);
+                let how = EndReason::of(over.how);
                 // An upgrade that was served and is over took its shared ticket with it.
-                let left_the_line = matches!(how, How::TimedOut | How::Cancelled);
+                let left_the_line = matches!(how, EndReason::TimedOut | EndReason::Cancelled);
                 if let Some(reader) = request.upgrades().filter(|_| !left_the_line) {
                     self.end_as_writer(&request, how);
                     self.end_ticket(reader, how);
@@ -214,9 +214,9 @@ impl SessionState {
         }
     }
 
-    fn end_as_writer(&mut self, upgrade: &Request, how: How) {
+    fn end_as_writer(&mut self, upgrade: &Request, how: EndReason) {
         if let Some(guard) = upgrade.guard() {
-            self.tell_guard(guard, GuardChange::OverAsWriter(how));
+            self.notify_guard(guard, GuardChange::OverAsWriter(how));
         }
     }
 
@@ -224,8 +224,8 @@ impl SessionState {
     pub(super) fn not_upgraded(&mut self, request: &Request) -> bool {
         let reader = request.upgrades().filter(|_| request.reader_gone());
         if let Some(reader) = reader {
-            self.end_as_writer(request, How::Unknown);
-            self.end_ticket(reader, How::Unknown);
+            self.end_as_writer(request, EndReason::Unknown);
+            self.end_ticket(reader, EndReason::Unknown);
         }
         reader.is_some()
     }
@@ -270,7 +270,7 @@ impl SessionState {
 
     fn hold(&mut self, held: HeldTicket) {
         if let Some(older) = self.held.insert(held) {
-            older.lose(&mut self.outputs, How::Unknown);
+            older.lose(&mut self.outputs, EndReason::Unknown);
         }
     }
 
@@ -296,7 +296,7 @@ impl SessionState {
             lease
         });
         if let Some(lease) = lease {
-            self.tell_guard(guard, GuardChange::Confirmed(lease.counts_from()));
+            self.notify_guard(guard, GuardChange::Confirmed(lease.counts_from()));
         }
         let session = reader.as_ref().map(|reader| reader.session).unwrap_or_default();
         let token = grant.token;
@@ -333,21 +333,21 @@ impl SessionState {
         let how = match Error::from(refused).of_holder() {
             Error::Over(how) => how,
             // A lease that can't be renewed is as good as over.
-            _ => How::Unknown,
+            _ => EndReason::Unknown,
         };
         self.ended(token, how);
     }
 
     /// A ticket is over.
-    pub(super) fn ended(&mut self, token: u64, how: How) {
+    pub(super) fn ended(&mut self, token: u64, how: EndReason) {
         // A reader that becomes the writer: its new ticket is granted in the same step.
-        if how == How::Released && self.upgrade_of(token).is_some() {
+        if how == EndReason::Released && self.upgrade_of(token).is_some() {
             return;
         }
         self.end_ticket(token, how);
     }
 
-    fn end_ticket(&mut self, token: u64, how: How) {
+    fn end_ticket(&mut self, token: u64, how: EndReason) {
         if let Some(Waiting { request, .. }) = self.waiting.remove(&token) {
             self.not_upgraded(&request);
             request.settle(&mut self.outputs, Err(not_served(how)));
@@ -388,7 +388,7 @@ impl SessionState {
         }
         match self.upgrade_of(token).and_then(|upgrade| upgrade.change.as_mut()) {
             Some(change) => change.reader_gone = true,
-            None => self.end_ticket(token, How::Unknown),
+            None => self.end_ticket(token, EndReason::Unknown),
         }
     }
 
@@ -407,15 +407,15 @@ impl SessionState {
         if let Some(guard) = self.held.get(token).map(|held| held.guard) {
             let surely = asked.within - asked.within / DRIFT_PARTS;
             let forced_at = asked.force.then(|| self.now.plus(surely));
-            self.tell_guard(guard, GuardChange::Revocation(asked, forced_at));
+            self.notify_guard(guard, GuardChange::Revocation(asked, forced_at));
         }
     }
 }
 
 /// Why an acquire ended without its turn.
-fn not_served(how: How) -> Error {
+fn not_served(how: EndReason) -> Error {
     match how {
-        How::TimedOut => Error::NotAcquired("its time in line was over".to_owned()),
+        EndReason::TimedOut => Error::NotAcquired("its wait timed out".to_owned()),
         how => Error::Over(how),
     }
 }

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How many of one kind there may be at once.
 #[derive(Debug)]
-pub struct Rooms {
+pub struct RoomLimit {
     free: AtomicUsize,
 }
 
-impl Rooms {
+impl RoomLimit {
     /// Room for so many.
     pub fn new(rooms: usize) -> Arc<Self> {
         Arc::new(Self { free: AtomicUsize::new(rooms) })
@@ -31,7 +31,7 @@ impl Rooms {
 /// Room for one ticket or one request. It travels with the ticket: from the call to the guard, and
 /// with the guard's release back to the session, which drops it when nothing is left of it.
 #[derive(Debug)]
-pub struct Room(Arc<Rooms>);
+pub struct Room(Arc<RoomLimit>);
 
 impl Drop for Room {
     fn drop(&mut self) {

@@ -2,7 +2,7 @@
 
 use super::io::{Output, StreamId};
 use super::{SessionState, WINDOW};
-use crate::error::How;
+use crate::error::EndReason;
 use holdfast_proto::v1::{self as proto, to_server};
 
 /// Heartbeats are numbered apart from requests.
@@ -67,7 +67,7 @@ impl SessionState {
     pub(super) fn send_close(&mut self, stream: StreamId) {
         // The next holder may be served before this client learns that the session is closed.
         for held in self.held.take_ended(false) {
-            held.lose(&mut self.outputs, How::Closed);
+            held.lose(&mut self.outputs, EndReason::Closed);
         }
         self.outputs.push(Output::Send(stream, close_message()));
     }

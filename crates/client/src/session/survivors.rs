@@ -2,7 +2,7 @@
 //! to its own session only, which is over; so their locks are watched.
 
 use super::SessionState;
-use super::io::{Output, WatchId, WatchNews};
+use super::io::{Output, WatchId, WatchUpdate};
 
 /// How many locks are watched at once. Beyond it, the end of a ticket is learned when it is renewed.
 const WATCHES_MAX: usize = 256;
@@ -32,18 +32,18 @@ impl SessionState {
         }
     }
 
-    pub(super) fn watched(&mut self, watch: WatchId, news: WatchNews) {
+    pub(super) fn watched(&mut self, watch: WatchId, news: WatchUpdate) {
         let Some(token) = self.watches.get(&watch).copied() else { return };
         let Some(held) = self.held.get_mut(token).filter(|held| held.watch == Some(watch)) else {
             return;
         };
         match news {
-            WatchNews::Begun => {
+            WatchUpdate::Begun => {
                 held.renew_now = true;
                 self.look_soon();
             }
-            WatchNews::Ended(how) => self.ended(token, how),
-            WatchNews::Revocation(asked) => self.ask_to_let_go(token, asked),
+            WatchUpdate::Ended(how) => self.ended(token, how),
+            WatchUpdate::Revocation(asked) => self.ask_to_let_go(token, asked),
         }
     }
 

@@ -6,7 +6,7 @@ use super::io::Output;
 use super::lease::{Lease, LeaseHealth};
 use super::moment::Moment;
 use super::request::{Request, Retry};
-use crate::error::{Error, How};
+use crate::error::{EndReason, Error};
 use holdfast_proto::v1::{self as proto, request};
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ impl SessionState {
             match lease.health(self.now) {
                 _ if held.not_handed_out.is_some() => {}
                 LeaseHealth::Over => {
-                    self.ended(token, How::Expired);
+                    self.ended(token, EndReason::Expired);
                     continue;
                 }
                 health => held.show(&mut self.outputs, health == LeaseHealth::Jeopardy),
@@ -147,7 +147,7 @@ impl SessionState {
         });
         let in_line = self.waiting.values_mut();
         for waiting in in_line.filter(|waiting| over(&waiting.request, WAIT_GRACE)) {
-            let why = "its time in line was over".to_owned();
+            let why = "its wait timed out".to_owned();
             waiting.request.fail(&mut self.outputs, Error::NotAcquired(why));
             self.cancel = true;
         }

@@ -3,7 +3,7 @@
 use crate::LONG;
 use crate::server::Node;
 use holdfast_client::blocking::Client;
-use holdfast_client::{Error, ErrorCode, Event, Health, How};
+use holdfast_client::{EndReason, Error, ErrorCode, Event, Health};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ fn someone_waits(url: &str, name: &str) {
 }
 
 #[test]
-fn locks_are_taken_kept_and_given_back() {
+fn locks_are_acquired_renewed_and_released() {
     with_server(|url| {
         let (ana, bo) = (Client::connect([url]).unwrap(), Client::connect([url]).unwrap());
         let ttl = Duration::from_millis(600);
@@ -69,12 +69,12 @@ fn locks_are_taken_kept_and_given_back() {
         guard.upgrade(Some(LONG)).unwrap();
         guard.downgrade().unwrap();
         ana.close();
-        assert_eq!(guard.wait_lost(LONG), Some(How::Closed));
+        assert_eq!(guard.wait_lost(LONG), Some(EndReason::Closed));
     });
 }
 
 #[test]
-fn a_circle_is_refused_and_several_names_and_permits_are_taken() {
+fn cycles_are_refused_and_several_names_and_permits_work() {
     with_server(|url| {
         let (ana, bo) = (Client::connect([url]).unwrap(), Client::connect([url]).unwrap());
         let left = ana.lock("left").acquire().unwrap();
@@ -99,7 +99,7 @@ fn a_circle_is_refused_and_several_names_and_permits_are_taken() {
 }
 
 #[test]
-fn elections_registers_and_watches_work_too() {
+fn elections_registers_and_watches_work() {
     with_server(|url| {
         let client = Client::connect([url]).unwrap();
         let mut watch = client.watch_prefix("bo").unwrap();

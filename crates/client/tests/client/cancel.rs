@@ -4,7 +4,7 @@
 use crate::proxy::{Proxy, Way};
 use crate::server::Node;
 use crate::{eventually, operator, soon};
-use holdfast_client::{Client, Error, Guard, Health, How};
+use holdfast_client::{Client, EndReason, Error, Guard, Health};
 use holdfast_proto::v1::Mode::{Exclusive, Shared};
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
 use holdfast_proto::v1::{self as proto, ShowRequest};
@@ -58,7 +58,7 @@ async fn assert_agree(operator: &mut Operator, guard: &Guard, when: &str) {
 /// served as its future went, the server ended the shared ticket, and the client released the
 /// exclusive one, which nobody had asked for any more.
 #[tokio::test]
-async fn an_upgrade_that_is_served_as_it_is_dropped_makes_the_guard_a_writers() {
+async fn upgrade_granted_while_dropped_makes_the_guard_exclusive() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let (ana, bo) = (Client::connect([&proxy.url]).await.unwrap(), node.client().await);
@@ -96,7 +96,7 @@ async fn an_upgrade_that_is_served_as_it_is_dropped_makes_the_guard_a_writers() 
 
 /// The same, at any moment; and if the cancel comes first, the guard is still a reader's.
 #[tokio::test]
-async fn an_upgrade_dropped_at_any_moment_leaves_the_guard_with_what_the_server_gave_it() {
+async fn upgrade_dropped_at_any_point_leaves_the_servers_mode() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let mut operator = operator(&node).await;
@@ -134,7 +134,7 @@ async fn an_upgrade_dropped_at_any_moment_leaves_the_guard_with_what_the_server_
 /// A dropped `downgrade()` left a guard that said it was exclusive while other readers were served,
 /// and a re-entrant exclusive acquire was granted from it.
 #[tokio::test]
-async fn a_downgrade_that_is_dropped_leaves_a_reader() {
+async fn dropped_downgrade_leaves_a_shared_guard() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let (ana, bo) = (Client::connect([&proxy.url]).await.unwrap(), node.client().await);
@@ -160,7 +160,7 @@ async fn a_downgrade_that_is_dropped_leaves_a_reader() {
 /// A reader that was forced out while its upgrade waited was told so, and then given the exclusive
 /// lock: what it had read may have changed in between.
 #[tokio::test]
-async fn an_upgrade_of_a_reader_that_was_forced_out_is_over() {
+async fn upgrade_of_a_forced_out_reader_fails() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let mut operator = operator(&node).await;
@@ -169,7 +169,7 @@ async fn an_upgrade_of_a_reader_that_was_forced_out_is_over() {
     let token = Some(guard.token().get());
     let upgrade = async {
         let upgraded = soon(guard.upgrade(None)).await;
-        assert_eq!(upgraded, Err(Error::Over(How::Forced)));
+        assert_eq!(upgraded, Err(Error::Over(EndReason::Forced)));
     };
     let force = async {
         let mut operator = operator.clone();
@@ -180,7 +180,7 @@ async fn an_upgrade_of_a_reader_that_was_forced_out_is_over() {
         operator.force(force).await.unwrap();
     };
     tokio::join!(upgrade, force);
-    assert_eq!(guard.health(), Health::Lost(How::Forced));
+    assert_eq!(guard.health(), Health::Lost(EndReason::Forced));
     other.release().await.unwrap();
     let gone = async || show(&mut operator, "page").await.waiting == 0;
     eventually("nobody waits", gone).await;
@@ -191,7 +191,7 @@ async fn an_upgrade_of_a_reader_that_was_forced_out_is_over() {
 /// An acquire with a lease of its own that was dropped stayed behind, held until that lease ran
 /// out, if the client went right after it: the grant found nobody who could give it back.
 #[tokio::test]
-async fn an_acquire_that_is_dropped_with_its_client_leaves_nothing() {
+async fn acquire_dropped_with_its_client_leaves_nothing() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let mut operator = operator(&node).await;
@@ -223,7 +223,7 @@ async fn an_acquire_that_is_dropped_with_its_client_leaves_nothing() {
 /// The turn of a wait with a lease of its own came while no server could be reached, the session
 /// was lost, and the lock was held by nobody until that lease ran out.
 #[tokio::test]
-async fn a_wait_that_is_served_as_its_session_is_lost_is_given_back() {
+async fn wait_granted_as_its_session_is_lost_is_released() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let setup = Client::builder().session_ttl(Duration::from_secs(1));
@@ -249,11 +249,11 @@ async fn a_wait_that_is_served_as_its_session_is_lost_is_given_back() {
 /// The release of a guard with a lease of its own that was dropped while no server answered was
 /// forgotten after a while, and the lock was held until that lease ran out.
 #[tokio::test]
-async fn a_guard_that_is_dropped_while_no_server_answers_is_released_later() {
+async fn guard_dropped_while_disconnected_is_released_later() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let brief = Duration::from_millis(500);
-    let setup = Client::builder().session_ttl(brief * 2).patience(brief);
+    let setup = Client::builder().session_ttl(brief * 2).timeout(brief);
     let ana = setup.connect([&proxy.url]).await.unwrap();
     let mut operator = operator(&node).await;
     let dropped = ana.lock("dropped").ttl(OWN_TTL).acquire().await.unwrap();
@@ -274,7 +274,7 @@ async fn a_guard_that_is_dropped_while_no_server_answers_is_released_later() {
 /// What waits when its client is closed is not served any more: one with a lease of its own would
 /// be held by nobody.
 #[tokio::test]
-async fn a_close_ends_the_waits_of_other_handles() {
+async fn close_ends_the_waits_of_other_handles() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let mut operator = operator(&node).await;
@@ -299,7 +299,7 @@ async fn a_close_ends_the_waits_of_other_handles() {
 /// A guard said that it was good until the server had confirmed the close of its session, and the
 /// next holder was served before that.
 #[tokio::test]
-async fn a_guard_is_lost_before_its_client_is_closed() {
+async fn guard_is_lost_before_its_client_closes() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let (ana, bo) = (Client::connect([&proxy.url]).await.unwrap(), node.client().await);
@@ -307,7 +307,7 @@ async fn a_guard_is_lost_before_its_client_is_closed() {
     proxy.set(Way::AnswersWait);
     let closed = tokio::spawn(ana.close());
     let next = soon(bo.lock("seat").acquire()).await.unwrap();
-    assert_eq!(guard.health(), Health::Lost(How::Closed));
+    assert_eq!(guard.health(), Health::Lost(EndReason::Closed));
     proxy.set(Way::Open);
     soon(closed).await.unwrap();
     next.release().await.unwrap();
@@ -317,7 +317,7 @@ async fn a_guard_is_lost_before_its_client_is_closed() {
 /// The time in line counted only from when no other acquire of the same client was ahead: 2 seconds
 /// took nearly 4.
 #[tokio::test]
-async fn a_reentrant_wait_counts_from_the_call() {
+async fn reentrant_wait_counts_from_the_call() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let _held = bo.lock("seat").acquire().await.unwrap();
@@ -335,7 +335,7 @@ async fn a_reentrant_wait_counts_from_the_call() {
 /// A guard whose upgrade was dropped as it was served did not know any more that a holder had died
 /// before it: `needs_recovery()` was false, and nobody put things right.
 #[tokio::test]
-async fn a_dropped_upgrade_does_not_forget_a_death() {
+async fn dropped_upgrade_keeps_the_death_record() {
     let node = Node::start().await;
     let dead = node.client().await;
     std::mem::forget(dead.lock("page").acquire().await.unwrap());
@@ -355,7 +355,7 @@ async fn a_dropped_upgrade_does_not_forget_a_death() {
         // Answered when the upgrade is settled.
         soon(guard.note(None)).await.unwrap();
         assert!(guard.needs_recovery(), "round {round}: shared: {}", guard.is_shared());
-        assert_eq!(guard.deaths()[0].how, How::Closed);
+        assert_eq!(guard.deaths()[0].how, EndReason::Closed);
         guard.release().await.unwrap();
     }
     node.end().await;
@@ -364,7 +364,7 @@ async fn a_dropped_upgrade_does_not_forget_a_death() {
 /// A lock that was detached after its `upgrade()` had been dropped was released: nobody waited until it
 /// was known which ticket was held, and the reader's token was handed over.
 #[tokio::test]
-async fn a_lock_that_is_detached_after_a_dropped_upgrade_stays_held() {
+async fn detached_lock_stays_held_after_a_dropped_upgrade() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let ana = Client::connect([&proxy.url]).await.unwrap();
@@ -388,8 +388,11 @@ async fn a_lock_that_is_detached_after_a_dropped_upgrade_stays_held() {
     let holders = show(&mut operator, "page").await.holders;
     let tokens: Vec<u64> = holders.iter().map(|holder| holder.token).collect();
     assert_eq!(tokens, [detached.token.get()]);
-    let own =
-        proto::Own { name: detached.name, token: detached.token.get(), secret: detached.secret };
+    let own = proto::TicketRef {
+        name: detached.name,
+        token: detached.token.get(),
+        secret: detached.secret,
+    };
     operator.release(own).await.unwrap();
     node.end().await;
 }

@@ -282,7 +282,7 @@ async fn connect(proxy: &Proxy) -> Client {
 
 /// `HOLDFAST_SEEDS=1..1000` runs others.
 #[tokio::test]
-async fn no_future_that_is_dropped_leaves_a_false_claim_or_a_lock_behind() {
+async fn dropped_futures_leave_no_false_claims_or_locks() {
     let seeds = std::env::var("HOLDFAST_SEEDS").unwrap_or_else(|_| "1..4".to_owned());
     let (first, end) = seeds.split_once("..").expect("seeds as in 1..4");
     let seeds: std::ops::Range<u64> = first.parse().unwrap()..end.parse().unwrap();

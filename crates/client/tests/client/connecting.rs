@@ -29,7 +29,7 @@ async fn sessions(node: &Node, label: &str) -> usize {
 /// A `connect` that was dropped, for instance by a timeout, left its session open until its TTL was
 /// over if the server had been asked already: 19 of 20, with answers that were late.
 #[tokio::test]
-async fn a_dropped_connect_leaves_no_session() {
+async fn dropped_connect_leaves_no_session() {
     let node = Node::start().await;
     for round in 0..3 {
         let (proxy, label) = (Proxy::to(&node.url), format!("dropped-{round}"));
@@ -47,7 +47,7 @@ async fn a_dropped_connect_leaves_no_session() {
 
 /// The same at any moment.
 #[tokio::test]
-async fn a_connect_dropped_at_any_moment_leaves_no_session() {
+async fn connect_dropped_at_any_point_leaves_no_session() {
     let node = Node::start().await;
     for round in 0..100_u64 {
         let setup = Client::builder().label("dropped").session_ttl(LONG_TTL);
@@ -60,18 +60,18 @@ async fn a_connect_dropped_at_any_moment_leaves_no_session() {
 /// The same for one that had failed as its answer came, and for a session that was opened so late
 /// that the client had asked for another one.
 #[tokio::test]
-async fn an_answer_that_comes_too_late_leaves_no_session() {
+async fn late_reply_leaves_no_session() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     proxy.set(Way::AnswersWait);
-    let patience = Duration::from_secs(2);
-    let setup = Client::builder().label("failed").session_ttl(LONG_TTL).patience(patience);
+    let timeout = Duration::from_secs(2);
+    let setup = Client::builder().label("failed").session_ttl(LONG_TTL).timeout(timeout);
     let fails = tokio::spawn(setup.connect(proxy.url.clone()));
     eventually("it is open", async || sessions(&node, "failed").await == 1).await;
     let failed = soon(fails).await.unwrap();
     assert!(matches!(failed, Err(Error::Unreachable(_))), "{failed:?}");
     let setup = Client::builder().label("late").session_ttl(LONG_TTL);
-    let connects = tokio::spawn(setup.patience(crate::LONG).connect(proxy.url.clone()));
+    let connects = tokio::spawn(setup.timeout(crate::LONG).connect(proxy.url.clone()));
     eventually("it is asked again", async || sessions(&node, "late").await == 2).await;
     proxy.set(Way::Open);
     let client = soon(connects).await.unwrap().unwrap();
@@ -86,7 +86,7 @@ async fn an_answer_that_comes_too_late_leaves_no_session() {
 /// Servers were asked one by one, each for up to three seconds: with two of five that hung, a client
 /// lost its lock, although the other three served everybody else.
 #[tokio::test]
-async fn servers_that_hang_do_not_cost_the_lock() {
+async fn hanging_servers_do_not_cost_the_lock() {
     let node = Node::start().await;
     let proxies: Vec<Proxy> = (0..5).map(|_| Proxy::to(&node.url)).collect();
     let urls: Vec<&str> = proxies.iter().map(|proxy| proxy.url.as_str()).collect();
@@ -105,14 +105,14 @@ async fn servers_that_hang_do_not_cost_the_lock() {
 /// The same for a client that connects, and for what needs no session: four silent servers before one
 /// that answers took longer than the patience.
 #[tokio::test]
-async fn the_one_server_that_answers_is_found() {
+async fn the_only_responsive_server_is_found() {
     let node = Node::start().await;
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_url = format!("http://{}", silent.local_addr().unwrap());
     let mut servers = vec![silent_url; 4];
     servers.push(format!("http://127.0.0.1:{}", free_port()));
     servers.push(node.url.clone());
-    let setup = Client::builder().label("found").patience(Duration::from_secs(8));
+    let setup = Client::builder().label("found").timeout(Duration::from_secs(8));
     let client = soon(setup.connect(servers)).await.unwrap();
     soon(client.register("seat").get()).await.unwrap();
     soon(client.watch("seat")).await.unwrap();
@@ -123,9 +123,9 @@ async fn the_one_server_that_answers_is_found() {
 /// A connection that failed was a "transport error", whatever the reason; and a failed connect said
 /// that "it may or may not have been done".
 #[tokio::test]
-async fn a_failed_connect_says_why() {
+async fn failed_connect_reports_why() {
     let port = free_port();
-    let setup = Client::builder().patience(Duration::from_secs(1));
+    let setup = Client::builder().timeout(Duration::from_secs(1));
     let refused = soon(setup.connect(format!("127.0.0.1:{port}"))).await.unwrap_err().to_string();
     assert!(refused.contains(&port.to_string()), "{refused}");
     assert!(refused.to_lowercase().contains("connection refused"), "{refused}");
@@ -135,10 +135,10 @@ async fn a_failed_connect_says_why() {
 /// A request that was not answered said that "no server has answered yet", although a session was
 /// open.
 #[tokio::test]
-async fn a_request_that_is_not_answered_does_not_deny_the_session() {
+async fn unanswered_request_does_not_end_the_session() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
-    let setup = Client::builder().patience(Duration::from_secs(2)).session_ttl(LONG_TTL);
+    let setup = Client::builder().timeout(Duration::from_secs(2)).session_ttl(LONG_TTL);
     let client = setup.connect(&proxy.url).await.unwrap();
     proxy.set(Way::AnswersWait);
     let tried = soon(client.lock("seat").try_acquire()).await.unwrap_err().to_string();

@@ -1,7 +1,7 @@
 //! The code of docs/client.md, run against a server; and a check that it is the same code.
 
 use crate::server::Node;
-use holdfast_client::{Client, Error, ErrorCode, Event, Guard, Health, News, Token};
+use holdfast_client::{Client, Error, ErrorCode, Event, Guard, GuardEvent, Health, Token};
 use std::time::Duration;
 
 type Outcome = Result<(), Error>;
@@ -11,7 +11,7 @@ const HERE: &str = include_str!("guide.rs");
 
 /// Would fail if the guide showed code that is not run here, or if the code here changed alone.
 #[test]
-fn the_guide_shows_what_is_run_here() {
+fn guide_shows_the_code_tested_here() {
     let flat = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
     let here = flat(HERE);
     let blocks: Vec<String> = GUIDE
@@ -26,7 +26,7 @@ fn the_guide_shows_what_is_run_here() {
 }
 
 #[tokio::test]
-async fn everything_in_the_guide_works() {
+async fn guide_code_works() {
     let node = Node::start().await;
     let servers = [node.url.clone()];
     let client = connect(&servers).await.unwrap();
@@ -59,7 +59,7 @@ async fn connect(servers: &[String]) -> Result<Client, Error> {
 async fn setup(servers: &[String]) -> Outcome {
     let client = Client::builder()
         .session_ttl(Duration::from_secs(5))
-        .patience(Duration::from_secs(20))
+        .timeout(Duration::from_secs(20))
         .label("till 3")
         .password("open sesame")
         .connect(servers)
@@ -119,10 +119,10 @@ async fn listen(guard: &Guard) {
     let mut events = guard.events();
     while let Some(news) = events.next().await {
         match news {
-            News::Jeopardy => println!("no server answers: begin nothing new"),
-            News::Good => println!("all is well again"),
-            News::Revocation(asked) => println!("please let go: {:?}", asked.reason),
-            News::Lost(how) => println!("over ({how}): stop"),
+            GuardEvent::Jeopardy => println!("no server answers: begin nothing new"),
+            GuardEvent::Good => println!("all is well again"),
+            GuardEvent::Revocation(asked) => println!("please let go: {:?}", asked.reason),
+            GuardEvent::Lost(how) => println!("over ({how}): stop"),
         }
     }
 }
@@ -227,7 +227,7 @@ async fn watch(client: &Client) -> Outcome {
     let _guard = client.lock("shop/seat-12A").acquire().await?;
     match watch.next().await? {
         Event::Granted { names, token, .. } => println!("{names:?} is held by {token}"),
-        Event::Missed => println!("look anew: something may have been missed"),
+        Event::Missed => println!("read the state again: events may have been missed"),
         other => println!("{other:?}"),
     }
     Ok(())

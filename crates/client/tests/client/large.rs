@@ -12,7 +12,7 @@ const HUGE: usize = 600 << 10;
 /// A request that was larger than a server takes was sent forever: each time the server ended the
 /// stream, and the client sent it again over the next one. Nothing else got through meanwhile.
 #[tokio::test]
-async fn a_request_that_is_too_large_is_refused_here() {
+async fn oversized_requests_are_refused_by_the_client() {
     let node = Node::start().await;
     let client = node.client().await;
     let guard = client.lock("seat").acquire().await.unwrap();
@@ -47,7 +47,7 @@ async fn a_request_that_is_too_large_is_refused_here() {
 /// than 64 MiB was not taken: the session was lost with all its guards, whose locks the server
 /// thought were held.
 #[tokio::test]
-async fn a_client_whose_tickets_fill_many_messages_comes_back() {
+async fn client_with_many_tickets_reattaches() {
     const TICKETS: usize = 240;
     let node = Node::start().await;
     let text = "x".repeat(4096);

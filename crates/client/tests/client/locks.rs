@@ -2,12 +2,12 @@
 
 use crate::LONG;
 use crate::server::Node;
-use holdfast_client::{Client, Error, ErrorCode, Health, How};
+use holdfast_client::{Client, EndReason, Error, ErrorCode, Health};
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 #[tokio::test]
-async fn a_lock_is_taken_and_given_back_and_tokens_rise() {
+async fn locks_are_acquired_and_released_with_rising_tokens() {
     let node = Node::start().await;
     let client = node.client().await;
     let first = client.lock("seat").acquire().await.unwrap();
@@ -23,7 +23,7 @@ async fn a_lock_is_taken_and_given_back_and_tokens_rise() {
 }
 
 #[tokio::test]
-async fn a_try_is_refused_and_a_wait_is_served_in_order() {
+async fn try_is_refused_and_waits_are_served_in_order() {
     let node = Node::start().await;
     let (ana, bo, cy) = (node.client().await, node.client().await, node.client().await);
     let held = ana.lock("seat").acquire().await.unwrap();
@@ -45,13 +45,13 @@ async fn a_try_is_refused_and_a_wait_is_served_in_order() {
     bo_holds.release().await.unwrap();
     let cy_holds = timeout(LONG, cy_waits).await.unwrap().unwrap();
     assert!(cy_holds.token() > token);
-    assert_eq!(cy_holds.ending().map(|ending| ending.how), Some(How::Released));
+    assert_eq!(cy_holds.ending().map(|ending| ending.how), Some(EndReason::Released));
     drop(cy_holds);
     node.end().await;
 }
 
 #[tokio::test]
-async fn the_next_holder_hears_how_the_last_one_ended_and_what_it_noted() {
+async fn next_holder_gets_the_previous_ending_and_note() {
     let node = Node::start().await;
     let ana = node.client().await;
     let guard = ana.lock("seat").note("half paid").label("ana").acquire().await.unwrap();
@@ -61,7 +61,7 @@ async fn the_next_holder_hears_how_the_last_one_ended_and_what_it_noted() {
     let bo = node.client().await;
     let guard = timeout(LONG, bo.lock("seat").acquire()).await.unwrap().unwrap();
     let ending = guard.ending().unwrap();
-    assert_eq!(ending.how, How::Closed);
+    assert_eq!(ending.how, EndReason::Closed);
     assert_eq!(ending.label.as_deref(), Some(b"ana".as_slice()));
     assert_eq!(ending.note.as_deref(), Some(b"half paid".as_slice()));
     assert!(guard.needs_recovery());
@@ -71,21 +71,21 @@ async fn the_next_holder_hears_how_the_last_one_ended_and_what_it_noted() {
 }
 
 #[tokio::test]
-async fn dropping_a_guard_lets_go_and_dropping_a_wait_leaves_the_line() {
+async fn dropping_a_guard_releases_and_dropping_a_wait_leaves_the_line() {
     let node = Node::start().await;
     let (ana, bo, cy) = (node.client().await, node.client().await, node.client().await);
     let held = ana.lock("seat").acquire().await.unwrap();
     let waited = timeout(Duration::from_millis(300), bo.lock("seat").acquire()).await;
     assert!(waited.is_err());
     drop(held);
-    // Bo gave up: if its ticket still stood in line, it would be served and held for ever.
+    // Bo gave up: if its ticket still stood in line, it would be served and held forever.
     let guard = timeout(LONG, cy.lock("seat").acquire()).await.unwrap().unwrap();
     guard.release().await.unwrap();
     node.end().await;
 }
 
 #[tokio::test]
-async fn a_lease_of_its_own_is_renewed_in_the_background() {
+async fn own_lease_is_renewed_in_the_background() {
     let node = Node::start().await;
     let client = node.client().await;
     let ttl = Duration::from_millis(600);
@@ -115,7 +115,7 @@ async fn readers_share_and_permits_are_counted() {
 }
 
 #[tokio::test]
-async fn a_declared_deadlock_is_refused() {
+async fn declared_deadlocks_are_refused() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let left = ana.lock("left").acquire().await.unwrap();
@@ -138,7 +138,7 @@ async fn a_declared_deadlock_is_refused() {
 }
 
 #[tokio::test]
-async fn a_guard_is_told_that_it_is_lost_before_the_next_one_is_served() {
+async fn guard_is_lost_before_the_next_grant() {
     let node = Node::start().await;
     let ttl = Duration::from_secs(1);
     let ana = Client::builder().session_ttl(ttl).connect([&node.url]).await.unwrap();
@@ -150,13 +150,13 @@ async fn a_guard_is_told_that_it_is_lost_before_the_next_one_is_served() {
     node.end().await;
     // Nobody confirms the session any more: its own clock says when to stop.
     let (how, guard) = timeout(LONG, lost).await.unwrap().unwrap();
-    assert_eq!(how, How::Expired);
-    assert_eq!(guard.health(), Health::Lost(How::Expired));
+    assert_eq!(how, EndReason::Expired);
+    assert_eq!(guard.health(), Health::Lost(EndReason::Expired));
 }
 
 /// Would fail if a lock did not say whose it is unless its holder took the trouble.
 #[tokio::test]
-async fn a_holder_is_called_by_its_host_and_process_unless_it_says_otherwise() {
+async fn default_label_is_host_and_process() {
     let node = Node::start().await;
     let client = node.client().await;
     let label = async |guard: &holdfast_client::Guard| {
@@ -183,7 +183,7 @@ async fn a_holder_is_called_by_its_host_and_process_unless_it_says_otherwise() {
 
 /// A guard could only be released or dropped, so a lock could not be handed over to another process.
 #[tokio::test]
-async fn a_detached_lock_is_neither_released_nor_renewed() {
+async fn detached_lock_is_neither_released_nor_renewed() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let by_session = ana.lock("seat").acquire().await.unwrap();
@@ -197,7 +197,7 @@ async fn a_detached_lock_is_neither_released_nor_renewed() {
     assert_eq!((&detached.name[..], detached.token), (&b"seat"[..], token));
     let next = timeout(LONG, bo.lock("seat").acquire()).await.unwrap().unwrap();
     let ending = next.ending().expect("somebody held it before");
-    assert_eq!((ending.token, ending.how), (token, How::Expired));
+    assert_eq!((ending.token, ending.how), (token, EndReason::Expired));
     next.release().await.unwrap();
     node.end().await;
 }

@@ -5,7 +5,7 @@ use crate::cancel::show;
 use crate::proxy::{Proxy, Way};
 use crate::server::Node;
 use crate::{eventually, operator, soon};
-use holdfast_client::{Client, Error, ErrorCode, Guard, Health, How};
+use holdfast_client::{Client, EndReason, Error, ErrorCode, Guard, Health};
 use holdfast_proto::v1::{ForceRequest, Mode::Exclusive, RevokeRequest};
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn reader(client: &Client, name: &str, ttl: Option<Duration>) -> Guard {
 /// reader's ticket, which the server had ended with the upgrade: it said Ok, and the writer's ticket
 /// stayed held by nobody until its lease ran out.
 #[tokio::test]
-async fn a_release_is_certain_if_the_answer_to_an_upgrade_was_lost_with_the_session() {
+async fn release_is_definite_after_losing_the_upgrade_reply_with_the_session() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let mut operator = operator(&node).await;
@@ -45,7 +45,7 @@ async fn a_release_is_certain_if_the_answer_to_an_upgrade_was_lost_with_the_sess
         proxy.set(Way::Open);
         let released = soon(guard.release()).await;
         assert_eq!(show(&mut operator, name).await.holding, 0, "{name}: {released:?}");
-        let expected = if ttl.is_some() { Ok(()) } else { Err(Error::Over(How::Expired)) };
+        let expected = if ttl.is_some() { Ok(()) } else { Err(Error::Over(EndReason::Expired)) };
         assert_eq!(released, expected, "{name}");
     }
     node.end().await;
@@ -53,7 +53,7 @@ async fn a_release_is_certain_if_the_answer_to_an_upgrade_was_lost_with_the_sess
 
 /// The same for an upgrade that stood in line as its session was lost, and was served after that.
 #[tokio::test]
-async fn a_release_is_certain_if_an_upgrade_was_served_as_its_session_was_lost() {
+async fn release_is_definite_if_the_upgrade_was_granted_as_the_session_was_lost() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let bo = node.client().await;
@@ -76,7 +76,7 @@ async fn a_release_is_certain_if_an_upgrade_was_served_as_its_session_was_lost()
         proxy.set(Way::Open);
         let released = soon(guard.release()).await;
         assert_eq!(show(&mut operator, name).await.holding, 0, "{name}: {released:?}");
-        let expected = if ttl.is_some() { Ok(()) } else { Err(Error::Over(How::Expired)) };
+        let expected = if ttl.is_some() { Ok(()) } else { Err(Error::Over(EndReason::Expired)) };
         assert_eq!(released, expected, "{name}");
     }
     node.end().await;
@@ -85,7 +85,7 @@ async fn a_release_is_certain_if_an_upgrade_was_served_as_its_session_was_lost()
 /// The same if the guard is not released but kept: it is the writer's, and its lease is renewed.
 /// It was lost, while its ticket stayed held.
 #[tokio::test]
-async fn a_guard_whose_upgrade_was_lost_with_its_session_is_the_writers() {
+async fn guard_is_exclusive_if_its_upgrade_was_granted_as_the_session_was_lost() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let (ana, bo) = (connect(&proxy).await, node.client().await);
@@ -133,7 +133,7 @@ async fn lose_session(client: &Client, proxy: &Proxy, meanwhile: impl AsyncFnOnc
 /// quarter of its TTL after it was forced out: the server told only the session that it was taken
 /// in, which was over.
 #[tokio::test]
-async fn a_guard_that_outlived_its_session_hears_that_it_was_forced_out() {
+async fn guard_that_outlived_its_session_learns_it_was_forced_out() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let mut operator = operator(&node).await;
@@ -145,17 +145,17 @@ async fn a_guard_that_outlived_its_session_hears_that_it_was_forced_out() {
         before.force(force("early")).await.unwrap();
     })
     .await;
-    assert_eq!(soon(early.lost()).await, How::Forced);
+    assert_eq!(soon(early.lost()).await, EndReason::Forced);
     assert_eq!(late.health(), Health::Good);
     after.force(force("late")).await.unwrap();
-    assert_eq!(soon(late.lost()).await, How::Forced);
+    assert_eq!(soon(late.lost()).await, EndReason::Forced);
     operator.force(force("late")).await.unwrap_err();
     node.end().await;
 }
 
 /// A holder that had outlived its session was never told that somebody asked for its lock.
 #[tokio::test]
-async fn a_guard_that_outlived_its_session_is_asked_to_let_go() {
+async fn guard_that_outlived_its_session_receives_revocations() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let mut operator = operator(&node).await;
@@ -187,10 +187,10 @@ async fn a_guard_that_outlived_its_session_is_asked_to_let_go() {
 /// Releases that were still to be sent were forgotten when a server refused to open a session, as
 /// one does whose password has changed; the locks stayed held until their leases ran out.
 #[tokio::test]
-async fn a_release_is_not_forgotten_by_a_server_that_refuses_a_session() {
+async fn release_is_sent_even_if_the_new_session_is_refused() {
     let mut node = Node::start().await;
     let brief = Duration::from_millis(500);
-    let setup = Client::builder().session_ttl(brief * 2).patience(brief);
+    let setup = Client::builder().session_ttl(brief * 2).timeout(brief);
     let ana = setup.connect([&node.url]).await.unwrap();
     let canary = ana.lock("canary").acquire().await.unwrap();
     let dropped = ana.lock("dropped").ttl(OWN_TTL).acquire().await.unwrap();
@@ -223,7 +223,7 @@ async fn a_release_is_not_forgotten_by_a_server_that_refuses_a_session() {
 /// An acquire with a lease of its own whose session was lost before its answer came was forgotten, and
 /// the lock was held by nobody until that lease ran out.
 #[tokio::test]
-async fn an_acquire_whose_answer_was_lost_with_the_session_is_given_back() {
+async fn acquire_whose_reply_was_lost_with_the_session_is_released() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let bo = node.client().await;
@@ -267,11 +267,11 @@ async fn an_acquire_whose_answer_was_lost_with_the_session_is_given_back() {
     node.end().await;
 }
 
-/// A cluster that began anew, from an empty folder, drew the same number for the client's next
+/// A cluster that was started again, from an empty folder, drew the same number for the client's next
 /// session; so the guards of the old cluster's locks were taken for that session's, and said that
 /// they were good for up to a quarter of their TTL.
 #[tokio::test]
-async fn a_guard_is_lost_with_its_cluster() {
+async fn guard_is_lost_with_its_cluster() {
     let mut node = Node::start().await;
     let ana = node.client().await;
     let old = ana.lock("seat").ttl(OWN_TTL).acquire().await.unwrap();
@@ -286,6 +286,6 @@ async fn a_guard_is_lost_with_its_cluster() {
     assert_eq!(new.health(), Health::Good);
     let mut operator = operator(&node).await;
     operator.force(force("other")).await.unwrap();
-    assert_eq!(soon(new.lost()).await, How::Forced);
+    assert_eq!(soon(new.lost()).await, EndReason::Forced);
     node.end().await;
 }

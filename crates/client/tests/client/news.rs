@@ -3,7 +3,7 @@
 use crate::proxy::{Proxy, Way};
 use crate::server::Node;
 use crate::{operator, soon};
-use holdfast_client::{Client, Error, Health, How, News};
+use holdfast_client::{Client, EndReason, Error, GuardEvent, Health};
 use holdfast_proto::v1::{ForceRequest, RevokeRequest};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ fn force(name: &'static str) -> ForceRequest {
 }
 
 #[tokio::test]
-async fn a_holder_hears_that_it_is_asked_to_let_go() {
+async fn holder_receives_revocations() {
     let node = Node::start().await;
     let client = node.client().await;
     let guard = client.lock("seat").acquire().await.unwrap();
@@ -43,33 +43,35 @@ async fn a_holder_hears_that_it_is_asked_to_let_go() {
     assert_eq!(guard.health(), Health::Good, "it was only asked");
     // Also one that begins to listen afterwards.
     let mut events = guard.events();
-    assert_eq!(soon(events.next()).await, Some(News::Revocation(asked)));
+    assert_eq!(soon(events.next()).await, Some(GuardEvent::Revocation(asked)));
     guard.release().await.unwrap();
     node.end().await;
 }
 
 #[tokio::test]
-async fn a_lock_that_is_taken_away_is_lost_and_release_says_how() {
+async fn forced_lock_is_lost_and_release_reports_why() {
     let node = Node::start().await;
     let client = node.client().await;
     let guard = client.lock("seat").acquire().await.unwrap();
     revoke(&node, "seat", Duration::from_secs(1), true).await;
     let mut events = guard.events();
-    assert!(matches!(soon(events.next()).await, Some(News::Revocation(asked)) if asked.force));
-    assert_eq!(soon(events.next()).await, Some(News::Lost(How::Forced)));
+    assert!(
+        matches!(soon(events.next()).await, Some(GuardEvent::Revocation(asked)) if asked.force)
+    );
+    assert_eq!(soon(events.next()).await, Some(GuardEvent::Lost(EndReason::Forced)));
     assert_eq!(soon(events.next()).await, None);
-    assert_eq!(soon(guard.lost()).await, How::Forced);
+    assert_eq!(soon(guard.lost()).await, EndReason::Forced);
     assert_eq!(guard.remaining(), Duration::ZERO);
     // The guard is lost a little before the lock is taken away.
     let next = soon(client.lock("seat").acquire()).await.unwrap();
-    assert_eq!(guard.release().await, Err(Error::Over(How::Forced)));
-    assert_eq!(next.ending().unwrap().how, How::Forced);
+    assert_eq!(guard.release().await, Err(Error::Over(EndReason::Forced)));
+    assert_eq!(next.ending().unwrap().how, EndReason::Forced);
     assert!(next.needs_recovery() && next.deaths().len() == 1);
     node.end().await;
 }
 
 #[tokio::test]
-async fn a_waiter_that_is_thrown_out_hears_so() {
+async fn forced_out_waiter_gets_an_error() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let mut watch = ana.watch("seat").await.unwrap();
@@ -86,14 +88,14 @@ async fn a_waiter_that_is_thrown_out_hears_so() {
     crate::eventually("bo stands in line", async || operator.force(force.clone()).await.is_ok())
         .await;
     let thrown_out = soon(waits).await.unwrap();
-    assert_eq!(thrown_out.map(drop), Err(Error::Over(How::Forced)));
+    assert_eq!(thrown_out.map(drop), Err(Error::Over(EndReason::Forced)));
     assert_eq!(guard.health(), Health::Good);
     soon(watch.next()).await.unwrap();
     node.end().await;
 }
 
 #[tokio::test]
-async fn the_last_note_and_the_label_reach_the_next_holder() {
+async fn last_note_and_label_reach_the_next_holder() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let guard = ana.lock("seat").label("ana").note("begun").acquire().await.unwrap();
@@ -106,7 +108,7 @@ async fn the_last_note_and_the_label_reach_the_next_holder() {
     let token = guard.token();
     guard.release().await.unwrap();
     let ending = soon(waits).await.unwrap();
-    assert_eq!((ending.how, ending.token), (How::Released, token));
+    assert_eq!((ending.how, ending.token), (EndReason::Released, token));
     assert_eq!(ending.name, "seat");
     assert_eq!(ending.label.as_deref(), Some(&b"ana"[..]));
     assert_eq!(ending.note.as_deref(), Some(&b"half paid"[..]));
@@ -114,7 +116,7 @@ async fn the_last_note_and_the_label_reach_the_next_holder() {
 }
 
 #[tokio::test]
-async fn a_holder_that_is_not_confirmed_is_in_jeopardy_before_it_is_lost() {
+async fn unconfirmed_holder_is_in_jeopardy_before_it_is_lost() {
     let mut node = Node::start().await;
     let ttl = Duration::from_secs(2);
     let setup = holdfast_client::Client::builder().session_ttl(ttl);
@@ -123,17 +125,17 @@ async fn a_holder_that_is_not_confirmed_is_in_jeopardy_before_it_is_lost() {
     assert!(guard.remaining() > Duration::ZERO && guard.remaining() < ttl);
     let mut events = guard.events();
     node.pause().await;
-    assert_eq!(soon(events.next()).await, Some(News::Jeopardy));
+    assert_eq!(soon(events.next()).await, Some(GuardEvent::Jeopardy));
     assert_eq!(guard.health(), Health::Jeopardy);
-    assert_eq!(soon(events.next()).await, Some(News::Lost(How::Expired)));
-    assert_eq!(guard.health(), Health::Lost(How::Expired));
+    assert_eq!(soon(events.next()).await, Some(GuardEvent::Lost(EndReason::Expired)));
+    assert_eq!(guard.health(), Health::Lost(EndReason::Expired));
 }
 
 /// An acquire and a force that went into one entry of the log: the holder was told of its grant, and
 /// with that nothing else about the ticket, so its guard stayed good while somebody else held the
 /// lock. A third of such guards did.
 #[tokio::test]
-async fn a_holder_that_is_forced_out_as_it_is_granted_hears_so() {
+async fn holder_forced_out_at_its_grant_is_notified() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let mut operator = operator(&node).await;
@@ -150,7 +152,7 @@ async fn a_holder_that_is_forced_out_as_it_is_granted_hears_so() {
         let guard = guard.unwrap();
         if forced.is_ok_and(|forced| forced.into_inner().count == 1) {
             let next = bo.lock(&name).try_acquire().await.unwrap().unwrap();
-            assert_eq!(soon(guard.lost()).await, How::Forced, "round {round}");
+            assert_eq!(soon(guard.lost()).await, EndReason::Forced, "round {round}");
             assert!(next.token() > guard.token());
             lost += 1;
         }
@@ -162,7 +164,7 @@ async fn a_holder_that_is_forced_out_as_it_is_granted_hears_so() {
 /// A holder that had heard that its lock would be taken away in two seconds, and then heard nothing
 /// more because its connection hung, said that it was good while the next one held the lock.
 #[tokio::test]
-async fn a_guard_is_lost_when_the_time_of_a_forced_revocation_is_over() {
+async fn guard_is_lost_when_a_forced_revocation_expires() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let setup = Client::builder().session_ttl(Duration::from_hours(1));
@@ -178,8 +180,8 @@ async fn a_guard_is_lost_when_the_time_of_a_forced_revocation_is_over() {
         assert!(guard.remaining() <= Duration::from_secs(2));
         let (lost, next) =
             soon(async { tokio::join!(guard.lost(), bo.lock("seat").acquire()) }).await;
-        assert_eq!(lost, How::Forced);
-        assert_eq!(guard.health(), Health::Lost(How::Forced));
+        assert_eq!(lost, EndReason::Forced);
+        assert_eq!(guard.health(), Health::Lost(EndReason::Forced));
         assert_eq!(guard.remaining(), Duration::ZERO);
         next.unwrap().release().await.unwrap();
         proxy.set(Way::Open);
@@ -230,7 +232,7 @@ impl Wake for Inline {
 // news before the driver was done looked like one of two guards: its release returned `Ok` at once,
 // though the lock was still held, or was lost.
 #[tokio::test]
-async fn a_guard_that_acts_on_news_at_once_is_the_only_one() {
+async fn guard_reacting_to_an_event_is_the_only_holder() {
     let node = Node::start().await;
     let client = node.client().await;
     let guard = client.lock("seat").acquire().await.unwrap();
@@ -239,7 +241,7 @@ async fn a_guard_that_acts_on_news_at_once_is_the_only_one() {
         guard.release().await
     });
     operator(&node).await.force(force("seat")).await.unwrap();
-    assert_eq!(soon(released).await.unwrap(), Err(Error::Over(How::Forced)));
+    assert_eq!(soon(released).await.unwrap(), Err(Error::Over(EndReason::Forced)));
 
     let guard = client.lock("row").ttl(Duration::from_secs(60)).acquire().await.unwrap();
     let detached = Inline::run(async move {
@@ -262,14 +264,14 @@ async fn a_guard_that_acts_on_news_at_once_is_the_only_one() {
 // A lock that was taken away could still be detached: whoever it was handed to believed that it holds
 // the lock.
 #[tokio::test]
-async fn a_lost_lock_is_not_handed_over() {
+async fn lost_locks_cannot_be_detached() {
     let node = Node::start().await;
     let client = node.client().await;
     let guard = client.lock("seat").ttl(Duration::from_secs(60)).acquire().await.unwrap();
     operator(&node).await.force(force("seat")).await.unwrap();
     soon(guard.lost()).await;
     let (guard, error) = guard.detach().await.map(drop).unwrap_err();
-    assert_eq!(error, Error::Over(How::Forced));
-    assert_eq!(guard.release().await, Err(Error::Over(How::Forced)));
+    assert_eq!(error, Error::Over(EndReason::Forced));
+    assert_eq!(guard.release().await, Err(Error::Over(EndReason::Forced)));
     node.end().await;
 }

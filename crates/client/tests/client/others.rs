@@ -2,11 +2,11 @@
 
 use crate::server::Node;
 use crate::{operator, soon};
-use holdfast_client::{Error, ErrorCode, Event, How};
+use holdfast_client::{EndReason, Error, ErrorCode, Event};
 use std::time::Duration;
 
 #[tokio::test]
-async fn an_older_holder_is_fenced_off_once_a_newer_one_was_there() {
+async fn older_holder_is_fenced_off_by_a_newer_one() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let (register_a, register_b) = (ana.register("ledger"), bo.register("ledger"));
@@ -41,7 +41,7 @@ async fn an_older_holder_is_fenced_off_once_a_newer_one_was_there() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_everything_with_names_and_tokens() {
+async fn watch_reports_names_and_tokens() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let mut watch = ana.watch_prefix("shop/").await.unwrap();
@@ -73,7 +73,7 @@ async fn a_watch_tells_everything_with_names_and_tokens() {
     bo.close().await;
     match next().await {
         Event::Ended { token: of, how, held, note, label, .. } => {
-            assert_eq!((of, how, held), (token, How::Closed, true));
+            assert_eq!((of, how, held), (token, EndReason::Closed, true));
             assert_eq!(note.as_deref(), Some(&b"half paid"[..]));
             assert_eq!(label.as_deref(), Some(&b"bo"[..]));
         }
@@ -98,7 +98,7 @@ async fn a_watch_tells_everything_with_names_and_tokens() {
 }
 
 #[tokio::test]
-async fn a_watch_that_lost_its_server_says_that_it_may_have_missed_something() {
+async fn reconnected_watch_reports_possible_gaps() {
     let mut node = Node::start().await;
     let client = node.client().await;
     let mut watch = client.watch("seat").await.unwrap();
@@ -111,7 +111,7 @@ async fn a_watch_that_lost_its_server_says_that_it_may_have_missed_something() {
 }
 
 #[tokio::test]
-async fn one_candidate_leads_and_the_next_one_follows() {
+async fn next_candidate_leads_after_the_first_resigns() {
     let node = Node::start().await;
     let (ana, bo, cy) = (node.client().await, node.client().await, node.client().await);
     let election = cy.election("boss");
@@ -146,7 +146,7 @@ async fn one_candidate_leads_and_the_next_one_follows() {
 }
 
 #[tokio::test]
-async fn an_observer_that_lost_its_server_ends_at_the_leader_of_now() {
+async fn reconnected_observer_sees_the_current_leader() {
     let mut node = Node::start().await;
     let client = node.client().await;
     let election = client.election("boss");

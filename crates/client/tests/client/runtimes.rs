@@ -33,7 +33,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 /// Everything that has a timer, and something of everything else.
 async fn use_everything(server: &str) {
-    let client = Client::builder().patience(crate::LONG).connect(server).await.unwrap();
+    let client = Client::builder().timeout(crate::LONG).connect(server).await.unwrap();
     let brief = Duration::from_millis(10);
     let mut guard = client.lock("page").shared().ttl(crate::LONG).acquire().await.unwrap();
     guard.note(Some(b"reading")).await.unwrap();
@@ -67,7 +67,7 @@ async fn use_everything(server: &str) {
 /// `connect` and `acquire` worked with any executor; `release`, `note`, `upgrade`, `lost`, `get` and
 /// `watch` panicked for want of a timer.
 #[test]
-fn a_client_needs_neither_timers_nor_a_runtime() {
+fn client_needs_no_timers_and_no_runtime() {
     let servers = Runtime::new().unwrap();
     for timeless in [None, Some(Builder::new_current_thread().build().unwrap())] {
         let node = servers.block_on(Node::start());

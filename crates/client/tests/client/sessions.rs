@@ -3,14 +3,14 @@
 use crate::proxy::{Proxy, Way};
 use crate::server::Node;
 use crate::{eventually, soon};
-use holdfast_client::{Client, Error, Health, How};
+use holdfast_client::{Client, EndReason, Error, Health};
 use std::time::Duration;
 use tokio::time::sleep;
 
 const SHORT: Duration = Duration::from_secs(1);
 
 #[tokio::test]
-async fn a_server_that_comes_back_in_time_costs_nothing() {
+async fn server_restart_within_the_ttl_loses_nothing() {
     let mut node = Node::start().await;
     let client = node.client().await;
     let guard = client.lock("seat").acquire().await.unwrap();
@@ -34,14 +34,14 @@ async fn a_server_that_comes_back_in_time_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_lock_with_a_lease_of_its_own_outlives_its_session() {
+async fn lock_with_its_own_lease_outlives_its_session() {
     let mut node = Node::start().await;
     let client = Client::builder().session_ttl(SHORT).connect([&node.url]).await.unwrap();
     let by_session = client.lock("session").acquire().await.unwrap();
     let own = client.lock("own").ttl(Duration::from_secs(20)).acquire().await.unwrap();
     node.pause().await;
-    assert_eq!(soon(by_session.lost()).await, How::Expired);
-    assert_ne!(own.health(), Health::Lost(How::Expired));
+    assert_eq!(soon(by_session.lost()).await, EndReason::Expired);
+    assert_ne!(own.health(), Health::Lost(EndReason::Expired));
     node.go_on().await;
 
     // Through a new session, by its secret.
@@ -61,7 +61,7 @@ async fn a_lock_with_a_lease_of_its_own_outlives_its_session() {
 }
 
 #[tokio::test]
-async fn a_release_is_certain_also_if_its_session_is_lost_meanwhile() {
+async fn release_is_definite_even_if_its_session_is_lost() {
     let mut node = Node::start().await;
     let client = Client::builder().session_ttl(SHORT).connect([&node.url]).await.unwrap();
     let (guard, canary) = (
@@ -75,14 +75,14 @@ async fn a_release_is_certain_also_if_its_session_is_lost_meanwhile() {
     node.go_on().await;
     // It was still held, or its session had ended: one or the other, and certain.
     let released = soon(releases).await.unwrap();
-    assert!(matches!(released, Ok(()) | Err(Error::Over(How::Expired))), "{released:?}");
+    assert!(matches!(released, Ok(()) | Err(Error::Over(EndReason::Expired))), "{released:?}");
     let other = node.client().await;
     soon(other.lock("seat").acquire()).await.unwrap();
     node.end().await;
 }
 
 #[tokio::test]
-async fn a_lost_guard_that_is_dropped_did_not_finish() {
+async fn dropped_lost_guard_counts_as_unfinished() {
     let mut node = Node::start().await;
     let client = Client::builder().session_ttl(SHORT).connect([&node.url]).await.unwrap();
     let guard = client.lock("seat").note("half paid").acquire().await.unwrap();
@@ -92,27 +92,30 @@ async fn a_lost_guard_that_is_dropped_did_not_finish() {
     node.go_on().await;
     let other = node.client().await;
     let next = soon(other.lock("seat").acquire()).await.unwrap();
-    assert_eq!(next.ending().unwrap().how, How::Expired);
+    assert_eq!(next.ending().unwrap().how, EndReason::Expired);
     assert!(next.needs_recovery());
     node.end().await;
 }
 
 #[tokio::test]
-async fn closing_ends_what_lives_by_the_session_and_whatever_is_asked_later() {
+async fn close_ends_session_leases_and_refuses_later_calls() {
     let node = Node::start().await;
     let client = node.client().await;
     let guard = client.lock("seat").acquire().await.unwrap();
     client.clone().close().await;
-    assert_eq!(guard.health(), Health::Lost(How::Closed));
+    assert_eq!(guard.health(), Health::Lost(EndReason::Closed));
     assert_eq!(client.lock("seat").acquire().await.map(drop), Err(Error::Closed));
     assert_eq!(guard.release().await, Err(Error::Closed));
     let other = node.client().await;
-    assert_eq!(other.lock("seat").acquire().await.unwrap().ending().unwrap().how, How::Closed);
+    assert_eq!(
+        other.lock("seat").acquire().await.unwrap().ending().unwrap().how,
+        EndReason::Closed
+    );
     node.end().await;
 }
 
 #[tokio::test]
-async fn when_the_last_handle_goes_everything_is_let_go() {
+async fn dropping_the_last_handle_releases_everything() {
     let node = Node::start().await;
     let other = node.client().await;
     for ttl in [None, Some(Duration::from_secs(3_600))] {
@@ -131,7 +134,7 @@ async fn when_the_last_handle_goes_everything_is_let_go() {
 /// A session that took nearly as long to open as it lives was used all the same, and lost at once with
 /// what was asked in it.
 #[tokio::test]
-async fn a_session_that_took_too_long_to_open_is_not_used() {
+async fn session_that_opened_too_late_is_not_used() {
     let node = Node::start().await;
     for delay_ms in [750, 850, 930] {
         let proxy = Proxy::to(&node.url);

@@ -16,7 +16,7 @@ fn code(error: Result<impl Sized, Error>) -> ErrorCode {
 }
 
 #[tokio::test]
-async fn a_semaphore_has_so_many_permits() {
+async fn semaphore_limits_its_permits() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let one = ana.semaphore("pool", 2).acquire().await.unwrap();
@@ -33,7 +33,7 @@ async fn a_semaphore_has_so_many_permits() {
 }
 
 #[tokio::test]
-async fn several_names_are_taken_in_one_step() {
+async fn several_names_are_acquired_atomically() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let right = ana.lock("right").acquire().await.unwrap();
@@ -56,7 +56,7 @@ async fn several_names_are_taken_in_one_step() {
 }
 
 #[tokio::test]
-async fn a_reader_becomes_the_writer_and_a_reader_again() {
+async fn guards_can_be_upgraded_and_downgraded() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let mut first = ana.lock("page").shared().acquire().await.unwrap();
@@ -96,7 +96,7 @@ async fn a_reader_becomes_the_writer_and_a_reader_again() {
 }
 
 #[tokio::test]
-async fn a_reentrant_lock_is_taken_again_and_let_go_with_the_last_guard() {
+async fn reentrant_lock_is_released_with_the_last_guard() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let outer = ana.lock("seat").reentrant().acquire().await.unwrap();
@@ -122,7 +122,7 @@ async fn a_reentrant_lock_is_taken_again_and_let_go_with_the_last_guard() {
 }
 
 #[tokio::test]
-async fn two_tasks_of_one_client_that_ask_at_once_share_a_reentrant_lock() {
+async fn concurrent_tasks_share_a_reentrant_lock() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let held = bo.lock("seat").acquire().await.unwrap();
@@ -139,7 +139,7 @@ async fn two_tasks_of_one_client_that_ask_at_once_share_a_reentrant_lock() {
 }
 
 #[tokio::test]
-async fn a_lock_that_others_count_on_does_not_change_its_mode() {
+async fn mode_of_a_shared_reentrant_lock_cannot_change() {
     let node = Node::start().await;
     let ana = node.client().await;
     let mut outer = ana.lock("page").reentrant().acquire().await.unwrap();
@@ -156,7 +156,7 @@ async fn a_lock_that_others_count_on_does_not_change_its_mode() {
 /// A re-entrant try was refused for microseconds at a time although its client held the lock: while
 /// another task was just looking at it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_reentrant_try_is_not_refused_while_its_client_holds_the_lock() {
+async fn reentrant_try_succeeds_while_the_client_holds_the_lock() {
     let node = Node::start().await;
     let ana = node.client().await;
     let outer = ana.lock("seat").reentrant().acquire().await.unwrap();
@@ -186,7 +186,7 @@ async fn a_reentrant_try_is_not_refused_while_its_client_holds_the_lock() {
 /// A release said Ok before the lock was released if another task was just looking whether it could
 /// take it again: the look counted as a guard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_release_is_done_also_while_others_look_at_the_lock() {
+async fn release_succeeds_while_others_inspect_the_lock() {
     let node = Node::start().await;
     let ana = node.client().await;
     let mut operator = operator(&node).await;
@@ -220,7 +220,7 @@ async fn a_release_is_done_also_while_others_look_at_the_lock() {
 /// A client that was allowed one ticket could not upgrade it: the writer's was counted beside the
 /// reader's, in whose place it comes.
 #[tokio::test]
-async fn an_upgrade_needs_no_room_for_another_ticket() {
+async fn upgrade_needs_no_extra_ticket() {
     let node = Node::start().await;
     let ana = Client::builder().tickets_max(1).connect(&node.url).await.unwrap();
     for _ in 0..3 {

@@ -56,7 +56,7 @@ fn runtimes() -> [(&'static str, Runtime); 2] {
 /// The task that kept the session ended with its runtime, so a guard that was dropped at the end of
 /// `#[tokio::main]` was mostly not released, and the next holder heard of a death.
 #[test]
-fn what_is_dropped_with_its_runtime_is_released() {
+fn guards_dropped_with_their_runtime_are_released() {
     let world = World::new();
     let url = &world.node.url;
     for (when, runtime) in runtimes() {
@@ -74,7 +74,7 @@ fn what_is_dropped_with_its_runtime_is_released() {
 
 /// Tasks that are cut off by the end of their runtime have guards and waits too.
 #[test]
-fn what_a_task_had_when_its_runtime_ended_is_released() {
+fn guards_of_tasks_are_released_when_the_runtime_ends() {
     let world = World::new();
     let url = &world.node.url;
     for (when, runtime) in runtimes() {
@@ -109,7 +109,7 @@ fn what_a_task_had_when_its_runtime_ended_is_released() {
 
 /// A client does not need the runtime that it was connected from.
 #[test]
-fn a_client_outlives_its_runtime() {
+fn client_outlives_its_runtime() {
     let world = World::new();
     let first = Runtime::new().unwrap();
     let ttl = Duration::from_millis(900);
@@ -135,7 +135,7 @@ fn a_client_outlives_its_runtime() {
 
 /// The end of a runtime is not held up for long by a server that does not answer.
 #[test]
-fn the_end_of_a_runtime_does_not_wait_for_a_server_that_is_gone() {
+fn runtime_shutdown_does_not_wait_for_an_unreachable_server() {
     let mut world = World::new();
     let runtime = Runtime::new().unwrap();
     let guards = runtime.block_on(async {
@@ -158,7 +158,7 @@ fn the_end_of_a_runtime_does_not_wait_for_a_server_that_is_gone() {
 
 /// The same in a process that really ends.
 #[test]
-fn what_is_dropped_at_the_end_of_main_is_released() {
+fn guards_dropped_at_the_end_of_main_are_released() {
     let world = World::new();
     let programs =
         ["async", "task", "acquire", "panic", "blocking", "spawn_blocking", "thread_local"];

@@ -62,7 +62,7 @@ fn attach(opened: &proto::Opened, tickets: Vec<u64>) -> to_server::What {
 /// answered, and heard nothing more: not that its lock was taken away. Neither after an attach that
 /// was refused.
 #[tokio::test]
-async fn a_stream_hears_everything_or_ends() {
+async fn stream_receives_everything_or_ends() {
     let node = Node::start().await;
     let mut first = Stream::begin(&node, open()).await.unwrap();
     let opened = first.opened().await;
@@ -91,14 +91,14 @@ async fn a_stream_hears_everything_or_ends() {
 /// A ticket that another session of the same node released with its secret: the answer went to that
 /// one, and the holder was taken for told.
 #[tokio::test]
-async fn a_holder_hears_of_a_release_that_another_session_asked_for() {
+async fn holder_learns_of_a_release_by_another_session() {
     let node = Node::start().await;
     let mut holder = Stream::begin(&node, open()).await.unwrap();
     holder.opened().await;
     let grant = holder.acquire(1, "seat").await;
     let mut other = Stream::begin(&node, open()).await.unwrap();
     other.opened().await;
-    let own = proto::Own { name: "seat".into(), token: grant.token, secret: grant.secret };
+    let own = proto::TicketRef { name: "seat".into(), token: grant.token, secret: grant.secret };
     let what = Some(proto::request::What::Release(own));
     let request = to_server::What::Request(proto::Request { id: 1, lowest: 1, what });
     other.out.send(ToServer { number: 2, what: Some(request) }).await.unwrap();

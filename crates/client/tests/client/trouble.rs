@@ -14,15 +14,15 @@ use tonic::Code;
 const BRIEF: Duration = Duration::from_millis(300);
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_unreachable_after_a_while() {
+async fn missing_server_is_unreachable_after_the_timeout() {
     let nobody = format!("http://127.0.0.1:{}", free_port());
-    let connected = soon(Client::builder().patience(BRIEF).connect([nobody])).await;
+    let connected = soon(Client::builder().timeout(BRIEF).connect([nobody])).await;
     assert!(matches!(connected, Err(Error::Unreachable(_))), "{connected:?}");
 
     // One that takes connections and says nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_url = format!("http://{}", silent.local_addr().unwrap());
-    let connected = soon(Client::builder().patience(BRIEF).connect([&silent_url])).await;
+    let connected = soon(Client::builder().timeout(BRIEF).connect([&silent_url])).await;
     assert!(matches!(connected, Err(Error::Unreachable(_))), "{connected:?}");
 
     // With another one beside it, that one is found.
@@ -33,7 +33,7 @@ async fn a_server_that_is_not_there_is_unreachable_after_a_while() {
 }
 
 #[tokio::test]
-async fn what_is_no_address_is_refused_with_a_hint() {
+async fn invalid_addresses_are_refused_with_a_hint() {
     for bad in ["https://127.0.0.1:7400", "http://127.0.0.1", "a b:1", "ftp://x:1", ":7400"] {
         match Client::connect([bad]).await {
             Err(Error::BadAddress(why)) => assert!(why.contains(bad), "{why}"),
@@ -69,7 +69,7 @@ async fn what_is_no_address_is_refused_with_a_hint() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_refused() {
+async fn wrong_password_is_refused() {
     let node = Node::start_with(Some("open sesame")).await;
     for wrong in [None, Some("open barley")] {
         let setup = wrong.iter().fold(Client::builder(), |setup, wrong| setup.password(*wrong));
@@ -91,7 +91,7 @@ async fn a_wrong_password_is_refused() {
 }
 
 #[tokio::test]
-async fn a_session_ttl_that_can_not_be_is_refused() {
+async fn invalid_session_ttls_are_refused() {
     let node = Node::start().await;
     let setup = Client::builder().session_ttl(Duration::from_millis(1));
     match soon(setup.connect([&node.url])).await {
@@ -101,10 +101,10 @@ async fn a_session_ttl_that_can_not_be_is_refused() {
     node.end().await;
 }
 
-/// Would fail if a slip of the unit blocked a lock for ever, or if a wait that nobody owns had no
+/// Would fail if a slip of the unit blocked a lock forever, or if a wait that nobody owns had no
 /// end.
 #[tokio::test]
-async fn times_that_can_not_be_meant_are_refused() {
+async fn out_of_range_durations_are_refused() {
     let node = Node::start().await;
     let client = node.client().await;
     let (day, year) = (Duration::from_hours(24), Duration::from_hours(24 * 365));
@@ -150,7 +150,7 @@ async fn times_that_can_not_be_meant_are_refused() {
 }
 
 #[tokio::test]
-async fn too_many_locks_at_once_are_refused_here() {
+async fn too_many_locks_are_refused_by_the_client() {
     let node = Node::start().await;
     let client = Client::builder().tickets_max(2).connect([&node.url]).await.unwrap();
     let held = client.lock("a").acquire().await.unwrap();
@@ -171,7 +171,7 @@ async fn too_many_locks_at_once_are_refused_here() {
 }
 
 #[tokio::test]
-async fn more_at_once_than_the_server_remembers_is_asked_bit_by_bit() {
+async fn requests_beyond_the_servers_window_are_queued() {
     let node = Node::start().await;
     let client = node.client().await;
     let mut tasks = tokio::task::JoinSet::new();
@@ -189,14 +189,14 @@ async fn more_at_once_than_the_server_remembers_is_asked_bit_by_bit() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_dropped_leaves_the_line_at_once() {
+async fn dropped_wait_leaves_the_line_immediately() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     let _held = ana.lock("seat").acquire().await.unwrap();
     let mut watch = ana.watch("seat").await.unwrap();
     assert!(timeout(BRIEF, bo.lock("seat").acquire()).await.is_err());
     let event = soon(watch.next()).await.unwrap();
-    let cancelled = holdfast_client::How::Cancelled;
+    let cancelled = holdfast_client::EndReason::Cancelled;
     assert!(
         matches!(event, holdfast_client::Event::Ended { how, held: false, .. } if how == cancelled),
         "{event:?}"
@@ -204,9 +204,9 @@ async fn a_wait_that_is_dropped_leaves_the_line_at_once() {
     node.end().await;
 }
 
-/// A grant that came just as its asker went was kept by nobody, and so for ever.
+/// A grant that came just as its asker went was kept by nobody, and so forever.
 #[tokio::test]
-async fn a_grant_that_comes_as_its_asker_goes_is_given_back() {
+async fn grant_that_arrives_after_the_caller_left_is_released() {
     let node = Node::start().await;
     let (ana, bo) = (node.client().await, node.client().await);
     for round in 0..300_u64 {
@@ -225,9 +225,9 @@ async fn a_grant_that_comes_as_its_asker_goes_is_given_back() {
 }
 
 #[tokio::test]
-async fn what_was_given_up_is_undone_when_the_server_comes_back() {
+async fn abandoned_requests_are_undone_when_the_server_returns() {
     let mut node = Node::start().await;
-    let setup = Client::builder().patience(BRIEF).session_ttl(Duration::from_secs(60));
+    let setup = Client::builder().timeout(BRIEF).session_ttl(Duration::from_secs(60));
     let client = setup.connect([&node.url]).await.unwrap();
     node.pause().await;
     // The first may still be sent, the second comes when the client knows that nobody hears it.
@@ -246,7 +246,7 @@ async fn what_was_given_up_is_undone_when_the_server_comes_back() {
 
 /// A wait of one second took as long as the session lived if the connection was cut: 27 seconds.
 #[tokio::test]
-async fn a_wait_ends_in_time_while_no_server_answers() {
+async fn wait_times_out_while_no_server_answers() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let setup = Client::builder().session_ttl(Duration::from_secs(120));
@@ -279,10 +279,10 @@ async fn a_wait_ends_in_time_while_no_server_answers() {
 
 /// `close` took three seconds if its server did not answer, however short the patience.
 #[tokio::test]
-async fn a_close_takes_no_longer_than_the_patience() {
+async fn close_takes_no_longer_than_the_timeout() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
-    let client = Client::builder().patience(BRIEF).connect([&proxy.url]).await.unwrap();
+    let client = Client::builder().timeout(BRIEF).connect([&proxy.url]).await.unwrap();
     proxy.set(Way::AnswersWait);
     let begun = Instant::now();
     soon(client.close()).await;
@@ -292,9 +292,9 @@ async fn a_close_takes_no_longer_than_the_patience() {
 
 /// Durations without end panicked.
 #[tokio::test]
-async fn durations_without_end_are_taken() {
+async fn unlimited_durations_are_accepted() {
     let node = Node::start().await;
-    let setup = Client::builder().patience(Duration::MAX);
+    let setup = Client::builder().timeout(Duration::MAX);
     let client = setup.connect([&node.url]).await.unwrap();
     let guard = client.lock("seat").wait(Duration::MAX).acquire().await.unwrap();
     client.register("seat").get().await.unwrap();

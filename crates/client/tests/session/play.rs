@@ -21,9 +21,10 @@ use crate::show::{self, Names};
 use bytes::Bytes;
 use holdfast_client::session::{
     Answer, Call, CallId, Config, ConnectionId, Failure, FailureKind, Input, ModeChange, Moment,
-    Output, QueryId, Reply, Room, Rooms, SessionState, StreamId, TicketRef, WatchId, WatchNews,
+    Output, QueryId, Reply, Room, RoomLimit, SessionState, StreamId, TicketRef, WatchId,
+    WatchUpdate,
 };
-use holdfast_client::{Health, How, Revocation};
+use holdfast_client::{EndReason, Health, Revocation};
 use holdfast_proto::v1::{self as proto, request, standing, to_client};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,14 +35,14 @@ struct Guard {
     mode: proto::Mode,
     names: Vec<Bytes>,
     own_ttl: Option<Duration>,
-    lost: Option<How>,
+    lost: Option<EndReason>,
     room: Option<Room>,
 }
 
 pub(crate) struct Play {
     session: SessionState,
     now: Moment,
-    rooms: Arc<Rooms>,
+    rooms: Arc<RoomLimit>,
     names: Names,
     guards: BTreeMap<CallId, Guard>,
     vanished: BTreeSet<CallId>,
@@ -63,7 +64,7 @@ impl Default for Play {
         Self {
             session: session(2, ten, ten),
             now: Moment::from_nanos(0),
-            rooms: Rooms::new(1_000),
+            rooms: RoomLimit::new(1_000),
             names: Names::default(),
             guards: BTreeMap::new(),
             vanished: BTreeSet::new(),
@@ -172,9 +173,9 @@ impl Play {
             }
             ("watch", news) => {
                 let news = match news {
-                    "begun" => WatchNews::Begun,
-                    "ended" => WatchNews::Ended(show::how(words.how())),
-                    "revocation" => WatchNews::Revocation(Revocation {
+                    "begun" => WatchUpdate::Begun,
+                    "ended" => WatchUpdate::Ended(show::how(words.how())),
+                    "revocation" => WatchUpdate::Revocation(Revocation {
                         by: "operator".into(),
                         reason: "maintenance".into(),
                         within: Duration::from_millis(words.duration_ms("within").unwrap()),
@@ -373,7 +374,11 @@ impl Play {
                 let ticket = show::ticket(&grant);
                 match self.guards.get_mut(&guard).filter(|guard| guard.room.is_some()) {
                     Some(Guard { lost: Some(how), .. }) => {
-                        return Some(Input::Drop { ticket, lost: *how == How::Expired, room });
+                        return Some(Input::Drop {
+                            ticket,
+                            lost: *how == EndReason::Expired,
+                            room,
+                        });
                     }
                     Some(guard) => (guard.ticket, guard.mode) = (ticket, grant.mode()),
                     None => return Some(Input::Drop { ticket, lost: false, room }),

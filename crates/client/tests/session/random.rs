@@ -13,7 +13,7 @@ use crate::server::{Cluster, State};
 use bytes::Bytes;
 use holdfast_client::session::{
     Call, CallId, Config, ConnectionId, Failure, Input, Lease, LeaseHealth, ModeChange, Moment,
-    Query, QueryId, Room, Rooms, SessionState, StreamId, TicketRef, WatchId,
+    Query, QueryId, Room, RoomLimit, SessionState, StreamId, TicketRef, WatchId,
 };
 use holdfast_proto::v1::{self as proto, request};
 use proptest::prelude::*;
@@ -132,7 +132,7 @@ struct World {
     abandons: Vec<(u64, CallId)>,
     guards: BTreeMap<CallId, Guard>,
     leases: Vec<Lease>,
-    rooms: Arc<Rooms>,
+    rooms: Arc<RoomLimit>,
 }
 
 impl World {
@@ -161,7 +161,7 @@ impl World {
             abandons: Vec::new(),
             guards: BTreeMap::new(),
             leases: Vec::new(),
-            rooms: Rooms::new(ROOMS),
+            rooms: RoomLimit::new(ROOMS),
         }
     }
 
@@ -382,7 +382,7 @@ proptest! {
     })]
 
     #[test]
-    fn no_guard_claims_more_than_it_has_and_everything_comes_to_an_end(
+    fn random_runs_make_no_false_claims_and_terminate(
         actions in actions(),
         rate in 990..=1_010_u64,
         seed in any::<u64>(),

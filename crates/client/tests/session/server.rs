@@ -37,7 +37,7 @@ pub(crate) struct Ticket {
 struct Session {
     secret: Bytes,
     ttl_ms: u64,
-    heard_at: u64,
+    confirmed_at: u64,
     alive: bool,
     requests: BTreeMap<u64, Answer>,
 }
@@ -46,11 +46,11 @@ struct Session {
 #[derive(Debug, Clone)]
 enum Answer {
     Ticket(u64),
-    Said(to_client::What),
+    Replied(to_client::What),
 }
 
 /// Something to tell a session's stream.
-pub(crate) type News = (u64, proto::ToClient);
+pub(crate) type GuardEvent = (u64, proto::ToClient);
 
 #[derive(Debug, Default)]
 pub(crate) struct Cluster {
@@ -58,7 +58,7 @@ pub(crate) struct Cluster {
     drawn: u64,
     pub(crate) tickets: BTreeMap<u64, Ticket>,
     sessions: BTreeMap<u64, Session>,
-    pub(crate) news: Vec<News>,
+    pub(crate) news: Vec<GuardEvent>,
     /// Tickets that have ended, for watches.
     pub(crate) ended: Vec<(u64, proto::How)>,
     pub(crate) forced: BTreeSet<u64>,
@@ -114,7 +114,8 @@ impl Cluster {
     /// Time passes: leases, sessions and waits end.
     pub(crate) fn pass_to(&mut self, now: u64) {
         self.now = now;
-        let silent = |session: &Session| session.alive && now >= session.heard_at + session.ttl_ms;
+        let silent =
+            |session: &Session| session.alive && now >= session.confirmed_at + session.ttl_ms;
         let silent: Vec<u64> = self
             .sessions
             .iter()
@@ -284,7 +285,7 @@ impl Cluster {
                 let session = Session {
                     secret: number(id),
                     ttl_ms: open.ttl_ms,
-                    heard_at: self.now,
+                    confirmed_at: self.now,
                     alive: true,
                     requests: BTreeMap::new(),
                 };
@@ -297,7 +298,7 @@ impl Cluster {
                     let message = "session_ended: it is over".to_owned();
                     return Err(Failure { kind: FailureKind::SessionOver, message });
                 };
-                session.heard_at = self.now;
+                session.confirmed_at = self.now;
                 let own = |token: &u64| match self.tickets.get(token) {
                     Some(ticket) => ticket.session == attach.session,
                     None => true,
@@ -321,7 +322,7 @@ impl Cluster {
                 else {
                     return;
                 };
-                known.heard_at = self.now;
+                known.confirmed_at = self.now;
                 to_client::What::Alive(proto::Alive {})
             }
             Some(to_server::What::Close(_)) => {
@@ -350,7 +351,7 @@ impl Cluster {
         };
         Some(match answer {
             Answer::Ticket(token) => to_client::What::Standing(self.standing(token)),
-            Answer::Said(what) => what,
+            Answer::Replied(what) => what,
         })
     }
 
@@ -366,26 +367,26 @@ impl Cluster {
             request::What::Upgrade(upgrade) => {
                 let reader = upgrade.own.unwrap();
                 let Some(held) = self.tickets.get(&reader.token) else {
-                    return Answer::Said(refused("not_held", proto::How::Unknown));
+                    return Answer::Replied(refused("not_held", proto::How::Unknown));
                 };
                 if let State::Over(how) = held.state {
-                    return Answer::Said(refused("not_held", how));
+                    return Answer::Replied(refused("not_held", how));
                 }
                 let (name, ttl) = (held.name.clone(), held.own_ttl_ms);
                 let waits = |ticket: &Ticket| ticket.name == name && ticket.state == State::Waiting;
                 if self.tickets.values().any(waits) {
-                    return Answer::Said(refused("upgrade_blocked", proto::How::Unknown));
+                    return Answer::Replied(refused("upgrade_blocked", proto::How::Unknown));
                 }
                 let mode = proto::Mode::Exclusive;
                 let upgrades = Some(reader.token);
                 let token = self.new_ticket(session, name, mode, ttl, upgrade.wait_ms, upgrades);
                 self.enter(token, upgrade.wait_ms)
             }
-            request::What::Cancel(ticket) => Answer::Said(self.cancel(&ticket)),
-            request::What::Release(ticket) => Answer::Said(self.release(&ticket)),
+            request::What::Cancel(ticket) => Answer::Replied(self.cancel(&ticket)),
+            request::What::Release(ticket) => Answer::Replied(self.release(&ticket)),
             request::What::Renew(renew) => {
                 let token = renew.own.unwrap().token;
-                Answer::Said(self.held(token, |ticket, now| {
+                Answer::Replied(self.held(token, |ticket, now| {
                     ticket.deadline = now + renew.ttl_ms.unwrap();
                 }))
             }
@@ -393,10 +394,10 @@ impl Cluster {
                 let answer = self.held(ticket.token, |held, _| held.mode = proto::Mode::Shared);
                 let name = ticket.name;
                 self.serve(&name);
-                Answer::Said(answer)
+                Answer::Replied(answer)
             }
             request::What::Note(note) => {
-                Answer::Said(self.held(note.own.unwrap().token, |_, _| {}))
+                Answer::Replied(self.held(note.own.unwrap().token, |_, _| {}))
             }
             other => panic!("nobody asks for {other:?}"),
         }
@@ -440,13 +441,13 @@ impl Cluster {
         let news = self.news.len();
         self.serve(&name);
         // The answer says that it is held.
-        let granted = |(_, message): &News| matches!(&message.what, Some(to_client::What::Granted(grant)) if grant.token == token);
+        let granted = |(_, message): &GuardEvent| matches!(&message.what, Some(to_client::What::Granted(grant)) if grant.token == token);
         if let Some(place) = self.news.iter().skip(news).position(granted) {
             self.news.remove(news + place);
         }
         if self.tickets[&token].state == State::Waiting && wait_ms.is_none_or(|ms| ms == 0) {
             self.tickets.remove(&token);
-            return Answer::Said(refused("not_acquired", proto::How::Unknown));
+            return Answer::Replied(refused("not_acquired", proto::How::Unknown));
         }
         Answer::Ticket(token)
     }

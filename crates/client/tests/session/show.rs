@@ -1,7 +1,7 @@
 //! Outputs as a person reads them.
 
 use bytes::Bytes;
-use holdfast_client::How;
+use holdfast_client::EndReason;
 use holdfast_client::session::{
     Answer, CallId, ConnectionId, GuardChange, Lease, Moment, Output, Query, StreamId, TicketRef,
     WatchId,
@@ -61,13 +61,13 @@ pub(crate) fn moment(moment: Moment) -> String {
     format!("{}s", moment.nanos() as f64 / 1e9)
 }
 
-pub(crate) fn how(how: proto::How) -> How {
+pub(crate) fn how(how: proto::How) -> EndReason {
     match how {
-        proto::How::Released => How::Released,
-        proto::How::Expired => How::Expired,
-        proto::How::Closed => How::Closed,
-        proto::How::Forced => How::Forced,
-        _ => How::Unknown,
+        proto::How::Released => EndReason::Released,
+        proto::How::Expired => EndReason::Expired,
+        proto::How::Closed => EndReason::Closed,
+        proto::How::Forced => EndReason::Forced,
+        _ => EndReason::Unknown,
     }
 }
 

@@ -52,7 +52,7 @@ fn played(text: &str) -> String {
 }
 
 #[test]
-fn every_transcript_happens_as_written() {
+fn transcripts_match() {
     let update = std::env::var("UPDATE_TRANSCRIPTS").is_ok();
     let files = transcripts();
     let mut wrong = Vec::new();

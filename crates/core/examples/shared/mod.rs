@@ -6,8 +6,8 @@ pub(crate) mod cases;
 
 use holdfast_core::{
     Acquire, Answer, Command, Door, Effect, Grant, Label, Lease, Limits, LockName, Mode,
-    OpenSession, Proof, Proposal, Refusal, Request, RequestId, Secret, SessionKind, SessionRef,
-    Standing, State, Taken, Target, Term, Tick, Token, Wait,
+    OpenSession, Proof, Proposal, ProposalOutcome, Refusal, RequestId, RequestRef, Secret,
+    SessionKind, SessionRef, State, Target, Term, Tick, TicketStatus, Token, Wait,
 };
 
 /// Proves everything here: what it costs to compare does not depend on the bytes.
@@ -23,7 +23,7 @@ pub(crate) const LONG_MS: u64 = 24 * 60 * 60 * 1000;
 pub(crate) const MILLION: usize = 1_000_000;
 
 /// How many pairs fill the ring of the history, so that it drops an event for each new one, as
-/// it does for ever after.
+/// it does forever after.
 const WARM_UP_PAIRS: usize = 40_000;
 
 /// A state, and what is needed to go on making commands for it.
@@ -84,7 +84,7 @@ impl World {
         Label::parse(label).unwrap()
     }
 
-    pub(crate) fn apply(&mut self, proposal: Proposal) -> Taken {
+    pub(crate) fn apply(&mut self, proposal: Proposal) -> ProposalOutcome {
         self.state.apply(proposal, &mut self.effects)
     }
 
@@ -102,7 +102,7 @@ impl World {
     /// Enters a line at its end.
     pub(crate) fn wait(&mut self, acquire: Acquire) -> Token {
         match self.run(Command::Acquire(acquire)) {
-            Answer::Standing(Standing::Waiting { token, .. }) => token,
+            Answer::TicketStatus(TicketStatus::Waiting { token, .. }) => token,
             other => panic!("must wait: {other:?}"),
         }
     }
@@ -126,10 +126,10 @@ impl World {
 }
 
 /// The answer of a proposal that was applied; a measurement of refusals would measure nothing.
-pub(crate) fn answer(taken: Taken) -> Answer {
+pub(crate) fn answer(taken: ProposalOutcome) -> Answer {
     match taken {
-        Taken::Answered(Ok(answer)) => answer,
-        Taken::Answered(Err(refusal)) => refused(&refusal),
+        ProposalOutcome::Answered(Ok(answer)) => answer,
+        ProposalOutcome::Answered(Err(refusal)) => refused(&refusal),
         other => panic!("not applied: {other:?}"),
     }
 }
@@ -140,7 +140,7 @@ fn refused(refusal: &Refusal) -> ! {
 
 pub(crate) fn granted(answer: Answer) -> Grant {
     match answer {
-        Answer::Standing(Standing::Held(grant)) => grant,
+        Answer::TicketStatus(TicketStatus::Held(grant)) => grant,
         other => panic!("must be served at once: {other:?}"),
     }
 }
@@ -180,7 +180,7 @@ pub(crate) fn tick(elapsed_ms: u64) -> Command {
 /// A command under a request id, from a client that has seen all answers before it.
 pub(crate) fn in_session(session: SessionRef, id: u64, command: Command) -> Proposal {
     let id = RequestId::new(id).unwrap();
-    let request = Request::InSession { session, id, lowest: id };
+    let request = RequestRef::InSession { session, id, lowest: id };
     Proposal { from: None, request: Some(request), command }
 }
 

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_and_settled_names_are_listed_together_in_order() {
+    fn recent_and_settled_names_are_listed_in_order() {
         let (mut slab, mut order) = (Slab::default(), NameOrder::default());
         let mut slots = Vec::new();
         for n in 0..3000 {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_sorted_as_bytes_whatever_they_have_in_common() {
+    fn names_are_sorted_bytewise() {
         let texts = ["job/", "job/1", "job/1\0", "job/10", "job/2", "job/a-long-one/1"];
         let more = ["job/a-long-one/", "job/a-long-one/10", "job/a-long-one/9", "job/\u{ff}"];
         let mut names: Vec<LockName> = texts.iter().chain(&more).map(|text| name(text)).collect();

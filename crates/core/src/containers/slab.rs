@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clone_keeps_what_was_there_while_the_original_changes() {
+    fn clone_is_unaffected_by_later_changes() {
         let mut slab = Slab::default();
         let slots: Vec<Slot> = (0..200).map(|n| slab.insert(n)).collect();
         let before = slab.clone();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_freed_slot_is_used_again() {
+    fn freed_slots_are_reused() {
         let mut slab = Slab::default();
         let first = slab.insert('a');
         slab.remove(first);

@@ -1,13 +1,13 @@
 //! Drawing a ticket and entering the lines; upgrade and downgrade.
 
-use super::history::What;
+use super::history::EventKind;
 use super::records::{Extra, Lock, Ticket, ticket_rest};
-use super::{Lines, Steps};
-use crate::command::{Acquire, Door, Lease, Mode, Proof, Request, SessionKind, Target, Wait};
+use super::{Lines, StepBudget};
+use crate::command::{Acquire, Door, Lease, Mode, Proof, RequestRef, SessionKind, Target, Wait};
 use crate::containers::Slot;
 use crate::effect::{Answer, Effect};
 use crate::ids::{NEVER_MS, Secret, SessionId, Token};
-use crate::refusal::{Bad, Bound, Refusal};
+use crate::refusal::{Bound, InvalidField, Refusal};
 use crate::text::{Label, LockName};
 use crate::weight::Weight;
 
@@ -18,7 +18,7 @@ impl Lines {
         &mut self,
         acquire: Acquire,
         check_name: impl Fn(&LockName) -> Result<(), Refusal>,
-        request: Option<&Request>,
+        request: Option<&RequestRef>,
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
         self.check_form(&acquire)?;
@@ -48,7 +48,7 @@ impl Lines {
         let rare = note.is_some()
             || !acquire.claims.is_empty()
             || acquire.lock_delay_ms > 0
-            || matches!(request, Some(Request::Alone(_)));
+            || matches!(request, Some(RequestRef::Alone(_)));
         let extra = rare.then(|| {
             Box::new(Extra {
                 note,
@@ -76,22 +76,22 @@ impl Lines {
             self.check_session(session)?;
         }
         let bad = if names.is_empty() {
-            Bad::NoNames
+            InvalidField::NoNames
         } else if names.len() > self.limits.names_per_ticket_max {
-            Bad::TooManyNames
+            InvalidField::TooManyNames
         } else if has_twice(names) {
-            Bad::SameNameTwice
+            InvalidField::SameNameTwice
         } else if *mode == (Mode::Permit { of: 0 }) {
-            Bad::NoPermits
+            InvalidField::NoPermits
         } else if matches!(lease, Lease::Deadline { ttl_ms: 0 } | Lease::Unconfirmed { ttl_ms: 0 })
         {
-            Bad::NoTtl
+            InvalidField::NoTtl
         } else if claims.len() > self.limits.claims_per_ticket_max {
-            Bad::TooManyClaims
+            InvalidField::TooManyClaims
         } else if matches!(lease, Lease::Session | Lease::Unconfirmed { .. }) && session.is_none() {
-            Bad::LeaseNeedsSession
+            InvalidField::LeaseNeedsSession
         } else if acquire.lock_delay_ms > self.limits.lock_delay_ms_max {
-            Bad::LockDelay
+            InvalidField::LockDelay
         } else {
             return Ok(());
         };
@@ -104,14 +104,14 @@ impl Lines {
         &self,
         session: Option<SessionId>,
         wait: Wait,
-        request: Option<&Request>,
+        request: Option<&RequestRef>,
     ) -> Result<(), Refusal> {
         let kind = session.and_then(|id| self.session(id)).map(|session| session.kind);
         match (session.filter(|_| kind == Some(SessionKind::Client)), wait) {
             (Some(_), _) => Ok(()),
-            (None, Wait::Forever) => Err(Refusal::BadRequest(Bad::WaitNeedsDeadline)),
+            (None, Wait::Forever) => Err(Refusal::BadRequest(InvalidField::WaitNeedsDeadline)),
             (None, _) if request.is_none() && kind.is_none() => {
-                Err(Refusal::BadRequest(Bad::WaitNeedsOwner))
+                Err(Refusal::BadRequest(InvalidField::WaitNeedsOwner))
             }
             (None, _) => Ok(()),
         }
@@ -186,14 +186,14 @@ impl Lines {
         names: Vec<LockName>,
         spec: TicketSpec,
         wait: Wait,
-        request: Option<&Request>,
+        request: Option<&RequestRef>,
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
         self.check_request_session(spec.session, request)?;
         self.check_room(&names, &spec)?;
         let token = self.draw_ticket(names, spec, wait, request, effects);
-        let token = token.ok_or(Refusal::BadRequest(Bad::NoNames))?;
-        Ok(Answer::Standing(self.standing(token)))
+        let token = token.ok_or(Refusal::BadRequest(InvalidField::NoNames))?;
+        Ok(Answer::TicketStatus(self.standing(token)))
     }
 
     /// Draws the number, enters all lines, and grants the ticket if it is its turn. `None` without
@@ -203,7 +203,7 @@ impl Lines {
         names: Vec<LockName>,
         spec: TicketSpec,
         wait: Wait,
-        request: Option<&Request>,
+        request: Option<&RequestRef>,
         effects: &mut Vec<Effect>,
     ) -> Option<Token> {
         let now_ms = self.data.clock.now_ms;
@@ -234,8 +234,8 @@ impl Lines {
             ticket.extra_mut().more_locks = more_locks;
         }
         match request {
-            Some(Request::InSession { id, .. }) => ticket.request = Some(*id),
-            Some(Request::Alone(key)) => ticket.extra_mut().request_key = Some(key.clone()),
+            Some(RequestRef::InSession { id, .. }) => ticket.request = Some(*id),
+            Some(RequestRef::Alone(key)) => ticket.extra_mut().request_key = Some(key.clone()),
             None => {}
         }
         self.weigh_change(Weight::NONE, ticket.weight());
@@ -247,7 +247,7 @@ impl Lines {
         }
         let slot = self.data.tickets.insert(ticket);
         self.index.numbers.insert(&self.data.tickets, slot);
-        let mut steps = Steps(self.limits.steps_max);
+        let mut steps = StepBudget(self.limits.steps_max);
         self.serve(first, &mut steps, effects);
         Some(number)
     }
@@ -256,14 +256,18 @@ impl Lines {
     fn check_request_session(
         &self,
         session: Option<SessionId>,
-        request: Option<&Request>,
+        request: Option<&RequestRef>,
     ) -> Result<(), Refusal> {
         let of_request = match request {
             None => return Ok(()),
-            Some(Request::InSession { session, .. }) => Some(session.id),
-            Some(Request::Alone(_)) => None,
+            Some(RequestRef::InSession { session, .. }) => Some(session.id),
+            Some(RequestRef::Alone(_)) => None,
         };
-        if of_request == session { Ok(()) } else { Err(Refusal::BadRequest(Bad::OtherSession)) }
+        if of_request == session {
+            Ok(())
+        } else {
+            Err(Refusal::BadRequest(InvalidField::OtherSession))
+        }
     }
 
     fn check_room(&self, names: &[LockName], spec: &TicketSpec) -> Result<(), Refusal> {
@@ -318,7 +322,7 @@ impl Lines {
         proof: &Proof,
         wait: Wait,
         mut claims: Vec<Token>,
-        request: Option<&Request>,
+        request: Option<&RequestRef>,
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
         let (_, ticket) = self.owned(target, proof)?;
@@ -330,7 +334,7 @@ impl Lines {
             return Err(Refusal::WrongMode(shared));
         }
         if claims.len() > self.limits.claims_per_ticket_max {
-            return Err(Refusal::BadRequest(Bad::TooManyClaims));
+            return Err(Refusal::BadRequest(InvalidField::TooManyClaims));
         }
         let spec = TicketSpec {
             session: ticket
@@ -401,10 +405,10 @@ impl Lines {
             let Some(lock) = self.data.locks.get_mut(*slot) else { continue };
             lock.exclusive = false;
             let name = lock.name.clone();
-            self.record(name, token, label.clone(), What::Downgraded);
+            self.record(name, token, label.clone(), EventKind::Downgraded);
         }
         effects.push(Effect::Downgraded { token, names });
-        let mut steps = Steps(self.limits.steps_max);
+        let mut steps = StepBudget(self.limits.steps_max);
         for slot in locks {
             self.serve(slot, &mut steps, effects);
         }

@@ -13,7 +13,7 @@ use crate::command::Mode;
 use crate::containers::Slot;
 use crate::ids::Token;
 use crate::level::REQUESTS_LEVEL;
-use crate::refusal::{Link, Refusal};
+use crate::refusal::{CycleStep, Refusal};
 use crate::text::LockName;
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ struct Visit {
 
 /// Which holders must end before a waiter is served.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Way {
+pub(super) enum BlockedBy {
     /// None of them: it waits for something else.
     Free,
     /// All but the shared ticket that it upgrades.
@@ -38,7 +38,7 @@ pub(super) enum Way {
     All,
 }
 
-impl Way {
+impl BlockedBy {
     pub(super) fn of(lock: &Lock) -> Self {
         if lock.exclusive { Self::All } else { Self::Free }
     }
@@ -103,7 +103,7 @@ impl Lines {
     }
 
     /// Leaves out the middle of a circle that is too long for anyone to read.
-    fn shorten(&self, links: &mut Vec<Link>) {
+    fn shorten(&self, links: &mut Vec<CycleStep>) {
         let max = self.limits.circle_links_max;
         let too_many = links.len().saturating_sub(max);
         if too_many > 0 && self.level >= REQUESTS_LEVEL {
@@ -136,9 +136,10 @@ impl Search<'_> {
         }
         self.seen.insert(slot, below);
         let way = self.way(at, lock)?;
-        for holder in lines.index.sets.lines.holders(slot, lock).filter(|_| way != Way::Free) {
+        for holder in lines.index.sets.lines.holders(slot, lock).filter(|_| way != BlockedBy::Free)
+        {
             self.step()?;
-            if way == Way::AllBut(holder) {
+            if way == BlockedBy::AllBut(holder) {
                 continue;
             }
             if self.claims.contains(&holder) {
@@ -157,17 +158,17 @@ impl Search<'_> {
     }
 
     /// Which holders are in the way of this waiter, or of one ahead of it.
-    fn way(&mut self, at: usize, lock: &Lock) -> Result<Way, Refusal> {
-        let Some(visit) = self.visits.get(at) else { return Ok(Way::Free) };
+    fn way(&mut self, at: usize, lock: &Lock) -> Result<BlockedBy, Refusal> {
+        let Some(visit) = self.visits.get(at) else { return Ok(BlockedBy::Free) };
         let (waiter, slot, below) = (visit.waiter, visit.slot, visit.below);
-        let mut way = Way::of(lock);
+        let mut way = BlockedBy::of(lock);
         if waiter.is_none() && self.mode == Mode::Exclusive {
             way = way.and(self.upgrading);
         }
         let lines = self.lines;
         for token in lines.index.sets.lines.waiters(slot, lock).take_while(|token| *token <= below)
         {
-            if way == Way::All {
+            if way == BlockedBy::All {
                 break;
             }
             self.step()?;
@@ -194,7 +195,7 @@ impl Search<'_> {
     }
 
     /// The circle, from the requesting ticket to the token that it claims.
-    fn circle(&self, at: usize, behind: Token) -> Vec<Link> {
+    fn circle(&self, at: usize, behind: Token) -> Vec<CycleStep> {
         let mut links = Vec::new();
         let mut next = Some((at, behind));
         while let Some((at, behind)) = next {
@@ -205,7 +206,13 @@ impl Search<'_> {
                 let label = ticket.and_then(|ticket| self.lines.label_of(ticket));
                 let front = self.lines.ticket(behind);
                 let behind_label = front.and_then(|front| self.lines.label_of(front));
-                links.push(Link { waiter: visit.waiter, label, waits_for, behind, behind_label });
+                links.push(CycleStep {
+                    waiter: visit.waiter,
+                    label,
+                    waits_for,
+                    behind,
+                    behind_label,
+                });
             }
             next = visit.from;
         }

@@ -1,10 +1,10 @@
 //! The one place where a ticket ends, whatever the reason.
 
-use super::history::What;
+use super::history::EventKind;
 use super::records::{Death, Past, Ticket};
-use super::{Lines, Steps};
+use super::{Lines, StepBudget};
 use crate::containers::Slot;
-use crate::effect::{Effect, Ended, Ending, Forced, How};
+use crate::effect::{Effect, EndReason, Ended, Ending, Forced};
 use crate::ids::Token;
 use crate::text::Label;
 use crate::weight::Weight;
@@ -16,12 +16,14 @@ impl Lines {
     pub(super) fn end_ticket(
         &mut self,
         token: Token,
-        how: How,
+        how: EndReason,
         forced: Option<Arc<Forced>>,
-        steps: &mut Steps,
+        steps: &mut StepBudget,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(ticket) = self.take_out(token, how, forced, self.was_told(token), effects) else {
+        let Some(ticket) =
+            self.take_out(token, how, forced, self.is_confirmed_holder(token), effects)
+        else {
             return;
         };
         for slot in ticket.locks() {
@@ -31,7 +33,7 @@ impl Lines {
     }
 
     /// Whether a holder may know that it is one.
-    pub(super) fn was_told(&self, token: Token) -> bool {
+    pub(super) fn is_confirmed_holder(&self, token: Token) -> bool {
         !self.ticket(token).is_some_and(Ticket::is_unconfirmed)
     }
 
@@ -39,7 +41,7 @@ impl Lines {
     /// ending: the holder stays the same.
     pub(super) fn end_upgraded(&mut self, shared: Token, effects: &mut Vec<Effect>) {
         if self.ticket(shared).is_some_and(|ticket| ticket.held) {
-            self.take_out(shared, How::Released, None, false, effects);
+            self.take_out(shared, EndReason::Released, None, false, effects);
         }
     }
 
@@ -47,7 +49,7 @@ impl Lines {
     pub(super) fn take_out(
         &mut self,
         token: Token,
-        how: How,
+        how: EndReason,
         forced: Option<Arc<Forced>>,
         leaves_past: bool,
         effects: &mut Vec<Effect>,
@@ -69,8 +71,9 @@ impl Lines {
                 *held_locks = held_locks.saturating_sub(usize::from(lock.holders == 0));
                 lock.exclusive &= lock.holders > 0;
                 let name = lock.name.clone();
-                let what =
-                    forced.as_ref().map_or(What::Ended(how), |forced| What::Broken(forced.clone()));
+                let what = forced
+                    .as_ref()
+                    .map_or(EventKind::Ended(how), |forced| EventKind::Broken(forced.clone()));
                 self.record(name, token, label.clone(), what);
                 if leaves_past {
                     delays.extend(self.leave_past(
@@ -110,7 +113,7 @@ impl Lines {
         &mut self,
         slot: Slot,
         ticket: &Ticket,
-        how: How,
+        how: EndReason,
         label: Option<&Label>,
         forced: Option<&Arc<Forced>>,
     ) -> Option<Effect> {
@@ -132,7 +135,7 @@ impl Lines {
     pub(super) fn ending(
         &self,
         ticket: &Ticket,
-        how: How,
+        how: EndReason,
         label: Option<&Label>,
         forced: Option<&Arc<Forced>>,
     ) -> Arc<Ending> {

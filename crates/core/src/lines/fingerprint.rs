@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_retry_may_have_otherwise_does_not_count() {
+    fn fields_that_may_differ_in_a_retry_do_not_count() {
         let first = of(acquire());
         let names = vec![name("b"), name("a")];
         let label = Some(Label::parse("host:2").unwrap());
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_counts() {
+    fn requested_fields_count() {
         let session = SessionRef { id: SessionId(NonZeroU64::MAX), secret: Secret([1; 16]) };
         let others = [
             Acquire { names: vec![name("a")], ..acquire() },
@@ -175,7 +175,7 @@ mod tests {
 
     /// Nodes of two versions must agree on them, and snapshots contain them.
     #[test]
-    fn fingerprints_stay_what_they_are() {
+    fn fingerprints_are_stable() {
         assert_eq!(of(acquire()), Fingerprint(GOLDEN));
     }
 

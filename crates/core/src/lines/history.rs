@@ -1,7 +1,7 @@
 //! The latest events, in one bounded ring, indexed by name.
 
 use crate::containers::{Index, Keyed, Slab, Slot};
-use crate::effect::{Forced, How};
+use crate::effect::{EndReason, Forced};
 use crate::ids::Token;
 use crate::text::{Label, LockName, Reason};
 use serde::{Deserialize, Serialize};
@@ -27,18 +27,18 @@ pub struct Event {
     /// The ticket's label.
     pub label: Option<Label>,
     /// What happened.
-    pub what: What,
+    pub what: EventKind,
     /// The event before this one on the same lock.
     pub(crate) previous: Option<u64>,
 }
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
+pub enum EventKind {
     /// A ticket was served.
     Granted,
     /// A holder ended.
-    Ended(How),
+    Ended(EndReason),
     /// A holder's lock was broken.
     Broken(Arc<Forced>),
     /// A holder was asked to release.
@@ -75,10 +75,10 @@ const EVENT_BYTES: usize = 128;
 
 impl Event {
     /// How the ticket of this event ended; `None` if it did not.
-    pub(crate) fn how_ended(&self) -> Option<How> {
+    pub(crate) fn how_ended(&self) -> Option<EndReason> {
         match self.what {
-            What::Ended(how) => Some(how),
-            What::Broken(_) => Some(How::Forced),
+            EventKind::Ended(how) => Some(how),
+            EventKind::Broken(_) => Some(EndReason::Forced),
             _ => None,
         }
     }
@@ -89,14 +89,14 @@ impl Event {
             by.as_bytes().len().saturating_add(reason.as_bytes().len())
         };
         let what = match &self.what {
-            What::Broken(forced) => texts(&forced.by, &forced.reason),
-            What::RevocationAsked { by, reason } => texts(by, reason),
-            What::Granted
-            | What::Ended(_)
-            | What::Downgraded
-            | What::Recovered { .. }
-            | What::Restored
-            | What::Relabelled => 0,
+            EventKind::Broken(forced) => texts(&forced.by, &forced.reason),
+            EventKind::RevocationAsked { by, reason } => texts(by, reason),
+            EventKind::Granted
+            | EventKind::Ended(_)
+            | EventKind::Downgraded
+            | EventKind::Recovered { .. }
+            | EventKind::Restored
+            | EventKind::Relabelled => 0,
         };
         let all = [self.name.as_bytes().len(), label, what];
         all.into_iter().fold(EVENT_BYTES, usize::saturating_add)
@@ -207,7 +207,7 @@ impl HistoryIndex {
         history: &History,
         name: &LockName,
         token: Token,
-    ) -> Option<How> {
+    ) -> Option<EndReason> {
         // A ticket's names are recorded one after the other.
         let last = self.ends.get(&token).copied();
         let of_ticket = std::iter::successors(last, |number| number.checked_sub(1))

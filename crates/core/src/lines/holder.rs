@@ -1,14 +1,14 @@
 //! What the owner of a ticket may do with it.
 
-use super::history::What;
+use super::history::EventKind;
 use super::records::Ticket;
-use super::{Lines, Steps};
+use super::{Lines, StepBudget};
 use crate::command::{Door, Lease, Proof, Target};
 use crate::containers::Slot;
-use crate::effect::{Answer, Effect, How};
+use crate::effect::{Answer, Effect, EndReason};
 use crate::ids::{NEVER_MS, Token};
 use crate::level::REQUESTS_LEVEL;
-use crate::refusal::{Bad, Refusal};
+use crate::refusal::{InvalidField, Refusal};
 use crate::text::{LockName, Note};
 use crate::weight::Weight;
 
@@ -71,7 +71,7 @@ impl Lines {
     }
 
     /// How a ticket ended, as far as the history knows.
-    fn how_ended(&self, name: &LockName, token: Token) -> Option<How> {
+    fn how_ended(&self, name: &LockName, token: Token) -> Option<EndReason> {
         let (index, history) = (&self.index.history, &self.data.history);
         if self.level >= REQUESTS_LEVEL {
             return index.how_ended(history, name, token);
@@ -93,12 +93,20 @@ impl Lines {
     ) -> Result<Answer, Refusal> {
         let token = match self.owned_and_held(target, proof) {
             Ok((_, ticket)) => ticket.number,
-            Err(Refusal::NotHeld { token: Some(token), how: Some(How::Released), .. }) => {
+            Err(Refusal::NotHeld {
+                token: Some(token), how: Some(EndReason::Released), ..
+            }) => {
                 return Ok(Answer::Released(token));
             }
             Err(refusal) => return Err(refusal),
         };
-        self.end_ticket(token, How::Released, None, &mut Steps(self.limits.steps_max), effects);
+        self.end_ticket(
+            token,
+            EndReason::Released,
+            None,
+            &mut StepBudget(self.limits.steps_max),
+            effects,
+        );
         Ok(Answer::Released(token))
     }
 
@@ -113,7 +121,13 @@ impl Lines {
         if ticket.held {
             return Err(Refusal::AlreadyServed(token));
         }
-        self.end_ticket(token, How::Cancelled, None, &mut Steps(self.limits.steps_max), effects);
+        self.end_ticket(
+            token,
+            EndReason::Cancelled,
+            None,
+            &mut StepBudget(self.limits.steps_max),
+            effects,
+        );
         Ok(Answer::Cancelled(token))
     }
 
@@ -124,7 +138,7 @@ impl Lines {
         ttl_ms: u64,
     ) -> Result<Answer, Refusal> {
         if ttl_ms == 0 {
-            return Err(Refusal::BadRequest(Bad::NoTtl));
+            return Err(Refusal::BadRequest(InvalidField::NoTtl));
         }
         self.set_lease(target, proof, Lease::Deadline { ttl_ms })
     }
@@ -195,7 +209,7 @@ impl Lines {
         let name = target.name.clone();
         let death = self.lock_slot(&name).and_then(|slot| self.unmark_dead(slot));
         if let Some(death) = &death {
-            self.record(name.clone(), token, label, What::Recovered { death: death.token });
+            self.record(name.clone(), token, label, EventKind::Recovered { death: death.token });
             effects.push(Effect::Recovered { name, token, death: death.clone() });
         }
         Ok(Answer::Recovered(death))

@@ -3,7 +3,7 @@
 
 use super::Lines;
 use super::indexes::Sets;
-use super::records::{Lock, Outcome, Remembered, Ticket};
+use super::records::{Lock, RememberedRequest, RequestOutcome, Ticket};
 use crate::command::Mode;
 use crate::containers::{Index, Keyed, Slab, Slot};
 use crate::ids::Token;
@@ -112,8 +112,8 @@ impl Lines {
             ensure(weighed.memory_bytes == session.memory_bytes, || {
                 format!("session {}: {} bytes of memory", session.id, session.memory_bytes)
             })?;
-            for Remembered { id, outcome, .. } in &session.requests {
-                let Outcome::Ticket(token) = outcome else { continue };
+            for RememberedRequest { id, outcome, .. } in &session.requests {
+                let RequestOutcome::Ticket(token) = outcome else { continue };
                 let ticket = self.ticket(*token);
                 let known =
                     ticket.is_some_and(|t| (t.session, t.request) == (Some(session.id), Some(*id)));
@@ -123,11 +123,11 @@ impl Lines {
             }
         }
         for (_, alone) in self.data.alone.iter() {
-            let over = !matches!(alone.outcome, Outcome::Ticket(_));
+            let over = !matches!(alone.outcome, RequestOutcome::Ticket(_));
             ensure(over == alone.forget.is_some(), || {
                 format!("request {} is never forgotten", alone.key)
             })?;
-            let Outcome::Ticket(token) = &alone.outcome else { continue };
+            let RequestOutcome::Ticket(token) = &alone.outcome else { continue };
             let ticket = self.ticket(*token);
             let known = ticket.is_some_and(|ticket| ticket.request_key() == Some(&alone.key));
             ensure(known, || format!("request {} lost ticket {token}", alone.key))?;

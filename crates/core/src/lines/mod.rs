@@ -46,7 +46,7 @@ pub use query::{Counts, LockPage, LockView, SessionView, TicketView};
 pub(crate) use request::Recalled;
 pub use restore::{CannotRestore, Restored};
 pub(crate) use store_access::{HolderView, StoreAccess};
-pub use why::{Circle, Why, WhyLink};
+pub use why::{Cycle, Why, WhyLink};
 
 use crate::containers::{Index, Slab, Slot};
 use crate::effect::Names;
@@ -55,7 +55,7 @@ use crate::level::{REQUESTS_LEVEL, TREE_LEVEL};
 use crate::limits::Limits;
 use crate::text::{Label, LockName};
 use crate::weight::Weight;
-use history::{Event, History, What};
+use history::{Event, EventKind, History};
 use indexes::Indexes;
 use records::{Alone, Clock, Lock, Register, Session, Ticket};
 
@@ -201,7 +201,7 @@ impl Lines {
         }
     }
 
-    fn record(&mut self, name: LockName, token: Token, label: Option<Label>, what: What) {
+    fn record(&mut self, name: LockName, token: Token, label: Option<Label>, what: EventKind) {
         let event = Event {
             number: 0,
             at_ms: self.data.clock.now_ms,
@@ -268,9 +268,9 @@ impl Lines {
 }
 
 /// How many tickets one command may still serve or end.
-pub(crate) struct Steps(usize);
+pub(crate) struct StepBudget(usize);
 
-impl Steps {
+impl StepBudget {
     pub(crate) fn new(max: usize) -> Self {
         Self(max)
     }

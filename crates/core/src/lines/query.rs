@@ -1,12 +1,12 @@
 //! Queries. They change nothing and need not go through the log.
 
 use super::Lines;
-use super::claims::Way;
+use super::claims::BlockedBy;
 use super::history::Event;
 use super::records::{Lock, Revocation, Ticket};
 use crate::command::{Door, Lease, Mode, SessionKind, SessionRef};
 use crate::containers::Slot;
-use crate::effect::{Effect, Ending, How, Names};
+use crate::effect::{Effect, EndReason, Ending, Names};
 use crate::ids::{SessionId, Token};
 use crate::text::{Label, LockName, Note};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -95,7 +95,7 @@ pub struct SessionView {
     /// once they are held.
     pub tickets: Vec<Token>,
     /// Set while its tickets are being ended.
-    pub ended: Option<How>,
+    pub ended: Option<EndReason>,
 }
 
 /// Totals.
@@ -103,7 +103,7 @@ pub struct SessionView {
 pub struct Counts {
     /// Locks that are held, waited for or remembered.
     pub locks: usize,
-    /// Tickets being served.
+    /// Tickets that hold a lock.
     pub holders: usize,
     /// Tickets in line.
     pub waiters: usize,
@@ -298,7 +298,8 @@ impl Lines {
         let Some(lock) = self.data.locks.get(slot) else { return Vec::new() };
         let way = self.way(ticket, slot, lock);
         let holders = self.index.sets.lines.holders(slot, lock).take(HOLDERS_SHOWN);
-        let in_way = holders.filter(|holder| way != Way::Free && way != Way::AllBut(*holder));
+        let in_way =
+            holders.filter(|holder| way != BlockedBy::Free && way != BlockedBy::AllBut(*holder));
         let first = Token(lock.last_served.0.saturating_add(1));
         let wide = self.index.sets.wide.range((slot, first)..(slot, ticket.number));
         in_way.chain(wide.map(|(_, token)| *token)).collect()
@@ -306,12 +307,12 @@ impl Lines {
 
     /// Which holders are in the way of a waiter, or of one ahead of it. There are none for a reader
     /// that waits for a lock-delay, or behind one that waits elsewhere.
-    fn way(&self, ticket: &Ticket, slot: Slot, lock: &Lock) -> Way {
+    fn way(&self, ticket: &Ticket, slot: Slot, lock: &Lock) -> BlockedBy {
         if let Some(of) = lock.permits() {
-            return if lock.holders >= of { Way::All } else { Way::Free };
+            return if lock.holders >= of { BlockedBy::All } else { BlockedBy::Free };
         }
         let waiters = self.index.sets.lines.waiters(slot, lock).take(self.limits.claim_steps_max);
         let up_to_it = waiters.take_while(|token| *token <= ticket.number);
-        up_to_it.fold(Way::of(lock), |way, token| way.with(self.ticket(token)))
+        up_to_it.fold(BlockedBy::of(lock), |way, token| way.with(self.ticket(token)))
     }
 }

@@ -4,7 +4,7 @@
 use super::fingerprint::Fingerprint;
 use crate::command::{Door, Lease, Mode, SessionKind};
 use crate::containers::{Keyed, Slot};
-use crate::effect::{After, Answer, Ending, Fence, How};
+use crate::effect::{After, Answer, EndReason, Ending, Fence};
 use crate::ids::{NEVER_MS, RequestId, Secret, SessionId, Term, Token};
 use crate::refusal::Refusal;
 use crate::text::{Label, LockName, Note, Reason, RequestKey, Value};
@@ -53,7 +53,7 @@ pub(crate) struct Lock {
     pub(crate) last_served: Token,
     /// Tickets in the line, held and waiting.
     pub(crate) line_len: u32,
-    /// Tickets being served: always the first ones of the line.
+    /// Tickets that hold a lock: always the first ones of the line.
     pub(crate) holders: u32,
     /// The number of permits; `None` if the line is exclusive/shared.
     permits: Option<NonZeroU32>,
@@ -338,17 +338,17 @@ pub(crate) struct Session {
     /// Requests below this are forgotten.
     pub(crate) lowest: RequestId,
     /// By id.
-    pub(crate) requests: Vec<Remembered>,
+    pub(crate) requests: Vec<RememberedRequest>,
     /// Roughly what the memory of requests takes. Not in a snapshot: counted again.
     #[serde(skip)]
     pub(crate) memory_bytes: usize,
     /// Set when it has ended: it accepts no requests, and its tickets are being ended.
-    pub(crate) dying: Option<Dying>,
+    pub(crate) dying: Option<DyingSession>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Dying {
-    pub(crate) how: How,
+pub(crate) struct DyingSession {
+    pub(crate) how: EndReason,
     /// Sessions are swept in the order in which they ended.
     pub(crate) number: u64,
 }
@@ -369,9 +369,9 @@ impl Session {
 /// A request of a session. Its fingerprint is in a separate piece, so that a snapshot for members
 /// that don't know fingerprints is the same without them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Remembered {
+pub(crate) struct RememberedRequest {
     pub(crate) id: RequestId,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: RequestOutcome,
     /// `None` if it was not seen, or is from before there were fingerprints.
     #[serde(skip)]
     pub(crate) fingerprint: Option<Fingerprint>,
@@ -386,18 +386,18 @@ impl Keyed for Session {
 
 /// What is remembered about a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) enum Outcome {
+pub(crate) enum RequestOutcome {
     /// It drew a ticket that still exists: the answer is that ticket's current state.
     Ticket(Token),
     /// Its ticket is over.
-    Over(Token, How),
+    Over(Token, EndReason),
     Answered(Box<Answer>),
     Refused(Box<Refusal>),
     /// Its outcome was asked for before it arrived.
     Barred,
 }
 
-impl Outcome {
+impl RequestOutcome {
     /// Roughly what it takes to remember this.
     pub(crate) fn bytes(&self) -> usize {
         // What can't be encoded is in no snapshot either.
@@ -415,10 +415,10 @@ impl Outcome {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Alone {
     pub(crate) key: RequestKey,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: RequestOutcome,
     /// When and in which order it is forgotten; `None` while its ticket exists.
     pub(crate) forget: Option<(u64, u64)>,
-    /// As in [`Remembered`].
+    /// As in [`RememberedRequest`].
     #[serde(skip)]
     pub(crate) fingerprint: Option<Fingerprint>,
 }

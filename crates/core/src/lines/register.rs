@@ -9,7 +9,7 @@ use crate::command::Mode;
 use crate::containers::Slot;
 use crate::effect::{Answer, Fence};
 use crate::ids::Token;
-use crate::refusal::{Bad, Bound, Refusal};
+use crate::refusal::{Bound, InvalidField, Refusal};
 use crate::text::{LockName, Value};
 use crate::weight::Weight;
 
@@ -109,7 +109,7 @@ impl Fence {
         match mode {
             Mode::Exclusive => Ok(self.highest.max(self.highest_exclusive)),
             Mode::Shared => Ok(self.highest_exclusive),
-            Mode::Permit { .. } => Err(Refusal::BadRequest(Bad::PermitFenced)),
+            Mode::Permit { .. } => Err(Refusal::BadRequest(InvalidField::PermitFenced)),
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use super::Lines;
 use super::fingerprint::Fingerprint;
-use super::records::{Alone, Outcome, Remembered, Session, Ticket};
-use crate::command::{Command, Request};
+use super::records::{Alone, RememberedRequest, RequestOutcome, Session, Ticket};
+use crate::command::{Command, RequestRef};
 use crate::containers::Slot;
-use crate::effect::{Answer, How, Standing};
+use crate::effect::{Answer, EndReason, TicketStatus};
 use crate::ids::RequestId;
 use crate::level::REQUESTS_LEVEL;
-use crate::refusal::{Bad, Bound, Refusal};
+use crate::refusal::{Bound, InvalidField, Refusal};
 use crate::text::RequestKey;
 use crate::weight::Weight;
 
@@ -25,7 +25,7 @@ impl Lines {
     /// Refuses requests that must not run, or for which there is no room to remember them.
     pub(crate) fn recall_request(
         &mut self,
-        request: &Request,
+        request: &RequestRef,
         command: &Command,
     ) -> Result<Recalled, Refusal> {
         self.check_takes_request(request, command)?;
@@ -35,7 +35,7 @@ impl Lines {
             if asked.is_some() && asked != fingerprint {
                 return Err(Refusal::OtherRequest);
             }
-            return Ok(Recalled::Ran(self.tell(&outcome)));
+            return Ok(Recalled::Ran(self.answer_of(&outcome)));
         }
         self.check_memory(request, takes_memory(command))?;
         Ok(Recalled::New(fingerprint))
@@ -44,14 +44,14 @@ impl Lines {
     /// Remembers the result of a new request.
     pub(crate) fn remember_request(
         &mut self,
-        request: &Request,
+        request: &RequestRef,
         result: &Result<Answer, Refusal>,
         fingerprint: Option<Fingerprint>,
     ) {
         let outcome = match result {
-            Ok(Answer::Standing(standing)) => Outcome::Ticket(standing.token()),
-            Ok(answer) => Outcome::Answered(Box::new(answer.clone())),
-            Err(refusal) => Outcome::Refused(Box::new(refusal.clone())),
+            Ok(Answer::TicketStatus(standing)) => RequestOutcome::Ticket(standing.token()),
+            Ok(answer) => RequestOutcome::Answered(Box::new(answer.clone())),
+            Err(refusal) => RequestOutcome::Refused(Box::new(refusal.clone())),
         };
         self.remember(request, outcome, fingerprint);
     }
@@ -59,33 +59,33 @@ impl Lines {
     /// What happened to a request. One that has not been seen yet is barred: in a session for as
     /// long as the session lives, a random id for as long as any such id is remembered. No copy of
     /// it still in flight takes that long.
-    pub(crate) fn outcome(&mut self, request: &Request) -> Result<Answer, Refusal> {
+    pub(crate) fn outcome(&mut self, request: &RequestRef) -> Result<Answer, Refusal> {
         if let Some((outcome, _)) = self.recall(request)? {
             return match outcome {
-                Outcome::Barred => Ok(Answer::Barred),
-                outcome => self.tell(&outcome),
+                RequestOutcome::Barred => Ok(Answer::Barred),
+                outcome => self.answer_of(&outcome),
             };
         }
         self.check_memory(request, false)?;
-        self.remember(request, Outcome::Barred, None);
+        self.remember(request, RequestOutcome::Barred, None);
         Ok(Answer::Barred)
     }
 
-    fn tell(&self, outcome: &Outcome) -> Result<Answer, Refusal> {
+    fn answer_of(&self, outcome: &RequestOutcome) -> Result<Answer, Refusal> {
         match outcome {
-            Outcome::Ticket(token) => Ok(Answer::Standing(self.standing(*token))),
-            Outcome::Over(token, how) => {
-                Ok(Answer::Standing(Standing::Over { token: *token, how: *how }))
+            RequestOutcome::Ticket(token) => Ok(Answer::TicketStatus(self.standing(*token))),
+            RequestOutcome::Over(token, how) => {
+                Ok(Answer::TicketStatus(TicketStatus::Over { token: *token, how: *how }))
             }
-            Outcome::Answered(answer) => Ok((**answer).clone()),
-            Outcome::Refused(refusal) => Err((**refusal).clone()),
-            Outcome::Barred => Err(Refusal::Barred),
+            RequestOutcome::Answered(answer) => Ok((**answer).clone()),
+            RequestOutcome::Refused(refusal) => Err((**refusal).clone()),
+            RequestOutcome::Barred => Err(Refusal::Barred),
         }
     }
 
     /// Commands made by the leader or a node have no request id, and without a session only a
     /// ticket can be found again.
-    fn check_takes_request(&self, request: &Request, command: &Command) -> Result<(), Refusal> {
+    fn check_takes_request(&self, request: &RequestRef, command: &Command) -> Result<(), Refusal> {
         let bad = match command {
             Command::Tick(_)
             | Command::OpenSession(_)
@@ -93,9 +93,9 @@ impl Lines {
             | Command::ExpireSession { .. }
             | Command::Outcome(_)
             | Command::Transact(_)
-            | Command::Tree(_) => Bad::NoRequestId,
+            | Command::Tree(_) => InvalidField::NoRequestId,
             Command::Acquire(_) | Command::Upgrade { .. } => return Ok(()),
-            _ if matches!(request, Request::Alone(_)) => Bad::RequestNeedsSession,
+            _ if matches!(request, RequestRef::Alone(_)) => InvalidField::RequestNeedsSession,
             _ => return Ok(()),
         };
         Err(Refusal::BadRequest(bad))
@@ -105,13 +105,13 @@ impl Lines {
     /// needs.
     fn recall(
         &mut self,
-        request: &Request,
-    ) -> Result<Option<(Outcome, Option<Fingerprint>)>, Refusal> {
+        request: &RequestRef,
+    ) -> Result<Option<(RequestOutcome, Option<Fingerprint>)>, Refusal> {
         match request {
-            Request::InSession { session: session_ref, id, lowest } => {
+            RequestRef::InSession { session: session_ref, id, lowest } => {
                 let slot = self.check_session(session_ref)?;
                 if id < lowest {
-                    return Err(Refusal::BadRequest(Bad::RequestBelowLowest));
+                    return Err(Refusal::BadRequest(InvalidField::RequestBelowLowest));
                 }
                 self.change_session(slot, |session| session.forget_below(*lowest));
                 let session = self.data.sessions.get(slot);
@@ -122,7 +122,7 @@ impl Lines {
                 let known = session.request(*id);
                 Ok(known.map(|known| (known.outcome.clone(), known.fingerprint)))
             }
-            Request::Alone(key) => {
+            RequestRef::Alone(key) => {
                 let slot = self.alone_slot(key);
                 let known = slot.and_then(|slot| self.data.alone.get(slot));
                 Ok(known.map(|alone| (alone.outcome.clone(), alone.fingerprint)))
@@ -136,9 +136,9 @@ impl Lines {
 
     /// Whether there is room to remember one more request. How long its answer will be is not known
     /// yet: the last one may exceed the bounds.
-    fn check_memory(&self, request: &Request, takes_memory: bool) -> Result<(), Refusal> {
+    fn check_memory(&self, request: &RequestRef, takes_memory: bool) -> Result<(), Refusal> {
         match request {
-            Request::InSession { session, .. } => {
+            RequestRef::InSession { session, .. } => {
                 let session = self.session(session.id);
                 let known = session.map_or(0, |session| session.requests.len());
                 let bytes = session.map_or(0, |session| session.memory_bytes);
@@ -149,7 +149,7 @@ impl Lines {
                     return Err(Refusal::Full(Bound::Requests));
                 }
             }
-            Request::Alone(_) => {
+            RequestRef::Alone(_) => {
                 if self.data.alone.len() >= self.limits.requests_alone_max {
                     return Err(Refusal::Full(Bound::RequestsAlone));
                 }
@@ -160,18 +160,23 @@ impl Lines {
         }
         let reserve = if takes_memory { 0 } else { self.limits.bytes_reserve };
         let max = self.limits.bytes_max.saturating_add(reserve);
-        self.check_bytes_below(Weight::rest(Outcome::Barred.bytes()), max)
+        self.check_bytes_below(Weight::rest(RequestOutcome::Barred.bytes()), max)
     }
 
-    fn remember(&mut self, request: &Request, outcome: Outcome, fingerprint: Option<Fingerprint>) {
+    fn remember(
+        &mut self,
+        request: &RequestRef,
+        outcome: RequestOutcome,
+        fingerprint: Option<Fingerprint>,
+    ) {
         match request {
-            Request::InSession { session, id, .. } => {
+            RequestRef::InSession { session, id, .. } => {
                 let Some(slot) = self.session_slot(session.id) else { return };
-                let request = Remembered { id: *id, outcome, fingerprint };
+                let request = RememberedRequest { id: *id, outcome, fingerprint };
                 self.change_session(slot, |session| session.remember(request));
             }
-            Request::Alone(key) => {
-                let over = !matches!(outcome, Outcome::Ticket(_));
+            RequestRef::Alone(key) => {
+                let over = !matches!(outcome, RequestOutcome::Ticket(_));
                 let slot = self.alone_slot(key).unwrap_or_else(|| {
                     let (key, outcome) = (key.clone(), outcome.clone());
                     let alone = Alone { key, outcome, forget: None, fingerprint };
@@ -186,7 +191,7 @@ impl Lines {
     }
 
     /// The time until it is forgotten starts when the request's ticket is over.
-    fn set_alone(&mut self, slot: Slot, outcome: Outcome, over: bool) {
+    fn set_alone(&mut self, slot: Slot, outcome: RequestOutcome, over: bool) {
         let forget_ms = self.data.clock.now_ms.saturating_add(self.limits.request_alone_kept_ms);
         let forget = over.then(|| (forget_ms, self.next_in_sequence()));
         let Some(alone) = self.data.alone.get_mut(slot) else { return };
@@ -212,8 +217,8 @@ impl Lines {
     }
 
     /// Records with the request that drew a ticket how the ticket ended.
-    pub(super) fn settle_request(&mut self, ticket: &Ticket, how: How) {
-        let over = Outcome::Over(ticket.number, how);
+    pub(super) fn settle_request(&mut self, ticket: &Ticket, how: EndReason) {
+        let over = RequestOutcome::Over(ticket.number, how);
         if let Some(key) = ticket.request_key() {
             if let Some(slot) = self.alone_slot(key) {
                 self.set_alone(slot, over, true);
@@ -257,16 +262,16 @@ impl Session {
         self.requests.binary_search_by_key(&id, |request| request.id)
     }
 
-    fn request(&self, id: RequestId) -> Option<&Remembered> {
+    fn request(&self, id: RequestId) -> Option<&RememberedRequest> {
         self.requests.get(self.find(id).ok()?)
     }
 
-    pub(crate) fn request_mut(&mut self, id: RequestId) -> Option<&mut Remembered> {
+    pub(crate) fn request_mut(&mut self, id: RequestId) -> Option<&mut RememberedRequest> {
         let at = self.find(id).ok()?;
         self.requests.get_mut(at)
     }
 
-    fn remember(&mut self, request: Remembered) {
+    fn remember(&mut self, request: RememberedRequest) {
         let bytes = request.outcome.bytes();
         match self.find(request.id) {
             Ok(at) => {

@@ -6,10 +6,10 @@
 //! held is marked "needs recovery".
 
 use super::Lines;
-use super::history::What;
+use super::history::EventKind;
 use super::records::Ticket;
 use crate::containers::Slot;
-use crate::effect::How;
+use crate::effect::EndReason;
 use crate::ids::{SessionId, Token};
 use std::fmt;
 
@@ -57,10 +57,7 @@ impl fmt::Display for CannotRestore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ClockAhead { unix_s } => {
-                write!(
-                    f,
-                    "the clock says {unix_s} s since 1970, beyond the year 2242: set it right"
-                )
+                write!(f, "the clock is at {unix_s} s since 1970, beyond the year 2242: correct it")
             }
             Self::NumbersUsedUp => f.write_str(
                 "no numbers are left below 2^53: begin an empty cluster, and new fences with it",
@@ -94,7 +91,7 @@ impl Lines {
         for token in &tokens {
             let session = self.ticket(*token).and_then(Ticket::bound_session);
             let dying = session.and_then(|id| self.session(id)?.dying);
-            let how = dying.map_or(How::Restored, |dying| dying.how);
+            let how = dying.map_or(EndReason::Restored, |dying| dying.how);
             let ended = self.take_out(*token, how, None, true, &mut unheard);
             for slot in ended.iter().flat_map(Ticket::locks) {
                 self.drop_lock_if_over(slot);
@@ -121,13 +118,13 @@ impl Lines {
         for token in &tokens {
             let Some(ticket) = self.ticket(*token) else { continue };
             let label = self.label_of(ticket);
-            let ending = self.ending(ticket, How::Restored, label.as_ref(), None);
+            let ending = self.ending(ticket, EndReason::Restored, label.as_ref(), None);
             let slots: Vec<Slot> = ticket.locks().collect();
             for slot in slots {
                 let Some(name) = self.data.locks.get(slot).map(|lock| lock.name.clone()) else {
                     continue;
                 };
-                self.record(name, *token, label.clone(), What::Restored);
+                self.record(name, *token, label.clone(), EventKind::Restored);
                 self.mark_dead(slot, &ending);
             }
         }
@@ -164,7 +161,7 @@ mod tests {
     const NOW_S: u64 = 1_800_000_000;
 
     #[test]
-    fn a_counter_goes_on_at_the_clock_or_well_above_itself() {
+    fn restored_counter_jumps_to_the_clock_or_well_above_itself() {
         assert_eq!(moved_on(0, NOW_S), Ok(NOW_S << 20));
         assert_eq!(moved_on(5_000_000_000, NOW_S), Ok(NOW_S << 20));
         // Without a clock, still above everything that the old cluster may have drawn.
@@ -172,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_of_a_restored_cluster_goes_on_elsewhere_each_second() {
+    fn repeated_restores_get_different_counters() {
         let restored = moved_on(0, NOW_S).unwrap() + 1_000;
         let mut starts: Vec<u64> =
             (NOW_S..NOW_S + 1_000).map(|unix_s| moved_on(restored, unix_s).unwrap()).collect();
@@ -183,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_exact_in_json_or_the_restore_is_refused() {
+    fn counters_beyond_exact_json_numbers_are_refused() {
         assert_eq!(moved_on(0, 1 << 33), Err(CannotRestore::ClockAhead { unix_s: 1 << 33 }));
         assert_eq!(moved_on(0, u64::MAX), Err(CannotRestore::ClockAhead { unix_s: u64::MAX }));
         assert_eq!(moved_on(EXACT_END - JUMP, NOW_S), Err(CannotRestore::NumbersUsedUp));

@@ -1,10 +1,10 @@
 //! What others may do to a holder: ask it to release, or break the lock.
 
-use super::history::What;
+use super::history::EventKind;
 use super::records::Revocation;
-use super::{Lines, Steps};
+use super::{Lines, StepBudget};
 use crate::command::{Revoke, Target};
-use crate::effect::{Answer, Effect, Forced, How};
+use crate::effect::{Answer, Effect, EndReason, Forced};
 use crate::ids::Token;
 use crate::refusal::Refusal;
 use crate::text::{Label, LockName, Reason};
@@ -47,7 +47,7 @@ impl Lines {
             self.index.sets.revocations.remove(&(until_ms, token));
         }
         let (by, reason) = (ask.by.clone(), ask.reason.clone());
-        self.record(name.clone(), token, label, What::RevocationAsked { by, reason });
+        self.record(name.clone(), token, label, EventKind::RevocationAsked { by, reason });
         effects.push(Effect::RevocationAsked {
             token,
             session,
@@ -73,9 +73,9 @@ impl Lines {
     ) -> Result<Answer, Refusal> {
         let tokens = self.tickets_meant(name, token)?;
         let forced = Arc::new(Forced { by, reason });
-        let mut steps = Steps(self.limits.steps_max);
+        let mut steps = StepBudget(self.limits.steps_max);
         for token in &tokens {
-            self.end_ticket(*token, How::Forced, Some(forced.clone()), &mut steps, effects);
+            self.end_ticket(*token, EndReason::Forced, Some(forced.clone()), &mut steps, effects);
         }
         Ok(Answer::Forced(tokens.len()))
     }

@@ -3,18 +3,18 @@
 //! Holders are always the first tickets of their line. The next ticket is served if there is room
 //! for it besides them, in every line that it is in; until then nobody overtakes it.
 
-use super::history::What;
+use super::history::EventKind;
 use super::records::{Lock, Ticket};
-use super::{Lines, Steps};
+use super::{Lines, StepBudget};
 use crate::command::Lease;
 use crate::containers::Slot;
-use crate::effect::{After, Effect, Grant, How, Standing};
+use crate::effect::{After, Effect, EndReason, Grant, TicketStatus};
 use crate::ids::{NEVER_MS, Token};
 use std::sync::Arc;
 
 impl Lines {
     /// Serves every ticket in this line whose turn it is, and in the lines that this moves forward.
-    pub(super) fn serve(&mut self, slot: Slot, steps: &mut Steps, effects: &mut Vec<Effect>) {
+    pub(super) fn serve(&mut self, slot: Slot, steps: &mut StepBudget, effects: &mut Vec<Effect>) {
         let mut moved = Vec::new();
         self.serve_line(slot, &mut moved, steps, effects);
         while let Some(slot) = moved.pop() {
@@ -26,7 +26,7 @@ impl Lines {
         &mut self,
         slot: Slot,
         moved: &mut Vec<Slot>,
-        steps: &mut Steps,
+        steps: &mut StepBudget,
         effects: &mut Vec<Effect>,
     ) {
         while let Some(token) = self.next_waiter(slot).filter(|token| self.may_serve(*token)) {
@@ -120,7 +120,7 @@ impl Lines {
             lock.last_served = token;
             lock.exclusive = mode == crate::command::Mode::Exclusive;
             let name = lock.name.clone();
-            self.record(name, token, label.clone(), What::Granted);
+            self.record(name, token, label.clone(), EventKind::Granted);
         }
         // Whichever line led here, all of its lines have moved forward.
         moved.push(first);
@@ -163,17 +163,22 @@ impl Lines {
     }
 
     /// A ticket's current state; one that no longer exists counts as released.
-    pub(crate) fn standing(&self, token: Token) -> Standing {
+    pub(crate) fn standing(&self, token: Token) -> TicketStatus {
         let Some(ticket) = self.ticket(token) else {
-            return Standing::Over { token, how: How::Released };
+            return TicketStatus::Over { token, how: EndReason::Released };
         };
         if ticket.held {
-            return Standing::Held(self.grant_of(ticket));
+            return TicketStatus::Held(self.grant_of(ticket));
         }
         let locks = || ticket.locks().filter_map(|slot| Some((slot, self.data.locks.get(slot)?)));
         let place = locks().map(|(slot, lock)| self.place_in(slot, lock, token)).max();
         let delayed_until_ms = locks().filter_map(|(_, lock)| lock.delayed_until_ms()).max();
-        Standing::Waiting { token, secret: ticket.secret, place: place.flatten(), delayed_until_ms }
+        TicketStatus::Waiting {
+            token,
+            secret: ticket.secret,
+            place: place.flatten(),
+            delayed_until_ms,
+        }
     }
 
     /// 1 for the next to be served. For a place far back, only the ticket that has just joined gets

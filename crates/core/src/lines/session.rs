@@ -1,13 +1,13 @@
 //! Sessions: opened, closed, expired; and the numbering of nodes' proposals.
 
-use super::records::{Dying, Session};
-use super::{Lines, Steps};
+use super::records::{DyingSession, Session};
+use super::{Lines, StepBudget};
 use crate::command::{Numbered, OpenSession, SessionKind, SessionRef};
 use crate::containers::Slot;
-use crate::effect::{Answer, Effect, How, Taken};
+use crate::effect::{Answer, Effect, EndReason, ProposalOutcome};
 use crate::ids::{RequestId, SessionId, Term, Token};
 use crate::limits::Limits;
-use crate::refusal::{Bad, Bound, Refusal};
+use crate::refusal::{Bound, InvalidField, Refusal};
 use crate::weight::Weight;
 use std::num::NonZeroU64;
 
@@ -23,7 +23,7 @@ impl Lines {
         let OpenSession { secret, ttl_ms, label, kind } = open;
         let Limits { session_ttl_ms_min, session_ttl_ms_max, sessions_max, .. } = self.limits;
         if !(session_ttl_ms_min..=session_ttl_ms_max).contains(&ttl_ms) {
-            return Err(Refusal::BadRequest(Bad::SessionTtl));
+            return Err(Refusal::BadRequest(InvalidField::SessionTtl));
         }
         let earlier = self.earlier_session(kind);
         if let Some(session) = earlier.and_then(|slot| self.data.sessions.get(slot))
@@ -38,7 +38,7 @@ impl Lines {
         if let Some(slot) = earlier
             && let Some(id) = self.data.sessions.get(slot).map(|session| session.id)
         {
-            self.end_session(slot, id, How::Closed, effects);
+            self.end_session(slot, id, EndReason::Closed, effects);
         }
         self.data.sessions_drawn = self.data.sessions_drawn.saturating_add(1);
         let id = SessionId(NonZeroU64::new(self.data.sessions_drawn).unwrap_or(NonZeroU64::MIN));
@@ -87,7 +87,7 @@ impl Lines {
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
         let slot = self.check_session(&session)?;
-        Ok(self.end_session(slot, session.id, How::Closed, effects))
+        Ok(self.end_session(slot, session.id, EndReason::Closed, effects))
     }
 
     pub(crate) fn expire_session(
@@ -101,7 +101,7 @@ impl Lines {
         }
         let alive = |slot: &Slot| self.data.sessions.get(*slot).is_some_and(|s| s.dying.is_none());
         let slot = self.session_slot(session).filter(alive).ok_or(Refusal::NoSession(session))?;
-        Ok(self.end_session(slot, session, How::Expired, effects))
+        Ok(self.end_session(slot, session, EndReason::Expired, effects))
     }
 
     /// From now on the session accepts no requests. Its tickets end now as far as one command may
@@ -110,28 +110,28 @@ impl Lines {
         &mut self,
         slot: Slot,
         id: SessionId,
-        how: How,
+        how: EndReason,
         effects: &mut Vec<Effect>,
     ) -> Answer {
         let number = self.next_in_sequence();
         self.change_session(slot, |session| {
-            session.dying = Some(Dying { how, number });
+            session.dying = Some(DyingSession { how, number });
             session.requests = Vec::new();
             session.memory_bytes = 0;
         });
         self.index.sets.dying.insert(number, id);
         self.forget_node_session(slot);
         effects.push(Effect::SessionEnded { session: id, how });
-        self.sweep(&mut Steps(self.limits.steps_max), effects);
+        self.sweep(&mut StepBudget(self.limits.steps_max), effects);
         Answer::SessionEnded(id)
     }
 
     /// Ends tickets of dead sessions, and forgets the sessions that have none left.
-    pub(super) fn sweep(&mut self, steps: &mut Steps, effects: &mut Vec<Effect>) {
+    pub(super) fn sweep(&mut self, steps: &mut StepBudget, effects: &mut Vec<Effect>) {
         while let Some((number, id)) = self.index.sets.dying.first_key_value() {
             let (number, id) = (*number, *id);
             let how = self.session(id).and_then(|session| session.dying);
-            let how = how.map_or(How::Expired, |dying| dying.how);
+            let how = how.map_or(EndReason::Expired, |dying| dying.how);
             while let Some(token) = self.first_ticket_of(id) {
                 if !steps.take() {
                     return;
@@ -170,16 +170,16 @@ impl Lines {
     }
 
     /// Why a node's proposal is not applied: it is not the next one of its session.
-    pub(crate) fn not_taken(&mut self, from: Numbered) -> Option<Taken> {
+    pub(crate) fn not_taken(&mut self, from: Numbered) -> Option<ProposalOutcome> {
         let slot = self.session_slot(from.session);
         let session = slot.and_then(|slot| self.data.sessions.get_mut(slot));
         let lives = |s: &&mut Session| s.dying.is_none() && s.kind.is_node();
-        let Some(session) = session.filter(lives) else { return Some(Taken::NodeGone) };
+        let Some(session) = session.filter(lives) else { return Some(ProposalOutcome::NodeGone) };
         if from.number < session.next_number {
-            return Some(Taken::Seen);
+            return Some(ProposalOutcome::Seen);
         }
         if from.number > session.next_number {
-            return Some(Taken::TooSoon);
+            return Some(ProposalOutcome::TooSoon);
         }
         session.next_number = from.number.saturating_add(1);
         None

@@ -4,12 +4,12 @@
 //! file is out of their reach. They draw tickets, end them (which serves those who waited) and
 //! change held ones; everything else here is a query.
 
-use super::history::What;
+use super::history::EventKind;
 use super::records::{Lock, Ticket};
-use super::{Lines, Steps, TicketSpec};
+use super::{Lines, StepBudget, TicketSpec};
 use crate::command::{Door, Lease, Mode, Revoke, SessionRef, Wait};
 use crate::containers::Slot;
-use crate::effect::{Answer, Effect, Forced, How};
+use crate::effect::{Answer, Effect, EndReason, Forced};
 use crate::ids::{SessionId, Token};
 use crate::limits::Limits;
 use crate::refusal::{Bound, Refusal};
@@ -32,7 +32,7 @@ pub(crate) trait StoreAccess {
         &mut self,
         token: Token,
         forced: Option<Arc<Forced>>,
-        steps: &mut Steps,
+        steps: &mut StepBudget,
         effects: &mut Vec<Effect>,
     );
 
@@ -57,9 +57,9 @@ pub(crate) trait StoreAccess {
     fn end_as(
         &mut self,
         token: Token,
-        how: How,
+        how: EndReason,
         forced: Option<Arc<Forced>>,
-        steps: &mut Steps,
+        steps: &mut StepBudget,
         effects: &mut Vec<Effect>,
     );
 
@@ -153,15 +153,15 @@ impl StoreAccess for Lines {
         &mut self,
         token: Token,
         forced: Option<Arc<Forced>>,
-        steps: &mut Steps,
+        steps: &mut StepBudget,
         effects: &mut Vec<Effect>,
     ) {
         self.end_ticket(token, how(forced.as_ref()), forced, steps, effects);
     }
 
     fn make_way(&mut self, token: Token, forced: Option<Arc<Forced>>, effects: &mut Vec<Effect>) {
-        let (how, was_told) = (how(forced.as_ref()), self.was_told(token));
-        let ticket = self.take_out(token, how, forced, was_told, effects);
+        let (how, is_confirmed_holder) = (how(forced.as_ref()), self.is_confirmed_holder(token));
+        let ticket = self.take_out(token, how, forced, is_confirmed_holder, effects);
         for slot in ticket.iter().flat_map(Ticket::locks) {
             self.drop_lock_if_over(slot);
         }
@@ -187,16 +187,16 @@ impl StoreAccess for Lines {
             ticket.label = Some(kept);
             ticket.extra_mut().relabelled = change;
         });
-        self.record(name.clone(), token, Some(label.clone()), What::Relabelled);
+        self.record(name.clone(), token, Some(label.clone()), EventKind::Relabelled);
         effects.push(Effect::Relabelled { token, name, label });
     }
 
     fn end_as(
         &mut self,
         token: Token,
-        how: How,
+        how: EndReason,
         forced: Option<Arc<Forced>>,
-        steps: &mut Steps,
+        steps: &mut StepBudget,
         effects: &mut Vec<Effect>,
     ) {
         self.end_ticket(token, how, forced, steps, effects);
@@ -318,8 +318,8 @@ impl StoreAccess for Lines {
     }
 }
 
-fn how(forced: Option<&Arc<Forced>>) -> How {
-    if forced.is_some() { How::Forced } else { How::Released }
+fn how(forced: Option<&Arc<Forced>>) -> EndReason {
+    if forced.is_some() { EndReason::Forced } else { EndReason::Released }
 }
 
 /// A line as a store sees it.

@@ -1,8 +1,8 @@
 //! What is due when logical time moves.
 
-use super::{Lines, Steps};
+use super::{Lines, StepBudget};
 use crate::command::Tick;
-use crate::effect::{Effect, Forced, How};
+use crate::effect::{Effect, EndReason, Forced};
 use crate::ids::Token;
 use crate::text::LockName;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ impl Lines {
     }
 
     /// Continues with what earlier commands left over at their bound.
-    pub(crate) fn do_left_over(&mut self, steps: &mut Steps, effects: &mut Vec<Effect>) {
+    pub(crate) fn finish_pending(&mut self, steps: &mut StepBudget, effects: &mut Vec<Effect>) {
         self.serve_unserved(steps, effects);
         self.sweep(steps, effects);
     }
@@ -45,7 +45,7 @@ impl Lines {
     }
 
     /// Does the next thing that is due.
-    pub(crate) fn do_first_due(&mut self, steps: &mut Steps, effects: &mut Vec<Effect>) {
+    pub(crate) fn run_first_due(&mut self, steps: &mut StepBudget, effects: &mut Vec<Effect>) {
         if let Some((due_ms, due)) = self.first_due() {
             self.fall_due(due_ms, due, steps, effects);
         }
@@ -60,11 +60,17 @@ impl Lines {
         [ticket, revocation, delay].into_iter().flatten().min_by_key(|(ms, _)| *ms)
     }
 
-    fn fall_due(&mut self, due_ms: u64, due: Due, steps: &mut Steps, effects: &mut Vec<Effect>) {
+    fn fall_due(
+        &mut self,
+        due_ms: u64,
+        due: Due,
+        steps: &mut StepBudget,
+        effects: &mut Vec<Effect>,
+    ) {
         match due {
             Due::Ticket(token) => {
                 let held = self.ticket(token).is_some_and(|ticket| ticket.held);
-                let how = if held { How::Expired } else { How::TimedOut };
+                let how = if held { EndReason::Expired } else { EndReason::TimedOut };
                 self.index.sets.due.remove(&(due_ms, token));
                 self.end_ticket(token, how, None, steps, effects);
             }
@@ -83,16 +89,16 @@ impl Lines {
         }
     }
 
-    fn revocation_over(&mut self, token: Token, steps: &mut Steps, effects: &mut Vec<Effect>) {
+    fn revocation_over(&mut self, token: Token, steps: &mut StepBudget, effects: &mut Vec<Effect>) {
         let Some(slot) = self.ticket_slot(token) else { return };
         let asked = self.change_ticket(slot, |ticket| ticket.extra.as_mut()?.revocation.take());
         if let Some(asked) = asked.flatten().filter(|asked| asked.force) {
             let forced = Arc::new(Forced { by: asked.by, reason: asked.reason });
-            self.end_ticket(token, How::Forced, Some(forced), steps, effects);
+            self.end_ticket(token, EndReason::Forced, Some(forced), steps, effects);
         }
     }
 
-    fn serve_unserved(&mut self, steps: &mut Steps, effects: &mut Vec<Effect>) {
+    fn serve_unserved(&mut self, steps: &mut StepBudget, effects: &mut Vec<Effect>) {
         while steps.0 > 0
             && let Some(name) = self.index.sets.unserved.pop_first()
         {

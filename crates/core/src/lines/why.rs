@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const LINKS_MAX: usize = 1_000;
 
 /// How many circles are shown.
-const CIRCLES_MAX: usize = 16;
+const CYCLES_MAX: usize = 16;
 
 /// Why the waiters of a lock are waiting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Why {
     /// Who waits for whom, starting from the lock in question.
     pub links: Vec<WhyLink>,
     /// Circles among them.
-    pub circles: Vec<Circle>,
+    pub circles: Vec<Cycle>,
     /// Whether there are more links than are shown.
     pub cut: bool,
 }
@@ -60,7 +60,7 @@ pub enum WhyLink {
 
 /// Tickets that wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Circle {
+pub struct Cycle {
     /// Its tickets, the lowest first, each waiting for the next and the last for the first.
     pub tokens: Vec<Token>,
     /// Whether every link is declared and no permit could break it: certainly a deadlock.
@@ -146,12 +146,12 @@ impl Lines {
 }
 
 /// The circles among the links, each once.
-fn circles(links: &[WhyLink]) -> Vec<Circle> {
+fn circles(links: &[WhyLink]) -> Vec<Cycle> {
     let mut edges: BTreeMap<Token, Vec<(Token, bool)>> = BTreeMap::new();
     for (from, to, certain) in links.iter().map(WhyLink::ends) {
         edges.entry(from).or_default().push((to, certain));
     }
-    let mut found: Vec<Circle> = Vec::new();
+    let mut found: Vec<Cycle> = Vec::new();
     let mut done = BTreeSet::new();
     for start in edges.keys() {
         // A path of (ticket, next edge to try, whether the edge to it was certain).
@@ -171,8 +171,8 @@ fn circles(links: &[WhyLink]) -> Vec<Circle> {
                 let lowest = tokens.iter().enumerate().min_by_key(|(_, token)| **token);
                 let lowest = lowest.map_or(0, |(index, _)| index);
                 tokens.rotate_left(lowest);
-                if found.len() < CIRCLES_MAX && found.iter().all(|circle| circle.tokens != tokens) {
-                    found.push(Circle { tokens, declared });
+                if found.len() < CYCLES_MAX && found.iter().all(|circle| circle.tokens != tokens) {
+                    found.push(Cycle { tokens, declared });
                 }
             } else if !done.contains(&to) {
                 path.push((to, 0, certain));

@@ -218,7 +218,7 @@ impl Loader {
             }
             Piece::Tickets(tickets) => {
                 for ticket in tickets {
-                    self.stand_in_line(ticket)?;
+                    self.enter_line(ticket)?;
                 }
             }
             Piece::Sessions(mut sessions) => {
@@ -252,11 +252,11 @@ impl Loader {
     fn finish(mut self) -> Result<Finished, BadSnapshot> {
         self.seen.check(&self.announced)?;
         self.relabel()?;
-        self.tell_what_was_asked()?;
+        self.restore_revocations()?;
         let Self { mut lines, keys, tree, names, mut numbers, events, .. } = self;
         numbers.sort_unstable();
         if numbers.array_windows().any(|[a, b]| a == b) {
-            return Err(BadSnapshot::Incomplete("a ticket stands twice"));
+            return Err(BadSnapshot::Incomplete("a ticket is listed twice"));
         }
         check_objects(&keys, &lines, &names)?;
         check_nodes(&tree, lines.counter, &numbers)?;
@@ -290,7 +290,7 @@ impl Loader {
     }
 
     /// Tells requests what they asked for.
-    fn tell_what_was_asked(&mut self) -> Result<(), BadSnapshot> {
+    fn restore_revocations(&mut self) -> Result<(), BadSnapshot> {
         let Self { lines, asked, asked_alone, .. } = self;
         let slots: Vec<Slot> = lines.sessions.iter().map(|(slot, _)| slot).collect();
         for session in slots {
@@ -322,12 +322,12 @@ impl Loader {
         let lock = self.lines.locks.get_mut(slot);
         match lock.and_then(|lock| lock.past.replace(Box::new(past))) {
             None => Ok(()),
-            Some(_) => Err(BadSnapshot::Incomplete("a lock stands twice")),
+            Some(_) => Err(BadSnapshot::Incomplete("a lock is listed twice")),
         }
     }
 
     /// Adds a ticket to its locks.
-    fn stand_in_line(&mut self, record: TicketRecord) -> Result<(), BadSnapshot> {
+    fn enter_line(&mut self, record: TicketRecord) -> Result<(), BadSnapshot> {
         if record.number.0 > self.lines.counter {
             return Err(BadSnapshot::Incomplete("a ticket is above the counter"));
         }
@@ -352,7 +352,7 @@ impl Loader {
             lock.set_kind(record.mode);
         }
         let Some(lock) = first else {
-            return Err(BadSnapshot::Incomplete("a ticket stands in no line"));
+            return Err(BadSnapshot::Incomplete("a ticket is in no line"));
         };
         let extra = record.extra.map(|extra| Extra {
             note: extra.note,
@@ -399,11 +399,11 @@ fn check_objects(
     let mut seen: Vec<&LockName> = keys.objects.iter().map(|(_, stored)| &stored.name).collect();
     seen.sort_unstable();
     if seen.array_windows().any(|[a, b]| a == b) {
-        return Err(BadSnapshot::Incomplete("an object stands twice"));
+        return Err(BadSnapshot::Incomplete("an object is listed twice"));
     }
     let lock = |name: &LockName| lines.locks.get(names.get(&lines.locks, name)?);
     if seen.iter().any(|name| lock(name).is_some_and(|lock| lock.line_len > 0)) {
-        return Err(BadSnapshot::Incomplete("an object stands in the place of a lock"));
+        return Err(BadSnapshot::Incomplete("an object has the name of a lock"));
     }
     if keys.objects.iter().any(|(_, stored)| stored.version > keys.changes) {
         return Err(BadSnapshot::Incomplete("an object is above the number of changes"));
@@ -416,7 +416,7 @@ fn check_nodes(tree: &tree::Data, counter: u64, numbers: &[Token]) -> Result<(),
     let mut paths: Vec<&str> = tree.nodes.iter().map(|(_, node)| &*node.path).collect();
     paths.sort_unstable();
     if paths.array_windows().any(|[a, b]| a == b) {
-        return Err(BadSnapshot::Incomplete("a znode stands twice"));
+        return Err(BadSnapshot::Incomplete("a znode is listed twice"));
     }
     if tree::BUILT_IN.iter().any(|path| paths.binary_search(path).is_err()) {
         return Err(BadSnapshot::Incomplete("a znode is missing that is always there"));
@@ -432,7 +432,7 @@ fn check_nodes(tree: &tree::Data, counter: u64, numbers: &[Token]) -> Result<(),
         }
         let ticket = node.ticket.filter(|ticket| !ticket.over);
         if ticket.is_some_and(|ticket| numbers.binary_search(&ticket.token).is_err()) {
-            return Err(BadSnapshot::Incomplete("a znode stands for no ticket"));
+            return Err(BadSnapshot::Incomplete("a znode belongs to no ticket"));
         }
     }
     Ok(())

@@ -12,10 +12,10 @@ mod snapshot;
 pub use load::SnapshotCheck;
 pub use snapshot::{BadSnapshot, NotEncoded, Snapshot};
 
-use crate::command::{Command, Proposal, Request, Tick};
-use crate::effect::{Answer, Effect, Taken};
+use crate::command::{Command, Proposal, RequestRef, Tick};
+use crate::effect::{Answer, Effect, ProposalOutcome};
 use crate::limits::Limits;
-use crate::lines::{CannotRestore, Lines, Recalled, Restored, Steps};
+use crate::lines::{CannotRestore, Lines, Recalled, Restored, StepBudget};
 use crate::refusal::Refusal;
 use crate::stores::keys::Keys;
 use crate::stores::tree::Tree;
@@ -44,14 +44,14 @@ impl State {
 
     /// Applies one proposal of an entry. What must be heard by others than the asker is added to
     /// `effects`.
-    pub fn apply(&mut self, proposal: Proposal, effects: &mut Vec<Effect>) -> Taken {
+    pub fn apply(&mut self, proposal: Proposal, effects: &mut Vec<Effect>) -> ProposalOutcome {
         let Proposal { from, request, command } = proposal;
         if let Some(from) = from
             && let Some(not_taken) = self.lines.not_taken(from)
         {
             return not_taken;
         }
-        Taken::Answered(match request {
+        ProposalOutcome::Answered(match request {
             None => self.decide(command, None, effects),
             Some(request) => self.decide_once(&request, command, effects),
         })
@@ -60,7 +60,7 @@ impl State {
     /// Runs a command that may be a retry.
     fn decide_once(
         &mut self,
-        request: &Request,
+        request: &RequestRef,
         command: Command,
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
@@ -78,7 +78,7 @@ impl State {
     fn decide(
         &mut self,
         command: Command,
-        request: Option<&Request>,
+        request: Option<&RequestRef>,
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
         let from = effects.len();
@@ -91,7 +91,7 @@ impl State {
     fn dispatch(
         &mut self,
         command: Command,
-        request: Option<&Request>,
+        request: Option<&RequestRef>,
         effects: &mut Vec<Effect>,
     ) -> Result<Answer, Refusal> {
         let Self { lines, keys, tree } = self;
@@ -133,14 +133,14 @@ impl State {
     /// one command. What is left is done at the start of the next entries.
     fn tick(&mut self, tick: Tick, effects: &mut Vec<Effect>) -> Answer {
         self.lines.move_time(tick);
-        let mut steps = Steps::new(self.limits().steps_max);
-        self.lines.do_left_over(&mut steps, effects);
+        let mut steps = StepBudget::new(self.limits().steps_max);
+        self.lines.finish_pending(&mut steps, effects);
         while let Some((due_ms, whose)) = self.first_due() {
             if due_ms > self.now_ms() || !steps.take() {
                 break;
             }
             match whose {
-                Due::Lines => self.lines.do_first_due(&mut steps, effects),
+                Due::Lines => self.lines.run_first_due(&mut steps, effects),
                 Due::Keys => self.keys.end_first_due(&mut self.lines, effects),
                 Due::Tree => self.tree.end_first_due(&mut self.lines, effects),
             }

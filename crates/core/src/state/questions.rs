@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::command::{Door, SessionRef};
-use crate::effect::{Effect, Fence, Standing};
+use crate::effect::{Effect, Fence, TicketStatus};
 use crate::ids::{SessionId, Token};
 use crate::limits::Limits;
 use crate::lines::history::Event;
@@ -36,7 +36,7 @@ impl State {
     }
 
     /// Where a ticket stands now; one that is not there any more counts as released.
-    pub fn standing(&self, token: Token) -> Standing {
+    pub fn standing(&self, token: Token) -> TicketStatus {
         self.lines.standing(token)
     }
 

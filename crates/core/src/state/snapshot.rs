@@ -17,7 +17,7 @@ use crate::lines;
 use crate::lines::fingerprint::Fingerprint;
 use crate::lines::history::Event;
 use crate::lines::records::{Alone, Clock, Past, Register, Revocation, Session, Ticket};
-use crate::stores::keys::{self, Stored};
+use crate::stores::keys::{self, StoredObject};
 use crate::stores::tree::{self, Node};
 use crate::text::{Label, LockName, Note, RequestKey};
 use postcard::experimental::serialized_size;
@@ -163,7 +163,7 @@ pub(super) enum Piece {
     Alone(Vec<Alone>),
     Register(Vec<Register>),
     Events(Vec<Event>),
-    Objects(Vec<Stored>),
+    Objects(Vec<StoredObject>),
     /// Tickets that got another label, and at which change. They may come before their tickets.
     Relabelled(Vec<(Token, u64)>),
     /// What the requests that are remembered asked for. They may come before their requests.

@@ -3,7 +3,9 @@
 use super::model::{Happened, Model};
 use super::player::{fence_keys, lock_names};
 use super::run::Wrong;
-use holdfast_core::{Acl, Effect, How, KeyKind, LockName, NodeData, Refusal, Stat, State, Taken};
+use holdfast_core::{
+    Acl, Effect, EndReason, KeyKind, LockName, NodeData, ProposalOutcome, Refusal, Stat, State,
+};
 use std::fmt::Debug;
 
 /// A path, its data, who may do what, its Stat and the names of its children.
@@ -22,9 +24,13 @@ fn same<T: PartialEq + Debug>(check: &'static str, core: &T, model: &T) -> Resul
     Err(Wrong { check, what: format!("\n  core:  {core:?}\n  model: {model:?}") })
 }
 
-pub(crate) fn answers(model: &Model, core: &Taken, expected: &Taken) -> Result<(), Wrong> {
-    let deadlock = |taken: &Taken| match taken {
-        Taken::Answered(Err(Refusal::WouldDeadlock(links))) => Some(links.clone()),
+pub(crate) fn answers(
+    model: &Model,
+    core: &ProposalOutcome,
+    expected: &ProposalOutcome,
+) -> Result<(), Wrong> {
+    let deadlock = |taken: &ProposalOutcome| match taken {
+        ProposalOutcome::Answered(Err(Refusal::WouldDeadlock(links))) => Some(links.clone()),
         _ => None,
     };
     let (Some(links), Some(_)) = (deadlock(core), deadlock(expected)) else {
@@ -57,7 +63,7 @@ pub(crate) fn effects(core: &[Effect], expected: &[Effect]) -> Result<(), Wrong>
 fn causes(effects: &[Effect]) -> Vec<&Effect> {
     let served = |effect: &Effect| match effect {
         Effect::Granted(_) => true,
-        Effect::Ended(ended) => ended.how == How::Released,
+        Effect::Ended(ended) => ended.how == EndReason::Released,
         _ => false,
     };
     effects.iter().filter(|effect| !served(effect)).collect()

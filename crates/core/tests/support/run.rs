@@ -7,8 +7,8 @@ use super::player::{Player, fence_keys, lock_names};
 use super::promises::Promises;
 use super::stamps::Stamps;
 use holdfast_core::{
-    Command, Effect, Label, Limits, OpenSession, Proposal, Reason, Secret, SessionKind, State,
-    Taken,
+    Command, Effect, Label, Limits, OpenSession, Proposal, ProposalOutcome, Reason, Secret,
+    SessionKind, State,
 };
 use std::fmt;
 
@@ -51,7 +51,7 @@ impl Judges {
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) proposal: Proposal,
-    pub(crate) taken: Taken,
+    pub(crate) taken: ProposalOutcome,
     pub(crate) effects: Vec<Effect>,
 }
 

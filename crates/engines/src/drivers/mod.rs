@@ -10,7 +10,7 @@ mod failure;
 #[cfg(feature = "holdfast")]
 mod holdfast;
 #[cfg(any(feature = "cassandra", feature = "postgres"))]
-mod line;
+mod local_queue;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -31,8 +31,8 @@ impl Helper {
         Self { process, input, output }
     }
 
-    /// The rest of the child's next line that starts with `say `.
-    pub(crate) fn hear(&mut self) -> String {
+    /// The rest of the child's next line that starts with `reply `.
+    pub(crate) fn receive(&mut self) -> String {
         loop {
             let mut line = String::new();
             let read = self.output.read_line(&mut line).unwrap();
@@ -43,7 +43,7 @@ impl Helper {
         }
     }
 
-    pub(crate) fn tell(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
@@ -75,7 +75,7 @@ fn setting(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("{name} is not set"))
 }
 
-fn say(line: &str) {
+fn reply(line: &str) {
     let mut stdout = stdout();
     writeln!(stdout, "say {line}").unwrap();
     stdout.flush().unwrap();
@@ -111,7 +111,7 @@ async fn serve() {
     let ports: Vec<_> = setting("PORTS").split(',').map(|port| port.parse().unwrap()).collect();
     let (folder, node) = (setting("FOLDER"), setting("NODE").parse().unwrap());
     let server = crate::servers::holdfast::serve(folder.as_ref(), &ports, node).await;
-    say("serving");
+    reply("serving");
     let _ = server.run(std::future::pending()).await;
 }
 
@@ -121,17 +121,17 @@ async fn hold(locks: &Locks) {
     let ttl = Duration::from_millis(setting("TTL_MS").parse().unwrap());
     let lock = locks.lock(setting("NAME")).ttl(ttl).label("child").note("half done");
     let guard = lock.acquire().await.unwrap();
-    say(&format!("held {:?}", guard.token().map(u64::from)));
+    reply(&format!("held {:?}", guard.token().map(u64::from)));
     loop {
         match tokio::task::spawn_blocking(read_line).await.unwrap().as_str() {
-            "look" => say(if guard.is_lost() { "lost" } else { "good" }),
+            "look" => reply(if guard.is_lost() { "lost" } else { "good" }),
             "take" => {
                 let lock = locks.lock(setting("NAME")).wait(Duration::from_secs(60));
                 // Kept until the process ends.
                 std::mem::forget(lock.acquire().await.unwrap());
-                say("taken");
+                reply("taken");
             }
-            "release" => return say(&format!("{:?}", guard.release().await)),
+            "release" => return reply(&format!("{:?}", guard.release().await)),
             _ => return,
         }
     }
@@ -141,15 +141,15 @@ async fn hold(locks: &Locks) {
 async fn count(locks: &Locks) {
     let times = setting("TIMES").parse().unwrap();
     crate::cases::increment(locks, &setting("NAME"), &setting("FILE"), times).await;
-    say("done");
+    reply("done");
 }
 
 /// Uses a lease that the parent detached.
 async fn finish(locks: &Locks) {
     let lease: LeaseRef = serde_json::from_str(&read_line()).unwrap();
     let lease = locks.attach(lease).await.unwrap();
-    say(&format!("checked {}", lease.check().await.is_ok()));
-    say(&format!("extended {:?}", lease.extend(Duration::from_secs(60)).await));
+    reply(&format!("checked {}", lease.check().await.is_ok()));
+    reply(&format!("extended {:?}", lease.extend(Duration::from_secs(60)).await));
     read_line();
-    say(&format!("released {:?}", lease.release().await));
+    reply(&format!("released {:?}", lease.release().await));
 }

@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_decoded_once() {
+    fn paths_are_decoded_once() {
         for (path, decoded) in [
             ("/reports/7", Some("/reports/7")),
             ("/reports/%37", Some("/reports/7")),

@@ -2,7 +2,7 @@
 
 use super::layout::other_layout;
 use super::name::path_of;
-use super::put::{Doubt, Put, put, settle};
+use super::put::{Put, Uncertainty, put, settle};
 use super::record::Record;
 use super::{Change, Layout, ObjectFence, damaged, unavailable};
 use crate::{Error, Token};
@@ -49,8 +49,8 @@ impl ObjectFence {
                 return Err(Error::Unsupported { store: self.store.to_string(), reason });
             }
             Put::Failed(error) => return Err(unavailable(&self.store, error)),
-            Put::Doubt(Doubt::Unmet { certain: true }) => return Ok(None),
-            Put::Doubt(doubt) => doubt,
+            Put::Uncertainty(Uncertainty::Unmet { certain: true }) => return Ok(None),
+            Put::Uncertainty(doubt) => doubt,
         };
         let current = self.current(resource).await.map(|found| found.map(|(record, _)| record));
         settle(&self.store, record, doubt, current)

@@ -40,7 +40,7 @@ pub(super) async fn agree(
         match put(store, &path, text.into(), PutMode::Create).await {
             Put::Done(_) => return Ok(supported),
             // Another process was faster, or the reply was lost: look again.
-            Put::Doubt(_) => {}
+            Put::Uncertainty(_) => {}
             Put::Unsupported(reason) => {
                 return Err(Error::Unsupported { store: store.to_string(), reason });
             }

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_no_paths_are_encoded() {
+    fn names_that_are_not_paths_are_encoded() {
         for (name, path) in [
             ("/a", "%2Fa"),
             ("a/", "a%2F"),

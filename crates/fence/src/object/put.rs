@@ -1,11 +1,11 @@
 //! Conditional puts, and what their errors say about whether anything was written.
 //!
-//! Nothing was written only if the error proves that. All other errors are a [`Doubt`], and what is
+//! Nothing was written only if the error proves that. All other errors are a [`Uncertainty`], and what is
 //! stored now has to tell.
 
 use super::{Layout, Record};
 use crate::Error;
-use crate::object::record::Fate;
+use crate::object::record::WriteOutcome;
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStore, PutMode, PutOptions, PutResult};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) enum Put {
     Done(PutResult),
     /// It did not simply succeed.
-    Doubt(Doubt),
+    Uncertainty(Uncertainty),
     /// The store does not support the condition. Nothing was written.
     Unsupported(String),
     /// Nothing was written.
@@ -23,7 +23,7 @@ pub(super) enum Put {
 
 /// Why the outcome of a put has to be looked into.
 #[derive(Debug)]
-pub(super) enum Doubt {
+pub(super) enum Uncertainty {
     /// The condition did not hold. Unless that is `certain`, an earlier attempt of the same put may
     /// be the reason.
     Unmet { certain: bool },
@@ -49,7 +49,7 @@ pub(super) async fn put(
     };
     match &error {
         StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => {
-            Put::Doubt(Doubt::Unmet { certain: is_unmet_at_once(&error) })
+            Put::Uncertainty(Uncertainty::Unmet { certain: is_unmet_at_once(&error) })
         }
         // The store's client returns these before it sends anything.
         StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => {
@@ -57,10 +57,10 @@ pub(super) async fn put(
         }
         StoreError::InvalidPath { .. } => Put::Failed(error),
         StoreError::Generic { store: "LocalFileSystem", .. } => {
-            Put::Doubt(Doubt::DiskFailed(error))
+            Put::Uncertainty(Uncertainty::DiskFailed(error))
         }
         _ if is_rejected_at_once(&error) => Put::Failed(error),
-        _ => Put::Doubt(Doubt::ReplyLost(error)),
+        _ => Put::Uncertainty(Uncertainty::ReplyLost(error)),
     }
 }
 
@@ -135,26 +135,30 @@ fn io_kind(error: &(dyn std::error::Error + 'static)) -> Option<std::io::ErrorKi
 pub(super) fn settle(
     store: &Arc<dyn ObjectStore>,
     record: Record,
-    doubt: Doubt,
+    doubt: Uncertainty,
     current: Result<Option<Record>, Error>,
 ) -> Result<Option<Record>, Error> {
     let unknown = |source| Err(Error::Unknown { store: store.to_string(), source });
     let current = match (current, &doubt) {
         (Ok(current), _) => current,
-        (Err(error), Doubt::Unmet { certain: true }) => return Err(error),
+        (Err(error), Uncertainty::Unmet { certain: true }) => return Err(error),
         (Err(error), _) => return unknown(error.into()),
     };
-    match (record.fate(current.as_ref()), doubt) {
-        (Fate::TookEffect, Doubt::DiskFailed(error)) => unknown(error.into()),
-        (Fate::TookEffect, _) => Ok(Some(record)),
-        (Fate::Lost, _) => Ok(None),
-        (_, Doubt::Unmet { certain: true }) => Ok(None),
+    match (record.outcome_of(current.as_ref()), doubt) {
+        (WriteOutcome::TookEffect, Uncertainty::DiskFailed(error)) => unknown(error.into()),
+        (WriteOutcome::TookEffect, _) => Ok(Some(record)),
+        (WriteOutcome::Lost, _) => Ok(None),
+        (_, Uncertainty::Unmet { certain: true }) => Ok(None),
         // The object that was in the way is gone.
-        (Fate::Pending, Doubt::Unmet { certain: false }) => Ok(None),
-        (Fate::Pending, Doubt::DiskFailed(error)) => Err(unavailable(store, error)),
-        (Fate::Pending, Doubt::Created) => unknown("what was written is not there".into()),
-        (_, Doubt::ReplyLost(error) | Doubt::DiskFailed(error)) => unknown(error.into()),
-        (Fate::Forgotten, Doubt::Unmet { .. } | Doubt::Created) => {
+        (WriteOutcome::Pending, Uncertainty::Unmet { certain: false }) => Ok(None),
+        (WriteOutcome::Pending, Uncertainty::DiskFailed(error)) => Err(unavailable(store, error)),
+        (WriteOutcome::Pending, Uncertainty::Created) => {
+            unknown("what was written is not there".into())
+        }
+        (_, Uncertainty::ReplyLost(error) | Uncertainty::DiskFailed(error)) => {
+            unknown(error.into())
+        }
+        (WriteOutcome::Forgotten, Uncertainty::Unmet { .. } | Uncertainty::Created) => {
             unknown("too many others have written since".into())
         }
     }
@@ -169,24 +173,26 @@ pub(super) async fn probe_layout(
 ) -> Result<Option<Layout>, Error> {
     let attempt = async |bytes: &str, mode| match put(store, probe, bytes.into(), mode).await {
         // Whatever was written, it is only the probe.
-        Put::Doubt(Doubt::ReplyLost(error)) if is_not_implemented(&error) => {
+        Put::Uncertainty(Uncertainty::ReplyLost(error)) if is_not_implemented(&error) => {
             Put::Unsupported(error.to_string())
         }
-        Put::Doubt(Doubt::ReplyLost(error) | Doubt::DiskFailed(error)) => Put::Failed(error),
+        Put::Uncertainty(Uncertainty::ReplyLost(error) | Uncertainty::DiskFailed(error)) => {
+            Put::Failed(error)
+        }
         put => put,
     };
     let unsupported = |reason| Err(Error::Unsupported { store: store.to_string(), reason });
     let created = match attempt("created", PutMode::Create).await {
         Put::Done(created) => created,
-        Put::Doubt(Doubt::Unmet { certain: true }) => {
+        Put::Uncertainty(Uncertainty::Unmet { certain: true }) => {
             return unsupported("it reports that a new object already exists".into());
         }
-        Put::Doubt(_) => return Ok(None),
+        Put::Uncertainty(_) => return Ok(None),
         Put::Unsupported(reason) => return unsupported(reason),
         Put::Failed(error) => return Err(unavailable(store, error)),
     };
     match attempt("created twice", PutMode::Create).await {
-        Put::Doubt(_) => {}
+        Put::Uncertainty(_) => {}
         Put::Done(_) => {
             return unsupported(
                 "it ignores If-None-Match and overwrites an existing object".into(),
@@ -199,14 +205,14 @@ pub(super) async fn probe_layout(
     match attempt("replaced", first.clone()).await {
         Put::Done(_) => {}
         Put::Unsupported(_) => return Ok(Some(Layout::Versioned)),
-        Put::Doubt(Doubt::Unmet { certain: true }) => {
+        Put::Uncertainty(Uncertainty::Unmet { certain: true }) => {
             return unsupported("it does not recognise its own ETag".into());
         }
-        Put::Doubt(_) => return Ok(None),
+        Put::Uncertainty(_) => return Ok(None),
         Put::Failed(error) => return Err(unavailable(store, error)),
     }
     match attempt("replaced twice", first).await {
-        Put::Doubt(_) => Ok(Some(Layout::Conditional)),
+        Put::Uncertainty(_) => Ok(Some(Layout::Conditional)),
         Put::Done(_) => {
             unsupported("it ignores If-Match and replaces an object that has changed".into())
         }
@@ -237,7 +243,7 @@ mod tests {
     /// The error's text was searched for `NotImplemented` and `status code: 4`, which may just as
     /// well be in the resource's name or in the reply.
     #[test]
-    fn only_what_the_client_itself_says_counts() {
+    fn only_the_clients_own_error_text_counts() {
         let parse = |text: &str| Request::parse(&format!("Error performing PUT {text}"));
         let request = |is_repeated, status| Some(Request { is_repeated, status });
         let rejected =
@@ -262,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_recognised_below_the_stores_own_error() {
+    fn full_disk_is_recognised_inside_the_stores_error() {
         let store: Arc<dyn ObjectStore> = Arc::new(object_store::memory::InMemory::new());
         let failed = |kind: ErrorKind| {
             let source = Box::new(StoreError::Generic {

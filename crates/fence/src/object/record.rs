@@ -44,7 +44,7 @@ impl std::fmt::Display for Nonce {
 
 /// What a later record reveals about an earlier write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum WriteOutcome {
     /// It took effect, and may have been overwritten since.
     TookEffect,
     /// Another write got its number: it did not take effect and never will.
@@ -86,15 +86,15 @@ impl Record {
     }
 
     /// What happened to `self`, according to the current record.
-    pub(super) fn fate(&self, current: Option<&Self>) -> Fate {
+    pub(super) fn outcome_of(&self, current: Option<&Self>) -> WriteOutcome {
         let Some(current) = current.filter(|current| current.number >= self.number) else {
-            return Fate::Pending;
+            return WriteOutcome::Pending;
         };
         let later = usize::try_from(current.number - self.number).unwrap_or(usize::MAX);
         match current.nonces.get(later) {
-            Some(nonce) if *nonce == self.nonces[0] => Fate::TookEffect,
-            Some(_) => Fate::Lost,
-            None => Fate::Forgotten,
+            Some(nonce) if *nonce == self.nonces[0] => WriteOutcome::TookEffect,
+            Some(_) => WriteOutcome::Lost,
+            None => WriteOutcome::Forgotten,
         }
     }
 
@@ -156,27 +156,27 @@ mod tests {
     }
 
     #[test]
-    fn a_later_record_tells_what_became_of_a_write() {
+    fn later_record_shows_the_fate_of_a_write() {
         let first = next(None, 1);
         let mine = next(Some(&first), 2);
-        assert_eq!(mine.fate(None), Fate::Pending);
-        assert_eq!(mine.fate(Some(&first)), Fate::Pending);
-        assert_eq!(mine.fate(Some(&mine)), Fate::TookEffect);
+        assert_eq!(mine.outcome_of(None), WriteOutcome::Pending);
+        assert_eq!(mine.outcome_of(Some(&first)), WriteOutcome::Pending);
+        assert_eq!(mine.outcome_of(Some(&mine)), WriteOutcome::TookEffect);
         let theirs = next(Some(&first), 3);
         let (mut after_mine, mut after_theirs) = (mine.clone(), theirs);
         for nonce in 10..10 + NONCES_MAX as u64 - 1 {
             after_mine = next(Some(&after_mine), nonce);
             after_theirs = next(Some(&after_theirs), nonce);
-            assert_eq!(mine.fate(Some(&after_mine)), Fate::TookEffect);
-            assert_eq!(mine.fate(Some(&after_theirs)), Fate::Lost);
+            assert_eq!(mine.outcome_of(Some(&after_mine)), WriteOutcome::TookEffect);
+            assert_eq!(mine.outcome_of(Some(&after_theirs)), WriteOutcome::Lost);
         }
         let one_too_many = next(Some(&after_mine), 99);
-        assert_eq!(mine.fate(Some(&one_too_many)), Fate::Forgotten);
+        assert_eq!(mine.outcome_of(Some(&one_too_many)), WriteOutcome::Forgotten);
     }
 
     proptest! {
         #[test]
-        fn a_record_is_read_as_it_was_written(
+        fn records_survive_a_round_trip(
             number: u64, exclusive: u64, any: u64,
             nonces in prop::collection::vec(any::<u64>(), 1..=NONCES_MAX),
             value in proptest::option::of(prop::collection::vec(any::<u8>(), 0..50)),
@@ -188,7 +188,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_record_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = Record::decode(&bytes.into());
         }
 

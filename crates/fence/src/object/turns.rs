@@ -16,11 +16,11 @@ const STALLED: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    lines: Mutex<HashMap<String, Line>>,
+    lines: Mutex<HashMap<String, ResourceQueue>>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct ResourceQueue {
     /// One permit.
     turn: Arc<Semaphore>,
     progress: Arc<Progress>,
@@ -71,7 +71,7 @@ impl Turns {
 
     fn join(self: &Arc<Self>, resource: &str) -> (Arc<Semaphore>, Turn) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = lines.entry(resource.to_owned()).or_insert_with(|| Line {
+        let line = lines.entry(resource.to_owned()).or_insert_with(|| ResourceQueue {
             turn: Arc::new(Semaphore::new(1)),
             progress: Arc::default(),
             callers: 0,
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn calls_take_turns_but_do_not_wait_for_one_that_hangs() {
+    async fn calls_take_turns_but_skip_a_hanging_one() {
         let turns = Arc::<Turns>::default();
         let hangs = turns.wait("a").await;
         let other = turns.wait("b").await;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_line_is_not_a_stalled_one() {
+    async fn slow_line_is_not_stalled() {
         let turns = Arc::<Turns>::default();
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..12 {

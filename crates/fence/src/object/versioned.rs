@@ -12,7 +12,7 @@
 
 use super::layout::other_layout;
 use super::name::{folder_of, path_of, path_of_version, version_number};
-use super::put::{Doubt, Put, put, settle};
+use super::put::{Put, Uncertainty, put, settle};
 use super::record::Record;
 use super::{Change, Layout, ObjectFence, damaged, unavailable};
 use crate::{Error, Token};
@@ -62,13 +62,13 @@ impl ObjectFence {
         let record = change.apply(resource, token, before.as_ref())?;
         let path = path_of_version(resource, record.number)?;
         let doubt = match put(&self.store, &path, record.encode(), PutMode::Create).await {
-            Put::Done(_) => Doubt::Created,
+            Put::Done(_) => Uncertainty::Created,
             Put::Unsupported(reason) => {
                 return Err(Error::Unsupported { store: self.store.to_string(), reason });
             }
             Put::Failed(error) => return Err(unavailable(&self.store, error)),
-            Put::Doubt(Doubt::Unmet { certain: true }) => return Ok(None),
-            Put::Doubt(doubt) => doubt,
+            Put::Uncertainty(Uncertainty::Unmet { certain: true }) => return Ok(None),
+            Put::Uncertainty(doubt) => doubt,
         };
         let current = self.latest(resource).await;
         let settled = settle(&self.store, record, doubt, current)?;

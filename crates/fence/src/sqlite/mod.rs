@@ -309,7 +309,7 @@ mod tests {
     /// folder. A power failure brought the journal back, and the next process to open the database
     /// rolled back what the fence had acknowledged.
     #[test]
-    fn a_commit_syncs_the_removal_of_the_journal() {
+    fn commit_syncs_the_removal_of_the_journal() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("fence.db");
         // In a new database, in one that exists, and in one in WAL mode.

@@ -7,7 +7,7 @@ use holdfast_fence::sqlite::{self, Sqlite};
 use holdfast_fence::{Error, Fence, InvalidToken, Token};
 
 #[tokio::test]
-async fn a_permit_has_no_token_that_could_be_fenced() {
+async fn permits_cannot_be_fenced() {
     let node = Node::start().await;
     let client = node.client().await;
     let permit = client.semaphore("printers", 3).acquire().await.unwrap();
@@ -21,7 +21,7 @@ async fn a_permit_has_no_token_that_could_be_fenced() {
 
 /// A Holdfast cluster that was restored from a backup draws its tokens far above the old ones.
 #[tokio::test]
-async fn a_token_from_before_a_restore_is_refused() {
+async fn token_from_before_a_restore_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let fence = Sqlite::open(folder.path().join("fence.db")).unwrap();
     fence.write("ledger", exclusive(1_000), "before".into()).await.unwrap();
@@ -33,7 +33,7 @@ async fn a_token_from_before_a_restore_is_refused() {
 /// Each connection to `:memory:` has its own database, so two holders never saw each other's
 /// tokens; and a restart forgot them all.
 #[test]
-fn a_database_in_memory_is_refused() {
+fn in_memory_database_is_refused() {
     for path in [":memory:", "", "file::memory:", "file:x?mode=memory&cache=shared"] {
         let error = Sqlite::open(path).unwrap_err();
         assert!(matches!(error, Error::Unsupported { .. }), "{path:?}: {error}");
@@ -44,7 +44,7 @@ fn a_database_in_memory_is_refused() {
 /// A value larger than a server accepts ended the client's connection, over and over, and every
 /// later call waited forever.
 #[tokio::test]
-async fn a_value_too_large_for_the_register_is_refused_and_the_client_goes_on() {
+async fn oversized_register_value_is_refused_and_the_client_continues() {
     let node = Node::start().await;
     let client = node.client().await;
     let guard = client.lock("ledger").acquire().await.unwrap();
@@ -67,7 +67,7 @@ async fn a_value_too_large_for_the_register_is_refused_and_the_client_goes_on() 
 }
 
 #[tokio::test]
-async fn a_database_that_is_none_is_refused() {
+async fn file_that_is_not_a_database_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let error = Sqlite::open(folder.path().join("missing/fence.db")).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
@@ -84,7 +84,7 @@ async fn a_database_that_is_none_is_refused() {
 /// The application's own transaction finds its database full: neither the fence nor the account is
 /// changed.
 #[test]
-fn a_full_database_is_left_as_it_was() {
+fn full_database_is_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let mut connection = rusqlite::Connection::open(folder.path().join("shop.db")).unwrap();
     sqlite::create_table(&connection).unwrap();
@@ -122,7 +122,7 @@ fn a_full_database_is_left_as_it_was() {
 /// 34's transaction has passed the fence, and is not committed. 35 gets in only after it, so it
 /// sees what 34 wrote; and 34 no longer gets in.
 #[test]
-fn an_applications_own_update_is_guarded_by_its_own_transaction() {
+fn applications_update_is_fenced_in_its_own_transaction() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("shop.db");
     let open = || {

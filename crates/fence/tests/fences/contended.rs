@@ -52,7 +52,7 @@ async fn on_local_disk_shared_holders_of_many_processes_all_write() {
 
 /// A holder's put hangs. The next holder, in the same process, does not wait for it to end.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_put_that_hangs_does_not_keep_the_next_holder_waiting() {
+async fn hanging_put_does_not_block_the_next_holder() {
     use crate::support::gate::{Gate, Gated};
     let gate = Arc::<Gate>::default();
     let store = Gated { store: Arc::new(InMemory::new()), gate: gate.clone() };

@@ -38,7 +38,7 @@ fn blocks(language: &str) -> Vec<(String, Option<String>)> {
 
 /// The refusal and the missing token are quoted in the text.
 #[tokio::test]
-async fn its_messages_are_the_real_ones() {
+async fn guide_shows_the_real_messages() {
     let flat = GUIDE.split_whitespace().collect::<Vec<_>>().join(" ");
     let folder = tempfile::tempdir().unwrap();
     let fence = Sqlite::open(folder.path().join("accounts.db")).unwrap();
@@ -51,7 +51,7 @@ async fn its_messages_are_the_real_ones() {
 
 /// Would fail if the guide showed code that is not run here, or if the code here changed alone.
 #[test]
-fn the_guide_shows_what_is_run_here() {
+fn guide_shows_the_code_tested_here() {
     let flat = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
     let here = flat(HERE);
     let blocks = blocks("rust");
@@ -63,7 +63,7 @@ fn the_guide_shows_what_is_run_here() {
 }
 
 #[test]
-fn its_statements_for_sqlite_answer_as_written() {
+fn guide_statements_work_in_sqlite() {
     let connection = rusqlite::Connection::open_in_memory().unwrap();
     let blocks = blocks("sql sqlite");
     assert_eq!(blocks.len(), 2);
@@ -113,7 +113,7 @@ fn shell(connection: &rusqlite::Connection, sql: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
-async fn its_statements_for_postgresql_answer_as_written() {
+async fn guide_statements_work_in_postgresql() {
     let server = Server::start().await;
     let blocks = blocks("sql postgres");
     assert_eq!(blocks.len(), 6);
@@ -131,9 +131,9 @@ async fn its_statements_for_postgresql_answer_as_written() {
         }
         let mut psql = server.psql();
         psql.arg("-v").arg("ON_ERROR_STOP=1");
-        let said = piped(psql, block);
+        let transcript = piped(psql, block);
         if let Some(expected) = expected {
-            assert_eq!(said.trim_end(), expected.trim_end(), "{block}");
+            assert_eq!(transcript.trim_end(), expected.trim_end(), "{block}");
         }
     }
 }
@@ -157,7 +157,7 @@ async fn own_transaction(connection: &mut tokio_postgres::Client, token: Token) 
 }
 
 #[tokio::test]
-async fn its_code_works() {
+async fn guide_code_works() {
     let node = Node::start().await;
     let client = node.client().await;
     let token = token_of_a_guard(&client).await.unwrap();
@@ -224,7 +224,7 @@ async fn in_a_file(folder: &std::path::Path, token: Token) -> Outcome {
 
 /// In a process of its own, because the settings are in the environment.
 #[tokio::test(flavor = "multi_thread")]
-async fn its_code_for_s3_works() {
+async fn guide_code_for_s3_works() {
     let s3 = S3::start().await;
     let child = tokio::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "guide::in_a_bucket_process", "--ignored", "--nocapture"])
@@ -240,10 +240,10 @@ async fn its_code_for_s3_works() {
 }
 
 #[tokio::test]
-#[ignore = "run in a process of its own by its_code_for_s3_works"]
+#[ignore = "run in a process of its own by guide_code_for_s3_works"]
 async fn in_a_bucket_process() {
     // Without settings, the client would look for credentials on the network.
-    std::env::var("AWS_ENDPOINT").expect("run by its_code_for_s3_works");
+    std::env::var("AWS_ENDPOINT").expect("run by guide_code_for_s3_works");
     crate::support::s3::choose_tls();
     in_a_bucket(exclusive(35)).await.unwrap();
 }
@@ -284,7 +284,7 @@ fn request(token: Token) -> Result<Request<Body>, Box<dyn std::error::Error>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_service_answers_as_written() {
+async fn guide_service_responds_as_shown() {
     let sent = request(exclusive(35)).unwrap();
     assert_eq!(sent.headers()["fencing-token"], "35");
 
@@ -296,14 +296,14 @@ async fn its_service_answers_as_written() {
     let blocks = blocks("sh");
     let (commands, expected) = &blocks[0];
     // The layer's own answers end without a line feed, as curl leaves them.
-    let mut said = String::new();
+    let mut transcript = String::new();
     for command in commands.lines() {
         let command = command.replace("127.0.0.1:8080", &address);
         let ran = tokio::process::Command::new("sh").args(["-c", &command]).output().await.unwrap();
         assert!(ran.status.success(), "{command}");
-        said.push_str(String::from_utf8(ran.stdout).unwrap().trim_end());
-        said.push('\n');
+        transcript.push_str(String::from_utf8(ran.stdout).unwrap().trim_end());
+        transcript.push('\n');
     }
-    assert_eq!(said.trim_end(), expected.as_deref().unwrap());
+    assert_eq!(transcript.trim_end(), expected.as_deref().unwrap());
     task.abort();
 }

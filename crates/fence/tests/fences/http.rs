@@ -108,7 +108,7 @@ async fn tokens_are_checked_before_the_handler_is_called() {
 /// 34 passed the check, stalled in its handler, and wrote after 35 had read: comparing tokens at
 /// the entrance is not enough.
 #[tokio::test]
-async fn a_stalled_34_keeps_35_waiting() {
+async fn stalled_34_keeps_35_waiting() {
     let Setup { app, seen, _folder } = setup();
     let send = |uri: &'static str, token: &'static str| {
         let app = app.clone();
@@ -130,7 +130,7 @@ async fn a_stalled_34_keeps_35_waiting() {
 /// 34's client disconnected while its handler was working. The handler was dropped at once, and
 /// what it had sent to its database arrived after 35 had read.
 #[tokio::test]
-async fn a_handler_whose_client_hangs_up_still_keeps_35_waiting() {
+async fn handler_of_a_disconnected_client_keeps_35_waiting() {
     let Setup { app, seen, _folder } = setup();
     let request = |token| {
         let mut request = Request::put("/ledger").body(Body::empty()).unwrap();
@@ -150,7 +150,7 @@ async fn a_handler_whose_client_hangs_up_still_keeps_35_waiting() {
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_leaves_the_resource() {
+async fn panicking_handler_frees_the_resource() {
     let Setup { app, _folder, .. } = setup();
     let (status, _) = ask(&app, Method::PUT, "/ledger?panic", Some("34")).await;
     assert_eq!(status, StatusCode::INTERNAL_SERVER_ERROR);
@@ -158,7 +158,7 @@ async fn a_handler_that_panics_leaves_the_resource() {
 }
 
 #[tokio::test]
-async fn readers_with_shared_tokens_are_inside_together() {
+async fn shared_tokens_run_concurrently() {
     let Setup { app, seen, _folder } = setup();
     let send = |token: &'static str| {
         let app = app.clone();
@@ -193,7 +193,7 @@ impl Fence for Down {
 }
 
 #[tokio::test]
-async fn without_its_store_the_layer_lets_nobody_in() {
+async fn layer_without_its_store_refuses_everything() {
     let seen = Arc::<Seen>::default();
     let app = Router::new()
         .route("/ledger", any(handler))

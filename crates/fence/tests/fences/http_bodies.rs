@@ -85,7 +85,7 @@ const MOMENT: Duration = Duration::from_millis(200);
 /// A holder was paused in the middle of an upload. Its handler waited for the rest, and the next
 /// holder for the handler, for 30 s, and was then rejected.
 #[tokio::test]
-async fn a_stalled_upload_does_not_lock_out_the_next_holder() {
+async fn stalled_upload_does_not_lock_out_the_next_holder() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
     let app = app(&service, &numbers);
     let (sender, body) = frames();
@@ -109,7 +109,7 @@ async fn a_stalled_upload_does_not_lock_out_the_next_holder() {
 /// An upload that is merely slow is not disturbed by requests of the same holder, or by refused
 /// ones.
 #[tokio::test]
-async fn a_slow_upload_of_the_newest_holder_is_left_alone() {
+async fn slow_upload_of_the_newest_holder_is_allowed() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
     let app = app(&service, &numbers);
     let (sender, body) = frames();
@@ -134,7 +134,7 @@ async fn a_slow_upload_of_the_newest_holder_is_left_alone() {
 /// A handler streamed its response. The layer let the next holder in as soon as the status line was
 /// ready, while the body was still being produced.
 #[tokio::test]
-async fn a_response_that_is_still_produced_keeps_the_next_request_waiting() {
+async fn unfinished_response_keeps_the_next_request_waiting() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
     let app = app(&service, &numbers);
     let (sender, body) = frames();
@@ -155,7 +155,7 @@ async fn a_response_that_is_still_produced_keeps_the_next_request_waiting() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_its_response_does_not_lock_out_the_next_holder() {
+async fn unread_response_does_not_lock_out_the_next_holder() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
     let app = app(&service, &numbers);
     let (sender, body) = frames();
@@ -177,7 +177,7 @@ async fn a_client_that_does_not_read_its_response_does_not_lock_out_the_next_hol
 
 /// A client that has disconnected does not keep anyone waiting either.
 #[tokio::test]
-async fn a_response_that_is_dropped_frees_the_resource() {
+async fn dropped_response_frees_the_resource() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
     let app = app(&service, &numbers);
     let (_sender, body) = frames();
@@ -191,7 +191,7 @@ async fn a_response_that_is_dropped_frees_the_resource() {
 /// The resource was the path as it was sent: a holder that wrote `/reports/%37` was not fenced by
 /// one that wrote `/reports/7`, though the handler is the same for both.
 #[tokio::test]
-async fn a_path_is_the_same_resource_however_it_is_encoded() {
+async fn path_encoding_does_not_change_the_resource() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
     let app = app(&service, &numbers);
     let put = async |path: &str, token: &str| {
@@ -233,7 +233,7 @@ async fn two_layers_over_one_store_exclude_each_other() {
 /// A program that had lost its token sent an empty header with its `GET`, and read without raising
 /// the fence.
 #[tokio::test]
-async fn an_empty_token_is_not_the_same_as_none() {
+async fn empty_token_differs_from_no_token() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
     let app = app(&service, &numbers);
     for token in ["", " ", ";shared"] {
@@ -247,7 +247,7 @@ async fn an_empty_token_is_not_the_same_as_none() {
 /// A holder's connection broke in the middle of its upload. Its handler waited for the rest
 /// forever, and the same holder's next request for 30 s, and was then rejected.
 #[tokio::test]
-async fn a_stalled_upload_does_not_lock_out_its_own_holder() {
+async fn stalled_upload_does_not_lock_out_its_own_holder() {
     let (service, (numbers, _folder)) = (Service::default(), numbers());
     let app = app(&service, &numbers);
     let (sender, body) = frames();
@@ -269,7 +269,7 @@ async fn a_stalled_upload_does_not_lock_out_its_own_holder() {
 /// 1,000 requests of a paused holder occupied the resource or waited for it. The next holder was
 /// rejected because there were so many, before it could show its token.
 #[tokio::test]
-async fn a_thousand_stalled_requests_do_not_turn_away_the_next_holder() {
+async fn thousand_stalled_requests_do_not_block_the_next_holder() {
     for old in ["34", "34;shared"] {
         let (service, (numbers, _folder)) = (Service::default(), numbers());
         let app = app(&service, &numbers);

@@ -14,7 +14,7 @@ async fn open(s3: &S3) -> Result<ObjectFence, Error> {
 /// An S3-compatible store gained `If-Match` in an update. The fence, reopened, looked for single
 /// objects, did not see the versions, and let 34 in after 35.
 #[tokio::test]
-async fn a_bucket_that_learns_if_match_keeps_its_tokens() {
+async fn bucket_that_gains_if_match_keeps_its_tokens() {
     let s3 = S3::start().await;
     s3.fails(Fault::NoIfMatch);
     let before = open(&s3).await.unwrap();
@@ -33,7 +33,7 @@ async fn a_bucket_that_learns_if_match_keeps_its_tokens() {
 /// The same bucket, used by a version that did not record its layout: refused, instead of
 /// forgotten.
 #[tokio::test]
-async fn versions_from_before_the_layout_was_kept_are_not_overlooked() {
+async fn versions_without_a_stored_layout_are_found() {
     let s3 = S3::start().await;
     s3.fails(Fault::NoIfMatch);
     open(&s3).await.unwrap().write("ledger", exclusive(35), "70".into()).await.unwrap();
@@ -54,7 +54,7 @@ async fn versions_from_before_the_layout_was_kept_are_not_overlooked() {
 
 /// And the other way round.
 #[tokio::test]
-async fn a_bucket_that_forgets_if_match_is_refused() {
+async fn bucket_that_loses_if_match_is_refused() {
     let s3 = S3::start().await;
     open(&s3).await.unwrap().write("ledger", exclusive(35), "70".into()).await.unwrap();
     s3.fails(Fault::NoIfMatch);
@@ -69,7 +69,7 @@ async fn a_bucket_that_forgets_if_match_is_refused() {
 
 /// Many processes open a new bucket at the same time, while it is being updated: all agree.
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_open_a_bucket_together_agree() {
+async fn concurrent_opens_agree_on_the_layout() {
     for _ in 0..5 {
         let s3 = S3::start().await;
         let mut tasks = tokio::task::JoinSet::new();

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// second finds the object changed, by itself: the writer was told that someone else had written,
 /// and decided again based on its own write.
 #[tokio::test]
-async fn a_put_whose_answer_is_lost_recognises_its_own_write() {
+async fn put_with_a_lost_reply_recognises_its_own_write() {
     let s3 = S3::start().await;
     let fence = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
     for token in 1..=5 {
@@ -37,7 +37,7 @@ async fn a_put_whose_answer_is_lost_recognises_its_own_write() {
 /// An ETag may be a hash of the body alone. An object that was changed and changed back would have
 /// its old ETag again, and a writer that had read it before would replace it.
 #[tokio::test]
-async fn a_value_that_is_written_back_is_another_object() {
+async fn rewriting_an_old_value_creates_a_new_object() {
     let s3 = S3::start().await;
     let fence = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
     let raw = s3::client(&s3.url);
@@ -50,7 +50,7 @@ async fn a_value_that_is_written_back_is_another_object() {
 }
 
 #[tokio::test]
-async fn a_bucket_without_conditional_writes_is_refused() {
+async fn bucket_without_conditional_writes_is_refused() {
     for fault in [Fault::IgnoreConditions, Fault::NoConditions] {
         let s3 = S3::start().await;
         s3.fails(fault);
@@ -76,7 +76,7 @@ async fn a_bucket_without_conditional_writes_is_refused() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_is_down_says_so_and_nothing_is_half_written() {
+async fn unavailable_bucket_fails_without_partial_writes() {
     let s3 = S3::start().await;
     let fence = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
     fence.write("ledger", exclusive(34), "100".into()).await.unwrap();
@@ -91,7 +91,7 @@ async fn a_bucket_that_is_down_says_so_and_nothing_is_half_written() {
 }
 
 #[tokio::test]
-async fn an_object_that_no_fence_wrote_is_left_as_it_is() {
+async fn foreign_objects_are_left_alone() {
     let store = Arc::new(InMemory::new());
     let fence = ObjectFence::open(store.clone()).await.unwrap();
     for body in ["tea,3\n", "", "holdfast-fence/1 exclusive=1\n", "holdfast-fence/2 \n"] {
@@ -152,7 +152,7 @@ async fn no_two_names_share_an_object() {
 }
 
 #[tokio::test]
-async fn names_that_no_store_can_keep_are_refused() {
+async fn unstorable_names_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let memory = ObjectFence::open(Arc::new(InMemory::new())).await.unwrap();
     let disk = ObjectFence::local(folder.path()).await.unwrap();
@@ -197,7 +197,7 @@ pub(crate) async fn gatehouse() -> Gatehouse {
 /// and so many after it that version 2 was removed. The writer woke up, created version 2 once
 /// more, and took that for success, though nobody would ever read it.
 #[tokio::test]
-async fn a_number_that_was_removed_is_not_created_twice() {
+async fn removed_version_number_is_not_reused() {
     let Gatehouse { direct, gated, gate, folder_of_ledger, .. } = &gatehouse().await;
     direct.write("ledger", exclusive(34), "100".into()).await.unwrap();
     let gated = gated.clone();
@@ -223,7 +223,7 @@ async fn a_number_that_was_removed_is_not_created_twice() {
 
 /// The same, with a later holder in between: then it is refused.
 #[tokio::test]
-async fn a_stopped_writer_whose_number_was_removed_is_refused() {
+async fn stopped_writer_whose_version_was_removed_is_refused() {
     let Gatehouse { direct, gated, gate, .. } = &gatehouse().await;
     direct.write("ledger", exclusive(34), "100".into()).await.unwrap();
     let gated = gated.clone();

@@ -17,7 +17,7 @@ const REMEMBERED: u64 = 64;
 /// 34's write was carried out. Before it checked whether its version was the first of its number,
 /// 35 had written so often that the number counted as removed: 34 was told that it was refused.
 #[tokio::test]
-async fn on_disk_a_write_that_was_overtaken_before_it_looked_has_taken_effect() {
+async fn on_disk_overtaken_write_has_taken_effect() {
     for later in [1, 8, 9, 20, REMEMBERED - 1] {
         let Gatehouse { direct, gated, gate, .. } = &gatehouse().await;
         gate.after.store(true, Ordering::Relaxed);
@@ -36,7 +36,7 @@ async fn on_disk_a_write_that_was_overtaken_before_it_looked_has_taken_effect() 
 
 /// The same, when so many have written that nobody remembers.
 #[tokio::test]
-async fn on_disk_a_write_that_nobody_remembers_may_have_taken_effect() {
+async fn on_disk_forgotten_write_may_have_taken_effect() {
     let Gatehouse { direct, gated, gate, .. } = &gatehouse().await;
     gate.after.store(true, Ordering::Relaxed);
     let writer = gated.clone();
@@ -54,7 +54,7 @@ async fn on_disk_a_write_that_nobody_remembers_may_have_taken_effect() {
 /// The reply to 34's put was lost. Before its client sent it again, 35 had written: the second put
 /// failed its condition, and 34, whose write 35 had read, was told that it was refused.
 #[tokio::test]
-async fn in_s3_a_put_whose_reply_is_lost_and_that_is_overtaken_has_taken_effect() {
+async fn in_s3_overtaken_put_with_a_lost_reply_has_taken_effect() {
     for (later, is_new) in [(1, false), (1, true), (20, false), (20, true), (REMEMBERED - 1, false)]
     {
         let s3 = S3::start().await;
@@ -89,7 +89,7 @@ async fn in_s3_a_put_whose_reply_is_lost_and_that_is_overtaken_has_taken_effect(
 /// The first put was carried out, and its reply lost; the second was denied, because the
 /// credentials had expired. The writer was told that nothing was written.
 #[tokio::test]
-async fn in_s3_a_put_that_is_denied_on_the_retry_may_have_taken_effect() {
+async fn in_s3_put_denied_on_retry_may_have_taken_effect() {
     for status in [401, 403, 404, 400] {
         let s3 = S3::start().await;
         let fence = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
@@ -103,7 +103,7 @@ async fn in_s3_a_put_that_is_denied_on_the_retry_may_have_taken_effect() {
 }
 
 #[tokio::test]
-async fn in_s3_a_put_that_is_denied_at_once_was_not_written() {
+async fn in_s3_put_denied_immediately_was_not_written() {
     for status in [401, 403, 400, 413] {
         let s3 = S3::start().await;
         let fence = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
@@ -119,7 +119,7 @@ async fn in_s3_a_put_that_is_denied_at_once_was_not_written() {
 /// A bucket whose replies are lost was declared to lack conditional writes: the probe had run into
 /// its own object.
 #[tokio::test]
-async fn in_s3_a_lost_reply_to_the_probe_does_not_condemn_the_bucket() {
+async fn in_s3_lost_probe_reply_does_not_reject_the_bucket() {
     let s3 = S3::start().await;
     s3.fails(Fault::LoseAnswers(1));
     let opened = ObjectFence::open(Arc::new(s3::client(&s3.url))).await;
@@ -129,7 +129,7 @@ async fn in_s3_a_lost_reply_to_the_probe_does_not_condemn_the_bucket() {
 /// The version existed when the folder could not be synced. A full disk was reported as "nothing
 /// was written", another failure as success, though a crash could have lost it.
 #[tokio::test]
-async fn on_disk_a_folder_that_can_not_be_synced_leaves_the_outcome_open() {
+async fn on_disk_failed_folder_sync_leaves_the_outcome_unknown() {
     for error in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::Other] {
         let Gatehouse { direct, gated, gate, .. } = &gatehouse().await;
         direct.write("ledger", exclusive(34), "100".into()).await.unwrap();
@@ -143,7 +143,7 @@ async fn on_disk_a_folder_that_can_not_be_synced_leaves_the_outcome_open() {
 }
 
 #[tokio::test]
-async fn on_disk_a_version_that_could_not_be_written_is_not_there() {
+async fn on_disk_failed_version_is_absent() {
     for (error, is_full) in [(ErrorKind::StorageFull, true), (ErrorKind::Other, false)] {
         let Gatehouse { direct, gated, gate, .. } = &gatehouse().await;
         direct.write("ledger", exclusive(34), "100".into()).await.unwrap();
@@ -158,7 +158,7 @@ async fn on_disk_a_version_that_could_not_be_written_is_not_there() {
 /// A writer that is killed between writing a version and giving it its name leaves a file behind,
 /// which nobody ever removed.
 #[tokio::test]
-async fn on_disk_what_killed_writers_leave_is_removed() {
+async fn on_disk_leftovers_of_killed_writers_are_removed() {
     let folder = tempfile::tempdir().unwrap();
     let fence = ObjectFence::local(folder.path()).await.unwrap();
     fence.write("ledger", exclusive(34), "100".into()).await.unwrap();
@@ -173,7 +173,7 @@ async fn on_disk_what_killed_writers_leave_is_removed() {
 /// The put was carried out, and its reply lost. The error's text was searched for `NotImplemented`,
 /// which was in the resource's name: the writer was told that nothing was written.
 #[tokio::test]
-async fn in_s3_a_name_does_not_decide_what_became_of_a_put() {
+async fn in_s3_resource_names_do_not_affect_error_parsing() {
     for name in ["NotImplemented", "a/NotImplemented.csv", "status code: 4", "x status code: 403 y"]
     {
         let s3 = S3::start().await;
@@ -187,7 +187,7 @@ async fn in_s3_a_name_does_not_decide_what_became_of_a_put() {
 
 /// A gateway in front of the bucket answered 501 although the put was carried out.
 #[tokio::test]
-async fn in_s3_a_put_that_is_not_implemented_may_have_taken_effect() {
+async fn in_s3_unimplemented_put_may_have_taken_effect() {
     let s3 = S3::start().await;
     let fence = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
     fence.write("ledger", exclusive(34), "100".into()).await.unwrap();

@@ -43,7 +43,7 @@ async fn postgresql_behaves() {
 /// sees what 34 wrote; and 34 no longer gets in.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
-async fn an_applications_own_update_is_guarded_by_its_own_transaction() {
+async fn applications_update_is_fenced_in_its_own_transaction() {
     let server = Server::start().await;
     let (mut old, mut new) = (connect(&server).await, connect(&server).await);
     postgres::create_table(&old).await.unwrap();
@@ -75,7 +75,7 @@ async fn an_applications_own_update_is_guarded_by_its_own_transaction() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
-async fn a_database_that_is_full_or_not_there_says_so() {
+async fn full_or_missing_database_is_reported() {
     let server = Server::start().await;
     let fence = Postgres::connect(&server.config()).await.unwrap();
     fence.write("ledger", exclusive(34), "100".into()).await.unwrap();
@@ -92,7 +92,7 @@ async fn a_database_that_is_full_or_not_there_says_so() {
     let there = fence.read("ledger").await.unwrap();
     assert_eq!((there.highest.any, there.value), (34, Some("100".into())));
 
-    for (config, said) in [
+    for (config, printed) in [
         ("", "hostaddr are missing"),
         (
             "host=127.0.0.1 port=1 user=x password=secret",
@@ -102,7 +102,7 @@ async fn a_database_that_is_full_or_not_there_says_so() {
     ] {
         let error = Postgres::connect(config).await.unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{config:?}: {error}");
-        assert!(error.to_string().contains(said), "{config:?}: {error}");
+        assert!(error.to_string().contains(printed), "{config:?}: {error}");
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 }
@@ -111,7 +111,7 @@ async fn a_database_that_is_full_or_not_there_says_so() {
 /// connection, so all other resources waited as well, forever.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
-async fn a_locked_row_holds_up_no_other_resource() {
+async fn locked_row_does_not_block_other_resources() {
     let server = Server::start().await;
     let config = format!("{} options='-c lock_timeout=3s'", server.config());
     let fence = Arc::new(Postgres::connect(&config).await.unwrap());
@@ -145,7 +145,7 @@ async fn a_locked_row_holds_up_no_other_resource() {
 /// not serialize access", instead of waiting for the other.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
-async fn calls_wait_for_each_other_whatever_the_default_isolation_is() {
+async fn calls_serialize_under_any_default_isolation() {
     let server = Server::start().await;
     for level in ["serializable", "repeatable read"] {
         let database = level.replace(' ', "_");
@@ -173,7 +173,7 @@ async fn calls_wait_for_each_other_whatever_the_default_isolation_is() {
 /// Only the application can rerun its own transaction.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
-async fn a_transaction_that_can_not_be_serialized_says_what_to_do() {
+async fn serialization_failure_has_a_hint() {
     let server = Server::start().await;
     let (mut one, other) = (connect(&server).await, connect(&server).await);
     postgres::create_table(&one).await.unwrap();
@@ -261,7 +261,7 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, cuts: Arc<AtomicU
 /// happened, and the fence retries by itself; after that, it can't know.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
-async fn only_a_commit_without_a_reply_leaves_the_outcome_open() {
+async fn only_an_unanswered_commit_leaves_the_outcome_unknown() {
     let server = Server::start().await;
     let proxy = Proxy::start(&server).await;
     let fence = Postgres::connect(&proxy.config).await.unwrap();

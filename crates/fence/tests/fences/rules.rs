@@ -139,14 +139,14 @@ async fn sqlite_behaves() {
 }
 
 #[test]
-fn sqlites_statements_say_what_the_rule_says() {
+fn sqlite_statements_follow_the_rule() {
     let folder = tempfile::tempdir().unwrap();
     let fence = Sqlite::open(folder.path().join("fence.db")).unwrap();
     agrees_with_the_rule(&fence, &tokio::runtime::Runtime::new().unwrap(), 30);
 }
 
 #[tokio::test]
-async fn an_object_store_in_memory_behaves() {
+async fn in_memory_object_store_behaves() {
     let fence = ObjectFence::open(Arc::new(InMemory::new())).await.unwrap();
     assert_eq!(fence.layout(), Layout::Conditional);
     behaves(&fence, "ledger").await;
@@ -154,14 +154,14 @@ async fn an_object_store_in_memory_behaves() {
 }
 
 #[test]
-fn an_object_store_does_what_the_rule_says() {
+fn object_store_follows_the_rule() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let fence = runtime.block_on(ObjectFence::open(Arc::new(InMemory::new()))).unwrap();
     agrees_with_the_rule(&fence, &runtime, 100);
 }
 
 #[tokio::test]
-async fn an_s3_bucket_behaves() {
+async fn s3_bucket_behaves() {
     let s3 = S3::start().await;
     let fence = ObjectFence::open(Arc::new(s3::client(&s3.url))).await.unwrap();
     assert_eq!(fence.layout(), Layout::Conditional);
@@ -182,7 +182,7 @@ async fn local_disk_behaves() {
 }
 
 #[test]
-fn local_disk_does_what_the_rule_says() {
+fn local_disk_follows_the_rule() {
     let folder = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let fence = runtime.block_on(ObjectFence::local(folder.path())).unwrap();

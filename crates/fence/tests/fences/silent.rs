@@ -25,7 +25,7 @@ async fn ends<T>(call: impl Future<Output = Result<T, Error>>) -> Error {
 /// `connect_timeout` only covers the TCP connection: a server that accepted it and sent nothing
 /// held up the caller forever.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_never_answers_is_unavailable() {
+async fn unresponsive_server_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let accepts = tokio::spawn(async move {
@@ -92,7 +92,7 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, at: &[u8], armed:
 /// after it, nobody knows.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
-async fn a_server_that_falls_silent_holds_up_no_call() {
+async fn silent_server_does_not_block_calls() {
     let server = Server::start().await;
     let direct = Postgres::connect(&server.config()).await.unwrap();
     direct.write("ledger", exclusive(34), "a".into()).await.unwrap();
@@ -121,7 +121,7 @@ async fn a_server_that_falls_silent_holds_up_no_call() {
 /// it.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
-async fn a_commit_that_did_not_reach_its_replica_is_not_confirmed() {
+async fn unreplicated_commit_is_not_confirmed() {
     let server = Server::start().await;
     let fence = Arc::new(Postgres::connect(&server.config()).await.unwrap());
     fence.write("ledger", exclusive(34), "a".into()).await.unwrap();

@@ -27,7 +27,7 @@ fn show(connection: &mut Connection) -> Result<(), Error> {
 /// failure the journal was there again, and tokens that the fence had acknowledged were rolled
 /// back.
 #[test]
-fn a_connection_whose_commits_a_power_failure_can_undo_is_refused() {
+fn connection_without_durable_commits_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     for (journal, synchronous, passes) in [
         ("delete", "OFF", false),
@@ -57,7 +57,7 @@ fn a_connection_whose_commits_a_power_failure_can_undo_is_refused() {
 /// Each call waited for its predecessor, and then for its own whole busy timeout: the twelfth gave
 /// up after two minutes.
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_wait_together_give_up_together() {
+async fn concurrent_calls_time_out_together() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("fence.db");
     let fence = Arc::new(Sqlite::open(&path).unwrap());
@@ -81,7 +81,7 @@ async fn calls_that_wait_together_give_up_together() {
 
 /// A reader in another process blocks the commit, not the statements before it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_a_reader_blocks_has_written_nothing() {
+async fn commit_blocked_by_a_reader_writes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("fence.db");
     let fence = Sqlite::open(&path).unwrap();
@@ -101,7 +101,7 @@ async fn a_commit_that_a_reader_blocks_has_written_nothing() {
 /// SQLite accepts NULL as a primary key, any number of times: every token passed. And it accepts
 /// text as a number, higher than all others: no token passed any more.
 #[test]
-fn the_table_takes_nothing_but_tokens() {
+fn table_accepts_only_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let connection = Connection::open(folder.path().join("fence.db")).unwrap();
     sqlite::create_table(&connection).unwrap();
@@ -125,7 +125,7 @@ fn the_table_takes_nothing_but_tokens() {
 
 /// A table made by an earlier version is replaced by one that accepts only tokens.
 #[tokio::test]
-async fn a_table_of_an_earlier_version_is_upgraded() {
+async fn old_table_is_upgraded() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("fence.db");
     let connection = Connection::open(&path).unwrap();
@@ -144,7 +144,7 @@ async fn a_table_of_an_earlier_version_is_upgraded() {
 
 /// One with rows that no fence has written is left as it is.
 #[test]
-fn a_table_of_an_earlier_version_with_other_things_in_it_says_which() {
+fn old_table_with_foreign_rows_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     for (number, row) in
         ["NULL, 1, 1", "'a', 1, 'ana'", "'a', 2.5, 3", "'a', 2, 1"].iter().enumerate()
@@ -168,7 +168,7 @@ fn a_table_of_an_earlier_version_with_other_things_in_it_says_which() {
 
 /// The application's table still has the old form, and someone has put text into it.
 #[test]
-fn a_text_in_place_of_a_token_is_reported() {
+fn text_instead_of_a_token_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let mut connection = Connection::open(folder.path().join("shop.db")).unwrap();
     connection.execute_batch(OLD_TABLE).unwrap();

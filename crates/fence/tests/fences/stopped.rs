@@ -23,7 +23,7 @@ pub(crate) enum Wakes {
 
 /// The result.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct StoppedResult {
     /// What the old holder printed after its attempt to write.
     old: String,
     /// What is in the ledger in the end.
@@ -38,7 +38,7 @@ pub(crate) async fn story(
     fenced: bool,
     wakes: Wakes,
     longer: Duration,
-) -> Outcome {
+) -> StoppedResult {
     let client = node.client().await;
     let first = client.lock(LOCK).acquire().await.unwrap();
     let fence = store::open(store, &client, &first).await.unwrap();
@@ -48,8 +48,8 @@ pub(crate) async fn story(
 
     let job = if fenced { "once" } else { "once-unfenced" };
     let mut old = Holder::start(job, &node.url, store);
-    let said = old.next().await.expect("the old holder reads");
-    assert!(said.starts_with("read 100 with token "), "{said}");
+    let printed = old.next().await.expect("the old holder reads");
+    assert!(printed.starts_with("read 100 with token "), "{printed}");
     old.stop();
 
     // Granted when the lease of the stopped one is over.
@@ -90,7 +90,7 @@ pub(crate) async fn story(
     let balance = store::read(&*fence).await;
     drop(fence);
     guard.release().await.unwrap();
-    Outcome { old, balance }
+    StoppedResult { old, balance }
 }
 
 /// With the fence, in both interleavings: the old holder is refused, and the new one's work is

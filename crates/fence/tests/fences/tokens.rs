@@ -44,7 +44,7 @@ async fn locks_of_holdfast_have_tokens() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs PostgreSQL: ./test fences"]
-async fn of_postgresqls_locks_leases_have_tokens_and_advisory_ones_have_none() {
+async fn postgresql_leases_have_tokens_and_advisory_locks_do_not() {
     let server = Server::start().await;
     let url = server.url();
     the_next_holder_supersedes_the_last(&url).await;
@@ -52,7 +52,7 @@ async fn of_postgresqls_locks_leases_have_tokens_and_advisory_ones_have_none() {
     let guard = locks.lock("ledger").acquire().await.unwrap();
     let error = token(&guard).unwrap_err();
     assert_eq!(error, InvalidToken::Missing);
-    let said = "the holder has no fencing token. Use a lock that has tokens";
-    assert_eq!(error.to_string(), said);
+    let printed = "the holder has no fencing token. Use a lock that has tokens";
+    assert_eq!(error.to_string(), printed);
     guard.release().await.unwrap();
 }

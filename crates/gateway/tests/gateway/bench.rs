@@ -2,11 +2,11 @@
 
 use holdfast_core::{
     Acquire, Answer, Channel, Command, Door, Effect, Element, Expiry, Grant, Label, Lease, Limits,
-    LockName, Message, Mode, Object, OpenSession, Proof, Secret, SessionKind, SessionRef, Standing,
-    State, Target, To, Token, Transaction, Wait, Write,
+    LockName, Message, Mode, Object, OpenSession, Proof, Secret, SessionKind, SessionRef, State,
+    Target, TicketStatus, Token, Transaction, Wait, Write, WriteOp,
 };
 use holdfast_gateway::{
-    CallId, Completion, Driver, Gateway, Input, Outcome, Output, Resume, SessionEvent, Sink,
+    CallId, CallOutcome, Completion, Driver, Gateway, Input, Output, Resume, SessionEvent, Sink,
     SinkId, Step, SubmitError, Task, View,
 };
 use holdfast_node::{
@@ -216,7 +216,7 @@ impl Bench {
         self.completions.contains_key(&call)
     }
 
-    pub(crate) fn outcome(&mut self, call: CallId) -> Result<Outcome, SubmitError> {
+    pub(crate) fn outcome(&mut self, call: CallId) -> Result<CallOutcome, SubmitError> {
         self.completion(call).outcome
     }
 
@@ -235,7 +235,7 @@ impl Bench {
         let target = Target { name: lock(name), token: Some(token) };
         let call = self.submit(Command::Release { target, proof: Proof::Secret(SECRET) });
         self.pass(5);
-        assert!(matches!(self.outcome(call), Ok(Outcome::Answer(Ok(_)))));
+        assert!(matches!(self.outcome(call), Ok(CallOutcome::Answer(Ok(_)))));
     }
 
     /// A session whose events go to that sink.
@@ -247,7 +247,9 @@ impl Bench {
         self.handle(Input::Open { call, reply_to: call, command, sink: VirtualSink(sink) });
         self.pass(5);
         match self.outcome(call) {
-            Ok(Outcome::Answer(Ok(Answer::SessionOpened(id)))) => SessionRef { id, secret: SECRET },
+            Ok(CallOutcome::Answer(Ok(Answer::SessionOpened(id)))) => {
+                SessionRef { id, secret: SECRET }
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -269,10 +271,10 @@ impl Bench {
     }
 }
 
-pub(crate) fn granted(outcome: Result<Outcome, SubmitError>) -> Grant {
+pub(crate) fn granted(outcome: Result<CallOutcome, SubmitError>) -> Grant {
     match outcome {
-        Ok(Outcome::Answer(Ok(Answer::Standing(Standing::Held(grant))))) => grant,
-        Ok(Outcome::Served(grant)) => *grant,
+        Ok(CallOutcome::Answer(Ok(Answer::TicketStatus(TicketStatus::Held(grant))))) => grant,
+        Ok(CallOutcome::Served(grant)) => *grant,
         other => panic!("{other:?}"),
     }
 }
@@ -324,7 +326,7 @@ pub(crate) fn publish(channel: &str, message: &str) -> Command {
 /// Puts a list under a name.
 pub(crate) fn push(name: &str) -> Command {
     let object = Object::List(vec![Element::parse("item").unwrap()]);
-    let to = To::Object { object, expiry: Expiry::Never, fresh: true };
+    let to = WriteOp::Object { object, expiry: Expiry::Never, fresh: true };
     transact(vec![Write { name: lock(name), to }], Vec::new())
 }
 

@@ -1,12 +1,12 @@
 //! Calls, their deadlines, and what becomes of those that are abandoned.
 
 use crate::bench::{Bench, WAIT, acquire, granted};
-use holdfast_core::{Answer, Request, RequestKey, Standing, Wait};
-use holdfast_gateway::{Input, Outcome, SubmitError};
+use holdfast_core::{Answer, RequestKey, RequestRef, TicketStatus, Wait};
+use holdfast_gateway::{CallOutcome, Input, SubmitError};
 use std::time::Duration;
 
 #[test]
-fn an_acquire_is_completed_with_its_grant() {
+fn acquire_completes_with_its_grant() {
     let mut bench = Bench::new();
     let call = bench.submit(acquire("a", Wait::Try));
     bench.pass(5);
@@ -17,7 +17,7 @@ fn an_acquire_is_completed_with_its_grant() {
 }
 
 #[test]
-fn what_was_not_sent_in_time_is_withdrawn_and_never_takes_effect() {
+fn unsent_request_is_withdrawn_at_its_deadline() {
     let mut bench = Bench::without_leader();
     let call = bench.submit(acquire("a", Wait::Try));
     bench.pass(9_000);
@@ -30,7 +30,7 @@ fn what_was_not_sent_in_time_is_withdrawn_and_never_takes_effect() {
 }
 
 #[test]
-fn what_was_not_sent_when_its_caller_went_away_never_takes_effect() {
+fn unsent_request_is_withdrawn_when_its_caller_leaves() {
     let mut bench = Bench::without_leader();
     let call = bench.submit(acquire("a", Wait::Try));
     bench.pass(10);
@@ -45,7 +45,7 @@ fn what_was_not_sent_when_its_caller_went_away_never_takes_effect() {
 /// A caller is told that nobody knows. When it is known after all, the lock has no holder who knows of
 /// it: it is given back.
 #[test]
-fn a_ticket_that_is_drawn_after_its_caller_was_told_unknown_is_given_up() {
+fn ticket_drawn_after_an_unknown_reply_is_given_up() {
     let mut bench = Bench::new();
     bench.stalled = Some(Vec::new());
     let call = bench.submit(acquire("a", Wait::Try));
@@ -57,7 +57,7 @@ fn a_ticket_that_is_drawn_after_its_caller_was_told_unknown_is_given_up() {
 }
 
 #[test]
-fn a_grant_that_was_sent_and_abandoned_is_released() {
+fn abandoned_grant_is_released() {
     let mut bench = Bench::new();
     bench.stalled = Some(Vec::new());
     let call = bench.submit(acquire("a", Wait::Try));
@@ -71,7 +71,7 @@ fn a_grant_that_was_sent_and_abandoned_is_released() {
 }
 
 #[test]
-fn a_grant_that_can_not_be_delivered_is_released() {
+fn undeliverable_grant_is_released() {
     let mut bench = Bench::new();
     let call = bench.submit(acquire("a", Wait::Try));
     bench.pass(5);
@@ -83,7 +83,7 @@ fn a_grant_that_can_not_be_delivered_is_released() {
 }
 
 #[test]
-fn the_end_of_an_abandoned_ticket_is_tried_again_while_the_disk_is_full() {
+fn ending_an_abandoned_ticket_is_retried_while_the_disk_is_full() {
     let mut bench = Bench::new();
     let call = bench.submit(acquire("a", Wait::Try));
     bench.pass(5);
@@ -100,7 +100,7 @@ fn the_end_of_an_abandoned_ticket_is_tried_again_while_the_disk_is_full() {
 /// Each ticket that could not be given up put off all retries by 200 ms: while some failed every moment, none
 /// was ever tried again.
 #[test]
-fn a_ticket_that_can_not_be_given_up_does_not_put_off_the_others() {
+fn one_failing_give_up_does_not_delay_the_others() {
     let mut bench = Bench::new();
     let calls = ["a", "b"].map(|name| bench.submit(acquire(name, Wait::Try)));
     bench.pass(5);
@@ -116,11 +116,11 @@ fn a_ticket_that_can_not_be_given_up_does_not_put_off_the_others() {
 }
 
 #[test]
-fn with_a_request_id_a_wait_outlives_its_caller() {
+fn wait_with_a_request_id_outlives_its_caller() {
     let mut bench = Bench::new();
     let held = bench.take("a");
     let call = bench.next_call();
-    let request = Some(Request::Alone(RequestKey::parse(b"0123456789abcdef").unwrap()));
+    let request = Some(RequestRef::Alone(RequestKey::parse(b"0123456789abcdef").unwrap()));
     let (command, follow) = (acquire("a", WAIT), None);
     bench.handle(Input::Submit { call, reply_to: call, request, command, wait: true, follow });
     bench.pass(5);
@@ -132,7 +132,7 @@ fn with_a_request_id_a_wait_outlives_its_caller() {
 }
 
 #[test]
-fn without_waiting_for_its_turn_a_caller_is_told_its_place() {
+fn caller_that_does_not_wait_gets_its_place_in_line() {
     let mut bench = Bench::new();
     bench.take("a");
     let call = bench.next_call();
@@ -140,7 +140,9 @@ fn without_waiting_for_its_turn_a_caller_is_told_its_place() {
     bench.handle(Input::Submit { call, reply_to: call, request, command, wait: false, follow });
     bench.pass(5);
     let outcome = bench.outcome(call);
-    let Ok(Outcome::Answer(Ok(Answer::Standing(Standing::Waiting { place, .. })))) = outcome else {
+    let Ok(CallOutcome::Answer(Ok(Answer::TicketStatus(TicketStatus::Waiting { place, .. })))) =
+        outcome
+    else {
         panic!("{outcome:?}");
     };
     assert_eq!(place, Some(1));
@@ -149,7 +151,7 @@ fn without_waiting_for_its_turn_a_caller_is_told_its_place() {
 /// A node stood still, and meanwhile its callers gave up: the requests came in front of the word of
 /// that, and were done for nobody.
 #[test]
-fn after_standing_still_requests_wait_until_it_is_known_who_still_wants_them() {
+fn requests_are_held_back_after_a_pause() {
     let mut bench = Bench::new();
     let pause = bench.gateway.pause(bench.now, &bench.node);
     bench.now += pause + Duration::from_secs(2);
@@ -165,12 +167,12 @@ fn after_standing_still_requests_wait_until_it_is_known_who_still_wants_them() {
 }
 
 #[test]
-fn a_read_is_completed_when_the_state_is_current_or_withdrawn() {
+fn read_completes_when_current_or_withdrawn() {
     let mut bench = Bench::new();
     let call = bench.next_call();
     bench.handle(Input::Read { call, reply_to: call });
     bench.pass(50);
-    assert_eq!(bench.outcome(call), Ok(Outcome::Current));
+    assert_eq!(bench.outcome(call), Ok(CallOutcome::Current));
     let mut bench = Bench::without_leader();
     let call = bench.next_call();
     bench.handle(Input::Read { call, reply_to: call });

@@ -6,14 +6,14 @@ use holdfast_core::{
     Acl, Command, Effect, Label, NodeEvent, NodeKind, NodeOp, Reason, Scope, Token, TreeCommand,
     TreeWrite, Wait,
 };
-use holdfast_gateway::{EventQueue, Input, Outcome, SessionEvent, SinkId, Step, Topic};
+use holdfast_gateway::{CallOutcome, EventQueue, Input, SessionEvent, SinkId, Step, Topic};
 
 fn subscribe(bench: &mut Bench, sink: u64, topics: &[Topic]) {
     let (call, topics) = (bench.next_call(), topics.to_vec());
     let sink = VirtualSink(sink);
     bench.handle(Input::Subscribe { call, reply_to: call, sink, topics });
     bench.pass(50);
-    assert_eq!(bench.outcome(call), Ok(Outcome::Subscribed));
+    assert_eq!(bench.outcome(call), Ok(CallOutcome::Subscribed));
 }
 
 fn channel(name: &'static str) -> Topic {
@@ -35,7 +35,7 @@ fn messages(events: &[SessionEvent]) -> Vec<String> {
 }
 
 #[test]
-fn a_watcher_receives_what_happens_to_its_locks() {
+fn watcher_receives_events_of_its_locks() {
     let mut bench = Bench::new();
     subscribe(&mut bench, 1, &[Topic::Locks(Scope::Prefix(Some(lock("shop/"))))]);
     bench.take("shop/a");
@@ -82,7 +82,7 @@ fn take_over(bench: &mut Bench, name: &str, token: Token, by: &str) {
 }
 
 #[test]
-fn the_connection_of_a_lock_that_is_taken_over_in_its_holders_name_ends() {
+fn takeover_of_a_ticket_closes_the_previous_connection() {
     let mut bench = Bench::new();
     let first = hold(&mut bench, 1, "a", Wait::Try).unwrap();
     assert_eq!(hold(&mut bench, 2, "a", WAIT), None);
@@ -97,7 +97,7 @@ fn the_connection_of_a_lock_that_is_taken_over_in_its_holders_name_ends() {
 }
 
 #[test]
-fn a_connection_that_takes_over_its_own_ticket_stays() {
+fn connection_taking_over_its_own_ticket_stays() {
     let mut bench = Bench::new();
     let token = hold(&mut bench, 1, "a", Wait::Try).unwrap();
     bench.handle(Input::Unfollow { sink: SinkId(1), token });
@@ -106,7 +106,7 @@ fn a_connection_that_takes_over_its_own_ticket_stays() {
 }
 
 #[test]
-fn a_node_that_lost_track_ends_connections_that_can_not_be_told() {
+fn losing_track_closes_connections_that_cannot_be_notified() {
     let mut bench = Bench::new();
     subscribe(&mut bench, 1, &[channel("news")]);
     subscribe(&mut bench, 2, &[Topic::Locks(Scope::Prefix(None))]);
@@ -119,7 +119,7 @@ fn a_node_that_lost_track_ends_connections_that_can_not_be_told() {
 }
 
 #[test]
-fn a_queue_takes_no_more_than_its_bounds() {
+fn event_queue_is_bounded() {
     let mut bench = Bench::new();
     subscribe(&mut bench, 1, &[channel("news")]);
     for _ in 0..3 {
@@ -140,7 +140,7 @@ fn a_queue_takes_no_more_than_its_bounds() {
 /// A door that keeps watches itself hears of every change to a znode before a task that made it, or
 /// saw it, comes back.
 #[test]
-fn what_happens_to_znodes_is_told_before_tasks_that_saw_it_come_back() {
+fn znode_events_precede_the_results_that_saw_them() {
     let mut bench = Bench::new();
     subscribe(&mut bench, 1, &[Topic::Znodes]);
     let session = bench.open(2);
@@ -153,28 +153,28 @@ fn what_happens_to_znodes_is_told_before_tasks_that_saw_it_come_back() {
     for _ in 0..100 {
         bench.now += std::time::Duration::from_millis(1);
         bench.turn();
-        let told = bench.events.iter().any(|(sink, event)| {
+        let received = bench.events.iter().any(|(sink, event)| {
             let created = |effect: &Effect| {
                 matches!(effect, Effect::NodeChanged { what: NodeEvent::Created, .. })
             };
             *sink == 1 && effect(event).is_some_and(created)
         });
-        if told || !bench.finished.is_empty() {
+        if received || !bench.finished.is_empty() {
             break;
         }
     }
-    let told = bench.events_of(1);
-    assert_eq!(told.len(), 1, "the task came back first, or nothing came: {told:?}");
+    let received = bench.events_of(1);
+    assert_eq!(received.len(), 1, "the task came back first, or nothing came: {received:?}");
     bench.pass(5);
     assert_eq!(bench.finished.len(), 1);
     // Its end is told too; what only happens to locks is not.
     bench.take("a");
     bench.submit(Command::CloseSession(session));
     bench.pass(5);
-    let told = bench.events_of(1);
-    let ended = told.iter().filter_map(effect);
+    let received = bench.events_of(1);
+    let ended = received.iter().filter_map(effect);
     let ended: Vec<_> = ended.filter(|e| matches!(e, Effect::SessionEnded { .. })).collect();
-    assert_eq!((told.len(), ended.len()), (1, 1), "{told:?}");
+    assert_eq!((received.len(), ended.len()), (1, 1), "{received:?}");
 }
 
 /// A door listens before its node knows a leader: no session of its clients can be missed.
@@ -186,8 +186,10 @@ fn a_listener_hears_everything_from_the_moment_it_asks() {
     let session = bench.open(2);
     bench.submit(Command::CloseSession(session));
     bench.pass(5);
-    let told = bench.events_of(1);
-    let ended =
-        told.iter().filter_map(effect).any(|effect| matches!(effect, Effect::SessionEnded { .. }));
-    assert!(ended, "{told:?}");
+    let received = bench.events_of(1);
+    let ended = received
+        .iter()
+        .filter_map(effect)
+        .any(|effect| matches!(effect, Effect::SessionEnded { .. }));
+    assert!(ended, "{received:?}");
 }

@@ -1,8 +1,8 @@
 //! Sessions' events, and what a client is told that comes back.
 
 use crate::bench::{Bench, SECRET, VirtualSink, acquire_in, effect, granted};
-use holdfast_core::{Answer, Command, Effect, Refusal, Secret, SessionRef, Standing, Token};
-use holdfast_gateway::{Attached, Input, Outcome, SessionEvent};
+use holdfast_core::{Answer, Command, Effect, Refusal, Secret, SessionRef, TicketStatus, Token};
+use holdfast_gateway::{Attached, CallOutcome, Input, SessionEvent};
 use holdfast_node::Reply;
 
 fn submit_on(bench: &mut Bench, sink: u64, number: u64, command: Command) {
@@ -11,7 +11,7 @@ fn submit_on(bench: &mut Bench, sink: u64, number: u64, command: Command) {
     bench.pass(5);
 }
 
-fn attach(bench: &mut Bench, sink: u64, session: SessionRef, tickets: &[Token]) -> Outcome {
+fn attach(bench: &mut Bench, sink: u64, session: SessionRef, tickets: &[Token]) -> CallOutcome {
     let (call, tickets) = (bench.next_call(), tickets.to_vec());
     let sink = VirtualSink(sink);
     bench.handle(Input::Attach { call, reply_to: call, session, tickets, sink });
@@ -19,9 +19,9 @@ fn attach(bench: &mut Bench, sink: u64, session: SessionRef, tickets: &[Token]) 
     bench.outcome(call).unwrap()
 }
 
-fn attached(outcome: Outcome) -> Attached {
+fn attached(outcome: CallOutcome) -> Attached {
     match outcome {
-        Outcome::Attached(attached) => *attached,
+        CallOutcome::Attached(attached) => *attached,
         other => panic!("{other:?}"),
     }
 }
@@ -31,14 +31,14 @@ fn grants(events: &[SessionEvent]) -> usize {
 }
 
 #[test]
-fn a_session_receives_what_it_was_not_answered() {
+fn session_receives_events_it_was_not_replied() {
     let mut bench = Bench::new();
     let (ana, bo) = (bench.open(1), bench.open(2));
     submit_on(&mut bench, 1, 7, acquire_in(ana, "a"));
     submit_on(&mut bench, 2, 8, acquire_in(bo, "a"));
     let events = bench.events_of(1);
     let [SessionEvent::Reply { number: 7, reply }] = &events[..] else { panic!("{events:?}") };
-    let Reply::Answer(Ok(Answer::Standing(Standing::Held(held)))) = reply else {
+    let Reply::Answer(Ok(Answer::TicketStatus(TicketStatus::Held(held)))) = reply else {
         panic!("{reply:?}")
     };
     assert_eq!(grants(&bench.events_of(2)), 0);
@@ -51,7 +51,7 @@ fn a_session_receives_what_it_was_not_answered() {
 }
 
 #[test]
-fn a_client_that_comes_back_is_told_how_its_tickets_stand_and_the_older_sink_ends() {
+fn reattaching_client_gets_its_ticket_states_and_replaces_the_old_sink() {
     let mut bench = Bench::new();
     let (ana, bo) = (bench.open(1), bench.open(2));
     let held = bench.submit(acquire_in(ana, "a"));
@@ -60,7 +60,7 @@ fn a_client_that_comes_back_is_told_how_its_tickets_stand_and_the_older_sink_end
     let (held, others) = (granted(bench.outcome(held)), granted(bench.outcome(others)));
     bench.events.clear();
     let told = attached(attach(&mut bench, 3, ana, &[held.token, others.token]));
-    let [Standing::Held(grant)] = &told.standings[..] else { panic!("{told:?}") };
+    let [TicketStatus::Held(grant)] = &told.standings[..] else { panic!("{told:?}") };
     assert_eq!(grant.token, held.token);
     assert!(matches!(bench.events_of(1)[..], [SessionEvent::LostTrack]));
     // Events go to the new one only; the older one's end changes nothing.
@@ -73,22 +73,22 @@ fn a_client_that_comes_back_is_told_how_its_tickets_stand_and_the_older_sink_end
 }
 
 #[test]
-fn an_attach_that_is_refused_leaves_the_session_its_sink() {
+fn refused_attach_keeps_the_current_sink() {
     let mut bench = Bench::new();
     let ana = bench.open(1);
     let forged = SessionRef { secret: Secret([9; 16]), ..ana };
-    assert_eq!(attach(&mut bench, 2, forged, &[]), Outcome::NotAlive(Refusal::NotOwner));
+    assert_eq!(attach(&mut bench, 2, forged, &[]), CallOutcome::NotAlive(Refusal::NotOwner));
     let id = holdfast_core::SessionId(std::num::NonZeroU64::new(999).unwrap());
     let unknown = SessionRef { id, secret: SECRET };
     let outcome = attach(&mut bench, 2, unknown, &[]);
-    assert_eq!(outcome, Outcome::NotAlive(Refusal::NoSession(id)));
+    assert_eq!(outcome, CallOutcome::NotAlive(Refusal::NoSession(id)));
     assert!(bench.events_of(1).is_empty());
     submit_on(&mut bench, 1, 1, Command::CloseSession(ana));
     assert!(!bench.events_of(1).is_empty());
 }
 
 #[test]
-fn calls_of_a_sink_that_was_closed_are_withdrawn() {
+fn closing_a_sink_withdraws_its_calls() {
     let mut bench = Bench::without_leader();
     let session = SessionRef {
         id: holdfast_core::SessionId(std::num::NonZeroU64::new(1).unwrap()),
@@ -108,7 +108,7 @@ fn calls_of_a_sink_that_was_closed_are_withdrawn() {
 }
 
 #[test]
-fn a_node_that_lost_track_tells_its_sessions() {
+fn losing_track_notifies_sessions() {
     let mut bench = Bench::new();
     bench.open(1);
     bench.gateway.lost_track(bench.now, &bench.node);

@@ -15,7 +15,7 @@ fn names(bench: &mut Bench) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_task_reads_and_submits_until_it_is_done() {
+fn task_reads_and_submits_until_done() {
     let mut bench = Bench::new();
     bench.start(Script::new("one", [Step::Read, Step::Submit(publish("news", "1"))]), None);
     bench.pass(50);
@@ -27,7 +27,7 @@ fn a_task_reads_and_submits_until_it_is_done() {
 }
 
 #[test]
-fn the_one_that_is_blocked_longest_is_woken_and_what_it_leaves_is_for_the_next() {
+fn longest_blocked_task_is_woken_first() {
     let mut bench = Bench::new();
     // The first one takes nothing when it is woken, and is blocked again in its old place.
     bench.start(Script::new("first", [block(&["x", "jobs"]), block(&["x", "jobs"])]), None);
@@ -44,7 +44,7 @@ fn the_one_that_is_blocked_longest_is_woken_and_what_it_leaves_is_for_the_next()
 }
 
 #[test]
-fn a_task_is_not_woken_by_another_kind_of_object() {
+fn task_is_not_woken_by_another_kind_of_object() {
     let mut bench = Bench::new();
     let names_of = vec![lock("jobs")];
     bench.start(Script::new("hash", [Step::Block { names: names_of, kind: KeyKind::Hash }]), None);
@@ -55,7 +55,7 @@ fn a_task_is_not_woken_by_another_kind_of_object() {
 }
 
 #[test]
-fn a_task_is_blocked_no_longer_than_it_may_be() {
+fn blocked_task_times_out() {
     let mut bench = Bench::new();
     let block_for = Some(Duration::from_millis(300));
     bench.start(Script::new("soon", [block(&["jobs"])]), block_for);
@@ -71,7 +71,7 @@ fn a_task_is_blocked_no_longer_than_it_may_be() {
 }
 
 #[test]
-fn an_abandoned_task_takes_nothing() {
+fn abandoned_task_takes_nothing() {
     let mut bench = Bench::new();
     let gone = bench.start(Script::new("gone", [block(&["jobs"])]), None);
     bench.start(Script::new("there", [block(&["jobs"])]), None);
@@ -85,7 +85,7 @@ fn an_abandoned_task_takes_nothing() {
 /// One that was woken and hung up while its step was on its way: what it would have taken stayed, and
 /// nobody was told.
 #[test]
-fn what_an_abandoned_task_was_woken_for_is_for_the_next() {
+fn wakeup_of_an_abandoned_task_passes_to_the_next() {
     let mut bench = Bench::new();
     let steps = [block(&["jobs"]), Step::Read];
     let gone = bench.start(Script::new("gone", steps), None);
@@ -100,7 +100,7 @@ fn what_an_abandoned_task_was_woken_for_is_for_the_next() {
 }
 
 #[test]
-fn a_task_that_was_not_sent_is_withdrawn_when_it_is_abandoned_or_too_old() {
+fn unsent_task_is_withdrawn_when_abandoned_or_expired() {
     let mut bench = Bench::without_leader();
     let gone = bench.start(Script::new("gone", [Step::Submit(push("gone"))]), None);
     bench.start(Script::new("late", [Step::Submit(push("late"))]), None);
@@ -116,7 +116,7 @@ fn a_task_that_was_not_sent_is_withdrawn_when_it_is_abandoned_or_too_old() {
 }
 
 #[test]
-fn a_task_that_was_sent_is_told_after_its_deadline_that_nobody_knows() {
+fn sent_task_reports_unknown_after_its_deadline() {
     let mut bench = Bench::new();
     bench.stalled = Some(Vec::new());
     bench.start(Script::new("one", [Step::Submit(push("jobs"))]), None);
@@ -129,7 +129,7 @@ fn a_task_that_was_sent_is_told_after_its_deadline_that_nobody_knows() {
 }
 
 #[test]
-fn a_node_that_lost_track_wakes_all_that_are_blocked() {
+fn losing_track_wakes_all_blocked_tasks() {
     let mut bench = Bench::new();
     bench.start(Script::new("one", [block(&["jobs"])]), None);
     bench.start(Script::new("two", [block(&["other"])]), None);

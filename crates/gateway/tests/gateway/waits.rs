@@ -1,12 +1,14 @@
 //! Waits: whose turn it is, and what becomes of those who went away.
 
 use crate::bench::{Bench, WAIT, acquire, granted};
-use holdfast_core::{How, Lease, Standing, Wait};
-use holdfast_gateway::{ApiError, Code, Outcome, SubmitError, TakeStep, Taking, lasts_of};
+use holdfast_core::{EndReason, Lease, TicketStatus, Wait};
+use holdfast_gateway::{
+    AcquireStep, ApiError, CallOutcome, Code, PendingAcquire, SubmitError, lasts_of,
+};
 use std::time::Duration;
 
 #[test]
-fn a_wait_is_completed_when_its_turn_comes() {
+fn wait_completes_when_granted() {
     let mut bench = Bench::new();
     let held = bench.take("a");
     let call = bench.submit(acquire("a", WAIT));
@@ -25,7 +27,7 @@ fn a_wait_is_completed_when_its_turn_comes() {
 /// A grant must not reach its caller before the log says that its deadline counts: if this process
 /// ended now, the lock would end with its session, under a caller who was told that it has it.
 #[test]
-fn a_caller_is_told_only_after_its_grant_is_confirmed() {
+fn grant_is_reported_only_once_confirmed() {
     let mut bench = Bench::new();
     let held = bench.take("a");
     let call = bench.submit(acquire("a", WAIT));
@@ -44,7 +46,7 @@ fn a_caller_is_told_only_after_its_grant_is_confirmed() {
 }
 
 #[test]
-fn an_abandoned_wait_leaves_the_line() {
+fn abandoned_wait_leaves_the_line() {
     let mut bench = Bench::new();
     let held = bench.take("a");
     let (first, second) = (bench.submit(acquire("a", WAIT)), bench.submit(acquire("a", WAIT)));
@@ -61,7 +63,7 @@ fn an_abandoned_wait_leaves_the_line() {
 
 /// Its turn came before the word that nobody waits any more.
 #[test]
-fn a_wait_that_is_abandoned_in_the_moment_of_its_grant_is_released() {
+fn wait_abandoned_as_it_is_granted_is_released() {
     let mut bench = Bench::new();
     let held = bench.take("a");
     let call = bench.submit(acquire("a", WAIT));
@@ -81,19 +83,19 @@ fn a_wait_that_is_abandoned_in_the_moment_of_its_grant_is_released() {
 }
 
 #[test]
-fn a_wait_that_is_over_says_how() {
+fn ended_wait_reports_why() {
     let mut bench = Bench::new();
     bench.take("a");
     let call = bench.submit(acquire("a", Wait::For { ms: 300 }));
     bench.pass(2_000);
     let completion = bench.completion(call);
     assert!(completion.ticket.is_none(), "there is nothing to give up");
-    let Ok(Outcome::Ended(ended)) = completion.outcome else { panic!("{completion:?}") };
-    assert_eq!((ended.how, ended.held), (How::TimedOut, false));
+    let Ok(CallOutcome::Ended(ended)) = completion.outcome else { panic!("{completion:?}") };
+    assert_eq!((ended.how, ended.held), (EndReason::TimedOut, false));
 }
 
 #[test]
-fn who_waits_at_a_node_that_lost_track_is_told_so_and_its_ticket_is_given_up() {
+fn losing_track_ends_waits_and_gives_up_their_tickets() {
     let mut bench = Bench::new();
     bench.take("a");
     let call = bench.submit(acquire("a", WAIT));
@@ -104,34 +106,39 @@ fn who_waits_at_a_node_that_lost_track_is_told_so_and_its_ticket_is_given_up() {
     assert_eq!(bench.in_line("a"), (1, 0));
 }
 
-fn told(step: TakeStep) -> Result<Standing, ApiError> {
+fn result(step: AcquireStep) -> Result<TicketStatus, ApiError> {
     match step {
-        TakeStep::Done(told) => *told,
+        AcquireStep::Done(result) => *result,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
-fn a_grant_that_may_be_over_is_looked_at_again() {
+fn possibly_expired_grant_is_checked_again() {
     let mut bench = Bench::new();
     let grant = bench.take("a");
     let second = Duration::from_secs(1);
-    let served = || Outcome::Served(Box::new(grant.clone()));
-    let fresh = Taking::new(second, false).completed(served(), second * 5);
-    assert!(matches!(told(fresh), Ok(Standing::Held(_))));
+    let served = || CallOutcome::Served(Box::new(grant.clone()));
+    let fresh = PendingAcquire::new(second, false).completed(served(), second * 5);
+    assert!(matches!(result(fresh), Ok(TicketStatus::Held(_))));
     // Somebody else may have ended it.
-    let mut taking = Taking::new(second, false);
-    let TakeStep::Read(token) = taking.completed(served(), second * 7) else { panic!() };
+    let mut pending_acquire = PendingAcquire::new(second, false);
+    let AcquireStep::Read(token) = pending_acquire.completed(served(), second * 7) else {
+        panic!()
+    };
     let seen = lasts_of(bench.node.state(), token);
     assert!(seen.1 > second * 50, "{seen:?}");
-    assert!(matches!(told(taking.read(Some(seen), second * 8)), Ok(Standing::Held(_))));
+    assert!(matches!(
+        result(pending_acquire.read(Some(seen), second * 8)),
+        Ok(TicketStatus::Held(_))
+    ));
     // A node that stands still again and again can't tell.
-    let mut taking = Taking::new(Duration::ZERO, false);
-    let mut step = taking.completed(served(), second * 100);
+    let mut pending_acquire = PendingAcquire::new(Duration::ZERO, false);
+    let mut step = pending_acquire.completed(served(), second * 100);
     for look in 2_u32.. {
-        let TakeStep::Read(token) = step else { break };
-        assert!(look < 10, "for ever");
-        step = taking.read(Some(lasts_of(bench.node.state(), token)), second * 100 * look);
+        let AcquireStep::Read(token) = step else { break };
+        assert!(look < 10, "forever");
+        step = pending_acquire.read(Some(lasts_of(bench.node.state(), token)), second * 100 * look);
     }
-    assert_eq!(told(step).unwrap_err().code, Code::Unknown);
+    assert_eq!(result(step).unwrap_err().code, Code::Unknown);
 }

@@ -7,9 +7,9 @@ fn entry(index: u64, term: u64) -> LogEntry {
 }
 
 /// Node 1 of three, with entries 2 to 4 of term 2, all of them committed.
-fn stored() -> Stored {
+fn stored() -> DurableState {
     let voters = Voters { voters: vec![1, 2, 3], learners: Vec::new() };
-    Stored {
+    DurableState {
         snapshot: Position { index: 1, term: 1 },
         voters,
         hard_state: HardState { term: 2, vote: 0, commit: 4 },
@@ -28,10 +28,10 @@ fn message(kind: MessageType) -> RaftMessage {
 /// A follower whose disk had lost an acknowledged entry used to panic at the next heartbeat, and
 /// again after each restart.
 #[test]
-fn what_a_follower_has_lost_is_no_panic() {
+fn follower_that_lost_entries_does_not_panic() {
     let heartbeat = |commit| RaftMessage { commit, ..message(MessageType::MsgHeartbeat) };
     assert_eq!(follower().step(heartbeat(4)), Ok(()));
-    let Lost(why) = follower().step(heartbeat(5)).expect_err("it lacks entry 5");
+    let LostEntries(why) = follower().step(heartbeat(5)).expect_err("it lacks entry 5");
     assert!(why.contains("acknowledged entry 5") && why.contains("ends at entry 4"), "{why}");
     // A leader of an earlier term is not trusted.
     let late = RaftMessage { term: 1, ..heartbeat(5) };
@@ -41,7 +41,7 @@ fn what_a_follower_has_lost_is_no_panic() {
 /// Entries that differ from committed ones used to be taken for known, and the log was left as it
 /// was.
 #[test]
-fn another_history_is_noticed() {
+fn diverging_history_is_detected() {
     let append = |index, log_term, entries: Vec<LogEntry>| RaftMessage {
         index,
         log_term,
@@ -55,8 +55,8 @@ fn another_history_is_noticed() {
 }
 
 #[test]
-fn a_log_that_makes_no_sense_is_refused() {
-    let refused = |change: fn(&mut Stored)| {
+fn inconsistent_log_is_refused() {
+    let refused = |change: fn(&mut DurableState)| {
         let mut stored = stored();
         change(&mut stored);
         Consensus::new(NodeId(1), stored, 1).err().unwrap_or_default()
@@ -110,7 +110,7 @@ impl Draw {
 /// The library panics at many things that a peer might send. None of them may get through, whatever
 /// happens in between.
 #[test]
-fn no_message_makes_the_library_panic() {
+fn no_message_panics_the_raft_library() {
     let mut draw = Draw(7);
     for _ in 0..3_000 {
         let mut consensus = follower();

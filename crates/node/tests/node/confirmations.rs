@@ -2,7 +2,7 @@
 
 use crate::by_hand::{Cluster3, SECRET, acquire, start, token};
 use holdfast_core::{Command, Lease, Secret, SessionRef};
-use holdfast_node::{Ask, Input, PeerMessage, Position, Reply};
+use holdfast_node::{Input, PeerMessage, Position, Reply, RequestTag};
 
 /// A leader was cut off, and the others had elected a new one that granted a lock. Meanwhile the
 /// old leader, not yet aware of it, asked for a confirmation under its round number 7; and TCP
@@ -11,7 +11,7 @@ use holdfast_node::{Ask, Input, PeerMessage, Position, Reply};
 /// heartbeat of a session that had ended was confirmed. Rounds were counted from 1 on every node
 /// then.
 #[test]
-fn late_acknowledgements_of_another_nodes_round_confirm_nothing() {
+fn late_acknowledgements_of_another_node_confirm_nothing() {
     let mut cluster = Cluster3::new(3);
     let old = cluster.until_leader();
     let [reader, slow] = cluster.others(old)[..] else { panic!("three nodes") };
@@ -57,7 +57,7 @@ fn late_acknowledgements_of_another_nodes_round_confirm_nothing() {
 /// Its heartbeat rounds started at 1 again, so that the late message confirmed a later heartbeat of
 /// a session that had ended meanwhile.
 #[test]
-fn a_late_confirmation_from_before_a_restart_confirms_nothing() {
+fn late_confirmation_from_before_a_restart_confirms_nothing() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     let follower = cluster.others(leader)[0];
@@ -112,7 +112,7 @@ fn wrong(session: SessionRef) -> SessionRef {
 /// A heartbeat with a wrong secret that arrived together with the owner's was answered "alive": the
 /// replies of a round were matched by the session's id alone.
 #[test]
-fn a_heartbeat_with_a_wrong_secret_is_never_alive() {
+fn heartbeat_with_a_wrong_secret_is_refused() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     let session = cluster.open(leader, 60_000);
@@ -134,7 +134,7 @@ fn a_heartbeat_with_a_wrong_secret_is_never_alive() {
 /// The same at a node that does not know the session yet: it can't tell them apart, and must not
 /// guess.
 #[test]
-fn a_node_that_lags_does_not_guess_which_secret_is_right() {
+fn lagging_node_does_not_judge_secrets() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     let [lags, other] = cluster.others(leader)[..] else { panic!("three nodes") };
@@ -161,14 +161,14 @@ fn a_node_that_lags_does_not_guess_which_secret_is_right() {
     cluster.held = entries;
     cluster.let_go();
     cluster.pass(50);
-    cluster.input(lags, Input::Beat { ask: Ask(900), session });
-    assert_eq!(cluster.reply(Ask(900), 300), Reply::Beat(true));
+    cluster.input(lags, Input::Beat { ask: RequestTag(900), session });
+    assert_eq!(cluster.reply(RequestTag(900), 300), Reply::Beat(true));
 }
 
 /// The leader counted every heartbeat before it checked the secret: anyone who knew a session's id,
 /// which is a small number, could keep a dead client's locks alive.
 #[test]
-fn a_heartbeat_with_a_wrong_secret_keeps_no_session_alive() {
+fn heartbeat_with_a_wrong_secret_keeps_no_session_alive() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     let follower = cluster.others(leader)[0];

@@ -2,11 +2,12 @@
 
 use crate::by_hand::{Cluster3, start_with};
 use holdfast_core::{
-    Command, Door, Effect, Element, Expiry, Limits, LockName, Object, State, To, Transaction, Write,
+    Command, Door, Effect, Element, Expiry, Limits, LockName, Object, State, Transaction, Write,
+    WriteOp,
 };
 use holdfast_node::{Cluster, NodeId, Position};
 
-fn transaction(writes: Vec<(&str, To)>) -> Command {
+fn transaction(writes: Vec<(&str, WriteOp)>) -> Command {
     let write = |(name, to)| Write { name: LockName::parse(name).unwrap(), to };
     let (door, seen, seen_all) = (Door::Redis, Vec::new(), None);
     let writes = writes.into_iter().map(write).collect();
@@ -16,7 +17,7 @@ fn transaction(writes: Vec<(&str, To)>) -> Command {
 /// A state with a list under one name.
 fn with_list(name: &str, hash_key: u64) -> State {
     let object = Object::List(vec![Element::parse("item").unwrap()]);
-    let list = To::Object { object, expiry: Expiry::Never, fresh: false };
+    let list = WriteOp::Object { object, expiry: Expiry::Never, fresh: false };
     let mut state = State::new(Limits::DEFAULT, hash_key);
     state.apply(transaction(vec![(name, list)]).into(), &mut Vec::new());
     state
@@ -25,7 +26,7 @@ fn with_list(name: &str, hash_key: u64) -> State {
 /// The digest ignored what a transaction did: a replica on which it deleted another key, because a
 /// bit of a name had flipped there, computed the same digest and went unnoticed.
 #[test]
-fn a_replica_that_executed_a_transaction_otherwise_is_stopped() {
+fn diverging_replica_is_stopped() {
     let mut cluster = Cluster3::new(3);
     let members = Cluster::begin((1..=3).map(|id| (NodeId(id), format!("node-{id}"))));
     let begin = Position { index: 1, term: 1 };
@@ -35,7 +36,7 @@ fn a_replica_that_executed_a_transaction_otherwise_is_stopped() {
     }
     cluster.may_stop.insert(NodeId(3));
     let leader = cluster.until_leader();
-    let gone = || To::Gone { forced: false };
+    let gone = || WriteOp::Gone { forced: false };
     let ask = cluster.ask(leader, transaction(vec![("a", gone()), ("c", gone())]));
     cluster.reply(ask, 1_000);
     cluster.pass(10);
@@ -56,5 +57,5 @@ fn a_replica_that_executed_a_transaction_otherwise_is_stopped() {
     }
     let (id, why) = cluster.stopped.first_key_value().unwrap();
     assert_eq!(*id, NodeId(3));
-    assert!(why.contains("computed something else than a majority"), "{why}");
+    assert!(why.contains("result differs from the majority's"), "{why}");
 }

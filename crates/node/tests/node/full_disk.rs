@@ -39,7 +39,7 @@ fn snapshot_at(index: u64) -> SnapshotTask {
 /// when the node started again: it reported its disk as damaged, and an operator who believed it
 /// would have thrown away a healthy member.
 #[test]
-fn a_full_disk_at_the_start_is_no_damage() {
+fn full_disk_at_startup_is_not_damage() {
     let disk = written();
     write_snapshot(&disk, &snapshot_at(3)).unwrap();
     disk.end_process();
@@ -61,7 +61,7 @@ fn a_full_disk_at_the_start_is_no_damage() {
 /// When a snapshot did not fit, the space it had taken stayed taken, on a disk that had no room
 /// left.
 #[test]
-fn a_snapshot_that_does_not_fit_gives_its_space_back() {
+fn snapshot_that_does_not_fit_frees_its_space() {
     let disk = written();
     for free in 0..400 {
         disk.inject(|faults| faults.free_bytes = Some(free));

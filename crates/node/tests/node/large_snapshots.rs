@@ -8,7 +8,8 @@
 
 use holdfast_core::{
     Acquire, Answer, Command, Door, Label, Lease, Limits, LockName, Mode, OpenSession, Proposal,
-    Request, RequestId, Secret, SessionKind, SessionRef, State, Taken, Token, Value, Wait,
+    ProposalOutcome, RequestId, RequestRef, Secret, SessionKind, SessionRef, State, Token, Value,
+    Wait,
 };
 use holdfast_node::{
     Cluster, NodeId, Position, SnapshotTask, backup, load, read_backup, read_snapshot,
@@ -19,7 +20,7 @@ use holdfast_storage::{Disk, PIECE_BYTES_MAX, SnapshotWriter};
 
 fn apply(state: &mut State, proposal: impl Into<Proposal>) -> Answer {
     match state.apply(proposal.into(), &mut Vec::new()) {
-        Taken::Answered(Ok(answer)) => answer,
+        ProposalOutcome::Answered(Ok(answer)) => answer,
         other => panic!("{other:?}"),
     }
 }
@@ -58,7 +59,7 @@ fn large() -> State {
     }
     for id in 1..=60 {
         let (id, lowest) = (RequestId::new(id).unwrap(), RequestId::FIRST);
-        let request = Some(Request::InSession { session, id, lowest });
+        let request = Some(RequestRef::InSession { session, id, lowest });
         apply(&mut state, Proposal { from: None, request, command: put(0) });
     }
     state
@@ -73,7 +74,7 @@ fn task(state: &State) -> SnapshotTask {
 }
 
 #[test]
-fn the_largest_state_is_written_sent_and_loaded() {
+fn largest_state_is_written_sent_and_loaded() {
     let (state, disk) = (large(), SimDisk::new());
     write_snapshot(&disk, &task(&state)).unwrap();
     let reader = read_snapshot(&disk).unwrap().unwrap();
@@ -96,7 +97,7 @@ fn the_largest_state_is_written_sent_and_loaded() {
 }
 
 #[test]
-fn a_backup_of_the_largest_state_can_be_restored() {
+fn largest_backup_can_be_restored() {
     let (state, disk) = (large(), SimDisk::new());
     let parts: Result<Vec<Vec<u8>>, String> = backup(&task(&state)).collect();
     let bytes = parts.unwrap().concat();

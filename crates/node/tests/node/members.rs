@@ -13,7 +13,7 @@ fn change(cluster: &mut Cluster3, at: NodeId, change: Change, force: bool) -> Re
 /// two of four were no majority, and the cluster stopped. Only the command line checked; the leader
 /// did what it was asked.
 #[test]
-fn a_removal_that_takes_away_the_majority_is_refused() {
+fn removal_that_loses_the_majority_is_refused() {
     let mut cluster = Cluster3::new(5);
     let leader = cluster.until_leader();
     let others = cluster.others(leader);
@@ -49,7 +49,7 @@ fn a_removal_that_takes_away_the_majority_is_refused() {
 /// The leader only looked at the voters that a change leaves, but the current ones must commit it:
 /// of two voters the dead one was removed, in an entry that took effect when it came back.
 #[test]
-fn a_change_that_can_not_be_committed_is_refused_even_by_force() {
+fn uncommittable_change_is_refused_even_by_force() {
     let mut cluster = Cluster3::new(2);
     let leader = cluster.until_leader();
     let other = cluster.others(leader)[0];
@@ -66,7 +66,7 @@ fn a_change_that_can_not_be_committed_is_refused_even_by_force() {
 
 /// Another way to the same end: a learner that had caught up and then died got its vote.
 #[test]
-fn a_learner_that_does_not_answer_gets_no_vote_that_is_needed() {
+fn unresponsive_learner_is_not_promoted_if_its_vote_is_needed() {
     let mut cluster = Cluster3::new(1);
     let leader = cluster.until_leader();
     let learner = NodeId(2);

@@ -9,7 +9,7 @@ use holdfast_node::{Change, Cluster, Input, NodeId, Position, Reply};
 /// not accept it, because it had a newer one on disk, and had nothing else to continue from: it
 /// stayed behind until the leader's next snapshot.
 #[test]
-fn a_snapshot_that_raft_ignored_serves_the_next_leader_too() {
+fn snapshot_ignored_by_raft_is_still_usable() {
     let mut cluster = Cluster3::new(3);
     let old = cluster.until_leader();
     let next = cluster.others(old)[0];

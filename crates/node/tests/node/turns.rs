@@ -1,11 +1,11 @@
 //! Nodes driven by hand: every message arrives immediately, and disks have no latency.
 
 use crate::by_hand::{Cluster3, SECRET, acquire, node, token};
-use holdfast_core::{Answer, Command, Effect, Lease, LockName, Proof, Standing, Target};
-use holdfast_node::{Ask, Change, Cluster, Input, Node, NodeId, Position, Reply};
+use holdfast_core::{Answer, Command, Effect, Lease, LockName, Proof, Target, TicketStatus};
+use holdfast_node::{Change, Cluster, Input, Node, NodeId, Position, Reply, RequestTag};
 
 #[test]
-fn any_node_takes_a_request_and_answers_from_its_own_apply() {
+fn any_node_accepts_requests_and_replies_from_its_own_state() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     let follower = NodeId(if leader.0 == 1 { 2 } else { 1 });
@@ -15,7 +15,7 @@ fn any_node_takes_a_request_and_answers_from_its_own_apply() {
     let other = cluster.open(leader, 10_000);
     let waits = cluster.ask(leader, acquire("a", other, Lease::Session));
     let reply = cluster.reply(waits, 100);
-    assert!(matches!(reply, Reply::Answer(Ok(Answer::Standing(Standing::Waiting { .. })))));
+    assert!(matches!(reply, Reply::Answer(Ok(Answer::TicketStatus(TicketStatus::Waiting { .. })))));
     let target = Target { name: LockName::parse("a").unwrap(), token: None };
     cluster.ask(follower, Command::Release { target, proof: Proof::Secret(SECRET) });
     cluster.pass(200);
@@ -31,7 +31,7 @@ fn any_node_takes_a_request_and_answers_from_its_own_apply() {
 /// Fails if a disk is written to for more than the entry itself: learning that it is committed
 /// needs no write.
 #[test]
-fn a_request_is_one_write_on_each_node() {
+fn request_costs_one_write_per_node() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     let session = cluster.open(leader, 60_000);
@@ -47,17 +47,17 @@ fn a_request_is_one_write_on_each_node() {
 
 /// Fails if an entry does not wait for clients that were just answered, or waits for too long.
 #[test]
-fn an_entry_waits_a_little_for_those_just_answered() {
+fn entry_waits_briefly_for_clients_just_answered() {
     let mut cluster = Cluster3::new(1);
     let leader = cluster.until_leader();
     let session = cluster.open(leader, 60_000);
     cluster.pass(10);
     let mut names = 0..;
-    let mut ask = |cluster: &mut Cluster3, count: usize| -> Vec<Ask> {
+    let mut ask = |cluster: &mut Cluster3, count: usize| -> Vec<RequestTag> {
         let names = names.by_ref().take(count).map(|number| format!("{number}"));
         names.map(|name| cluster.ask(leader, acquire(&name, session, Lease::Session))).collect()
     };
-    let answered = |cluster: &Cluster3, asks: &[Ask]| {
+    let answered = |cluster: &Cluster3, asks: &[RequestTag]| {
         asks.iter().filter(|ask| cluster.replies.contains_key(ask)).count()
     };
     for (again, at_once) in [(1, 0), (3, 3)] {
@@ -79,7 +79,7 @@ fn an_entry_waits_a_little_for_those_just_answered() {
 }
 
 #[test]
-fn a_cluster_of_one_is_a_cluster() {
+fn single_node_cluster_works() {
     let mut cluster = Cluster3::new(1);
     let leader = cluster.until_leader();
     let session = cluster.open(leader, 10_000);
@@ -92,7 +92,7 @@ fn a_cluster_of_one_is_a_cluster() {
 }
 
 #[test]
-fn what_was_asked_while_the_leader_died_is_answered_by_the_next_one() {
+fn requests_during_a_leader_failure_are_answered_by_the_next_leader() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     let follower = NodeId(if leader.0 == 1 { 2 } else { 1 });
@@ -107,19 +107,19 @@ fn what_was_asked_while_the_leader_died_is_answered_by_the_next_one() {
 }
 
 #[test]
-fn a_heartbeat_is_confirmed_and_silence_ends_a_session() {
+fn heartbeats_are_confirmed_and_silence_ends_a_session() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     let follower = NodeId(if leader.0 == 1 { 2 } else { 1 });
     let session = cluster.open(follower, 1_000);
     for beat in 0..5 {
-        let ask = Ask(1_000 + beat);
+        let ask = RequestTag(1_000 + beat);
         cluster.input(follower, Input::Beat { ask, session });
         assert_eq!(cluster.reply(ask, 300), Reply::Beat(true));
         cluster.pass(600);
     }
     cluster.pass(1_500);
-    let ask = Ask(2_000);
+    let ask = RequestTag(2_000);
     cluster.input(follower, Input::Beat { ask, session });
     assert_eq!(cluster.reply(ask, 300), Reply::Beat(false));
 }
@@ -127,7 +127,7 @@ fn a_heartbeat_is_confirmed_and_silence_ends_a_session() {
 /// Fails if the end of a session is lost that became due during a leadership transfer that then
 /// failed: its locks would be held until the next change of leader.
 #[test]
-fn a_session_that_falls_silent_during_a_transfer_ends_after_it() {
+fn session_silent_during_a_transfer_expires_afterwards() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     let session = cluster.open(leader, 1_000);
@@ -136,37 +136,37 @@ fn a_session_that_falls_silent_during_a_transfer_ends_after_it() {
     cluster.cut.push(unreachable);
     cluster.input(leader, Input::Transfer(unreachable));
     cluster.pass(3_000);
-    cluster.input(leader, Input::Beat { ask: Ask(999), session });
-    assert_eq!(cluster.reply(Ask(999), 300), Reply::Beat(false));
+    cluster.input(leader, Input::Beat { ask: RequestTag(999), session });
+    assert_eq!(cluster.reply(RequestTag(999), 300), Reply::Beat(false));
     assert_eq!(cluster.leader(), Some(leader), "the transfer came to nothing");
 }
 
 #[test]
-fn an_isolated_leader_confirms_no_heartbeat() {
+fn isolated_leader_confirms_no_heartbeats() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     let session = cluster.open(leader, 10_000);
     cluster.cut.push(leader);
-    cluster.input(leader, Input::Beat { ask: Ask(999), session });
+    cluster.input(leader, Input::Beat { ask: RequestTag(999), session });
     cluster.pass(5_000);
-    assert!(!cluster.replies.contains_key(&Ask(999)));
+    assert!(!cluster.replies.contains_key(&RequestTag(999)));
     cluster.cut.clear();
-    assert_eq!(cluster.reply(Ask(999), 5_000), Reply::Beat(true));
+    assert_eq!(cluster.reply(RequestTag(999), 5_000), Reply::Beat(true));
 }
 
 #[test]
-fn a_cluster_grows_and_shrinks_while_it_serves() {
+fn cluster_grows_and_shrinks_while_serving() {
     let mut cluster = Cluster3::new(1);
     let leader = cluster.until_leader();
     let session = cluster.open(leader, 60_000);
     for id in 2..=3 {
         cluster.nodes.insert(NodeId(id), node(id, Cluster::default(), Position::default()));
-        let ask = Ask(100 + id);
+        let ask = RequestTag(100 + id);
         let change = Change::AddLearner { node: NodeId(id), address: format!("node-{id}") };
         cluster.input(leader, Input::Change { ask, change, force: false });
         assert_eq!(cluster.reply(ask, 1_000), Reply::Changed(Ok(())));
         cluster.pass(500);
-        let ask = Ask(200 + id);
+        let ask = RequestTag(200 + id);
         cluster.input(
             leader,
             Input::Change { ask, change: Change::Promote(NodeId(id)), force: false },
@@ -179,7 +179,7 @@ fn a_cluster_grows_and_shrinks_while_it_serves() {
     cluster.input(leader, Input::Transfer(NodeId(2)));
     cluster.pass(500);
     assert_eq!(cluster.leader(), Some(NodeId(2)));
-    let read = Ask(300);
+    let read = RequestTag(300);
     cluster.input(NodeId(3), Input::Read(read));
     assert_eq!(cluster.reply(read, 1_000), Reply::Current);
     assert_eq!(cluster.nodes[&NodeId(3)].state().counts().holders, 1);
@@ -190,15 +190,15 @@ fn a_cluster_grows_and_shrinks_while_it_serves() {
 /// but its last entries were not on disk, and the Raft library panicked. A node whose disk is
 /// behind must not run for election, and the only voter has nobody to step down for.
 #[test]
-fn the_only_voter_does_not_stand_while_its_disk_is_behind() {
+fn only_voter_does_not_campaign_while_its_disk_lags() {
     let mut cluster = Cluster3::new(1);
     let leader = cluster.until_leader();
     let session = cluster.open(leader, 60_000);
     let learner = NodeId(2);
     cluster.nodes.insert(learner, node(2, Cluster::default(), Position::default()));
     let change = Change::AddLearner { node: learner, address: "node-2".to_owned() };
-    cluster.input(leader, Input::Change { ask: Ask(100), change, force: false });
-    assert_eq!(cluster.reply(Ask(100), 1_000), Reply::Changed(Ok(())));
+    cluster.input(leader, Input::Change { ask: RequestTag(100), change, force: false });
+    assert_eq!(cluster.reply(RequestTag(100), 1_000), Reply::Changed(Ok(())));
     cluster.stalled = Some((leader, 0));
     let held = cluster.ask(leader, acquire("a", session, Lease::Session));
     cluster.pass(10_000);
@@ -215,7 +215,7 @@ fn the_only_voter_does_not_stand_while_its_disk_is_behind() {
 /// the Raft library appends an empty entry in place of the change and reports success; that entry
 /// was then taken for the change.
 #[test]
-fn a_change_of_members_is_done_when_it_is_said_to_be() {
+fn membership_change_is_applied_when_reported() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     let session = cluster.open(leader, 60_000);
@@ -230,7 +230,8 @@ fn a_change_of_members_is_done_when_it_is_said_to_be() {
         cluster.now_ms += turn % 10 / 9;
         for id in &others {
             let change = Change::AddLearner { node: learner, address: "node-4".to_owned() };
-            cluster.input(*id, Input::Change { ask: Ask(1_000 + id.0), change, force: false });
+            cluster
+                .input(*id, Input::Change { ask: RequestTag(1_000 + id.0), change, force: false });
             cluster.turn(*id);
         }
         if cluster.replies.values().any(|reply| *reply == done) {
@@ -245,7 +246,7 @@ fn a_change_of_members_is_done_when_it_is_said_to_be() {
 /// The end of a leader's process is noticed when its connections close, long before its heartbeats
 /// are missed.
 #[test]
-fn a_leader_that_hung_up_is_replaced_at_once() {
+fn disconnected_leader_is_replaced_immediately() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     cluster.pass(1_000);
@@ -263,7 +264,7 @@ fn a_leader_that_hung_up_is_replaced_at_once() {
 
 /// A broken connection is no reason to replace a leader that the others can still reach.
 #[test]
-fn one_broken_connection_does_not_unseat_a_leader() {
+fn single_broken_connection_does_not_unseat_the_leader() {
     let mut cluster = Cluster3::new(3);
     let leader = cluster.until_leader();
     cluster.pass(1_000);

@@ -4,7 +4,7 @@ use crate::by_hand::{Cluster3, SECRET, acquire, token};
 use holdfast_core::{
     Acquire, Command, Door, Label, Lease, LockName, Mode, Reason, SessionRef, Wait,
 };
-use holdfast_node::{Ask, Busy, Input, NodeId, Reply};
+use holdfast_node::{Busy, Input, NodeId, Reply, RequestTag};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -43,7 +43,7 @@ fn is_held(cluster: &Cluster3, name: &str) -> bool {
 /// effect, and left. An hour later the node came back, sent it, and broke the lock of someone who
 /// had nothing to do with it.
 #[test]
-fn what_was_not_sent_when_its_caller_gave_up_never_is() {
+fn unsent_request_is_withdrawn() {
     let (mut cluster, _, follower, _) = with_a_holder();
     cluster.cut.push(follower);
     cluster.pass(3_000);
@@ -61,7 +61,7 @@ fn what_was_not_sent_when_its_caller_gave_up_never_is() {
 /// for an hour. The others continue meanwhile: the node's session ends, and with it everything that
 /// was numbered in it.
 #[test]
-fn what_was_sent_dies_with_the_nodes_session() {
+fn sent_request_dies_with_the_node_session() {
     let (mut cluster, _, follower, session) = with_a_holder();
     let others = cluster.others(follower);
     cluster.hold(others.iter().flat_map(|id| [(*id, follower), (follower, *id)]));
@@ -84,7 +84,7 @@ fn what_was_sent_dies_with_the_nodes_session() {
 /// way to the leader of that time is not for the next one, and what its node sends again is a
 /// no-op.
 #[test]
-fn what_was_sent_to_a_leader_is_not_for_the_next_one() {
+fn request_sent_to_one_leader_is_not_resent_to_the_next() {
     let (mut cluster, _, follower, session) = with_a_holder();
     let all: Vec<NodeId> = cluster.nodes.keys().copied().collect();
     let links = all.iter().flat_map(|from| all.iter().map(|to| (*from, *to)));
@@ -114,10 +114,10 @@ fn what_was_sent_to_a_leader_is_not_for_the_next_one() {
 
 /// A number that is left out would hold up every request after it.
 #[test]
-fn what_is_withdrawn_leaves_no_hole() {
+fn withdrawn_request_leaves_no_gap() {
     let (mut cluster, leader, follower, session) = with_a_holder();
     for at in [leader, follower] {
-        let asks: Vec<Ask> = (0..30)
+        let asks: Vec<RequestTag> = (0..30)
             .map(|n| cluster.ask(at, acquire(&format!("{at}-{n}"), session, Lease::Permanent)))
             .collect();
         // Sent, and lost.
@@ -162,7 +162,7 @@ fn reads_and_heartbeats_are_withdrawn() {
 /// A request larger than a log entry may be was queued, was never sent, and everything behind it
 /// waited until the node was restarted.
 #[test]
-fn what_fits_into_no_entry_is_refused_and_holds_nobody_up() {
+fn oversized_request_is_refused_without_blocking_others() {
     let (mut cluster, leader, follower, session) = with_a_holder();
     let name = |n: usize| LockName::parse(format!("{n:0>500}")).unwrap();
     let wide = |names: usize| {

@@ -50,17 +50,17 @@ impl Client {
     }
 
     /// The client's copies of a message: one for its channel, and one for each matching pattern.
-    pub fn hears(&self, channel: &[u8], message: &[u8]) -> Vec<Reply> {
-        let mut heard = Vec::new();
+    pub fn deliver(&self, channel: &[u8], message: &[u8]) -> Vec<Reply> {
+        let mut messages = Vec::new();
         if self.channels.contains(channel) {
-            heard.push(Reply::Push(vec![
+            messages.push(Reply::Push(vec![
                 Reply::bulk("message"),
                 Reply::bulk(channel),
                 Reply::bulk(message),
             ]));
         }
         let fits = self.patterns.iter().filter(|pattern| crate::glob::matches(pattern, channel));
-        heard.extend(fits.map(|pattern| {
+        messages.extend(fits.map(|pattern| {
             Reply::Push(vec![
                 Reply::bulk("pmessage"),
                 Reply::Bulk(pattern.clone()),
@@ -68,6 +68,6 @@ impl Client {
                 Reply::bulk(message),
             ])
         }));
-        heard
+        messages
     }
 }

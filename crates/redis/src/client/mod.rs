@@ -130,7 +130,7 @@ impl Client {
     pub fn take(&mut self, request: &Request) -> Plan {
         if speaks_http(request) {
             return Plan::Close(Reply::Error(Error::fixed(
-                "ERR this is HTTP, and here Redis's protocol is spoken: the port for HTTP is another",
+                "ERR this is the port of the Redis protocol: HTTP has another port",
             )));
         }
         match self.plan(request) {

@@ -62,12 +62,12 @@ pub enum ClientCommand {
 const DATABASES: i64 = 16;
 
 pub(super) const TABLE: &[Spec] = &[
-    spec("ping", -1, "fast", NOWHERE, "connection", "Say that the server is there", |a| match a {
+    spec("ping", -1, "fast", NOWHERE, "connection", "Check that the server answers", |a| match a {
         [] => Ok(Command::Connection(Connection::Ping(None))),
         [text] => Ok(Command::Connection(Connection::Ping(Some(text.clone())))),
         _ => Err(Error::arity("ping")),
     }),
-    spec("echo", 2, "loading stale fast", NOWHERE, "connection", "Say this again", |a| {
+    spec("echo", 2, "loading stale fast", NOWHERE, "connection", "Return the message", |a| {
         let [text] = exactly(a, "echo")?;
         Ok(Command::Connection(Connection::Echo(text.clone())))
     }),
@@ -84,7 +84,7 @@ pub(super) const TABLE: &[Spec] = &[
         "noscript loading stale fast no_auth allow_busy",
         NOWHERE,
         "connection",
-        "Say the password",
+        "Authenticate the connection",
         |a| match a {
             [password] => Ok(Command::Connection(Connection::Auth(None, password.clone()))),
             [user, password] => {
@@ -99,7 +99,7 @@ pub(super) const TABLE: &[Spec] = &[
         "noscript loading stale fast no_auth allow_busy",
         NOWHERE,
         "connection",
-        "Agree on the protocol",
+        "Choose the protocol version",
         hello,
     ),
     spec(
@@ -126,7 +126,7 @@ pub(super) const TABLE: &[Spec] = &[
         "noscript loading stale fast no_auth allow_busy",
         NOWHERE,
         "connection",
-        "Begin anew",
+        "Reset the connection",
         |_| Ok(Command::Connection(Connection::Reset)),
     ),
 ];

@@ -74,7 +74,7 @@ pub(super) const TABLE: &[Spec] = &[
         let (key, fields) = first(a, "hdel")?;
         hash(Hashes::Del(key.clone(), fields.to_vec()))
     }),
-    spec("hexists", 3, "readonly fast", FIRST, "hash", "Say whether a field exists", |a| {
+    spec("hexists", 3, "readonly fast", FIRST, "hash", "Check whether a field exists", |a| {
         let [key, field] = exactly(a, "hexists")?;
         hash(Hashes::Exists(key.clone(), field.clone()))
     }),

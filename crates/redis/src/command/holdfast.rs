@@ -68,16 +68,16 @@ pub(super) const TABLE: &[Spec] = &[
         "write denyoom noscript blocking",
         FIRST,
         "holdfast",
-        "Take a lock, or stand in line for it",
+        "Acquire a lock, or wait in line for it",
         acquire,
     ),
-    spec("holdfast.release", 4, "write fast", FIRST, "holdfast", "Give a lock back", |a| {
+    spec("holdfast.release", 4, "write fast", FIRST, "holdfast", "Release a lock", |a| {
         let [name, owner, token] = exactly(a, "holdfast.release")?;
         let token = number(token)?;
         let (name, owner) = (name.clone(), owner.clone());
         Ok(Command::Holdfast(Holdfast::Release { name, owner, token }))
     }),
-    spec("holdfast.renew", 6, "write fast", FIRST, "holdfast", "Hold a lock for longer", renew),
+    spec("holdfast.renew", 6, "write fast", FIRST, "holdfast", "Extend a lock", renew),
     spec(
         "holdfast.token",
         2,

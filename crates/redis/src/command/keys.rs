@@ -2,7 +2,7 @@
 
 use super::Command;
 use super::args::{exactly, first, integer, is, next};
-use super::strings::When;
+use super::strings::ExpireTime;
 use super::table::{ALL, FIRST, KeyPlaces, NOWHERE, Spec, spec};
 use crate::error::Error;
 use bytes::Bytes;
@@ -28,7 +28,7 @@ pub enum Keys {
         /// The key.
         key: Bytes,
         /// When it expires; a time in the past deletes it immediately.
-        when: When,
+        when: ExpireTime,
         /// Whether this depends on its current expiry.
         only: Condition,
         /// The command, for its errors.
@@ -140,7 +140,7 @@ pub(super) const TABLE: &[Spec] = &[
         "Set the end as Unix milliseconds",
         |a| expire(a, "pexpireat", 1, true),
     ),
-    spec("persist", 2, "write fast", FIRST, "generic", "Let a key stay for ever", |a| {
+    spec("persist", 2, "write fast", FIRST, "generic", "Remove the expiry of a key", |a| {
         let [key] = exactly(a, "persist")?;
         Ok(Command::Keys(Keys::Persist(key.clone())))
     }),
@@ -214,7 +214,7 @@ fn expire(
         return Err(Error::fixed("ERR GT and LT options at the same time are not compatible"));
     }
     let time = integer(time)?.checked_mul(unit_ms).ok_or_else(|| Error::expire_time(command))?;
-    let when = if absolute { When::AtMs(time) } else { When::AfterMs(time) };
+    let when = if absolute { ExpireTime::AtMs(time) } else { ExpireTime::AfterMs(time) };
     Ok(Command::Keys(Keys::Expire { key: key.clone(), when, only, command }))
 }
 

@@ -24,7 +24,7 @@ pub use lists::{End, Lists};
 pub use pubsub::PubSub;
 pub use scripting::Scripting;
 pub use server::{Describe, Server};
-pub use strings::{Expire, Only, Strings, When};
+pub use strings::{Expire, ExpireTime, SetCondition, Strings};
 pub use table::{KeyPlaces, Spec, all, find};
 pub use transactions::Transactions;
 

@@ -66,7 +66,7 @@ pub(super) const TABLE: &[Spec] = &[
         "pubsub loading stale",
         NOWHERE,
         "pubsub",
-        "Who listens on this node",
+        "List the subscribers on this node",
         pubsub,
     ),
 ];

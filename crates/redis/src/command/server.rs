@@ -44,15 +44,9 @@ pub(super) const TABLE: &[Spec] = &[
         Ok(Command::Server(Server::Info(a.to_vec())))
     }),
     spec("config", -2, "admin noscript loading stale", NOWHERE, "server", "Show settings", config),
-    spec(
-        "cluster",
-        -2,
-        "stale",
-        NOWHERE,
-        "cluster",
-        "Say that clients need not know of the cluster",
-        |_| Err(Error::fixed("ERR This instance has cluster support disabled")),
-    ),
+    spec("cluster", -2, "stale", NOWHERE, "cluster", "Report that cluster mode is off", |_| {
+        Err(Error::fixed("ERR This instance has cluster support disabled"))
+    }),
     spec("time", 1, "loading stale fast", NOWHERE, "server", "Get the wall clock", |_| {
         Ok(Command::Server(Server::Time))
     }),
@@ -62,7 +56,7 @@ pub(super) const TABLE: &[Spec] = &[
         "noscript loading stale fast",
         NOWHERE,
         "server",
-        "Say that this node takes writes",
+        "Report the node's role",
         |_| Ok(Command::Server(Server::Role)),
     ),
 ];

@@ -18,7 +18,7 @@ pub enum Strings {
         /// Its new value.
         value: Bytes,
         /// Whether this depends on the current value.
-        only: Only,
+        only: SetCondition,
         /// Whether to reply with the previous value.
         get: bool,
         /// Its new expiry.
@@ -45,12 +45,12 @@ pub enum Strings {
     /// `GETRANGE`, `SUBSTR`.
     GetRange(Bytes, i64, i64),
     /// `DELEX`, `DELIFEQ`.
-    DelIf(Bytes, Only),
+    DelIf(Bytes, SetCondition),
 }
 
 /// The condition of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Only {
+pub enum SetCondition {
     /// None.
     Always,
     /// Only if the key is absent.
@@ -71,12 +71,12 @@ pub enum Expire {
     /// None: the key stays forever.
     Never,
     /// At this time; with the command's name, for errors.
-    Until(When, &'static str),
+    Until(ExpireTime, &'static str),
 }
 
 /// A point in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum ExpireTime {
     /// Milliseconds from now.
     AfterMs(i64),
     /// Milliseconds since 1970, by the wall clock.
@@ -136,8 +136,13 @@ pub(super) const TABLE: &[Spec] = &[
         |a| {
             let [key, value] = exactly(a, "getset")?;
             let (key, value) = (key.clone(), value.clone());
-            let set =
-                Strings::Set { key, value, only: Only::Always, get: true, expire: Expire::Never };
+            let set = Strings::Set {
+                key,
+                value,
+                only: SetCondition::Always,
+                get: true,
+                expire: Expire::Never,
+            };
             Ok(Command::Strings(set))
         },
     ),
@@ -171,14 +176,14 @@ pub(super) const TABLE: &[Spec] = &[
     spec("incr", 2, "write denyoom fast", FIRST, "string", "Add one to a number", |a| {
         one(a, "incr", |key| Strings::IncrBy(key, 1))
     }),
-    spec("decr", 2, "write denyoom fast", FIRST, "string", "Take one from a number", |a| {
+    spec("decr", 2, "write denyoom fast", FIRST, "string", "Subtract one from a number", |a| {
         one(a, "decr", |key| Strings::IncrBy(key, -1))
     }),
     spec("incrby", 3, "write denyoom fast", FIRST, "string", "Add to a number", |a| {
         let [key, by] = exactly(a, "incrby")?;
         Ok(Command::Strings(Strings::IncrBy(key.clone(), integer(by)?)))
     }),
-    spec("decrby", 3, "write denyoom fast", FIRST, "string", "Take from a number", |a| {
+    spec("decrby", 3, "write denyoom fast", FIRST, "string", "Subtract from a number", |a| {
         let [key, by] = exactly(a, "decrby")?;
         let by = integer(by)?.checked_neg().ok_or(Error::fixed("ERR decrement would overflow"))?;
         Ok(Command::Strings(Strings::IncrBy(key.clone(), by)))
@@ -220,7 +225,7 @@ pub(super) const TABLE: &[Spec] = &[
         "Delete a key if its value is this one",
         |a| {
             let [key, value] = exactly(a, "delifeq")?;
-            Ok(Command::Strings(Strings::DelIf(key.clone(), Only::IfEqual(value.clone()))))
+            Ok(Command::Strings(Strings::DelIf(key.clone(), SetCondition::IfEqual(value.clone()))))
         },
     ),
 ];
@@ -237,9 +242,15 @@ fn range(a: &[Bytes], name: &str) -> Result<Command, Error> {
 
 fn set_for(a: &[Bytes], name: &'static str, unit_ms: i64) -> Result<Command, Error> {
     let [key, time, value] = exactly(a, name)?;
-    let expire = Expire::Until(When::AfterMs(positive(time, unit_ms, name)?), name);
+    let expire = Expire::Until(ExpireTime::AfterMs(positive(time, unit_ms, name)?), name);
     let (key, value) = (key.clone(), value.clone());
-    Ok(Command::Strings(Strings::Set { key, value, only: Only::Always, get: false, expire }))
+    Ok(Command::Strings(Strings::Set {
+        key,
+        value,
+        only: SetCondition::Always,
+        get: false,
+        expire,
+    }))
 }
 
 /// Parses a time above zero and converts it to milliseconds.
@@ -268,13 +279,16 @@ fn until(
     };
     // Redis checks the number only after all options.
     Some(positive(&time, unit_ms, command).map(|ms| {
-        Expire::Until(if absolute { When::AtMs(ms) } else { When::AfterMs(ms) }, command)
+        Expire::Until(
+            if absolute { ExpireTime::AtMs(ms) } else { ExpireTime::AfterMs(ms) },
+            command,
+        )
     }))
 }
 
 fn set(a: &[Bytes]) -> Result<Command, Error> {
     let [key, value, options @ ..] = a else { return Err(Error::arity("set")) };
-    let (mut only, mut get) = (Only::Always, false);
+    let (mut only, mut get) = (SetCondition::Always, false);
     let mut expire: Option<Result<Expire, Error>> = None;
     let mut rest = options.iter();
     while let Some(option) = rest.next() {
@@ -282,14 +296,16 @@ fn set(a: &[Bytes]) -> Result<Command, Error> {
             get = true;
         } else if is(option, "keepttl") && expire.is_none() {
             expire = Some(Ok(Expire::Keep));
-        } else if is(option, "nx") && matches!(only, Only::Always | Only::IfAbsent) {
-            only = Only::IfAbsent;
-        } else if is(option, "xx") && matches!(only, Only::Always | Only::IfPresent) {
-            only = Only::IfPresent;
-        } else if is(option, "ifeq") && only == Only::Always {
-            only = Only::IfEqual(next(&mut rest)?.clone());
-        } else if is(option, "ifne") && only == Only::Always {
-            only = Only::IfNotEqual(next(&mut rest)?.clone());
+        } else if is(option, "nx") && matches!(only, SetCondition::Always | SetCondition::IfAbsent)
+        {
+            only = SetCondition::IfAbsent;
+        } else if is(option, "xx") && matches!(only, SetCondition::Always | SetCondition::IfPresent)
+        {
+            only = SetCondition::IfPresent;
+        } else if is(option, "ifeq") && only == SetCondition::Always {
+            only = SetCondition::IfEqual(next(&mut rest)?.clone());
+        } else if is(option, "ifne") && only == SetCondition::Always {
+            only = SetCondition::IfNotEqual(next(&mut rest)?.clone());
         } else if expire.is_none()
             && let Some(found) = until(option, &mut rest, "set")
         {
@@ -329,9 +345,9 @@ fn getex(a: &[Bytes]) -> Result<Command, Error> {
 
 fn delex(a: &[Bytes]) -> Result<Command, Error> {
     let only = match a {
-        [_] => Only::Always,
-        [_, how, value] if is(how, "ifeq") => Only::IfEqual(value.clone()),
-        [_, how, value] if is(how, "ifne") => Only::IfNotEqual(value.clone()),
+        [_] => SetCondition::Always,
+        [_, how, value] if is(how, "ifeq") => SetCondition::IfEqual(value.clone()),
+        [_, how, value] if is(how, "ifne") => SetCondition::IfNotEqual(value.clone()),
         _ => return Err(Error::SYNTAX),
     };
     let (key, _) = first(a, "delex")?;

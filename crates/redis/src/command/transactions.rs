@@ -31,10 +31,10 @@ pub(super) const TABLE: &[Spec] = &[
         "noscript loading stale skip_slowlog",
         NOWHERE,
         "transactions",
-        "Do all commands of the transaction",
+        "Run the commands of the transaction",
         |_| Ok(Command::Transactions(Transactions::Exec)),
     ),
-    spec("discard", 1, FLAGS, NOWHERE, "transactions", "Forget the transaction", |_| {
+    spec("discard", 1, FLAGS, NOWHERE, "transactions", "Discard the transaction", |_| {
         Ok(Command::Transactions(Transactions::Discard))
     }),
     spec(
@@ -43,10 +43,10 @@ pub(super) const TABLE: &[Spec] = &[
         FLAGS,
         ALL,
         "transactions",
-        "Let the transaction fail if a key changes",
+        "Make the transaction fail if a key changes",
         |a| Ok(Command::Transactions(Transactions::Watch(a.to_vec()))),
     ),
-    spec("unwatch", 1, FLAGS, NOWHERE, "transactions", "Watch nothing any more", |_| {
+    spec("unwatch", 1, FLAGS, NOWHERE, "transactions", "Stop watching all keys", |_| {
         Ok(Command::Transactions(Transactions::Unwatch))
     }),
 ];

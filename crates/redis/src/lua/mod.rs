@@ -5,7 +5,7 @@
 //! other command, so a script is one transaction.
 //!
 //! - `scripts`: the scripts that were sent, by their SHA-1
-//! - `known`: well-known scripts of lock clients, run without Lua
+//! - `known_scripts`: well-known scripts of lock clients, run without Lua
 //! - `sandbox`: the environment of a script
 //! - `library`: `redis.call` and the other functions of `redis`
 //! - `convert`: replies to Lua values and back
@@ -17,7 +17,7 @@ mod bits;
 mod convert;
 mod errors;
 mod json;
-mod known;
+mod known_scripts;
 mod library;
 mod normal;
 mod patterns;
@@ -26,7 +26,7 @@ mod readonly;
 mod sandbox;
 mod scripts;
 
-pub use known::Known;
+pub use known_scripts::KnownScript;
 pub(crate) use sandbox::{check, run};
 pub(crate) use scripts::sha1_hex;
 pub use scripts::{Script, Scripts};

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_scripts_use_is_cheap() {
+    fn common_patterns_are_cheap() {
         for (len, pattern) in [
             (4_096, "[^:]+"),
             (500, "^%s*(.-)%s*$"),

@@ -1,6 +1,6 @@
 //! The scripts that this node has seen, by their SHA-1.
 
-use super::known::{self, Known};
+use super::known_scripts::{self, KnownScript};
 use crate::error::Error;
 use bytes::Bytes;
 use sha1::{Digest, Sha1};
@@ -23,7 +23,7 @@ pub struct Script {
     /// Its source.
     pub text: Bytes,
     /// Set if it is one that every lock client has.
-    pub known: Option<Known>,
+    pub known: Option<KnownScript>,
     /// Whether its shebang line says that it does not write.
     pub(crate) read_only: bool,
 }
@@ -33,7 +33,7 @@ impl Script {
     pub(crate) fn parse(text: &Bytes, sha: String) -> Result<Self, Error> {
         let text = Bytes::copy_from_slice(text);
         let read_only = shebang(&text)?;
-        let known = if text.starts_with(b"#!") { None } else { known::recognise(&text) };
+        let known = if text.starts_with(b"#!") { None } else { known_scripts::recognise(&text) };
         Ok(Self { sha, known, read_only, text })
     }
 
@@ -90,10 +90,10 @@ pub(crate) fn sha1_hex(bytes: &[u8]) -> String {
 
 /// The scripts that were loaded or sent. The least recently used are evicted first.
 #[derive(Debug, Default)]
-pub struct Scripts(Mutex<Kept>);
+pub struct Scripts(Mutex<ScriptCache>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ScriptCache {
     by_sha: HashMap<String, (Arc<Script>, u64)>,
     bytes: usize,
     uses: u64,
@@ -136,7 +136,7 @@ impl Scripts {
     }
 
     /// The content is consistent even if a thread panicked while holding the lock.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, ScriptCache> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_first() {
+    fn least_recently_used_script_is_evicted() {
         let scripts = Scripts::default();
         let script = |number: usize| Arc::new(parsed(&format!("return {number}")).unwrap());
         for number in 0..SCRIPTS_MAX {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn first_lines() {
+    fn shebangs_are_parsed() {
         let error = |text: &str| parsed(text).unwrap_err().to_string();
         assert_eq!(error("#!foo\nreturn 1"), "ERR Unexpected engine in script shebang: #!foo");
         assert_eq!(error("#!lua nam=x\nreturn 1"), "ERR Unknown lua shebang option: nam=x");

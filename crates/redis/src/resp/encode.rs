@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_in_both_protocols() {
+    fn replies_are_encoded_in_resp2_and_resp3() {
         let one = || Reply::Integer(1);
         let a = || Reply::bulk("a");
         let cases = [

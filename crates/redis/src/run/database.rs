@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_belongs_to_one() {
+    fn each_name_belongs_to_one_database() {
         let name = Database(3).name(b"a").unwrap();
         assert_eq!(name.as_bytes(), b"redis-3/a");
         assert_eq!(Database(3).key(&name), Some(&b"a"[..]));
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_its_bounds() {
+    fn key_length_is_bounded() {
         for database in [Database(0), Database(15)] {
             let error = database.name(b"").unwrap_err().to_string();
             assert!(error.starts_with("ERR this key can't be used here: a lock name has 1"));

@@ -1,7 +1,7 @@
 //! Hashes.
 
 use super::overlay::Content;
-use super::{Outcome, Overlay};
+use super::{Overlay, RunResult};
 use crate::command::Hashes;
 use crate::error::Error;
 use crate::number;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 type Fields = BTreeMap<Element, Element>;
 
-pub(super) fn run(command: &Hashes, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
+pub(super) fn run(command: &Hashes, overlay: &mut Overlay<'_>) -> RunResult<Reply> {
     match command {
         Hashes::Set(key, pairs) => Ok(Reply::count(set(overlay, key, pairs)?)),
         Hashes::MSet(key, pairs) => set(overlay, key, pairs).map(|_| Reply::OK),
@@ -80,7 +80,7 @@ fn shown(value: Option<&Element>) -> Reply {
     value.map_or(Reply::Null, |value| Reply::bulk(value.as_bytes()))
 }
 
-fn fields(overlay: &mut Overlay<'_>, key: &Bytes) -> Outcome<Fields> {
+fn fields(overlay: &mut Overlay<'_>, key: &Bytes) -> RunResult<Fields> {
     let name = overlay.name(key)?;
     match overlay.content(&name)? {
         Content::Absent => Ok(Fields::new()),
@@ -92,12 +92,12 @@ fn fields(overlay: &mut Overlay<'_>, key: &Bytes) -> Outcome<Fields> {
     }
 }
 
-fn put(overlay: &mut Overlay<'_>, key: &Bytes, fields: Fields) -> Outcome<()> {
+fn put(overlay: &mut Overlay<'_>, key: &Bytes, fields: Fields) -> RunResult<()> {
     let name = overlay.name(key)?;
     overlay.set_object(&name, Object::Hash(fields))
 }
 
-fn set(overlay: &mut Overlay<'_>, key: &Bytes, pairs: &[(Bytes, Bytes)]) -> Outcome<usize> {
+fn set(overlay: &mut Overlay<'_>, key: &Bytes, pairs: &[(Bytes, Bytes)]) -> RunResult<usize> {
     let mut fields = fields(overlay, key)?;
     let mut new = 0;
     for (field, value) in pairs {

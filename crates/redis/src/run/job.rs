@@ -1,11 +1,11 @@
 //! One command, or a whole MULTI, which runs to one reply and one transaction.
 
 use super::size::{self, REPLY_BYTES_MAX};
-use super::{Database, Local, Overlay, Seen, Stop, Wanted, run};
-use crate::command::{Command, Expire, Keys, Lists, Only, Parsed, Scripting, Strings};
+use super::{Database, Local, Overlay, ReadRequest, ReadSet, Stop, run};
+use crate::command::{Command, Expire, Keys, Lists, Parsed, Scripting, SetCondition, Strings};
 use crate::error::Error;
 use crate::resp::Reply;
-use holdfast_core::{Bad, Limits, LockName, Refusal, Stamp, Transaction};
+use holdfast_core::{InvalidField, Limits, LockName, Refusal, Stamp, Transaction};
 use std::sync::OnceLock;
 
 /// How often a job may find that it needs more keys: each time it starts over.
@@ -40,7 +40,7 @@ pub struct Job {
 #[derive(Debug)]
 pub enum Run {
     /// All of these must be read as well, at the same moment; then run it again.
-    Need(Wanted),
+    Need(ReadRequest),
     /// It is done.
     Done(Done),
     /// There is nothing to pop. Run it again when one of these lists changes.
@@ -175,24 +175,24 @@ impl Job {
 
     /// The keys that are known to be needed before it runs. Invalid keys are skipped: running it
     /// will report them.
-    pub fn wanted(&self) -> Wanted {
+    pub fn wanted(&self) -> ReadRequest {
         let keys = self.commands.iter().flat_map(|parsed| &parsed.keys);
         let named = keys.filter_map(|key| self.database.name(key).ok());
         let watched = self.watched.iter().map(|(name, _)| name.clone());
-        Wanted { names: named.chain(watched).collect(), ..Wanted::default() }
+        ReadRequest { names: named.chain(watched).collect(), ..ReadRequest::default() }
     }
 
     /// Runs it with these keys.
-    pub fn run(&self, seen: &Seen, local: &dyn Local) -> Run {
+    pub fn run(&self, seen: &ReadSet, local: &dyn Local) -> Run {
         self.go(seen, local, true)
     }
 
     /// Like [`Job::run`], where Lua may not run.
-    pub fn run_without_lua(&self, seen: &Seen, local: &dyn Local) -> Run {
+    pub fn run_without_lua(&self, seen: &ReadSet, local: &dyn Local) -> Run {
         self.go(seen, local, false)
     }
 
-    fn go(&self, seen: &Seen, local: &dyn Local, may_run_lua: bool) -> Run {
+    fn go(&self, seen: &ReadSet, local: &dyn Local, may_run_lua: bool) -> Run {
         let stands = |(name, stamp): &(LockName, Stamp)| {
             seen.keys.get(name).is_some_and(|(_, now)| now == stamp)
         };
@@ -255,14 +255,14 @@ impl Job {
     }
 
     /// Requests everything that was read so far, and what is missing.
-    fn need(&self, seen: &Seen, missing: &Wanted) -> Run {
+    fn need(&self, seen: &ReadSet, missing: &ReadRequest) -> Run {
         let mut wanted = self.wanted();
         wanted.names.extend(seen.keys.keys().cloned());
         wanted.listing |= seen.listing.is_some();
         wanted.and(missing.clone());
         wanted.rounds = seen.rounds.saturating_add(1);
         if wanted.names.len() > Limits::DEFAULT.keys_read_max {
-            return self.fails(Error::refused(&Refusal::BadRequest(Bad::TooManyKeysRead)));
+            return self.fails(Error::refused(&Refusal::BadRequest(InvalidField::TooManyKeysRead)));
         }
         if wanted.rounds > ROUNDS_MAX {
             return self.fails(Error::fixed(
@@ -296,7 +296,9 @@ impl Job {
         };
         match command {
             _ if self.exec => None,
-            Strings::Set { only: Only::IfAbsent, expire, .. } if *expire != Expire::Keep => {
+            Strings::Set { only: SetCondition::IfAbsent, expire, .. }
+                if *expire != Expire::Keep =>
+            {
                 Some(Reply::Null)
             }
             Strings::SetNx(..) | Strings::MSetNx(_) => Some(Reply::Integer(0)),

@@ -2,8 +2,8 @@
 
 use super::overlay::Content;
 use super::strings::after;
-use super::{Database, Outcome, Overlay, Stop};
-use crate::command::{Condition, Keys, Scan, When};
+use super::{Database, Overlay, RunResult, Stop};
+use crate::command::{Condition, ExpireTime, Keys, Scan};
 use crate::error::Error;
 use crate::glob;
 use crate::resp::Reply;
@@ -20,7 +20,7 @@ const SCANNED_MIN: usize = 256;
 /// The maximum number of pages in a whole scan, which would take hours with millions of keys.
 const PAGES_MAX: usize = 64;
 
-pub(super) fn run(command: &Keys, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
+pub(super) fn run(command: &Keys, overlay: &mut Overlay<'_>) -> RunResult<Reply> {
     match command {
         Keys::Del(keys) => each(overlay, keys, |overlay, name| overlay.delete(name)),
         Keys::Exists(keys) => each(overlay, keys, |overlay, name| {
@@ -62,8 +62,8 @@ pub(super) fn run(command: &Keys, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
 fn each(
     overlay: &mut Overlay<'_>,
     keys: &[Bytes],
-    one: impl Fn(&mut Overlay<'_>, &LockName) -> Outcome<bool>,
-) -> Outcome<Reply> {
+    one: impl Fn(&mut Overlay<'_>, &LockName) -> RunResult<bool>,
+) -> RunResult<Reply> {
     let names: Vec<LockName> =
         keys.iter().map(|key| overlay.name(key)).collect::<Result<_, Error>>()?;
     overlay.expect(&names)?;
@@ -74,7 +74,7 @@ fn each(
     Ok(Reply::count(count))
 }
 
-fn ttl(overlay: &mut Overlay<'_>, key: &Bytes, unit_ms: u64, absolute: bool) -> Outcome<Reply> {
+fn ttl(overlay: &mut Overlay<'_>, key: &Bytes, unit_ms: u64, absolute: bool) -> RunResult<Reply> {
     let name = overlay.name(key)?;
     if matches!(overlay.content(&name)?, Content::Absent) {
         return Ok(Reply::Integer(-2));
@@ -90,10 +90,10 @@ fn ttl(overlay: &mut Overlay<'_>, key: &Bytes, unit_ms: u64, absolute: bool) -> 
 fn expire(
     overlay: &mut Overlay<'_>,
     key: &Bytes,
-    when: When,
+    when: ExpireTime,
     only: Condition,
     command: &str,
-) -> Outcome<Reply> {
+) -> RunResult<Reply> {
     let name = overlay.name(key)?;
     let expiry = after(overlay, when, command)?;
     if matches!(overlay.content(&name)?, Content::Absent) {
@@ -136,7 +136,7 @@ fn kind_name(kind: KeyKind) -> &'static str {
 }
 
 /// All keys of the database, including what this job has written.
-fn all(overlay: &mut Overlay<'_>) -> Outcome<BTreeMap<Vec<u8>, KeyKind>> {
+fn all(overlay: &mut Overlay<'_>) -> RunResult<BTreeMap<Vec<u8>, KeyKind>> {
     let database = overlay.database;
     let listing = overlay.listing(true)?;
     let key = |name: &LockName| database.key(name).map(<[u8]>::to_vec);
@@ -154,7 +154,7 @@ fn all(overlay: &mut Overlay<'_>) -> Outcome<BTreeMap<Vec<u8>, KeyKind>> {
 
 /// One page. Keys are ordered by a number computed from their bytes alone, so that a page can start
 /// where another ended, on any node, whatever has changed meanwhile.
-fn page(overlay: &mut Overlay<'_>, scan: &Scan) -> Outcome<Reply> {
+fn page(overlay: &mut Overlay<'_>, scan: &Scan) -> RunResult<Reply> {
     let keys = all(overlay)?;
     let at_least = keys.len().div_ceil(PAGES_MAX).max(SCANNED_MIN);
     let numbered = keys.into_iter().map(|(key, kind)| (number(&key), key, kind));
@@ -189,7 +189,7 @@ fn number(key: &[u8]) -> u64 {
 
 /// Deletes what this door may delete. If that is too much for one transaction, it is done step by
 /// step, provided that the command runs alone.
-fn flush(overlay: &mut Overlay<'_>, everywhere: bool) -> Outcome<Reply> {
+fn flush(overlay: &mut Overlay<'_>, everywhere: bool) -> RunResult<Reply> {
     let alone = overlay.may_block;
     let database = overlay.database;
     let of_it = |name: &LockName| {

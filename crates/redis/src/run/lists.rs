@@ -3,14 +3,14 @@
 use super::hashes::element;
 use super::overlay::{Content, Stop};
 use super::strings::places;
-use super::{Outcome, Overlay};
+use super::{Overlay, RunResult};
 use crate::command::{End, Lists};
 use crate::error::Error;
 use crate::resp::Reply;
 use bytes::Bytes;
 use holdfast_core::{Element, LockName, Object};
 
-pub(super) fn run(command: &Lists, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
+pub(super) fn run(command: &Lists, overlay: &mut Overlay<'_>) -> RunResult<Reply> {
     match command {
         Lists::Push { key, end, items: new, only_present } => {
             let name = overlay.name(key)?;
@@ -93,7 +93,7 @@ fn shown(item: Option<&Element>) -> Reply {
     item.map_or(Reply::Null, |item| Reply::bulk(item.as_bytes()))
 }
 
-fn items(overlay: &mut Overlay<'_>, name: &LockName) -> Outcome<Vec<Element>> {
+fn items(overlay: &mut Overlay<'_>, name: &LockName) -> RunResult<Vec<Element>> {
     match overlay.content(name)? {
         Content::Absent => Ok(Vec::new()),
         Content::Object(object) => match &*object {
@@ -110,7 +110,7 @@ fn pop(
     name: &LockName,
     end: End,
     count: usize,
-) -> Outcome<Option<Vec<Element>>> {
+) -> RunResult<Option<Vec<Element>>> {
     let mut items = items(overlay, name)?;
     if items.is_empty() {
         return Ok(None);
@@ -131,7 +131,7 @@ fn blocking_pop(
     keys: &[Bytes],
     end: End,
     wait_ms: Option<u64>,
-) -> Outcome<Reply> {
+) -> RunResult<Reply> {
     let names: Vec<LockName> =
         keys.iter().map(|key| overlay.name(key)).collect::<Result<_, Error>>()?;
     overlay.expect(&names)?;

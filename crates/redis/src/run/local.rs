@@ -15,14 +15,14 @@ pub trait Local {
     /// How many patterns are subscribed to on this node.
     fn patterns(&self) -> usize;
     /// Figures for `INFO`.
-    fn facts(&self) -> Facts;
+    fn facts(&self) -> NodeFacts;
     /// The scripts that this node has seen.
     fn scripts(&self) -> &crate::lua::Scripts;
 }
 
 /// Figures for `INFO`.
 #[derive(Debug, Clone, Default)]
-pub struct Facts {
+pub struct NodeFacts {
     /// The version of Holdfast.
     pub version: String,
     /// The port of this door.

@@ -1,6 +1,6 @@
 //! Runs commands against keys as they were read; the result is one transaction.
 //!
-//! - `seen`: the keys that were read, and what else is wanted
+//! - `read_set`: the keys that were read, and what else is wanted
 //! - `overlay`: what the job has written, and what that becomes in the core
 //! - `job`: one command, or a whole MULTI
 //! - `size`: size limits
@@ -13,17 +13,17 @@ mod keys;
 mod lists;
 mod local;
 mod overlay;
+mod read_set;
 mod script;
-mod seen;
 mod server;
 mod size;
 mod strings;
 
 pub use database::Database;
 pub use job::{Answered, Block, Done, Job, Run};
-pub use local::{Facts, Local};
+pub use local::{Local, NodeFacts};
 pub(crate) use overlay::{Overlay, Stop};
-pub use seen::{Listed, Listing, Seen, Wanted};
+pub use read_set::{Listed, Listing, ReadRequest, ReadSet};
 pub(crate) use server::REDIS_VERSION;
 
 use crate::acquiring::OwnerId;
@@ -33,10 +33,10 @@ use crate::resp::Reply;
 use holdfast_core::{Expiry, LockName};
 
 /// A command's reply, or why it could not continue.
-pub(crate) type Outcome<T> = Result<T, Stop>;
+pub(crate) type RunResult<T> = Result<T, Stop>;
 
 /// Runs one command. Those about the connection are handled elsewhere.
-pub(crate) fn run(command: &Command, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
+pub(crate) fn run(command: &Command, overlay: &mut Overlay<'_>) -> RunResult<Reply> {
     match command {
         Command::Strings(command) => strings::run(command, overlay),
         Command::Keys(command) => keys::run(command, overlay),
@@ -69,7 +69,7 @@ fn not_here() -> Error {
     Error::fixed("ERR this command can't be used inside MULTI or a script")
 }
 
-fn holdfast(command: &Holdfast, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
+fn holdfast(command: &Holdfast, overlay: &mut Overlay<'_>) -> RunResult<Reply> {
     match command {
         Holdfast::Acquire { .. } => Err(not_here().into()),
         Holdfast::OwnerId => {
@@ -102,7 +102,7 @@ fn holdfast(command: &Holdfast, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
     }
 }
 
-fn holds(overlay: &mut Overlay<'_>, name: &LockName, owner: &[u8], token: u64) -> Outcome<bool> {
+fn holds(overlay: &mut Overlay<'_>, name: &LockName, owner: &[u8], token: u64) -> RunResult<bool> {
     Ok(overlay.token(name)?.is_some_and(|has| has.0 == token)
         && overlay.text(name)?.is_some_and(|has| has.as_bytes() == owner))
 }

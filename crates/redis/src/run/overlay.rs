@@ -10,14 +10,14 @@
 //! Tickets of other doors, and those for which a label is not enough, can be read but not written.
 
 use super::local::Local;
-use super::seen::{Seen, Wanted};
+use super::read_set::{ReadRequest, ReadSet};
 use super::size::{self, WRITTEN_BYTES_MAX};
-use super::{Database, Outcome};
+use super::{Database, RunResult};
 use crate::error::Error;
 use bytes::Bytes;
 use holdfast_core::{
-    Bad, Channel, Door, Expiry, Key, Label, Limits, LockName, Message, Object, Refusal, TextKey,
-    To, Token, Transaction, Untouched, Write,
+    Channel, Door, Expiry, InvalidField, Key, Label, Limits, LockName, Message, Object, Refusal,
+    TextKey, Token, Transaction, Untouched, Write, WriteOp,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -65,12 +65,12 @@ struct Written {
     expiry: Expiry,
     /// Whether the original key was deleted in between.
     fresh: bool,
-    how: How,
+    how: WriteExtent,
 }
 
 /// How much of a key was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
+enum WriteExtent {
     Expiry,
     Label,
     Whole,
@@ -99,7 +99,7 @@ impl Written {
 
 /// Keys as they were read, overlaid with what was written.
 pub(crate) struct Overlay<'a> {
-    seen: &'a Seen,
+    seen: &'a ReadSet,
     pub(crate) local: &'a dyn Local,
     pub(crate) database: Database,
     /// Whether a command may block.
@@ -116,14 +116,14 @@ pub(crate) struct Overlay<'a> {
     used: BTreeSet<LockName>,
     used_all: bool,
     publish: Vec<(Channel, Message)>,
-    missing: Wanted,
+    missing: ReadRequest,
     /// Whether the job must run again after what it wrote is applied.
     pub(crate) again: bool,
 }
 
 impl<'a> Overlay<'a> {
     pub(crate) fn new(
-        seen: &'a Seen,
+        seen: &'a ReadSet,
         local: &'a dyn Local,
         database: Database,
         random: u64,
@@ -141,7 +141,7 @@ impl<'a> Overlay<'a> {
             used: BTreeSet::new(),
             used_all: false,
             publish: Vec::new(),
-            missing: Wanted::default(),
+            missing: ReadRequest::default(),
             again: false,
         }
     }
@@ -161,13 +161,13 @@ impl<'a> Overlay<'a> {
     }
 
     /// What has not been read yet; `None` if nothing is missing.
-    pub(crate) fn missing(&self) -> Option<&Wanted> {
+    pub(crate) fn missing(&self) -> Option<&ReadRequest> {
         let any = self.missing.listing || !self.missing.names.is_empty();
         any.then_some(&self.missing)
     }
 
     /// A key as it was read.
-    fn before(&mut self, name: &LockName) -> Outcome<&'a Key> {
+    fn before(&mut self, name: &LockName) -> RunResult<&'a Key> {
         match self.seen.keys.get(name) {
             Some((key, _)) => {
                 self.used.insert(name.clone());
@@ -181,7 +181,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// Announces the keys that are going to be read, so that they are fetched together.
-    pub(crate) fn expect(&mut self, names: &[LockName]) -> Outcome<()> {
+    pub(crate) fn expect(&mut self, names: &[LockName]) -> RunResult<()> {
         let unread = names.iter().filter(|name| !self.seen.keys.contains_key(*name));
         self.missing.names.extend(unread.cloned());
         if self.missing.names.is_empty() { Ok(()) } else { Err(Stop::Missing) }
@@ -189,7 +189,7 @@ impl<'a> Overlay<'a> {
 
     /// The listing of all keys as it was read. If `unchanged`, the transaction will require that no
     /// key has changed since.
-    pub(crate) fn listing(&mut self, unchanged: bool) -> Outcome<&'a [super::Listed]> {
+    pub(crate) fn listing(&mut self, unchanged: bool) -> RunResult<&'a [super::Listed]> {
         match &self.seen.listing {
             Some(listing) => {
                 self.used_all |= unchanged;
@@ -220,7 +220,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// The current value.
-    pub(crate) fn content(&mut self, name: &LockName) -> Outcome<Content> {
+    pub(crate) fn content(&mut self, name: &LockName) -> RunResult<Content> {
         let before = self.before(name)?;
         Ok(match self.written.get(name) {
             Some(written) => written.content.clone(),
@@ -229,7 +229,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// The current string; an error if it is of another type.
-    pub(crate) fn text(&mut self, name: &LockName) -> Outcome<Option<Label>> {
+    pub(crate) fn text(&mut self, name: &LockName) -> RunResult<Option<Label>> {
         match self.content(name)? {
             Content::Absent => Ok(None),
             Content::Text(text) => Ok(Some(text)),
@@ -238,7 +238,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// When it expires, in logical time; `None` if never, or if there is no such key.
-    pub(crate) fn due_ms(&mut self, name: &LockName) -> Outcome<Option<u64>> {
+    pub(crate) fn due_ms(&mut self, name: &LockName) -> RunResult<Option<u64>> {
         let before = self.before(name)?;
         Ok(match (self.written.get(name), before) {
             (Some(written), _) => written.due_ms,
@@ -250,7 +250,7 @@ impl<'a> Overlay<'a> {
 
     /// The holder's token. [`Stop::Apart`] if a write draws a new ticket, whose number is not known
     /// before it is applied.
-    pub(crate) fn token(&mut self, name: &LockName) -> Outcome<Option<Token>> {
+    pub(crate) fn token(&mut self, name: &LockName) -> RunResult<Option<Token>> {
         let before = match self.before(name)? {
             Key::Text(text) => Some((text.value.clone(), text.token)),
             Key::Object(_) | Key::Absent => None,
@@ -263,7 +263,7 @@ impl<'a> Overlay<'a> {
             // A write that keeps the value keeps the ticket; so does one that only changes the
             // label.
             (Content::Text(value), Some((same, token)))
-                if !written.fresh && (*value == same || written.how == How::Label) =>
+                if !written.fresh && (*value == same || written.how == WriteExtent::Label) =>
             {
                 Ok(Some(token))
             }
@@ -272,7 +272,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// Refuses keys that this door may not write.
-    fn writable(&mut self, name: &LockName) -> Outcome<()> {
+    fn writable(&mut self, name: &LockName) -> RunResult<()> {
         match self.before(name)? {
             Key::Text(text) if text.door != Door::Redis => {
                 Err(held(name, text, Untouched::OtherDoor).into())
@@ -283,7 +283,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// Refuses a change of holder while someone is waiting.
-    fn not_waited_for(&mut self, name: &LockName) -> Outcome<()> {
+    fn not_waited_for(&mut self, name: &LockName) -> RunResult<()> {
         match self.before(name)? {
             Key::Text(text) if text.waiting > 0 => {
                 Err(held(name, text, Untouched::WaitedFor).into())
@@ -301,25 +301,32 @@ impl<'a> Overlay<'a> {
     }
 
     /// Sets a string.
-    pub(crate) fn set_text(&mut self, name: &LockName, text: Label, expiry: Expiry) -> Outcome<()> {
+    pub(crate) fn set_text(
+        &mut self,
+        name: &LockName,
+        text: Label,
+        expiry: Expiry,
+    ) -> RunResult<()> {
         self.writable(name)?;
         let (content, due_ms) = (self.content(name)?, self.due_ms(name)?);
         let old = self.written.get(name);
-        let (fresh, how) = old.map_or((false, How::Expiry), |old| (old.fresh, old.how));
+        let (fresh, how) = old.map_or((false, WriteExtent::Expiry), |old| (old.fresh, old.how));
         let kept_expiry = old.map_or(Expiry::Keep, |old| old.expiry);
         let (how, expiry) = match content {
             Content::Object(_) => return Err(Error::WRONG_TYPE.into()),
-            Content::Text(same) if same == text && how == How::Label => (How::Label, expiry),
-            Content::Text(same) if same == text => (How::Whole, expiry),
+            Content::Text(same) if same == text && how == WriteExtent::Label => {
+                (WriteExtent::Label, expiry)
+            }
+            Content::Text(same) if same == text => (WriteExtent::Whole, expiry),
             Content::Text(_) => {
                 self.not_waited_for(name)?;
-                (How::Whole, expiry)
+                (WriteExtent::Whole, expiry)
             }
             Content::Absent => {
                 if fresh {
                     self.not_waited_for(name)?;
                 }
-                (How::Whole, if expiry == Expiry::Keep { Expiry::Never } else { expiry })
+                (WriteExtent::Whole, if expiry == Expiry::Keep { Expiry::Never } else { expiry })
             }
         };
         let expiry_now = if expiry == Expiry::Keep { kept_expiry } else { expiry };
@@ -329,7 +336,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// Records a write, if there is room for it.
-    fn write(&mut self, name: &LockName, written: Written) -> Outcome<()> {
+    fn write(&mut self, name: &LockName, written: Written) -> RunResult<()> {
         let before = self.written.get(name).map_or(0, |before| before.bytes(name));
         let others = self.written_bytes.saturating_sub(before);
         self.written_bytes = self.has_room(others, written.bytes(name))?;
@@ -340,13 +347,13 @@ impl<'a> Overlay<'a> {
     fn has_room(&self, has: usize, more: usize) -> Result<usize, Error> {
         let bytes = has.saturating_add(more);
         if bytes > WRITTEN_BYTES_MAX {
-            return Err(size::refused(Bad::TransactionTooLarge));
+            return Err(size::refused(InvalidField::TransactionTooLarge));
         }
         Ok(bytes)
     }
 
     /// Changes a string whose holder stays the same.
-    pub(crate) fn relabel(&mut self, name: &LockName, text: Label) -> Outcome<()> {
+    pub(crate) fn relabel(&mut self, name: &LockName, text: Label) -> RunResult<()> {
         self.writable(name)?;
         let due_ms = self.due_ms(name)?;
         let mut written = self.written.get(name).cloned().unwrap_or(Written {
@@ -354,17 +361,17 @@ impl<'a> Overlay<'a> {
             due_ms,
             expiry: Expiry::Keep,
             fresh: false,
-            how: How::Expiry,
+            how: WriteExtent::Expiry,
         });
         written.content = Content::Text(text);
-        if written.how == How::Expiry {
-            written.how = How::Label;
+        if written.how == WriteExtent::Expiry {
+            written.how = WriteExtent::Label;
         }
         self.write(name, written)
     }
 
     /// Replaces a hash or list; an empty one is deleted.
-    pub(crate) fn set_object(&mut self, name: &LockName, object: Object) -> Outcome<()> {
+    pub(crate) fn set_object(&mut self, name: &LockName, object: Object) -> RunResult<()> {
         if object.is_empty() {
             return self.delete(name).map(|_| ());
         }
@@ -377,11 +384,11 @@ impl<'a> Overlay<'a> {
             self.not_waited_for(name)?;
         }
         let content = Content::Object(Arc::new(object));
-        self.write(name, Written { content, due_ms, expiry, fresh, how: How::Whole })
+        self.write(name, Written { content, due_ms, expiry, fresh, how: WriteExtent::Whole })
     }
 
     /// Deletes a key; returns whether it existed.
-    pub(crate) fn delete(&mut self, name: &LockName) -> Outcome<bool> {
+    pub(crate) fn delete(&mut self, name: &LockName) -> RunResult<bool> {
         if matches!(self.content(name)?, Content::Absent) {
             return Ok(false);
         }
@@ -392,21 +399,21 @@ impl<'a> Overlay<'a> {
             due_ms: None,
             expiry: Expiry::Never,
             fresh,
-            how: How::Whole,
+            how: WriteExtent::Whole,
         };
         self.write(name, gone)?;
         Ok(true)
     }
 
     /// Sets the expiry of an existing key.
-    pub(crate) fn expire(&mut self, name: &LockName, expiry: Expiry) -> Outcome<()> {
+    pub(crate) fn expire(&mut self, name: &LockName, expiry: Expiry) -> RunResult<()> {
         self.writable(name)?;
         let (content, due_ms) = (self.content(name)?, self.due_ms(name)?);
         let due_ms = self.due_of(expiry, due_ms);
         match self.written.get_mut(name) {
             Some(written) => (written.due_ms, written.expiry) = (due_ms, expiry),
             None => {
-                let (fresh, how) = (false, How::Expiry);
+                let (fresh, how) = (false, WriteExtent::Expiry);
                 self.write(name, Written { content, due_ms, expiry, fresh, how })?;
             }
         }
@@ -419,7 +426,7 @@ impl<'a> Overlay<'a> {
         let message = Message::parse(message).map_err(|bad| Error::bad_text("this message", bad));
         let (channel, message) = (channel?, message?);
         if self.publish.len() >= Limits::DEFAULT.published_max {
-            return Err(size::refused(Bad::TooManyPublished));
+            return Err(size::refused(InvalidField::TooManyPublished));
         }
         let bytes = channel.as_bytes().len().saturating_add(message.as_bytes().len());
         self.written_bytes = self.has_room(self.written_bytes, bytes)?;
@@ -463,18 +470,18 @@ fn content(key: &Key) -> Content {
 }
 
 /// What a write becomes in the core; `None` if the key was absent before and still is.
-fn to(before: &Key, written: Written) -> Option<To> {
+fn to(before: &Key, written: Written) -> Option<WriteOp> {
     let Written { content, expiry, fresh, how, .. } = written;
     Some(match (content, how) {
         (Content::Absent, _) => match before {
             Key::Absent => return None,
-            Key::Text(_) | Key::Object(_) => To::Gone { forced: false },
+            Key::Text(_) | Key::Object(_) => WriteOp::Gone { forced: false },
         },
-        (_, How::Expiry) => To::Expiring(expiry),
-        (Content::Text(value), How::Label) => To::Relabel { value, expiry },
-        (Content::Text(value), How::Whole) => To::Text { value, expiry, fresh },
+        (_, WriteExtent::Expiry) => WriteOp::Expiring(expiry),
+        (Content::Text(value), WriteExtent::Label) => WriteOp::Relabel { value, expiry },
+        (Content::Text(value), WriteExtent::Whole) => WriteOp::Text { value, expiry, fresh },
         (Content::Object(object), _) => {
-            To::Object { object: Object::clone(&object), expiry, fresh }
+            WriteOp::Object { object: Object::clone(&object), expiry, fresh }
         }
     })
 }

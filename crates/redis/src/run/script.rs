@@ -1,10 +1,10 @@
 //! Runs scripts: in Lua or, for those that every lock client has, without.
 
 use super::overlay::Content;
-use super::{Outcome, Overlay, Stop};
+use super::{Overlay, RunResult, Stop};
 use crate::command::Scripting;
 use crate::error::Error;
-use crate::lua::{self, Known, Script};
+use crate::lua::{self, KnownScript, Script};
 use crate::number;
 use crate::resp::Reply;
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// A longer text is not one of the well-known scripts.
 const KNOWN_BYTES_MAX: usize = 4_096;
 
-pub(super) fn run(command: &Scripting, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
+pub(super) fn run(command: &Scripting, overlay: &mut Overlay<'_>) -> RunResult<Reply> {
     let scripts = overlay.local.scripts();
     match command {
         Scripting::Eval { script, keys, arguments, read_only } => {
@@ -84,7 +84,7 @@ fn eval(
     arguments: &[Bytes],
     read_only: bool,
     overlay: &mut Overlay<'_>,
-) -> Outcome<Reply> {
+) -> RunResult<Reply> {
     if let Some(known) = script.known
         && !read_only
         && let Some(reply) = without_lua(known, keys, arguments, overlay)?
@@ -99,30 +99,30 @@ fn eval(
 
 /// The reply of a well-known script; `None` if Lua must decide.
 fn without_lua(
-    known: Known,
+    known: KnownScript,
     keys: &[Bytes],
     arguments: &[Bytes],
     overlay: &mut Overlay<'_>,
-) -> Outcome<Option<Reply>> {
+) -> RunResult<Option<Reply>> {
     let (Some(key), Some(value)) = (keys.first(), arguments.first()) else { return Ok(None) };
     let Ok(name) = overlay.name(key) else { return Ok(None) };
     let ours = match overlay.content(&name)? {
         Content::Text(text) => text.as_bytes() == value,
         Content::Absent => {
             return Ok(Some(Reply::Integer(match known {
-                Known::Delete { absent } => absent,
-                Known::Extend { .. } => 0,
-                Known::Ttl => -3,
+                KnownScript::Delete { absent } => absent,
+                KnownScript::Extend { .. } => 0,
+                KnownScript::Ttl => -3,
             })));
         }
         Content::Object(_) => return Ok(None),
     };
     if !ours {
-        return Ok(Some(Reply::Integer(if known == Known::Ttl { -3 } else { 0 })));
+        return Ok(Some(Reply::Integer(if known == KnownScript::Ttl { -3 } else { 0 })));
     }
     let done = match known {
-        Known::Delete { .. } => overlay.delete(&name).map(|_| 1),
-        Known::Extend { unit_ms } => {
+        KnownScript::Delete { .. } => overlay.delete(&name).map(|_| 1),
+        KnownScript::Extend { unit_ms } => {
             let time = arguments.get(1).and_then(|time| number::integer(time));
             let ms = time.and_then(|time| time.checked_mul(unit_ms));
             let ms = ms.and_then(|ms| u64::try_from(ms).ok());
@@ -130,7 +130,7 @@ fn without_lua(
             let Some(ms) = ms.filter(|ms| (1..1 << 45).contains(ms)) else { return Ok(None) };
             overlay.expire(&name, Expiry::AfterMs(ms)).map(|()| 1)
         }
-        Known::Ttl => {
+        KnownScript::Ttl => {
             let left = overlay.due_ms(&name)?.map(|due| due.saturating_sub(overlay.now_ms()));
             Ok(left.map_or(-1, |left| i64::try_from(left).unwrap_or(i64::MAX)))
         }

@@ -1,6 +1,6 @@
 //! Server commands that a job can answer.
 
-use super::{Outcome, Overlay};
+use super::{Overlay, RunResult};
 use crate::command::{PubSub, Server, describe};
 use crate::glob;
 use crate::resp::Reply;
@@ -23,7 +23,7 @@ const SETTINGS: &[(&str, &str)] = &[
 /// The version of Redis that is emulated: clients decide by it what they send.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
-pub(super) fn run(command: &Server, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
+pub(super) fn run(command: &Server, overlay: &mut Overlay<'_>) -> RunResult<Reply> {
     Ok(match command {
         Server::Command(what) => describe(what)?,
         Server::Info(sections) => Reply::Verbatim(*b"txt", Bytes::from(info(sections, overlay))),

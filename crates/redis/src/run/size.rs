@@ -1,7 +1,7 @@
 //! How large a transaction may be, and how much memory a job may use while it runs.
 
 use crate::error::Error;
-use holdfast_core::{Bad, Limits, Object, Refusal, To, Transaction, Write};
+use holdfast_core::{InvalidField, Limits, Object, Refusal, Transaction, Write, WriteOp};
 
 /// Bytes that a transaction may take in the log. An entry has 1 MiB, part of which identifies the
 /// proposer.
@@ -27,11 +27,13 @@ pub(super) fn check(transaction: &Transaction) -> Result<(), Error> {
     let seen = seen.iter().map(|(name, _)| (name.as_bytes().len(), SEEN_BYTES));
     let writes = writes.iter().map(|Write { name, to }| {
         let (texts, rest) = match to {
-            To::Text { value, .. } | To::Relabel { value, .. } => (value.as_bytes().len(), 0),
-            To::Object { object, .. } => {
+            WriteOp::Text { value, .. } | WriteOp::Relabel { value, .. } => {
+                (value.as_bytes().len(), 0)
+            }
+            WriteOp::Object { object, .. } => {
                 (object.bytes(), elements(object).saturating_mul(ELEMENT_BYTES))
             }
-            To::Expiring(_) | To::Gone { .. } => (0, 0),
+            WriteOp::Expiring(_) | WriteOp::Gone { .. } => (0, 0),
         };
         (name.as_bytes().len().saturating_add(texts), rest.saturating_add(WRITE_BYTES))
     });
@@ -43,7 +45,7 @@ pub(super) fn check(transaction: &Transaction) -> Result<(), Error> {
     });
     let too_large = texts > Limits::DEFAULT.transaction_bytes_max
         || texts.saturating_add(rest) > ENCODED_BYTES_MAX;
-    if too_large { Err(refused(Bad::TransactionTooLarge)) } else { Ok(()) }
+    if too_large { Err(refused(InvalidField::TransactionTooLarge)) } else { Ok(()) }
 }
 
 /// Fails if a hash or list is too large to be written.
@@ -51,11 +53,11 @@ pub(super) fn check_object(object: &Object) -> Result<(), Error> {
     let limits = Limits::DEFAULT;
     let too_large =
         object.len() > limits.object_elements_max || object.bytes() > limits.object_bytes_max;
-    if too_large { Err(refused(Bad::ObjectTooLarge)) } else { Ok(()) }
+    if too_large { Err(refused(InvalidField::ObjectTooLarge)) } else { Ok(()) }
 }
 
 /// The error that the core would return.
-pub(super) fn refused(bad: Bad) -> Error {
+pub(super) fn refused(bad: InvalidField) -> Error {
     Error::refused(&Refusal::BadRequest(bad))
 }
 

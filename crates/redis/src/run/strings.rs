@@ -1,15 +1,15 @@
 //! String commands.
 
 use super::overlay::Content;
-use super::{Outcome, Overlay};
-use crate::command::{Expire, Only, Strings, When};
+use super::{Overlay, RunResult};
+use crate::command::{Expire, ExpireTime, SetCondition, Strings};
 use crate::error::Error;
 use crate::number;
 use crate::resp::Reply;
 use bytes::Bytes;
 use holdfast_core::{Expiry, Label, LockName};
 
-pub(super) fn run(command: &Strings, overlay: &mut Overlay<'_>) -> Outcome<Reply> {
+pub(super) fn run(command: &Strings, overlay: &mut Overlay<'_>) -> RunResult<Reply> {
     match command {
         Strings::Get(key) => {
             let name = overlay.name(key)?;
@@ -19,7 +19,7 @@ pub(super) fn run(command: &Strings, overlay: &mut Overlay<'_>) -> Outcome<Reply
             set(overlay, key, value, only, *get, *expire)
         }
         Strings::SetNx(key, value) => {
-            let reply = set(overlay, key, value, &Only::IfAbsent, false, Expire::Never)?;
+            let reply = set(overlay, key, value, &SetCondition::IfAbsent, false, Expire::Never)?;
             Ok((reply != Reply::Null).into())
         }
         Strings::GetDel(key) => {
@@ -54,7 +54,7 @@ pub(super) fn run(command: &Strings, overlay: &mut Overlay<'_>) -> Outcome<Reply
         }
         Strings::MSet(pairs) => {
             for (key, value) in pairs {
-                set(overlay, key, value, &Only::Always, false, Expire::Never)?;
+                set(overlay, key, value, &SetCondition::Always, false, Expire::Never)?;
             }
             Ok(Reply::OK)
         }
@@ -66,7 +66,7 @@ pub(super) fn run(command: &Strings, overlay: &mut Overlay<'_>) -> Outcome<Reply
                 }
             }
             for (key, value) in pairs {
-                set(overlay, key, value, &Only::Always, false, Expire::Never)?;
+                set(overlay, key, value, &SetCondition::Always, false, Expire::Never)?;
             }
             Ok(Reply::Integer(1))
         }
@@ -93,10 +93,10 @@ pub(super) fn run(command: &Strings, overlay: &mut Overlay<'_>) -> Outcome<Reply
         Strings::DelIf(key, only) => {
             let name = overlay.name(key)?;
             let fits = match only {
-                Only::IfEqual(value) => {
+                SetCondition::IfEqual(value) => {
                     overlay.text(&name)?.is_some_and(|text| text.as_bytes() == value)
                 }
-                Only::IfNotEqual(value) => {
+                SetCondition::IfNotEqual(value) => {
                     overlay.text(&name)?.is_some_and(|text| text.as_bytes() != value)
                 }
                 _ => true,
@@ -118,26 +118,26 @@ fn set(
     overlay: &mut Overlay<'_>,
     key: &Bytes,
     value: &Bytes,
-    only: &Only,
+    only: &SetCondition,
     get: bool,
     expire: Expire,
-) -> Outcome<Reply> {
+) -> RunResult<Reply> {
     let name = overlay.name(key)?;
     let value = label(value)?;
     let expiry = expiry(overlay, expire)?;
     let old = overlay.content(&name)?;
-    let compares = matches!(only, Only::IfEqual(_) | Only::IfNotEqual(_));
+    let compares = matches!(only, SetCondition::IfEqual(_) | SetCondition::IfNotEqual(_));
     if matches!(old, Content::Object(_)) && (get || compares) {
         return Err(Error::WRONG_TYPE.into());
     }
     let fits = match (only, &old) {
-        (Only::Always, _) => true,
-        (Only::IfAbsent, old) => matches!(old, Content::Absent),
-        (Only::IfPresent, old) => !matches!(old, Content::Absent),
-        (Only::IfEqual(value), Content::Text(text)) => text.as_bytes() == value,
-        (Only::IfEqual(_), _) => false,
-        (Only::IfNotEqual(value), Content::Text(text)) => text.as_bytes() != value,
-        (Only::IfNotEqual(_), _) => true,
+        (SetCondition::Always, _) => true,
+        (SetCondition::IfAbsent, old) => matches!(old, Content::Absent),
+        (SetCondition::IfPresent, old) => !matches!(old, Content::Absent),
+        (SetCondition::IfEqual(value), Content::Text(text)) => text.as_bytes() == value,
+        (SetCondition::IfEqual(_), _) => false,
+        (SetCondition::IfNotEqual(value), Content::Text(text)) => text.as_bytes() != value,
+        (SetCondition::IfNotEqual(_), _) => true,
     };
     if fits {
         match expiry {
@@ -167,21 +167,21 @@ pub(super) fn expiry(overlay: &Overlay<'_>, expire: Expire) -> Result<Option<Exp
 /// The time from now; `None` if it is in the past, an error if it is too far in the future.
 pub(super) fn after(
     overlay: &Overlay<'_>,
-    when: When,
+    when: ExpireTime,
     command: &str,
 ) -> Result<Option<Expiry>, Error> {
     let wall_ms = i64::try_from(overlay.local.wall_ms()).unwrap_or(i64::MAX);
     let left_ms = match when {
-        When::AfterMs(ms) => {
+        ExpireTime::AfterMs(ms) => {
             wall_ms.checked_add(ms).ok_or_else(|| Error::expire_time(command))?;
             ms
         }
-        When::AtMs(ms) => ms.saturating_sub(wall_ms),
+        ExpireTime::AtMs(ms) => ms.saturating_sub(wall_ms),
     };
     Ok(u64::try_from(left_ms).ok().filter(|ms| *ms > 0).map(Expiry::AfterMs))
 }
 
-fn put_expiry(overlay: &mut Overlay<'_>, name: &LockName, expire: Expire) -> Outcome<()> {
+fn put_expiry(overlay: &mut Overlay<'_>, name: &LockName, expire: Expire) -> RunResult<()> {
     match expiry(overlay, expire)? {
         Some(Expiry::Never) if overlay.due_ms(name)?.is_none() => Ok(()),
         Some(expiry) => overlay.expire(name, expiry),
@@ -189,7 +189,7 @@ fn put_expiry(overlay: &mut Overlay<'_>, name: &LockName, expire: Expire) -> Out
     }
 }
 
-fn incr(overlay: &mut Overlay<'_>, key: &Bytes, by: i64) -> Outcome<Reply> {
+fn incr(overlay: &mut Overlay<'_>, key: &Bytes, by: i64) -> RunResult<Reply> {
     let name = overlay.name(key)?;
     let old = overlay.text(&name)?;
     let number = match &old {

@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 const CLOSED: &str = "(closed)";
 
 /// How long an expected reply may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long to wait after a request without a reply before the next one is sent: a client must be
 /// blocked on a list before the other one pushes to it.
-const HEARD_AFTER: Duration = Duration::from_millis(300);
+const SILENT_AFTER: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Conversation {
@@ -265,20 +265,20 @@ impl Party {
             let words: Vec<_> = words.iter().filter(|word| !word.is_empty()).collect();
             let words: Vec<_> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
             self.connection("nobody").write_all(&request(&words)).expect("the server listens");
-            assert_eq!(self.heard("nobody", 1), "+OK\\r\\n");
+            assert_eq!(self.received("nobody", 1), "+OK\\r\\n");
         }
         self.connections.clear();
     }
 
     /// What someone receives: `count` replies, or whatever arrives before the end.
-    fn heard(&mut self, who: &str, count: usize) -> String {
-        let until = Instant::now() + PATIENCE;
+    fn received(&mut self, who: &str, count: usize) -> String {
+        let until = Instant::now() + TIMEOUT;
         let (mut bytes, mut buffer) = (Vec::new(), [0; 1 << 16]);
         while replies(&bytes) < count {
             if Instant::now() > until {
                 return format!("{} and then nothing", bytes.escape_ascii());
             }
-            match self.hear(who, &mut buffer, Duration::from_millis(100)) {
+            match self.receive(who, &mut buffer, Duration::from_millis(100)) {
                 Some(0) => return format!("{}{CLOSED}", bytes.escape_ascii()),
                 Some(len) => bytes.extend_from_slice(&buffer[..len]),
                 None => {}
@@ -287,10 +287,10 @@ impl Party {
         bytes.escape_ascii().to_string()
     }
 
-    /// `None` if nothing arrives within `patience`; 0 bytes if the connection is closed.
-    fn hear(&mut self, who: &str, buffer: &mut [u8], patience: Duration) -> Option<usize> {
+    /// `None` if nothing arrives within `timeout`; 0 bytes if the connection is closed.
+    fn receive(&mut self, who: &str, buffer: &mut [u8], timeout: Duration) -> Option<usize> {
         let stream = self.connection(who);
-        stream.set_read_timeout(Some(patience)).expect("an option can be set");
+        stream.set_read_timeout(Some(timeout)).expect("an option can be set");
         match stream.read(buffer) {
             Ok(len) => Some(len),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -316,8 +316,8 @@ impl Party {
             let (mut buffer, mut quiet) = ([0; 1 << 16], Instant::now());
             while quiet.elapsed() < QUIET {
                 for who in &who {
-                    let heard = self.hear(who, &mut buffer, Duration::from_millis(5));
-                    let Some(len) = heard else { continue };
+                    let received = self.receive(who, &mut buffer, Duration::from_millis(5));
+                    let Some(len) = received else { continue };
                     let text = answers.entry(who.clone()).or_default();
                     if len == 0 {
                         if !text.ends_with(CLOSED) {
@@ -346,17 +346,17 @@ impl Party {
                     sent.map_err(|error| format!("{}: {error}", step.line))?;
                     // Nothing tells when the server has received it.
                     if !step.answers.iter().any(|(answered, _)| answered == who) {
-                        std::thread::sleep(HEARD_AFTER);
+                        std::thread::sleep(SILENT_AFTER);
                     }
                 }
             }
             for (who, expected) in step.expected() {
                 let closes = expected.ends_with(CLOSED);
                 let whole = unescaped(expected.strip_suffix(CLOSED).unwrap_or(&expected));
-                let heard = self.heard(who, replies(&whole) + usize::from(closes));
-                if plain(&heard, like) != plain(&expected, like) {
+                let received = self.received(who, replies(&whole) + usize::from(closes));
+                if plain(&received, like) != plain(&expected, like) {
                     return Err(format!(
-                        "{}\n  to {who}:   {heard}\n  expected: {expected}",
+                        "{}\n  to {who}:   {received}\n  expected: {expected}",
                         step.line
                     ));
                 }

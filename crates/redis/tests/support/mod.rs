@@ -7,14 +7,14 @@ pub(crate) mod show;
 use bytes::Bytes;
 use holdfast_core::{
     Acquire, Answer, Command, Door, Effect, Label, Lease, Limits, LockName, Mode, OpenSession,
-    Proof, Refusal, Secret, SessionKind, SessionRef, Standing, State, Taken, Target, Term, Tick,
-    Token, Wait,
+    Proof, ProposalOutcome, Refusal, Secret, SessionKind, SessionRef, State, Target, Term, Tick,
+    TicketStatus, Token, Wait,
 };
 use holdfast_redis::acquiring::Acquiring;
 use holdfast_redis::client::{Client, Plan};
 use holdfast_redis::lua::Scripts;
 use holdfast_redis::resp::Reply;
-use holdfast_redis::run::{Answered, Facts, Job, Local, Run, Seen};
+use holdfast_redis::run::{Answered, Job, Local, NodeFacts, ReadSet, Run};
 use std::collections::BTreeMap;
 
 /// When logical time starts, by the wall clock.
@@ -54,8 +54,8 @@ impl Local for Node {
     fn patterns(&self) -> usize {
         0
     }
-    fn facts(&self) -> Facts {
-        Facts { port: 7401, ..Facts::default() }
+    fn facts(&self) -> NodeFacts {
+        NodeFacts { port: 7401, ..NodeFacts::default() }
     }
     fn scripts(&self) -> &Scripts {
         &self.scripts
@@ -81,7 +81,7 @@ impl Harness {
 
     pub(crate) fn apply(&mut self, command: Command) -> Result<Answer, Refusal> {
         match self.state.apply(command.into(), &mut self.effects) {
-            Taken::Answered(answer) => answer,
+            ProposalOutcome::Answered(answer) => answer,
             other => panic!("not taken: {other:?}"),
         }
     }
@@ -132,7 +132,7 @@ impl Harness {
     fn run(&mut self, who: &str, job: &Job) -> Vec<Reply> {
         let mut wanted = job.wanted();
         for _ in 0..10_000 {
-            let seen = Seen::read(&self.state, &wanted);
+            let seen = ReadSet::read(&self.state, &wanted);
             match job.run(&seen, &self.node) {
                 Run::Need(more) => {
                     assert!(more != wanted, "nothing new is wanted");
@@ -170,8 +170,8 @@ impl Harness {
         }
         let session = self.session();
         match self.apply(Command::Acquire(acquiring.acquire(Some(session)))) {
-            Ok(Answer::Standing(Standing::Held(grant))) => acquiring.granted(&grant),
-            Ok(Answer::Standing(standing)) => waits(standing.token()),
+            Ok(Answer::TicketStatus(TicketStatus::Held(grant))) => acquiring.granted(&grant),
+            Ok(Answer::TicketStatus(standing)) => waits(standing.token()),
             Ok(other) => panic!("{other:?}"),
             Err(refusal) => acquiring.refused(&refusal),
         }
@@ -194,7 +194,7 @@ impl Harness {
             door: Door::Native,
         });
         match self.apply(command) {
-            Ok(Answer::Standing(standing)) => show::standing(&standing),
+            Ok(Answer::TicketStatus(standing)) => show::standing(&standing),
             Ok(other) => format!("{other:?}"),
             Err(refusal) => format!("refused: {refusal}"),
         }

@@ -1,6 +1,6 @@
 //! Replies and effects as lines that a person can read.
 
-use holdfast_core::{Effect, Standing};
+use holdfast_core::{Effect, TicketStatus};
 use holdfast_redis::resp::Reply;
 
 pub(crate) fn reply(reply: &Reply) -> String {
@@ -25,11 +25,11 @@ pub(crate) fn reply(reply: &Reply) -> String {
     }
 }
 
-pub(crate) fn standing(standing: &Standing) -> String {
+pub(crate) fn standing(standing: &TicketStatus) -> String {
     match standing {
-        Standing::Held(grant) => format!("holds, token={}", grant.token),
-        Standing::Waiting { token, .. } => format!("waits, token={token}"),
-        Standing::Over { token, how } => format!("over, token={token} {how}"),
+        TicketStatus::Held(grant) => format!("holds, token={}", grant.token),
+        TicketStatus::Waiting { token, .. } => format!("waits, token={token}"),
+        TicketStatus::Over { token, how } => format!("over, token={token} {how}"),
     }
 }
 

@@ -25,7 +25,7 @@ impl FromStr for DoorAddress {
         if text.eq_ignore_ascii_case("off") {
             return Ok(Self::Off);
         }
-        let wrong = |_| format!("`{text}` is no address: write IP:PORT, or off");
+        let wrong = |_| format!("`{text}` is not an address: write IP:PORT, or off");
         text.parse().map(Self::At).map_err(wrong)
     }
 }

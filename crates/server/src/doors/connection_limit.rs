@@ -225,7 +225,7 @@ mod tests {
     /// With `ulimit -n 300`, each door allowed 128 connections and 64 more that were being refused:
     /// a burst used up every file descriptor of the process, and the next connections were reset.
     #[test]
-    fn all_connections_together_leave_files_for_everything_else() {
+    fn connection_limits_leave_files_for_everything_else() {
         for files in [64, 256, 300, 512, 1_024, 4_096, 65_536, 1 << 20] {
             let connections = connections_within(files);
             let open = DOORS.len() as u64 * (connections + refused_max(connections)) as u64;

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_takes_others_do_not_have_until_it_is_given_back() {
+    fn memory_share_is_exclusive_until_returned() {
         let memory = Memory::new(100);
         let (mut one, mut two) = (Share::new(memory.clone()), Share::new(memory.clone()));
         one.set(FREE_BYTES + 80).unwrap();

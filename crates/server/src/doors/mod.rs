@@ -93,7 +93,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn doors_share_neither_names_nor_ports() {
+    fn doors_have_distinct_names_and_ports() {
         let names: BTreeSet<&str> = DOORS.iter().map(|door| door.name).collect();
         let ports: BTreeSet<u16> = DOORS.iter().map(|door| door.port_above).collect();
         assert_eq!((names.len(), ports.len()), (DOORS.len(), DOORS.len()));

@@ -2,24 +2,24 @@
 
 use super::{Engine, EventSink, Undelivered};
 use crate::uptime::Uptime;
-use holdfast_core::{Command, Request, Standing};
-use holdfast_gateway::{ApiError, Outcome, TakeStep, Taking, lasts_of};
+use holdfast_core::{Command, RequestRef, TicketStatus};
+use holdfast_gateway::{AcquireStep, ApiError, CallOutcome, PendingAcquire, lasts_of};
 use std::time::Duration;
 
 /// The outcome of an acquire. Unless it is delivered, a ticket that only the caller can know of is
 /// given up.
-pub(crate) struct Taken {
-    standing: Standing,
+pub(crate) struct AcquireResult {
+    standing: TicketStatus,
     undelivered: Option<Undelivered>,
 }
 
-impl Taken {
-    pub(crate) fn standing(&self) -> &Standing {
+impl AcquireResult {
+    pub(crate) fn standing(&self) -> &TicketStatus {
         &self.standing
     }
 
     /// Call once the caller has the answer: the ticket is then the caller's.
-    pub(crate) fn delivered(self) -> Standing {
+    pub(crate) fn delivered(self) -> TicketStatus {
         if let Some(undelivered) = self.undelivered {
             undelivered.delivered();
         }
@@ -35,31 +35,31 @@ impl Engine {
     /// given up. `follow` is closed if the lock is later taken over in its holder's name.
     pub(crate) async fn take(
         &self,
-        request: Option<Request>,
+        request: Option<RequestRef>,
         command: Command,
         follow: Option<EventSink>,
-    ) -> Result<Taken, ApiError> {
-        let mut taking = Taking::new(now(), request.is_some());
+    ) -> Result<AcquireResult, ApiError> {
+        let mut pending_acquire = PendingAcquire::new(now(), request.is_some());
         let (outcome, mut undelivered) = self.submit_for_turn(request, command, follow).await?;
         // Refused, or over: nothing is left to give up.
-        if matches!(outcome, Outcome::Answer(Err(_)) | Outcome::Ended(_))
+        if matches!(outcome, CallOutcome::Answer(Err(_)) | CallOutcome::Ended(_))
             && let Some(undelivered) = undelivered.take()
         {
             undelivered.delivered();
         }
-        let mut step = taking.completed(outcome, now());
+        let mut step = pending_acquire.completed(outcome, now());
         loop {
             step = match step {
-                TakeStep::Peek(token) => {
+                AcquireStep::Peek(token) => {
                     let seen = self.peek(move |node| lasts_of(node.state(), token)).await?;
-                    taking.peeked(seen, now())
+                    pending_acquire.peeked(seen, now())
                 }
-                TakeStep::Read(token) => {
+                AcquireStep::Read(token) => {
                     let seen = self.read(move |node| lasts_of(node.state(), token)).await;
-                    taking.read(seen.ok(), now())
+                    pending_acquire.read(seen.ok(), now())
                 }
-                TakeStep::Done(standing) => {
-                    return standing.map(|standing| Taken { standing, undelivered });
+                AcquireStep::Done(standing) => {
+                    return standing.map(|standing| AcquireResult { standing, undelivered });
                 }
             };
         }

@@ -3,7 +3,8 @@
 use super::inbox::{Inbox, Look, Post};
 use super::sink::AnySink;
 use holdfast_gateway::{
-    CallId, Completion, Driver, Input, Outcome, Resume, Step, SubmitError, Task, TicketRef, View,
+    CallId, CallOutcome, Completion, Driver, Input, Resume, Step, SubmitError, Task, TicketRef,
+    View,
 };
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -42,7 +43,7 @@ impl Task for Box<dyn EngineTask> {
 
 /// A completion on its way to the caller.
 pub(crate) struct Completed {
-    pub(crate) outcome: Result<Outcome, SubmitError>,
+    pub(crate) outcome: Result<CallOutcome, SubmitError>,
     pub(crate) undelivered: Option<Undelivered>,
 }
 

@@ -1,6 +1,6 @@
 //! The disk thread: whatever has queued up is written together and synced once.
 
-use super::inbox::{End, Inbox, Post};
+use super::inbox::{Inbox, Post, StopReason};
 use crate::metrics::Metrics;
 use holdfast_node::{Input, NodeDisk, Persist, Position};
 use holdfast_storage::{Disk, Fault, WriteError};
@@ -29,7 +29,7 @@ pub(crate) fn run<D: Disk>(
     let worker = Worker { files, inbox, metrics, wrote: None };
     if let Err(fault) = worker.work(jobs) {
         // Never retried: the kernel may report success the second time although the data is gone.
-        inbox.post_always(Post::Stop(End::Fault(fault.to_string())));
+        inbox.post_always(Post::Stop(StopReason::Fault(fault.to_string())));
     }
 }
 
@@ -100,24 +100,24 @@ impl<D: Disk> Worker<'_, D> {
         jobs: &Receiver<Job>,
         write: impl Fn(&mut NodeDisk<D>) -> Result<(), WriteError>,
     ) -> Result<(), Fault> {
-        let mut told = false;
+        let mut reported = false;
         loop {
             match write(&mut self.files) {
-                Ok(()) if !told => return Ok(()),
+                Ok(()) if !reported => return Ok(()),
                 Ok(()) => {
                     tracing::info!("the disk has room again");
                     self.inbox.post_always(Post::Node(Input::DiskFull(false)));
                     return Ok(());
                 }
                 Err(WriteError::Full { file, cause }) => {
-                    if !told {
+                    if !reported {
                         tracing::error!(
-                            "the disk is full ({file}: {cause}): clients are told so until there \
+                            "the disk is full ({file}: {cause}): writes are refused until there \
                              is room; free some space"
                         );
                         self.sync()?;
                         self.inbox.post_always(Post::Node(Input::DiskFull(true)));
-                        told = true;
+                        reported = true;
                     }
                     std::thread::sleep(FULL_RETRY);
                     if self.inbox.is_closed() {
@@ -164,8 +164,8 @@ mod tests {
             let (files, _) = open(&disk);
             let (jobs, taken) = channel();
             let inbox = Arc::new(Inbox::new());
-            let told = inbox.clone();
-            let thread = std::thread::spawn(move || run(files, &taken, &told, &Metrics::new()));
+            let reported = inbox.clone();
+            let thread = std::thread::spawn(move || run(files, &taken, &reported, &Metrics::new()));
             Self { disk, jobs: Some(jobs), inbox, thread: Some(thread) }
         }
 
@@ -178,20 +178,22 @@ mod tests {
         }
 
         /// The next messages from the disk thread to the loop.
-        fn told(&self) -> Vec<String> {
+        fn reported(&self) -> Vec<String> {
             let mut posts = Vec::new();
             self.inbox.take(&mut posts, Duration::from_secs(60));
-            let word = |post| match post {
+            let message = |post| match post {
                 Post::Node(input) => format!("{input:?}"),
-                Post::Stop(End::Fault(why) | End::Lost { why, .. }) => format!("stop: {why}"),
+                Post::Stop(StopReason::Fault(why) | StopReason::Lost { why, .. }) => {
+                    format!("stop: {why}")
+                }
                 _ => "something else".to_owned(),
             };
-            posts.into_iter().map(word).collect()
+            posts.into_iter().map(message).collect()
         }
 
         /// Whether a message with this prefix arrives.
-        fn hears(&self, wanted: &str) -> bool {
-            (0..1_000).any(|_| self.told().iter().any(|word| word.starts_with(wanted)))
+        fn posts_message(&self, wanted: &str) -> bool {
+            (0..1_000).any(|_| self.reported().iter().any(|message| message.starts_with(wanted)))
         }
 
         fn end(&mut self) -> Vec<u64> {
@@ -208,40 +210,40 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_to_be_on_disk_is_found_again() {
+    fn acknowledged_writes_survive_a_restart() {
         let mut bench = Bench::new();
         for number in 1..=9 {
             bench.persist(number);
         }
-        assert!(bench.hears("Persisted(9)"));
+        assert!(bench.posts_message("Persisted(9)"));
         assert_eq!(bench.end(), (2..=10).collect::<Vec<u64>>());
     }
 
     #[test]
-    fn a_full_disk_is_told_and_the_same_write_works_when_there_is_room() {
+    fn write_is_retried_after_a_full_disk() {
         let mut bench = Bench::new();
         bench.persist(1);
-        assert!(bench.hears("Persisted(1)"));
+        assert!(bench.posts_message("Persisted(1)"));
         bench.disk.inject(|faults| faults.write_full_after_bytes = Some(0));
         bench.persist(2);
-        assert!(bench.hears("DiskFull(true)"));
+        assert!(bench.posts_message("DiskFull(true)"));
         bench.disk.inject(|faults| faults.write_full_after_bytes = None);
-        assert!(bench.hears("DiskFull(false)"));
+        assert!(bench.posts_message("DiskFull(false)"));
         bench.persist(3);
-        assert!(bench.hears("Persisted(3)"));
+        assert!(bench.posts_message("Persisted(3)"));
         assert_eq!(bench.end(), [2, 3, 4]);
     }
 
     #[test]
-    fn a_sync_that_fails_ends_the_node_and_is_never_tried_again() {
+    fn failed_sync_stops_the_node_and_is_not_retried() {
         let bench = Bench::new();
         bench.persist(1);
-        assert!(bench.hears("Persisted(1)"));
+        assert!(bench.posts_message("Persisted(1)"));
         bench.disk.inject(|faults| faults.sync_error_after = Some(0));
         bench.persist(2);
-        let told = bench.told();
-        assert!(told.iter().any(|word| word.contains("did not confirm")), "{told:?}");
-        assert!(!told.iter().any(|word| word.starts_with("Persisted")), "{told:?}");
+        let reported = bench.reported();
+        assert!(reported.iter().any(|message| message.contains("did not confirm")), "{reported:?}");
+        assert!(!reported.iter().any(|message| message.starts_with("Persisted")), "{reported:?}");
         let syncs = bench.disk.counts().syncs;
         let sent = bench.jobs.as_ref().unwrap().send(Job::Compact(Position::default()));
         assert!(sent.is_err() || bench.disk.counts().syncs == syncs);

@@ -3,11 +3,11 @@
 
 use super::calls::{Completed, ReplyTo, Server};
 use super::disk::Job;
-use super::inbox::{End, Inbox, Post};
+use super::inbox::{Inbox, Post, StopReason};
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use holdfast_core::Effect;
-use holdfast_gateway::{Completion, Gateway, Outcome, Output, SubmitError};
+use holdfast_gateway::{CallOutcome, Completion, Gateway, Output, SubmitError};
 use holdfast_node::{self as node, Moment, Node, SnapshotTask};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -22,7 +22,7 @@ pub(crate) struct Driver {
     peers: Peers,
     metrics: Arc<Metrics>,
     begun: Instant,
-    end: Option<End>,
+    end: Option<StopReason>,
 }
 
 impl Driver {
@@ -39,7 +39,7 @@ impl Driver {
         Self { node, gateway, inbox, disk, snapshots, peers, metrics, begun, end: None }
     }
 
-    pub(crate) fn run(mut self) -> End {
+    pub(crate) fn run(mut self) -> StopReason {
         let mut posts = Vec::new();
         let mut inputs = Vec::new();
         let mut node_outputs = Vec::new();
@@ -105,15 +105,15 @@ impl Driver {
                 self.peers.know(self.node.cluster());
                 self.gateway.lost_track(now, &self.node);
             }
-            node::Output::Stop(why) => self.end = Some(End::Fault(why)),
-            node::Output::Lost(why) => self.end = Some(End::Lost { why, may_rejoin: true }),
+            node::Output::Stop(why) => self.end = Some(StopReason::Fault(why)),
+            node::Output::Lost(why) => self.end = Some(StopReason::Lost { why, may_rejoin: true }),
         }
     }
 
     fn applied(&mut self, effects: Vec<Effect>, now: Duration) {
         self.metrics.entries.inc();
         for effect in &effects {
-            self.metrics.hear(effect);
+            self.metrics.record(effect);
         }
         self.gateway.applied(effects, now, &self.node);
     }
@@ -139,7 +139,7 @@ impl Driver {
             }
             Output::Complete(ReplyTo::Look(look), Completion { outcome, .. }) => {
                 look(match outcome {
-                    Ok(Outcome::Current) => Ok((&self.node, self.gateway.channels())),
+                    Ok(CallOutcome::Current) => Ok((&self.node, self.gateway.channels())),
                     Ok(_) => Err(SubmitError::Unknown),
                     Err(error) => Err(error),
                 });

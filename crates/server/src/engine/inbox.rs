@@ -25,12 +25,12 @@ pub(crate) enum Post {
     /// Looks at the local state, which may be stale.
     Peek(Look),
     /// Stops the loop.
-    Stop(End),
+    Stop(StopReason),
 }
 
 /// Why a node stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum StopReason {
     /// It was asked to stop.
     Asked,
     /// This machine or program can no longer be trusted, or the node is no longer a member.

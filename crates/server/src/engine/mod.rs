@@ -12,9 +12,9 @@ mod inbox;
 mod sink;
 mod snapshots;
 
-pub(crate) use acquire::Taken;
+pub(crate) use acquire::AcquireResult;
 pub(crate) use calls::{EngineTask, Pending, Undelivered};
-pub use inbox::End;
+pub use inbox::StopReason;
 pub(crate) use inbox::{Inbox, Post};
 pub(crate) use sink::{EventSink, Listener, Listening, Missed, Subscriber};
 pub(crate) use snapshots::{NotTaken, Piece, Snapshots};
@@ -23,8 +23,8 @@ use crate::metrics::Metrics;
 use crate::peers::Peers;
 use calls::{Completed, ReplyTo, Server};
 use driver::Driver;
-use holdfast_core::{Answer, Command, Refusal, Request, Scope, SessionRef, Token};
-use holdfast_gateway::{CallId, Channels, Input, Outcome, Sink, SubmitError, TIMEOUT, Topic};
+use holdfast_core::{Answer, Command, Refusal, RequestRef, Scope, SessionRef, Token};
+use holdfast_gateway::{CallId, CallOutcome, Channels, Input, Sink, SubmitError, TIMEOUT, Topic};
 use holdfast_node::{self as node, Change, Node, NodeDisk, NodeId, NotChanged};
 use holdfast_storage::RealDisk;
 use sink::AnySink;
@@ -55,7 +55,7 @@ pub(crate) fn start(
     inbox: Arc<Inbox>,
     peers: Peers,
     metrics: Arc<Metrics>,
-) -> io::Result<oneshot::Receiver<End>> {
+) -> io::Result<oneshot::Receiver<StopReason>> {
     let (jobs, jobs_taken) = mpsc::channel();
     let (tasks, tasks_taken) = mpsc::channel();
     let (disk_inbox, disk_metrics) = (inbox.clone(), metrics.clone());
@@ -91,7 +91,7 @@ impl Engine {
     async fn call_for_long(
         &self,
         input: impl FnOnce(CallId, ReplyTo) -> Input<Server>,
-    ) -> Result<(Outcome, Option<Undelivered>), SubmitError> {
+    ) -> Result<(CallOutcome, Option<Undelivered>), SubmitError> {
         let (reply_to, wait) = oneshot::channel();
         let call = self.inbox.next_call();
         self.post(input(call, ReplyTo::Caller(reply_to)))?;
@@ -105,7 +105,7 @@ impl Engine {
     async fn call(
         &self,
         input: impl FnOnce(CallId, ReplyTo) -> Input<Server>,
-    ) -> Result<Outcome, SubmitError> {
+    ) -> Result<CallOutcome, SubmitError> {
         let completed = timeout(TIMEOUT_OF_THE_LOOP, self.call_for_long(input)).await;
         let (outcome, undelivered) = completed.unwrap_or(Err(SubmitError::Unknown))?;
         if let Some(undelivered) = undelivered {
@@ -118,7 +118,7 @@ impl Engine {
     /// effect.
     pub async fn submit(
         &self,
-        request: Option<Request>,
+        request: Option<RequestRef>,
         command: Command,
     ) -> Result<Result<Answer, Refusal>, SubmitError> {
         let (wait, follow) = (false, None);
@@ -136,10 +136,10 @@ impl Engine {
     /// Like [`Engine::submit`], but the caller waits until its ticket is served, without a timeout.
     async fn submit_for_turn(
         &self,
-        request: Option<Request>,
+        request: Option<RequestRef>,
         command: Command,
         follow: Option<EventSink>,
-    ) -> Result<(Outcome, Option<Undelivered>), SubmitError> {
+    ) -> Result<(CallOutcome, Option<Undelivered>), SubmitError> {
         let (wait, follow) = (true, follow.as_ref().map(AnySink::from));
         let submit =
             |call, reply_to| Input::Submit { call, reply_to, request, command, wait, follow };
@@ -149,8 +149,8 @@ impl Engine {
     /// Sends a session's heartbeat, within 10s. The inner error says why the session is not alive.
     pub async fn heartbeat(&self, session: SessionRef) -> Result<Result<(), Refusal>, SubmitError> {
         match self.call(|call, reply_to| Input::Heartbeat { call, reply_to, session }).await? {
-            Outcome::Alive => Ok(Ok(())),
-            Outcome::NotAlive(refusal) => Ok(Err(refusal)),
+            CallOutcome::Alive => Ok(Ok(())),
+            CallOutcome::NotAlive(refusal) => Ok(Err(refusal)),
             _ => Err(SubmitError::Unknown),
         }
     }
@@ -160,7 +160,7 @@ impl Engine {
         &self,
         command: Command,
         sink: &EventSink,
-    ) -> Result<Outcome, SubmitError> {
+    ) -> Result<CallOutcome, SubmitError> {
         let sink = sink.into();
         self.call(|call, reply_to| Input::Open { call, reply_to, command, sink }).await
     }
@@ -171,7 +171,7 @@ impl Engine {
         session: SessionRef,
         tickets: Vec<Token>,
         sink: &EventSink,
-    ) -> Result<Outcome, SubmitError> {
+    ) -> Result<CallOutcome, SubmitError> {
         let sink = sink.into();
         self.call(|call, reply_to| Input::Attach { call, reply_to, session, tickets, sink }).await
     }
@@ -181,7 +181,7 @@ impl Engine {
         &self,
         sink: &EventSink,
         number: u64,
-        request: Option<Request>,
+        request: Option<RequestRef>,
         command: Command,
     ) -> Result<(), SubmitError> {
         self.post(Input::SubmitOn { sink: sink.into(), number, request, command })
@@ -326,7 +326,7 @@ impl Engine {
     ) -> Result<Result<(), NotChanged>, SubmitError> {
         let change = |call, reply_to| Input::Change { call, reply_to, change, force };
         match self.call_for_long(change).await? {
-            (Outcome::Changed(changed), _) => Ok(changed),
+            (CallOutcome::Changed(changed), _) => Ok(changed),
             _ => Err(SubmitError::Unknown),
         }
     }
@@ -343,13 +343,13 @@ impl Engine {
 
     /// Stops the node.
     pub fn stop(&self) {
-        self.inbox.post_always(Post::Stop(End::Asked));
+        self.inbox.post_always(Post::Stop(StopReason::Asked));
     }
 }
 
-fn answer(outcome: Outcome) -> Result<Result<Answer, Refusal>, SubmitError> {
+fn answer(outcome: CallOutcome) -> Result<Result<Answer, Refusal>, SubmitError> {
     match outcome {
-        Outcome::Answer(answer) => Ok(answer),
+        CallOutcome::Answer(answer) => Ok(answer),
         _ => Err(SubmitError::Unknown),
     }
 }

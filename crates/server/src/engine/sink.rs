@@ -186,7 +186,7 @@ pub(crate) enum Missed {
 
 impl From<Missed> for ApiError {
     fn from(missed: Missed) -> Self {
-        let hint = "begin again, and look how things are now";
+        let hint = "start over, and read the current state";
         match missed {
             Missed::TooSlow => {
                 let message = "events were not read fast enough: some were missed";

@@ -1,7 +1,7 @@
 //! Snapshots, off the loop: written on their own thread, read to be sent to other nodes, and
 //! received from them.
 
-use super::inbox::{End, Inbox, Post};
+use super::inbox::{Inbox, Post, StopReason};
 use crate::random;
 use holdfast_core::Limits;
 use holdfast_node::{Input, Loaded, SnapshotTask, load, read_snapshot, write_snapshot};
@@ -26,15 +26,15 @@ impl Snapshots {
     pub(crate) fn run(&self, tasks: &Receiver<Box<SnapshotTask>>, inbox: &Arc<Inbox>) {
         while let Ok(task) = tasks.recv() {
             let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-            let word = match write_snapshot(&self.disk, &task) {
+            let message = match write_snapshot(&self.disk, &task) {
                 Ok(()) => Post::Node(Input::SnapshotWritten(task.at)),
-                Err(WriteError::Fault(fault)) => Post::Stop(End::Fault(fault.to_string())),
+                Err(WriteError::Fault(fault)) => Post::Stop(StopReason::Fault(fault.to_string())),
                 Err(error) => {
-                    tracing::warn!("no snapshot now, the log stays longer: {error}");
+                    tracing::warn!("no snapshot was written, so the log keeps growing: {error}");
                     Post::Node(Input::SnapshotNotWritten)
                 }
             };
-            inbox.post_always(word);
+            inbox.post_always(message);
         }
     }
 
@@ -69,7 +69,9 @@ impl Snapshots {
             let next = match pieces() {
                 Ok(Piece::Next(bytes)) => writer.piece(writer.next_piece(), &bytes),
                 Ok(Piece::End { checksum }) if checksum == writer.checksum() => break,
-                Ok(Piece::End { .. }) => Err(WriteError::Misuse("it arrived changed".to_owned())),
+                Ok(Piece::End { .. }) => {
+                    Err(WriteError::Misuse("it was corrupted in transit".to_owned()))
+                }
                 Err(error) => Err(WriteError::Misuse(error)),
             };
             if let Err(error) = next {

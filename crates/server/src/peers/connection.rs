@@ -1,6 +1,8 @@
 //! One connection between two nodes: its frames, and the handshake at its start.
 
-use super::hello::{Challenge, HELLO_BYTES_MAX, Hello, Me, Purpose, Side, Verdict, prove, proves};
+use super::handshake::{
+    Challenge, HELLO_BYTES_MAX, Hello, Introduction, Purpose, Side, Verdict, prove, proves,
+};
 use crate::key::ClusterKey;
 use crate::random;
 use crate::sockets;
@@ -14,14 +16,14 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// The handshake takes a few round trips; a node that needs longer counts as down.
-pub(crate) const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A reachable machine accepts a connection immediately. When packets are lost, the kernel retries
 /// less and less often, so each attempt of ours is short.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A running node answers a hello immediately.
-const CHALLENGE_PATIENCE: Duration = Duration::from_secs(3);
+const CHALLENGE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Why a connection could not be made.
 #[derive(Debug)]
@@ -108,7 +110,7 @@ pub(crate) async fn read<T: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<T, String> {
     let frame = read_frame(stream, HELLO_BYTES_MAX).await?;
-    postcard::from_bytes(&frame).map_err(|_| "what the other node says can't be read".to_owned())
+    postcard::from_bytes(&frame).map_err(|_| "the other node's message can't be decoded".to_owned())
 }
 
 pub(crate) async fn write<T: Serialize>(
@@ -123,17 +125,17 @@ pub(crate) async fn write<T: Serialize>(
 pub(crate) async fn dial(
     address: &str,
     key: &ClusterKey,
-    me: Option<&Me>,
+    me: Option<&Introduction>,
     to: Option<NodeId>,
     purpose: Purpose,
-) -> Result<(TcpStream, Me), NoConnection> {
+) -> Result<(TcpStream, Introduction), NoConnection> {
     let nonce = random::bytes();
     let hello = Hello { purpose, cluster: key.cluster, from: me.cloned(), to, nonce };
-    let dialed = timeout(HANDSHAKE_PATIENCE, async {
-        let connected = timeout(CONNECT_PATIENCE, TcpStream::connect(address)).await;
+    let dialed = timeout(HANDSHAKE_TIMEOUT, async {
+        let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
         let mut stream = connected
-            .map_err(|_| format!("nobody answers at {address}"))?
-            .map_err(|error| format!("nobody answers at {address}: {error}"))?;
+            .map_err(|_| format!("no reply from {address}"))?
+            .map_err(|error| format!("no reply from {address}: {error}"))?;
         sockets::prepare_for_peer(&stream);
         let there = introduce(&mut stream, key, &hello).await.map_err(|error| match error {
             NoConnection::Because(why) => NoConnection::Because(format!("{address}: {why}")),
@@ -148,21 +150,21 @@ async fn introduce(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     key: &ClusterKey,
     hello: &Hello,
-) -> Result<Me, NoConnection> {
-    let said = hello.encode();
-    write_frame(stream, &said).await?;
-    let challenge = timeout(CHALLENGE_PATIENCE, read(stream)).await;
+) -> Result<Introduction, NoConnection> {
+    let hello_bytes = hello.encode();
+    write_frame(stream, &hello_bytes).await?;
+    let challenge = timeout(CHALLENGE_TIMEOUT, read(stream)).await;
     let (nonce, proof) = match challenge.map_err(|_| "it does not answer".to_owned())?? {
         Challenge::Prove { nonce, proof } => (nonce, proof),
         Challenge::Refused(why) => return Err(why.into()),
     };
-    if !proves(key, Side::Acceptor, &said, &nonce, &proof) {
+    if !proves(key, Side::Acceptor, &hello_bytes, &nonce, &proof) {
         return Err("it has another cluster secret: is it a node of this cluster, and is the key \
                     file the same?"
             .to_owned()
             .into());
     }
-    write(stream, &prove(key, Side::Dialer, &said, &nonce)).await?;
+    write(stream, &prove(key, Side::Dialer, &hello_bytes, &nonce)).await?;
     match Verdict::decode(&read_frame(stream, HELLO_BYTES_MAX).await?)? {
         Verdict::Welcome(there) => Ok(there),
         Verdict::Removed => Err(NoConnection::Removed),
@@ -179,11 +181,11 @@ pub(crate) async fn accept(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     key: &ClusterKey,
 ) -> Result<Hello, String> {
-    let taken = timeout(HANDSHAKE_PATIENCE, async {
-        let said = read_frame(stream, HELLO_BYTES_MAX).await;
-        let said =
-            said.map_err(|why| format!("what came is no hello of a Holdfast node: {why}"))?;
-        let hello = match Hello::decode(&said) {
+    let taken = timeout(HANDSHAKE_TIMEOUT, async {
+        let hello_bytes = read_frame(stream, HELLO_BYTES_MAX).await;
+        let hello_bytes = hello_bytes
+            .map_err(|why| format!("the first message is not a Holdfast node's hello: {why}"))?;
+        let hello = match Hello::decode(&hello_bytes) {
             Ok(hello) => hello,
             Err(why) => {
                 write(stream, &Challenge::Refused(why.clone())).await?;
@@ -191,10 +193,10 @@ pub(crate) async fn accept(
             }
         };
         let nonce = random::bytes();
-        let proof = prove(key, Side::Acceptor, &said, &nonce);
+        let proof = prove(key, Side::Acceptor, &hello_bytes, &nonce);
         write(stream, &Challenge::Prove { nonce, proof }).await?;
         let proof: [u8; 32] = read(stream).await?;
-        let wrong = if !proves(key, Side::Dialer, &said, &nonce, &proof) {
+        let wrong = if !proves(key, Side::Dialer, &hello_bytes, &nonce, &proof) {
             "wrong cluster secret"
         } else if hello.cluster != key.cluster {
             "this is a node of another cluster"
@@ -204,7 +206,7 @@ pub(crate) async fn accept(
         answer(stream, &Verdict::Refused(wrong.to_owned())).await?;
         Err(wrong.to_owned())
     });
-    taken.await.unwrap_or_else(|_| Err("it did not say who it is".to_owned()))
+    taken.await.unwrap_or_else(|_| Err("it did not identify itself".to_owned()))
 }
 
 /// Sends the verdict that ends the handshake; returns the reason if it is not a welcome.
@@ -212,7 +214,7 @@ pub(crate) async fn answer(
     stream: &mut (impl AsyncWrite + Unpin),
     verdict: &Verdict,
 ) -> Result<(), String> {
-    let written = timeout(HANDSHAKE_PATIENCE, write_frame(stream, &verdict.encode()?)).await;
+    let written = timeout(HANDSHAKE_TIMEOUT, write_frame(stream, &verdict.encode()?)).await;
     written.unwrap_or_else(|_| Err("it does not read".to_owned()))?;
     Err(match verdict {
         Verdict::Welcome(_) => return Ok(()),

@@ -11,8 +11,8 @@
 
 use super::Shared;
 use super::connection::NoConnection;
-use super::hello::{Me, Purpose};
-use crate::engine::{End, Post};
+use super::handshake::{Introduction, Purpose};
+use crate::engine::{Post, StopReason};
 use holdfast_node::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const ADVISE_AFTER: Duration = Duration::from_secs(30);
 /// Runs until every first member has recorded this node's folder; returns immediately if they all
 /// have.
 pub(crate) async fn found(shared: Arc<Shared>) {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut advise_at = None;
     let mut complaints = BTreeMap::new();
     loop {
@@ -46,7 +46,7 @@ pub(crate) async fn found(shared: Arc<Shared>) {
                         NoConnection::Reborn => lost_folder(shared.me.node, node),
                         other => other.to_string(),
                     };
-                    let end = End::Lost { why, may_rejoin: false };
+                    let end = StopReason::Lost { why, may_rejoin: false };
                     shared.inbox.post_always(Post::Stop(end));
                     return;
                 }
@@ -56,9 +56,9 @@ pub(crate) async fn found(shared: Arc<Shared>) {
         if awaited.is_empty() {
             return;
         }
-        if awaited != told {
+        if awaited != reported {
             tracing::info!("{}", waiting_for(&awaited));
-            told = awaited;
+            reported = awaited;
             advise_at = Some(Instant::now() + ADVISE_AFTER);
         } else if advise_at.is_some_and(|at| at <= Instant::now()) {
             advise_at = None;
@@ -105,7 +105,7 @@ fn lost_folder(me: NodeId, noted_by: NodeId) -> String {
 
 /// Why a node that is about to start a cluster must not count on this one; `None` if it may, or if
 /// its cluster has already started.
-pub(super) fn founding_clash(shared: &Shared, from: &Me) -> Option<String> {
+pub(super) fn founding_clash(shared: &Shared, from: &Introduction) -> Option<String> {
     let theirs = from.founding.as_ref()?;
     let (me, them) = (shared.me.node, from.node);
     if shared.known.has_begun() {
@@ -136,7 +136,7 @@ pub(super) fn founding_clash(shared: &Shared, from: &Me) -> Option<String> {
 /// Why this node must stop: it is alone in its cluster, and a member of another cluster with the
 /// same key is looking for a node here, so this one lost its folder, or was started in another's
 /// place, and began again. `None` if that is not the case.
-pub(super) fn second_cluster(shared: &Shared, from: &Me) -> Option<String> {
+pub(super) fn second_cluster(shared: &Shared, from: &Introduction) -> Option<String> {
     let (me, them) = (shared.me.node, from.node);
     let book = shared.book();
     let stranger =

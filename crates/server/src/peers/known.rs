@@ -6,7 +6,7 @@
 //! of them votes before each of the others has durably recorded its folder: from then on, any of
 //! them refuses a node that comes back under its id with another folder.
 
-use super::hello::{Contact, Me, Run};
+use super::handshake::{Contact, Introduction, Run};
 use holdfast_node::NodeId;
 use holdfast_storage::{self as storage, Fault, FileKind, RealDisk, WriteError};
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,7 @@ impl KnownPeers {
     /// awaited.
     pub(crate) fn load(disk: &RealDisk) -> Result<Self, Fault> {
         let damaged = || Fault::Damaged {
-            what: "its content makes no sense".to_owned(),
+            what: "its content is invalid".to_owned(),
             file: FILE.to_owned(),
             offset: None,
         };
@@ -136,7 +136,7 @@ impl KnownPeers {
     }
 
     /// Records which run of a node was last let in, and where it is.
-    pub(super) async fn note_run(&self, who: &Me) -> Result<(), String> {
+    pub(super) async fn note_run(&self, who: &Introduction) -> Result<(), String> {
         let (node, run, contact) = (who.node, who.run, who.contact.clone());
         self.change(move |content| {
             let peer = content.peers.entry(node).or_default();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_noted_is_known_after_a_restart() {
+    async fn known_peers_survive_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let disk = RealDisk::open(folder.path()).unwrap();
         KnownPeers::begin(&disk, [NodeId(2), NodeId(3)].into_iter()).unwrap();
@@ -203,7 +203,13 @@ mod tests {
         assert!(peers.had_another_folder(NodeId(2), 8) && !peers.had_another_folder(NodeId(2), 7));
         let contact = Contact { peer: "127.0.0.1:1".into(), http: String::new() };
         let run = Some(Run { number: 4, nonce: 5 });
-        let who = Me { node: NodeId(3), birth: 9, contact: contact.clone(), run, founding: None };
+        let who = Introduction {
+            node: NodeId(3),
+            birth: 9,
+            contact: contact.clone(),
+            run,
+            founding: None,
+        };
         peers.note_run(&who).await.unwrap();
         peers.noted_by(NodeId(3)).await.unwrap();
         let peers = open(&folder);

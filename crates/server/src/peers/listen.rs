@@ -3,14 +3,14 @@
 use super::Shared;
 use super::connection::{accept, answer, read_frame_into};
 use super::founding::{founding_clash, second_cluster, waiting_for};
-use super::heard::Heard;
-use super::hello::{Hello, Purpose, Verdict};
+use super::handshake::{Hello, Purpose, Verdict};
 use super::members::{self, Membership};
+use super::peer_activity::PeerActivity;
 use super::runs::{Alive, Impostor};
 use super::snapshot_transfer;
 use super::throttle::{SUMMARY_EVERY, Throttle};
 use crate::activity::{Activity, IdleSet};
-use crate::engine::{End, Post};
+use crate::engine::{Post, StopReason};
 use crate::sockets;
 use holdfast_node::{FRAME_BYTES_MAX, Input, NodeId, PeerMessage};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio::time::{interval, sleep};
 /// of strangers can cost.
 const STRANGERS_MAX: usize = 64;
 
-const TOO_MANY: &str = "too many connections without a name: the oldest is closed";
+const TOO_MANY: &str = "too many unidentified connections: the oldest is closed";
 
 /// The size of the read buffer; larger frames bypass it.
 const READ_BYTES: usize = 64 << 10;
@@ -51,7 +51,7 @@ pub(crate) async fn listen(listener: TcpListener, shared: Arc<Shared>, membershi
             Ok(accepted) => accepted,
             Err(error) => {
                 // Most likely out of file descriptors, which will be freed again.
-                let message = format!("can't take a connection of a peer: {error}");
+                let message = format!("can't accept a peer's connection: {error}");
                 if throttle.admits(&message) {
                     tracing::warn!("{message}");
                 }
@@ -87,23 +87,23 @@ async fn meet(
     stream: &mut TcpStream,
     shared: &Shared,
     stranger: &Arc<Activity>,
-) -> Result<Met, String> {
+) -> Result<AdmittedPeer, String> {
     let hello = tokio::select! {
         accepted = accept(stream, &shared.key) => accepted?,
-        () = stranger.evicted() => return Err("it did not say who it is, and others came".to_owned()),
+        () = stranger.evicted() => return Err("it did not identify itself, and others came".to_owned()),
     };
     stranger.keep();
     let (verdict, alive) = judge(shared, &hello).await;
     // Counted before the other side can close an earlier connection.
     let number = match (&hello.from, hello.purpose, &alive) {
-        (Some(from), Purpose::Messages, Some(_)) => shared.heard(from.node).connected(),
+        (Some(from), Purpose::Messages, Some(_)) => shared.peer_activity(from.node).connected(),
         _ => 0,
     };
-    answer(stream, &verdict).await.map(|()| Met { hello, alive, number })
+    answer(stream, &verdict).await.map(|()| AdmittedPeer { hello, alive, number })
 }
 
 /// A dialer that was let in.
-struct Met {
+struct AdmittedPeer {
     hello: Hello,
     alive: Option<Alive>,
     /// The number of this connection among the node's message connections; 0 for other purposes.
@@ -115,7 +115,7 @@ async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
     let refused = |why: String| (Verdict::Refused(why), None);
     let second = hello.from.as_ref().and_then(|from| second_cluster(shared, from));
     if let Some(why) = second {
-        let end = End::Lost { why: why.clone(), may_rejoin: false };
+        let end = StopReason::Lost { why: why.clone(), may_rejoin: false };
         shared.inbox.post_always(Post::Stop(end));
         return refused(why);
     }
@@ -131,7 +131,7 @@ async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
         return refused("only a member may do that".to_owned());
     };
     if from.node == me {
-        return refused(format!("this is node {me} as well: each needs an id of its own"));
+        return refused(format!("this is node {me} as well: each needs its own id"));
     }
     if shared.was_removed(from.node) {
         return (Verdict::Removed, None);
@@ -168,15 +168,15 @@ async fn judge(shared: &Shared, hello: &Hello) -> (Verdict, Option<Alive>) {
     (verdict, None)
 }
 
-async fn serve(stream: TcpStream, met: Met, shared: Arc<Shared>, membership: Membership) {
-    let Met { hello, alive, number } = met;
+async fn serve(stream: TcpStream, met: AdmittedPeer, shared: Arc<Shared>, membership: Membership) {
+    let AdmittedPeer { hello, alive, number } = met;
     let from = hello.from.map(|from| {
         shared.met(from.node, from.contact);
         from.node
     });
     let ended = match (hello.purpose, from, alive) {
         (Purpose::Messages, Some(from), Some(alive)) => {
-            hear(stream, from, number, alive, &shared).await
+            receive_messages(stream, from, number, alive, &shared).await
         }
         (Purpose::Snapshot, Some(_), _) => snapshot_transfer::receive(stream, shared).await,
         (Purpose::Members, _, _) => members::answer(stream, &membership).await,
@@ -187,38 +187,40 @@ async fn serve(stream: TcpStream, met: Met, shared: Arc<Shared>, membership: Mem
     }
 }
 
-async fn hear(
+async fn receive_messages(
     stream: TcpStream,
     from: NodeId,
     number: u64,
     alive: Alive,
     shared: &Shared,
 ) -> Result<(), String> {
-    let heard = shared.heard(from);
+    let peer_activity = shared.peer_activity(from);
     let (ended, replaced) = tokio::select! {
-        ended = hear_all(stream, from, &heard, shared) => (ended, false),
-        () = alive.replaced() => (Err("the node was started again".to_owned()), true),
+        ended = receive_each(stream, from, &peer_activity, shared) => (ended, false),
+        () = alive.replaced() => (Err("the node was restarted".to_owned()), true),
     };
     // A connection that the same process has already replaced by a new one means nothing.
-    if replaced || heard.is_latest(number) {
-        shared.tell(Input::HungUp(from));
+    if replaced || peer_activity.is_latest(number) {
+        shared.notify_node(Input::HungUp(from));
     }
     ended
 }
 
-async fn hear_all(
+async fn receive_each(
     stream: TcpStream,
     from: NodeId,
-    heard: &Heard,
+    peer_activity: &PeerActivity,
     shared: &Shared,
 ) -> Result<(), String> {
     let mut stream = BufReader::with_capacity(READ_BYTES, stream);
     let mut frame = Vec::new();
     loop {
         read_frame_into(&mut stream, FRAME_BYTES_MAX, &mut frame).await?;
-        heard.note();
+        peer_activity.note();
         let Some(message) = PeerMessage::decode(&frame) else {
-            return Err(format!("node {from} says what this version does not understand"));
+            return Err(format!(
+                "node {from} sent a message that this version does not understand"
+            ));
         };
         while shared.inbox.is_crowded() {
             sleep(Duration::from_millis(1)).await;

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::connection;
-use super::hello::{Contact, Purpose};
+use super::handshake::{Contact, Purpose};
 use crate::engine::Engine;
 use crate::key::ClusterKey;
 use holdfast_gateway::SubmitError;
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
 /// How long to look for a leader that answers a question.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The delay between two attempts.
 const RETRY: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ const LAG_MAX: u64 = 1_000;
 
 /// A membership question, sent to the leader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Question {
+pub enum MemberRequest {
     /// Adds a member without a vote; the reply is its id.
     Add {
         /// Its peer address.
@@ -60,7 +60,7 @@ pub enum Question {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Word {
+enum LeaderReply {
     /// The id of the member in question.
     Done(NodeId),
     /// Try again, perhaps at that node.
@@ -80,11 +80,11 @@ pub struct NotDone {
 }
 
 impl NotDone {
-    fn certainly(why: String) -> Self {
+    fn definite(why: String) -> Self {
         Self { why, certain: true }
     }
 
-    fn perhaps(why: String) -> Self {
+    fn uncertain(why: String) -> Self {
         Self { why, certain: false }
     }
 }
@@ -122,17 +122,17 @@ impl Membership {
     }
 
     /// Asks the leader, whichever node that is.
-    pub async fn ask(&self, question: Question) -> Result<NodeId, NotDone> {
-        let until = Instant::now() + PATIENCE;
-        let mut last = NotDone::certainly(format!(
+    pub async fn ask(&self, question: MemberRequest) -> Result<NodeId, NotDone> {
+        let until = Instant::now() + TIMEOUT;
+        let mut last = NotDone::definite(format!(
             "{NOT_COMMITTABLE}: there is no leader, because no majority of the voters answers"
         ));
         while Instant::now() < until {
             match self.ask_once(&question).await {
-                Ok(Word::Done(node)) => return Ok(node),
-                Ok(Word::Refused(why)) => return Err(NotDone { why, ..last }),
-                Ok(Word::Unknown(why)) => return Err(NotDone::perhaps(why)),
-                Ok(Word::NotHere(_)) => {}
+                Ok(LeaderReply::Done(node)) => return Ok(node),
+                Ok(LeaderReply::Refused(why)) => return Err(NotDone { why, ..last }),
+                Ok(LeaderReply::Unknown(why)) => return Err(NotDone::uncertain(why)),
+                Ok(LeaderReply::NotHere(_)) => {}
                 Err(NotDone { why, certain }) => {
                     last = NotDone { why, certain: last.certain && certain };
                 }
@@ -142,59 +142,61 @@ impl Membership {
         Err(last)
     }
 
-    async fn ask_once(&self, question: &Question) -> Result<Word, NotDone> {
+    async fn ask_once(&self, question: &MemberRequest) -> Result<LeaderReply, NotDone> {
         let leader = self.engine.peek(|node| node.leader()).await;
-        let leader = leader.map_err(|trouble| NotDone::certainly(stopped(trouble)))?;
-        let Some(leader) = leader else { return Ok(Word::NotHere(None)) };
+        let leader = leader.map_err(|trouble| NotDone::definite(stopped(trouble)))?;
+        let Some(leader) = leader else { return Ok(LeaderReply::NotHere(None)) };
         if leader == self.shared.me.node {
-            return self.decide(question).await.map_err(NotDone::perhaps);
+            return self.decide(question).await.map_err(NotDone::uncertain);
         }
         let dialed = self.shared.dial(leader, Purpose::Members).await;
-        let (stream, _) = dialed.map_err(|error| NotDone::certainly(error.to_string()))?;
-        put(stream, question).await.map_err(NotDone::perhaps)
+        let (stream, _) = dialed.map_err(|error| NotDone::definite(error.to_string()))?;
+        put(stream, question).await.map_err(NotDone::uncertain)
     }
 
     /// The leader's reply.
-    async fn decide(&self, question: &Question) -> Result<Word, String> {
+    async fn decide(&self, question: &MemberRequest) -> Result<LeaderReply, String> {
         // The reply to an earlier copy of this question may have been lost.
         let asked = question.clone();
         let done = self.engine.peek(move |node| done_before(&asked, node.cluster()));
         if let Some(about) = done.await.map_err(stopped)? {
-            return Ok(Word::Done(about));
+            return Ok(LeaderReply::Done(about));
         }
         let about = match question {
-            Question::Add { .. } => {
+            MemberRequest::Add { .. } => {
                 self.engine.peek(|node| node.cluster().next_id()).await.map_err(stopped)?
             }
-            Question::Promote(node)
-            | Question::Remove(node)
-            | Question::RemoveByForce(node)
-            | Question::Transfer(node) => *node,
+            MemberRequest::Promote(node)
+            | MemberRequest::Remove(node)
+            | MemberRequest::RemoveByForce(node)
+            | MemberRequest::Transfer(node) => *node,
         };
         let change = match question {
-            Question::Add { address } => {
+            MemberRequest::Add { address } => {
                 Change::AddLearner { node: about, address: address.clone() }
             }
-            Question::Promote(_) => {
+            MemberRequest::Promote(_) => {
                 if let Some(why) = self.too_far_behind(about).await? {
-                    return Ok(Word::Refused(why));
+                    return Ok(LeaderReply::Refused(why));
                 }
                 Change::Promote(about)
             }
-            Question::Remove(_) | Question::RemoveByForce(_) if about == self.shared.me.node => {
+            MemberRequest::Remove(_) | MemberRequest::RemoveByForce(_)
+                if about == self.shared.me.node =>
+            {
                 return self.step_aside().await;
             }
-            Question::Remove(_) | Question::RemoveByForce(_) => Change::Remove(about),
-            Question::Transfer(_) => return self.transfer(about).await,
+            MemberRequest::Remove(_) | MemberRequest::RemoveByForce(_) => Change::Remove(about),
+            MemberRequest::Transfer(_) => return self.transfer(about).await,
         };
-        if let Some(word) = self.no_majority_answers().await? {
-            return Ok(word);
+        if let Some(reply) = self.no_majority_answers().await? {
+            return Ok(reply);
         }
-        let force = matches!(question, Question::RemoveByForce(_));
+        let force = matches!(question, MemberRequest::RemoveByForce(_));
         let until = Instant::now() + ANSWERS_WITHIN;
         let changed = loop {
             let changed = timeout(CHANGED_WITHIN, self.engine.change(change.clone(), force)).await;
-            let Ok(changed) = changed else { return Ok(Word::Unknown(unfinished(about))) };
+            let Ok(changed) = changed else { return Ok(LeaderReply::Unknown(unfinished(about))) };
             let changed = changed.map_err(stopped)?;
             let silent =
                 matches!(changed, Err(NotChanged::NoMajority(_) | NotChanged::NotCommittable(_)));
@@ -204,23 +206,27 @@ impl Membership {
             sleep(RETRY).await;
         };
         Ok(match changed {
-            Ok(()) => Word::Done(about),
+            Ok(()) => LeaderReply::Done(about),
             // Someone else got that id meanwhile: try again with the next one.
-            Err(NotChanged::Refused(_)) if matches!(question, Question::Add { .. }) => {
-                Word::NotHere(None)
+            Err(NotChanged::Refused(_)) if matches!(question, MemberRequest::Add { .. }) => {
+                LeaderReply::NotHere(None)
             }
-            Err(NotChanged::Refused(why)) => Word::Refused(format!("node {about}: {why}")),
-            Err(NotChanged::NoMajority(silent)) => Word::Refused(no_majority(about, &silent)),
-            Err(NotChanged::NotCommittable(silent)) => Word::Refused(not_committable(&silent)),
+            Err(NotChanged::Refused(why)) => LeaderReply::Refused(format!("node {about}: {why}")),
+            Err(NotChanged::NoMajority(silent)) => {
+                LeaderReply::Refused(no_majority(about, &silent))
+            }
+            Err(NotChanged::NotCommittable(silent)) => {
+                LeaderReply::Refused(not_committable(&silent))
+            }
             Err(NotChanged::NotLeader | NotChanged::NotNow | NotChanged::Lost) => {
-                Word::NotHere(None)
+                LeaderReply::NotHere(None)
             }
         })
     }
 
     /// Checks that a majority of the voters is answering right now, since they must commit a
     /// change. Otherwise it would wait in the log and take effect whenever they are back.
-    async fn no_majority_answers(&self) -> Result<Option<Word>, String> {
+    async fn no_majority_answers(&self) -> Result<Option<LeaderReply>, String> {
         if let Ok(Ok(())) = timeout(ANSWERS_WITHIN, self.engine.read(|_| ())).await {
             return Ok(None);
         }
@@ -233,8 +239,8 @@ impl Membership {
         };
         let silent = self.engine.peek(look).await.map_err(stopped)?;
         // If they do answer, the read was slow, or another node leads: the next attempt will tell.
-        let word = silent.map(|silent| Word::Refused(not_committable(&silent)));
-        Ok(Some(word.unwrap_or(Word::NotHere(None))))
+        let reply = silent.map(|silent| LeaderReply::Refused(not_committable(&silent)));
+        Ok(Some(reply.unwrap_or(LeaderReply::NotHere(None))))
     }
 
     /// Why a learner must not vote yet: with its vote counted, the majority may depend on it.
@@ -250,7 +256,7 @@ impl Membership {
         };
         Ok(match self.engine.peek(entries).await.map_err(stopped)? {
             // A leader starts from 0, until it has learned what a member has.
-            Some((_, 0)) => Some(format!("node {learner} has not been heard of: is it running?")),
+            Some((_, 0)) => Some(format!("node {learner} has never connected: is it running?")),
             Some((last, has)) if last.saturating_sub(has) > LAG_MAX => {
                 let lag = last - has;
                 Some(format!(
@@ -261,11 +267,13 @@ impl Membership {
         })
     }
 
-    async fn transfer(&self, to: NodeId) -> Result<Word, String> {
+    async fn transfer(&self, to: NodeId) -> Result<LeaderReply, String> {
         match self.votes(to).await? {
-            None => return Ok(Word::Refused(format!("node {to} is no member"))),
+            None => return Ok(LeaderReply::Refused(format!("node {to} is not a member"))),
             Some(false) => {
-                return Ok(Word::Refused(format!("node {to} has no vote: promote it first")));
+                return Ok(LeaderReply::Refused(format!(
+                    "node {to} has no vote: promote it first"
+                )));
             }
             Some(true) => {}
         }
@@ -273,22 +281,22 @@ impl Membership {
         let until = Instant::now() + TRANSFERRED_WITHIN;
         while Instant::now() < until {
             if self.engine.peek(|node| node.leader()).await.map_err(stopped)? == Some(to) {
-                return Ok(Word::Done(to));
+                return Ok(LeaderReply::Done(to));
             }
             sleep(Duration::from_millis(5)).await;
         }
-        Ok(Word::NotHere(None))
+        Ok(LeaderReply::NotHere(None))
     }
 
     /// A leader that is to be removed hands over leadership, so that its successor removes it.
-    async fn step_aside(&self) -> Result<Word, String> {
+    async fn step_aside(&self) -> Result<LeaderReply, String> {
         let me = self.shared.me.node;
         Ok(match self.try_hand_over().await? {
-            HandOver::Done => Word::NotHere(None),
-            HandOver::OnlyVoter => {
-                Word::Refused("the last voter can't be removed: add another node first".to_owned())
-            }
-            HandOver::NobodyTook(voters) => Word::Refused(format!(
+            HandOver::Done => LeaderReply::NotHere(None),
+            HandOver::OnlyVoter => LeaderReply::Refused(
+                "the last voter can't be removed: add another node first".to_owned(),
+            ),
+            HandOver::NobodyTook(voters) => LeaderReply::Refused(format!(
                 "node {me} leads, and can't be removed before another voter leads: {} did not take \
                  over within {} s. Start the voters that do not answer, then try again",
                 nodes(&voters),
@@ -323,7 +331,7 @@ impl Membership {
         }
         let answering = others.iter().filter(|(answers, _, _)| *answers).count();
         for (_, _, to) in others.iter().take(answering.clamp(1, SUCCESSORS_MAX)) {
-            if matches!(self.transfer(*to).await?, Word::Done(_)) {
+            if matches!(self.transfer(*to).await?, LeaderReply::Done(_)) {
                 return Ok(HandOver::Done);
             }
         }
@@ -333,17 +341,17 @@ impl Membership {
 
 /// The member in question, if the same question has already been carried out. A new member that
 /// never connected may ask again under the same address: a second id would never get a node.
-fn done_before(question: &Question, cluster: &Cluster) -> Option<NodeId> {
+fn done_before(question: &MemberRequest, cluster: &Cluster) -> Option<NodeId> {
     match question {
-        Question::Add { address } => {
+        MemberRequest::Add { address } => {
             let unheard = |member: &Member| !member.votes && member.birth == 0;
             let same = |member: &Member| member.address == *address && unheard(member);
             cluster.members().iter().find(|(_, member)| same(member)).map(|(id, _)| *id)
         }
-        Question::Remove(id) | Question::RemoveByForce(id) => {
+        MemberRequest::Remove(id) | MemberRequest::RemoveByForce(id) => {
             cluster.removed().contains(id).then_some(*id)
         }
-        Question::Promote(_) | Question::Transfer(_) => None,
+        MemberRequest::Promote(_) | MemberRequest::Transfer(_) => None,
     }
 }
 
@@ -370,9 +378,9 @@ fn unfinished(about: NodeId) -> String {
 
 /// Formats ids as in `nodes 1, 2`.
 fn nodes(ids: &[NodeId]) -> String {
-    let word = if ids.len() == 1 { "node" } else { "nodes" };
+    let reply = if ids.len() == 1 { "node" } else { "nodes" };
     let ids: Vec<String> = ids.iter().map(NodeId::to_string).collect();
-    format!("{word} {}", ids.join(", "))
+    format!("{reply} {}", ids.join(", "))
 }
 
 fn stopped(trouble: SubmitError) -> String {
@@ -384,21 +392,21 @@ fn stopped(trouble: SubmitError) -> String {
 
 /// Answers another node's question; refers it to the leader if that is not this node.
 pub(super) async fn answer(mut stream: TcpStream, membership: &Membership) -> Result<(), String> {
-    let question = timeout(PATIENCE, connection::read::<Question>(&mut stream)).await;
-    let question = question.map_err(|_| "it asked nothing".to_owned())??;
+    let question = timeout(TIMEOUT, connection::read::<MemberRequest>(&mut stream)).await;
+    let question = question.map_err(|_| "it sent no request".to_owned())??;
     let engine = &membership.engine;
     let leads = engine.peek(|node| (node.is_leader(), node.leader())).await.map_err(stopped)?;
-    let word = match leads {
-        (true, _) => membership.decide(&question).await.unwrap_or_else(Word::Refused),
+    let reply = match leads {
+        (true, _) => membership.decide(&question).await.unwrap_or_else(LeaderReply::Refused),
         (false, leader) => {
-            Word::NotHere(leader.and_then(|leader| membership.shared.contact_of(leader)))
+            LeaderReply::NotHere(leader.and_then(|leader| membership.shared.contact_of(leader)))
         }
     };
-    connection::write(&mut stream, &word).await
+    connection::write(&mut stream, &reply).await
 }
 
-async fn put(mut stream: TcpStream, question: &Question) -> Result<Word, String> {
-    let answered = timeout(PATIENCE, async {
+async fn put(mut stream: TcpStream, question: &MemberRequest) -> Result<LeaderReply, String> {
+    let answered = timeout(TIMEOUT, async {
         connection::write(&mut stream, question).await?;
         connection::read(&mut stream).await
     });
@@ -409,25 +417,25 @@ async fn put(mut stream: TcpStream, question: &Question) -> Result<Word, String>
 pub(crate) async fn join(
     addresses: &[String],
     key: &ClusterKey,
-    question: Question,
+    question: MemberRequest,
 ) -> Result<NodeId, String> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut candidates = addresses.to_vec();
     let mut why = "no address of a member was given".to_owned();
     while Instant::now() < until {
         for address in candidates.clone() {
-            let word = match connection::dial(&address, key, None, None, Purpose::Members).await {
+            let reply = match connection::dial(&address, key, None, None, Purpose::Members).await {
                 Ok((stream, _)) => put(stream, &question).await,
                 Err(refused) => Err(refused.to_string()),
             };
-            match word {
-                Ok(Word::Done(node)) => return Ok(node),
-                Ok(Word::Refused(why)) => return Err(why),
-                Ok(Word::NotHere(Some(leader))) if !candidates.contains(&leader.peer) => {
+            match reply {
+                Ok(LeaderReply::Done(node)) => return Ok(node),
+                Ok(LeaderReply::Refused(why)) => return Err(why),
+                Ok(LeaderReply::NotHere(Some(leader))) if !candidates.contains(&leader.peer) => {
                     candidates.push(leader.peer);
                 }
-                Ok(Word::Unknown(unknown)) => why = unknown,
-                Ok(Word::NotHere(_)) => why = format!("{address}: there is no leader now"),
+                Ok(LeaderReply::Unknown(unknown)) => why = unknown,
+                Ok(LeaderReply::NotHere(_)) => why = format!("{address}: there is no leader now"),
                 Err(error) => why = error,
             }
         }

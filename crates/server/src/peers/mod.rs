@@ -3,31 +3,31 @@
 
 mod connection;
 mod founding;
-mod heard;
-mod hello;
+mod handshake;
 mod known;
-mod lines;
 mod listen;
 mod members;
+mod peer_activity;
+mod peer_connections;
 mod runs;
 mod snapshot_transfer;
 mod throttle;
 
 pub(crate) use founding::found;
-pub use hello::Contact;
-pub(crate) use hello::{Me, Run};
+pub use handshake::Contact;
+pub(crate) use handshake::{Introduction, Run};
 pub(crate) use known::KnownPeers;
 pub(crate) use listen::listen;
-pub use members::{Membership, NotDone, Question};
+pub use members::{MemberRequest, Membership, NotDone};
 pub(crate) use members::{NO_MAJORITY, NOT_COMMITTABLE, join};
 
 use crate::engine::{Inbox, Post, Snapshots};
 use crate::key::ClusterKey;
 use connection::NoConnection;
-use heard::Heard;
-use hello::Purpose;
+use handshake::Purpose;
 use holdfast_node::{Cluster, Input, Member, NodeId, PeerMessage, RaftMessage};
-use lines::Lines;
+use peer_activity::PeerActivity;
+use peer_connections::PeerConnections;
 use runs::{Alive, Runs};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,18 +37,18 @@ use tokio::runtime;
 /// The state that all peer connections of this node share.
 pub(crate) struct Shared {
     pub(crate) key: ClusterKey,
-    pub(crate) me: Me,
+    pub(crate) me: Introduction,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) snapshots: Arc<Snapshots>,
     known: KnownPeers,
-    book: Mutex<Book>,
+    book: Mutex<AddressBook>,
     runs: Runs,
-    heard: Mutex<BTreeMap<NodeId, Arc<Heard>>>,
+    peer_activity: Mutex<BTreeMap<NodeId, Arc<PeerActivity>>>,
 }
 
 /// Members' addresses, folders and votes.
 #[derive(Debug, Default)]
-struct Book {
+struct AddressBook {
     contacts: BTreeMap<NodeId, Contact>,
     /// Identifies each member's data folder, as far as known.
     births: BTreeMap<NodeId, u64>,
@@ -56,7 +56,7 @@ struct Book {
     removed: Vec<NodeId>,
 }
 
-impl Book {
+impl AddressBook {
     /// As recorded when this node last ran.
     fn of(known: &KnownPeers) -> Self {
         let contacts = known.all().into_iter().filter(|(_, peer)| !peer.contact.peer.is_empty());
@@ -68,17 +68,17 @@ impl Book {
 impl Shared {
     pub(crate) fn new(
         key: ClusterKey,
-        me: Me,
+        me: Introduction,
         inbox: Arc<Inbox>,
         snapshots: Arc<Snapshots>,
         known: KnownPeers,
     ) -> Self {
-        let (book, runs) = (Book::of(&known), Runs::of(&known));
-        let (book, heard) = (Mutex::new(book), Mutex::default());
-        Self { key, me, inbox, snapshots, known, book, runs, heard }
+        let (book, runs) = (AddressBook::of(&known), Runs::of(&known));
+        let (book, peer_activity) = (Mutex::new(book), Mutex::default());
+        Self { key, me, inbox, snapshots, known, book, runs, peer_activity }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, AddressBook> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,7 +108,7 @@ impl Shared {
 
     /// Durably records a voter's data folder; returns false if another one was recorded. A member
     /// without a vote has promised nothing yet, and may start over.
-    async fn note_folder(&self, who: &Me) -> Result<bool, String> {
+    async fn note_folder(&self, who: &Introduction) -> Result<bool, String> {
         if !self.book().voters.contains(&who.node) {
             return Ok(true);
         }
@@ -134,7 +134,7 @@ impl Shared {
                 book.births.insert(*id, member.birth);
             }
         }
-        let Book { contacts, voters, removed, .. } = &mut *book;
+        let AddressBook { contacts, voters, removed, .. } = &mut *book;
         contacts.retain(|id, _| !cluster.removed().contains(id));
         let votes = cluster.members().iter().filter(|(_, member)| member.votes);
         *voters = votes.map(|(id, _)| *id).collect();
@@ -151,10 +151,10 @@ impl Shared {
     /// place.
     async fn dial(&self, to: NodeId, purpose: Purpose) -> Result<(TcpStream, Alive), NoConnection> {
         let contact = self.contact_of(to);
-        let contact = contact.ok_or_else(|| format!("nobody has said where node {to} is"))?;
+        let contact = contact.ok_or_else(|| format!("the address of node {to} is unknown"))?;
         // Once the cluster has started, there is no need to compare first members any more.
         let founding = (!self.known.has_begun()).then(|| self.book().voters.clone());
-        let me = Me { founding, ..self.me.clone() };
+        let me = Introduction { founding, ..self.me.clone() };
         let (stream, there) =
             connection::dial(&contact.peer, &self.key, Some(&me), Some(to), purpose).await?;
         if self.was_reborn(to, there.birth) || !self.note_folder(&there).await? {
@@ -167,7 +167,7 @@ impl Shared {
         Ok((stream, alive))
     }
 
-    fn tell(&self, input: Input) {
+    fn notify_node(&self, input: Input) {
         self.inbox.post_always(Post::Node(input));
     }
 }
@@ -176,24 +176,24 @@ impl Shared {
 pub(crate) struct Peers {
     shared: Arc<Shared>,
     runtime: runtime::Handle,
-    lines: Lines,
+    peer_connections: PeerConnections,
     members: BTreeMap<NodeId, Member>,
 }
 
 impl Peers {
     pub(crate) fn new(shared: Arc<Shared>, runtime: runtime::Handle) -> Self {
-        let lines = Lines::new(shared.clone(), runtime.clone());
-        Self { shared, runtime, lines, members: BTreeMap::new() }
+        let peer_connections = PeerConnections::new(shared.clone(), runtime.clone());
+        Self { shared, runtime, peer_connections, members: BTreeMap::new() }
     }
 
     /// Queues a message to another node for the next [`Peers::flush`]; it may be lost.
     pub(crate) fn send(&mut self, to: NodeId, message: &PeerMessage) {
-        self.lines.send(to, message);
+        self.peer_connections.send(to, message);
     }
 
     /// Sends the queued messages.
     pub(crate) fn flush(&mut self) {
-        self.lines.flush();
+        self.peer_connections.flush();
     }
 
     /// Sends the latest snapshot to a lagging node.
@@ -207,7 +207,7 @@ impl Peers {
             self.members.clone_from(cluster.members());
             self.shared.learn(cluster);
             let others = cluster.members().keys().copied().filter(|id| *id != self.shared.me.node);
-            self.lines.keep(others);
+            self.peer_connections.keep(others);
         }
     }
 }

@@ -8,7 +8,7 @@
 //! restarts (`known.rs`).
 
 use super::connection;
-use super::hello::{Me, Purpose, Run};
+use super::handshake::{Introduction, Purpose, Run};
 use super::known::KnownPeers;
 use super::{NodeId, Shared};
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 /// A live node answers a handshake sooner. Shorter than the newcomer's own handshake timeout, which
 /// is running meanwhile.
-const PROBE_PATIENCE: Duration = Duration::from_secs(2);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The last run that was let in, per node.
 #[derive(Default)]
@@ -102,7 +102,7 @@ impl Runs {
     }
 
     /// Lets in a run that takes the place of `before`.
-    fn enter(&self, who: &Me, run: Run, before: Option<Run>) -> Result<Alive, Impostor> {
+    fn enter(&self, who: &Introduction, run: Run, before: Option<Run>) -> Result<Alive, Impostor> {
         if let Some(known) = self.known(who.node, run) {
             return known;
         }
@@ -118,7 +118,7 @@ impl Runs {
 
 impl Shared {
     /// Whether a process is known not to be the node it claims to be, without asking any node.
-    pub(super) fn is_superseded(&self, who: &Me) -> bool {
+    pub(super) fn is_superseded(&self, who: &Introduction) -> bool {
         let known = who.run.and_then(|run| self.runs.known(who.node, run));
         matches!(known, Some(Err(_)))
     }
@@ -127,7 +127,7 @@ impl Shared {
     /// this node has just dialed it.
     pub(super) async fn recognise(
         &self,
-        who: &Me,
+        who: &Introduction,
         reached_at: Option<&str>,
     ) -> Result<Alive, Impostor> {
         // Older versions do not send their run.
@@ -166,7 +166,7 @@ impl Shared {
         // for each other.
         let dialed =
             connection::dial(address, &self.key, Some(&self.me), Some(node), Purpose::Members);
-        let (_, there) = timeout(PROBE_PATIENCE, dialed).await.ok()?.ok()?;
+        let (_, there) = timeout(PROBE_TIMEOUT, dialed).await.ok()?.ok()?;
         (there.node == node).then_some(there.run)
     }
 }

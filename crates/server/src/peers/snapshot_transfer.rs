@@ -2,8 +2,8 @@
 //! checksum over all of it. Both run on threads that may block.
 
 use super::Shared;
-use super::hello::Purpose;
-use crate::engine::{End, NotTaken, Piece, Post};
+use super::handshake::Purpose;
+use crate::engine::{NotTaken, Piece, Post, StopReason};
 use holdfast_node::{Input, NodeId, RaftMessage};
 use holdfast_storage::{PIECE_BYTES_MAX, Position};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 
 /// A side that is silent for this long is gone. The receiver's sync and load fall into it too.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest frame: a piece and its kind byte, with some slack.
 const FRAME_BYTES_MAX: usize = PIECE_BYTES_MAX + 16;
@@ -49,7 +49,7 @@ pub(super) async fn send(shared: Arc<Shared>, to: NodeId, message: RaftMessage) 
         Ok(bytes) => tracing::info!("sent a snapshot of {bytes} bytes to node {to}"),
         Err(why) => tracing::warn!("could not send a snapshot to node {to}: {why}"),
     }
-    shared.tell(Input::SnapshotSent { to, arrived: sent.is_ok() });
+    shared.notify_node(Input::SnapshotSent { to, arrived: sent.is_ok() });
 }
 
 fn send_all(stream: TcpStream, shared: &Shared, message: RaftMessage) -> Result<u64, String> {
@@ -100,26 +100,26 @@ fn receive_all(stream: TcpStream, shared: &Shared) -> Result<(), String> {
                 let checksum = <[u8; 4]>::try_from(checksum).map_err(|error| error.to_string())?;
                 Ok(Piece::End { checksum: u32::from_le_bytes(checksum) })
             }
-            _ => Err("a piece that nobody knows".to_owned()),
+            _ => Err("an unknown piece".to_owned()),
         }
     });
     let loaded = received.map_err(|not_taken| match not_taken {
         NotTaken::Because(why) => why,
         NotTaken::Fault(fault) => {
-            shared.inbox.post_always(Post::Stop(End::Fault(fault.to_string())));
+            shared.inbox.post_always(Post::Stop(StopReason::Fault(fault.to_string())));
             fault.to_string()
         }
     })?;
     tracing::info!("took a snapshot of entry {index}");
-    shared.tell(Input::SnapshotReceived { message, loaded: Box::new(loaded) });
+    shared.notify_node(Input::SnapshotReceived { message, loaded: Box::new(loaded) });
     stream.write_all(&[ARRIVED]).map_err(|error| error.to_string())
 }
 
 fn blocking(stream: TcpStream) -> Result<std::net::TcpStream, String> {
     let stream = stream.into_std().and_then(|stream| {
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         Ok(stream)
     });
     stream.map_err(|error| error.to_string())

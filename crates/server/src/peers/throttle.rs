@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_message_is_admitted_once_and_only_so_many() {
+    fn repeated_messages_are_throttled() {
         let throttle = Throttle::default();
         assert!(throttle.admits("a") && !throttle.admits("a") && throttle.admits("b"));
         let admitted = (0..1_000).filter(|number| throttle.admits(&number.to_string())).count();

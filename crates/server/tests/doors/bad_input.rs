@@ -1,7 +1,7 @@
 //! Input that no client sends, at every door in the list: the connection ends, and the node keeps
 //! running.
 
-use crate::support::{Node, PATIENCE, eventually};
+use crate::support::{Node, TIMEOUT, eventually};
 use holdfast_server::DOORS;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -36,13 +36,13 @@ fn nonsense() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn no_door_minds_what_no_client_sends() {
+fn garbage_does_not_disturb_any_door() {
     let node = Node::start();
     for door in DOORS {
         for bytes in nonsense() {
             let mut stream =
                 TcpStream::connect(("127.0.0.1", node.port + door.port_above)).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             // It may close the connection before everything is written.
             let _ = stream.write_all(&bytes);
             let _ = stream.shutdown(Shutdown::Write);

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use ureq::Agent;
 
 /// Nothing here takes this long unless it is broken.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A single-node server.
 pub(crate) struct Node {
@@ -89,7 +89,7 @@ impl Node {
                 let _ = stopped.await;
             }));
             let agent = Agent::config_builder()
-                .timeout_global(Some(PATIENCE))
+                .timeout_global(Some(TIMEOUT))
                 .http_status_as_error(false)
                 .proxy(None)
                 .build();
@@ -183,7 +183,7 @@ impl Node {
     /// A raw connection.
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
@@ -203,7 +203,7 @@ impl Drop for Node {
             return;
         };
         let _ = stop.send(());
-        let ended = runtime.block_on(async { tokio::time::timeout(PATIENCE, runs).await });
+        let ended = runtime.block_on(async { tokio::time::timeout(TIMEOUT, runs).await });
         if !std::thread::panicking() {
             ended.expect("the server ends").unwrap().unwrap();
         }
@@ -246,7 +246,7 @@ impl Events {
 
 /// Calls `ask` repeatedly until it returns something.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         if let Some(answer) = ask() {
             return answer;

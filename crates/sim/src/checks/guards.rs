@@ -3,12 +3,12 @@
 //! over. Only an operator can break that, and then the guard is told soon.
 
 use super::{Applied, Violation};
-use holdfast_core::{Effect, Ended, Grant, How, LockName, Mode, Token};
+use holdfast_core::{Effect, EndReason, Ended, Grant, LockName, Mode, Token};
 use std::collections::BTreeMap;
 
 /// How long a guard may be good after its lease would have run out, if an operator has ended its
 /// ticket: as long as its node may lag behind the leader that confirms its heartbeats.
-const TOLD_WITHIN_US: u64 = 20_000_000;
+const NOTIFIED_WITHIN_US: u64 = 20_000_000;
 
 /// How long it may take without any fault.
 const KNOWN_WITHIN_US: u64 = 3_000_000;
@@ -26,7 +26,7 @@ pub(crate) struct Belief {
 #[derive(Debug, Default)]
 pub(crate) struct Guards {
     /// Held tickets that are over: how, and since when.
-    over: BTreeMap<Token, (How, u64)>,
+    over: BTreeMap<Token, (EndReason, u64)>,
     /// The writer's tickets that upgrades got, by the reader's.
     writers: BTreeMap<Token, Token>,
 }
@@ -43,8 +43,8 @@ impl Guards {
                 Effect::Ended(ended) if ended.held => {
                     self.over.insert(ended.token, (ended.how, applied.now_us));
                     match ended.how {
-                        How::Released => released.push(ended),
-                        How::Forced => {}
+                        EndReason::Released => released.push(ended),
+                        EndReason::Forced => {}
                         how => self.ended(ended.token, how, beliefs)?,
                     }
                 }
@@ -75,10 +75,10 @@ impl Guards {
 
     /// Whether an operator has ended its ticket, and it need not know yet.
     fn is_forced(&self, belief: &Belief) -> bool {
-        matches!(self.over.get(&self.ticket(belief)), Some((How::Forced, _)))
+        matches!(self.over.get(&self.ticket(belief)), Some((EndReason::Forced, _)))
     }
 
-    fn ended(&self, token: Token, how: How, beliefs: &[Belief]) -> Result<(), Violation> {
+    fn ended(&self, token: Token, how: EndReason, beliefs: &[Belief]) -> Result<(), Violation> {
         match beliefs.iter().find(|belief| self.ticket(belief) == token) {
             Some(Belief { client, name, .. }) => Err(format!(
                 "guards: client {client} says that it holds {name}, but token {token} is {how}"
@@ -112,7 +112,7 @@ impl Guards {
         for belief in beliefs {
             let Belief { client, name, token, .. } = belief;
             if let Some((how, at_us)) = self.over.get(&self.ticket(belief))
-                && now_us > at_us + belief.ttl_ms * 1_000 + TOLD_WITHIN_US
+                && now_us > at_us + belief.ttl_ms * 1_000 + NOTIFIED_WITHIN_US
             {
                 return Err(format!(
                     "guards: client {client} still says that it holds {name}, and token {token} is {how} \
@@ -171,9 +171,9 @@ impl Guards {
         &self,
         client: usize,
         token: Token,
-        how: holdfast_client::How,
+        how: holdfast_client::EndReason,
     ) -> Result<(), Violation> {
-        use holdfast_client::How::{Closed, Expired};
+        use holdfast_client::EndReason::{Closed, Expired};
         let ticket = self.writers.get(&token).unwrap_or(&token);
         if matches!(how, Expired | Closed) || self.over.contains_key(ticket) {
             return Ok(());
@@ -183,7 +183,7 @@ impl Guards {
 
     /// Nothing acknowledged is lost: a client let go in time, and was told that it did not hold the lock.
     pub(crate) fn not_held(&self, client: usize, token: Token) -> Result<(), Violation> {
-        if matches!(self.over.get(&token), Some((How::Forced, _))) {
+        if matches!(self.over.get(&token), Some((EndReason::Forced, _))) {
             return Ok(());
         }
         Err(format!(

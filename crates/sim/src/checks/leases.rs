@@ -1,7 +1,7 @@
 //! A lease never ends early: a session does not expire within its TTL of an acknowledged heartbeat.
 
 use super::{Applied, Violation};
-use holdfast_core::{Effect, How, SessionId};
+use holdfast_core::{Effect, EndReason, SessionId};
 use std::collections::BTreeMap;
 
 /// Clock rates may differ by one in a hundred: so much less of a TTL may pass.
@@ -33,7 +33,7 @@ impl Leases {
 
     pub(crate) fn applied(&mut self, applied: &Applied<'_>) -> Result<(), Violation> {
         for effect in applied.effects {
-            if let Effect::SessionEnded { session, how: How::Expired } = effect {
+            if let Effect::SessionEnded { session, how: EndReason::Expired } = effect {
                 self.expired.insert(*session, applied.now_us);
                 let until_us = self.sessions.remove(session).unwrap_or(0);
                 if applied.now_us < until_us {

@@ -4,11 +4,12 @@
 //! with that.
 
 pub(crate) mod damage_is_found;
+mod delivered;
 mod fence;
 mod first_come;
 mod guards;
-mod heard;
 mod in_order;
+mod leader_time;
 mod leases;
 pub(crate) mod let_go;
 mod linearizable;
@@ -20,12 +21,11 @@ mod only_the_living;
 mod replicas_agree;
 mod request_ids;
 pub(crate) mod restored;
-mod time_stands_still;
 mod tokens_rise;
 mod withdrawn;
 
+pub(crate) use delivered::DOOR;
 pub(crate) use guards::Belief;
-pub(crate) use heard::DOOR;
 
 use bytes::Bytes;
 use holdfast_core::{Effect, Label, LockName, SessionId, State, Token};
@@ -45,7 +45,7 @@ pub(crate) struct Applied<'a> {
 pub(crate) struct Checks {
     one_leader: one_leader::OneLeader,
     replicas_agree: replicas_agree::ReplicasAgree,
-    time_stands_still: time_stands_still::TimeStandsStill,
+    leader_time: leader_time::LeaderTime,
     one_holder: one_holder::OneHolder,
     tokens_rise: tokens_rise::TokensRise,
     one_effect: one_effect::OneEffect,
@@ -54,7 +54,7 @@ pub(crate) struct Checks {
     linearizable: linearizable::Linearizable,
     in_order: in_order::InOrder,
     only_the_living: only_the_living::OnlyTheLiving,
-    heard: heard::Heard,
+    delivered: delivered::DeliveredGrants,
     request_ids: request_ids::RequestIds,
     withdrawn: withdrawn::Withdrawn,
     /// Acquires without a session whose callers hung up, and when.
@@ -81,13 +81,13 @@ impl Checks {
         applied: &Applied<'_>,
         beliefs: &[Belief],
     ) -> Result<(), Violation> {
-        self.time_stands_still.applied(applied, self.one_leader.since_us(applied.at.term))?;
+        self.leader_time.applied(applied, self.one_leader.since_us(applied.at.term))?;
         self.one_holder.applied(applied)?;
         self.tokens_rise.applied(applied)?;
         first_come::applied(applied)?;
         self.one_effect.applied(applied)?;
         self.only_the_living.applied(applied)?;
-        self.heard.applied(applied)?;
+        self.delivered.applied(applied)?;
         self.withdrawn.applied(applied)?;
         self.leases.applied(applied)?;
         self.guards.applied(applied, beliefs)
@@ -99,8 +99,8 @@ impl Checks {
     }
 
     /// A caller without a session is told that it holds this.
-    pub(crate) fn heard(&mut self, token: Token) {
-        self.heard.heard(token);
+    pub(crate) fn delivered(&mut self, token: Token) {
+        self.delivered.delivered(token);
     }
 
     /// Nobody will be told what became of the acquires with these labels.
@@ -202,7 +202,7 @@ impl Checks {
         &self,
         client: usize,
         token: Token,
-        how: holdfast_client::How,
+        how: holdfast_client::EndReason,
     ) -> Result<(), Violation> {
         self.guards.lost(client, token, how)
     }

@@ -5,9 +5,9 @@ use super::Guard;
 use crate::rng::Rng;
 use bytes::Bytes;
 use holdfast_client::session::{
-    Answer, Call, CallId, GuardChange, Input, Lease, Moment, Room, Rooms, TicketRef,
+    Answer, Call, CallId, GuardChange, Input, Lease, Moment, Room, RoomLimit, TicketRef,
 };
-use holdfast_client::{Error, ErrorCode, Health, How};
+use holdfast_client::{EndReason, Error, ErrorCode, Health};
 use holdfast_core::{LockName, Mode, Note, Token, Value};
 use holdfast_proto::v1::{self as proto, request};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,7 @@ enum Kind {
 
 /// Something that a checker wants to know.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum ClientEvent {
     /// A lock was handed out.
     Granted { token: Token, floor: u64 },
     /// A guard that would have been good was let go, and the server said that it was not held.
@@ -74,7 +74,7 @@ pub(crate) enum Heard {
     /// A guard became the writer.
     Upgraded,
     /// A server said that the ticket of a guard is over.
-    Lost { token: Token, how: How },
+    Lost { token: Token, how: EndReason },
     /// A call came to its end.
     Done,
 }
@@ -94,8 +94,8 @@ pub(crate) struct App {
     gone: BTreeSet<CallId>,
     /// Calls whose callers have hardly any time, and until when they wait.
     hurried: Vec<(u64, CallId)>,
-    rooms: Arc<Rooms>,
-    pub(crate) heard: Vec<Heard>,
+    rooms: Arc<RoomLimit>,
+    pub(crate) client_event: Vec<ClientEvent>,
     /// The highest token that each register is known to have taken.
     pub(crate) taken: BTreeMap<LockName, Token>,
 }
@@ -113,8 +113,8 @@ impl App {
             guards: BTreeMap::new(),
             gone: BTreeSet::new(),
             hurried: Vec::new(),
-            rooms: Rooms::new(ROOMS),
-            heard: Vec::new(),
+            rooms: RoomLimit::new(ROOMS),
+            client_event: Vec::new(),
             taken: BTreeMap::new(),
         }
     }
@@ -228,7 +228,7 @@ impl App {
 
     fn leaves(&mut self, guard: &Guard) {
         if guard.mode == Mode::Shared {
-            self.heard.extend(guard.names.iter().cloned().map(Heard::ReaderLeaves));
+            self.client_event.extend(guard.names.iter().cloned().map(ClientEvent::ReaderLeaves));
         }
     }
 
@@ -343,7 +343,7 @@ impl App {
         };
         let permits = acquire.permits;
         if kept && rng.per_mille(500) {
-            self.heard.extend(acquire.names.first().cloned().map(Heard::Unwelcome));
+            self.client_event.extend(acquire.names.first().cloned().map(ClientEvent::Unwelcome));
         }
         let kind = Kind::Acquire { permits, labelled, kept };
         let (id, call) = self.call(kind, request::What::Acquire(acquire), room, floor);
@@ -433,7 +433,7 @@ impl App {
     ) -> Option<Input> {
         let asked = self.calls.remove(&call);
         if asked.is_some() {
-            self.heard.push(Heard::Done);
+            self.client_event.push(ClientEvent::Done);
         }
         match (asked, answer) {
             (None, Ok(Answer::Granted { grant, room, .. })) => Some(not_taken(&grant, room)),
@@ -444,7 +444,7 @@ impl App {
                     false => rng.range(1_000, 1_500_000),
                 };
                 let token = Token(grant.token);
-                self.heard.push(Heard::Granted { token, floor: asked.floor });
+                self.client_event.push(ClientEvent::Granted { token, floor: asked.floor });
                 let guard = Guard {
                     ticket: ticket(&grant),
                     names: grant
@@ -471,12 +471,12 @@ impl App {
                     matches!(&error, Error::Refused { code, .. } if *code == ErrorCode::NotHeld);
                 let in_time = until.is_some_and(|until| now < until);
                 if not_held && in_time {
-                    self.heard.push(Heard::NotHeld { token });
+                    self.client_event.push(ClientEvent::NotHeld { token });
                 }
                 None
             }
             (Some(Asked { kind: Kind::Put { key, token, floor }, .. }), Ok(_)) => {
-                self.heard.push(Heard::Passed { key, token, floor });
+                self.client_event.push(ClientEvent::Passed { key, token, floor });
                 None
             }
             _ => None,
@@ -494,7 +494,7 @@ impl App {
         now: Moment,
     ) -> Option<Input> {
         if call.is_some_and(|call| self.calls.remove(&call).is_some()) {
-            self.heard.push(Heard::Done);
+            self.client_event.push(ClientEvent::Done);
         }
         let Some(guard) = self.guards.get_mut(&id) else {
             return Some(not_taken(grant, room));
@@ -502,13 +502,13 @@ impl App {
         match guard.look(leases, now) {
             Health::Lost(how) => {
                 guard.over_as_writer = true;
-                let lost = how == How::Expired;
+                let lost = how == EndReason::Expired;
                 Some(Input::Drop { ticket: ticket(grant), lost, room })
             }
             Health::Good | Health::Jeopardy => {
                 (guard.ticket, guard.mode) = (ticket(grant), Mode::Exclusive);
                 guard.room.get_or_insert(room);
-                self.heard.push(Heard::Upgraded);
+                self.client_event.push(ClientEvent::Upgraded);
                 None
             }
         }
@@ -522,7 +522,7 @@ impl App {
                 guard.shown = health;
                 if let Health::Lost(how) = health {
                     let token = guard.token();
-                    self.heard.push(Heard::Lost { token, how });
+                    self.client_event.push(ClientEvent::Lost { token, how });
                 }
             }
             GuardChange::Health(_) => {}

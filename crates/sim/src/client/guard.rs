@@ -1,7 +1,7 @@
 //! A guard, as the application has it: what it says of itself is what the Rust client's guard says.
 
 use holdfast_client::session::{Lease, ModeChange, Moment, Room, TicketRef, guard_health};
-use holdfast_client::{Health, How};
+use holdfast_client::{EndReason, Health};
 use holdfast_core::{LockName, Mode, Token};
 use holdfast_proto::v1 as proto;
 
@@ -37,7 +37,7 @@ impl Guard {
 
     fn health(&self, leases: &[Lease], now: Moment) -> Health {
         let forced_at = self.forced_at.unwrap_or(Moment::from_nanos(u64::MAX));
-        let Some(lease) = self.lease(leases) else { return Health::Lost(How::Unknown) };
+        let Some(lease) = self.lease(leases) else { return Health::Lost(EndReason::Unknown) };
         guard_health(self.shown, lease, forced_at, now)
     }
 

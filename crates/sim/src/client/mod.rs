@@ -4,7 +4,7 @@
 mod app;
 mod guard;
 
-pub(crate) use app::{App, Heard};
+pub(crate) use app::{App, ClientEvent};
 pub(crate) use guard::Guard;
 
 use crate::rng::Rng;

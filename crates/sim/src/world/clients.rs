@@ -3,11 +3,11 @@
 use super::wires::{Down, End, Status, Up, WireId};
 use super::{Event, World};
 use crate::checks::Belief;
-use crate::client::{Client, Heard, Watch};
+use crate::client::{Client, ClientEvent, Watch};
 use holdfast_client::session::{
-    ConnectionId, Failure, FailureKind, Input, Output, StreamId, WatchId, WatchNews,
+    ConnectionId, Failure, FailureKind, Input, Output, StreamId, WatchId, WatchUpdate,
 };
-use holdfast_client::{How, Revocation};
+use holdfast_client::{EndReason, Revocation};
 use holdfast_core::SessionId;
 use holdfast_node::NodeId;
 use holdfast_proto::v1::{self as proto, to_client, watch_event};
@@ -65,7 +65,7 @@ impl World {
             self.feed(number, stream, input);
         }
         self.step(number, None);
-        self.heard(number);
+        self.client_event(number);
         if self.clients.get(number).is_some_and(|client| client.session.is_finished()) {
             self.restart_client(number);
         }
@@ -180,37 +180,37 @@ impl World {
     }
 
     /// What the checkers want to know of what the application heard.
-    fn heard(&mut self, number: usize) {
+    fn client_event(&mut self, number: usize) {
         let Some(client) = self.clients.get_mut(number) else { return };
         let (mut look, mut stops) = (false, false);
         let (mut passed, mut breaks, mut leaves) = (Vec::new(), Vec::new(), Vec::new());
-        for heard in std::mem::take(&mut client.app.heard) {
-            let judged = match heard {
-                Heard::Done => {
+        for client_event in std::mem::take(&mut client.app.client_event) {
+            let judged = match client_event {
+                ClientEvent::Done => {
                     self.operations += 1;
                     client.done += 1;
                     Ok(())
                 }
-                Heard::Granted { token, floor } => {
+                ClientEvent::Granted { token, floor } => {
                     look = true;
                     stops |= self.rng.per_mille(STOPS_PER_MILLE);
                     self.checks.drew(number, token, floor)
                 }
-                Heard::Unwelcome(name) => {
+                ClientEvent::Unwelcome(name) => {
                     breaks.push(name);
                     Ok(())
                 }
-                Heard::ReaderLeaves(name) => {
+                ClientEvent::ReaderLeaves(name) => {
                     leaves.push(name);
                     Ok(())
                 }
-                Heard::Upgraded => {
+                ClientEvent::Upgraded => {
                     look = true;
                     Ok(())
                 }
-                Heard::Lost { token, how } => self.checks.lost(number, token, how),
-                Heard::NotHeld { token } => self.checks.not_held(number, token),
-                Heard::Passed { key, token, floor } => {
+                ClientEvent::Lost { token, how } => self.checks.lost(number, token, how),
+                ClientEvent::NotHeld { token } => self.checks.not_held(number, token),
+                ClientEvent::Passed { key, token, floor } => {
                     passed.push((key.clone(), token));
                     self.checks.passed(&key, token, floor)
                 }
@@ -303,13 +303,13 @@ impl World {
             Down::Watched(event) => match (event.what, watch.token) {
                 (Some(watch_event::What::Watching(_)), _) => {
                     watch.begun = true;
-                    Some(WatchNews::Begun)
+                    Some(WatchUpdate::Begun)
                 }
                 (Some(watch_event::What::Ended(ended)), token) if ended.token == token => {
-                    Some(WatchNews::Ended(how(ended.how())))
+                    Some(WatchUpdate::Ended(how(ended.how())))
                 }
                 (Some(watch_event::What::Revocation(asked)), token) if asked.token == token => {
-                    Some(WatchNews::Revocation(Revocation {
+                    Some(WatchUpdate::Revocation(Revocation {
                         within: Duration::from_millis(asked.within_ms),
                         by: asked.by,
                         reason: asked.reason,
@@ -391,15 +391,15 @@ impl Client {
     }
 }
 
-fn how(how: proto::How) -> How {
+fn how(how: proto::How) -> EndReason {
     match how {
-        proto::How::Released => How::Released,
-        proto::How::Expired => How::Expired,
-        proto::How::Closed => How::Closed,
-        proto::How::Forced => How::Forced,
-        proto::How::Cancelled => How::Cancelled,
-        proto::How::TimedOut => How::TimedOut,
-        proto::How::Restored => How::Restored,
-        proto::How::Unknown => How::Unknown,
+        proto::How::Released => EndReason::Released,
+        proto::How::Expired => EndReason::Expired,
+        proto::How::Closed => EndReason::Closed,
+        proto::How::Forced => EndReason::Forced,
+        proto::How::Cancelled => EndReason::Cancelled,
+        proto::How::TimedOut => EndReason::TimedOut,
+        proto::How::Restored => EndReason::Restored,
+        proto::How::Unknown => EndReason::Unknown,
     }
 }

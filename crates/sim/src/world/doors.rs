@@ -8,10 +8,10 @@ use crate::host::VirtualSink;
 use crate::raw::RawAnswer;
 use crate::redis::{self, RedisTask};
 use holdfast_client::session::Reply;
-use holdfast_core::{Answer, SessionRef, Standing};
+use holdfast_core::{Answer, SessionRef, TicketStatus};
 use holdfast_gateway::{
-    ApiError, CallId, Completion, Input, Outcome, Output, SessionEvent, Sink, SubmitError,
-    TakeStep, Taking, TicketRef, lasts_of,
+    AcquireStep, ApiError, CallId, CallOutcome, Completion, Input, Output, PendingAcquire,
+    SessionEvent, Sink, SubmitError, TicketRef, lasts_of,
 };
 use holdfast_grpc::session::Outgoing;
 use holdfast_grpc::translate;
@@ -108,7 +108,7 @@ impl World {
             return host.handle(Input::Abandon { call, ticket }, now);
         };
         let Some(wire) = wire else {
-            if let (Kind::Change(change), Ok(Outcome::Changed(result))) = (kind, outcome) {
+            if let (Kind::Change(change), Ok(CallOutcome::Changed(result))) = (kind, outcome) {
                 self.changed(&change, &result);
             }
             return;
@@ -169,7 +169,7 @@ impl World {
             }
             Kind::RawOutcome(which) => {
                 let outcome = match outcome {
-                    Ok(Outcome::Answer(answered)) => {
+                    Ok(CallOutcome::Answer(answered)) => {
                         translate::outcome(answered).or_else(refused::<_>)
                     }
                     Ok(_) => refused(SubmitError::Unknown),
@@ -181,9 +181,9 @@ impl World {
             Kind::RawRead(which) => {
                 let counter = host.node.as_ref().map_or(0, |node| node.state().counts().counter);
                 let answer = match outcome {
-                    Ok(Outcome::Alive) => RawAnswer::Alive,
-                    Ok(Outcome::Current) => RawAnswer::Read { counter },
-                    Ok(Outcome::NotAlive(refusal)) => {
+                    Ok(CallOutcome::Alive) => RawAnswer::Alive,
+                    Ok(CallOutcome::Current) => RawAnswer::Read { counter },
+                    Ok(CallOutcome::NotAlive(refusal)) => {
                         RawAnswer::Failed(holdfast_grpc::status(refusal.into()))
                     }
                     Ok(_) => RawAnswer::Done,
@@ -199,21 +199,21 @@ impl World {
                 };
                 self.send_down(wire, Down::Answered(which, answer));
             }
-            Kind::Take(which, mut taking, _) => match outcome {
+            Kind::Take(which, mut pending_acquire, _) => match outcome {
                 Ok(outcome) => {
-                    let step = taking.completed(outcome, now);
-                    self.take_on(id, wire, which, taking, step, ticket, now);
+                    let step = pending_acquire.completed(outcome, now);
+                    self.take_on(id, wire, which, pending_acquire, step, ticket, now);
                 }
                 Err(error) => {
                     let status = holdfast_grpc::status(error.into());
                     self.send_down(wire, Down::Answered(which, RawAnswer::Failed(status)));
                 }
             },
-            Kind::Look(which, mut taking, token, ticket) => {
+            Kind::Look(which, mut pending_acquire, token, ticket) => {
                 let seen = outcome.ok().and(host.node.as_ref());
                 let seen = seen.map(|node| lasts_of(node.state(), token));
-                let step = taking.read(seen, now);
-                self.take_on(id, wire, which, taking, step, ticket, now);
+                let step = pending_acquire.read(seen, now);
+                self.take_on(id, wire, which, pending_acquire, step, ticket, now);
             }
             Kind::Change(_) | Kind::Redis(..) => {}
         }
@@ -240,27 +240,27 @@ impl World {
         id: NodeId,
         wire: WireId,
         which: u8,
-        mut taking: Taking,
-        mut step: TakeStep,
+        mut pending_acquire: PendingAcquire,
+        mut step: AcquireStep,
         ticket: Option<TicketRef>,
         now: Duration,
     ) {
         let Some(host) = self.hosts.get_mut(&id) else { return };
-        if let (TakeStep::Peek(token), Some(node)) = (&step, &host.node) {
-            step = taking.peeked(lasts_of(node.state(), *token), now);
+        if let (AcquireStep::Peek(token), Some(node)) = (&step, &host.node) {
+            step = pending_acquire.peeked(lasts_of(node.state(), *token), now);
         }
         let answer = match step {
-            TakeStep::Read(token) => {
-                let call = host.pend(Some(wire), Kind::Look(which, taking, token, ticket));
+            AcquireStep::Read(token) => {
+                let call = host.pend(Some(wire), Kind::Look(which, pending_acquire, token, ticket));
                 return host.handle(Input::Read { call, reply_to: call }, now);
             }
-            TakeStep::Peek(_) => return,
-            TakeStep::Done(told) => match *told {
+            AcquireStep::Peek(_) => return,
+            AcquireStep::Done(told) => match *told {
                 Ok(standing) => {
-                    if let Standing::Held(grant) = &standing {
-                        self.checks.heard(grant.token);
+                    if let TicketStatus::Held(grant) = &standing {
+                        self.checks.delivered(grant.token);
                     }
-                    RawAnswer::Standing(translate::standing(&standing))
+                    RawAnswer::TicketStatus(translate::standing(&standing))
                 }
                 Err(error) => {
                     host.handle(Input::Abandon { call: CallId(0), ticket }, now);
@@ -336,10 +336,10 @@ impl World {
     }
 }
 
-fn answer(outcome: Result<Outcome, SubmitError>) -> Answered<Answer> {
+fn answer(outcome: Result<CallOutcome, SubmitError>) -> Answered<Answer> {
     match outcome {
-        Ok(Outcome::Answer(Ok(answer))) => Ok(answer),
-        Ok(Outcome::Answer(Err(refusal))) => refused(refusal),
+        Ok(CallOutcome::Answer(Ok(answer))) => Ok(answer),
+        Ok(CallOutcome::Answer(Err(refusal))) => refused(refusal),
         Ok(_) => refused(SubmitError::Unknown),
         Err(error) => refused(error),
     }

@@ -20,9 +20,9 @@ pub(crate) use wires::{Status, Up, WireId};
 use crate::checks::{Checks, Violation, liveness};
 use crate::client::Client;
 use crate::faults::Tally;
-use crate::host::{Host, Parcel};
+use crate::host::{Host, SnapshotInTransit};
 use crate::network::Network;
-use crate::raw::{Raw, RawCall, RawKind, RawSession, Told};
+use crate::raw::{Raw, RawCall, RawHolder, RawKind, RawSession};
 use crate::rng::Rng;
 use crate::trace::Trace;
 use bytes::Bytes;
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
 
 /// What came of a run.
 #[derive(Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct RunReport {
     pub(crate) violation: Option<Violation>,
     pub(crate) trace: Trace,
     pub(crate) faults: Tally,
@@ -74,7 +74,7 @@ enum Event {
     ParcelArrives {
         from: NodeId,
         to: NodeId,
-        parcel: Box<Parcel>,
+        parcel: Box<SnapshotInTransit>,
     },
     Client(usize),
     /// A frame arrives at a node.
@@ -144,7 +144,7 @@ pub(crate) struct World {
     raws: BTreeMap<u64, Raw>,
     next_raw: u64,
     /// Callers without a session that were told that they hold something.
-    told: BTreeMap<Token, Told>,
+    raw_holders: BTreeMap<Token, RawHolder>,
     /// Sessions whose owners send no heartbeat by themselves.
     silent_sessions: Vec<RawSession>,
     checks: Checks,
@@ -164,12 +164,12 @@ pub(crate) struct World {
 }
 
 /// Runs a seed to its end. A node that panics is a violation like any other.
-pub(crate) fn run(plan: Plan) -> Outcome {
+pub(crate) fn run(plan: Plan) -> RunReport {
     let ran = std::panic::catch_unwind(|| run_to_the_end(plan));
     ran.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Outcome {
+        RunReport {
             violation: Some(format!("a node panicked: {}", text.unwrap_or_default())),
             trace: Trace::default(),
             faults: Tally::default(),
@@ -179,13 +179,13 @@ pub(crate) fn run(plan: Plan) -> Outcome {
     })
 }
 
-fn run_to_the_end(plan: Plan) -> Outcome {
+fn run_to_the_end(plan: Plan) -> RunReport {
     let mut world = World::new(plan);
     world.run_until(TROUBLE_US);
     world.calm();
     world.run_until(TROUBLE_US + CALM_US);
     world.judge_the_end();
-    Outcome {
+    RunReport {
         violation: world.violation,
         trace: world.trace,
         faults: world.faults,
@@ -221,7 +221,7 @@ impl World {
             next_wire: 0,
             raws: BTreeMap::new(),
             next_raw: 0,
-            told: BTreeMap::new(),
+            raw_holders: BTreeMap::new(),
             silent_sessions: Vec::new(),
             checks: Checks::default(),
             trace: Trace::new(plan.wordy),
@@ -315,7 +315,7 @@ impl World {
             Event::Abandon { client, life, call } => self.abandon(client, life, call),
             Event::AskAtDoor(id) => self.ask_at_door(Some(id)),
             Event::DoorReleases(token) => self.door_releases(token),
-            Event::HungUp { from, to } => self.hear_hang_up(from, to),
+            Event::HungUp { from, to } => self.peer_hung_up(from, to),
             Event::Operate => self.operate(),
             Event::Quiet => {
                 self.hosts.values_mut().for_each(Host::vouch);

@@ -3,8 +3,8 @@
 
 use super::{Event, World};
 use crate::checks::{Applied, damage_is_found, let_go};
-use crate::host::{Host, Parcel, Written};
-use holdfast_core::{Effect, How, SessionId};
+use crate::host::{Host, SnapshotInTransit, Written};
+use holdfast_core::{Effect, EndReason, SessionId};
 use holdfast_node::{Input, NodeId, Output, PeerMessage, Position};
 use holdfast_storage::{Fault, WriteError};
 use std::time::Duration;
@@ -220,7 +220,7 @@ impl World {
         }
     }
 
-    pub(super) fn hear_hang_up(&mut self, from: NodeId, to: NodeId) {
+    pub(super) fn peer_hung_up(&mut self, from: NodeId, to: NodeId) {
         if let Some(host) = self.hosts.get_mut(&to).filter(|host| host.is_up()) {
             host.inputs.push(Input::HungUp(from));
             self.wake(to);
@@ -268,7 +268,7 @@ impl World {
             return self.fail(format!("node {id} can't use its disk: {error}"));
         }
         host.sync_fails = false;
-        // A file system that can't write its names down goes offline until it is mounted anew, and
+        // A file system that can't write its names down goes offline until it is mounted again, and
         // then only what is on disk is there.
         let names =
             matches!(&error, WriteError::Fault(Fault::SyncFailed { file, .. }) if file == ".");
@@ -278,7 +278,7 @@ impl World {
         self.schedule(in_us, Event::Restart(id));
     }
 
-    pub(super) fn parcel_arrives(&mut self, from: NodeId, to: NodeId, parcel: Parcel) {
+    pub(super) fn parcel_arrives(&mut self, from: NodeId, to: NodeId, parcel: SnapshotInTransit) {
         let reaches = self.network.reaches(from, to);
         let host = self.hosts.get_mut(&to).filter(|_| reaches);
         let arrived = host.is_some_and(|host| host.receive(parcel, &mut self.rng));
@@ -311,11 +311,12 @@ impl World {
         let checked = self.checks.applied(&applied, &beliefs);
         let sound = if at.index.is_multiple_of(64) { state.check() } else { Ok(()) };
         for effect in effects {
-            self.trace
-                .mutter(self.now_us, || format!("node {id} entry {}: {}", at.index, words(effect)));
+            self.trace.note_effect(self.now_us, || {
+                format!("node {id} entry {}: {}", at.index, words(effect))
+            });
         }
         let closed = effects.iter().filter_map(|effect| match effect {
-            Effect::SessionEnded { session, how: How::Closed } => Some(*session),
+            Effect::SessionEnded { session, how: EndReason::Closed } => Some(*session),
             _ => None,
         });
         let closer = |session: SessionId| {

@@ -3,7 +3,7 @@
 use super::wires::{Down, End, Up, WireId};
 use super::{CLIENTS, Event, World};
 use crate::checks::{Belief, DOOR};
-use crate::raw::{Proof, Raw, RawAnswer, RawCall, RawKind, RawSession, Told};
+use crate::raw::{Proof, Raw, RawAnswer, RawCall, RawHolder, RawKind, RawSession};
 use crate::redis;
 use bytes::Bytes;
 use holdfast_core::{Label, LockName, Mode, Secret, SessionRef, Token};
@@ -62,12 +62,12 @@ impl World {
         let (asked_us, floor) = (self.now_us, self.checks.floor());
         self.raws.insert(number, Raw { kind, wire, asked_us, floor });
         self.send_up(wire, Up::Call(0, call));
-        let patience_us = match self.rng.range(0, 6) {
+        let timeout_us = match self.rng.range(0, 6) {
             0 => self.rng.range(0, 3_000),
             1 => self.rng.range(0, 4_000_000),
             _ => 40_000_000,
         };
-        self.schedule(patience_us, Event::HangUp(number));
+        self.schedule(timeout_us, Event::HangUp(number));
         wire
     }
 
@@ -211,7 +211,7 @@ impl World {
         let call = match (session, guard) {
             (_, Some(guard)) if self.rng.per_mille(500) => {
                 let secret = Bytes::copy_from_slice(&WRONG);
-                RawCall::Release(proto::Own { secret, ..guard.ticket.clone() })
+                RawCall::Release(proto::TicketRef { secret, ..guard.ticket.clone() })
             }
             (Some(id), _) => RawCall::Heartbeat(SessionRef { id, secret: Secret(WRONG) }),
             _ => return,
@@ -256,8 +256,8 @@ impl World {
         let (kind, asked_us, floor) = (raw.kind.clone(), raw.asked_us, raw.floor);
         self.operations += 1;
         let judged = match (kind, answer) {
-            (RawKind::Door { name, .. }, RawAnswer::Standing(now)) => {
-                self.told_at_door(name, now, asked_us, floor)
+            (RawKind::Door { name, .. }, RawAnswer::TicketStatus(now)) => {
+                self.door_replied(name, now, asked_us, floor)
             }
             // "Nothing was done", and it never will be.
             (RawKind::Door { label, .. }, RawAnswer::Failed((_, why)))
@@ -265,7 +265,7 @@ impl World {
             {
                 self.checks.withdrawn(label)
             }
-            (RawKind::Pair, RawAnswer::Standing(now)) => {
+            (RawKind::Pair, RawAnswer::TicketStatus(now)) => {
                 let token = token(&now);
                 let drew = |token| self.checks.drew(CLIENTS, token, floor);
                 let judged = token.map_or(Ok(()), drew);
@@ -276,7 +276,7 @@ impl World {
                 // It hangs up when it has waited long enough for the other one.
                 return;
             }
-            (RawKind::WithId { key, .. }, RawAnswer::Standing(now)) => {
+            (RawKind::WithId { key, .. }, RawAnswer::TicketStatus(now)) => {
                 let held = match &now.what {
                     Some(standing::What::Held(grant)) => {
                         self.checks.told_held(Token(grant.token), asked_us)
@@ -285,7 +285,7 @@ impl World {
                 };
                 held.and_then(|()| self.checks.under_id(&key, false, token(&now)))
             }
-            (RawKind::SameId { key }, RawAnswer::Standing(now)) => {
+            (RawKind::SameId { key }, RawAnswer::TicketStatus(now)) => {
                 self.checks.under_id(&key, true, token(&now))
             }
             (RawKind::Outcome { label }, RawAnswer::Outcome(outcome)) => match outcome.what {
@@ -298,7 +298,7 @@ impl World {
             ) => {
                 let until_us = asked_us + REDIS_TTL_MS * 900;
                 let (proof, ttl_ms) = (Proof::Value(value), REDIS_TTL_MS);
-                self.holds(Told { name, token, proof, until_us, ttl_ms }, floor)
+                self.holds(RawHolder { name, token, proof, until_us, ttl_ms }, floor)
             }
             (RawKind::Open { ttl_ms, left }, RawAnswer::Opened(session)) => {
                 let session = RawSession { session, ttl_ms, left };
@@ -330,7 +330,7 @@ impl World {
 
     /// A caller without a session learns how its ticket stands; if it holds the lock, it lets go some
     /// time later.
-    fn told_at_door(
+    fn door_replied(
         &mut self,
         name: LockName,
         now: proto::Standing,
@@ -342,17 +342,17 @@ impl World {
         let waited_us = grant.waited_ms * 990;
         let until_us = asked_us + waited_us + DOOR_TTL_MS * 900;
         let (proof, ttl_ms) = (Proof::Secret(grant.secret), DOOR_TTL_MS);
-        self.holds(Told { name, token, proof, until_us, ttl_ms }, floor)
+        self.holds(RawHolder { name, token, proof, until_us, ttl_ms }, floor)
     }
 
     /// A caller without a session believes that it holds a lock.
-    fn holds(&mut self, told: Told, floor: u64) -> Result<(), String> {
-        let token = told.token;
+    fn holds(&mut self, raw_holder: RawHolder, floor: u64) -> Result<(), String> {
+        let token = raw_holder.token;
         // Some hold it for nearly as long as it lasts, and longer than the session of a dead node does.
-        let long = told.ttl_ms == DOOR_TTL_MS && self.rng.per_mille(300);
+        let long = raw_holder.ttl_ms == DOOR_TTL_MS && self.rng.per_mille(300);
         let most_us = if long { DOOR_TTL_MS * 850 } else { 4_000_000 };
         let in_us = self.rng.range(1_000, most_us);
-        self.told.insert(token, told);
+        self.raw_holders.insert(token, raw_holder);
         self.schedule(in_us, Event::DoorReleases(token));
         self.checks.drew(CLIENTS, token, floor)?;
         let beliefs = self.beliefs();
@@ -360,14 +360,15 @@ impl World {
     }
 
     pub(super) fn door_releases(&mut self, token: Token) {
-        let Some(told) = self.told.remove(&token) else { return };
-        let call = match told.proof {
+        let Some(raw_holder) = self.raw_holders.remove(&token) else { return };
+        let call = match raw_holder.proof {
             Proof::Secret(secret) => {
-                let name = Bytes::copy_from_slice(told.name.as_bytes());
-                RawCall::Release(proto::Own { name, token: token.0, secret })
+                let name = Bytes::copy_from_slice(raw_holder.name.as_bytes());
+                RawCall::Release(proto::TicketRef { name, token: token.0, secret })
             }
             Proof::Value(value) => {
-                let (name, request) = (told.name.clone(), redis::release(&told.name, &value));
+                let (name, request) =
+                    (raw_holder.name.clone(), redis::release(&raw_holder.name, &value));
                 RawCall::Redis { request, name, value }
             }
         };
@@ -377,13 +378,15 @@ impl World {
     /// Callers without a session that believe now that they hold something.
     pub(super) fn raw_beliefs(&self) -> impl Iterator<Item = Belief> + '_ {
         let now_us = self.now_us;
-        self.told.values().filter(move |told| now_us < told.until_us).map(|told| Belief {
-            client: CLIENTS,
-            name: told.name.clone(),
-            token: told.token,
-            mode: Mode::Exclusive,
-            ttl_ms: told.ttl_ms,
-        })
+        self.raw_holders.values().filter(move |raw_holder| now_us < raw_holder.until_us).map(
+            |raw_holder| Belief {
+                client: CLIENTS,
+                name: raw_holder.name.clone(),
+                token: raw_holder.token,
+                mode: Mode::Exclusive,
+                ttl_ms: raw_holder.ttl_ms,
+            },
+        )
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{CLIENTS, Event, World};
 use crate::faults::Fault;
 use crate::host::Host;
-use crate::network::Weather;
+use crate::network::LinkQuality;
 use holdfast_node::{Change, Input, NodeId};
 use holdfast_sim_disk::SimFaults;
 
@@ -66,7 +66,7 @@ impl World {
             Fault::VoterCrash => return self.doom_a_voter(victim, lasting),
             Fault::Storm => {
                 self.hang_up(victim);
-                self.network.weather = Weather {
+                self.network.weather = LinkQuality {
                     lost_per_mille: self.rng.range(0, 200),
                     doubled_per_mille: self.rng.range(0, 200),
                     late_per_mille: self.rng.range(0, 300),
@@ -291,7 +291,7 @@ impl World {
     pub(super) fn heal(&mut self) {
         self.network.heal();
         self.doomed_voter = None;
-        self.network.weather = Weather::FINE;
+        self.network.weather = LinkQuality::FINE;
     }
 
     /// Faults are over: everybody comes back.

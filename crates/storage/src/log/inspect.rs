@@ -1,6 +1,6 @@
 //! Lists the records of a log without judging or changing anything.
 
-use super::record::{Body, Home, Record, claims_from};
+use super::record::{Body, Record, SegmentId, claims_from};
 use super::segment::{self, FORMAT};
 use crate::disk::Disk;
 use crate::fault::Fault;
@@ -35,7 +35,7 @@ pub fn inspect<D: Disk>(disk: &D) -> Result<Vec<RecordInfo>, Fault> {
         let file = disk.open(&name).map_err(Fault::failed("open", &name))?;
         disk.read_all(&file, &mut bytes).map_err(Fault::unreadable(&name))?;
         let Ok(preamble) = Preamble::parse(&bytes, FORMAT) else { continue };
-        let home = Home { segment, salt: preamble.second };
+        let home = SegmentId { segment, salt: preamble.second };
         claimed = claims_from(&bytes, PREAMBLE_BYTES, home).max(claimed);
         records.extend(sound_records(&bytes, home, &name));
     }
@@ -45,7 +45,7 @@ pub fn inspect<D: Disk>(disk: &D) -> Result<Vec<RecordInfo>, Fault> {
     Ok(records)
 }
 
-fn sound_records(bytes: &[u8], home: Home, name: &str) -> Vec<RecordInfo> {
+fn sound_records(bytes: &[u8], home: SegmentId, name: &str) -> Vec<RecordInfo> {
     let mut records = Vec::new();
     let mut offset = PREAMBLE_BYTES;
     while let Some(record) = Record::at(bytes, offset, home) {

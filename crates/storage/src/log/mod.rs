@@ -22,9 +22,9 @@ pub use state::{Cut, EntryKind, HardState, LogEntry, Position, Recovered};
 
 use crate::disk::Disk;
 use crate::fault::{Fault, WriteError};
-use record::{Body, Home, Tip};
+use record::{Body, SegmentId, Tip};
 use segment::{Active, Closed};
-use state::Standing;
+use state::LogState;
 use std::collections::VecDeque;
 
 /// Reserved at the end of each segment for records that must be writable on a full disk: a
@@ -64,7 +64,7 @@ pub struct Log<D: Disk> {
     closed: VecDeque<Closed>,
     active: Active<D::File>,
     tip: Tip,
-    standing: Standing,
+    log_state: LogState,
     /// All records below this number are on disk.
     synced: u64,
     /// The value of `synced` that the last written record states.
@@ -159,11 +159,11 @@ impl<D: Disk> Log<D> {
     /// else are deleted. The log must have that entry; later ones stay. Durable when it returns.
     pub fn compact(&mut self, position: Position) -> Result<(), WriteError> {
         self.check_running()?;
-        if position == self.standing.compacted {
+        if position == self.log_state.compacted {
             return Ok(self.sync()?);
         }
-        if position.index > self.standing.last_index {
-            let last = self.standing.last_index;
+        if position.index > self.log_state.last_index {
+            let last = self.log_state.last_index;
             let text = format!("entry {} is not in the log, which ends at {last}", position.index);
             return Err(WriteError::Misuse(text));
         }
@@ -178,17 +178,17 @@ impl<D: Disk> Log<D> {
 
     /// The index of the last entry, or of the snapshot if there is no entry after it.
     pub fn last_index(&self) -> u64 {
-        self.standing.last_index
+        self.log_state.last_index
     }
 
     /// The position of the snapshot that the log continues from.
     pub fn compacted(&self) -> Position {
-        self.standing.compacted
+        self.log_state.compacted
     }
 
     /// The last hard state appended.
     pub fn hard_state(&self) -> HardState {
-        self.standing.hard_state
+        self.log_state.hard_state
     }
 
     /// Whether everything appended is on disk.
@@ -209,7 +209,7 @@ impl<D: Disk> Log<D> {
 
     fn go_on_from(&mut self, position: Position, body: Body<'_>) -> Result<(), WriteError> {
         self.check_running()?;
-        let compacted = self.standing.compacted;
+        let compacted = self.log_state.compacted;
         if position.index < compacted.index {
             let text = format!("the log is compacted up to {} already", compacted.index);
             return Err(WriteError::Misuse(text));
@@ -224,7 +224,7 @@ impl<D: Disk> Log<D> {
     /// Deletes the oldest segments whose entries are all in the snapshot.
     fn delete_unneeded(&mut self) -> Result<(), Fault> {
         while let Some(oldest) = self.closed.front() {
-            if oldest.index_max > self.standing.compacted.index {
+            if oldest.index_max > self.log_state.compacted.index {
                 break;
             }
             let name = segment::file_name(oldest.segment);
@@ -245,11 +245,11 @@ impl<D: Disk> Log<D> {
     }
 
     fn check_order(&self, entries: &[LogEntry]) -> Result<(), WriteError> {
-        let mut standing = self.standing;
+        let mut log_state = self.log_state;
         for (place, entry) in entries.iter().enumerate() {
-            let expected = standing.last_index.saturating_add(1);
+            let expected = log_state.last_index.saturating_add(1);
             // Only the first entry may go back.
-            if !standing.apply(entry.body()) || (place > 0 && entry.at.index != expected) {
+            if !log_state.apply(entry.body()) || (place > 0 && entry.at.index != expected) {
                 let index = entry.at.index;
                 let text = format!("entry {index} can't follow: the next one is {expected}");
                 return Err(WriteError::Misuse(text));
@@ -273,9 +273,9 @@ impl<D: Disk> Log<D> {
         // what was written must be on disk.
         self.wipe_scribbles()?;
         self.sync()?;
-        let home = Home { segment: self.active.home.segment + 1, ..self.active.home };
+        let home = SegmentId { segment: self.active.home.segment + 1, ..self.active.home };
         let capacity = self.segment_bytes().max(segment::head_end() + needed + RESERVE_BYTES);
-        let created = segment::create(&self.disk, home, capacity, self.tip, self.standing);
+        let created = segment::create(&self.disk, home, capacity, self.tip, self.log_state);
         let (active, tip) = created.map_err(|error| self.stop_if_fault(error))?;
         let old = std::mem::replace(&mut self.active, active);
         let (segment, index_max) = (old.home.segment, old.index_max);

@@ -5,7 +5,7 @@
 //! another location or another time: its checksum covers its location, its number and the checksum
 //! of the previous record.
 
-use super::state::{HardState, Position, Standing};
+use super::state::{HardState, LogState, Position};
 use crate::bytes::Reader;
 
 pub(crate) const HEADER_BYTES: usize = 40;
@@ -24,7 +24,7 @@ pub const ENTRY_BYTES_MAX: usize = 256 << 20;
 pub(crate) enum Body<'a> {
     /// The first record of every segment: the state of the log at that point, so that earlier
     /// segments can be deleted.
-    Head(Standing),
+    Head(LogState),
     /// A Raft entry; it replaces any entry at its index and all after it.
     Entry {
         index: u64,
@@ -93,8 +93,8 @@ impl<'a> Body<'a> {
 
     fn encode(self, out: &mut Vec<u8>) {
         match self {
-            Self::Head(standing) => {
-                let Standing { compacted, last_index, hard_state } = standing;
+            Self::Head(log_state) => {
+                let LogState { compacted, last_index, hard_state } = log_state;
                 put(out, [compacted.index, compacted.term, last_index]);
                 put(out, hard_state.fields());
             }
@@ -114,7 +114,7 @@ impl<'a> Body<'a> {
     fn parse(kind: u8, payload: &'a [u8]) -> Option<Self> {
         let mut reader = Reader(payload);
         let body = match kind {
-            HEAD => Self::Head(Standing {
+            HEAD => Self::Head(LogState {
                 compacted: position(&mut reader)?,
                 last_index: reader.u64()?,
                 hard_state: hard_state(&mut reader)?,
@@ -149,14 +149,14 @@ fn hard_state(reader: &mut Reader<'_>) -> Option<HardState> {
 
 /// Identifies a segment of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct SegmentId {
     pub(crate) segment: u64,
     /// A number unique to the log. Someone who can choose an entry's data, but does not know the
     /// salt, can't hide something in it that passes for a record.
     pub(crate) salt: u64,
 }
 
-impl Home {
+impl SegmentId {
     /// Differs for every offset of every segment of every log.
     fn place(self, offset: usize) -> u32 {
         let mut hasher = crc32fast::Hasher::new();
@@ -180,7 +180,7 @@ pub(crate) struct Tip {
 /// number `synced` are on disk. Returns the new end of the chain.
 pub(crate) fn push(
     out: &mut Vec<u8>,
-    home: Home,
+    home: SegmentId,
     offset: usize,
     tip: Tip,
     synced: u64,
@@ -216,7 +216,7 @@ pub(crate) struct Record<'a> {
 
 impl<'a> Record<'a> {
     /// The record at that offset of the segment, if there is a valid one.
-    pub(crate) fn at(segment: &'a [u8], offset: usize, home: Home) -> Option<Self> {
+    pub(crate) fn at(segment: &'a [u8], offset: usize, home: SegmentId) -> Option<Self> {
         let from = segment.get(offset..)?;
         let mut header = Reader(from.get(..HEADER_BYTES)?);
         let crc = header.u32()?;
@@ -252,7 +252,7 @@ impl<'a> Record<'a> {
         Tip { number: self.number + 1, crc: self.crc }
     }
 
-    /// `None` if its checksum is right but its content makes no sense, which this program never
+    /// `None` if its checksum is right but its content is invalid, which this program never
     /// writes.
     pub(crate) fn body(&self) -> Option<Body<'a>> {
         Body::parse(u8::try_from(self.kind).ok()?, self.payload)
@@ -261,7 +261,7 @@ impl<'a> Record<'a> {
 
 /// The highest number up to which any valid record from `offset` on states that the log was synced;
 /// 0 if there is none.
-pub(crate) fn claims_from(segment: &[u8], offset: usize, home: Home) -> u64 {
+pub(crate) fn claims_from(segment: &[u8], offset: usize, home: SegmentId) -> u64 {
     let mut highest = 0;
     let mut offset = offset.next_multiple_of(ALIGN);
     while let Some(word) = segment.get(offset..offset + ALIGN) {

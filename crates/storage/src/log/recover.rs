@@ -4,10 +4,10 @@
 //! torn, or whole after torn ones. They are cut off from the first bad one on. A bad record that a
 //! valid one states was synced is not the work of a crash, wherever it is.
 
-use super::record::{Home, Record, claims_from};
-use super::replay::{Read, Replay};
+use super::record::{Record, SegmentId, claims_from};
+use super::replay::{Replay, ValidRecords};
 use super::segment::{self, Active, FORMAT};
-use super::state::{Cut, Recovered, Standing};
+use super::state::{Cut, LogState, Recovered};
 use super::{Log, Options, Tip};
 use crate::bytes::used_length;
 use crate::disk::Disk;
@@ -44,7 +44,7 @@ pub(super) fn open<D: Disk>(disk: &D, options: Options) -> Result<(Log<D>, Recov
     let mut log = assemble(disk, options, active, replay);
     log.delete_unneeded()?;
     log.vouch()?;
-    let Standing { compacted, hard_state, .. } = log.standing;
+    let LogState { compacted, hard_state, .. } = log.log_state;
     Ok((log, Recovered { hard_state, compacted, entries, cut }))
 }
 
@@ -60,7 +60,7 @@ fn assemble<D: Disk>(
         closed: replay.closed,
         active,
         tip: replay.tip,
-        standing: replay.standing,
+        log_state: replay.log_state,
         synced: replay.tip.number,
         claimed: replay.claimed,
         vouched: replay.claimed,
@@ -104,9 +104,9 @@ fn find_stillborn<D: Disk>(
 const FIRST_SEGMENT: u64 = 1;
 
 /// The salt and the head of a segment.
-fn head_of(bytes: &[u8], segment: u64) -> Result<(Home, Record<'_>), NoPreamble> {
+fn head_of(bytes: &[u8], segment: u64) -> Result<(SegmentId, Record<'_>), NoPreamble> {
     let preamble = Preamble::parse(bytes, FORMAT)?;
-    let home = Home { segment, salt: preamble.second };
+    let home = SegmentId { segment, salt: preamble.second };
     let head = Record::at(bytes, PREAMBLE_BYTES, home).ok_or(NoPreamble::Bad)?;
     if preamble.first != segment {
         return Err(NoPreamble::Bad);
@@ -128,12 +128,12 @@ fn begin<D: Disk>(
 ) -> Result<(Log<D>, Recovered), Fault> {
     let name = segment::file_name(FIRST_SEGMENT);
     if options.must_exist {
-        return Err(Fault::damaged_file(&name, "there should be a log, and there is none"));
+        return Err(Fault::damaged_file(&name, "the log is missing"));
     }
     delete(disk, stillborn)?;
-    let home = Home { segment: FIRST_SEGMENT, salt: options.salt };
+    let home = SegmentId { segment: FIRST_SEGMENT, salt: options.salt };
     let capacity = options.segment_bytes.max(super::SEGMENT_BYTES_MIN);
-    let created = segment::create(disk, home, capacity, Tip::default(), Standing::default());
+    let created = segment::create(disk, home, capacity, Tip::default(), LogState::default());
     let (active, tip) = created.map_err(|error| match error {
         WriteError::Fault(fault) => fault,
         WriteError::Full { file, cause } => Fault::Failed { doing: "allocate", file, cause },
@@ -154,8 +154,8 @@ pub(super) fn last_run(segments: &[u64]) -> (&[u64], &[u64]) {
 /// What the segments contain, and the last of them.
 pub(super) struct Reading<F> {
     pub(super) replay: Replay,
-    read: Read,
-    home: Home,
+    read: ValidRecords,
+    home: SegmentId,
     name: String,
     file: F,
 }
@@ -200,7 +200,7 @@ pub(super) fn read_next<D: Disk>(
 
 impl<F> Reading<F> {
     /// Checks that the next segment continues this one; its head vouches for all of this one.
-    fn check_joined_by(&self, head: &Record<'_>, home: Home) -> Result<(), Fault> {
+    fn check_joined_by(&self, head: &Record<'_>, home: SegmentId) -> Result<(), Fault> {
         if !head.follows(self.replay.tip) || home.salt != self.home.salt {
             let what = "a record that was synced is missing or wrong: the next segment says so";
             return Err(Fault::damaged(&self.name, self.read.end as u64, what));
@@ -254,7 +254,7 @@ fn rewrite_tail<D: Disk>(
     name: &str,
     bytes: &[u8],
     replay: &Replay,
-    read: &Read,
+    read: &ValidRecords,
     used: usize,
 ) -> Result<(), Fault> {
     let unvouched = replay.tip.number.saturating_sub(replay.claimed);

@@ -1,8 +1,8 @@
 //! Reads records one after the other and accumulates their content.
 
-use super::record::{Body, Home, Record, Tip};
+use super::record::{Body, Record, SegmentId, Tip};
 use super::segment::Closed;
-use super::state::{EntryKind, LogEntry, Position, Standing};
+use super::state::{EntryKind, LogEntry, LogState, Position};
 use crate::fault::Fault;
 use std::collections::VecDeque;
 
@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
     pub(crate) tip: Tip,
-    pub(crate) standing: Standing,
-    /// Entries after `standing.compacted`; the first ones may be missing while reading, if they
+    pub(crate) log_state: LogState,
+    /// Entries after `log_state.compacted`; the first ones may be missing while reading, if they
     /// were in a deleted segment and a later record states that a snapshot has them.
     pub(crate) entries: VecDeque<LogEntry>,
     /// The segments before the one being read.
@@ -25,8 +25,8 @@ pub(crate) struct Replay {
 impl Replay {
     /// Starts with the head of the oldest segment, which tells where the log starts.
     pub(crate) fn begin(head: &Record<'_>) -> Option<Self> {
-        let Body::Head(standing) = head.body()? else { return None };
-        Some(Self { tip: head.tip_before(), standing, ..Self::default() })
+        let Body::Head(log_state) = head.body()? else { return None };
+        Some(Self { tip: head.tip_before(), log_state, ..Self::default() })
     }
 
     /// Takes in the records from that offset on, as long as they are valid and consecutive. Returns
@@ -35,16 +35,16 @@ impl Replay {
         &mut self,
         segment: &[u8],
         from: usize,
-        home: Home,
+        home: SegmentId,
         file: &str,
-    ) -> Result<Read, Fault> {
-        let mut read = Read { offsets: Vec::new(), end: from };
+    ) -> Result<ValidRecords, Fault> {
+        let mut read = ValidRecords { offsets: Vec::new(), end: from };
         while let Some(record) = Record::at(segment, read.end, home) {
             if !record.follows(self.tip) {
                 break;
             }
             self.take_in(&record).ok_or_else(|| {
-                let what = "a record's checksum is right and its content makes no sense";
+                let what = "a record's checksum is right, but its content is invalid";
                 Fault::damaged(file, read.end as u64, what)
             })?;
             read.offsets.push(read.end);
@@ -55,7 +55,7 @@ impl Replay {
 
     fn take_in(&mut self, record: &Record<'_>) -> Option<()> {
         let body = record.body()?;
-        let sound = self.standing.apply(body) && record.synced <= record.number;
+        let sound = self.log_state.apply(body) && record.synced <= record.number;
         sound.then_some(())?;
         self.tip = record.tip();
         self.claimed = self.claimed.max(record.synced);
@@ -100,17 +100,17 @@ impl Replay {
 
     /// Whether every entry after the snapshot is there.
     pub(crate) fn is_whole(&self) -> bool {
-        let first_index = self.standing.compacted.index + 1;
+        let first_index = self.log_state.compacted.index + 1;
         match self.entries.front() {
             Some(first) => first.at.index == first_index,
-            None => self.standing.last_index < first_index,
+            None => self.log_state.last_index < first_index,
         }
     }
 }
 
 /// The valid records of a segment.
 #[derive(Debug)]
-pub(crate) struct Read {
+pub(crate) struct ValidRecords {
     /// The offset of each record.
     pub(crate) offsets: Vec<usize>,
     /// The offset where the next one would be.

@@ -37,11 +37,11 @@ pub fn salvage<D: Disk>(disk: &D) -> Result<Salvaged, Fault> {
     }
     let Some(reading) = reading else { return Ok(Salvaged { damage, ..Salvaged::default() }) };
     let damage = damage.or_else(|| reading.judge(&bytes, run).err());
-    let standing = reading.replay.standing;
+    let log_state = reading.replay.log_state;
     Ok(Salvaged {
-        compacted: standing.compacted,
+        compacted: log_state.compacted,
         entries: reading.replay.entries.into(),
-        hard_state: standing.hard_state,
+        hard_state: log_state.hard_state,
         damage,
     })
 }

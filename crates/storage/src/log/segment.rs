@@ -4,8 +4,8 @@
 //! anything else is written to it. So a segment without a valid head is either one whose creation
 //! was interrupted by a crash, which holds nothing else, or it is damaged.
 
-use super::record::{self, Body, Home, Tip};
-use super::state::Standing;
+use super::record::{self, Body, SegmentId, Tip};
+use super::state::LogState;
 use crate::disk::Disk;
 use crate::fault::{Fault, WriteError};
 use crate::preamble::{Format, PREAMBLE_BYTES, Preamble};
@@ -28,7 +28,7 @@ pub(crate) fn number_of(name: &str) -> Option<u64> {
 
 /// The offset of the first record after the head.
 pub(crate) fn head_end() -> usize {
-    PREAMBLE_BYTES + Body::Head(Standing::default()).record_bytes()
+    PREAMBLE_BYTES + Body::Head(LogState::default()).record_bytes()
 }
 
 /// The segment that is written to.
@@ -36,7 +36,7 @@ pub(crate) fn head_end() -> usize {
 pub(crate) struct Active<F> {
     pub(crate) file: F,
     pub(crate) name: String,
-    pub(crate) home: Home,
+    pub(crate) home: SegmentId,
     /// Where the next record goes.
     pub(crate) end: usize,
     /// The size of the file; writes stay below it.
@@ -53,7 +53,7 @@ pub(crate) struct Active<F> {
 
 impl<F> Active<F> {
     /// A segment whose records end at `end`, with nothing after them.
-    pub(crate) fn new(file: F, name: String, home: Home, end: usize, capacity: usize) -> Self {
+    pub(crate) fn new(file: F, name: String, home: SegmentId, end: usize, capacity: usize) -> Self {
         let (scribbled, zeroed) = (end, end);
         Self { file, name, home, end, capacity, scribbled, wiped: false, zeroed, index_max: 0 }
     }
@@ -70,15 +70,16 @@ pub(crate) struct Closed {
 /// trace is left, or else the fault means that the file names can't be trusted.
 pub(crate) fn create<D: Disk>(
     disk: &D,
-    home: Home,
+    home: SegmentId,
     capacity: usize,
     tip: Tip,
-    standing: Standing,
+    log_state: LogState,
 ) -> Result<(Active<D::File>, Tip), WriteError> {
     let name = file_name(home.segment);
     let preamble = Preamble { version: FORMAT.version, first: home.segment, second: home.salt };
     let mut bytes = preamble.encode(FORMAT).to_vec();
-    let tip = record::push(&mut bytes, home, PREAMBLE_BYTES, tip, tip.number, Body::Head(standing));
+    let tip =
+        record::push(&mut bytes, home, PREAMBLE_BYTES, tip, tip.number, Body::Head(log_state));
     let file = match write_new(disk, &name, capacity, &bytes) {
         Ok(file) => file,
         Err(error) => {

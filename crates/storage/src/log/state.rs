@@ -72,7 +72,7 @@ impl LogEntry {
 
 /// The state of the log after some record, apart from its entries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct LogState {
     /// Everything up to here is in a snapshot.
     pub(crate) compacted: Position,
     /// The last entry's index; that of the snapshot if there is no entry after it.
@@ -80,12 +80,12 @@ pub(crate) struct Standing {
     pub(crate) hard_state: HardState,
 }
 
-impl Standing {
+impl LogState {
     /// Takes in a record. Returns false if it can't follow what was there, which no valid log
     /// contains.
     pub(crate) fn apply(&mut self, body: Body<'_>) -> bool {
         match body {
-            Body::Head(standing) => return standing == *self,
+            Body::Head(log_state) => return log_state == *self,
             Body::Entry { index, .. } => {
                 if index <= self.compacted.index || index > self.last_index.saturating_add(1) {
                     return false;
@@ -158,8 +158,9 @@ impl Recovered {
             return Ok(());
         }
         let Position { index, term } = self.compacted;
-        let what =
-            format!("the log goes on from index {index} of term {term}, and no snapshot does");
+        let what = format!(
+            "the log continues from index {index} of term {term}, but no snapshot covers it"
+        );
         Err(Fault::damaged_file("snapshot", what))
     }
 

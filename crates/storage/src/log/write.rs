@@ -38,7 +38,7 @@ impl<D: Disk> Log<D> {
     }
 
     fn take_in(&mut self, body: Body<'_>) {
-        let fits = self.standing.apply(body);
+        let fits = self.log_state.apply(body);
         debug_assert!(fits, "checked before it was written");
         if body.is_content() {
             self.content_end = self.tip.number;

@@ -16,7 +16,7 @@ pub fn open_latest<D: Disk>(disk: &D) -> Result<Option<SnapshotReader<D>>, Fault
     let source = Source { disk: disk.clone(), file, name };
     let reader = SnapshotReader::verify(source)?;
     if reader.position.index != index {
-        let what = "the snapshot is one of another index";
+        let what = "the snapshot belongs to another index";
         return Err(Fault::damaged(&reader.source.name, 0, what));
     }
     Ok(Some(reader))
@@ -104,7 +104,7 @@ impl<D: Disk> SnapshotReader<D> {
         let end = reader.verify_frames()?;
         let size = reader.source.disk.size(&reader.source.file);
         if size.map_err(Fault::unreadable(&reader.source.name))? != end {
-            let what = "something stands behind the end of the snapshot";
+            let what = "there is data after the end of the snapshot";
             return Err(Fault::damaged(&reader.source.name, end, what));
         }
         Ok(reader)

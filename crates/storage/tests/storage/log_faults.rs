@@ -10,7 +10,7 @@ fn is_full(result: Result<(), WriteError>) -> bool {
 
 /// A segment is preallocated, so the disk turns out to be full when the next one is created.
 #[test]
-fn a_full_disk_refuses_an_append_and_takes_it_when_there_is_room() {
+fn append_works_again_after_a_full_disk() {
     let disk = SimDisk::new();
     let mut subject = Subject::open(&disk).unwrap();
     disk.inject(|faults| faults.free_bytes = Some(1_000));
@@ -37,7 +37,7 @@ fn a_full_disk_refuses_an_append_and_takes_it_when_there_is_room() {
 
 /// There must be room for a snapshot's position on a full disk: it is what frees space.
 #[test]
-fn a_full_disk_still_lets_the_log_be_compacted() {
+fn full_disk_still_allows_compaction() {
     let disk = SimDisk::new();
     let mut subject = Subject::open(&disk).unwrap();
     for index in 1..=20 {
@@ -60,7 +60,7 @@ fn a_full_disk_still_lets_the_log_be_compacted() {
 /// On copy-on-write file systems even an allocated segment can turn out to be full, half-way
 /// through a write. What was half-written never counts, whenever the crash comes.
 #[test]
-fn a_write_that_stops_half_way_is_undone() {
+fn partial_write_is_undone() {
     for stops_after in 0..1_200 {
         let disk = SimDisk::new();
         let mut subject = Subject::open(&disk).unwrap();
@@ -103,7 +103,7 @@ fn with_a_failed_append(disk: &SimDisk) -> (Subject<SimDisk>, u64, Vec<u8>) {
 /// were to cover the second are lost in a crash: the second has the right location and the right
 /// number, but follows the wrong record.
 #[test]
-fn a_record_of_a_failed_append_does_not_join_another_one() {
+fn record_of_a_failed_append_does_not_join_another() {
     let disk = SimDisk::new();
     let (mut subject, offset, second) = with_a_failed_append(&disk);
     subject.append(&[entry(2, 2, 99)], None).unwrap();
@@ -116,7 +116,7 @@ fn a_record_of_a_failed_append_does_not_join_another_one() {
 
 /// Only the first of the two is appended again, unchanged: the second must not come along.
 #[test]
-fn a_record_of_a_failed_append_does_not_come_along_with_the_next() {
+fn record_of_a_failed_append_is_not_replayed_with_the_next() {
     let disk = SimDisk::new();
     let (mut subject, _, _) = with_a_failed_append(&disk);
     subject.append(&[entry(2, 1, 99)], None).unwrap();
@@ -127,7 +127,7 @@ fn a_record_of_a_failed_append_does_not_come_along_with_the_next() {
 
 /// The half-written append is followed by one that needs a new segment.
 #[test]
-fn a_write_that_stops_half_way_before_a_new_segment_is_undone() {
+fn partial_write_before_a_new_segment_is_undone() {
     for stops_after in (0..800).step_by(8) {
         let disk = SimDisk::new();
         let mut subject = Subject::open(&disk).unwrap();
@@ -150,7 +150,7 @@ fn a_write_that_stops_half_way_before_a_new_segment_is_undone() {
 
 /// A new segment that finds the disk full at any point of its creation leaves the log as it was.
 #[test]
-fn a_segment_that_finds_the_disk_full_half_way_leaves_no_trace() {
+fn partially_created_segment_leaves_no_trace() {
     for stops_after in 0..=120 {
         let disk = SimDisk::new();
         let mut subject = Subject::open(&disk).unwrap();
@@ -198,7 +198,7 @@ fn after_a_failed_sync_the_log_refuses_everything() {
 /// Linux considers what a failed sync could not write as written, and keeps showing it. A log that
 /// is opened again by the next process must not rely on what it reads.
 #[test]
-fn what_is_read_after_a_failed_sync_is_made_durable_before_it_counts() {
+fn data_read_after_a_failed_sync_is_made_durable_first() {
     let disk = SimDisk::new();
     let mut subject = Subject::open(&disk).unwrap();
     subject.append(&[entry(1, 1, 10)], None).unwrap();
@@ -216,7 +216,7 @@ fn what_is_read_after_a_failed_sync_is_made_durable_before_it_counts() {
 
 /// Any sync may be the one that fails: of an entry, of a new segment, of its name.
 #[test]
-fn any_failed_sync_is_the_end_and_loses_nothing() {
+fn any_failed_sync_is_fatal_and_loses_nothing() {
     let script = |subject: &mut Subject<SimDisk>| -> Result<(), WriteError> {
         for index in 1..=12 {
             subject.append(&[entry(index, 1, 700)], Some(hard_state(1, 0, index)))?;
@@ -249,7 +249,7 @@ fn any_failed_sync_is_the_end_and_loses_nothing() {
 }
 
 #[test]
-fn a_write_error_other_than_a_full_disk_is_the_end() {
+fn other_write_errors_are_fatal() {
     let disk = SimDisk::new();
     let mut subject = Subject::open(&disk).unwrap();
     disk.inject(|faults| faults.write_error_after_bytes = Some(20));
@@ -262,7 +262,7 @@ fn a_write_error_other_than_a_full_disk_is_the_end() {
 
 /// The cost of an append and its sync: one write, one sync, nothing else.
 #[test]
-fn a_batch_is_one_write_and_one_sync() {
+fn batch_costs_one_write_and_one_sync() {
     let disk = SimDisk::new();
     let (mut log, _) = Log::open(&disk, crate::support::options()).unwrap();
     log.append(&[entry(1, 1, 1)], None).unwrap();
@@ -278,7 +278,7 @@ fn a_batch_is_one_write_and_one_sync() {
 
 /// The very first segment's name is synced too: a log whose file vanishes has lost everything.
 #[test]
-fn the_first_segment_is_durable_as_soon_as_the_log_is_open() {
+fn first_segment_is_durable_once_the_log_is_open() {
     let disk = SimDisk::new();
     open(&disk).unwrap();
     for seed in 0..50 {

@@ -289,7 +289,7 @@ on_both_disks!(
 );
 
 #[test]
-fn a_log_can_be_given_to_a_disk_thread() {
+fn log_can_be_sent_to_a_thread() {
     fn can_move<T: Send>() {}
     can_move::<Log<RealDisk>>();
     can_move::<Log<holdfast_sim_disk::SimDisk>>();

@@ -204,7 +204,7 @@ fn live(acts: &[Act]) {
 /// some of the batch may be found after a crash, which the model once did not expect. After a sync
 /// that has room it must be gone.
 #[test]
-fn what_a_failed_append_left_is_gone_after_a_sync_with_room() {
+fn leftovers_of_a_failed_append_are_gone_after_a_sync() {
     let append = |entries, length| Act::Append { entries, back: 0, length, with_hard_state: false };
     let full = |bytes| Act::FullAfter { bytes };
     for bytes in 0..1_500 {
@@ -221,7 +221,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12_000, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn a_log_keeps_what_it_acknowledged(acts in prop::collection::vec(acts(), 1..60)) {
+    fn log_keeps_what_it_acknowledged(acts in prop::collection::vec(acts(), 1..60)) {
         live(&acts);
     }
 }
@@ -231,7 +231,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn a_log_keeps_everything_on_a_real_disk(acts in prop::collection::vec(acts(), 1..40)) {
+    fn log_keeps_everything_on_a_real_disk(acts in prop::collection::vec(acts(), 1..40)) {
         let folder = tempfile::tempdir().unwrap();
         let mut world = World::new(RealDisk::open(folder.path()).unwrap());
         for act in &acts {

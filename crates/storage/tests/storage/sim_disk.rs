@@ -15,7 +15,7 @@ fn after_crash(disk: &SimDisk, seed: u64) -> SimDisk {
 }
 
 #[test]
-fn what_was_synced_survives_every_crash() {
+fn synced_data_survives_every_crash() {
     let disk = SimDisk::new();
     write(&disk, "a", 0, b"synced");
     disk.sync(&disk.open("a").unwrap()).unwrap();
@@ -27,7 +27,7 @@ fn what_was_synced_survives_every_crash() {
 }
 
 #[test]
-fn unsynced_sectors_are_kept_lost_or_torn_each_by_itself() {
+fn unsynced_sectors_are_kept_lost_or_torn_individually() {
     let disk = SimDisk::new();
     write(&disk, "a", 0, &[0; 4 * 512]);
     disk.sync(&disk.open("a").unwrap()).unwrap();
@@ -56,7 +56,7 @@ fn unsynced_sectors_are_kept_lost_or_torn_each_by_itself() {
 }
 
 #[test]
-fn unsynced_names_may_go_or_come_back() {
+fn unsynced_names_may_vanish_or_reappear() {
     let disk = SimDisk::new();
     write(&disk, "old", 0, b"old");
     write(&disk, "gone", 0, b"gone");
@@ -77,7 +77,7 @@ fn unsynced_names_may_go_or_come_back() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_crash_and_moves_on() {
+fn same_seed_gives_the_same_crash_and_advances() {
     let disk = SimDisk::new();
     write(&disk, "a", 0, &[1; 10_000]);
     disk.sync_dir().unwrap();
@@ -90,7 +90,7 @@ fn the_same_seed_gives_the_same_crash_and_moves_on() {
 }
 
 #[test]
-fn a_failed_sync_is_followed_by_one_that_lies() {
+fn sync_after_a_failed_sync_lies() {
     let disk = SimDisk::new();
     write(&disk, "a", 0, b"lost");
     disk.sync_dir().unwrap();
@@ -105,7 +105,7 @@ fn a_failed_sync_is_followed_by_one_that_lies() {
 }
 
 #[test]
-fn a_full_disk_takes_what_fits_and_more_when_something_is_deleted() {
+fn full_disk_accepts_what_fits_and_more_after_deletes() {
     let disk = SimDisk::new();
     write(&disk, "a", 0, &[1; 100]);
     disk.inject(|faults| faults.free_bytes = Some(50));
@@ -118,7 +118,7 @@ fn a_full_disk_takes_what_fits_and_more_when_something_is_deleted() {
 }
 
 #[test]
-fn counts_say_what_was_done() {
+fn operations_are_counted() {
     let disk = SimDisk::new();
     write(&disk, "a", 0, &[1; 100]);
     disk.sync(&disk.open("a").unwrap()).unwrap();
@@ -129,7 +129,7 @@ fn counts_say_what_was_done() {
 }
 
 #[test]
-fn a_deleted_file_is_forgotten_when_nobody_can_reach_it() {
+fn deleted_file_is_freed_once_unreachable() {
     let disk = SimDisk::new();
     write(&disk, "a", 0, b"content");
     let open = disk.open("a").unwrap();

@@ -9,7 +9,7 @@ use holdfast_storage::{
 const KIND: FileKind = FileKind { magic: *b"TESTFILE", version: 3 };
 const ME: Identity = Identity { cluster: 0x1234_5678_9ABC_DEF0 << 64 | 77, node: 3 };
 
-fn an_identity_is_said_once<D: Disk>(disk: &D) {
+fn identity_is_stored_once<D: Disk>(disk: &D) {
     assert_eq!(Identity::load(disk), Ok(None));
     ME.store(disk).unwrap();
     assert_eq!(Identity::load(disk), Ok(Some(ME)));
@@ -41,13 +41,13 @@ fn a_folder_is_claimed_by_one<D: Disk>(disk: &D) {
 }
 
 on_both_disks!(
-    an_identity_is_said_once,
+    identity_is_stored_once,
     a_small_file_is_replaced_as_a_whole,
     a_folder_is_claimed_by_one,
 );
 
 #[test]
-fn a_real_folder_s_lock_names_the_process_and_ends_with_it() {
+fn folder_lock_names_its_process_and_ends_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("deep").join("down");
     let disk = RealDisk::open(&path).unwrap();
@@ -63,7 +63,7 @@ fn a_real_folder_s_lock_names_the_process_and_ends_with_it() {
 }
 
 #[test]
-fn a_crash_leaves_an_identity_or_none() {
+fn crash_leaves_a_whole_identity_or_none() {
     for steps in 0.. {
         let disk = SimDisk::new();
         disk.inject(|faults| faults.power_off_after = Some(steps));
@@ -82,7 +82,7 @@ fn a_crash_leaves_an_identity_or_none() {
 }
 
 #[test]
-fn a_crash_leaves_the_old_content_or_the_new() {
+fn crash_leaves_the_old_or_the_new_content() {
     for steps in 0.. {
         let disk = SimDisk::new();
         write_file(&disk, "some", KIND, b"old").unwrap();
@@ -100,7 +100,7 @@ fn a_crash_leaves_the_old_content_or_the_new() {
 }
 
 #[test]
-fn a_damaged_identity_is_not_a_missing_one() {
+fn damaged_identity_is_not_missing() {
     let disk = SimDisk::new();
     ME.store(&disk).unwrap();
     let length = disk.content("identity").unwrap().len();
@@ -121,7 +121,7 @@ fn a_damaged_identity_is_not_a_missing_one() {
 }
 
 #[test]
-fn a_full_disk_leaves_the_old_content() {
+fn full_disk_keeps_the_old_content() {
     let disk = SimDisk::new();
     write_file(&disk, "some", KIND, b"old").unwrap();
     disk.inject(|faults| faults.free_bytes = Some(20));

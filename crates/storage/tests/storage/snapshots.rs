@@ -115,7 +115,7 @@ on_both_disks!(
 /// After a loss of power at any point, either the old one or the new one is there; once the new one
 /// was reported as written, it is there.
 #[test]
-fn a_crash_after_every_change_leaves_one_or_the_other() {
+fn crash_after_every_change_leaves_the_old_or_the_new_snapshot() {
     for steps in 0.. {
         let disk = SimDisk::new();
         write(&disk, 10, 3).unwrap();
@@ -138,7 +138,7 @@ fn a_crash_after_every_change_leaves_one_or_the_other() {
 }
 
 #[test]
-fn a_crash_at_every_byte_leaves_the_old_one() {
+fn crash_at_every_byte_leaves_the_old_snapshot() {
     let disk = SimDisk::new();
     write(&disk, 10, 3).unwrap();
     let mut writer = SnapshotWriter::begin(&disk, at(20, 7), META).unwrap();
@@ -158,7 +158,7 @@ fn a_crash_at_every_byte_leaves_the_old_one() {
 }
 
 #[test]
-fn any_bit_that_the_disk_changes_is_found_out() {
+fn every_bit_flip_in_a_snapshot_is_detected() {
     let disk = SimDisk::new();
     write(&disk, 10, 4).unwrap();
     let name = disk.list().unwrap().pop().unwrap();
@@ -174,7 +174,7 @@ fn any_bit_that_the_disk_changes_is_found_out() {
 }
 
 #[test]
-fn any_other_length_is_found_out() {
+fn wrong_length_is_detected() {
     let disk = SimDisk::new();
     write(&disk, 10, 4).unwrap();
     let name = disk.list().unwrap().pop().unwrap();
@@ -191,7 +191,7 @@ fn any_other_length_is_found_out() {
 
 /// The log may have been compacted up to the newest one, so an older one does not help.
 #[test]
-fn a_damaged_newest_one_is_a_fault_even_beside_an_older_one() {
+fn damaged_newest_snapshot_is_a_fault_despite_an_older_one() {
     let disk = SimDisk::new();
     write(&disk, 10, 3).unwrap();
     let old = disk.content("snapshot-00000000000000000010").unwrap();
@@ -204,7 +204,7 @@ fn a_damaged_newest_one_is_a_fault_even_beside_an_older_one() {
 }
 
 #[test]
-fn a_snapshot_under_another_name_is_found_out() {
+fn renamed_snapshot_is_detected() {
     let disk = SimDisk::new();
     write(&disk, 10, 3).unwrap();
     disk.rename("snapshot-00000000000000000010", "snapshot-00000000000000000011").unwrap();
@@ -212,7 +212,7 @@ fn a_snapshot_under_another_name_is_found_out() {
 }
 
 #[test]
-fn a_full_disk_costs_only_the_new_one() {
+fn full_disk_costs_only_the_new_snapshot() {
     let disk = SimDisk::new();
     write(&disk, 10, 3).unwrap();
     for free in 0..600 {
@@ -228,7 +228,7 @@ fn a_full_disk_costs_only_the_new_one() {
 }
 
 #[test]
-fn any_failed_sync_is_a_fault_and_leaves_one_or_the_other() {
+fn failed_sync_is_a_fault_and_leaves_the_old_or_the_new_snapshot() {
     for after in 0..2 {
         let disk = SimDisk::new();
         write(&disk, 10, 3).unwrap();
@@ -245,7 +245,7 @@ fn any_failed_sync_is_a_fault_and_leaves_one_or_the_other() {
 
 /// A long snapshot is synced along the way, so that no single sync delays the log's for long.
 #[test]
-fn a_long_one_is_synced_as_it_is_written() {
+fn long_snapshot_is_synced_while_written() {
     let disk = SimDisk::new();
     let mut writer = SnapshotWriter::begin(&disk, at(10, 7), META).unwrap();
     for number in 0..40 {

@@ -2,7 +2,7 @@
 
 use super::jute::Malformed;
 use super::request::Connect;
-use crate::four_letter::Word;
+use crate::four_letter::FourLetterWord;
 use std::fmt;
 
 /// Bytes of one request: ZooKeeper's `jute.maxbuffer`.
@@ -36,7 +36,7 @@ pub enum First {
     /// A client.
     Connect(Connect),
     /// A question of an operator's.
-    Word(Word),
+    FourLetterWord(FourLetterWord),
 }
 
 /// Cuts frames out of bytes as they come in.
@@ -65,9 +65,9 @@ impl Decoder {
     /// The first frame, or the word in its place; none if more bytes are needed.
     pub fn first(&mut self) -> Result<Option<First>, BadFrame> {
         let rest = self.bytes.get(self.taken..).unwrap_or_default();
-        if let Some(word) = rest.first_chunk::<4>().and_then(Word::of) {
+        if let Some(word) = rest.first_chunk::<4>().and_then(FourLetterWord::of) {
             self.taken = self.taken.saturating_add(4);
-            return Ok(Some(First::Word(word)));
+            return Ok(Some(First::FourLetterWord(word)));
         }
         let Some(frame) = self.frame()? else { return Ok(None) };
         Connect::decode(frame)

@@ -2,12 +2,12 @@
 #![allow(dead_code, reason = "each test file needs only a part of it")]
 
 use holdfast_core::{
-    Answer, Command, Effect, Limits, OpenSession, Proposal, Refusal, Secret, SessionId,
-    SessionKind, SessionRef, State, Taken, Term, Tick,
+    Answer, Command, Effect, Limits, OpenSession, Proposal, ProposalOutcome, Refusal, Secret,
+    SessionId, SessionKind, SessionRef, State, Term, Tick,
 };
 use holdfast_gateway::{Resume, Step};
 use holdfast_node::Reply as NodeReply;
-use holdfast_zookeeper::connection::{Action, Beaten, Connection, Settings};
+use holdfast_zookeeper::connection::{Action, Connection, HeartbeatReply, Settings};
 use holdfast_zookeeper::task::ClientTask;
 use holdfast_zookeeper::{ClientId, Clients};
 use std::collections::{BTreeMap, VecDeque};
@@ -31,7 +31,7 @@ pub(crate) struct Bench {
     /// Tasks that wait for the log, while it is held up.
     held: VecDeque<(Box<ClientTask>, Command)>,
     pub(crate) hold: bool,
-    pub(crate) heartbeats: Option<Beaten>,
+    pub(crate) heartbeats: Option<HeartbeatReply>,
     pub(crate) now: Duration,
     /// How many tasks were started, if somebody counts.
     pub(crate) steps: Option<usize>,
@@ -52,7 +52,7 @@ impl Bench {
             inbox: VecDeque::new(),
             held: VecDeque::new(),
             hold: false,
-            heartbeats: Some(Beaten::Alive),
+            heartbeats: Some(HeartbeatReply::Alive),
             now: Duration::ZERO,
             steps: None,
         }
@@ -83,7 +83,7 @@ impl Bench {
         let taken = self.state.apply(Proposal::from(command), &mut effects);
         self.publish(&effects);
         match taken {
-            Taken::Answered(answer) => answer,
+            ProposalOutcome::Answered(answer) => answer,
             other => panic!("{other:?}"),
         }
     }
@@ -134,10 +134,10 @@ impl Bench {
                     self.run(task, Resume::Started);
                 }
                 Action::Heartbeat(_) => {
-                    if let Some(beaten) = self.heartbeats {
+                    if let Some(heartbeat_reply) = self.heartbeats {
                         let now = self.now;
                         let connection = self.connections.get_mut(&client).unwrap();
-                        let actions = connection.beaten(beaten, now);
+                        let actions = connection.heartbeat_reply(heartbeat_reply, now);
                         self.act(client, actions);
                     }
                 }

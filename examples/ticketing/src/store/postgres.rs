@@ -163,7 +163,7 @@ fn not_done(error: tokio_postgres::Error) -> StoreError {
 /// What the server said, not only that it said something.
 fn message(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), error.source()) {
-        (Some(said), _) => said.message().to_owned(),
+        (Some(printed), _) => printed.message().to_owned(),
         (None, Some(source)) => format!("{error}: {source}"),
         (None, None) => error.to_string(),
     }

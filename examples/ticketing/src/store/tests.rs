@@ -24,7 +24,7 @@ async fn reservation(store: &Store) -> Reservation {
 }
 
 #[tokio::test]
-async fn an_empty_database_gets_tickets_once() {
+async fn empty_database_is_filled_once() {
     let (folder, store) = store().await;
     let id = store.id().to_owned();
     store.reserve(ONE, 0, &new("ana", None, 60)).await.unwrap();
@@ -48,7 +48,7 @@ async fn recreated_tickets_have_higher_numbers_than_old_reservations() {
 }
 
 #[tokio::test]
-async fn a_lower_token_is_refused_even_if_the_row_looks_right() {
+async fn lower_token_is_refused_even_if_the_row_matches() {
     let (_folder, store) = store().await;
     assert_eq!(store.reserve(ONE, 0, &new("ana", Some(34), 60)).await.unwrap(), Written::Done);
     let ana = reservation(&store).await;
@@ -63,7 +63,7 @@ async fn a_lower_token_is_refused_even_if_the_row_looks_right() {
 }
 
 #[tokio::test]
-async fn without_tokens_the_rows_number_refuses() {
+async fn row_number_is_the_fence_without_tokens() {
     let (_folder, store) = store().await;
     store.reserve(ONE, 0, &new("ana", None, 60)).await.unwrap();
     let ana = reservation(&store).await;
@@ -109,7 +109,7 @@ async fn a_reservation_is_ended_before_its_payment_is_voided() {
 }
 
 #[tokio::test]
-async fn other_locks_end_old_reservations_and_forget_their_tokens() {
+async fn changing_the_lock_type_ends_old_reservations() {
     let (_folder, store) = store().await;
     store.reserve(ONE, 0, &new("ana", Some(1_000), 60)).await.unwrap();
     let ana = reservation(&store).await;

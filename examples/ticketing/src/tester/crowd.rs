@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long the whole crowd may take.
-const CROWD_PATIENCE: Duration = Duration::from_secs(600);
+const CROWD_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A thread waits most of the time, and needs little.
 const STACK_BYTES: usize = 512 << 10;
@@ -36,7 +36,7 @@ pub(super) fn crowd(bench: &Bench) -> Result<String, Failure> {
             let (tally, progress) = (&tally, &bench.progress);
             let buyer = move || {
                 let name = format!("buyer-{number}");
-                let done = buy(client, &name, wanted, started + CROWD_PATIENCE);
+                let done = buy(client, &name, wanted, started + CROWD_TIMEOUT);
                 progress.inc(1);
                 let mut tally = tally.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 match done {
@@ -115,5 +115,5 @@ fn buy(
             thread::sleep(Duration::from_millis(500));
         }
     }
-    Err(format!("no end after {}s", CROWD_PATIENCE.as_secs()).into())
+    Err(format!("no end after {}s", CROWD_TIMEOUT.as_secs()).into())
 }

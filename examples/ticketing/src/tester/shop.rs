@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long anything may take that does happen in the end. Machines are slow at times.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What the instances of a shop have in common.
 #[derive(Debug, Clone)]
@@ -234,7 +234,7 @@ impl Client {
     pub fn new(url: &str) -> Self {
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_global(Some(PATIENCE))
+            .timeout_global(Some(TIMEOUT))
             .build();
         Self { url: url.trim_end_matches('/').to_owned(), agent: config.into() }
     }
@@ -327,10 +327,10 @@ pub fn wait_until(
     what: &str,
     mut happened: impl FnMut() -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while !happened()? {
         if Instant::now() > give_up {
-            return Err(format!("waited {}s in vain until {what}", PATIENCE.as_secs()).into());
+            return Err(format!("waited {}s in vain until {what}", TIMEOUT.as_secs()).into());
         }
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -364,7 +364,7 @@ mod tests {
     use super::with_database;
 
     #[test]
-    fn a_database_of_its_own_is_on_the_same_server() {
+    fn own_database_is_on_the_same_server() {
         assert_eq!(with_database("postgres://a@h:1/x?k=v", "y"), "postgres://a@h:1/y?k=v");
         assert_eq!(with_database("postgres://h", "y"), "postgres://h/y");
     }

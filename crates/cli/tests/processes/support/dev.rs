@@ -31,7 +31,7 @@ impl Dev {
 
     /// Stops it gracefully, and starts it again.
     pub(crate) fn restart(&mut self) {
-        assert!(self.end(), "{}", self.said());
+        assert!(self.end(), "{}", self.printed());
         self.child = spawn(&self.folder, &self.args);
     }
 
@@ -61,7 +61,7 @@ impl Dev {
     }
 
     /// The log of all nodes.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn printed(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
@@ -85,7 +85,7 @@ impl Dev {
 impl Drop for Dev {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- what the nodes said\n{}", self.said());
+            eprintln!("--- what the nodes said\n{}", self.printed());
         }
         if matches!(self.child.try_wait(), Ok(None)) {
             self.end();

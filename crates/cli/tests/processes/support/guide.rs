@@ -24,7 +24,7 @@ pub(crate) struct Step {
     /// What is typed.
     pub(crate) typed: String,
     /// The output that the guide shows, line by line.
-    pub(crate) said: Vec<String>,
+    pub(crate) printed: Vec<String>,
 }
 
 /// Blocks start with ```sh and the machine; a ```text block is the output of the one before. What
@@ -44,15 +44,15 @@ pub(crate) fn steps(guide: &str) -> Vec<Step> {
                 machine => machine,
             };
             let (machine, typed) = (machine.to_owned(), block().join("\n"));
-            steps.push(Step { machine, typed, said: Vec::new() });
+            steps.push(Step { machine, typed, printed: Vec::new() });
         } else if line == "```text" {
             let last = steps.last_mut().expect("a command comes before what it prints");
-            last.said = block();
+            last.printed = block();
         } else if let Some(hidden) = line.strip_prefix("<!-- run ") {
             let hidden = hidden.strip_suffix(" -->").expect("a hidden step ends with its line");
             let (machine, typed) = hidden.split_once(": ").expect("a machine and a command");
             let (machine, typed) = (machine.to_owned(), typed.to_owned());
-            steps.push(Step { machine, typed, said: Vec::new() });
+            steps.push(Step { machine, typed, printed: Vec::new() });
         } else {
             assert!(!line.starts_with("```"), "a block that nobody runs: {line}");
         }
@@ -109,12 +109,15 @@ pub(crate) fn follow(guide: &str) {
     let done: Option<usize> = done.trim().parse().ok();
     let next = done.map_or(0, |done| done + 1);
     if let Some(step) = steps.get(next) {
-        let said = output(next).unwrap_or_default();
-        panic!("{status}: on {} this failed:\n{}\n--- it said:\n{said}", step.machine, step.typed);
+        let printed = output(next).unwrap_or_default();
+        panic!(
+            "{status}: on {} this failed:\n{}\n--- it said:\n{printed}",
+            step.machine, step.typed
+        );
     }
     for (number, step) in steps.iter().enumerate() {
         let output = output(number).expect("every step was run");
-        for line in &step.said {
+        for line in &step.printed {
             assert!(appears(line, &output), "`{line}` is not said by:\n{}\n{output}", step.typed);
         }
     }
@@ -188,13 +191,13 @@ pub(crate) fn run_apart(folder: &Path) -> String {
 }
 
 #[test]
-fn a_guide_is_read_as_meant() {
+fn guide_commands_are_parsed() {
     let guide =
         "Text.\n<!-- run a: true -->\n```sh a\none\ntwo\n```\n\n```text\nx …\n```\n```sh\nb\n```\n";
-    let step = |machine: &str, typed: &str, said: &[&str]| Step {
+    let step = |machine: &str, typed: &str, printed: &[&str]| Step {
         machine: machine.to_owned(),
         typed: typed.to_owned(),
-        said: said.iter().map(|line| (*line).to_owned()).collect(),
+        printed: printed.iter().map(|line| (*line).to_owned()).collect(),
     };
     let expected =
         [step("a", "true", &[]), step("a", "one\ntwo", &["x …"]), step(ANYWHERE, "b", &[])];

@@ -26,9 +26,9 @@ impl Reply {
 
 impl Http {
     /// A client with this timeout.
-    pub(crate) fn new(patience: Duration) -> Self {
+    pub(crate) fn new(timeout: Duration) -> Self {
         let config = Agent::config_builder()
-            .timeout_global(Some(patience))
+            .timeout_global(Some(timeout))
             .http_status_as_error(false)
             .proxy(None)
             .build();

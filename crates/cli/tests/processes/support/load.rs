@@ -3,7 +3,7 @@
 //! Each request has a request id, and is retried under the same id with other nodes until its
 //! outcome is certain.
 
-use super::{Book, Held, Http, PATIENCE, eventually, unique};
+use super::{Book, Held, Http, TIMEOUT, eventually, unique};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,17 +21,17 @@ const KEPT_EVERY: u64 = 25;
 const SHARED: u64 = 2;
 
 pub(crate) struct Load {
-    desk: Arc<Desk>,
+    shared_load: Arc<SharedLoad>,
     clients: Vec<JoinHandle<()>>,
 }
 
-struct Desk {
+struct SharedLoad {
     ports: Mutex<Vec<u16>>,
     closing: AtomicBool,
     book: Mutex<Book>,
 }
 
-impl Desk {
+impl SharedLoad {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -48,26 +48,26 @@ impl Desk {
 
 impl Load {
     pub(crate) fn start(clients: u64, ports: Vec<u16>) -> Self {
-        let desk = Arc::new(Desk {
+        let shared_load = Arc::new(SharedLoad {
             ports: Mutex::new(ports),
             closing: AtomicBool::new(false),
             book: Mutex::default(),
         });
         let run = |number| {
-            let desk = desk.clone();
-            thread::spawn(move || Client::new(number, desk).run())
+            let shared_load = shared_load.clone();
+            thread::spawn(move || Client::new(number, shared_load).run())
         };
-        Self { clients: (0..clients).map(run).collect(), desk }
+        Self { clients: (0..clients).map(run).collect(), shared_load }
     }
 
     /// Sets which nodes to use from now on.
     pub(crate) fn ask(&self, ports: Vec<u16>) {
-        *self.desk.ports.lock().unwrap_or_else(PoisonError::into_inner) = ports;
+        *self.shared_load.ports.lock().unwrap_or_else(PoisonError::into_inner) = ports;
     }
 
     /// How many locks have been taken so far.
     pub(crate) fn taken(&self) -> usize {
-        self.desk.book().acquired_at.len()
+        self.shared_load.book().acquired_at.len()
     }
 
     /// Waits until this many more locks have been taken.
@@ -78,7 +78,7 @@ impl Load {
 
     /// The longest time since then without a lock being taken.
     pub(crate) fn longest_gap(&self, since: Instant) -> Duration {
-        let book = self.desk.book();
+        let book = self.shared_load.book();
         let after = book.acquired_at.iter().filter(|at| **at > since);
         let mut longest = Duration::ZERO;
         let mut before = since;
@@ -93,14 +93,14 @@ impl Load {
     /// granted and not released is held by that token, and nothing else is. Returns how many locks
     /// were taken.
     pub(crate) fn finish(mut self, http: &Http) -> usize {
-        self.desk.closing.store(true, Ordering::Relaxed);
+        self.shared_load.closing.store(true, Ordering::Relaxed);
         for client in std::mem::take(&mut self.clients) {
             client.join().expect("a client ends");
         }
-        let book = std::mem::take(&mut *self.desk.book());
+        let book = std::mem::take(&mut *self.shared_load.book());
         let told: Vec<&String> = book.wrong.iter().take(20).collect();
         assert!(book.wrong.is_empty(), "{} things were wrong: {told:#?}", book.wrong.len());
-        for port in self.desk.ports() {
+        for port in self.shared_load.ports() {
             let held = held(http, port);
             let lost: Vec<_> =
                 book.holding.iter().filter(|(n, t)| held.get(*n) != Some(t)).collect();
@@ -116,7 +116,7 @@ impl Load {
 /// After a failed test, its clients must not continue with the servers of the next one.
 impl Drop for Load {
     fn drop(&mut self) {
-        self.desk.closing.store(true, Ordering::Relaxed);
+        self.shared_load.closing.store(true, Ordering::Relaxed);
     }
 }
 
@@ -142,21 +142,21 @@ fn held(http: &Http, port: u16) -> BTreeMap<String, u64> {
 
 struct Client {
     number: u64,
-    desk: Arc<Desk>,
+    shared_load: Arc<SharedLoad>,
     http: Http,
     turn: usize,
 }
 
 impl Client {
-    fn new(number: u64, desk: Arc<Desk>) -> Self {
+    fn new(number: u64, shared_load: Arc<SharedLoad>) -> Self {
         // Short: a node that hangs is abandoned for another one, under the same request id.
-        Self { number, desk, http: Http::new(Duration::from_secs(3)), turn: number as usize }
+        Self { number, shared_load, http: Http::new(Duration::from_secs(3)), turn: number as usize }
     }
 
     fn run(mut self) {
         let number = self.number;
         for count in 1.. {
-            if self.desk.closing.load(Ordering::Relaxed) {
+            if self.shared_load.closing.load(Ordering::Relaxed) {
                 return;
             }
             let keeps = count % KEPT_EVERY == 0;
@@ -170,21 +170,21 @@ impl Client {
                 continue;
             }
             thread::sleep(Duration::from_millis(1));
-            self.desk.book().holding.remove(&name);
+            self.shared_load.book().holding.remove(&name);
             self.release(&held);
         }
     }
 
     /// A different node's port each time.
     fn next_port(&mut self) -> u16 {
-        let ports = self.desk.ports();
+        let ports = self.shared_load.ports();
         self.turn += 1;
         ports[self.turn % ports.len()]
     }
 
     /// Retries until there is a reply that settles it.
     fn certainly(&mut self, path: &str, body: &Value) -> Option<super::Reply> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let mut last = String::new();
         while Instant::now() < until {
             let port = self.next_port();
@@ -195,7 +195,7 @@ impl Client {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        self.desk.wrong(format!("no answer to {path} {body} within {PATIENCE:?}: {last}"));
+        self.shared_load.wrong(format!("no answer to {path} {body} within {TIMEOUT:?}: {last}"));
         None
     }
 
@@ -209,11 +209,11 @@ impl Client {
         let grant = reply.body["fencing_token"].as_u64().zip(reply.body["secret"].as_str());
         let Some((token, secret)) = grant.filter(|_| reply.status == 200) else {
             if reply.code() != "not_acquired" || !name.contains("shared") {
-                self.desk.wrong(format!("{name} was not granted: {}", reply.body));
+                self.shared_load.wrong(format!("{name} was not granted: {}", reply.body));
             }
             return None;
         };
-        self.desk.book().grant(&request, name, token);
+        self.shared_load.book().grant(&request, name, token);
         Some(Held { name: name.to_owned(), token, secret: secret.to_owned() })
     }
 
@@ -224,7 +224,7 @@ impl Client {
         let Some(reply) = self.certainly("/v1/release_lock", &body) else { return };
         let tried_before = self.turn > tries + 1;
         if reply.status != 200 && !(tried_before && reply.code() == "not_held") {
-            self.desk.wrong(format!("the grant {body} was lost: {}", reply.body));
+            self.shared_load.wrong(format!("the grant {body} was lost: {}", reply.body));
         }
     }
 }

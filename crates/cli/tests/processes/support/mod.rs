@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 pub(crate) const HOLDFAST: &str = env!("CARGO_BIN_EXE_holdfast");
 
 /// How long anything may take. Far more than it does take: the machine may be busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Prints a figure, even if the test passes: direct output to stderr is not captured. `./test`
 /// passes on lines of this form.
@@ -39,12 +39,12 @@ pub(crate) fn measured(what: &str) {
 
 /// Retries until there is a result; the test fails if there never is.
 pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < until, "this did not happen within {PATIENCE:?}: {what}");
+        assert!(Instant::now() < until, "this did not happen within {TIMEOUT:?}: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

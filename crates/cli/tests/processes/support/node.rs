@@ -79,7 +79,7 @@ impl Node {
     }
 
     /// Its log since it was last started.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn printed(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
@@ -128,7 +128,7 @@ impl Node {
     pub(crate) fn ready(&mut self, http: &Http) {
         let what = format!("the node in {} is ready", self.folder.display());
         eventually(&what, || {
-            assert!(self.is_running(), "the node has ended:\n{}", self.said());
+            assert!(self.is_running(), "the node has ended:\n{}", self.printed());
             http.get(self.port, "/readyz").ok().filter(|reply| reply.status == 200)
         });
     }
@@ -153,8 +153,8 @@ impl Drop for Node {
             let _ = child.wait();
         }
         if std::thread::panicking() {
-            let said = self.said();
-            let lines: Vec<&str> = said.lines().rev().take(30).collect();
+            let printed = self.printed();
+            let lines: Vec<&str> = printed.lines().rev().take(30).collect();
             eprintln!("--- the last words of {}", self.folder.display());
             for line in lines.iter().rev() {
                 eprintln!("{line}");

@@ -4,9 +4,9 @@
 use super::{Guard, Stream, Way, World};
 use holdfast_client::session::{
     Answer, CallId, ConnectionId, Failure, FailureKind, GuardChange, Input, Output, StreamId,
-    TicketRef, WatchNews,
+    TicketRef, WatchUpdate,
 };
-use holdfast_client::{Health, How};
+use holdfast_client::{EndReason, Health};
 use holdfast_proto::v1 as proto;
 use std::collections::VecDeque;
 
@@ -133,11 +133,11 @@ impl World {
         let mut news: Vec<Input> = Vec::new();
         for (watch, token) in &self.watches {
             if ended.iter().any(|(over, how)| over == token && *how == proto::How::Forced) {
-                news.push(Input::Watched(*watch, WatchNews::Ended(How::Forced)));
+                news.push(Input::Watched(*watch, WatchUpdate::Ended(EndReason::Forced)));
             }
             // It may have begun again.
             if self.now_ms.is_multiple_of(5_000) {
-                news.push(Input::Watched(*watch, WatchNews::Begun));
+                news.push(Input::Watched(*watch, WatchUpdate::Begun));
             }
         }
         news

@@ -1,6 +1,6 @@
 //! What must hold of keys after every command.
 
-use super::{Keys, Stored};
+use super::{Keys, StoredObject};
 use crate::lines::{StoreAccess, check_index, ensure};
 
 impl Keys {
@@ -20,12 +20,12 @@ impl Keys {
         ensure(len <= lines.limits().objects_max, || format!("beyond a bound: {len} objects"))
     }
 
-    fn check_object(&self, stored: &Stored, lines: &impl StoreAccess) -> Result<(), String> {
-        let Stored { name, object, version, .. } = stored;
+    fn check_object(&self, stored: &StoredObject, lines: &impl StoreAccess) -> Result<(), String> {
+        let StoredObject { name, object, version, .. } = stored;
         ensure(!object.is_empty(), || "empty".to_owned())?;
         ensure(*version <= self.data.changes, || "above the number of changes".to_owned())?;
         let line = lines.line(name).is_some_and(|line| line.has_tickets());
-        ensure(!line, || "somebody stands in line under the same name".to_owned())?;
+        ensure(!line, || "a ticket is in line under the same name".to_owned())?;
         let limits = lines.limits();
         let (max_len, max_bytes) = (limits.object_elements_max, limits.object_bytes_max);
         ensure(object.len() <= max_len && object.bytes() <= max_bytes, || "too large".to_owned())

@@ -13,7 +13,7 @@ mod questions;
 mod steps;
 mod transact;
 
-pub(crate) use objects::Stored;
+pub(crate) use objects::StoredObject;
 pub use questions::{Key, KeyPage, ObjectKey, TextKey};
 
 use crate::containers::{Index, NameOrder, Slab};
@@ -27,7 +27,7 @@ use std::collections::BTreeSet;
 pub(crate) struct Keys {
     data: Data,
     /// Where to find things in the data; rebuilt from it.
-    objects: Index<Stored>,
+    objects: Index<StoredObject>,
     order: NameOrder,
     /// Ends of objects.
     due: BTreeSet<(u64, LockName)>,
@@ -38,7 +38,7 @@ pub(crate) struct Keys {
 pub(crate) struct Data {
     /// The last number drawn for a change to an object or to a label.
     pub(crate) changes: u64,
-    pub(crate) objects: Slab<Stored>,
+    pub(crate) objects: Slab<StoredObject>,
 }
 
 impl Data {

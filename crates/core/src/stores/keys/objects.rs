@@ -20,14 +20,14 @@ const ELEMENT_BYTES: usize = 64;
 
 /// One object. Its content is shared with snapshots and readers: a write brings a new one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Stored {
+pub(crate) struct StoredObject {
     pub(crate) name: LockName,
     pub(crate) object: Arc<Object>,
     pub(crate) version: u64,
     pub(crate) due_ms: u64,
 }
 
-impl Stored {
+impl StoredObject {
     pub(crate) fn due(&self) -> Option<u64> {
         (self.due_ms != NEVER_MS).then_some(self.due_ms)
     }
@@ -43,7 +43,7 @@ pub(super) fn weight_of(name: &LockName, object: &Object) -> Weight {
     Weight { texts, rest: object.elements().saturating_mul(ELEMENT_BYTES) }
 }
 
-impl Keyed for Stored {
+impl Keyed for StoredObject {
     type Key = LockName;
     fn key(&self) -> &LockName {
         &self.name
@@ -58,7 +58,7 @@ impl Keys {
         self.objects.get(&self.data.objects, name)
     }
 
-    pub(super) fn stored(&self, name: &LockName) -> Option<&Stored> {
+    pub(super) fn stored(&self, name: &LockName) -> Option<&StoredObject> {
         self.data.objects.get(self.object_slot(name)?)
     }
 
@@ -89,7 +89,7 @@ impl Keys {
         self.take_out_object(&name, lines);
         let version = self.next_change();
         let now = Some(object.kind());
-        let stored = Stored { name: name.clone(), object, version, due_ms };
+        let stored = StoredObject { name: name.clone(), object, version, due_ms };
         lines.weigh(Weight::NONE, stored.weight());
         self.due.extend(stored.due().map(|due_ms| (due_ms, name.clone())));
         let slot = self.data.objects.insert(stored);

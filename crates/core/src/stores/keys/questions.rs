@@ -43,7 +43,7 @@ pub struct TextKey {
 pub struct ObjectKey {
     /// All that is in it.
     pub object: Arc<Object>,
-    /// Drawn anew by every write.
+    /// New for every write.
     pub version: u64,
     /// When it ends, in logical time.
     pub due_ms: Option<u64>,

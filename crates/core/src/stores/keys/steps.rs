@@ -1,7 +1,7 @@
 //! What each write of a transaction comes to, as its key stands: a step, or a refusal.
 
 use super::Keys;
-use super::objects::{self, Stored};
+use super::objects::{self, StoredObject};
 use super::questions::text_of;
 use crate::command::{Door, Lease, Mode};
 use crate::effect::Forced;
@@ -9,7 +9,7 @@ use crate::ids::{NEVER_MS, Token};
 use crate::lines::{HolderView, StoreAccess};
 use crate::refusal::{Refusal, Untouched};
 use crate::text::{Label, LockName, Reason};
-use crate::transaction::{Expiry, KeyKind, Object, To, Write};
+use crate::transaction::{Expiry, KeyKind, Object, Write, WriteOp};
 use crate::weight::Weight;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) enum Step {
     Draw {
         label: Label,
         lease: Lease,
-        after: Option<Old>,
+        after: Option<ReplacedTicket>,
     },
     /// The ticket stays, with another lease or another label.
     Keep {
@@ -29,19 +29,19 @@ pub(super) enum Step {
         label: Option<Label>,
     },
     /// The ticket ends.
-    End(Old),
+    End(ReplacedTicket),
     /// An object is written, after a ticket ended.
     Put {
         object: Arc<Object>,
         due_ms: u64,
-        after: Option<Old>,
+        after: Option<ReplacedTicket>,
     },
     /// The object is gone.
     Remove,
 }
 
 /// A ticket that a step ends.
-pub(super) struct Old {
+pub(super) struct ReplacedTicket {
     pub(super) token: Token,
     pub(super) forced: Option<Arc<Forced>>,
 }
@@ -51,7 +51,7 @@ enum Found<'a> {
     Nothing,
     /// The only holder, exclusive and of the same door.
     Ticket(HolderView<'a>),
-    Object(&'a Stored),
+    Object(&'a StoredObject),
 }
 
 /// How many tickets, objects and bytes a transaction adds, at most.
@@ -74,16 +74,16 @@ impl Keys {
     ) -> Result<Step, Refusal> {
         let Write { name, to } = write;
         let step = match to {
-            To::Text { value, expiry, fresh } => {
+            WriteOp::Text { value, expiry, fresh } => {
                 self.text_step(door, name, value, *expiry, *fresh, lines)?
             }
-            To::Relabel { value, expiry } => {
+            WriteOp::Relabel { value, expiry } => {
                 relabel_step(self.found(door, name, lines)?, name, value, *expiry)?
             }
-            To::Object { object, expiry, fresh } => {
+            WriteOp::Object { object, expiry, fresh } => {
                 self.object_step(door, name, object, *expiry, *fresh, lines)?
             }
-            To::Expiring(expiry) => match self.found(door, name, lines)? {
+            WriteOp::Expiring(expiry) => match self.found(door, name, lines)? {
                 Found::Nothing => Step::Nothing,
                 Found::Ticket(holder) => keep(&holder, *expiry, None),
                 Found::Object(stored) => Step::Put {
@@ -92,12 +92,12 @@ impl Keys {
                     after: None,
                 },
             },
-            To::Gone { forced } => match self.found(door, name, lines)? {
+            WriteOp::Gone { forced } => match self.found(door, name, lines)? {
                 Found::Nothing => Step::Nothing,
                 Found::Ticket(holder) => {
                     let by = Label::parse(door.to_string());
                     let forced = forced.then(|| broken(by.ok(), "its key was deleted")).flatten();
-                    Step::End(Old { token: holder.token(), forced })
+                    Step::End(ReplacedTicket { token: holder.token(), forced })
                 }
                 Found::Object(_) => Step::Remove,
             },
@@ -224,7 +224,7 @@ fn old(
     holder: &HolderView<'_>,
     by: Option<&Label>,
     lines: &impl StoreAccess,
-) -> Result<Old, Refusal> {
+) -> Result<ReplacedTicket, Refusal> {
     let waited_for = holder.line().waiting() > 0;
     if waited_for {
         return Err(held_refusal(name, holder, Untouched::WaitedFor));
@@ -236,7 +236,7 @@ fn old(
         return Err(lines.busy(name));
     }
     let forced = by.and_then(|by| broken(Some(by.clone()), "its key was set to another value"));
-    Ok(Old { token: holder.token(), forced })
+    Ok(ReplacedTicket { token: holder.token(), forced })
 }
 
 fn due_at(expiry: Expiry, before_ms: u64, lines: &impl StoreAccess) -> u64 {
@@ -265,16 +265,16 @@ impl Growth {
         &mut self,
         step: &Step,
         name: &LockName,
-        stored: Option<&Stored>,
+        stored: Option<&StoredObject>,
         lines: &impl StoreAccess,
     ) {
-        let old = |old: &Option<Old>| {
+        let old = |old: &Option<ReplacedTicket>| {
             let holder = old.as_ref().and_then(|_| lines.holder(name));
             holder.map_or(Weight::NONE, |holder| holder.weight())
         };
         let name_len = Weight::texts(name.as_bytes().len());
         let lock = if lines.line(name).is_some() { name_len } else { Weight::NONE };
-        let object = stored.map_or(Weight::NONE, Stored::weight);
+        let object = stored.map_or(Weight::NONE, StoredObject::weight);
         let text = |label: &Label| Weight::texts(label.as_bytes().len());
         let (before, after) = match step {
             Step::Nothing | Step::End(_) | Step::Remove => (Weight::NONE, Weight::NONE),

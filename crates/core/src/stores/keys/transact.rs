@@ -2,19 +2,19 @@
 //!
 //! Everything is decided before anything is done: each write becomes a [`Step`] or a refusal, and
 //! only if all are steps are they taken. The steps do not get in each other's way: each key is
-//! written once, and whoever a step serves stands in the line of its key, where no other step
+//! written once, and whoever a step serves is in the line of its key, where no other step
 //! puts anything.
 
 use super::Keys;
-use super::steps::{Growth, Old, Step};
+use super::steps::{Growth, ReplacedTicket, Step};
 use crate::command::Door;
 use crate::effect::{Answer, Effect};
 use crate::ids::Token;
 use crate::limits::Limits;
-use crate::lines::{Steps, StoreAccess, TicketSpec};
-use crate::refusal::{Bad, Bound, Refusal};
+use crate::lines::{StepBudget, StoreAccess, TicketSpec};
+use crate::refusal::{Bound, InvalidField, Refusal};
 use crate::text::LockName;
-use crate::transaction::{Expiry, To, Transaction, Write};
+use crate::transaction::{Expiry, Transaction, Write, WriteOp};
 use std::collections::BTreeSet;
 
 impl Keys {
@@ -80,7 +80,7 @@ impl Keys {
     ) -> Vec<Option<Token>> {
         // Each write may end a ticket and draw one; what is left may serve those who waited.
         let taken = writes.len().saturating_mul(2);
-        let mut steps = Steps::new(lines.limits().steps_max.saturating_sub(taken));
+        let mut steps = StepBudget::new(lines.limits().steps_max.saturating_sub(taken));
         let take = |(name, step)| self.take_step(door, name, step, lines, &mut steps, effects);
         writes.into_iter().map(take).collect()
     }
@@ -91,7 +91,7 @@ impl Keys {
         name: LockName,
         step: Step,
         lines: &mut impl StoreAccess,
-        steps: &mut Steps,
+        steps: &mut StepBudget,
         effects: &mut Vec<Effect>,
     ) -> Option<Token> {
         match step {
@@ -111,7 +111,7 @@ impl Keys {
                 }
                 Some(token)
             }
-            Step::End(Old { token, forced }) => {
+            Step::End(ReplacedTicket { token, forced }) => {
                 lines.end(token, forced, steps, effects);
                 Some(token)
             }
@@ -129,8 +129,8 @@ impl Keys {
 }
 
 /// Ends a ticket that nobody waits for.
-fn make_way(old: Option<Old>, lines: &mut impl StoreAccess, effects: &mut Vec<Effect>) {
-    if let Some(Old { token, forced }) = old {
+fn make_way(old: Option<ReplacedTicket>, lines: &mut impl StoreAccess, effects: &mut Vec<Effect>) {
+    if let Some(ReplacedTicket { token, forced }) = old {
         lines.make_way(token, forced, effects);
     }
 }
@@ -141,34 +141,34 @@ fn check_transaction(transaction: &Transaction, limits: &Limits) -> Result<(), R
     let names: BTreeSet<&LockName> = writes.iter().map(|write| &write.name).collect();
     let expires_at_once = |write: &Write| write.to.expiry() == Some(Expiry::AfterMs(0));
     let too_large = |write: &Write| match &write.to {
-        To::Object { object, .. } => {
+        WriteOp::Object { object, .. } => {
             object.len() > limits.object_elements_max || object.bytes() > limits.object_bytes_max
         }
         _ => false,
     };
     let bad = if *door == Door::Native {
-        Bad::NativeTransaction
+        InvalidField::NativeTransaction
     } else if seen.len() > limits.keys_read_max {
-        Bad::TooManyKeysRead
+        InvalidField::TooManyKeysRead
     } else if writes.len() > limits.keys_written_max {
-        Bad::TooManyKeysWritten
+        InvalidField::TooManyKeysWritten
     } else if publish.len() > limits.published_max {
-        Bad::TooManyPublished
+        InvalidField::TooManyPublished
     } else if names.len() < writes.len() {
-        Bad::SameNameTwice
+        InvalidField::SameNameTwice
     } else if writes.iter().any(expires_at_once) {
-        Bad::NoTtl
+        InvalidField::NoTtl
     } else if writes.iter().any(too_large) {
-        Bad::ObjectTooLarge
+        InvalidField::ObjectTooLarge
     } else if transaction.bytes() > limits.transaction_bytes_max {
-        Bad::TransactionTooLarge
+        InvalidField::TransactionTooLarge
     } else {
         return Ok(());
     };
     Err(Refusal::BadRequest(bad))
 }
 
-impl To {
+impl WriteOp {
     fn expiry(&self) -> Option<Expiry> {
         match self {
             Self::Text { expiry, .. }

@@ -36,7 +36,7 @@ pub(super) enum Step {
         data: Option<NodeData>,
         acl: Arc<[Acl]>,
         kind: NodeKind,
-        place: Place,
+        place: TicketPlace,
     },
     Delete {
         path: String,
@@ -59,7 +59,7 @@ pub(super) enum Step {
 
 /// Where a ticket is to stand.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct TicketPlace {
     pub(super) lock: LockName,
     pub(super) recipe: Recipe,
     pub(super) mode: Mode,
@@ -67,7 +67,7 @@ pub(super) struct Place {
 
 /// A znode as the changes so far will have left it.
 #[derive(Debug, Clone)]
-struct Planned {
+struct PlannedNode {
     acl: Arc<[Acl]>,
     ephemeral: bool,
     version: i32,
@@ -86,7 +86,7 @@ pub(super) struct Planner<'a, L> {
     check_name: &'a dyn Fn(&LockName) -> Result<(), Refusal>,
     ids: &'a [AuthId],
     /// None where a znode will be gone.
-    planned: BTreeMap<Arc<str>, Option<Planned>>,
+    planned: BTreeMap<Arc<str>, Option<PlannedNode>>,
     /// Recipes of directories that will be locks, and how many tickets will be drawn in each.
     places: BTreeMap<LockName, (Recipe, usize)>,
     ephemerals: usize,
@@ -167,13 +167,13 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
         }
     }
 
-    fn get(&self, path: &str) -> Option<Planned> {
+    fn get(&self, path: &str) -> Option<PlannedNode> {
         if let Some(planned) = self.planned.get(path) {
             return planned.clone();
         }
         let slot = self.tree.slot(path)?;
         let node = self.tree.node(path)?;
-        Some(Planned {
+        Some(PlannedNode {
             acl: node.acl.clone(),
             ephemeral: node.kind == NodeKind::Ephemeral,
             version: node.version,
@@ -185,17 +185,17 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
         })
     }
 
-    fn valid(&self, path: &str) -> Result<Planned, NodeRefusal> {
+    fn valid(&self, path: &str) -> Result<PlannedNode, NodeRefusal> {
         validate_path(path).map_err(NodeRefusal::BadPath)?;
         self.get(path).ok_or(NodeRefusal::NoNode)
     }
 
-    fn check_acl(&self, node: &Planned, wanted: u32) -> Result<(), NodeRefusal> {
+    fn check_acl(&self, node: &PlannedNode, wanted: u32) -> Result<(), NodeRefusal> {
         let allowed = acl::is_allowed(&node.acl, wanted, self.ids);
         if allowed { Ok(()) } else { Err(NodeRefusal::NoAuth) }
     }
 
-    fn put(&mut self, path: &str, planned: Option<Planned>) {
+    fn put(&mut self, path: &str, planned: Option<PlannedNode>) {
         self.planned.insert(Arc::from(path), planned);
     }
 
@@ -239,7 +239,7 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
         let bytes = data_bytes(data.as_ref());
         let ticket = None;
         let ephemeral = kind == NodeKind::Ephemeral;
-        let new = Planned {
+        let new = PlannedNode {
             acl: acl.clone(),
             ephemeral,
             version: 0,
@@ -266,8 +266,8 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
         directory: &str,
         path: &str,
         kind: NodeKind,
-        parent: &mut Planned,
-    ) -> Result<Option<Place>, NodeRefusal> {
+        parent: &mut PlannedNode,
+    ) -> Result<Option<TicketPlace>, NodeRefusal> {
         let lasting = matches!(kind, NodeKind::Ephemeral | NodeKind::Persistent);
         let Some(((recipe, mode), lock)) =
             recipes::place_of(name_of(path)).filter(|_| lasting).zip(lock_of(directory))
@@ -298,7 +298,7 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
             return Err(NodeRefusal::NumbersUsedUp);
         }
         self.places.insert(lock.clone(), (recipe, drawn.saturating_add(1)));
-        Ok(Some(Place { lock, recipe, mode }))
+        Ok(Some(TicketPlace { lock, recipe, mode }))
     }
 
     fn delete(&mut self, path: String, version: Option<i32>) -> Result<Step, NodeRefusal> {

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markers_of_the_libraries_are_places_in_a_line() {
+    fn client_library_markers_are_recognised() {
         let exclusive = |recipe| Some((recipe, Mode::Exclusive));
         let shared = |recipe| Some((recipe, Mode::Shared));
         let uuid = "_c_6ac9d6a7-9b4f-4e7d-a2b7-7f4d8f2f7a11-";
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_other_doors_tickets_have_the_recipes_form() {
+    fn foreign_tickets_get_names_in_the_recipes_format() {
         for recipe in
             [Recipe::Kazoo, Recipe::Mutex, Recipe::ReadWrite, Recipe::Latch, Recipe::Plain]
         {

@@ -4,7 +4,7 @@ use super::Tree;
 use crate::command::SessionRef;
 use crate::effect::{Answer, Effect};
 use crate::ids::SessionId;
-use crate::lines::{Steps, StoreAccess};
+use crate::lines::{StepBudget, StoreAccess};
 use crate::refusal::Refusal;
 use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl Tree {
         if !ended && !ticked {
             return;
         }
-        let mut steps = Steps::new(lines.limits().steps_max);
+        let mut steps = StepBudget::new(lines.limits().steps_max);
         while let Some(session) = self.index.dying.first().copied() {
             while let Some(path) = self.first_plain(session) {
                 if !steps.take() {

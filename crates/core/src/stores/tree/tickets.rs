@@ -7,11 +7,11 @@
 
 use super::Tree;
 use super::nodes::{Node, NodeTicket, lock_of};
-use super::plan::Place;
+use super::plan::TicketPlace;
 use super::recipes;
 use super::write::session_label;
 use crate::command::Revoke;
-use crate::effect::{Answer, Effect, Ended, Standing};
+use crate::effect::{Answer, Effect, Ended, TicketStatus};
 use crate::ids::{SessionId, Token};
 use crate::lines::StoreAccess;
 use crate::refusal::Refusal;
@@ -34,7 +34,7 @@ impl Tree {
     /// znode before it.
     pub(super) fn show_line(
         &mut self,
-        place: &Place,
+        place: &TicketPlace,
         lines: &mut impl StoreAccess,
         effects: &mut Vec<Effect>,
     ) {
@@ -100,7 +100,7 @@ impl Tree {
         if self.index.directories.is_empty() {
             return;
         }
-        let Moved { came, went, delayed } =
+        let LineChanges { came, went, delayed } =
             moved(answered, effects.get(from..).unwrap_or_default());
         for token in came.into_iter().filter(|token| !went.contains(token)) {
             if self.index.tickets.contains_key(&token) {
@@ -234,17 +234,17 @@ impl Tree {
 }
 
 /// Who came into a line in one command, who went, and whose end delays whom.
-struct Moved {
+struct LineChanges {
     came: BTreeSet<Token>,
     went: BTreeSet<Token>,
     delayed: BTreeSet<(Token, LockName)>,
 }
 
-fn moved(answer: &Answer, effects: &[Effect]) -> Moved {
+fn moved(answer: &Answer, effects: &[Effect]) -> LineChanges {
     let (came, went, delayed) = Default::default();
-    let mut moved = Moved { came, went, delayed };
-    if let Answer::Standing(standing) = answer
-        && !matches!(standing, Standing::Over { .. })
+    let mut moved = LineChanges { came, went, delayed };
+    if let Answer::TicketStatus(standing) = answer
+        && !matches!(standing, TicketStatus::Over { .. })
     {
         moved.came.insert(standing.token());
     }

@@ -2,25 +2,25 @@
 
 use super::Tree;
 use super::nodes::{Node, NodeTicket};
-use super::plan::{Place, Planner, Step};
+use super::plan::{Planner, Step, TicketPlace};
 use crate::command::{Door, Lease};
-use crate::effect::{Answer, Effect, Forced, How};
+use crate::effect::{Answer, Effect, EndReason, Forced};
 use crate::ids::SessionId;
-use crate::lines::{Steps, StoreAccess, TicketSpec};
+use crate::lines::{StepBudget, StoreAccess, TicketSpec};
 use crate::refusal::Refusal;
 use crate::text::{Label, LockName, NodeData, Reason};
 use crate::tree::{Acl, NodeEvent, NodeKind, NodeResult, TreeCommand, TreeWrite};
 use std::sync::Arc;
 
 /// One command's changes on their way.
-pub(super) struct Writing {
+pub(super) struct PendingWrite {
     session: SessionId,
     /// The zxid of all changes that draw no ticket; drawn for the first of them.
     zxid: Option<u64>,
-    steps: Steps,
+    steps: StepBudget,
 }
 
-impl Writing {
+impl PendingWrite {
     fn zxid(&mut self, lines: &mut impl StoreAccess) -> u64 {
         *self.zxid.get_or_insert_with(|| lines.next_number())
     }
@@ -55,8 +55,8 @@ impl Tree {
         let planned = planned.map_err(|(op, why)| Refusal::Node { op: op as u32, why })?;
         // Each change may end a ticket and draw one; what is left may serve those who waited.
         let taken = planned.len().saturating_mul(2);
-        let steps = Steps::new(lines.limits().steps_max.saturating_sub(taken));
-        let mut writing = Writing { session: write.session.id, zxid: None, steps };
+        let steps = StepBudget::new(lines.limits().steps_max.saturating_sub(taken));
+        let mut writing = PendingWrite { session: write.session.id, zxid: None, steps };
         let take = |step| self.take_step(step, &mut writing, lines, effects);
         Ok(Answer::Written(planned.into_iter().map(take).collect()))
     }
@@ -64,7 +64,7 @@ impl Tree {
     fn take_step(
         &mut self,
         step: Step,
-        writing: &mut Writing,
+        writing: &mut PendingWrite,
         lines: &mut impl StoreAccess,
         effects: &mut Vec<Effect>,
     ) -> NodeResult {
@@ -76,7 +76,7 @@ impl Tree {
             }
             Step::Draw { path, data, acl, kind, place } => {
                 self.show_line(&place, lines, effects);
-                let Place { lock, mode, .. } = place;
+                let TicketPlace { lock, mode, .. } = place;
                 let lease = match kind {
                     NodeKind::Ephemeral => Lease::Session,
                     _ => Lease::Permanent,
@@ -172,7 +172,7 @@ impl Tree {
         path: &str,
         ticket: NodeTicket,
         owner: Option<SessionId>,
-        writing: &mut Writing,
+        writing: &mut PendingWrite,
         lines: &mut impl StoreAccess,
         effects: &mut Vec<Effect>,
     ) {
@@ -183,11 +183,11 @@ impl Tree {
         let forced =
             if by_owner { None } else { forced_by(writing.session, "its znode was deleted") };
         let how = if forced.is_some() {
-            How::Forced
+            EndReason::Forced
         } else if lines.is_held(ticket.token) {
-            How::Released
+            EndReason::Released
         } else {
-            How::Cancelled
+            EndReason::Cancelled
         };
         lines.end_as(ticket.token, how, forced, &mut writing.steps, effects);
     }

@@ -5,15 +5,15 @@ use super::line::later;
 use super::request::first_broken;
 use super::{Model, Ticket};
 use holdfast_core::{
-    Acquire, Answer, Bad, Bound, Effect, Lease, LockName, Mode, Proof, Refusal, Request, SessionId,
-    SessionKind, Target, Token, Wait, What,
+    Acquire, Answer, Bound, Effect, EventKind, InvalidField, Lease, LockName, Mode, Proof, Refusal,
+    RequestRef, SessionId, SessionKind, Target, Token, Wait,
 };
 
 impl Model {
     pub(super) fn acquire(
         &mut self,
         acquire: Acquire,
-        request: Option<&Request>,
+        request: Option<&RequestRef>,
     ) -> Result<Answer, Refusal> {
         if let Some(session) = acquire.session {
             self.owned_session(session)?;
@@ -67,14 +67,14 @@ impl Model {
             Lease::Deadline { .. } | Lease::Permanent => false,
         };
         first_broken([
-            (acquire.names.is_empty(), Bad::NoNames),
-            (acquire.names.len() > self.limits.names_per_ticket_max, Bad::TooManyNames),
-            (acquire.names.len() != names.len(), Bad::SameNameTwice),
-            (permits(acquire.mode) == Some(0), Bad::NoPermits),
-            (ttl_ms == Some(0), Bad::NoTtl),
-            (acquire.claims.len() > self.limits.claims_per_ticket_max, Bad::TooManyClaims),
-            (lease_of_session && acquire.session.is_none(), Bad::LeaseNeedsSession),
-            (acquire.lock_delay_ms > self.limits.lock_delay_ms_max, Bad::LockDelay),
+            (acquire.names.is_empty(), InvalidField::NoNames),
+            (acquire.names.len() > self.limits.names_per_ticket_max, InvalidField::TooManyNames),
+            (acquire.names.len() != names.len(), InvalidField::SameNameTwice),
+            (permits(acquire.mode) == Some(0), InvalidField::NoPermits),
+            (ttl_ms == Some(0), InvalidField::NoTtl),
+            (acquire.claims.len() > self.limits.claims_per_ticket_max, InvalidField::TooManyClaims),
+            (lease_of_session && acquire.session.is_none(), InvalidField::LeaseNeedsSession),
+            (acquire.lock_delay_ms > self.limits.lock_delay_ms_max, InvalidField::LockDelay),
         ])
     }
 
@@ -112,14 +112,14 @@ impl Model {
         proof: &Proof,
         wait: Wait,
         mut claims: Vec<Token>,
-        request: Option<&Request>,
+        request: Option<&RequestRef>,
     ) -> Result<Answer, Refusal> {
         let shared = self.held(target, proof)?;
         if shared.mode != Mode::Shared {
             return Err(Refusal::WrongMode(shared.token));
         }
         if claims.len() > self.limits.claims_per_ticket_max {
-            return Err(Refusal::BadRequest(Bad::TooManyClaims));
+            return Err(Refusal::BadRequest(InvalidField::TooManyClaims));
         }
         if let Some(name) = shared.names.iter().find(|name| !self.waiters(name).is_empty()) {
             return Err(Refusal::UpgradeBlocked(name.clone()));
@@ -149,7 +149,7 @@ impl Model {
         &mut self,
         mut ticket: Ticket,
         wait: Wait,
-        request: Option<&Request>,
+        request: Option<&RequestRef>,
     ) -> Result<Answer, Refusal> {
         self.check_claims(&ticket)?;
         if let Some(name) = ticket.names.iter().find(|name| !self.free_for(&ticket, name)) {
@@ -171,7 +171,7 @@ impl Model {
         self.counter += 1;
         self.tickets.push(ticket);
         self.serve();
-        Ok(self.standing(token).map_or(Answer::Ticked, Answer::Standing))
+        Ok(self.standing(token).map_or(Answer::Ticked, Answer::TicketStatus))
     }
 
     fn check_claims(&self, ticket: &Ticket) -> Result<(), Refusal> {
@@ -188,7 +188,7 @@ impl Model {
         ticket: &Ticket,
         busy: &LockName,
         wait: Wait,
-        request: Option<&Request>,
+        request: Option<&RequestRef>,
     ) -> Result<(), Refusal> {
         if wait == Wait::Try {
             let others = self.holders(busy);
@@ -208,10 +208,10 @@ impl Model {
         // Only a client's heartbeat may end a wait: a node's own session lives on without it.
         let kind = ticket.session.and_then(|id| self.session(id)).map(|session| session.kind);
         if kind != Some(SessionKind::Client) && wait == Wait::Forever {
-            return Err(Refusal::BadRequest(Bad::WaitNeedsDeadline));
+            return Err(Refusal::BadRequest(InvalidField::WaitNeedsDeadline));
         }
         if ticket.session.is_none() && request.is_none() {
-            return Err(Refusal::BadRequest(Bad::WaitNeedsOwner));
+            return Err(Refusal::BadRequest(InvalidField::WaitNeedsOwner));
         }
         if self.closes_circle(ticket) {
             self.deadlocked = Some(ticket.clone());
@@ -231,7 +231,7 @@ impl Model {
         if let Some(ticket) = self.ticket_mut(token) {
             ticket.mode = Mode::Shared;
         }
-        self.happened(&ticket, &What::Downgraded);
+        self.happened(&ticket, &EventKind::Downgraded);
         self.effects.push(Effect::Downgraded { token, names: ticket.shown_names() });
         self.serve();
         Ok(Answer::Downgraded(token))
@@ -247,11 +247,14 @@ pub(super) fn permits(mode: Mode) -> Option<u32> {
 }
 
 /// A request's session and its ticket's are the same, so that both are forgotten together.
-fn check_same_session(ticket: Option<SessionId>, request: Option<&Request>) -> Result<(), Refusal> {
+fn check_same_session(
+    ticket: Option<SessionId>,
+    request: Option<&RequestRef>,
+) -> Result<(), Refusal> {
     let fits = match (ticket, request) {
-        (_, None) | (None, Some(Request::Alone(_))) => true,
-        (Some(id), Some(Request::InSession { session, .. })) => session.id == id,
-        (Some(_), Some(Request::Alone(_))) | (None, Some(Request::InSession { .. })) => false,
+        (_, None) | (None, Some(RequestRef::Alone(_))) => true,
+        (Some(id), Some(RequestRef::InSession { session, .. })) => session.id == id,
+        (Some(_), Some(RequestRef::Alone(_))) | (None, Some(RequestRef::InSession { .. })) => false,
     };
-    first_broken([(!fits, Bad::OtherSession)])
+    first_broken([(!fits, InvalidField::OtherSession)])
 }

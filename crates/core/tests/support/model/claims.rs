@@ -1,7 +1,7 @@
 //! Circles of declared waits.
 
 use super::{Model, Ticket};
-use holdfast_core::{Link, LockName, Mode, Token};
+use holdfast_core::{CycleStep, LockName, Mode, Token};
 
 impl Model {
     /// The tickets in front of a waiter that must go, or move on, before it is served.
@@ -47,7 +47,7 @@ impl Model {
     }
 
     /// What is wrong with a circle that the core gave as its reason.
-    pub(crate) fn check_circle(&self, asker: &Ticket, links: &[Link]) -> Result<(), String> {
+    pub(crate) fn check_circle(&self, asker: &Ticket, links: &[CycleStep]) -> Result<(), String> {
         let Some(last) = links.last() else { return Err("a circle without links".into()) };
         if !asker.claims.contains(&last.behind) {
             return Err(format!("the circle ends at {}, which is not claimed", last.behind));

@@ -2,7 +2,7 @@
 
 use super::records::{Death, OverTicket, Past};
 use super::{Model, Ticket};
-use holdfast_core::{Effect, Ended, Ending, Forced, How, LockName, Token, What};
+use holdfast_core::{Effect, EndReason, Ended, Ending, EventKind, Forced, LockName, Token};
 use std::sync::Arc;
 
 impl Model {
@@ -21,7 +21,7 @@ impl Model {
     }
 
     /// Ends a ticket and serves whoever's turn it is then.
-    pub(super) fn end(&mut self, token: Token, how: How, forced: Option<&Forced>) {
+    pub(super) fn end(&mut self, token: Token, how: EndReason, forced: Option<&Forced>) {
         self.leave(token, how, forced, true);
         self.serve();
     }
@@ -30,9 +30,9 @@ impl Model {
     pub(super) fn leave(
         &mut self,
         token: Token,
-        how: How,
+        how: EndReason,
         forced: Option<&Forced>,
-        leaves_word: bool,
+        leaves_ending: bool,
     ) {
         let Some(at) = self.tickets.iter().position(|ticket| ticket.token == token) else { return };
         let ticket = self.tickets.remove(at);
@@ -51,16 +51,19 @@ impl Model {
             forced: forced.clone(),
         }));
         if ticket.held {
-            self.happened(&ticket, &forced.clone().map_or(What::Ended(how), What::Broken));
+            self.happened(
+                &ticket,
+                &forced.clone().map_or(EventKind::Ended(how), EventKind::Broken),
+            );
         }
-        if ticket.held && leaves_word && ticket.was_told() {
-            self.leave_word(&ticket, how, forced);
+        if ticket.held && leaves_ending && ticket.is_confirmed_holder() {
+            self.leave_ending(&ticket, how, forced);
         }
         self.forget_pasts();
     }
 
     /// What a holder leaves for the next one.
-    fn leave_word(&mut self, ticket: &Ticket, how: How, forced: Option<Arc<Forced>>) {
+    fn leave_ending(&mut self, ticket: &Ticket, how: EndReason, forced: Option<Arc<Forced>>) {
         let ending = Arc::new(Ending {
             how,
             token: ticket.token,
@@ -72,11 +75,11 @@ impl Model {
         });
         for name in &ticket.names {
             // A holder that did not release died.
-            if how != How::Released {
+            if how != EndReason::Released {
                 self.leave_death(name, ticket.lock_delay_ms, &ending);
             } else {
-                let somebody_stands = !self.line(name).is_empty();
-                self.past_mut(name).last = somebody_stands.then(|| ending.clone());
+                let line_is_occupied = !self.line(name).is_empty();
+                self.past_mut(name).last = line_is_occupied.then(|| ending.clone());
             }
         }
     }

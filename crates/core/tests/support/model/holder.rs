@@ -3,24 +3,25 @@
 use super::line::later;
 use super::{Model, Ticket};
 use holdfast_core::{
-    Answer, Bad, Door, Effect, How, Lease, LockName, Note, Proof, Refusal, Target, Token, What,
+    Answer, Door, Effect, EndReason, EventKind, InvalidField, Lease, LockName, Note, Proof,
+    Refusal, Target, Token,
 };
 
 impl Model {
     /// How a holder of this name ended, as far as the events tell that are still known.
-    fn known_end(&self, name: &LockName, token: Token) -> Option<How> {
+    fn known_end(&self, name: &LockName, token: Token) -> Option<EndReason> {
         let known = self.events.iter().skip(self.events_forgotten);
         let mut of_ticket = known.rev().filter(|event| event.name == *name && event.token == token);
         of_ticket.find_map(|event| match event.what {
-            What::Ended(how) => Some(how),
-            What::Broken(_) => Some(How::Forced),
+            EventKind::Ended(how) => Some(how),
+            EventKind::Broken(_) => Some(EndReason::Forced),
             _ => None,
         })
     }
 
     /// The ticket with this number, if it stands in this line.
     pub(super) fn named(&self, name: &LockName, token: Token) -> Result<&Ticket, Refusal> {
-        let how = match self.ticket(token).filter(|ticket| ticket.stands_in(name)) {
+        let how = match self.ticket(token).filter(|ticket| ticket.is_in_line(name)) {
             None => self.known_end(name, token),
             Some(ticket) => match ticket.bound_to().and_then(|id| self.session(id)?.ended) {
                 None => return Ok(ticket),
@@ -66,11 +67,14 @@ impl Model {
     pub(super) fn release(&mut self, target: &Target, proof: &Proof) -> Result<Answer, Refusal> {
         let ticket = self.held(target, proof);
         // Who released before, and asks again, has what it wants.
-        if let Err(Refusal::NotHeld { token: Some(token), how: Some(How::Released), .. }) = ticket {
+        if let Err(Refusal::NotHeld {
+            token: Some(token), how: Some(EndReason::Released), ..
+        }) = ticket
+        {
             return Ok(Answer::Released(token));
         }
         let token = ticket?.token;
-        self.end(token, How::Released, None);
+        self.end(token, EndReason::Released, None);
         Ok(Answer::Released(token))
     }
 
@@ -79,7 +83,7 @@ impl Model {
         if held {
             return Err(Refusal::AlreadyServed(token));
         }
-        self.end(token, How::Cancelled, None);
+        self.end(token, EndReason::Cancelled, None);
         Ok(Answer::Cancelled(token))
     }
 
@@ -90,7 +94,7 @@ impl Model {
         ttl_ms: u64,
     ) -> Result<Answer, Refusal> {
         if ttl_ms == 0 {
-            return Err(Refusal::BadRequest(Bad::NoTtl));
+            return Err(Refusal::BadRequest(InvalidField::NoTtl));
         }
         let due_ms = later(self.now_ms, ttl_ms);
         self.change_lease(target, proof, Lease::Deadline { ttl_ms }, due_ms)
@@ -142,7 +146,7 @@ impl Model {
             return Ok(Answer::Recovered(None));
         };
         let death = death.ending;
-        self.happened_to(&target.name, &ticket, What::Recovered { death: death.token });
+        self.happened_to(&target.name, &ticket, EventKind::Recovered { death: death.token });
         let (name, token) = (target.name.clone(), ticket.token);
         self.effects.push(Effect::Recovered { name, token, death: death.clone() });
         Ok(Answer::Recovered(Some(death)))

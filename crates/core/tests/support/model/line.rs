@@ -2,7 +2,7 @@
 
 use super::{Model, Ticket};
 use holdfast_core::{
-    After, Effect, Grant, How, Label, Lease, LockName, Mode, Standing, Token, What,
+    After, Effect, EndReason, EventKind, Grant, Label, Lease, LockName, Mode, TicketStatus, Token,
 };
 
 impl Model {
@@ -15,7 +15,7 @@ impl Model {
     }
 
     pub(super) fn line(&self, name: &LockName) -> Vec<&Ticket> {
-        self.tickets.iter().filter(|ticket| ticket.stands_in(name)).collect()
+        self.tickets.iter().filter(|ticket| ticket.is_in_line(name)).collect()
     }
 
     pub(super) fn holders(&self, name: &LockName) -> Vec<&Ticket> {
@@ -75,7 +75,7 @@ impl Model {
         let Some(ticket) = self.ticket(token).cloned() else { return };
         if let Some(shared) = ticket.upgrades.filter(|shared| self.ticket(*shared).is_some()) {
             // The holder stays the same, so this is no ending that anybody must hear of.
-            self.leave(shared, How::Released, None, false);
+            self.leave(shared, EndReason::Released, None, false);
         }
         let after: Vec<After> = ticket.names.iter().filter_map(|name| self.after(name)).collect();
         let now_ms = self.now_ms;
@@ -95,7 +95,7 @@ impl Model {
             ticket.label = label;
         }
         let ticket = ticket.clone();
-        self.happened(&ticket, &What::Granted);
+        self.happened(&ticket, &EventKind::Granted);
         self.effects.push(Effect::Granted(self.shown_grant(&ticket)));
     }
 
@@ -124,16 +124,16 @@ impl Model {
     }
 
     /// Where a ticket stands now.
-    pub(super) fn standing(&self, token: Token) -> Option<Standing> {
+    pub(super) fn standing(&self, token: Token) -> Option<TicketStatus> {
         if let Some(over) = self.over.iter().find(|over| over.token == token) {
-            return Some(Standing::Over { token, how: over.how });
+            return Some(TicketStatus::Over { token, how: over.how });
         }
         let ticket = self.ticket(token)?;
         if ticket.held {
-            return Some(Standing::Held(self.shown_grant(ticket)));
+            return Some(TicketStatus::Held(self.shown_grant(ticket)));
         }
         let place = |name| 1 + self.waiters(name).iter().filter(|w| w.token < token).count();
-        Some(Standing::Waiting {
+        Some(TicketStatus::Waiting {
             token,
             secret: ticket.secret,
             place: ticket.names.iter().map(place).max(),

@@ -27,8 +27,8 @@ use records::{Kept, Known, OverTicket, Past, Session};
 pub(crate) use tree::Znode;
 
 use holdfast_core::{
-    Answer, Command, Effect, Fence, Limits, LockName, Proposal, Refusal, Request, RequestKey,
-    SessionId, Taken, Term, What,
+    Answer, Command, Effect, EventKind, Fence, Limits, LockName, Proposal, ProposalOutcome,
+    Refusal, RequestKey, RequestRef, SessionId, Term,
 };
 
 /// What the naive lock knows.
@@ -96,7 +96,7 @@ impl Model {
         }
     }
 
-    pub(crate) fn apply(&mut self, proposal: Proposal) -> (Taken, Vec<Effect>) {
+    pub(crate) fn apply(&mut self, proposal: Proposal) -> (ProposalOutcome, Vec<Effect>) {
         self.deadlocked = None;
         let Proposal { from, request, command } = proposal;
         if let Some(not_taken) = from.and_then(|from| self.not_taken(from)) {
@@ -109,10 +109,14 @@ impl Model {
         if answer.is_ok() {
             self.follow();
         }
-        (Taken::Answered(answer), std::mem::take(&mut self.effects))
+        (ProposalOutcome::Answered(answer), std::mem::take(&mut self.effects))
     }
 
-    fn decide(&mut self, command: Command, request: Option<&Request>) -> Result<Answer, Refusal> {
+    fn decide(
+        &mut self,
+        command: Command,
+        request: Option<&RequestRef>,
+    ) -> Result<Answer, Refusal> {
         match command {
             Command::Tick(tick) => Ok(self.tick(tick)),
             Command::OpenSession(open) => self.open_session(open),
@@ -148,13 +152,13 @@ impl Model {
     }
 
     /// Writes an event about a ticket into the history of each of its names.
-    fn happened(&mut self, ticket: &Ticket, what: &What) {
+    fn happened(&mut self, ticket: &Ticket, what: &EventKind) {
         for name in &ticket.names {
             self.happened_to(name, ticket, what.clone());
         }
     }
 
-    fn happened_to(&mut self, name: &LockName, ticket: &Ticket, what: What) {
+    fn happened_to(&mut self, name: &LockName, ticket: &Ticket, what: EventKind) {
         self.events.push(Happened {
             at_ms: self.now_ms,
             wall_ms: self.wall_ms,

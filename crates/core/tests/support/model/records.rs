@@ -1,8 +1,8 @@
 //! What the naive lock keeps.
 
 use holdfast_core::{
-    After, Answer, Command, Door, Ending, Forced, How, Label, Lease, LockName, Mode, Names, Note,
-    Object, Refusal, RequestId, Secret, SessionId, SessionKind, Token, What,
+    After, Answer, Command, Door, EndReason, Ending, EventKind, Forced, Label, Lease, LockName,
+    Mode, Names, Note, Object, Refusal, RequestId, Secret, SessionId, SessionKind, Token,
 };
 use std::sync::Arc;
 
@@ -39,15 +39,16 @@ pub(crate) struct Ticket {
 impl Ticket {
     /// The session that it ends with: once it is held, only if nothing else keeps it alive.
     pub(crate) fn bound_to(&self) -> Option<SessionId> {
-        self.session.filter(|_| !self.held || self.lease == Lease::Session || !self.was_told())
+        self.session
+            .filter(|_| !self.held || self.lease == Lease::Session || !self.is_confirmed_holder())
     }
 
     /// Whether its owner may know that it holds anything.
-    pub(crate) fn was_told(&self) -> bool {
+    pub(crate) fn is_confirmed_holder(&self) -> bool {
         !(self.held && matches!(self.lease, Lease::Unconfirmed { .. }))
     }
 
-    pub(crate) fn stands_in(&self, name: &LockName) -> bool {
+    pub(crate) fn is_in_line(&self, name: &LockName) -> bool {
         self.names.contains(name)
     }
 
@@ -70,7 +71,7 @@ pub(crate) struct Revocation {
 #[derive(Debug, Clone)]
 pub(crate) struct OverTicket {
     pub(crate) token: Token,
-    pub(crate) how: How,
+    pub(crate) how: EndReason,
     pub(crate) at_ms: u64,
 }
 
@@ -88,7 +89,7 @@ pub(crate) struct Session {
     pub(crate) lowest: RequestId,
     pub(crate) requests: Vec<(RequestId, Known)>,
     /// Set while its tickets are being ended.
-    pub(crate) ended: Option<How>,
+    pub(crate) ended: Option<EndReason>,
 }
 
 /// A request that came, or that was asked about before it came.
@@ -146,5 +147,5 @@ pub(crate) struct Happened {
     pub(crate) name: LockName,
     pub(crate) token: Token,
     pub(crate) label: Option<Label>,
-    pub(crate) what: What,
+    pub(crate) what: EventKind,
 }

@@ -1,7 +1,7 @@
 //! The fence inside Holdfast.
 
 use super::Model;
-use holdfast_core::{Answer, Bad, Bound, Fence, LockName, Mode, Refusal, Token, Value};
+use holdfast_core::{Answer, Bound, Fence, InvalidField, LockName, Mode, Refusal, Token, Value};
 
 impl Model {
     /// Shows a token to the fence, with a value to keep or without.
@@ -23,7 +23,7 @@ impl Model {
         let highest = match mode {
             Mode::Exclusive => fence.highest,
             Mode::Shared => fence.highest_exclusive,
-            Mode::Permit { .. } => return Err(Refusal::BadRequest(Bad::PermitFenced)),
+            Mode::Permit { .. } => return Err(Refusal::BadRequest(InvalidField::PermitFenced)),
         };
         if token < highest {
             return Err(Refusal::Fenced { token, highest });

@@ -3,15 +3,15 @@
 use super::Model;
 use super::records::{Known, Remembered};
 use holdfast_core::{
-    Acquire, Answer, Bad, Bound, Command, Proof, Refusal, Request, RequestId, RequestKey, Secret,
-    SessionRef, Standing, Wait,
+    Acquire, Answer, Bound, Command, InvalidField, Proof, Refusal, RequestId, RequestKey,
+    RequestRef, Secret, SessionRef, TicketStatus, Wait,
 };
 
 impl Model {
     /// A command with a request id: done once, and answered as it stands now ever after.
     pub(super) fn decide_once(
         &mut self,
-        request: Request,
+        request: RequestRef,
         command: Command,
     ) -> Result<Answer, Refusal> {
         self.check_takes_id(&request, &command)?;
@@ -23,14 +23,16 @@ impl Model {
             }
             return match known.became {
                 Remembered::Barred => Err(Refusal::Barred),
-                other => self.as_it_stands(other),
+                other => self.current_answer(other),
             };
         }
         self.check_memory(&request)?;
         let answer = self.decide(command, Some(&request));
         let became = match &answer {
-            Ok(Answer::Standing(Standing::Waiting { token, .. })) => Remembered::Drew(*token),
-            Ok(Answer::Standing(Standing::Held(grant))) => Remembered::Drew(grant.token),
+            Ok(Answer::TicketStatus(TicketStatus::Waiting { token, .. })) => {
+                Remembered::Drew(*token)
+            }
+            Ok(Answer::TicketStatus(TicketStatus::Held(grant))) => Remembered::Drew(grant.token),
             other => Remembered::Answered(other.clone()),
         };
         self.remember(request, Known { asked: Some(asked), became });
@@ -38,27 +40,27 @@ impl Model {
     }
 
     /// What became of a request; one that was not seen is barred.
-    pub(super) fn outcome(&mut self, request: &Request) -> Result<Answer, Refusal> {
+    pub(super) fn outcome(&mut self, request: &RequestRef) -> Result<Answer, Refusal> {
         self.check_request(request)?;
         if let Some(known) = self.known(request) {
-            return self.as_it_stands(known.became);
+            return self.current_answer(known.became);
         }
         self.check_memory(request)?;
         self.remember(request.clone(), Known { asked: None, became: Remembered::Barred });
         Ok(Answer::Barred)
     }
 
-    fn as_it_stands(&self, remembered: Remembered) -> Result<Answer, Refusal> {
+    fn current_answer(&self, remembered: Remembered) -> Result<Answer, Refusal> {
         match remembered {
             Remembered::Drew(token) => {
-                self.standing(token).map(Answer::Standing).ok_or(Refusal::Barred)
+                self.standing(token).map(Answer::TicketStatus).ok_or(Refusal::Barred)
             }
             Remembered::Answered(answer) => answer,
             Remembered::Barred => Ok(Answer::Barred),
         }
     }
 
-    fn check_takes_id(&self, request: &Request, command: &Command) -> Result<(), Refusal> {
+    fn check_takes_id(&self, request: &RequestRef, command: &Command) -> Result<(), Refusal> {
         let draws = matches!(command, Command::Acquire(_) | Command::Upgrade { .. });
         let changes = matches!(
             command,
@@ -74,19 +76,19 @@ impl Model {
                 | Command::Put { .. }
                 | Command::Raise { .. }
         );
-        let alone = matches!(request, Request::Alone(_));
+        let alone = matches!(request, RequestRef::Alone(_));
         first_broken([
-            (!draws && !changes, Bad::NoRequestId),
-            (!draws && alone, Bad::RequestNeedsSession),
+            (!draws && !changes, InvalidField::NoRequestId),
+            (!draws && alone, InvalidField::RequestNeedsSession),
         ])
     }
 
     /// Whether the session may ask, and whether it can still know the answer.
-    fn check_request(&mut self, request: &Request) -> Result<(), Refusal> {
-        let Request::InSession { session, id, lowest } = request else { return Ok(()) };
+    fn check_request(&mut self, request: &RequestRef) -> Result<(), Refusal> {
+        let RequestRef::InSession { session, id, lowest } = request else { return Ok(()) };
         let session = self.owned_session(*session)?;
         if id < lowest {
-            return Err(Refusal::BadRequest(Bad::RequestBelowLowest));
+            return Err(Refusal::BadRequest(InvalidField::RequestBelowLowest));
         }
         session.lowest = session.lowest.max(*lowest);
         session.requests.retain(|(id, _)| *id >= session.lowest);
@@ -96,10 +98,10 @@ impl Model {
         Ok(())
     }
 
-    fn known(&mut self, request: &Request) -> Option<Known> {
+    fn known(&mut self, request: &RequestRef) -> Option<Known> {
         match request {
-            Request::InSession { session, id, .. } => self.in_session(session, *id),
-            Request::Alone(key) => self
+            RequestRef::InSession { session, id, .. } => self.in_session(session, *id),
+            RequestRef::Alone(key) => self
                 .alone
                 .iter()
                 .find(|(known, _, _)| known == key)
@@ -113,28 +115,28 @@ impl Model {
     }
 
     /// Whether there is room for one more request.
-    fn check_memory(&mut self, request: &Request) -> Result<(), Refusal> {
+    fn check_memory(&mut self, request: &RequestRef) -> Result<(), Refusal> {
         let limits = self.limits;
         let (len, max, bound) = match request {
-            Request::InSession { session, .. } => {
+            RequestRef::InSession { session, .. } => {
                 let len = self.owned_session(*session)?.requests.len();
                 (len, limits.requests_per_session_max, Bound::Requests)
             }
-            Request::Alone(_) => {
+            RequestRef::Alone(_) => {
                 (self.alone.len(), limits.requests_alone_max, Bound::RequestsAlone)
             }
         };
         if len < max { Ok(()) } else { Err(Refusal::Full(bound)) }
     }
 
-    fn remember(&mut self, request: Request, what: Known) {
+    fn remember(&mut self, request: RequestRef, what: Known) {
         match request {
-            Request::InSession { session, id, .. } => {
+            RequestRef::InSession { session, id, .. } => {
                 if let Ok(session) = self.owned_session(session) {
                     session.requests.push((id, what));
                 }
             }
-            Request::Alone(key) => {
+            RequestRef::Alone(key) => {
                 let over = !matches!(what.became, Remembered::Drew(_));
                 self.alone.push((key, what, over.then_some(self.now_ms)));
             }
@@ -192,7 +194,9 @@ fn gist(command: &Command) -> Command {
 }
 
 /// Refuses a request for the first of the rules that it breaks.
-pub(super) fn first_broken<const N: usize>(rules: [(bool, Bad); N]) -> Result<(), Refusal> {
+pub(super) fn first_broken<const N: usize>(
+    rules: [(bool, InvalidField); N],
+) -> Result<(), Refusal> {
     for (broken, bad) in rules {
         if broken {
             return Err(Refusal::BadRequest(bad));

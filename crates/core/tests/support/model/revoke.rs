@@ -3,7 +3,7 @@
 use super::Model;
 use super::records::Revocation;
 use holdfast_core::{
-    Answer, Effect, Forced, How, Label, LockName, Reason, Refusal, Revoke, Token, What,
+    Answer, Effect, EndReason, EventKind, Forced, Label, LockName, Reason, Refusal, Revoke, Token,
 };
 
 impl Model {
@@ -39,7 +39,7 @@ impl Model {
                 ticket.revocation = Some(Revocation { until_ms, by: by_whom, force });
             }
             let ticket = ticket.clone();
-            let what = What::RevocationAsked { by: by.clone(), reason: reason.clone() };
+            let what = EventKind::RevocationAsked { by: by.clone(), reason: reason.clone() };
             self.happened_to(&name, &ticket, what);
             self.effects.push(Effect::RevocationAsked {
                 token: *token,
@@ -67,7 +67,7 @@ impl Model {
         };
         for token in &tokens {
             let forced = Forced { by: by.clone(), reason: reason.clone() };
-            self.end(*token, How::Forced, Some(&forced));
+            self.end(*token, EndReason::Forced, Some(&forced));
         }
         Ok(Answer::Forced(tokens.len()))
     }

@@ -3,8 +3,8 @@
 use super::Model;
 use super::records::Session;
 use holdfast_core::{
-    Answer, Bad, Bound, Effect, How, Numbered, OpenSession, Refusal, RequestId, SessionId,
-    SessionKind, SessionRef, Taken, Term, Token,
+    Answer, Bound, Effect, EndReason, InvalidField, Numbered, OpenSession, ProposalOutcome,
+    Refusal, RequestId, SessionId, SessionKind, SessionRef, Term, Token,
 };
 use std::num::NonZeroU64;
 
@@ -24,18 +24,20 @@ impl Model {
     }
 
     /// Takes a node's proposal once and in order; or says why not.
-    pub(super) fn not_taken(&mut self, from: Numbered) -> Option<Taken> {
+    pub(super) fn not_taken(&mut self, from: Numbered) -> Option<ProposalOutcome> {
         let node = |session: &&mut Session| {
             session.id == from.session
                 && session.kind != SessionKind::Client
                 && session.ended.is_none()
         };
-        let Some(node) = self.sessions.iter_mut().find(node) else { return Some(Taken::NodeGone) };
+        let Some(node) = self.sessions.iter_mut().find(node) else {
+            return Some(ProposalOutcome::NodeGone);
+        };
         if from.number <= node.number {
-            return Some(Taken::Seen);
+            return Some(ProposalOutcome::Seen);
         }
         if from.number > node.number + 1 {
-            return Some(Taken::TooSoon);
+            return Some(ProposalOutcome::TooSoon);
         }
         node.number = from.number;
         None
@@ -44,7 +46,7 @@ impl Model {
     pub(super) fn open_session(&mut self, open: OpenSession) -> Result<Answer, Refusal> {
         let ttls = self.limits.session_ttl_ms_min..=self.limits.session_ttl_ms_max;
         if !ttls.contains(&open.ttl_ms) {
-            return Err(Refusal::BadRequest(Bad::SessionTtl));
+            return Err(Refusal::BadRequest(InvalidField::SessionTtl));
         }
         let of_a_node = matches!(open.kind, SessionKind::NodeOf { .. });
         let earlier = self.sessions.iter().find(|session| of_a_node && session.kind == open.kind);
@@ -56,7 +58,7 @@ impl Model {
             return Err(Refusal::Full(Bound::Sessions));
         }
         if let Some((id, _)) = earlier {
-            self.end_session(id, How::Closed);
+            self.end_session(id, EndReason::Closed);
         }
         self.sessions_drawn += 1;
         let id = SessionId(NonZeroU64::MIN.saturating_add(self.sessions_drawn - 1));
@@ -77,7 +79,7 @@ impl Model {
 
     pub(super) fn close_session(&mut self, owner: SessionRef) -> Result<Answer, Refusal> {
         self.owned_session(owner)?;
-        Ok(self.end_session(owner.id, How::Closed))
+        Ok(self.end_session(owner.id, EndReason::Closed))
     }
 
     pub(super) fn expire_session(
@@ -91,10 +93,10 @@ impl Model {
         if self.session(id).is_none_or(|session| session.ended.is_some()) {
             return Err(Refusal::NoSession(id));
         }
-        Ok(self.end_session(id, How::Expired))
+        Ok(self.end_session(id, EndReason::Expired))
     }
 
-    fn end_session(&mut self, id: SessionId, how: How) -> Answer {
+    fn end_session(&mut self, id: SessionId, how: EndReason) -> Answer {
         if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
             session.ended = Some(how);
         }

@@ -1,7 +1,7 @@
 //! What is due when logical time moves.
 
 use super::Model;
-use holdfast_core::{Answer, How, LockName, RequestKey, Tick, Token};
+use holdfast_core::{Answer, EndReason, LockName, RequestKey, Tick, Token};
 
 /// Something that comes due; those of one moment come in this order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,13 +53,13 @@ impl Model {
         match due {
             Due::Ticket(token) => {
                 let held = self.ticket(token).is_some_and(|ticket| ticket.held);
-                self.end(token, if held { How::Expired } else { How::TimedOut }, None);
+                self.end(token, if held { EndReason::Expired } else { EndReason::TimedOut }, None);
             }
             Due::Revocation(token) => {
                 let Some(ticket) = self.ticket_mut(token) else { return };
                 let revocation = ticket.revocation.take();
                 if let Some(revocation) = revocation.filter(|revocation| revocation.force) {
-                    self.end(token, How::Forced, Some(&revocation.by));
+                    self.end(token, EndReason::Forced, Some(&revocation.by));
                 }
             }
             Due::Delay(name) => {

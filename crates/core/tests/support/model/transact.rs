@@ -6,8 +6,9 @@ use super::records::Kept;
 use super::request::first_broken;
 use super::{Model, Ticket};
 use holdfast_core::{
-    Answer, Bad, Bound, Door, Effect, Expiry, Forced, How, KeyKind, Label, Lease, LockName, Mode,
-    Object, Reason, Refusal, To, Token, Transaction, Untouched, What, Write,
+    Answer, Bound, Door, Effect, EndReason, EventKind, Expiry, Forced, InvalidField, KeyKind,
+    Label, Lease, LockName, Mode, Object, Reason, Refusal, Token, Transaction, Untouched, Write,
+    WriteOp,
 };
 use std::sync::Arc;
 
@@ -54,25 +55,30 @@ impl Model {
             twice |= names.contains(&name);
             names.push(name);
             no_time |= match to {
-                To::Text { expiry, .. } | To::Relabel { expiry, .. } => is_at_once(expiry),
-                To::Object { expiry, .. } | To::Expiring(expiry) => is_at_once(expiry),
-                To::Gone { .. } => false,
+                WriteOp::Text { expiry, .. } | WriteOp::Relabel { expiry, .. } => {
+                    is_at_once(expiry)
+                }
+                WriteOp::Object { expiry, .. } | WriteOp::Expiring(expiry) => is_at_once(expiry),
+                WriteOp::Gone { .. } => false,
             };
-            if let To::Object { object, .. } = to {
+            if let WriteOp::Object { object, .. } = to {
                 let (elements, bytes) = size_of(object);
                 too_large |= elements > limits.object_elements_max;
                 too_large |= bytes > limits.object_bytes_max;
             }
         }
         first_broken([
-            (transaction.door == Door::Native, Bad::NativeTransaction),
-            (transaction.seen.len() > limits.keys_read_max, Bad::TooManyKeysRead),
-            (transaction.writes.len() > limits.keys_written_max, Bad::TooManyKeysWritten),
-            (transaction.publish.len() > limits.published_max, Bad::TooManyPublished),
-            (twice, Bad::SameNameTwice),
-            (no_time, Bad::NoTtl),
-            (too_large, Bad::ObjectTooLarge),
-            (bytes_of(transaction) > limits.transaction_bytes_max, Bad::TransactionTooLarge),
+            (transaction.door == Door::Native, InvalidField::NativeTransaction),
+            (transaction.seen.len() > limits.keys_read_max, InvalidField::TooManyKeysRead),
+            (transaction.writes.len() > limits.keys_written_max, InvalidField::TooManyKeysWritten),
+            (transaction.publish.len() > limits.published_max, InvalidField::TooManyPublished),
+            (twice, InvalidField::SameNameTwice),
+            (no_time, InvalidField::NoTtl),
+            (too_large, InvalidField::ObjectTooLarge),
+            (
+                bytes_of(transaction) > limits.transaction_bytes_max,
+                InvalidField::TransactionTooLarge,
+            ),
         ])
     }
 
@@ -83,10 +89,10 @@ impl Model {
         let object = self.kept(name).map(|kept| kind_of(&kept.object));
         let holders = self.holders(name);
         let fresh = match write.to {
-            To::Text { fresh, .. } | To::Object { fresh, .. } => fresh,
+            WriteOp::Text { fresh, .. } | WriteOp::Object { fresh, .. } => fresh,
             _ => true,
         };
-        if let To::Object { .. } = write.to
+        if let WriteOp::Object { .. } = write.to
             && !self.line(name).is_empty()
             && (holders.is_empty() || !fresh)
         {
@@ -101,23 +107,25 @@ impl Model {
             }
         }
         match (&write.to, holders.first(), object) {
-            (To::Text { value, .. }, Some(holder), _) => {
+            (WriteOp::Text { value, .. }, Some(holder), _) => {
                 if fresh || self.text_of(holder) != *value {
                     self.check_makes_way(name, holder, !fresh)?;
                 }
                 Ok(())
             }
-            (To::Text { .. }, None, Some(kind)) if !fresh => in_use(kind),
-            (To::Text { .. }, None, _) => self.check_free(name),
-            (To::Relabel { .. }, None, None) => {
+            (WriteOp::Text { .. }, None, Some(kind)) if !fresh => in_use(kind),
+            (WriteOp::Text { .. }, None, _) => self.check_free(name),
+            (WriteOp::Relabel { .. }, None, None) => {
                 Err(Refusal::NotHeld { name: name.clone(), token: None, how: None })
             }
-            (To::Relabel { .. }, None, Some(kind)) => in_use(kind),
-            (To::Object { .. }, Some(holder), _) => self.check_makes_way(name, holder, false),
-            (To::Object { object, .. }, None, Some(kind)) if !fresh && kind != kind_of(object) => {
+            (WriteOp::Relabel { .. }, None, Some(kind)) => in_use(kind),
+            (WriteOp::Object { .. }, Some(holder), _) => self.check_makes_way(name, holder, false),
+            (WriteOp::Object { object, .. }, None, Some(kind))
+                if !fresh && kind != kind_of(object) =>
+            {
                 in_use(kind)
             }
-            (To::Object { .. }, None, None) => self.check_free(name),
+            (WriteOp::Object { .. }, None, None) => self.check_free(name),
             _ => Ok(()),
         }
     }
@@ -169,7 +177,7 @@ impl Model {
         let Write { name, to } = write;
         let holder = self.own_text(door, &name);
         match to {
-            To::Text { value, expiry, fresh } => {
+            WriteOp::Text { value, expiry, fresh } => {
                 let same = holder.clone().filter(|t| !fresh && self.text_of(t) == value);
                 if let Some(same) = same {
                     return Some(self.keep(same.token, expiry));
@@ -181,7 +189,7 @@ impl Model {
                 self.remove_object(&name);
                 Some(self.draw(door, name, value, expiry, left_ms))
             }
-            To::Relabel { value, expiry } => {
+            WriteOp::Relabel { value, expiry } => {
                 let holder = holder?;
                 let token = self.keep(holder.token, expiry);
                 if self.text_of(&holder) != value {
@@ -189,7 +197,7 @@ impl Model {
                 }
                 Some(token)
             }
-            To::Object { object, expiry, fresh } => {
+            WriteOp::Object { object, expiry, fresh } => {
                 if let Some(holder) = &holder {
                     self.make_way(holder, None);
                 }
@@ -201,7 +209,7 @@ impl Model {
                 self.put_object(name, Arc::new(object), self.due(expiry, before_ms));
                 None
             }
-            To::Expiring(expiry) => {
+            WriteOp::Expiring(expiry) => {
                 if let Some(holder) = holder {
                     return Some(self.keep(holder.token, expiry));
                 }
@@ -209,13 +217,13 @@ impl Model {
                 self.put_object(name, kept.object, self.due(expiry, kept.due_ms));
                 None
             }
-            To::Gone { forced } => {
+            WriteOp::Gone { forced } => {
                 self.remove_object(&name);
                 let token = holder?.token;
                 let by = || text(name_of(door), "its key was deleted");
                 match forced {
-                    true => self.end(token, How::Forced, Some(&by())),
-                    false => self.end(token, How::Released, None),
+                    true => self.end(token, EndReason::Forced, Some(&by())),
+                    false => self.end(token, EndReason::Released, None),
                 }
                 Some(token)
             }
@@ -246,8 +254,8 @@ impl Model {
     fn make_way(&mut self, holder: &Ticket, by: Option<&Label>) {
         let reason = Reason::parse("its key was set to another value").expect("short");
         match by.cloned().map(|by| Forced { by, reason }) {
-            Some(forced) => self.leave(holder.token, How::Forced, Some(&forced), true),
-            None => self.leave(holder.token, How::Released, None, true),
+            Some(forced) => self.leave(holder.token, EndReason::Forced, Some(&forced), true),
+            None => self.leave(holder.token, EndReason::Released, None, true),
         }
     }
 
@@ -300,7 +308,7 @@ impl Model {
         ticket.label = Some(label.clone());
         ticket.relabelled = relabelled;
         let ticket = ticket.clone();
-        self.happened_to(&name, &ticket, What::Relabelled);
+        self.happened_to(&name, &ticket, EventKind::Relabelled);
         self.effects.push(Effect::Relabelled { token, name, label });
     }
 
@@ -353,9 +361,9 @@ fn bytes_of(transaction: &Transaction) -> usize {
     for Write { name, to } in &transaction.writes {
         sum += name.as_bytes().len();
         sum += match to {
-            To::Text { value, .. } | To::Relabel { value, .. } => value.as_bytes().len(),
-            To::Object { object, .. } => size_of(object).1,
-            To::Expiring(_) | To::Gone { .. } => 0,
+            WriteOp::Text { value, .. } | WriteOp::Relabel { value, .. } => value.as_bytes().len(),
+            WriteOp::Object { object, .. } => size_of(object).1,
+            WriteOp::Expiring(_) | WriteOp::Gone { .. } => 0,
         };
     }
     for (channel, message) in &transaction.publish {

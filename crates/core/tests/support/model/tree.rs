@@ -4,7 +4,7 @@ use super::Model;
 use super::records::Ticket;
 use crate::support::compare::ShownNode;
 use holdfast_core::{
-    Acl, Answer, BadPath, Door, Effect, Forced, How, Label, Lease, LockName, Mode, NodeData,
+    Acl, Answer, BadPath, Door, Effect, EndReason, Forced, Label, Lease, LockName, Mode, NodeData,
     NodeEvent, NodeKind, NodeOp, NodeRefusal, NodeResult, Reason, Recipe, Refusal, Revoke,
     SessionId, Stat, Token, TreeCommand, TreeWrite,
 };
@@ -457,7 +457,7 @@ impl Model {
         let drawn = self
             .tickets
             .iter()
-            .filter(|ticket| ticket.stands_in(lock) && w.before.ticket(ticket.token).is_none());
+            .filter(|ticket| ticket.is_in_line(lock) && w.before.ticket(ticket.token).is_none());
         if w.before.tickets.len() + drawn.count() >= self.limits.tickets_max {
             return Err(refused(Refusal::Full(holdfast_core::Bound::Tickets)));
         }
@@ -512,10 +512,10 @@ impl Model {
         if owner.is_some_and(|owner| owner != by) {
             let reason = Reason::parse("its znode was deleted").expect("short");
             let forced = Forced { by: session_label(by), reason };
-            return self.end(token, How::Forced, Some(&forced));
+            return self.end(token, EndReason::Forced, Some(&forced));
         }
         let held = self.ticket(token).is_some_and(|ticket| ticket.held);
-        self.end(token, if held { How::Released } else { How::Cancelled }, None);
+        self.end(token, if held { EndReason::Released } else { EndReason::Cancelled }, None);
     }
 
     fn ask_for(&mut self, token: Token, path: &str, session: SessionId) {

@@ -58,8 +58,8 @@ pub(crate) enum Verb {
         wait: Wait,
         claims: Vec<ClaimPick>,
     },
-    Own {
-        what: Own,
+    OwnerMove {
+        what: OwnerMove,
         ticket: TicketPick,
         proof: ProofPick,
     },
@@ -98,7 +98,7 @@ pub(crate) enum Changed {
     Nothing,
     /// In what a retry may have otherwise: secrets, the wait, the label and the note of a new
     /// ticket.
-    Retold,
+    Reworded,
     /// It asks for something else: the command of another request.
     Other(Pick),
     /// It asks for nearly the same: another lease, mode or name.
@@ -107,7 +107,7 @@ pub(crate) enum Changed {
 
 /// What the owner of a ticket does with it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Own {
+pub(crate) enum OwnerMove {
     Release,
     Cancel,
     Renew { ttl_ms: u64 },

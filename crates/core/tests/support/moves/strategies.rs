@@ -5,8 +5,8 @@
 
 use super::{
     AcquireMove, Changed, ClaimPick, Elapsed, FencePick, FromPick, KeyPick, ModePick, Move,
-    NodeMove, NodePick, Own, Pick, ProofPick, ReadMove, RequestFault, RequestPick, TicketPick,
-    TransactMove, TreeMove, Verb, When, WriteMove, WritePick,
+    NodeMove, NodePick, OwnerMove, Pick, ProofPick, ReadMove, RequestFault, RequestPick,
+    TicketPick, TransactMove, TreeMove, Verb, When, WriteMove, WritePick,
 };
 use holdfast_core::{Door, Expiry, Lease, NodeKind, Wait};
 use proptest::collection::vec;
@@ -31,7 +31,7 @@ fn verb() -> impl Strategy<Value = Verb> {
             .prop_map(|(elapsed, next_term)| Verb::Tick { elapsed, next_term }),
         34 => acquire().prop_map(Verb::Acquire),
         23 => (own(), ticket(), proof())
-            .prop_map(|(what, ticket, proof)| Verb::Own { what, ticket, proof }),
+            .prop_map(|(what, ticket, proof)| Verb::OwnerMove { what, ticket, proof }),
         6 => (ticket(), proof(), wait(), claims())
             .prop_map(|(ticket, proof, wait, claims)| Verb::Upgrade { ticket, proof, wait, claims }),
         7 => (pick(), prop::bool::weighted(0.1), changed())
@@ -100,7 +100,7 @@ fn node_op() -> impl Strategy<Value = NodeMove> {
 fn changed() -> impl Strategy<Value = Changed> {
     prop_oneof![
         6 => Just(Changed::Nothing),
-        2 => Just(Changed::Retold),
+        2 => Just(Changed::Reworded),
         1 => pick().prop_map(Changed::Other),
         1 => any::<u8>().prop_map(Changed::Slightly),
     ]
@@ -124,16 +124,16 @@ fn session_ttl() -> impl Strategy<Value = u64> {
     prop_oneof![12 => Just(1_000_u64), 1 => Just(99_u64), 1 => Just(86_400_001_u64)]
 }
 
-fn own() -> impl Strategy<Value = Own> {
+fn own() -> impl Strategy<Value = OwnerMove> {
     prop_oneof![
-        9 => Just(Own::Release),
-        3 => Just(Own::Cancel),
+        9 => Just(OwnerMove::Release),
+        3 => Just(OwnerMove::Cancel),
         3 => prop_oneof![12 => 1..120_u64, 1 => Just(0), 1 => Just(u64::MAX)]
-            .prop_map(|ttl_ms| Own::Renew { ttl_ms }),
-        1 => Just(Own::Persist),
-        2 => weighted(0.8, 0..9_u8).prop_map(Own::Note),
-        2 => Just(Own::Recovered),
-        3 => Just(Own::Downgrade),
+            .prop_map(|ttl_ms| OwnerMove::Renew { ttl_ms }),
+        1 => Just(OwnerMove::Persist),
+        2 => weighted(0.8, 0..9_u8).prop_map(OwnerMove::Note),
+        2 => Just(OwnerMove::Recovered),
+        3 => Just(OwnerMove::Downgrade),
     ]
 }
 

@@ -1,7 +1,8 @@
 //! A command for each verb.
 
 use super::super::moves::{
-    AcquireMove, ClaimPick, Elapsed, FencePick, ModePick, Own, Pick, ProofPick, TicketPick, Verb,
+    AcquireMove, ClaimPick, Elapsed, FencePick, ModePick, OwnerMove, Pick, ProofPick, TicketPick,
+    Verb,
 };
 use super::{KEYS, LOCKS, PERMITS, Player, fence_keys, lock_names, parsed};
 use holdfast_core::{
@@ -47,7 +48,7 @@ impl Player {
                     claims: self.claims(claims, state),
                 })
             }
-            Verb::Own { what, ticket, proof } => self.own(*what, *ticket, *proof, state),
+            Verb::OwnerMove { what, ticket, proof } => self.own(*what, *ticket, *proof, state),
             Verb::Revoke { ticket, within_ms, force } => {
                 self.target(*ticket, |ticket| ticket.held, state).map(|target| {
                     Command::Revoke(Revoke {
@@ -77,7 +78,13 @@ impl Player {
         command.unwrap_or_else(|| self.tick(1))
     }
 
-    fn open(&mut self, node: Option<u8>, again: bool, said: Option<u8>, ttl_ms: u64) -> Command {
+    fn open(
+        &mut self,
+        node: Option<u8>,
+        again: bool,
+        request_text: Option<u8>,
+        ttl_ms: u64,
+    ) -> Command {
         let kind = match node {
             None => SessionKind::Client,
             Some(0) => SessionKind::Node,
@@ -86,7 +93,7 @@ impl Player {
         let earlier = self.living().find(|known| again && known.kind == kind);
         let secret = earlier.map(|known| known.owner.secret);
         let secret = secret.unwrap_or_else(|| self.draw_secret());
-        Command::OpenSession(OpenSession { secret, ttl_ms, label: said.map(label), kind })
+        Command::OpenSession(OpenSession { secret, ttl_ms, label: request_text.map(label), kind })
     }
 
     fn close(&self, session: Pick, right: bool) -> Option<Command> {
@@ -161,35 +168,37 @@ impl Player {
 
     fn own(
         &self,
-        what: Own,
+        what: OwnerMove,
         ticket: TicketPick,
         proof: ProofPick,
         state: &State,
     ) -> Option<Command> {
         let fits = |ticket: &TicketView| match what {
-            Own::Release => ticket.held,
-            Own::Cancel => !ticket.held,
-            Own::Renew { .. } | Own::Persist => ticket.held && ticket.lease != Lease::Session,
-            Own::Note(_) => true,
-            Own::Recovered => ticket.held && marked(ticket, state).is_some(),
-            Own::Downgrade => ticket.held && ticket.mode == Mode::Exclusive,
+            OwnerMove::Release => ticket.held,
+            OwnerMove::Cancel => !ticket.held,
+            OwnerMove::Renew { .. } | OwnerMove::Persist => {
+                ticket.held && ticket.lease != Lease::Session
+            }
+            OwnerMove::Note(_) => true,
+            OwnerMove::Recovered => ticket.held && marked(ticket, state).is_some(),
+            OwnerMove::Downgrade => ticket.held && ticket.mode == Mode::Exclusive,
         };
         let mut target = self.target(ticket, fits, state)?;
         let proof = self.proof(proof, &target, state);
         Some(match what {
-            Own::Release => Command::Release { target, proof },
-            Own::Cancel => Command::Cancel { target, proof },
-            Own::Renew { ttl_ms } => Command::Renew { target, proof, ttl_ms },
-            Own::Persist => Command::Persist { target, proof },
-            Own::Note(text) => Command::Note { target, proof, note: text.map(note) },
-            Own::Recovered => {
+            OwnerMove::Release => Command::Release { target, proof },
+            OwnerMove::Cancel => Command::Cancel { target, proof },
+            OwnerMove::Renew { ttl_ms } => Command::Renew { target, proof, ttl_ms },
+            OwnerMove::Persist => Command::Persist { target, proof },
+            OwnerMove::Note(text) => Command::Note { target, proof, note: text.map(note) },
+            OwnerMove::Recovered => {
                 let view = target.token.and_then(|token| state.ticket_view(token));
                 if let Some(name) = view.and_then(|view| marked(&view, state)) {
                     target.name = name;
                 }
                 Command::Recovered { target, proof }
             }
-            Own::Downgrade => Command::Downgrade { target, proof },
+            OwnerMove::Downgrade => Command::Downgrade { target, proof },
         })
     }
 
@@ -226,15 +235,15 @@ impl Player {
         let view = token.and_then(|token| state.ticket_view(token));
         let own = known.and_then(|known| known.secret);
         let of_session = view.as_ref().and_then(|view| self.session_secret(view.session?));
-        let said = view.and_then(|view| view.label);
+        let request_text = view.and_then(|view| view.label);
         match pick {
-            ProofPick::Right => match (own.or(of_session), said) {
-                (None, Some(said)) => Proof::Label(said),
+            ProofPick::Right => match (own.or(of_session), request_text) {
+                (None, Some(request_text)) => Proof::Label(request_text),
                 (secret, _) => Proof::Secret(secret.unwrap_or(WRONG)),
             },
             ProofPick::OfSession => Proof::Secret(of_session.unwrap_or(WRONG)),
             ProofPick::Wrong => Proof::Secret(WRONG),
-            ProofPick::Label => Proof::Label(said.unwrap_or_else(|| label(8))),
+            ProofPick::Label => Proof::Label(request_text.unwrap_or_else(|| label(8))),
         }
     }
 

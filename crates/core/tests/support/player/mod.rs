@@ -11,8 +11,8 @@ mod tree;
 
 use super::moves::{Move, Verb};
 use holdfast_core::{
-    Answer, Command, Effect, LockName, NodeResult, Numbered, Proposal, Secret, SessionId,
-    SessionKind, SessionRef, Stamp, Standing, State, Taken, Term, Tick, TicketView, Token,
+    Answer, Command, Effect, LockName, NodeResult, Numbered, Proposal, ProposalOutcome, Secret,
+    SessionId, SessionKind, SessionRef, Stamp, State, Term, Tick, TicketStatus, TicketView, Token,
 };
 
 /// Mostly exclusive and shared.
@@ -103,11 +103,11 @@ impl Player {
     pub(crate) fn hear(
         &mut self,
         proposal: &Proposal,
-        taken: &Taken,
+        taken: &ProposalOutcome,
         effects: &[Effect],
         state: &State,
     ) {
-        let Taken::Answered(answer) = taken else { return };
+        let ProposalOutcome::Answered(answer) = taken else { return };
         if let Some(Numbered { session, number }) = proposal.from
             && let Some(node) = self.sessions.iter_mut().find(|known| known.owner.id == session)
         {
@@ -121,10 +121,10 @@ impl Player {
                 let (kind, ended) = (open.kind, false);
                 self.sessions.push(KnownSession { owner, kind, ended, requested: 0, number: 0 });
             }
-            (Ok(Answer::Standing(Standing::Waiting { token, secret, .. })), _) => {
+            (Ok(Answer::TicketStatus(TicketStatus::Waiting { token, secret, .. })), _) => {
                 self.meet(*token, *secret, state);
             }
-            (Ok(Answer::Standing(Standing::Held(grant))), _) => {
+            (Ok(Answer::TicketStatus(TicketStatus::Held(grant))), _) => {
                 self.meet(grant.token, grant.secret, state);
             }
             (Ok(Answer::Written(results)), _) => {

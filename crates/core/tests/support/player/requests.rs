@@ -4,7 +4,7 @@ use super::super::moves::{Changed, FromPick, Pick, RequestFault, RequestPick};
 use super::commands::WRONG;
 use super::{KnownSession, Player};
 use holdfast_core::{
-    Command, Label, Lease, Mode, Numbered, Proof, Proposal, Request, RequestId, RequestKey,
+    Command, Label, Lease, Mode, Numbered, Proof, Proposal, RequestId, RequestKey, RequestRef,
     SessionId, SessionRef, State, Target, Wait,
 };
 
@@ -33,7 +33,7 @@ impl Player {
         pick: RequestPick,
         command: &Command,
         state: &State,
-    ) -> Option<Request> {
+    ) -> Option<RequestRef> {
         match pick {
             RequestPick::None => None,
             RequestPick::Usual { needed } => self.usual_request(needed, command, state),
@@ -46,7 +46,12 @@ impl Player {
     }
 
     /// The kind of request id that goes with a command.
-    fn usual_request(&mut self, needed: u8, command: &Command, state: &State) -> Option<Request> {
+    fn usual_request(
+        &mut self,
+        needed: u8,
+        command: &Command,
+        state: &State,
+    ) -> Option<RequestRef> {
         let session_of = |target: &Target| state.ticket_view(target.token?)?.session;
         let (session, draws) = match command {
             Command::Tick(_)
@@ -81,7 +86,7 @@ impl Player {
         }
     }
 
-    fn in_session(&mut self, id: SessionId, needed: u8, fault: RequestFault) -> Option<Request> {
+    fn in_session(&mut self, id: SessionId, needed: u8, fault: RequestFault) -> Option<RequestRef> {
         let known = self.sessions.iter_mut().find(|known| known.owner.id == id)?;
         known.requested += 1;
         let lowest = match fault {
@@ -92,7 +97,7 @@ impl Player {
             RequestFault::WrongSecret => WRONG,
             _ => known.owner.secret,
         };
-        Some(Request::InSession {
+        Some(RequestRef::InSession {
             session: SessionRef { id, secret },
             id: RequestId::new(known.requested)?,
             lowest: RequestId::new(lowest)?,
@@ -100,9 +105,9 @@ impl Player {
     }
 
     /// A request id without a session that was not used before.
-    fn alone(&mut self) -> Request {
+    fn alone(&mut self) -> RequestRef {
         self.keys_drawn += 1;
-        Request::Alone(key(self.keys_drawn))
+        RequestRef::Alone(key(self.keys_drawn))
     }
 
     /// An earlier request once more, with what came before it forgotten or not.
@@ -110,11 +115,11 @@ impl Player {
         let mut again = pick.of(&self.requests)?.clone();
         match changed {
             Changed::Nothing => {}
-            Changed::Retold => self.retell(&mut again.command),
+            Changed::Reworded => self.reword(&mut again.command),
             Changed::Other(pick) => again.command = pick.of(&self.requests)?.command.clone(),
             Changed::Slightly(how) => change_slightly(&mut again.command, how),
         }
-        if let Some(Request::InSession { id, lowest, .. }) = &mut again.request
+        if let Some(RequestRef::InSession { id, lowest, .. }) = &mut again.request
             && forget
         {
             *lowest = *id;
@@ -123,7 +128,7 @@ impl Player {
     }
 
     /// Says the same in another way.
-    fn retell(&mut self, command: &mut Command) {
+    fn reword(&mut self, command: &mut Command) {
         match command {
             Command::Acquire(acquire) => {
                 acquire.names.reverse();
@@ -144,18 +149,18 @@ impl Player {
     }
 
     /// A request that was sent, or the one that will be sent next.
-    pub(super) fn known_request(&self, pick: Pick, unseen: bool) -> Option<Request> {
+    pub(super) fn known_request(&self, pick: Pick, unseen: bool) -> Option<RequestRef> {
         if !unseen {
             return pick.of(&self.requests)?.request.clone();
         }
         let living: Vec<&KnownSession> = self.living().collect();
         match pick.of(&living) {
-            Some(known) if pick.0.is_multiple_of(2) => Some(Request::InSession {
+            Some(known) if pick.0.is_multiple_of(2) => Some(RequestRef::InSession {
                 session: known.owner,
                 id: RequestId::new(known.requested + 1)?,
                 lowest: RequestId::new(known.requested.max(1))?,
             }),
-            _ => Some(Request::Alone(key(self.keys_drawn + 1))),
+            _ => Some(RequestRef::Alone(key(self.keys_drawn + 1))),
         }
     }
 }

@@ -4,8 +4,8 @@ use super::super::moves::{KeyPick, Pick, TransactMove, When, WriteMove, WritePic
 use super::commands::label;
 use super::{KEYS, Player, lock_names, parsed};
 use holdfast_core::{
-    Channel, Command, Door, Element, Key, Label, LockName, Message, Object, Stamp, State, To,
-    Transaction, Write,
+    Channel, Command, Door, Element, Key, Label, LockName, Message, Object, Stamp, State,
+    Transaction, Write, WriteOp,
 };
 
 /// How many keys that were read earlier are still counted on.
@@ -64,7 +64,7 @@ impl Player {
                 door: Door::Redis,
                 seen: Vec::new(),
                 seen_all: None,
-                writes: vec![Write { name, to: To::Gone { forced: false } }],
+                writes: vec![Write { name, to: WriteOp::Gone { forced: false } }],
                 publish: Vec::new(),
             })
         };
@@ -79,26 +79,26 @@ fn name_of(pick: KeyPick) -> Option<LockName> {
     }
 }
 
-fn to(write: &WriteMove, name: &LockName, state: &State) -> To {
+fn to(write: &WriteMove, name: &LockName, state: &State) -> WriteOp {
     let WriteMove { what, expiry, fresh, .. } = *write;
-    let text = |value: Label| To::Text { value, expiry, fresh };
+    let text = |value: Label| WriteOp::Text { value, expiry, fresh };
     match what {
         WritePick::Text(number) => text(label(number)),
         WritePick::SameText => match state.key(name) {
             Key::Text(key) => text(key.value),
             _ => text(label(7)),
         },
-        WritePick::Relabel(number) => To::Relabel { value: label(number), expiry },
+        WritePick::Relabel(number) => WriteOp::Relabel { value: label(number), expiry },
         WritePick::Hash(len) => {
             let fields = (0..len).map(|number| (element(number), element(number)));
-            To::Object { object: Object::Hash(fields.collect()), expiry, fresh }
+            WriteOp::Object { object: Object::Hash(fields.collect()), expiry, fresh }
         }
         WritePick::List(len) => {
             let items = (0..len).map(element).collect();
-            To::Object { object: Object::List(items), expiry, fresh }
+            WriteOp::Object { object: Object::List(items), expiry, fresh }
         }
-        WritePick::Expiring => To::Expiring(expiry),
-        WritePick::Gone { forced } => To::Gone { forced },
+        WritePick::Expiring => WriteOp::Expiring(expiry),
+        WritePick::Gone { forced } => WriteOp::Gone { forced },
     }
 }
 

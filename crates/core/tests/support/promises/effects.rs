@@ -3,7 +3,7 @@
 use super::{Mark, Promises, must};
 use crate::support::run::Wrong;
 use holdfast_core::{
-    Command, Effect, Ended, Grant, How, Lease, Limits, LockName, Mode, OpenSession, Proof,
+    Command, Effect, EndReason, Ended, Grant, Lease, Limits, LockName, Mode, OpenSession, Proof,
     Proposal, SessionId, SessionKind, Token,
 };
 
@@ -113,15 +113,15 @@ impl Promises {
         let recover = after.iter().find_map(|after| Some(after.recover.as_ref()?.token));
         let mark = self.marks.iter().find(|mark| mark.name == *name);
         let kept = mark.is_some_and(|mark| mark.at_ms.saturating_add(kept_ms) > now_ms);
-        let told = match recover {
+        let announced = match recover {
             Some(recover) => mark.is_some_and(|mark| mark.first.contains(&recover)),
             None => !kept,
         };
-        must(told, "the dead are known", || {
+        must(announced, "the dead are known", || {
             format!("{token} was told that {recover:?} needs recovery, not {mark:?}")
         })?;
-        let told = !kept || line.died_last.is_none() || last == line.died_last;
-        must(told, "the dead are known", || {
+        let announced = !kept || line.died_last.is_none() || last == line.died_last;
+        must(announced, "the dead are known", || {
             format!("{token} was told of {last:?}, the last was {:?}", line.died_last)
         })?;
         line.waiters.retain(|waiter| *waiter != token);
@@ -135,27 +135,28 @@ impl Promises {
             return must(false, "one effect", || format!("{token} ended, but did not stand"));
         };
         self.over.insert(token, self.now_ms);
-        if held && how == How::Released {
+        if held && how == EndReason::Released {
             self.released.insert(token, (ended.names.as_slice().to_vec(), self.effects));
         }
         must(seen.held == held, "certain outcome", || format!("{token}: held is not {held}"))?;
-        let told = !(held && matches!(seen.lease, Lease::Unconfirmed { .. }));
-        let bound = seen.session.filter(|_| !seen.held || seen.lease == Lease::Session || !told);
+        let announced = !(held && matches!(seen.lease, Lease::Unconfirmed { .. }));
+        let bound =
+            seen.session.filter(|_| !seen.held || seen.lease == Lease::Session || !announced);
         let died_of = bound.and_then(|session| self.ended(session));
         let right = match how {
-            How::Closed => died_of == Some(How::Closed),
-            How::Expired if died_of.is_some() => died_of == Some(How::Expired),
-            How::Expired | How::TimedOut => self.now_ms >= seen.not_before_ms,
-            How::Released | How::Cancelled => died_of.is_none(),
-            How::Forced => true,
+            EndReason::Closed => died_of == Some(EndReason::Closed),
+            EndReason::Expired if died_of.is_some() => died_of == Some(EndReason::Expired),
+            EndReason::Expired | EndReason::TimedOut => self.now_ms >= seen.not_before_ms,
+            EndReason::Released | EndReason::Cancelled => died_of.is_none(),
+            EndReason::Forced => true,
             // No command restores.
-            How::Restored => false,
+            EndReason::Restored => false,
         };
         must(right, "leases", || format!("{token} must not end now: {how:?}, {seen:?}"))?;
         if let Command::Release { target, proof } | Command::Cancel { target, proof } =
             &proposal.command
             && target.token == Some(token)
-            && matches!(how, How::Released | How::Cancelled)
+            && matches!(how, EndReason::Released | EndReason::Cancelled)
         {
             let proven = matches!(proof, Proof::Label(_)) || self.proves(&seen, proof);
             must(proven, "owners", || format!("{token} was ended by somebody else"))?;
@@ -170,10 +171,10 @@ impl Promises {
             line.holders.retain(|(holder, _)| *holder != token);
             line.waiters.retain(|waiter| *waiter != token);
             // Who was never told has left nothing behind.
-            if held && told {
-                line.died_last = (how != How::Released).then_some(token);
+            if held && announced {
+                line.died_last = (how != EndReason::Released).then_some(token);
             }
-            if held && told && how != How::Released {
+            if held && announced && how != EndReason::Released {
                 self.mark(name, token);
             }
         }
@@ -201,15 +202,15 @@ impl Promises {
         &mut self,
         proposal: &Proposal,
         session: SessionId,
-        how: How,
+        how: EndReason,
     ) -> Result<(), Wrong> {
         let asked = match &proposal.command {
             Command::CloseSession(owner) => {
                 let secret = self.sessions.get(&owner.id).map(|(secret, _)| *secret);
-                owner.id == session && how == How::Closed && secret == Some(owner.secret)
+                owner.id == session && how == EndReason::Closed && secret == Some(owner.secret)
             }
             Command::ExpireSession { session: id, decided_in } => {
-                *id == session && how == How::Expired && *decided_in == self.term
+                *id == session && how == EndReason::Expired && *decided_in == self.term
             }
             // A new process of the same node.
             Command::OpenSession(OpenSession {
@@ -218,7 +219,7 @@ impl Promises {
                 ..
             }) => {
                 let other = self.sessions.get(&session).is_some_and(|(known, _)| known != secret);
-                self.nodes.get(&session) == Some(node) && how == How::Closed && other
+                self.nodes.get(&session) == Some(node) && how == EndReason::Closed && other
             }
             _ => false,
         };

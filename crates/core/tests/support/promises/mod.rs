@@ -9,9 +9,9 @@ mod tree;
 
 use super::run::Wrong;
 use holdfast_core::{
-    Acquire, Answer, Command, Door, Effect, Fence, How, Lease, Limits, LockName, Mode, Numbered,
-    Proof, Proposal, Refusal, Request, RequestKey, Secret, SessionId, SessionKind, SessionRef,
-    Standing, Taken, Target, Term, Token, TreeCommand, TreeWrite, Wait,
+    Acquire, Answer, Command, Door, Effect, EndReason, Fence, Lease, Limits, LockName, Mode,
+    Numbered, Proof, Proposal, ProposalOutcome, Refusal, RequestKey, RequestRef, Secret, SessionId,
+    SessionKind, SessionRef, Target, Term, TicketStatus, Token, TreeCommand, TreeWrite, Wait,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use transact::SeenObject;
@@ -72,12 +72,12 @@ pub(crate) struct Promises {
     lines: BTreeMap<LockName, Line>,
     /// Those that no holder has taken away, the oldest first. Some may be forgotten by now.
     marks: Vec<Mark>,
-    sessions: BTreeMap<SessionId, (Secret, Option<How>)>,
+    sessions: BTreeMap<SessionId, (Secret, Option<EndReason>)>,
     /// Sessions that said which node they are of.
     nodes: BTreeMap<SessionId, u64>,
     numbers: BTreeMap<SessionId, u64>,
     /// Requests that were answered, with the ticket that they drew, and what they asked for.
-    answered: Vec<(Request, Option<Token>, Command)>,
+    answered: Vec<(RequestRef, Option<Token>, Command)>,
     /// When requests without a session were said never to take effect.
     barred: BTreeMap<RequestKey, u64>,
     /// Effects so far.
@@ -118,13 +118,13 @@ impl Promises {
     pub(crate) fn check(
         &mut self,
         proposal: &Proposal,
-        taken: &Taken,
+        taken: &ProposalOutcome,
         effects: &[Effect],
     ) -> Result<(), Wrong> {
         if let Some(from) = proposal.from {
             self.check_number(from, taken)?;
         }
-        let Taken::Answered(answer) = taken else {
+        let ProposalOutcome::Answered(answer) = taken else {
             return must(effects.is_empty(), "one effect", || {
                 "effects of what was not taken".into()
             });
@@ -170,7 +170,7 @@ impl Promises {
         proposal: &Proposal,
         answer: &Result<Answer, Refusal>,
     ) -> Result<(), Wrong> {
-        if let (Command::Outcome(Request::Alone(key)), Ok(Answer::Barred)) =
+        if let (Command::Outcome(RequestRef::Alone(key)), Ok(Answer::Barred)) =
             (&proposal.command, answer)
         {
             let kept_ms = self.limits.request_alone_kept_ms;
@@ -179,7 +179,7 @@ impl Promises {
                 *since = self.now_ms;
             }
         }
-        let Some(Request::Alone(key)) = &proposal.request else { return Ok(()) };
+        let Some(RequestRef::Alone(key)) = &proposal.request else { return Ok(()) };
         let until_ms = self
             .barred
             .get(key)
@@ -210,16 +210,16 @@ impl Promises {
     }
 
     /// A node's proposals are taken once and in order.
-    fn check_number(&mut self, from: Numbered, taken: &Taken) -> Result<(), Wrong> {
+    fn check_number(&mut self, from: Numbered, taken: &ProposalOutcome) -> Result<(), Wrong> {
         let gone = self.ended(from.session).is_some();
         let last = self.numbers.entry(from.session).or_default();
         let right = match taken {
-            Taken::Answered(_) => from.number == *last + 1 && !gone,
-            Taken::Seen => from.number <= *last,
-            Taken::TooSoon => from.number > *last + 1,
-            Taken::NodeGone => true,
+            ProposalOutcome::Answered(_) => from.number == *last + 1 && !gone,
+            ProposalOutcome::Seen => from.number <= *last,
+            ProposalOutcome::TooSoon => from.number > *last + 1,
+            ProposalOutcome::NodeGone => true,
         };
-        if matches!(taken, Taken::Answered(_)) {
+        if matches!(taken, ProposalOutcome::Answered(_)) {
             *last = from.number;
         }
         must(right, "numbered proposals", || format!("{from:?} was {taken:?}"))
@@ -228,7 +228,7 @@ impl Promises {
     /// A session that ended takes no request, also while its tickets are still being ended.
     fn check_asker(&self, proposal: &Proposal) -> Result<(), Wrong> {
         let of_request = match &proposal.request {
-            Some(Request::InSession { session, .. }) => Some(session.id),
+            Some(RequestRef::InSession { session, .. }) => Some(session.id),
             _ => None,
         };
         let of_ticket = match &proposal.command {
@@ -241,7 +241,7 @@ impl Promises {
         for session in [of_request, of_ticket].into_iter().flatten() {
             let lives = self.ended(session).is_none();
             // A ticket may have outlived it, and be found again by its own request id.
-            let again = matches!(proposal.request, Some(Request::Alone(_)));
+            let again = matches!(proposal.request, Some(RequestRef::Alone(_)));
             must(lives || again, "sessions", || format!("session {session} ended, and asked"))?;
         }
         Ok(())
@@ -251,7 +251,7 @@ impl Promises {
     fn known_request(&self, proposal: &Proposal) -> bool {
         let Some(request) = &proposal.request else { return false };
         self.answered.iter().rev().any(|(known, drew, _)| match (known, request) {
-            (Request::Alone(known), Request::Alone(key)) => {
+            (RequestRef::Alone(known), RequestRef::Alone(key)) => {
                 let over_ms = drew.and_then(|token| self.over.get(&token).copied());
                 let kept = over_ms.is_none_or(|over_ms| {
                     over_ms.saturating_add(self.limits.request_alone_kept_ms) > self.now_ms
@@ -259,8 +259,8 @@ impl Promises {
                 known == key && drew.is_some() && kept
             }
             (
-                Request::InSession { session: known, id: known_id, .. },
-                Request::InSession { session, id, .. },
+                RequestRef::InSession { session: known, id: known_id, .. },
+                RequestRef::InSession { session, id, .. },
             ) => known.id == session.id && known_id == id,
             _ => false,
         })
@@ -273,17 +273,17 @@ impl Promises {
         retry: bool,
     ) -> Result<(), Wrong> {
         let drew = match answer {
-            Answer::Standing(Standing::Waiting { token, .. } | Standing::Over { token, .. }) => {
-                Some(*token)
-            }
-            Answer::Standing(Standing::Held(grant)) => Some(grant.token),
+            Answer::TicketStatus(
+                TicketStatus::Waiting { token, .. } | TicketStatus::Over { token, .. },
+            ) => Some(*token),
+            Answer::TicketStatus(TicketStatus::Held(grant)) => Some(grant.token),
             _ => None,
         };
         if let Command::Acquire(_) | Command::Upgrade { .. } = proposal.command
             && let Some(token) = drew
         {
             self.check_drawn(proposal, token, retry)?;
-            if let Answer::Standing(Standing::Held(grant)) = answer {
+            if let Answer::TicketStatus(TicketStatus::Held(grant)) = answer {
                 let held = self.tickets.get(&token).is_none_or(|seen| seen.held) || !retry;
                 must(held && !self.over.contains_key(&token), "certain outcome", || {
                     format!("{grant:?} is not held")
@@ -348,7 +348,7 @@ impl Promises {
 
     /// A request draws one number, and nobody draws it again.
     fn check_drawn(&mut self, proposal: &Proposal, token: Token, retry: bool) -> Result<(), Wrong> {
-        let drew = |(known, drew, _): &(Request, Option<Token>, Command)| {
+        let drew = |(known, drew, _): &(RequestRef, Option<Token>, Command)| {
             same_request(known, proposal.request.as_ref()).then_some(*drew)?
         };
         let before = self.answered.iter().rev().find_map(drew);
@@ -441,7 +441,7 @@ impl Promises {
     }
 
     /// How a session ended, if it did.
-    fn ended(&self, session: SessionId) -> Option<How> {
+    fn ended(&self, session: SessionId) -> Option<EndReason> {
         self.sessions.get(&session)?.1
     }
 }
@@ -461,12 +461,12 @@ fn asks_the_same(first: &Command, again: &Command) -> bool {
     }
 }
 
-fn same_request(known: &Request, other: Option<&Request>) -> bool {
+fn same_request(known: &RequestRef, other: Option<&RequestRef>) -> bool {
     match (known, other) {
-        (Request::Alone(known), Some(Request::Alone(key))) => known == key,
+        (RequestRef::Alone(known), Some(RequestRef::Alone(key))) => known == key,
         (
-            Request::InSession { session: SessionRef { id: known, .. }, id: known_id, .. },
-            Some(Request::InSession { session, id, .. }),
+            RequestRef::InSession { session: SessionRef { id: known, .. }, id: known_id, .. },
+            Some(RequestRef::InSession { session, id, .. }),
         ) => *known == session.id && known_id == id,
         _ => false,
     }

@@ -3,7 +3,8 @@
 use super::{Promises, Seen, must};
 use crate::support::run::Wrong;
 use holdfast_core::{
-    Command, Expiry, KeyKind, Lease, LockName, Mode, Proposal, Stamp, To, Token, Transaction, Write,
+    Command, Expiry, KeyKind, Lease, LockName, Mode, Proposal, Stamp, Token, Transaction, Write,
+    WriteOp,
 };
 
 /// An object as a watcher sees it.
@@ -81,8 +82,10 @@ impl Promises {
         let old = line.holders.first().and_then(|(old, _)| self.tickets.get(old));
         line.waiters.push(token);
         let lease = match &write.to {
-            To::Text { expiry: Expiry::AfterMs(ttl_ms), .. } => Lease::Deadline { ttl_ms: *ttl_ms },
-            To::Text { expiry: Expiry::Keep, fresh: false, .. } => {
+            WriteOp::Text { expiry: Expiry::AfterMs(ttl_ms), .. } => {
+                Lease::Deadline { ttl_ms: *ttl_ms }
+            }
+            WriteOp::Text { expiry: Expiry::Keep, fresh: false, .. } => {
                 let due_ms = old.map_or(u64::MAX, |old| old.not_before_ms);
                 match due_ms {
                     u64::MAX => Lease::Permanent,
@@ -139,7 +142,7 @@ impl Promises {
         let Some(write) = write else {
             return must(false, "one effect", || format!("{name} was written by nobody"));
         };
-        let fresh = matches!(write.to, To::Object { fresh: true, .. });
+        let fresh = matches!(write.to, WriteOp::Object { fresh: true, .. });
         let not_before_ms = match expiry_of(&write.to) {
             Some(Expiry::Keep) if !fresh => before_ms,
             Some(Expiry::AfterMs(ms)) => self.now_ms.saturating_add(ms),
@@ -150,12 +153,12 @@ impl Promises {
     }
 }
 
-fn expiry_of(to: &To) -> Option<Expiry> {
+fn expiry_of(to: &WriteOp) -> Option<Expiry> {
     match to {
-        To::Text { expiry, .. }
-        | To::Relabel { expiry, .. }
-        | To::Object { expiry, .. }
-        | To::Expiring(expiry) => Some(*expiry),
-        To::Gone { .. } => None,
+        WriteOp::Text { expiry, .. }
+        | WriteOp::Relabel { expiry, .. }
+        | WriteOp::Object { expiry, .. }
+        | WriteOp::Expiring(expiry) => Some(*expiry),
+        WriteOp::Gone { .. } => None,
     }
 }

@@ -40,7 +40,7 @@ pub(super) fn validity(sent: Moment, ttl: Duration, granted: i64) -> Validity {
 }
 
 /// How waiting in line ended.
-enum Turn {
+enum WaitResult {
     Held {
         granted: i64,
         sent: Moment,
@@ -59,7 +59,7 @@ pub(super) async fn acquire(client: &Arc<Client>, request: &Request) -> Result<A
         let (lease, granted) = client.grant(whole_seconds(request.ttl)).await?;
         let place = Place::new(client, request, lease);
         let error = match place.wait(sent, granted).await {
-            Ok(Turn::Held { granted, sent, create_revision }) => {
+            Ok(WaitResult::Held { granted, sent, create_revision }) => {
                 let hold = EtcdHold::held(client.clone(), place.key, place.suffix, place.lease);
                 return Ok(Acquired::Held(Held {
                     hold: Arc::new(hold),
@@ -68,11 +68,11 @@ pub(super) async fn acquire(client: &Arc<Client>, request: &Request) -> Result<A
                     validity: validity(sent, request.ttl, granted),
                 }));
             }
-            Ok(Turn::Busy { holder }) => {
+            Ok(WaitResult::Busy { holder }) => {
                 place.leave().await?;
                 return Ok(Acquired::Busy { holder });
             }
-            Ok(Turn::Expired) => {
+            Ok(WaitResult::Expired) => {
                 place.leave().await?;
                 if request.is_given_up() {
                     return Ok(Acquired::Busy { holder: None });
@@ -104,7 +104,7 @@ impl<'a> Place<'a> {
     }
 
     /// Waits with a lease of `granted` seconds that was requested at `sent`.
-    async fn wait(&self, sent: Moment, granted: i64) -> Result<Turn, Failure> {
+    async fn wait(&self, sent: Moment, granted: i64) -> Result<WaitResult, Failure> {
         let put = PutRequest {
             key: self.key.clone(),
             value: self.request.label.clone().into_bytes(),
@@ -112,7 +112,7 @@ impl<'a> Place<'a> {
         };
         let entered = match self.client.enter(&self.keys, put).await {
             Ok(entered) => entered,
-            Err(failure) if is_gone(&failure) => return Ok(Turn::Expired),
+            Err(failure) if is_gone(&failure) => return Ok(WaitResult::Expired),
             Err(failure) => return Err(failure),
         };
         let create_revision = entered.create_revision;
@@ -120,7 +120,7 @@ impl<'a> Place<'a> {
         // If it took long to get here, the lease is renewed first.
         let is_fresh = !sent.plus(self.request.ttl / 2).has_passed();
         if is_fresh && first.is_some_and(|first| first.key == self.key) {
-            return Ok(Turn::Held { granted, sent, create_revision });
+            return Ok(WaitResult::Held { granted, sent, create_revision });
         }
         let mut holder = first.filter(|first| first.key != self.key).map(label);
         loop {
@@ -128,14 +128,16 @@ impl<'a> Place<'a> {
             let Some((predecessor, revision)) = found else {
                 // The lease may be nearly over by now, or gone.
                 let sent = Moment::now();
-                let Some(granted) = self.renew().await? else { return Ok(Turn::Expired) };
-                return Ok(Turn::Held { granted, sent, create_revision });
+                let Some(granted) = self.renew().await? else { return Ok(WaitResult::Expired) };
+                return Ok(WaitResult::Held { granted, sent, create_revision });
             };
             if self.request.is_given_up() {
-                return Ok(Turn::Busy { holder: holder.or_else(|| Some(label(&predecessor))) });
+                return Ok(WaitResult::Busy {
+                    holder: holder.or_else(|| Some(label(&predecessor))),
+                });
             }
             if !self.wait_for(&predecessor, revision).await? {
-                return Ok(Turn::Expired);
+                return Ok(WaitResult::Expired);
             }
             // Only callers that give up want the holder's label.
             if self.request.is_given_up() {

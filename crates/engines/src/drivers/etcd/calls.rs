@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_locks_below_are_told_apart() {
+    fn keys_of_nested_locks_are_distinguished() {
         let keys = LockKeys::of("a");
         assert_eq!(keys.suffix(b"a/694d81a3b2c40e0f"), Some("694d81a3b2c40e0f"));
         for other in ["a/b/694d81a3b2c40e0f", "a/", "a/xyz", "ab/694d", "a/694d81a3b2c40e0f0"] {

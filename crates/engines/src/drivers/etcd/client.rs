@@ -241,29 +241,29 @@ impl fmt::Display for Failure {
 }
 
 fn refused(status: &Status) -> Error {
-    let said = status.message();
+    let text = status.message();
     let hint = match status.code() {
-        Code::InvalidArgument if said.contains("authentication failed") => {
+        Code::InvalidArgument if text.contains("authentication failed") => {
             "check the user and password in the URL"
         }
-        Code::InvalidArgument if said.contains("user name is empty") => {
+        Code::InvalidArgument if text.contains("user name is empty") => {
             "this cluster wants a user and password: etcd://USER:PASSWORD@HOST"
         }
         Code::PermissionDenied => {
             "the user needs a role with read and write permission for the keys `NAME/...`"
         }
         Code::Unimplemented => "is this really an etcd with the v3 API?",
-        _ => return Error::Refused(format!("etcd: {said}")),
+        _ => return Error::Refused(format!("etcd: {text}")),
     };
-    Error::Refused(format!("etcd: {said}; {hint}"))
+    Error::Refused(format!("etcd: {text}; {hint}"))
 }
 
 /// Whether the token is missing, expired, or older than a change of users and roles.
 fn wants_token(status: &Status) -> bool {
-    let said = status.message();
+    let text = status.message();
     status.code() == Code::Unauthenticated
-        || said.contains("user name is empty")
-        || said.contains("revision of auth store is old")
+        || text.contains("user name is empty")
+        || text.contains("revision of auth store is old")
 }
 
 /// Whether etcd itself decided, as opposed to a network or cluster failure.
@@ -290,18 +290,18 @@ fn describe(status: &Status) -> String {
         last = Some(error.to_string());
         source = error.source();
     }
-    let said = status.message();
+    let text = status.message();
     match last {
-        None => said.to_owned(),
+        None => text.to_owned(),
         Some(cause) if cause.contains("refused") => {
             format!("{cause}; is etcd running there?")
         }
         Some(cause) if cause.contains("certificate") => {
             format!("{cause}; name the authority that signed it: etcds://...?cacert=FILE")
         }
-        Some(cause) if said.contains("http2") || cause.contains("frame") => {
+        Some(cause) if text.contains("http2") || cause.contains("frame") => {
             format!(
-                "{said} ({cause}); is this etcd's client port, and does it need etcds:// (TLS)?"
+                "{text} ({cause}); is this etcd's client port, and does it need etcds:// (TLS)?"
             )
         }
         Some(cause) => cause,

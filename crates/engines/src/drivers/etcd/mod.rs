@@ -33,7 +33,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     fair: Promise::yes("waiters are served in the order of their create revisions"),
     token: Promise::yes("the create revision of the lock's key"),
     survives_failover: Promise::yes("every write is on a majority of the members"),
-    hears_of_death: Promise::no("a key that expired is gone, like one that was deleted"),
+    reports_death: Promise::no("a key that expired is gone, like one that was deleted"),
     detachable: Promise::yes("a lease is independent of connections"),
     lost_in_time: Promise::yes("the holder counts 9/10 of the TTL from before it sent the renewal"),
     clock: "the etcd leader's; a new leader starts every lease over",

@@ -35,7 +35,7 @@ pub(super) async fn connect(
     password: Option<String>,
     timeout: Duration,
 ) -> Result<Client, Error> {
-    let builder = Client::builder().patience(timeout.mul_f32(0.9));
+    let builder = Client::builder().timeout(timeout.mul_f32(0.9));
     let builder = match password {
         Some(password) => builder.password(password),
         None => builder,

@@ -55,7 +55,7 @@ impl Calls {
         self.timeout.min(ttl / 3)
     }
 
-    pub(super) async fn renew(&self, own: &proto::Own, ttl: Duration) -> Result<(), Error> {
+    pub(super) async fn renew(&self, own: &proto::TicketRef, ttl: Duration) -> Result<(), Error> {
         let ttl_ms = Some(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
         let renew = proto::RenewRequest { own: Some(own.clone()), ttl_ms };
         let limit = self.renewal_limit(ttl);
@@ -65,7 +65,7 @@ impl Calls {
         self.call(limit, renew, renewing).await.map(drop)
     }
 
-    pub(super) async fn release(&self, own: &proto::Own) -> Result<(), Error> {
+    pub(super) async fn release(&self, own: &proto::TicketRef) -> Result<(), Error> {
         let releasing = |mut server: HoldfastClient<Channel>, request| async move {
             server.release(request).await
         };
@@ -115,8 +115,8 @@ impl Calls {
 
 /// Servers send `code: message (hint)`.
 fn meaning(server: &str, status: &Status) -> Error {
-    let said = status.message().to_owned();
-    match (status.code(), said.split_once(": ")) {
+    let text = status.message().to_owned();
+    match (status.code(), text.split_once(": ")) {
         (
             Code::FailedPrecondition | Code::PermissionDenied,
             Some(("not_held" | "not_owner", why)),
@@ -131,7 +131,7 @@ fn meaning(server: &str, status: &Status) -> Error {
             | Code::ResourceExhausted
             | Code::OutOfRange,
             _,
-        ) => Error::Refused(format!("{server}: {said}")),
-        _ => Error::Unreachable(format!("{server}: {said}")),
+        ) => Error::Refused(format!("{server}: {text}")),
+        _ => Error::Unreachable(format!("{server}: {text}")),
     }
 }

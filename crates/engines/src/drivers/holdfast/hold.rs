@@ -18,7 +18,7 @@ const ENDLESS: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 pub(super) struct HoldfastHold {
     calls: Arc<Calls>,
-    own: proto::Own,
+    own: proto::TicketRef,
     /// `None` for a lease that was handed over: other processes may have its proof too, and may
     /// have released it.
     watcher: Option<Watcher>,
@@ -58,13 +58,13 @@ impl HoldfastHold {
     }
 }
 
-fn own(name: &str, token: Token, secret: &[u8]) -> proto::Own {
+fn own(name: &str, token: Token, secret: &[u8]) -> proto::TicketRef {
     let (name, secret) = (Bytes::copy_from_slice(name.as_bytes()), Bytes::copy_from_slice(secret));
-    proto::Own { name, token: token.get(), secret }
+    proto::TicketRef { name, token: token.get(), secret }
 }
 
 /// How long the server will keep the lease if nobody extends it.
-pub(super) async fn check(calls: &Calls, own: &proto::Own) -> Result<Duration, Error> {
+pub(super) async fn check(calls: &Calls, own: &proto::TicketRef) -> Result<Duration, Error> {
     let lock = calls.show(&own.name).await?;
     let ours = lock.holders.iter().find(|holder| holder.token == own.token);
     let over = || Error::NotHeld("the lease has run out or was released".to_owned());
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_survives_the_trip_through_hex() {
+    fn secret_survives_conversion_to_hex() {
         assert_eq!(from_hex("00ff10").as_deref(), Some(&[0, 255, 16][..]));
         for bad in ["", "0", "0g", "äö"] {
             assert_eq!(from_hex(bad), None, "{bad}");

@@ -31,10 +31,10 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     fair: Promise::yes("one line per lock, replicated with it"),
     token: Promise::yes("one counter for all locks, replicated"),
     survives_failover: Promise::yes("a lock is on the disks of a majority before it is granted"),
-    hears_of_death: Promise::yes("the ending of the last holder is kept with the lock"),
+    reports_death: Promise::yes("the ending of the last holder is kept with the lock"),
     detachable: Promise::yes("token and secret are the proof"),
     lost_in_time: Promise::yes(
-        "counted from before the request was sent; an operator's force is heard of at once, but after the fact",
+        "counted from before the request was sent; a forced release is noticed at once, but after the fact",
     ),
     clock: "the cluster's own clock, which counts elapsed time and is never set",
     after_crash: "the lock, until its lease is over; a waiter leaves the line after 10s",

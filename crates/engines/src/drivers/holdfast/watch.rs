@@ -32,7 +32,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn start(client: Client, calls: Arc<Calls>, own: proto::Own) -> Self {
+    pub(super) fn start(client: Client, calls: Arc<Calls>, own: proto::TicketRef) -> Self {
         let (sender, ended) = watch::channel(None);
         let task = tokio::spawn(async move {
             sleep(WATCHED_AFTER).await;
@@ -61,7 +61,7 @@ impl Drop for Watcher {
     }
 }
 
-async fn follow(client: &Client, calls: &Calls, own: &proto::Own) -> String {
+async fn follow(client: &Client, calls: &Calls, own: &proto::TicketRef) -> String {
     loop {
         if let Ok(mut events) = client.watch(&own.name).await {
             // It may have ended before the watch began, or while events were missed.

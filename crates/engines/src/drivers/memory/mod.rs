@@ -21,7 +21,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     fair: Promise::yes("waiters are served in the order of their tickets"),
     token: Promise::yes("the number of the ticket"),
     survives_failover: Promise::no("everything ends with the process"),
-    hears_of_death: Promise::yes("an expired lease is remembered until the next holder"),
+    reports_death: Promise::yes("an expired lease is remembered until the next holder"),
     detachable: Promise::yes("within the process"),
     lost_in_time: Promise::yes("holder and lock share one clock"),
     clock: "the process's boot clock",

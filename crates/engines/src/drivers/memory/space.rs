@@ -129,7 +129,7 @@ mod tests {
 
     /// The first name in the alphabet was forgotten, even if its holder had died last.
     #[test]
-    fn the_oldest_death_is_forgotten_first() {
+    fn oldest_death_is_forgotten_first() {
         let mut deaths = BTreeMap::new();
         for (token, name) in [(1, "b"), (2, "c"), (3, "a")] {
             let ending = Ending::of_death(Some(Token::new(token)), None, None);

@@ -3,7 +3,7 @@
 use super::hold::RedisHold;
 use super::quorum::{Answers, Quorum, count, fault};
 use super::reply::Fault;
-use super::server::{Busy, Server, Taken, late_until};
+use super::server::{Busy, Server, SetResult, late_until};
 use super::wakeup::Listening;
 use crate::clock::Moment;
 use crate::driver::{Acquired, Held, Request, Validity, label_of};
@@ -44,7 +44,7 @@ impl Possible {
 }
 
 pub(super) async fn acquire(quorum: &Arc<Quorum>, request: &Request) -> Result<Acquired, Error> {
-    let mut waits = Waits::new(quorum, &request.name);
+    let mut waits = Pauses::new(quorum, &request.name);
     // Since when no majority has answered.
     let mut silent_since = None;
     let mut owner = request.owner();
@@ -64,7 +64,7 @@ pub(super) async fn acquire(quorum: &Arc<Quorum>, request: &Request) -> Result<A
             owner = format!("{}.{number}", request.owner());
         }
         let rest =
-            Rest { hold, possible, late, over_by: late.plus(request.ttl + request.ttl / 10) };
+            Leftover { hold, possible, late, over_by: late.plus(request.ttl + request.ttl / 10) };
         let busy = match round {
             Round::Lost(busy) => busy,
             // It took too long.
@@ -72,7 +72,7 @@ pub(super) async fn acquire(quorum: &Arc<Quorum>, request: &Request) -> Result<A
             Round::Undecided(error) => {
                 let since = *silent_since.get_or_insert(sent);
                 let refused = matches!(error, Error::Refused(_));
-                let too_long = since.plus(quorum.patience()).has_passed();
+                let too_long = since.plus(quorum.round_timeout()).has_passed();
                 if refused || too_long || request.caller.has_changed().is_err() {
                     let unsure = rest.remove(quorum, request, &error).await;
                     return Err(unsure.unwrap_or(error));
@@ -101,15 +101,18 @@ async fn round(quorum: &Quorum, hold: &RedisHold, ttl: Duration) -> (Round, Poss
         let (name, owner) = hold.key();
         async move { server.take(&name, &owner, ttl, limit).await }
     };
-    let taken = |answers: &Answers<Taken>| count(answers, |taken| matches!(taken, Taken::Yes));
-    let busy = |answers: &Answers<Taken>| count(answers, |taken| matches!(taken, Taken::No(_)));
-    let decided = |answers: &Answers<Taken>| taken(answers) >= majority || busy(answers) > minority;
+    let taken =
+        |answers: &Answers<SetResult>| count(answers, |taken| matches!(taken, SetResult::Yes));
+    let busy =
+        |answers: &Answers<SetResult>| count(answers, |taken| matches!(taken, SetResult::No(_)));
+    let decided =
+        |answers: &Answers<SetResult>| taken(answers) >= majority || busy(answers) > minority;
     let answers = quorum.ask(call, decided).await;
     let mut possible = Possible::default();
     for (place, answer) in answers.iter().enumerate() {
         match answer {
-            Some(Ok(Taken::No(_)) | Err(Fault { may_have_happened: false, .. })) => false,
-            Some(Ok(Taken::Yes)) => possible.granted.insert(place),
+            Some(Ok(SetResult::No(_)) | Err(Fault { may_have_happened: false, .. })) => false,
+            Some(Ok(SetResult::Yes)) => possible.granted.insert(place),
             Some(Err(_)) | None => possible.unanswered.insert(place),
         };
     }
@@ -120,7 +123,7 @@ async fn round(quorum: &Quorum, hold: &RedisHold, ttl: Duration) -> (Round, Poss
         return (Round::Undecided(fault(&answers).error), possible);
     }
     let in_the_way = answers.into_iter().filter_map(|answer| match answer {
-        Some(Ok(Taken::No(busy))) => Some(busy),
+        Some(Ok(SetResult::No(busy))) => Some(busy),
         _ => None,
     });
     // The next attempt could succeed when the first of these keys expires.
@@ -129,7 +132,7 @@ async fn round(quorum: &Quorum, hold: &RedisHold, ttl: Duration) -> (Round, Poss
 }
 
 /// What is left of an attempt that did not take the lock: it would be in the way of others.
-struct Rest {
+struct Leftover {
     hold: RedisHold,
     possible: Possible,
     /// Until when it may still set the key.
@@ -138,7 +141,7 @@ struct Rest {
     over_by: Moment,
 }
 
-impl Rest {
+impl Leftover {
     /// Removes it, and continues in the background with the servers that don't answer. If too many
     /// servers may still have it, nobody can take the lock for a while, and an error says so.
     async fn remove(self, quorum: &Quorum, request: &Request, cause: &Error) -> Option<Error> {
@@ -178,7 +181,7 @@ impl Rest {
 }
 
 /// The pauses of one acquire.
-struct Waits<'a> {
+struct Pauses<'a> {
     quorum: &'a Quorum,
     name: &'a str,
     pause: Duration,
@@ -187,7 +190,7 @@ struct Waits<'a> {
     listening: Option<Listening>,
 }
 
-impl<'a> Waits<'a> {
+impl<'a> Pauses<'a> {
     fn new(quorum: &'a Quorum, name: &'a str) -> Self {
         Self { quorum, name, pause: PAUSE_FIRST, listening: None }
     }

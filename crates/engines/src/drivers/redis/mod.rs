@@ -36,7 +36,7 @@ const CA_OPTION: &str = "ssl_ca_certs";
 pub(in crate::drivers) static PROMISES: Promises = Promises {
     engine: "redis",
     recipe: "single server",
-    fair: Promise::no("whoever asks first after a release gets it"),
+    fair: Promise::no("the first to ask after a release gets it"),
     token: Promise::no(
         "Redis counts nothing that failover could not set back, so no number is sure to rise",
     ),
@@ -44,7 +44,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
         "replication is asynchronous: a promoted replica may not have the lock; a restarted server \
          has it only with `appendfsync always`",
     ),
-    hears_of_death: Promise::no("an expired key leaves no trace"),
+    reports_death: Promise::no("an expired key leaves no trace"),
     detachable: Promise::yes("the value of the key is the proof"),
     lost_in_time: Promise::yes(
         "counted from before the request was sent, unless the server's wall clock is set forward",

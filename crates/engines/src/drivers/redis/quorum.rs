@@ -55,7 +55,7 @@ impl Quorum {
     }
 
     /// How long an acquire continues without any reply. Leaves time to clean up.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn round_timeout(&self) -> Duration {
         self.timeout / 2
     }
 

@@ -65,19 +65,19 @@ pub(super) fn refused(address: &str, error: &ServerError) -> Fault {
 }
 
 fn meaning(address: &str, code: &str, detail: &str) -> Error {
-    let said = format!("{address}: {code} {detail}");
-    let said = said.trim_end_matches([' ', '.']);
+    let reply = format!("{address}: {code} {detail}");
+    let reply = reply.trim_end_matches([' ', '.']);
     match code {
         "NOAUTH" => Error::Refused(format!(
-            "{said}: put the password into the URL, as in `redis://:PASSWORD@{address}`"
+            "{reply}: put the password into the URL, as in `redis://:PASSWORD@{address}`"
         )),
-        "WRONGPASS" => Error::Refused(format!("{said}: check the user and password in the URL")),
+        "WRONGPASS" => Error::Refused(format!("{reply}: check the user and password in the URL")),
         "MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN" => Error::Refused(format!(
-            "{said}: this is a node of a Redis Cluster; name independent servers instead"
+            "{reply}: this is a node of a Redis Cluster; name independent servers instead"
         )),
-        "READONLY" => Error::Refused(format!("{said}: this is a replica; name the primary")),
-        "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" => Error::Unreachable(said.to_owned()),
-        _ => Error::Refused(said.to_owned()),
+        "READONLY" => Error::Refused(format!("{reply}: this is a replica; name the primary")),
+        "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" => Error::Unreachable(reply.to_owned()),
+        _ => Error::Refused(reply.to_owned()),
     }
 }
 

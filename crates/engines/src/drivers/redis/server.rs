@@ -159,7 +159,7 @@ struct Slot {
 }
 
 /// The result of an attempt to set the key.
-pub(super) enum Taken {
+pub(super) enum SetResult {
     Yes,
     No(Busy),
 }
@@ -227,7 +227,7 @@ impl Server {
         owner: &str,
         ttl: Duration,
         limit: Duration,
-    ) -> Result<Taken, Fault> {
+    ) -> Result<SetResult, Fault> {
         let mut attempt = pipe();
         attempt.cmd("EVAL").arg(TAKE).arg(1).arg(name).arg(owner).arg(millis(ttl));
         let looks: fn(&mut Pipeline, &str) = |attempt, name| {
@@ -236,14 +236,14 @@ impl Server {
         };
         let (set, [value, left]) = self.by_deadline(limit, attempt, name, looks).await?;
         if set > 0 {
-            return Ok(Taken::Yes);
+            return Ok(SetResult::Yes);
         }
         let ttl = match left {
             Value::Int(-1) => None,
             Value::Int(left) => Some(Duration::from_millis(u64::try_from(left).unwrap_or(0))),
             _ => None,
         };
-        Ok(Taken::No(Busy { owner: reply::text(value), ttl }))
+        Ok(SetResult::No(Busy { owner: reply::text(value), ttl }))
     }
 
     /// Sets the key's TTL; returns false if the key is not the owner's. If the reply is lost, that

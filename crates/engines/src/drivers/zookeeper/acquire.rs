@@ -2,8 +2,8 @@
 
 use super::hold::ZooKeeperHold;
 use super::inspect::label;
-use super::line::{Front, Place};
-use super::session::{Meaning, Session, Sessions, meaning, refused, retry};
+use super::line::{Ahead, Place};
+use super::session::{ErrorClass, Session, Sessions, meaning, refused, retry};
 use crate::clock::Moment;
 use crate::driver::{Acquired, Held, Request};
 use crate::error::Error;
@@ -27,13 +27,13 @@ pub(super) async fn acquire(
         let place = match take_place(&session, folder.clone(), request).await? {
             Ok(place) => place,
             // The place in line is gone with its session: get a new one in a new session.
-            Err(error) if meaning(&error) == Meaning::SessionOver && !request.is_given_up() => {
+            Err(error) if meaning(&error) == ErrorClass::SessionOver && !request.is_given_up() => {
                 continue;
             }
             Err(error) => return Err(final_error(&error)),
         };
         let error = match wait(&place, request, sent).await {
-            Ok(Turn::Held { sent }) => {
+            Ok(WaitResult::Held { sent }) => {
                 let validity = session.validity(sent, request.ttl);
                 return Ok(Acquired::Held(Held {
                     token: Some(Token::new(u64::try_from(place.czxid).unwrap_or(0))),
@@ -42,11 +42,11 @@ pub(super) async fn acquire(
                     hold: Arc::new(ZooKeeperHold::new(sessions.clone(), place, request.ttl)),
                 }));
             }
-            Ok(Turn::Busy { holder }) => {
+            Ok(WaitResult::Busy { holder }) => {
                 leave(place, request).await?;
                 return Ok(Acquired::Busy { holder });
             }
-            Ok(Turn::Lost) => {
+            Ok(WaitResult::Lost) => {
                 leave(place, request).await?;
                 if request.is_given_up() {
                     return Ok(Acquired::Busy { holder: None });
@@ -61,7 +61,7 @@ pub(super) async fn acquire(
 }
 
 /// How waiting in line ended.
-enum Turn {
+enum WaitResult {
     Held {
         /// When the request that confirmed this was sent.
         sent: Moment,
@@ -73,23 +73,25 @@ enum Turn {
     Lost,
 }
 
-async fn wait(place: &Place, request: &Request, entered: Moment) -> Result<Turn, Error> {
+async fn wait(place: &Place, request: &Request, entered: Moment) -> Result<WaitResult, Error> {
     let (session, client) = (&place.session, &place.session.client);
     // The create went through the leader. Later, only a sync proves that the session is alive.
     let is_fresh = !place.repeated && !entered.plus(session.lease(request.ttl) / 3).has_passed();
     let (mut sent, mut sync) = if is_fresh { (entered, false) } else { (Moment::now(), true) };
     loop {
         let (predecessor, holder) = match session.limited(place.front(sync)).await? {
-            Ok(Front::Nobody) => return Ok(Turn::Held { sent }),
-            Ok(Front::Somebody { predecessor, holder }) => (predecessor, holder),
-            Ok(Front::Gone) => return Ok(Turn::Lost),
-            Err(error) if meaning(&error) == Meaning::SessionOver => return Ok(Turn::Lost),
+            Ok(Ahead::Nobody) => return Ok(WaitResult::Held { sent }),
+            Ok(Ahead::Somebody { predecessor, holder }) => (predecessor, holder),
+            Ok(Ahead::Gone) => return Ok(WaitResult::Lost),
+            Err(error) if meaning(&error) == ErrorClass::SessionOver => {
+                return Ok(WaitResult::Lost);
+            }
             Err(error) => return Err(final_error(&error)),
         };
         if request.is_given_up() {
             let path = format!("{}/{holder}", place.folder);
             let data = session.limited(retry(|| client.get_data(&path))).await?;
-            return Ok(Turn::Busy { holder: data.ok().and_then(|(data, _)| label(&data)) });
+            return Ok(WaitResult::Busy { holder: data.ok().and_then(|(data, _)| label(&data)) });
         }
         let path = format!("{}/{predecessor}", place.folder);
         let watched = session.limited(retry(|| client.get_and_watch_data(&path))).await?;
@@ -102,7 +104,9 @@ async fn wait(place: &Place, request: &Request, entered: Moment) -> Result<Turn,
                 }
             }
             Err(ZkError::NoNode) => {}
-            Err(error) if meaning(&error) == Meaning::SessionOver => return Ok(Turn::Lost),
+            Err(error) if meaning(&error) == ErrorClass::SessionOver => {
+                return Ok(WaitResult::Lost);
+            }
             Err(error) => return Err(final_error(&error)),
         }
         (sent, sync) = (Moment::now(), true);
@@ -143,7 +147,7 @@ fn unsure(session: &Session, ttl: Duration) -> Error {
 
 fn final_error(error: &ZkError) -> Error {
     match meaning(error) {
-        Meaning::Definite => refused(error),
+        ErrorClass::Definite => refused(error),
         _ => Error::Unreachable(format!("ZooKeeper: {error}")),
     }
 }

@@ -1,7 +1,7 @@
 //! A held lock: a node that is first in its line.
 
 use super::line::Place;
-use super::session::{Meaning, Sessions, meaning, refused, retry};
+use super::session::{ErrorClass, Sessions, meaning, refused, retry};
 use crate::clock::Moment;
 use crate::driver::{Hold, Step, Validity, reached};
 use crate::error::Error;
@@ -79,8 +79,8 @@ impl ZooKeeperHold {
 fn not_held(error: &ZkError) -> Error {
     match (error, meaning(error)) {
         (ZkError::NoNode, _) => Error::NotHeld("its node is gone".to_owned()),
-        (_, Meaning::Definite) => refused(error),
-        (_, Meaning::SessionOver | Meaning::Unknown) => {
+        (_, ErrorClass::Definite) => refused(error),
+        (_, ErrorClass::SessionOver | ErrorClass::Unknown) => {
             Error::Unreachable(format!("ZooKeeper: {error}"))
         }
     }

@@ -1,6 +1,6 @@
 //! A place in line: an ephemeral sequential node in the lock's folder.
 
-use super::session::{Meaning, Session, meaning, retry};
+use super::session::{ErrorClass, Session, meaning, retry};
 use std::sync::Arc;
 use zookeeper_client::{CreateMode, Error as ZkError};
 
@@ -39,7 +39,7 @@ pub(super) struct Place {
 }
 
 /// Who is ahead of a place.
-pub(super) enum Front {
+pub(super) enum Ahead {
     /// Nobody: the lock is held.
     Nobody,
     Somebody {
@@ -73,7 +73,7 @@ impl Place {
                     make_folder(&session, &folder).await?;
                     continue;
                 }
-                Err(error) if meaning(&error) != Meaning::Unknown => return Err(error),
+                Err(error) if meaning(&error) != ErrorClass::Unknown => return Err(error),
                 Err(_) => {
                     repeated = true;
                     match find(&session, &folder, &prefix).await? {
@@ -92,7 +92,7 @@ impl Place {
 
     /// Finds out who is ahead. With `sync`, the result is at least as new as this request, and
     /// proves that the leader knows the session.
-    pub(super) async fn front(&self, sync: bool) -> Result<Front, ZkError> {
+    pub(super) async fn front(&self, sync: bool) -> Result<Ahead, ZkError> {
         let client = &self.session.client;
         let children = retry(|| {
             // Both are sent before the first is awaited: one round trip.
@@ -106,20 +106,20 @@ impl Place {
             }
         });
         let children = match children.await {
-            Err(ZkError::NoNode) => return Ok(Front::Gone),
+            Err(ZkError::NoNode) => return Ok(Ahead::Gone),
             children => sorted(children?),
         };
         let Some(own) = children.iter().position(|child| *child == self.node) else {
-            return Ok(Front::Gone);
+            return Ok(Ahead::Gone);
         };
         match children.get(..own).unwrap_or_default() {
-            [] => Ok(Front::Nobody),
+            [] => Ok(Ahead::Nobody),
             [.., predecessor] if predecessor.starts_with(&self.prefix) => {
                 // This one was created late: see `repeated`.
                 self.delete(predecessor).await?;
                 Box::pin(self.front(sync)).await
             }
-            [holder, ..] => Ok(Front::Somebody {
+            [holder, ..] => Ok(Ahead::Somebody {
                 predecessor: children[own - 1].clone(),
                 holder: holder.clone(),
             }),
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_sorted_by_number_and_locks_below_left_out() {
+    fn places_are_sorted_and_nested_locks_ignored() {
         let children = ["b", "_c_ff-lock-0000000010", "lock-0000000009", "lock-x", "n-0000000001"];
         let sorted = sorted(children.map(str::to_owned).to_vec());
         assert_eq!(sorted, ["lock-0000000009", "_c_ff-lock-0000000010"]);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nonce_looks_like_a_uuid() {
+    fn nonce_is_formatted_as_a_uuid() {
         let nonce = "00112233445566778899aabbccddeeff";
         assert_eq!(uuid(nonce), "00112233-4455-6677-8899-aabbccddeeff");
     }

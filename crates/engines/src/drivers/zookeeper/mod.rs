@@ -28,7 +28,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     fair: Promise::yes("waiters are served in the order of their sequence numbers"),
     token: Promise::yes("the czxid of the lock's node"),
     survives_failover: Promise::yes("every write is on a majority of the servers"),
-    hears_of_death: Promise::no("a node whose session expired is gone, like one that was deleted"),
+    reports_death: Promise::no("a node whose session expired is gone, like one that was deleted"),
     detachable: Promise::no("the lock lives by a session of this process"),
     lost_in_time: Promise::yes(
         "the holder counts 2/3 of the session timeout from before it sent the renewal",

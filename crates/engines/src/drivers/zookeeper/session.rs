@@ -244,7 +244,7 @@ impl Session {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meaning {
+pub(super) enum ErrorClass {
     /// The server refused: the request had no effect.
     Definite,
     /// The session is over, and all its nodes are gone or soon will be.
@@ -253,12 +253,12 @@ pub(super) enum Meaning {
     Unknown,
 }
 
-pub(super) fn meaning(error: &ZkError) -> Meaning {
+pub(super) fn meaning(error: &ZkError) -> ErrorClass {
     match error {
         ZkError::SessionExpired
         | ZkError::SessionMoved
         | ZkError::AuthFailed
-        | ZkError::ClientClosed => Meaning::SessionOver,
+        | ZkError::ClientClosed => ErrorClass::SessionOver,
         ZkError::NoNode
         | ZkError::NoAuth
         | ZkError::BadVersion
@@ -270,8 +270,8 @@ pub(super) fn meaning(error: &ZkError) -> Meaning {
         | ZkError::NotReadOnly
         | ZkError::QuotaExceeded
         | ZkError::MarshallingError
-        | ZkError::Unimplemented => Meaning::Definite,
-        _ => Meaning::Unknown,
+        | ZkError::Unimplemented => ErrorClass::Definite,
+        _ => ErrorClass::Unknown,
     }
 }
 
@@ -297,7 +297,7 @@ where
     const PAUSE: Duration = Duration::from_millis(50);
     loop {
         match request().await {
-            Err(error) if meaning(&error) == Meaning::Unknown => sleep(PAUSE).await,
+            Err(error) if meaning(&error) == ErrorClass::Unknown => sleep(PAUSE).await,
             result => return result,
         }
     }

@@ -68,9 +68,9 @@ async fn work(engine_ttl: Duration, locks: Locks, name: String, holders: Arc<Hol
     while Instant::now() < until {
         let lock = locks.lock(&name).ttl(engine_ttl).wait(random.millis(engine_ttl));
         let lock = if random.below(4) == 0 { lock.fixed() } else { lock };
-        let patience = if random.below(2) == 0 { 20 } else { 20_000 };
-        let patience = random.millis(Duration::from_millis(patience));
-        let Ok(Ok(guard)) = timeout(patience, lock.acquire()).await else { continue };
+        let wait_limit = if random.below(2) == 0 { 20 } else { 20_000 };
+        let wait_limit = random.millis(Duration::from_millis(wait_limit));
+        let Ok(Ok(guard)) = timeout(wait_limit, lock.acquire()).await else { continue };
         let guard = holders.enter(guard);
         let most = if random.below(3) == 0 { engine_ttl * 3 } else { engine_ttl / 10 };
         timeout(random.millis(most), guard.lost()).await.ok();

@@ -49,7 +49,7 @@ pub(crate) async fn exclusion(engine: &Engine) {
     }
     let mut expected = engine.tasks * TIMES;
     if let Some(child) = &mut child {
-        assert_eq!(child.hear(), "done");
+        assert_eq!(child.receive(), "done");
         expected += 8;
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), expected.to_string());

@@ -38,7 +38,7 @@ pub(crate) fn hold_in_child(engine: &Engine, name: &str, ttl: Duration) -> Helpe
     let settings = [("URL", engine.url()), ("NAME", name.to_owned()), ("TTL_MS", ttl_ms)];
     let settings = settings.each_ref().map(|(key, value)| (*key, value.as_str()));
     let mut child = Helper::start("hold", &settings);
-    let held = child.hear();
+    let held = child.receive();
     assert!(held.starts_with("held "), "{held}");
     child
 }
@@ -60,7 +60,7 @@ pub(crate) async fn killed_holder(engine: &Engine) {
         guard
     };
     let ending = guard.ending().cloned();
-    if locks.promises().hears_of_death.holds {
+    if locks.promises().reports_death.holds {
         let ending = ending.expect("the death is known");
         assert!(ending.died);
         assert_eq!(ending.label.as_deref(), Some("child"));
@@ -85,11 +85,11 @@ pub(crate) async fn stopped_holder(engine: &Engine) {
         sleep(engine.over()).await;
         child.signal(Signal::CONT);
         for (order, expected) in [("look", "lost"), ("take", "taken"), ("look", "lost")] {
-            child.tell(order);
-            assert_eq!(child.hear(), expected);
+            child.send(order);
+            assert_eq!(child.receive(), expected);
         }
-        child.tell("release");
-        assert!(child.hear().contains("NotHeld"));
+        child.send("release");
+        assert!(child.receive().contains("NotHeld"));
         return child.finish();
     }
     if engine.end_connection.is_some() {
@@ -99,17 +99,17 @@ pub(crate) async fn stopped_holder(engine: &Engine) {
         let refused = locks.lock(&name).wait(wait).acquire().await;
         assert!(matches!(refused, Err(Error::TimedOut { .. })), "{refused:?}");
         child.signal(Signal::CONT);
-        child.tell("release");
-        let released = child.hear();
+        child.send("release");
+        let released = child.receive();
         assert!(released == "Ok(())" || released.contains("NotHeld"), "{released}");
         return child.finish();
     }
     let guard = engine.take(&locks, &name).await.unwrap();
     child.signal(Signal::CONT);
-    child.tell("look");
-    assert_eq!(child.hear(), "lost");
-    child.tell("release");
-    let released = child.hear();
+    child.send("look");
+    assert_eq!(child.receive(), "lost");
+    child.send("release");
+    let released = child.receive();
     assert!(released.contains("NotHeld"), "{released}");
     sleep(engine.ttl).await;
     assert!(!guard.is_lost(), "a late release of the old holder ended the new one's lease");

@@ -21,7 +21,7 @@ async fn refusal(url: &str) -> Error {
     builder.connect(url).await.expect_err("it must be refused")
 }
 
-fn assert_says(error: &Error, words: &[&str]) {
+fn assert_error_contains(error: &Error, words: &[&str]) {
     let text = error.to_string();
     for word in words {
         assert!(text.contains(word), "`{word}` is missing: {text}");
@@ -43,7 +43,7 @@ async fn in_line(locks: &Locks, name: &str, waiters: usize) -> Vec<String> {
 /// `etcdctl lock` and this library exclude each other, and wait for each other in order.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
-async fn etcdctl_lock_is_excluded_and_excludes() {
+async fn etcdctl_lock_and_ours_exclude_each_other() {
     let (locks, name) = (Locks::connect(&url()).await.unwrap(), unique("etcdctl"));
     let port = Etcd::shared().port;
 
@@ -79,7 +79,7 @@ async fn etcdctl_lock_is_excluded_and_excludes() {
 /// A lock whose lease was revoked, or whose key was deleted, by hand: the holder notices.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
-async fn a_lock_taken_away_by_hand_is_lost() {
+async fn manually_deleted_lock_is_lost() {
     let (locks, port) = (Locks::connect(&url()).await.unwrap(), Etcd::shared().port);
     for deletes_the_key in [true, false] {
         let name = unique("by-hand");
@@ -100,7 +100,7 @@ async fn a_lock_taken_away_by_hand_is_lost() {
 /// keeps its token and its place.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
-async fn a_lease_is_extended_beyond_its_first_ttl() {
+async fn lease_can_be_extended_beyond_its_first_ttl() {
     let (locks, name) = (Locks::connect(&url()).await.unwrap(), unique("longer"));
     let guard = locks.lock(&name).ttl(Duration::from_secs(2)).fixed().acquire().await.unwrap();
     guard.extend(Duration::from_secs(60)).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_lease_is_extended_beyond_its_first_ttl() {
 /// Locks whose names are below another's don't get in its way.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
-async fn locks_below_a_name_are_not_in_its_line() {
+async fn nested_locks_are_not_in_the_line() {
     let (locks, name) = (Locks::connect(&url()).await.unwrap(), unique("above"));
     let mut below = Vec::new();
     // More than one page of them, all older.
@@ -136,7 +136,7 @@ async fn locks_below_a_name_are_not_in_its_line() {
 /// A member that is down or silent is replaced by the next.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
-async fn calls_fail_over_to_the_next_member() {
+async fn calls_fail_over_to_another_member() {
     let server = format!("127.0.0.1:{}", Etcd::shared().port);
     let builder = || Locks::builder().timeout(Duration::from_secs(5));
     let down = format!("etcd://127.0.0.1:{},{server}", free_port());
@@ -161,7 +161,7 @@ async fn calls_fail_over_to_the_next_member() {
 /// connected to: the lock stays held, can be extended and released, and tokens keep rising.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
-async fn the_leader_dies_under_a_held_lock() {
+async fn held_lock_survives_the_death_of_the_leader() {
     let cluster = tokio::task::spawn_blocking(|| Etcd::cluster(3)).await.unwrap();
     let leads = |member: &&Etcd| {
         let status = etcdctl(member.port, &["endpoint", "status"]).output().unwrap();
@@ -194,7 +194,7 @@ async fn the_leader_dies_under_a_held_lock() {
 /// is held all the same.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
-async fn a_lease_whose_answer_was_lost_is_used() {
+async fn lease_whose_reply_was_lost_is_used() {
     let port = Etcd::shared().port;
     let proxy = Proxy::start(format!("127.0.0.1:{port}")).await;
     let locks = Locks::connect(&format!("etcd://{}", proxy.address)).await.unwrap();
@@ -223,12 +223,12 @@ async fn a_lease_whose_answer_was_lost_is_used() {
 /// Each mistake gets an error in time that says what it is and what to try.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
-async fn mistakes_are_named() {
+async fn configuration_mistakes_are_reported() {
     let port = Etcd::shared().port;
     let closed = free_port();
     let error = refusal(&format!("etcd://127.0.0.1:{closed}")).await;
     assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
-    assert_says(&error, &[&format!("127.0.0.1:{closed}"), "refused", "is etcd running"]);
+    assert_error_contains(&error, &[&format!("127.0.0.1:{closed}"), "refused", "is etcd running"]);
 
     // Another protocol, and a server that sends nothing.
     for greeting in [&b"-ERR unknown command\r\n"[..], b""] {
@@ -243,7 +243,7 @@ async fn mistakes_are_named() {
         });
         let error = refusal(&format!("etcd://{address}")).await;
         assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
-        assert_says(&error, &[&address.to_string()]);
+        assert_error_contains(&error, &[&address.to_string()]);
     }
 
     // TLS to a port without it.
@@ -255,10 +255,10 @@ async fn mistakes_are_named() {
         (format!("127.0.0.1:{port}?cacert=x"), "unknown option `cacert`"),
         (format!("ana@127.0.0.1:{port}"), "USER:PASSWORD"),
     ] {
-        assert_says(&refusal(&format!("etcd://{rest}")).await, &[words]);
+        assert_error_contains(&refusal(&format!("etcd://{rest}")).await, &[words]);
     }
     let error = refusal(&format!("etcds://127.0.0.1:{port}?cacert=/nowhere")).await;
-    assert_says(&error, &["cacert=/nowhere"]);
+    assert_error_contains(&error, &["cacert=/nowhere"]);
 }
 
 /// With users and passwords: a wrong one is refused, and a token that the cluster has forgotten is
@@ -283,15 +283,15 @@ async fn users_and_passwords() {
     }
     let wrong = refusal(&format!("etcd://ana:wrong@127.0.0.1:{port}")).await;
     assert!(matches!(wrong, Error::Refused(_)), "{wrong:?}");
-    assert_says(&wrong, &["check the user and password"]);
+    assert_error_contains(&wrong, &["check the user and password"]);
     let nobody = refusal(&format!("etcd://127.0.0.1:{port}")).await;
     assert!(matches!(nobody, Error::Refused(_)), "{nobody:?}");
-    assert_says(&nobody, &["wants a user and password"]);
+    assert_error_contains(&nobody, &["wants a user and password"]);
 
     let bo = Locks::connect(&format!("etcd://bo:none@127.0.0.1:{port}")).await.unwrap();
     let denied = bo.lock("app/seat").try_acquire().await;
     assert!(matches!(denied, Err(Error::Refused(_))), "{denied:?}");
-    assert_says(&denied.unwrap_err(), &["permission"]);
+    assert_error_contains(&denied.unwrap_err(), &["permission"]);
 
     let ana = Locks::connect(&format!("etcd://ana:p%40ss@127.0.0.1:{port}")).await.unwrap();
     let lock = || ana.lock("app/seat").ttl(Duration::from_secs(60));
@@ -310,7 +310,7 @@ async fn users_and_passwords() {
 /// `etcds://` checks the server's certificate, and presents its own.
 #[tokio::test]
 #[ignore = "needs etcd: ./test engines"]
-async fn tls_with_certificates_of_both_sides() {
+async fn mutual_tls() {
     let folder = tempfile::tempdir().unwrap();
     let script = r#"
         openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 \
@@ -350,8 +350,8 @@ async fn tls_with_certificates_of_both_sides() {
     locks.lock("seat").acquire().await.unwrap().release().await.unwrap();
 
     let unknown = refusal(&format!("etcds://{host}")).await;
-    assert_says(&unknown, &["certificate", "cacert=FILE"]);
+    assert_error_contains(&unknown, &["certificate", "cacert=FILE"]);
     refusal(&format!("etcds://{host}?cacert={ca}")).await;
     refusal(&format!("etcd://{host}")).await;
-    assert_says(&refusal(&format!("etcds://{host}?cert={cert}")).await, &["go together"]);
+    assert_error_contains(&refusal(&format!("etcds://{host}?cert={cert}")).await, &["go together"]);
 }

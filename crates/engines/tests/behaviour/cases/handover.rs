@@ -24,12 +24,12 @@ pub(crate) async fn handover(engine: &Engine) {
     if engine.is_shared() {
         let url = engine.url();
         let mut child = Helper::start("finish", &[("URL", &url)]);
-        child.tell(&text);
-        assert_eq!(child.hear(), "checked true");
-        assert_eq!(child.hear(), "extended Ok(())");
+        child.send(&text);
+        assert_eq!(child.receive(), "checked true");
+        assert_eq!(child.receive(), "extended Ok(())");
         assert!(locks.lock(&name).try_acquire().await.unwrap().is_none());
-        child.tell("go on");
-        assert_eq!(child.hear(), "released Ok(())");
+        child.send("go on");
+        assert_eq!(child.receive(), "released Ok(())");
         child.finish();
     } else {
         let attached = locks.attach(serde_json::from_str(&text).unwrap()).await.unwrap();

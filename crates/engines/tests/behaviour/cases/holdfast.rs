@@ -11,7 +11,7 @@ use tonic::transport::Channel;
 /// An operator broke a lock, and its holder went on: it noticed at its next renewal, a third of the
 /// TTL later, while another client held the lock.
 #[test]
-fn a_lock_taken_away_by_force_is_lost_at_once() {
+fn forced_lock_is_lost_immediately() {
     run(holdfast, "force", async |engine| {
         let (locks, name) = (engine.connect().await, unique("forced"));
         let ttl = Duration::from_secs(3600);

@@ -15,7 +15,7 @@ async fn refusal(url: &str) -> Error {
     builder.connect(url).await.expect_err("it must be refused")
 }
 
-fn assert_says(error: &Error, words: &[&str]) {
+fn assert_error_contains(error: &Error, words: &[&str]) {
     let text = error.to_string();
     for word in words {
         assert!(text.contains(word), "`{word}` is missing: {text}");
@@ -32,36 +32,42 @@ async fn served(lock: Lock) -> Guard {
 /// Each mistake in a URL gets an error that says what it is and what to try.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]
-async fn mistakes_are_named() {
+async fn configuration_mistakes_are_reported() {
     let port = Postgres::shared().port;
     for recipe in ["lease", "advisory"] {
         let wrong = format!("postgres://ana:wrong@127.0.0.1:{port}/template1?recipe={recipe}");
         let error = refusal(&wrong).await;
         assert!(matches!(error, Error::Refused(_)), "{error:?}");
-        assert_says(&error, &["127.0.0.1", "password", "pg_hba.conf"]);
+        assert_error_contains(&error, &["127.0.0.1", "password", "pg_hba.conf"]);
 
         let missing = format!("postgres://ana@127.0.0.1:{port}/template1?recipe={recipe}");
-        assert_says(&refusal(&missing).await, &["password"]);
+        assert_error_contains(&refusal(&missing).await, &["password"]);
 
         let database = url(&format!("nowhere?recipe={recipe}"));
-        assert_says(&refusal(&database).await, &["nowhere", "create the database"]);
+        assert_error_contains(&refusal(&database).await, &["nowhere", "create the database"]);
     }
-    assert_says(&refusal(&url("template1?recipe=x")).await, &["`x`", "lease, advisory"]);
-    assert_says(&refusal(&url("template1?sslmode=on")).await, &["sslmode=on", "verify-full"]);
-    assert_says(&refusal(&url("template1?tabel=x")).await, &["`tabel`", "table"]);
-    assert_says(&refusal(&url("template1?table=a.b.c")).await, &["schema.name"]);
-    assert_says(&refusal(&url("template1?table=nowhere.x")).await, &["nowhere", "CREATE TABLE"]);
+    assert_error_contains(&refusal(&url("template1?recipe=x")).await, &["`x`", "lease, advisory"]);
+    assert_error_contains(
+        &refusal(&url("template1?sslmode=on")).await,
+        &["sslmode=on", "verify-full"],
+    );
+    assert_error_contains(&refusal(&url("template1?tabel=x")).await, &["`tabel`", "table"]);
+    assert_error_contains(&refusal(&url("template1?table=a.b.c")).await, &["schema.name"]);
+    assert_error_contains(
+        &refusal(&url("template1?table=nowhere.x")).await,
+        &["nowhere", "CREATE TABLE"],
+    );
     let table = refusal(&url("template1?table=pg_catalog.pg_class")).await;
-    assert_says(&table, &["not made for locks", "?table="]);
+    assert_error_contains(&table, &["not made for locks", "?table="]);
 }
 
 /// An engine that is down, another protocol on the port, and a server that sends nothing.
 #[tokio::test]
-async fn other_servers_are_named() {
+async fn other_servers_are_recognised() {
     let port = crate::servers::process::free_port();
     let error = refusal(&format!("postgres://ana@127.0.0.1:{port}/x")).await;
     assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
-    assert_says(&error, &[&port.to_string(), "is it running?"]);
+    assert_error_contains(&error, &[&port.to_string(), "is it running?"]);
 
     for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", ""] {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -79,19 +85,19 @@ async fn other_servers_are_named() {
         let builder = Locks::builder().timeout(Duration::from_secs(1));
         let error = builder.connect(&url).await.expect_err("it is no PostgreSQL");
         assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
-        assert_says(&error, &[&port.to_string(), "PostgreSQL"]);
+        assert_error_contains(&error, &[&port.to_string(), "PostgreSQL"]);
     }
 }
 
 /// Each `sslmode` does what libpq's does: only `verify-full` checks the certificate.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]
-async fn sslmode_is_obeyed() {
+async fn sslmode_is_respected() {
     let server = Postgres::shared();
     for mode in ["disable", "prefer", "require"] {
         Locks::connect(&url(&format!("template1?sslmode={mode}"))).await.unwrap();
     }
-    assert_says(&refusal(&url("template1?sslmode=verify-full")).await, &["sslrootcert"]);
+    assert_error_contains(&refusal(&url("template1?sslmode=verify-full")).await, &["sslrootcert"]);
     let certificate = server.certificate();
     let certificate = certificate.to_str().unwrap();
     let verified = |host: &str| {
@@ -101,7 +107,7 @@ async fn sslmode_is_obeyed() {
     };
     Locks::connect(&verified("localhost")).await.unwrap();
     // The certificate is for `localhost` only.
-    assert_says(&refusal(&verified("127.0.0.1")).await, &["sslmode"]);
+    assert_error_contains(&refusal(&verified("127.0.0.1")).await, &["sslmode"]);
 }
 
 /// A table in another schema is a separate namespace.
@@ -126,7 +132,7 @@ async fn tables_are_separate() {
 /// lease would end.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]
-async fn a_release_that_nobody_listened_to_is_noticed() {
+async fn missed_release_notification_is_noticed() {
     let name = unique("listener");
     let one = Locks::connect(&url("template1")).await.unwrap();
     let other = Locks::connect(&url("template1")).await.unwrap();
@@ -144,7 +150,7 @@ async fn a_release_that_nobody_listened_to_is_noticed() {
 /// to a free lock until the lease of its last holder would have ended.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]
-async fn a_listener_that_is_cut_off_is_replaced() {
+async fn disconnected_listener_is_replaced() {
     let engine = crate::servers::postgres::lease();
     let (proxies, waiting) = super::through_proxies(&engine, Duration::from_secs(4)).await;
     let (direct, name) = (engine.connect().await, unique("cut-off"));
@@ -159,7 +165,7 @@ async fn a_listener_that_is_cut_off_is_replaced() {
 /// A waiter that knows of a late deadline is served when the holder shortens its lease.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]
-async fn a_shortened_lease_is_noticed() {
+async fn shortened_lease_is_noticed() {
     let name = unique("shortened");
     let locks = Locks::connect(&url("template1")).await.unwrap();
     let guard = locks.lock(&name).ttl(Duration::from_secs(3600)).fixed().acquire().await.unwrap();
@@ -175,7 +181,7 @@ async fn a_shortened_lease_is_noticed() {
 /// the server notices at once, not when its TTL is over.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: ./test engines"]
-async fn an_advisory_lock_ends_with_its_session() {
+async fn advisory_lock_ends_with_its_session() {
     let name = unique("session");
     let locks = Locks::connect(&url("template1?recipe=advisory")).await.unwrap();
     let lock = locks.lock(&name).label(&name).ttl(Duration::from_secs(3600));
@@ -193,7 +199,7 @@ async fn an_advisory_lock_ends_with_its_session() {
 
 #[test]
 #[ignore = "needs PostgreSQL: ./test engines"]
-fn lost_answers_are_settled() {
+fn lost_replies_are_settled() {
     for engine in [crate::servers::postgres::lease, crate::servers::postgres::advisory] {
         crate::engine::run(engine, "settled_answers", async |engine| {
             super::settled_answers(engine).await

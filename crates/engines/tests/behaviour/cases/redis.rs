@@ -60,7 +60,7 @@ fn other_clients_and_ours_exclude_each_other() {
 /// Redis keeps a lock across a restart if it syncs every write, which a driver can't know.
 #[test]
 #[ignore = "needs Redis: ./test engines"]
-fn a_redis_that_syncs_every_write_keeps_its_locks_over_a_restart() {
+fn redis_with_appendfsync_always_keeps_locks_across_restarts() {
     run(single_on_disk, "restart", async |engine| super::restart(engine).await);
 }
 

@@ -20,7 +20,7 @@ async fn refusal(url: &str) -> Error {
     builder.connect(url).await.expect_err("it must be refused")
 }
 
-fn assert_says(error: &Error, words: &[&str]) {
+fn assert_error_contains(error: &Error, words: &[&str]) {
     let text = error.to_string();
     for word in words {
         assert!(text.contains(word), "`{word}` is missing: {text}");
@@ -30,7 +30,7 @@ fn assert_says(error: &Error, words: &[&str]) {
 /// A program with Curator's recipe on the same path and this library exclude each other.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
-async fn curators_locks_are_excluded_and_exclude() {
+async fn curator_locks_and_ours_exclude_each_other() {
     let locks = Locks::connect(&format!("zookeeper://{}/locks", host())).await.unwrap();
     let (name, curator) = (unique("curator"), Client::connect(&host()).await.unwrap());
     let folder = format!("/locks/{name}");
@@ -61,7 +61,7 @@ async fn curators_locks_are_excluded_and_exclude() {
 /// for as long as its guard exists.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
-async fn a_ttl_beyond_the_servers_limit_holds() {
+async fn ttl_beyond_the_servers_limit_works() {
     let locks = Locks::connect(&format!("zookeeper://{}", host())).await.unwrap();
     let name = unique("long");
     let guard = locks.lock(&name).ttl(Duration::from_secs(600)).acquire().await.unwrap();
@@ -76,12 +76,12 @@ async fn a_ttl_beyond_the_servers_limit_holds() {
 /// early.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
-async fn a_fixed_lease_beyond_the_servers_limit_is_refused() {
+async fn fixed_lease_beyond_the_servers_limit_is_refused() {
     let locks = Locks::connect(&format!("zookeeper://{}", host())).await.unwrap();
     let (name, long) = (unique("fixed"), SESSION_TIMEOUT_MAX * 2);
     let refused = locks.lock(&name).ttl(long).fixed().acquire().await;
     assert!(matches!(refused, Err(Error::Unsupported(_))), "{refused:?}");
-    assert_says(&refused.unwrap_err(), &["timeout of 12s", "ask for less"]);
+    assert_error_contains(&refused.unwrap_err(), &["timeout of 12s", "ask for less"]);
     assert_eq!(locks.inspect(&name).await.unwrap(), None);
 
     let guard = locks.lock(&name).ttl(SESSION_TIMEOUT_MAX).fixed().acquire().await.unwrap();
@@ -94,7 +94,7 @@ async fn a_fixed_lease_beyond_the_servers_limit_is_refused() {
 /// A lock whose node was deleted by hand: the holder notices.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
-async fn a_lock_taken_away_by_hand_is_lost() {
+async fn manually_deleted_lock_is_lost() {
     let locks = Locks::connect(&format!("zookeeper://{}", host())).await.unwrap();
     let (name, by_hand) = (unique("by-hand"), Client::connect(&host()).await.unwrap());
     let guard = locks.lock(&name).ttl(Duration::from_secs(6)).acquire().await.unwrap();
@@ -111,7 +111,7 @@ async fn a_lock_taken_away_by_hand_is_lost() {
 /// the lock stays held, can be extended and released, and tokens keep rising.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
-async fn the_leader_dies_under_a_held_lock() {
+async fn held_lock_survives_the_death_of_the_leader() {
     let ensemble = tokio::task::spawn_blocking(|| ZooKeeper::ensemble(3)).await.unwrap();
     let leads = |server: &&ZooKeeper| mode(server.port).as_deref() == Some("leader");
     let leader = ensemble.iter().find(leads).expect("one leads");
@@ -143,7 +143,7 @@ async fn the_leader_dies_under_a_held_lock() {
 /// one is created.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
-async fn a_node_whose_answer_was_lost_is_found() {
+async fn znode_whose_reply_was_lost_is_found() {
     let proxy = Proxy::start(host()).await;
     let locks = Locks::connect(&format!("zookeeper://{}", proxy.address)).await.unwrap();
     let (name, direct) = (unique("lost-node"), Client::connect(&host()).await.unwrap());
@@ -180,7 +180,7 @@ async fn users_and_passwords() {
         let other = Locks::connect(&other).await.unwrap();
         let refused = other.lock(&name).try_acquire().await;
         assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
-        assert_says(&refused.unwrap_err(), &["check the user and password"]);
+        assert_error_contains(&refused.unwrap_err(), &["check the user and password"]);
     }
     guard.release().await.unwrap();
 }
@@ -188,11 +188,14 @@ async fn users_and_passwords() {
 /// Each mistake gets an error in time that says what it is and what to try.
 #[tokio::test]
 #[ignore = "needs ZooKeeper: ./test engines"]
-async fn mistakes_are_named() {
+async fn configuration_mistakes_are_reported() {
     let (host, closed) = (host(), free_port());
     let error = refusal(&format!("zookeeper://127.0.0.1:{closed}")).await;
     assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
-    assert_says(&error, &[&format!("127.0.0.1:{closed}"), "refused", "is ZooKeeper running"]);
+    assert_error_contains(
+        &error,
+        &[&format!("127.0.0.1:{closed}"), "refused", "is ZooKeeper running"],
+    );
 
     // Another protocol, and a server that sends nothing.
     for greeting in [&b"-ERR unknown command\r\n"[..], b""] {
@@ -207,7 +210,7 @@ async fn mistakes_are_named() {
         });
         let error = refusal(&format!("zookeeper://{address}")).await;
         assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
-        assert_says(&error, &[&address.to_string(), "client port"]);
+        assert_error_contains(&error, &[&address.to_string(), "client port"]);
     }
 
     for (rest, words) in [
@@ -215,7 +218,7 @@ async fn mistakes_are_named() {
         (format!("{host}?ttl=3"), "unknown option `ttl`"),
         (format!("ana@{host}"), "USER:PASSWORD"),
     ] {
-        assert_says(&refusal(&format!("zookeeper://{rest}")).await, &[words]);
+        assert_error_contains(&refusal(&format!("zookeeper://{rest}")).await, &[words]);
     }
 
     // A server in the list that is down does not matter.
@@ -230,7 +233,7 @@ async fn mistakes_are_named() {
     ] {
         let refused = locks.lock(name).try_acquire().await;
         assert!(matches!(refused, Err(Error::Unsupported(_))), "{name}: {refused:?}");
-        assert_says(&refused.unwrap_err(), &[words]);
+        assert_error_contains(&refused.unwrap_err(), &[words]);
         assert!(matches!(locks.inspect(name).await, Err(Error::Unsupported(_))));
     }
     locks.lock(unique("fine")).acquire().await.unwrap().release().await.unwrap();
@@ -262,7 +265,7 @@ async fn tls() {
     for url in [url("127.0.0.1", &other), url("localhost", &certificate), without] {
         let error = refusal(&url).await;
         assert!(matches!(error, Error::Unreachable(_)), "{url}: {error:?}");
-        assert_says(&error, &["certificate", "`ca`"]);
+        assert_error_contains(&error, &["certificate", "`ca`"]);
     }
     for (options, words) in [
         ("use_ssl=yes", "neither `true` nor `false`"),
@@ -272,6 +275,6 @@ async fn tls() {
     ] {
         let error = refusal(&format!("zookeeper://127.0.0.1:{port}?{options}")).await;
         assert!(matches!(error, Error::BadUrl(_)), "{options}: {error:?}");
-        assert_says(&error, &[words]);
+        assert_error_contains(&error, &[words]);
     }
 }

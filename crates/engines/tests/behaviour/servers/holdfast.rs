@@ -175,7 +175,7 @@ impl Members {
             let folder = folder.path().to_str().unwrap();
             let settings = [("FOLDER", folder), ("PORTS", &listed), ("NODE", &node.to_string())];
             let mut member = Helper::start("serve", &settings);
-            assert_eq!(member.hear(), "serving");
+            assert_eq!(member.receive(), "serving");
             (member, *port)
         };
         let members = (1..).zip(&ports).map(start).collect();

@@ -51,8 +51,8 @@ impl Holder {
     pub(crate) async fn next(&mut self) -> Option<String> {
         while let Some(line) = self.stdout.next_line().await.unwrap() {
             // The test harness may have begun the line.
-            if let Some((_, said)) = line.split_once(MARK) {
-                return Some(said.to_owned());
+            if let Some((_, printed)) = line.split_once(MARK) {
+                return Some(printed.to_owned());
             }
         }
         None

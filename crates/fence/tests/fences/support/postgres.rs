@@ -133,8 +133,8 @@ fn programs() -> PathBuf {
 /// Which user the server runs as: PostgreSQL refuses to run as root.
 fn user() -> Option<(u32, u32)> {
     let id = |arguments: &[&str]| -> u32 {
-        let said = Command::new("id").args(arguments).output().unwrap().stdout;
-        String::from_utf8(said).unwrap().trim().parse().expect(INSTALL)
+        let printed = Command::new("id").args(arguments).output().unwrap().stdout;
+        String::from_utf8(printed).unwrap().trim().parse().expect(INSTALL)
     };
     (id(&["-u"]) == 0).then(|| (id(&["-u", "postgres"]), id(&["-g", "postgres"])))
 }

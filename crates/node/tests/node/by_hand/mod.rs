@@ -4,11 +4,11 @@
 
 use holdfast_core::{
     Acquire, Answer, Command, Door, Effect, Lease, Limits, LockName, Mode, OpenSession, Secret,
-    SessionKind, SessionRef, Standing, State, Wait,
+    SessionKind, SessionRef, State, TicketStatus, Wait,
 };
 use holdfast_node::{
-    Ask, Boot, Cluster, Config, HardState, Input, Loaded, Moment, Node, NodeId, Output,
-    PeerMessage, Position, RaftMessage, Reply, SnapshotTask,
+    Boot, Cluster, Config, HardState, Input, Loaded, Moment, Node, NodeId, Output, PeerMessage,
+    Position, RaftMessage, Reply, RequestTag, SnapshotTask,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ pub struct Cluster3 {
     pub nodes: BTreeMap<NodeId, Node>,
     pub inputs: BTreeMap<NodeId, Vec<Input>>,
     pub now_ms: u64,
-    pub replies: BTreeMap<Ask, Reply>,
+    pub replies: BTreeMap<RequestTag, Reply>,
     pub effects: Vec<(NodeId, Effect)>,
     /// Nodes that neither send nor receive.
     pub cut: Vec<NodeId>,
@@ -205,19 +205,19 @@ impl Cluster3 {
         panic!("no leader within 10 s");
     }
 
-    pub fn ask(&mut self, at: NodeId, command: Command) -> Ask {
+    pub fn ask(&mut self, at: NodeId, command: Command) -> RequestTag {
         let ask = self.next_ask();
-        self.input(at, Input::Ask { ask, request: None, command });
+        self.input(at, Input::Submit { ask, request: None, command });
         ask
     }
 
     /// A handle for something other than a command.
-    pub fn next_ask(&mut self) -> Ask {
+    pub fn next_ask(&mut self) -> RequestTag {
         self.next_ask += 1;
-        Ask(self.next_ask)
+        RequestTag(self.next_ask)
     }
 
-    pub fn reply(&mut self, ask: Ask, within_ms: u64) -> Reply {
+    pub fn reply(&mut self, ask: RequestTag, within_ms: u64) -> Reply {
         for _ in 0..within_ms {
             if let Some(reply) = self.replies.remove(&ask) {
                 return reply;
@@ -255,7 +255,7 @@ pub fn acquire(name: &str, session: SessionRef, lease: Lease) -> Command {
 
 pub fn token(reply: &Reply) -> u64 {
     match reply {
-        Reply::Answer(Ok(Answer::Standing(Standing::Held(grant)))) => grant.token.0,
+        Reply::Answer(Ok(Answer::TicketStatus(TicketStatus::Held(grant)))) => grant.token.0,
         other => panic!("not held: {other:?}"),
     }
 }

@@ -11,7 +11,7 @@ pub(super) const DOOR: Door = Door {
     port_above: 1,
     setting: Some(DoorSetting {
         env: "HOLDFAST_REDIS",
-        help: "Where Redis clients come in, if not at the next port: IP:PORT, or off",
+        help: "The address for Redis clients: IP:PORT, or off. Default: the next port",
     }),
     shown_as: "redis ",
     examples: &["redis-cli -p {port} set seat-12B ana nx px 15000"],

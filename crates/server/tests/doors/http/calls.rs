@@ -216,8 +216,8 @@ fn operators(story: &Story) {
 }
 
 fn elections(story: &Story) {
-    let stand = json!({ "name": "shop", "value": "ana", "ttl_ms": 60_000 });
-    let elected = story.post("/v1/election/campaign", &stand);
+    let candidate = json!({ "name": "shop", "value": "ana", "ttl_ms": 60_000 });
+    let elected = story.post("/v1/election/campaign", &candidate);
     assert_eq!(story.get("/v1/election/leader?name=shop")["leader"]["value"], "ana");
     let mut observer = story.events("/v1/election/observe?name=shop");
     assert_eq!(observer.next().1["leader"]["value"], "ana");

@@ -45,7 +45,7 @@ fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
 }
 
 #[test]
-fn every_reference_leads_somewhere_and_nothing_is_left_over() {
+fn every_reference_resolves_and_nothing_is_unused() {
     let node = Node::start();
     let described = node.get("/openapi.json").ok();
     let mut used = BTreeSet::new();
@@ -59,7 +59,7 @@ fn every_reference_leads_somewhere_and_nothing_is_left_over() {
 }
 
 #[test]
-fn the_page_of_links_leads_to_what_there_is() {
+fn root_page_links_resolve() {
     let node = Node::start();
     let page = node.get("/");
     assert_eq!(page.status, 200);

@@ -24,7 +24,7 @@ fn parse(text: &str) -> BTreeMap<String, Family> {
             let (name, help) = help.split_once(' ').expect("a name and its help");
             current = name.to_owned();
             let family = families.entry(current.clone()).or_default();
-            assert!(family.help.is_empty(), "{name} stands twice");
+            assert!(family.help.is_empty(), "{name} is listed twice");
             family.help = help.to_owned();
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
             let (name, kind) = kind.split_once(' ').expect("a name and its type");
@@ -69,7 +69,7 @@ fn whole(name: &str, family: &Family) {
 }
 
 #[test]
-fn what_happens_is_counted() {
+fn events_are_counted() {
     let node = Node::start();
     let value = |name: &str| node.metric(&format!("holdfast_{name}"));
     let first = node.grab("seat");
@@ -122,7 +122,7 @@ fn what_happens_is_counted() {
 
 /// Fails if Prometheus could not parse the text, or if it grew with the names that clients use.
 #[test]
-fn the_whole_text_is_in_order_and_bounded() {
+fn metrics_text_is_valid_and_bounded() {
     let node = Node::start();
     let before = parse(&node.get("/metrics").text);
     for number in 0..50 {
@@ -143,7 +143,7 @@ fn the_whole_text_is_in_order_and_bounded() {
 
 /// The table of docs/metrics.md: name, kind.
 #[test]
-fn the_document_names_what_is_served() {
+fn every_metric_is_documented() {
     let node = Node::start();
     let served = parse(&node.get("/metrics").text);
     let served: BTreeSet<(String, String)> =

@@ -8,7 +8,7 @@ fn percent(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_name_of_any_bytes_is_one_lock_however_it_is_written() {
+fn name_encodings_refer_to_the_same_lock() {
     let names: [(&[u8], &str); 6] = [
         (b"caf\xe9", "caf\u{fffd}e9"),
         (b"\xff\x00\xfe", "\u{fffd}ff\0\u{fffd}fe"),
@@ -35,7 +35,7 @@ fn a_name_of_any_bytes_is_one_lock_however_it_is_written() {
 }
 
 #[test]
-fn pages_go_on_after_any_name() {
+fn paging_continues_after_any_name() {
     let node = Node::start();
     let names = ["a", "b\u{fffd}ff", "c d", "e"];
     for name in names {
@@ -52,7 +52,7 @@ fn pages_go_on_after_any_name() {
 }
 
 #[test]
-fn labels_notes_and_values_come_back_as_they_were_sent() {
+fn labels_notes_and_values_survive_a_round_trip() {
     let node = Node::start();
     let odd = "x\u{fffd}80\u{0}\"\\é";
     let grab = json!({ "name": "seat", "ttl_ms": 60_000, "label": odd, "note": odd });
@@ -65,7 +65,7 @@ fn labels_notes_and_values_come_back_as_they_were_sent() {
 }
 
 #[test]
-fn a_token_may_be_a_string_of_digits() {
+fn tokens_may_be_digit_strings() {
     let node = Node::start();
     let grant = node.grab("seat");
     let mut own = Node::own(&grant);

@@ -6,7 +6,7 @@ use serde_json::Value;
 const PASSWORD: &str = "open sesame";
 
 #[test]
-fn a_wrong_or_missing_password_is_refused_everywhere() {
+fn wrong_or_missing_password_is_refused_everywhere() {
     let node = Node::start_with(Some(PASSWORD));
     let described = node.get("/openapi.json").ok();
     let mut paths: Vec<(String, String)> = described["paths"]
@@ -52,7 +52,7 @@ fn a_wrong_or_missing_password_is_refused_everywhere() {
 }
 
 #[test]
-fn the_password_is_sent_in_one_form() {
+fn password_is_accepted_in_one_form_only() {
     let node = Node::start_with(Some(PASSWORD));
     let status = |header: &str| {
         let mut stream = node.connect();
@@ -62,9 +62,9 @@ fn the_password_is_sent_in_one_form() {
             "GET /v1/status HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{header}\r\n\r\n"
         )
         .unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).unwrap();
-        said[9..12].to_owned()
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response[9..12].to_owned()
     };
     assert_eq!(status("Authorization: Bearer open sesame"), "200");
     for wrong in [
@@ -79,7 +79,7 @@ fn the_password_is_sent_in_one_form() {
 }
 
 #[test]
-fn grpc_is_refused_in_its_own_words() {
+fn grpc_is_refused_with_a_grpc_status() {
     let node = Node::start_with(Some(PASSWORD));
     let uri = format!("http://127.0.0.1:{}/holdfast.v1.Holdfast/Status", node.port);
     let request = ureq::http::Request::post(uri).header("content-type", "application/grpc");

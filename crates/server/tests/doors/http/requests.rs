@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// with 200 and the first lock's token and secret: the client believed it held a lock that it did
 /// not.
 #[test]
-fn a_request_id_that_was_used_for_something_else_is_refused() {
+fn reused_request_id_is_refused() {
     let node = Node::start();
     let grab = |more: Value| {
         let mut body = json!({
@@ -59,7 +59,7 @@ fn a_request_id_that_was_used_for_something_else_is_refused() {
 
 /// A release whose answer was lost was told, after 33 more hand-offs, that it had held nothing.
 #[test]
-fn a_release_that_is_repeated_late_is_answered_as_the_first_time() {
+fn late_repeated_release_gets_the_same_reply() {
     let node = Node::start();
     let hand_off = || {
         let grant = node.post("/v1/grab_lock", &json!({ "name": "hot", "ttl_ms": 60_000 })).ok();
@@ -79,7 +79,7 @@ fn a_release_that_is_repeated_late_is_answered_as_the_first_time() {
 
 /// A session that held a lock with its own deadline was listed with no ticket at all.
 #[test]
-fn a_session_is_listed_with_every_ticket_that_it_holds() {
+fn session_listing_includes_all_its_tickets() {
     let node = Node::start();
     let opened = node.post("/v1/sessions/open", &json!({ "ttl_ms": 60_000 })).ok();
     let session = &opened["session"];
@@ -102,7 +102,7 @@ fn a_session_is_listed_with_every_ticket_that_it_holds() {
 /// With 256 long values in the register, a backup was written without an error that could not be
 /// read back: one of its pieces was longer than a reader accepts.
 #[test]
-fn a_backup_of_a_register_full_of_long_values_can_be_restored() {
+fn backup_of_a_full_register_can_be_restored() {
     let node = Node::start();
     let grant = node.post("/v1/grab_lock", &json!({ "name": "a", "ttl_ms": 600_000 })).ok();
     let value = "x".repeat(65_536);

@@ -72,7 +72,7 @@ fn grab(field: &str, value: Value) -> Value {
 }
 
 #[test]
-fn a_bad_acquire_is_refused_alike() {
+fn bad_acquires_are_refused_alike() {
     let doors = Doors::open();
     let bad = "bad_request";
     let long_name = "n".repeat(513);
@@ -105,9 +105,9 @@ fn a_bad_acquire_is_refused_alike() {
 }
 
 #[test]
-fn a_bad_ticket_is_refused_alike() {
+fn bad_tickets_are_refused_alike() {
     let doors = Doors::open();
-    let own = |name: &str, token: u64, secret: &[u8]| proto::Own {
+    let own = |name: &str, token: u64, secret: &[u8]| proto::TicketRef {
         name: name.to_owned().into(),
         token,
         secret: secret.to_vec().into(),

@@ -25,7 +25,7 @@ impl io::Write for Log {
 
 /// Fails if a listing, the history, the metrics, a refusal or the log reveals a secret.
 #[test]
-fn no_secret_is_in_what_others_see() {
+fn secrets_are_not_visible_to_others() {
     let log = Log::default();
     let writer = log.clone();
     tracing_subscriber::fmt()
@@ -88,7 +88,7 @@ fn no_secret_is_in_what_others_see() {
 }
 
 #[test]
-fn a_watcher_hears_no_secret() {
+fn watchers_receive_no_secrets() {
     let node = Node::start();
     let mut events = node.events("/v1/watch?name=seat");
     assert_eq!(events.next().0, "watching");
@@ -103,7 +103,7 @@ fn a_watcher_hears_no_secret() {
 /// The heartbeat of a live session with a wrong secret was answered `session_ended`: its client
 /// opened a new session, and lost its locks over a typo.
 #[test]
-fn a_wrong_secret_is_told_apart_from_a_session_that_has_ended() {
+fn wrong_secret_differs_from_an_ended_session() {
     let node = Node::start();
     let opened = node.post("/v1/sessions/open", &json!({ "ttl_ms": 60_000 })).ok();
     let session = &opened["session"];

@@ -5,15 +5,15 @@ use serde_json::json;
 use std::io::{Read, Write};
 
 /// Everything received until the other side closes the connection.
-fn hears(mut stream: impl Read) -> String {
-    let mut said = Vec::new();
+fn read_response(mut stream: impl Read) -> String {
+    let mut response = Vec::new();
     // A reset counts as closed.
-    let _ = stream.read_to_end(&mut said);
-    String::from_utf8_lossy(&said).into_owned()
+    let _ = stream.read_to_end(&mut response);
+    String::from_utf8_lossy(&response).into_owned()
 }
 
 #[test]
-fn a_body_that_does_not_come_is_not_waited_for() {
+fn missing_body_times_out() {
     let node = Node::start();
     let mut streams = Vec::new();
     for begun in ["", "{\"name\":\"seat\","] {
@@ -41,9 +41,9 @@ fn a_body_that_does_not_come_is_not_waited_for() {
     });
     streams.push(drips);
     for stream in streams {
-        let said = hears(stream);
-        assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
-        assert!(said.contains("too_slow") && said.contains("hint"), "{said}");
+        let response = read_response(stream);
+        assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
+        assert!(response.contains("too_slow") && response.contains("hint"), "{response}");
     }
     drip.join().unwrap();
     assert_eq!(node.get("/v1/locks").ok()["locks"], json!([]));
@@ -51,7 +51,7 @@ fn a_body_that_does_not_come_is_not_waited_for() {
 }
 
 #[test]
-fn a_body_that_is_cut_off_has_no_effect() {
+fn truncated_body_has_no_effect() {
     let node = Node::start();
     let body = json!({ "name": "seat", "ttl_ms": 60_000 }).to_string();
     let mut stream = node.connect();
@@ -62,13 +62,13 @@ fn a_body_that_is_cut_off_has_no_effect() {
     )
     .unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
-    let said = hears(stream);
-    assert!(said.is_empty() || said.starts_with("HTTP/1.1 400 "), "{said}");
+    let response = read_response(stream);
+    assert!(response.is_empty() || response.starts_with("HTTP/1.1 400 "), "{response}");
     assert_eq!(node.get("/v1/locks").ok()["locks"], json!([]));
 }
 
 #[test]
-fn nonsense_is_refused() {
+fn invalid_input_is_refused() {
     let node = Node::start();
     for nonsense in [
         "\r\n\r\n\r\n\0\u{1}\u{2}",
@@ -79,14 +79,14 @@ fn nonsense_is_refused() {
         let mut stream = node.connect();
         stream.write_all(nonsense.as_bytes()).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let said = hears(stream);
-        assert!(said.is_empty() || said.starts_with("HTTP/1.1 400 "), "{said}");
+        let response = read_response(stream);
+        assert!(response.is_empty() || response.starts_with("HTTP/1.1 400 "), "{response}");
     }
     node.get("/readyz").ok();
 }
 
 #[test]
-fn a_body_without_an_end_is_refused() {
+fn endless_body_is_refused() {
     let node = Node::start();
     let mut stream = node.connect();
     write!(

@@ -1,6 +1,6 @@
 //! gRPC over the same port: messages that do not arrive, and events that are not read.
 
-use crate::support::{Node, PATIENCE, eventually};
+use crate::support::{Node, TIMEOUT, eventually};
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
 use holdfast_proto::v1::{self as proto, to_client, to_server};
 use serde_json::json;
@@ -58,7 +58,7 @@ fn half_a_call(stream: u32) -> Vec<u8> {
 /// Calls whose message did not arrive were waited for indefinitely. As many of them as a node
 /// handles at once kept everyone else out, and a few connections were enough for that.
 #[test]
-fn calls_that_do_not_arrive_keep_nobody_out() {
+fn incomplete_calls_do_not_block_others() {
     let node = Node::start();
     let mut kept = Vec::new();
     for _ in 0..40 {
@@ -70,8 +70,8 @@ fn calls_that_do_not_arrive_keep_nobody_out() {
         kept.push(stream.try_clone().unwrap());
         std::thread::spawn(move || {
             // Whatever arrives is discarded.
-            let mut said = [0; 4_096];
-            while reads.read(&mut said).is_ok_and(|read| read > 0) {}
+            let mut response = [0; 4_096];
+            while reads.read(&mut response).is_ok_and(|read| read > 0) {}
         });
         // The server closes it when it has taken too long.
         let _ = stream.write_all(&calls);
@@ -88,7 +88,7 @@ fn calls_that_do_not_arrive_keep_nobody_out() {
 
 /// A call, and the first message of a session's stream, had no timeout.
 #[test]
-fn a_message_that_does_not_come_is_not_waited_for() {
+fn missing_message_times_out() {
     let node = Node::start();
     let mut call = node.connect();
     call.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
@@ -97,7 +97,7 @@ fn a_message_that_does_not_come_is_not_waited_for() {
     let session: Result<_, Status> = Runtime::new().unwrap().block_on(async {
         let (_says, nothing) = mpsc::channel(1);
         let mut client = connect(&node).await;
-        timeout(PATIENCE, client.session(ReceiverStream::new(nothing))).await.expect("an answer")
+        timeout(TIMEOUT, client.session(ReceiverStream::new(nothing))).await.expect("an answer")
     });
     let status = session.expect_err("it said nothing");
     assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
@@ -120,7 +120,7 @@ fn a_message_that_does_not_come_is_not_waited_for() {
 
 /// A client with a wrong secret was told that its session had ended.
 #[test]
-fn a_session_is_not_attached_with_a_wrong_secret() {
+fn attach_with_a_wrong_secret_is_refused() {
     let node = Node::start();
     let opened = node.post("/v1/sessions/open", &json!({ "ttl_ms": 60_000 })).ok();
     let session = opened["session"]["id"].as_u64().unwrap();
@@ -133,7 +133,7 @@ fn a_session_is_not_attached_with_a_wrong_secret() {
                 proto::Attach { session, secret: vec![7; 16].into(), ..Default::default() };
             let what = Some(to_server::What::Attach(attach));
             let first = tokio_stream::once(proto::ToServer { number: 1, what });
-            let refused = timeout(PATIENCE, client.session(first)).await.expect("an answer");
+            let refused = timeout(TIMEOUT, client.session(first)).await.expect("an answer");
             assert_eq!(refused.expect_err("a wrong secret").code(), code);
         }
     });
@@ -141,7 +141,7 @@ fn a_session_is_not_attached_with_a_wrong_secret() {
 
 /// An idle connection is closed; a session that is silent for a while is not idle.
 #[test]
-fn a_quiet_session_keeps_its_connection() {
+fn quiet_session_keeps_its_connection() {
     let node = Node::start();
     Runtime::new().unwrap().block_on(async {
         let (says, messages) = mpsc::channel(2);
@@ -149,15 +149,16 @@ fn a_quiet_session_keeps_its_connection() {
         let what = Some(to_server::What::Open(open));
         says.send(proto::ToServer { number: 1, what }).await.unwrap();
         let mut client = connect(&node).await;
-        let mut hears = client.session(ReceiverStream::new(messages)).await.unwrap().into_inner();
-        hears.message().await.unwrap().unwrap();
-        let silence = timeout(Duration::from_secs(33), hears.message()).await;
+        let mut read_response =
+            client.session(ReceiverStream::new(messages)).await.unwrap().into_inner();
+        read_response.message().await.unwrap().unwrap();
+        let silence = timeout(Duration::from_secs(33), read_response.message()).await;
         assert!(silence.is_err(), "nothing happens: {silence:?}");
         let what = Some(to_server::What::Beat(proto::Beat {}));
         says.send(proto::ToServer { number: 2, what }).await.unwrap();
-        let said = timeout(PATIENCE, hears.message()).await.expect("an answer").unwrap();
-        let said = said.expect("the stream goes on");
-        assert!(matches!(said.what, Some(to_client::What::Alive(_))), "{said:?}");
+        let response = timeout(TIMEOUT, read_response.message()).await.expect("an answer").unwrap();
+        let response = response.expect("the stream goes on");
+        assert!(matches!(response.what, Some(to_client::What::Alive(_))), "{response:?}");
     });
 }
 
@@ -179,7 +180,7 @@ fn make_noise(node: &Node, name: &str) {
 
 /// A watcher that did not read was never polled again, and its stream ended without a notice.
 #[test]
-fn a_watcher_that_does_not_read_is_told_so_or_cut_off() {
+fn slow_watcher_is_notified_or_disconnected() {
     let node = Node::start();
     let mut reads_later = node.events("/v1/watch?name=seat");
     let mut never_reads = node.events("/v1/watch?name=seat");
@@ -200,9 +201,9 @@ fn a_watcher_that_does_not_read_is_told_so_or_cut_off() {
         let mut asks = node.connect();
         let head = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         asks.write_all(head).unwrap();
-        let mut said = String::new();
-        asks.read_to_string(&mut said).unwrap();
-        said.contains("\nholdfast_connections{door=\"http\"} 1\n").then_some(())
+        let mut response = String::new();
+        asks.read_to_string(&mut response).unwrap();
+        response.contains("\nholdfast_connections{door=\"http\"} 1\n").then_some(())
     });
     drop(never_reads);
 }

@@ -1,6 +1,6 @@
 //! Waits: a long poll, which a retry finds by its request id, and which ends with its connection.
 
-use crate::support::{Node, PATIENCE, eventually};
+use crate::support::{Node, TIMEOUT, eventually};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::thread;
@@ -13,7 +13,7 @@ fn wait_for(name: &str, request_id: Option<&str>) -> Value {
 }
 
 #[test]
-fn a_wait_is_served_in_its_turn_and_hears_how_the_one_before_ended() {
+fn wait_is_served_in_order_with_the_previous_ending() {
     let node = Node::start();
     let first = node.grab("seat");
     thread::scope(|scope| {
@@ -28,7 +28,7 @@ fn a_wait_is_served_in_its_turn_and_hears_how_the_one_before_ended() {
 }
 
 #[test]
-fn a_wait_that_is_too_long_is_refused_when_its_time_is_over() {
+fn wait_is_refused_after_its_timeout() {
     let node = Node::start();
     node.grab("seat");
     let late = json!({ "name": "seat", "ttl_ms": 60_000, "wait_ms": 50 });
@@ -37,7 +37,7 @@ fn a_wait_that_is_too_long_is_refused_when_its_time_is_over() {
 }
 
 #[test]
-fn a_repeated_request_finds_its_ticket_while_it_waits_and_after() {
+fn repeated_request_finds_its_ticket() {
     let node = Node::start();
     let first = node.grab("seat");
     thread::scope(|scope| {
@@ -68,7 +68,7 @@ fn a_repeated_request_finds_its_ticket_while_it_waits_and_after() {
 }
 
 #[test]
-fn a_request_that_was_asked_about_before_it_came_never_takes_effect() {
+fn outcome_query_bars_a_request_that_has_not_arrived() {
     let node = Node::start();
     let outcome = node.post("/v1/outcome", &json!({ "request_id": ID })).ok();
     assert_eq!(outcome, json!({ "outcome": "never" }));
@@ -90,7 +90,7 @@ fn begin_wait(node: &Node, body: &Value) -> std::net::TcpStream {
 }
 
 #[test]
-fn a_wait_goes_with_its_connection_unless_it_can_be_found_again() {
+fn wait_ends_with_its_connection_unless_it_has_a_request_id() {
     let node = Node::start();
     let first = node.grab("seat");
     let lost = begin_wait(&node, &wait_for("seat", None));
@@ -113,7 +113,7 @@ fn a_wait_goes_with_its_connection_unless_it_can_be_found_again() {
 /// server had bytes to read and so did not look for the end of the connection: the wait stayed in
 /// line, was served, and held the lock for its whole TTL.
 #[test]
-fn a_wait_with_more_bytes_behind_it_goes_with_its_connection() {
+fn wait_with_pipelined_bytes_ends_with_its_connection() {
     let node = Node::start();
     let first = node.grab("seat");
     let pipelined = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1_000);
@@ -132,13 +132,13 @@ fn a_wait_with_more_bytes_behind_it_goes_with_its_connection() {
 /// So much was sent behind a wait that the kernel accepted no more, and so the end of the
 /// connection was never noticed.
 #[test]
-fn a_wait_with_too_much_behind_it_is_given_up() {
+fn wait_with_too_much_pipelined_is_given_up() {
     let node = Node::start();
     node.grab("seat");
     let mut stuffed = begin_wait(&node, &wait_for("seat", None));
     eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
-    stuffed.set_write_timeout(Some(PATIENCE)).unwrap();
-    let until = Instant::now() + PATIENCE;
+    stuffed.set_write_timeout(Some(TIMEOUT)).unwrap();
+    let until = Instant::now() + TIMEOUT;
     while stuffed.write_all(&[b'x'; 65_536]).is_ok() {
         assert!(Instant::now() < until, "all of it was taken");
     }
@@ -149,7 +149,7 @@ fn a_wait_with_too_much_behind_it_is_given_up() {
 /// nobody read, and was found by a check every five seconds; until then the wait could be served to
 /// nobody, and hold the lock for its TTL.
 #[test]
-fn a_wait_whose_end_cannot_be_seen_is_given_up_at_once() {
+fn wait_with_an_unobservable_connection_is_given_up() {
     let node = Node::start();
     node.grab("seat");
     let mut lost = begin_wait(&node, &wait_for("seat", None));
@@ -189,7 +189,7 @@ fn begin_http2_wait(node: &Node, body: &Value) -> std::net::TcpStream {
 /// An HTTP/2 client sent pings without reading the replies, and closed its sending half. The server
 /// could not write, so it stopped reading, and the wait stayed in line and was served.
 #[test]
-fn a_wait_whose_client_floods_pings_and_closes_is_given_up() {
+fn wait_of_a_client_that_floods_pings_and_closes_is_given_up() {
     let node = Node::start();
     node.grab("seat");
     for flood_bytes in [0, 100_000, 4_000_000, 40_000_000] {
@@ -207,7 +207,7 @@ fn a_wait_whose_client_floods_pings_and_closes_is_given_up() {
 }
 
 #[test]
-fn a_wait_is_cancelled_by_its_owner() {
+fn wait_can_be_cancelled_by_its_owner() {
     let node = Node::start();
     node.grab("seat");
     thread::scope(|scope| {
@@ -224,7 +224,7 @@ fn a_wait_is_cancelled_by_its_owner() {
 }
 
 #[test]
-fn a_connection_that_says_more_while_it_waits_is_answered_in_order() {
+fn pipelined_requests_are_answered_in_order() {
     let node = Node::start();
     let first = node.grab("seat");
     let mut stream = begin_wait(&node, &wait_for("seat", None));
@@ -232,17 +232,18 @@ fn a_connection_that_says_more_while_it_waits_is_answered_in_order() {
         .unwrap();
     eventually("it waits", || (node.waiting("seat") == 1).then_some(()));
     node.post("/v1/release_lock", &Node::own(&first)).ok();
-    let mut said = String::new();
-    stream.read_to_string(&mut said).unwrap();
-    let (grant, health) = (said.find("fencing_token").unwrap(), said.find("alive").unwrap());
-    assert!(grant < health, "{said}");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    let (grant, health) =
+        (response.find("fencing_token").unwrap(), response.find("alive").unwrap());
+    assert!(grant < health, "{response}");
 }
 
 /// Waits whose connections closed within milliseconds stayed in line: the answer "waiting" had been
 /// handed to a task that was never polled again, so nothing gave the ticket up. One of them was
 /// later served and held the lock for its whole TTL.
 #[test]
-fn a_wait_whose_connection_closes_at_any_moment_leaves_the_line() {
+fn wait_leaves_the_line_whenever_its_connection_closes() {
     let node = Node::start();
     let first = node.grab("seat");
     thread::scope(|scope| {

@@ -10,7 +10,7 @@ fn blocked(node: &Node, count: usize) {
 }
 
 #[test]
-fn who_waits_longest_is_served_first() {
+fn longest_waiting_client_is_served_first() {
     let node = Node::start();
     let mut push = client(&node);
     let mut waiting: Vec<_> = (0..3).map(|_| client(&node)).collect();
@@ -20,17 +20,17 @@ fn who_waits_longest_is_served_first() {
     }
     // Two items at once, then one more: one for each client.
     assert_eq!(push.ask("RPUSH jobs a b"), "2");
-    assert_eq!(waiting[0].hear(), "[jobs a]");
-    assert_eq!(waiting[1].hear(), "[jobs b]");
+    assert_eq!(waiting[0].receive(), "[jobs a]");
+    assert_eq!(waiting[1].receive(), "[jobs b]");
     blocked(&node, 1);
     assert_eq!(push.ask("LPUSH other c"), "1");
-    assert_eq!(waiting[2].hear(), "[other c]");
+    assert_eq!(waiting[2].receive(), "[other c]");
     assert_eq!(push.ask("EXISTS jobs other"), "0");
     assert_eq!(waiting[2].ask("PING"), "PONG");
 }
 
 #[test]
-fn a_wait_ends_with_its_time_or_its_connection() {
+fn wait_ends_with_its_timeout_or_connection() {
     let node = Node::start();
     let (mut ana, mut push) = (client(&node), client(&node));
     assert_eq!(ana.ask("BLPOP jobs 0.05"), "nil");
@@ -44,31 +44,31 @@ fn a_wait_ends_with_its_time_or_its_connection() {
     // Nothing blocks inside MULTI; a key that is not a list is refused.
     ana.send(&["MULTI", "BLPOP jobs 0", "EXEC", "SET text x", "BLPOP text 0"]);
     for expected in ["OK", "QUEUED", "[nil]", "OK"] {
-        assert_eq!(ana.hear(), expected);
+        assert_eq!(ana.receive(), expected);
     }
-    assert!(ana.hear().starts_with("-WRONGTYPE"));
+    assert!(ana.receive().starts_with("-WRONGTYPE"));
 }
 
 /// Requests sent behind a wait are handled after it.
 #[test]
-fn requests_behind_a_wait_keep_their_place() {
+fn requests_behind_a_wait_stay_in_order() {
     let node = Node::start();
     let (mut ana, mut push) = (client(&node), client(&node));
     ana.send(&["SET a 1", "BLPOP jobs 0", "INCR a", "BLPOP jobs 0.01"]);
-    assert_eq!(ana.hear(), "OK");
+    assert_eq!(ana.receive(), "OK");
     blocked(&node, 1);
     assert_eq!(push.ask("GET a"), "1");
     assert_eq!(push.ask("RPUSH jobs x"), "1");
-    assert_eq!(ana.hear(), "[jobs x]");
-    assert_eq!(ana.hear(), "2");
-    assert_eq!(ana.hear(), "nil");
+    assert_eq!(ana.receive(), "[jobs x]");
+    assert_eq!(ana.receive(), "2");
+    assert_eq!(ana.receive(), "nil");
 }
 
 /// A client sent 84 KB of other requests behind a wait and then hung up. Nothing was read after the
 /// first 64 KiB, so the end of the connection went unnoticed: the lock was granted to a client that
 /// was gone, items were popped for it, and the connection was kept forever.
 #[test]
-fn a_wait_ends_with_its_connection_whatever_was_sent_behind_it() {
+fn wait_ends_with_its_connection_despite_pipelined_bytes() {
     let node = Node::start();
     let (mut push, mut holder) = (client(&node), client(&node));
     let behind = b"*1\r\n$4\r\nPING\r\n".repeat(6_000);
@@ -100,7 +100,7 @@ fn a_wait_ends_with_its_connection_whatever_was_sent_behind_it() {
 /// A client that sends more than can be kept behind a wait is told so: if the server stopped
 /// reading, it would not notice the client hang up.
 #[test]
-fn too_much_behind_a_wait_closes_the_connection() {
+fn too_much_pipelined_behind_a_wait_closes_the_connection() {
     let node = Node::start();
     let mut redis = client(&node);
     redis.send(&["BLPOP jobs 0"]);

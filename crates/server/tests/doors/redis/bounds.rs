@@ -1,13 +1,13 @@
 //! Clients that take more than their share.
 
 use super::client;
-use super::resp::{Redis, Said};
+use super::resp::{Redis, RedisReply};
 use crate::support::Node;
 use std::io::ErrorKind;
 
 /// Its replies are not buffered without a bound: its requests are not read until it reads.
 #[test]
-fn one_that_does_not_read_does_not_hold_up_the_others() {
+fn slow_reader_does_not_block_the_others() {
     let node = Node::start();
     let mut greedy = client(&node);
     let long = "x".repeat(4_000);
@@ -25,7 +25,7 @@ fn one_that_does_not_read_does_not_hold_up_the_others() {
                 if at % 1_000 == 999 {
                     // Now and then it reads after all, so that it can continue writing.
                     for _ in 0..1_000 {
-                        assert_eq!(writes.hear().len(), 4_000);
+                        assert_eq!(writes.receive().len(), 4_000);
                     }
                 }
             }
@@ -40,21 +40,21 @@ fn one_that_does_not_read_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn subscriptions_of_a_connection_have_a_bound() {
+fn subscriptions_per_connection_are_bounded() {
     let node = Node::start();
     let mut redis = client(&node);
     assert!(redis.ask("HELLO 3").contains("proto"));
     let names: Vec<String> = (0..1_024).map(|at| format!("channel-{at}")).collect();
     redis.send(&[&format!("SUBSCRIBE {}", names.join(" "))]);
     for at in 1..=1_024 {
-        assert!(redis.hear().ends_with(&format!(" {at}]")));
+        assert!(redis.receive().ends_with(&format!(" {at}]")));
     }
     assert_eq!(redis.ask("SUBSCRIBE more"), "-ERR too many subscriptions on one connection");
     assert_eq!(redis.ask("PING"), "PONG");
 }
 
 #[test]
-fn too_large_a_transaction_is_refused_and_the_connection_stays() {
+fn oversized_transaction_is_refused_and_the_connection_stays() {
     let node = Node::start();
     let mut redis = client(&node);
     let keys: Vec<String> = (0..600).map(|at| format!("k{at} v")).collect();
@@ -67,7 +67,7 @@ fn too_large_a_transaction_is_refused_and_the_connection_stays() {
 /// took 2,950 MB. All connections together now have 256 MiB, and clients that need little do not
 /// notice when others have used it up.
 #[test]
-fn unfinished_requests_have_a_bound_together() {
+fn unfinished_requests_are_bounded_in_total() {
     let node = Node::start();
     let word = "k".repeat(500);
     let argument = format!("$500\r\n{word}\r\n");
@@ -85,8 +85,10 @@ fn unfinished_requests_have_a_bound_together() {
         assert_eq!(small.ask("SET small 1"), "OK");
     }
     for greedy in &mut open {
-        match greedy.hear_now() {
-            Ok(Said::Error(error)) if error.starts_with("ERR too much is kept") => refused += 1,
+        match greedy.receive_now() {
+            Ok(RedisReply::Error(error)) if error.starts_with("ERR too much is kept") => {
+                refused += 1
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => refused += 1,
             Ok(other) => panic!("{other}"),
@@ -100,7 +102,7 @@ fn unfinished_requests_have_a_bound_together() {
     let mut whole = client(&node);
     crate::support::eventually("there is room", || {
         if whole.try_raw(format!("{half}{rest}").as_bytes()).is_ok()
-            && let Ok(Said::List(_)) = whole.try_hear()
+            && let Ok(RedisReply::List(_)) = whole.try_receive()
         {
             return Some(());
         }
@@ -111,13 +113,13 @@ fn unfinished_requests_have_a_bound_together() {
 
 /// What is kept from one request to the next is bounded for each connection.
 #[test]
-fn names_of_channels_and_connections_have_a_bound() {
+fn channel_and_connection_names_are_bounded() {
     let node = Node::start();
     let mut redis = client(&node);
     let long = "x".repeat(513);
     for command in ["SUBSCRIBE", "PSUBSCRIBE"] {
-        let said = redis.ask(&format!("{command} fine {long}"));
-        assert!(said.starts_with("-ERR this channel can't be used here"), "{said}");
+        let reply = redis.ask(&format!("{command} fine {long}"));
+        assert!(reply.starts_with("-ERR this channel can't be used here"), "{reply}");
     }
     assert!(redis.ask(&format!("CLIENT SETNAME {long}")).starts_with("-ERR Client names"));
     assert!(redis.ask(&format!("HELLO 3 SETNAME {long}")).starts_with("-ERR Client names"));
@@ -127,7 +129,7 @@ fn names_of_channels_and_connections_have_a_bound() {
 /// A transaction's replies are collected before any is sent: 1,000 times a hash of 200 KB took
 /// hundreds of megabytes for each connection that asked.
 #[test]
-fn the_replies_of_a_transaction_have_a_bound() {
+fn transaction_replies_are_bounded() {
     let node = Node::start();
     let mut redis = client(&node);
     let value = "v".repeat(60_000);
@@ -141,13 +143,13 @@ fn the_replies_of_a_transaction_have_a_bound() {
     // In a pipeline each one is sent separately.
     redis.send(&["HGETALL h"; 40]);
     for _ in 0..40 {
-        assert!(redis.hear().len() > 200_000);
+        assert!(redis.receive().len() > 200_000);
     }
 }
 
 /// What a script had written was kept without a bound until its end.
 #[test]
-fn what_a_script_writes_has_a_bound_while_it_runs() {
+fn script_writes_are_bounded_while_running() {
     let node = Node::start();
     let mut redis = client(&node);
     let script = "local value, refused = string.rep('x', 60000), 0 \
@@ -168,7 +170,7 @@ fn what_a_script_writes_has_a_bound_while_it_runs() {
 /// The replies of all scripts in a pipeline were collected before the first one was written: 4 KB
 /// of requests took gigabytes. Now the next script waits until the previous reply is written.
 #[test]
-fn the_replies_of_scripts_in_a_pipeline_are_written_one_by_one() {
+fn pipelined_script_replies_are_written_one_by_one() {
     let node = Node::start();
     let (mut greedy, mut other) = (client(&node), client(&node));
     let script = "redis.call('incr', KEYS[1]) \
@@ -184,8 +186,8 @@ fn the_replies_of_scripts_in_a_pipeline_are_written_one_by_one() {
     assert!(count <= 3, "{count} scripts ran");
     // Once it reads, the others run.
     for _ in 0..20 {
-        let said = greedy.hear();
-        assert!(said.len() > 16_000_000, "{said}");
+        let reply = greedy.receive();
+        assert!(reply.len() > 16_000_000, "{reply}");
     }
     assert_eq!(ran(&mut other), 20);
 }

@@ -4,7 +4,7 @@ use super::client;
 use crate::support::Node;
 
 #[test]
-fn a_pipeline_is_answered_in_its_order_errors_included() {
+fn pipeline_is_answered_in_order_including_errors() {
     let node = Node::start();
     let mut redis = client(&node);
     redis.send(&[
@@ -25,9 +25,9 @@ fn a_pipeline_is_answered_in_its_order_errors_included() {
         "MGET a b",
         "DEL a b",
     ]);
-    let heard: Vec<String> = (0..16).map(|_| redis.hear()).collect();
+    let received: Vec<String> = (0..16).map(|_| redis.receive()).collect();
     assert_eq!(
-        heard,
+        received,
         [
             "OK",
             "1",
@@ -51,7 +51,7 @@ fn a_pipeline_is_answered_in_its_order_errors_included() {
 
 /// Pipelined commands are one transaction, however many there are.
 #[test]
-fn a_long_pipeline_costs_few_entries() {
+fn long_pipeline_costs_few_log_entries() {
     let node = Node::start();
     let mut redis = client(&node);
     let before = node.metric("holdfast_requests_total");
@@ -59,7 +59,7 @@ fn a_long_pipeline_costs_few_entries() {
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
     redis.send(&lines);
     for _ in 0..1_000 {
-        assert_eq!(redis.hear(), "OK");
+        assert_eq!(redis.receive(), "OK");
     }
     let requests = node.metric("holdfast_requests_total") - before;
     assert!(requests < 200.0, "{requests} requests for 1,000 commands");
@@ -70,32 +70,32 @@ fn a_long_pipeline_costs_few_entries() {
 
 /// If one of them is refused, the others still run, in order.
 #[test]
-fn what_can_not_be_done_together_is_done_one_by_one() {
+fn commands_that_cannot_be_joined_run_one_by_one() {
     let node = Node::start();
     node.grab("native");
     let mut redis = client(&node);
     redis.send(&["SET a 1", "SET native x", "APPEND a 2", "EVAL return{1,2} 0", "GET a"]);
-    assert_eq!(redis.hear(), "OK");
-    assert!(redis.hear().starts_with("-HELD "));
-    assert_eq!(redis.hear(), "2");
-    assert_eq!(redis.hear(), "[1 2]");
-    assert_eq!(redis.hear(), "12");
+    assert_eq!(redis.receive(), "OK");
+    assert!(redis.receive().starts_with("-HELD "));
+    assert_eq!(redis.receive(), "2");
+    assert_eq!(redis.receive(), "[1 2]");
+    assert_eq!(redis.receive(), "12");
 }
 
 #[test]
-fn typed_by_hand_and_in_pieces() {
+fn inline_and_fragmented_commands_work() {
     let node = Node::start();
     let mut redis = client(&node);
     redis.raw(b"SET a \"two words\"\r\n\r\nget a\n");
-    assert_eq!((redis.hear(), redis.hear()), ("OK".to_owned(), "two words".to_owned()));
+    assert_eq!((redis.receive(), redis.receive()), ("OK".to_owned(), "two words".to_owned()));
     for byte in b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n" {
         redis.raw(&[*byte]);
     }
-    assert_eq!(redis.hear(), "two words");
+    assert_eq!(redis.receive(), "two words");
 }
 
 #[test]
-fn a_broken_frame_ends_only_its_connection() {
+fn broken_frame_closes_only_its_connection() {
     let node = Node::start();
     let mut other = client(&node);
     assert_eq!(other.ask("SET a 1"), "OK");
@@ -109,15 +109,15 @@ fn a_broken_frame_ends_only_its_connection() {
         // Whatever arrived complete before is done.
         redis.send(&["INCR a"]);
         redis.raw(bytes);
-        assert!(redis.hear().parse::<u64>().is_ok());
-        assert_eq!(redis.hear(), why);
+        assert!(redis.receive().parse::<u64>().is_ok());
+        assert_eq!(redis.receive(), why);
         assert!(redis.is_closed());
     }
     assert_eq!(other.ask("GET a"), "5");
 }
 
 #[test]
-fn big_frames_have_bounds() {
+fn frame_size_is_bounded() {
     let node = Node::start();
     let mut redis = client(&node);
     let long = "x".repeat(4_096);
@@ -128,23 +128,23 @@ fn big_frames_have_bounds() {
     assert_eq!(redis.ask_words(&["ECHO", &big]), big);
     assert_eq!(redis.ask("PING"), "PONG");
     redis.raw(b"*2\r\n$4\r\nECHO\r\n$600000\r\n");
-    assert_eq!(redis.hear(), "-ERR Protocol error: invalid bulk length");
+    assert_eq!(redis.receive(), "-ERR Protocol error: invalid bulk length");
     assert!(redis.is_closed());
 }
 
 /// A browser lets a web page post such a body to any port of this machine.
 #[test]
-fn commands_in_a_post_are_not_read() {
+fn commands_in_an_http_post_are_not_run() {
     let node = Node::start();
     let mut other = client(&node);
     for head in ["POST / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: localhost\r\n"] {
         let mut page = client(&node);
         page.raw(format!("{head}Content-Length: 9\r\n\r\nSET a 1\r\n").as_bytes());
-        let mut heard = page.hear();
-        while heard.starts_with("-ERR wrong number") {
-            heard = page.hear();
+        let mut received = page.receive();
+        while received.starts_with("-ERR wrong number") {
+            received = page.receive();
         }
-        assert!(heard.starts_with("-ERR this is HTTP"), "{heard}");
+        assert!(received.starts_with("-ERR this is HTTP"), "{received}");
         assert!(page.is_closed());
         assert_eq!(other.ask("GET a"), "nil");
     }

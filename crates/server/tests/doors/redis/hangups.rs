@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 /// A client sent 60 slow scripts and a `SET NX`, and hung up. The scripts ran anyway, and a minute
 /// later the lock was taken for nobody.
 #[test]
-fn the_rest_of_a_pipeline_does_not_start_after_its_client_hung_up() {
+fn pipeline_stops_when_its_client_disconnects() {
     let node = Node::start();
     let mut other = client(&node);
     let mut gone = client(&node);
@@ -70,7 +70,7 @@ impl Member {
 /// there was a leader again the lock was taken for nobody: the connection only waited for the
 /// result, never for the socket.
 #[test]
-fn what_waits_for_a_leader_is_withdrawn_when_its_client_hangs_up() {
+fn requests_awaiting_a_leader_are_withdrawn_on_disconnect() {
     let folder = tempfile::tempdir().unwrap();
     ClusterKey::draw().write_new(&folder.path().join("cluster.key")).unwrap();
     let ports = [free_port(), free_port()];

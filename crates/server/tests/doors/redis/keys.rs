@@ -13,11 +13,11 @@ fn scan_finds_every_key_once_and_flushdb_leaves_other_doors_alone() {
     let lines: Vec<String> = (0..KEYS).map(|at| format!("SET key-{at} x")).collect();
     redis.send(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     for _ in 0..KEYS {
-        assert_eq!(redis.hear(), "OK");
+        assert_eq!(redis.receive(), "OK");
     }
     redis.send(&["SELECT 1", "SET elsewhere x", "SELECT 0"]);
     for _ in 0..3 {
-        assert_eq!(redis.hear(), "OK");
+        assert_eq!(redis.receive(), "OK");
     }
     assert_eq!(redis.ask("DBSIZE"), (KEYS + 1).to_string());
     assert_eq!(redis.ask("KEYS key-299?").split(' ').count(), 10);
@@ -29,7 +29,7 @@ fn scan_finds_every_key_once_and_flushdb_leaves_other_doors_alone() {
         cursor = words.next().unwrap().to_owned();
         pages += 1;
         for key in words.filter(|word| !word.is_empty()) {
-            assert!(found.insert(key.to_owned()), "{key} stands twice");
+            assert!(found.insert(key.to_owned()), "{key} is listed twice");
         }
         if cursor == "0" {
             break;
@@ -41,7 +41,7 @@ fn scan_finds_every_key_once_and_flushdb_leaves_other_doors_alone() {
     assert_eq!(redis.ask("KEYS *"), "[native]");
     redis.send(&["SELECT 1", "GET elsewhere", "FLUSHALL", "GET elsewhere"]);
     for expected in ["OK", "x", "OK", "nil"] {
-        assert_eq!(redis.hear(), expected);
+        assert_eq!(redis.receive(), expected);
     }
     assert_eq!(node.get("/v1/lock?name=native").ok()["holding"], 1);
 }

@@ -27,7 +27,7 @@ fn holder(node: &Node) -> Option<u64> {
 }
 
 #[test]
-fn a_wait_is_served_in_its_turn_and_hears_how_the_one_before_ended() {
+fn wait_is_served_in_order_with_the_previous_ending() {
     let node = Node::start();
     let (mut ana, mut bo, mut cy) = (client(&node), client(&node), client(&node));
     let (of_ana, of_bo, of_cy) = (owner(&mut ana), owner(&mut bo), owner(&mut cy));
@@ -42,15 +42,15 @@ fn a_wait_is_served_in_its_turn_and_hears_how_the_one_before_ended() {
     assert!(ana.ask("SET job other").starts_with("-HELD "));
     assert_eq!(ana.ask(&format!("HOLDFAST.RELEASE job {of_ana} 2")), "0");
     assert_eq!(ana.ask(&format!("HOLDFAST.RELEASE job {of_ana} 1")), "1");
-    assert_eq!(bo.hear(), format!("[2 released 1 {of_ana} nil]"));
+    assert_eq!(bo.receive(), format!("[2 released 1 {of_ana} nil]"));
     assert_eq!(ana.ask("HOLDFAST.TOKEN job"), "2");
     assert_eq!(ana.ask("GET job"), of_bo);
     assert_eq!(bo.ask("DEL job"), "1");
-    assert_eq!(cy.hear(), format!("[3 released 2 {of_bo} nil]"));
+    assert_eq!(cy.receive(), format!("[3 released 2 {of_bo} nil]"));
 }
 
 #[test]
-fn a_wait_goes_with_its_connection_or_its_time() {
+fn wait_ends_with_its_connection_or_timeout() {
     let node = Node::start();
     let (mut ana, mut cy) = (client(&node), client(&node));
     assert_eq!(ana.ask("SET job ana NX PX 60000"), "OK");
@@ -69,12 +69,15 @@ fn a_wait_goes_with_its_connection_or_its_time() {
 /// Clients used to choose their own owner ids, and two with the same constant were both told that
 /// they held the lock.
 #[test]
-fn an_owner_id_is_drawn_by_the_server() {
+fn owner_ids_are_drawn_by_the_server() {
     let node = Node::start();
     let mut redis = client(&node);
     for made_up in ["worker-1", "owner-1", "c0ffee00c0ffee00c0ffee00c0ffee00"] {
-        let said = redis.ask(&format!("HOLDFAST.ACQUIRE job {made_up} TTL 60000"));
-        assert!(said.starts_with(&format!("-ERR '{made_up}' is not an owner id: draw")), "{said}");
+        let reply = redis.ask(&format!("HOLDFAST.ACQUIRE job {made_up} TTL 60000"));
+        assert!(
+            reply.starts_with(&format!("-ERR '{made_up}' is not an owner id: draw")),
+            "{reply}"
+        );
     }
     assert_ne!(owner(&mut redis), owner(&mut redis));
     assert_eq!(holder(&node), None);
@@ -83,14 +86,14 @@ fn an_owner_id_is_drawn_by_the_server() {
 /// A connection that asked with an owner id under which another one held the lock was told that it
 /// held it too.
 #[test]
-fn a_lock_is_never_held_by_two_connections_with_one_owner_id() {
+fn owner_id_never_holds_a_lock_twice() {
     let node = Node::start();
     let (mut ana, mut bo) = (client(&node), client(&node));
     let shared = owner(&mut ana);
     let first = token(&ana.ask(&format!("HOLDFAST.ACQUIRE job {shared} TTL 60000")));
     for wait in ["", " WAIT 60000"] {
-        let said = bo.ask(&format!("HOLDFAST.ACQUIRE job {shared} TTL 60000{wait}"));
-        assert!(said.starts_with("-HELD job is held already by this owner id, with token 1: "));
+        let reply = bo.ask(&format!("HOLDFAST.ACQUIRE job {shared} TTL 60000{wait}"));
+        assert!(reply.starts_with("-HELD job is held already by this owner id, with token 1: "));
     }
     assert_eq!(holder(&node), Some(first));
     // A client that lost the answer gets its own ticket by sending RETRY. Only then is the older
@@ -110,7 +113,7 @@ fn a_lock_is_never_held_by_two_connections_with_one_owner_id() {
 
 /// Both connections waited for one ticket, and both were told that it was served.
 #[test]
-fn the_older_of_two_connections_that_wait_with_one_owner_id_is_told() {
+fn older_wait_with_the_same_owner_id_is_taken_over() {
     let node = Node::start();
     let (mut ana, mut bo, mut again) = (client(&node), client(&node), client(&node));
     assert_eq!(ana.ask("SET job ana NX PX 60000"), "OK");
@@ -119,10 +122,10 @@ fn the_older_of_two_connections_that_wait_with_one_owner_id_is_told() {
     bo.send(&[&acquire]);
     waits(&node, 1);
     again.send(&[&acquire]);
-    assert!(bo.hear().starts_with("-TAKENOVER this wait for job is over: "));
+    assert!(bo.receive().starts_with("-TAKENOVER this wait for job is over: "));
     waits(&node, 1);
     assert_eq!(ana.ask("DEL job"), "1");
-    assert_eq!(Some(token(&again.hear())), holder(&node));
+    assert_eq!(Some(token(&again.receive())), holder(&node));
     // The older one stays open, and closing it does not affect the lock.
     assert_eq!(bo.ask("PING"), "PONG");
     drop(bo);
@@ -133,7 +136,7 @@ fn the_older_of_two_connections_that_wait_with_one_owner_id_is_told() {
 /// cleaned up after the dead connection: it cancelled that ticket, or released it if it had been
 /// served by then, and so took the lock from the client that had just been told that it held it.
 #[test]
-fn the_end_of_an_older_connection_does_not_release_the_lock_of_the_newer() {
+fn closing_the_older_connection_keeps_the_newer_ones_lock() {
     let node = Node::start();
     for round in 0..100 {
         let mut holder_before = client(&node);
@@ -166,7 +169,7 @@ fn the_end_of_an_older_connection_does_not_release_the_lock_of_the_newer() {
 /// A client far back in a line lost its connection and asked again. Its earlier ticket was only
 /// looked for among the first 1,024: it stayed, and both were in line.
 #[test]
-fn a_retry_finds_its_ticket_far_back_in_the_line() {
+fn retry_finds_its_ticket_far_back_in_the_line() {
     const IN_FRONT: u64 = 1_100;
     let node = Node::start();
     let mut ana = client(&node);
@@ -184,7 +187,7 @@ fn a_retry_finds_its_ticket_far_back_in_the_line() {
     older.send(&[&acquire]);
     waits(&node, IN_FRONT + 1);
     newer.send(&[&format!("{acquire} RETRY")]);
-    assert!(older.hear().starts_with("-TAKENOVER this wait for job is over: "));
+    assert!(older.receive().starts_with("-TAKENOVER this wait for job is over: "));
     waits(&node, IN_FRONT + 1);
 }
 
@@ -204,11 +207,11 @@ fn a_retry_that_is_taken_over_is_never_told_that_its_time_is_over() {
         thread::sleep(Duration::from_micros(round * 5));
         again.send(&[&acquire]);
         // Its connection may also be closed before the grant is sent.
-        if let Ok(said) = bo.try_hear().map(|said| said.to_string()) {
-            assert!(said.starts_with('[') || said.starts_with("-TAKENOVER "), "{round}: {said}");
+        if let Ok(reply) = bo.try_receive().map(|reply| reply.to_string()) {
+            assert!(reply.starts_with('[') || reply.starts_with("-TAKENOVER "), "{round}: {reply}");
         }
-        assert_eq!(Some(token(&again.hear())), holder(&node), "{round}");
-        assert_eq!(ana.hear(), "1");
+        assert_eq!(Some(token(&again.receive())), holder(&node), "{round}");
+        assert_eq!(ana.receive(), "1");
         assert_eq!(again.ask("DEL job"), "1");
     }
 }
@@ -216,7 +219,7 @@ fn a_retry_that_is_taken_over_is_never_told_that_its_time_is_over() {
 /// Clients lose their connections at any moment and ask again, at the same time as others. A client
 /// that has been told that it holds the lock holds it until it releases it.
 #[test]
-fn lost_connections_take_no_lock_from_anybody() {
+fn lost_connections_take_no_locks() {
     let node = Node::start();
     let believes = Mutex::new(None::<usize>);
     thread::scope(|scope| {
@@ -234,7 +237,7 @@ fn lost_connections_take_no_lock_from_anybody() {
                         if lost > 0 {
                             // A retry that arrived after the next one would take the lock from it:
                             // this one has arrived, and its reply is lost.
-                            redis.hear();
+                            redis.receive();
                         }
                         let mut again = client(node);
                         again.send(&[&format!("{acquire} RETRY")]);
@@ -244,13 +247,13 @@ fn lost_connections_take_no_lock_from_anybody() {
                             older.push(before);
                         }
                     }
-                    let mut said = redis.hear();
+                    let mut reply = redis.receive();
                     // A request that was sent earlier may arrive later.
-                    while said.starts_with("-TAKENOVER") {
+                    while reply.starts_with("-TAKENOVER") {
                         older.push(std::mem::replace(&mut redis, client(node)));
-                        said = redis.ask(&format!("{acquire} RETRY"));
+                        reply = redis.ask(&format!("{acquire} RETRY"));
                     }
-                    let granted = token(&said);
+                    let granted = token(&reply);
                     assert_eq!(believes.lock().unwrap().replace(me), None);
                     if round % 3 == 0 {
                         redis = client(node);
@@ -274,7 +277,7 @@ fn lost_connections_take_no_lock_from_anybody() {
 /// lock that was held: the ticket had not been drawn when the reply was made. It also did so after
 /// a renewal, and a holder believed that it had lost its lock.
 #[test]
-fn a_token_that_is_asked_for_behind_a_set_is_never_nil() {
+fn token_after_a_pipelined_set_is_never_nil() {
     let node = Node::start();
     let mut redis = client(&node);
     redis.send(&[
@@ -283,22 +286,22 @@ fn a_token_that_is_asked_for_behind_a_set_is_never_nil() {
         "SET a x XX PX 60000",
         "HOLDFAST.TOKEN a",
     ]);
-    let said: Vec<String> = (0..4).map(|_| redis.hear()).collect();
-    assert_eq!(said, ["OK", "1", "OK", "1"]);
+    let reply: Vec<String> = (0..4).map(|_| redis.receive()).collect();
+    assert_eq!(reply, ["OK", "1", "OK", "1"]);
     // A renewal keeps the ticket within a transaction, too.
     redis.send(&["MULTI", "SET a x XX PX 60000", "HOLDFAST.TOKEN a", "EXEC"]);
-    let said: Vec<String> = (0..4).map(|_| redis.hear()).collect();
-    assert_eq!(said[3], "[OK 1]", "{said:?}");
+    let reply: Vec<String> = (0..4).map(|_| redis.receive()).collect();
+    assert_eq!(reply[3], "[OK 1]", "{reply:?}");
     // A ticket that is drawn when the transaction is applied has no number before that.
     redis.send(&["MULTI", "SET b x NX PX 60000", "HOLDFAST.TOKEN b", "EXEC"]);
-    let said: Vec<String> = (0..4).map(|_| redis.hear()).collect();
-    assert!(said[3].starts_with("[OK -ERR the token of a key that is set"), "{said:?}");
+    let reply: Vec<String> = (0..4).map(|_| redis.receive()).collect();
+    assert!(reply[3].starts_with("[OK -ERR the token of a key that is set"), "{reply:?}");
     assert_eq!(redis.ask("HOLDFAST.TOKEN b"), "2");
     let script = "redis.call('set', KEYS[1], 'x', 'NX', 'PX', 60000) \
                   return redis.pcall('HOLDFAST.TOKEN', KEYS[1])";
-    let said = redis.ask_words(&["EVAL", script, "1", "c"]);
-    assert!(said.starts_with("-ERR the token of a key that is set"), "{said}");
+    let reply = redis.ask_words(&["EVAL", script, "1", "c"]);
+    assert!(reply.starts_with("-ERR the token of a key that is set"), "{reply}");
     assert_eq!(redis.ask("HOLDFAST.TOKEN c"), "3");
     redis.send(&["DEL a", "HOLDFAST.TOKEN a"]);
-    assert_eq!([redis.hear(), redis.hear()], ["1", "nil"]);
+    assert_eq!([redis.receive(), redis.receive()], ["1", "nil"]);
 }

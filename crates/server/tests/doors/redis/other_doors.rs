@@ -5,7 +5,7 @@ use crate::support::{Node, eventually};
 use serde_json::json;
 
 #[test]
-fn a_lock_is_the_same_in_both_doors() {
+fn lock_is_shared_between_doors() {
     let node = Node::start();
     let mut redis = client(&node);
     assert_eq!(redis.ask("SET seat ana NX PX 60000"), "OK");
@@ -26,7 +26,7 @@ fn a_lock_is_the_same_in_both_doors() {
 }
 
 #[test]
-fn a_lock_that_ran_out_is_seen_to_have_expired() {
+fn expired_lock_is_reported_as_expired() {
     let node = Node::start();
     let mut redis = client(&node);
     assert_eq!(redis.ask("SET seat ana NX PX 50"), "OK");
@@ -39,18 +39,18 @@ fn a_lock_that_ran_out_is_seen_to_have_expired() {
     let short = json!({ "name": "job", "ttl_ms": 50, "label": "native" });
     node.post("/v1/grab_lock", &short).ok();
     let bo = redis.ask("HOLDFAST.OWNERID");
-    let heard = redis.ask(&format!("HOLDFAST.ACQUIRE job {bo} TTL 60000 WAIT 60000"));
-    assert!(heard.contains("expired") && heard.contains("native"), "{heard}");
+    let received = redis.ask(&format!("HOLDFAST.ACQUIRE job {bo} TTL 60000 WAIT 60000"));
+    assert!(received.contains("expired") && received.contains("native"), "{received}");
 }
 
 /// An object keeps other doors from using its name.
 #[test]
-fn a_hash_is_no_lock() {
+fn hash_is_not_a_lock() {
     let node = Node::start();
     let mut redis = client(&node);
     assert_eq!(redis.ask("HSET thing a 1"), "1");
     node.post("/v1/grab_lock", &json!({ "name": "thing", "ttl_ms": 1000 })).fails(409, "in_use");
     let bo = redis.ask("HOLDFAST.OWNERID");
-    let said = redis.ask(&format!("HOLDFAST.ACQUIRE thing {bo} TTL 1000"));
-    assert!(said.starts_with("-WRONGTYPE"));
+    let reply = redis.ask(&format!("HOLDFAST.ACQUIRE thing {bo} TTL 1000"));
+    assert!(reply.starts_with("-WRONGTYPE"));
 }

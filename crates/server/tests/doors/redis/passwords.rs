@@ -7,12 +7,12 @@ const NO_AUTH: &str = "-NOAUTH Authentication required.";
 const WRONG: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
 
 #[test]
-fn nothing_is_done_before_the_password() {
+fn commands_before_the_password_are_refused() {
     let node = Node::start_with(Some("sesame"));
     let mut redis = client(&node);
     redis.send(&["GET a", "EVAL return(1) 0", "AUTH wrong", "AUTH ana sesame", "PING"]);
     for expected in [NO_AUTH, NO_AUTH, WRONG, WRONG, NO_AUTH] {
-        assert_eq!(redis.hear(), expected);
+        assert_eq!(redis.receive(), expected);
     }
     assert_eq!(redis.ask("AUTH sesame"), "OK");
     assert_eq!(redis.ask("SET a 1"), "OK");
@@ -27,20 +27,20 @@ fn nothing_is_done_before_the_password() {
 }
 
 #[test]
-fn before_the_password_only_small_frames_are_taken() {
+fn only_small_frames_are_accepted_before_the_password() {
     let node = Node::start_with(Some("sesame"));
     let mut redis = client(&node);
     redis.raw(b"*2\r\n$4\r\nECHO\r\n$20000\r\n");
-    assert_eq!(redis.hear(), "-ERR Protocol error: unauthenticated bulk length");
+    assert_eq!(redis.receive(), "-ERR Protocol error: unauthenticated bulk length");
     assert!(redis.is_closed());
     let mut redis = client(&node);
     redis.raw(b"*11\r\n");
-    assert_eq!(redis.hear(), "-ERR Protocol error: unauthenticated multibulk length");
+    assert_eq!(redis.receive(), "-ERR Protocol error: unauthenticated multibulk length");
     assert!(redis.is_closed());
 }
 
 #[test]
-fn without_a_password_none_is_asked_for() {
+fn no_password_is_needed_if_none_is_set() {
     let node = Node::start();
     let mut redis = client(&node);
     assert_eq!(redis.ask("AUTH default anything"), "OK");

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// Nothing here takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A connection.
 pub(crate) struct Redis {
@@ -15,23 +15,23 @@ pub(crate) struct Redis {
 
 /// A reply. Shown as: `OK`, `-ERR ...`, `1`, `nil`, `[a b]`, `>[message c m]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Said {
-    Word(String),
+pub(crate) enum RedisReply {
+    Status(String),
     Error(String),
     Number(i64),
     Nil,
-    List(Vec<Said>),
-    Push(Vec<Said>),
+    List(Vec<RedisReply>),
+    Push(Vec<RedisReply>),
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for RedisReply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |f: &mut fmt::Formatter<'_>, items: &[Said]| {
-            let items: Vec<String> = items.iter().map(Said::to_string).collect();
+        let list = |f: &mut fmt::Formatter<'_>, items: &[RedisReply]| {
+            let items: Vec<String> = items.iter().map(RedisReply::to_string).collect();
             write!(f, "[{}]", items.join(" "))
         };
         match self {
-            Self::Word(word) => f.write_str(word),
+            Self::Status(word) => f.write_str(word),
             Self::Error(error) => write!(f, "-{error}"),
             Self::Number(number) => number.fmt(f),
             Self::Nil => f.write_str("nil"),
@@ -48,7 +48,7 @@ impl fmt::Display for Said {
 impl Redis {
     pub(crate) fn connect(port: u16) -> io::Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Self { stream: BufReader::new(stream) })
     }
@@ -63,11 +63,11 @@ impl Redis {
     }
 
     /// The reply that has already arrived; `WouldBlock` if there is none.
-    pub(crate) fn hear_now(&mut self) -> io::Result<Said> {
+    pub(crate) fn receive_now(&mut self) -> io::Result<RedisReply> {
         self.stream.get_mut().set_nonblocking(true)?;
-        let said = self.try_hear();
+        let reply = self.try_receive();
         self.stream.get_mut().set_nonblocking(false)?;
-        said
+        reply
     }
 
     /// Sends several requests at once, each a line of words.
@@ -84,8 +84,8 @@ impl Redis {
     }
 
     /// The next reply.
-    pub(crate) fn hear(&mut self) -> String {
-        self.try_hear().unwrap().to_string()
+    pub(crate) fn receive(&mut self) -> String {
+        self.try_receive().unwrap().to_string()
     }
 
     /// Whether the other side has closed the connection.
@@ -99,21 +99,21 @@ impl Redis {
 
     pub(crate) fn ask(&mut self, line: &str) -> String {
         self.send(&[line]);
-        self.hear()
+        self.receive()
     }
 
     pub(crate) fn ask_words(&mut self, words: &[&str]) -> String {
         self.send_words(words);
-        self.hear()
+        self.receive()
     }
 
     /// The reply, or why there is none.
-    pub(crate) fn try_ask(&mut self, words: &[&str]) -> io::Result<Said> {
+    pub(crate) fn try_ask(&mut self, words: &[&str]) -> io::Result<RedisReply> {
         self.stream.get_mut().write_all(&frame(words))?;
-        self.try_hear()
+        self.try_receive()
     }
 
-    pub(crate) fn try_hear(&mut self) -> io::Result<Said> {
+    pub(crate) fn try_receive(&mut self) -> io::Result<RedisReply> {
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -122,25 +122,25 @@ impl Redis {
         let rest = rest.trim_end_matches(['\r', '\n']).to_owned();
         let count = || rest.parse::<i64>().unwrap_or_else(|_| panic!("no number: {line:?}"));
         Ok(match kind {
-            "+" => Said::Word(rest),
-            "-" => Said::Error(rest),
-            ":" => Said::Number(count()),
-            "_" => Said::Nil,
+            "+" => RedisReply::Status(rest),
+            "-" => RedisReply::Error(rest),
+            ":" => RedisReply::Number(count()),
+            "_" => RedisReply::Nil,
             "$" | "=" => match usize::try_from(count()) {
-                Err(_) => Said::Nil,
+                Err(_) => RedisReply::Nil,
                 Ok(len) => {
                     let mut text = vec![0; len + 2];
                     self.stream.read_exact(&mut text)?;
                     text.truncate(len);
-                    Said::Word(String::from_utf8_lossy(&text).into_owned())
+                    RedisReply::Status(String::from_utf8_lossy(&text).into_owned())
                 }
             },
             "*" | "%" | "~" | ">" => match usize::try_from(count()) {
-                Err(_) => Said::Nil,
+                Err(_) => RedisReply::Nil,
                 Ok(len) => {
                     let len = if kind == "%" { len * 2 } else { len };
-                    let items = (0..len).map(|_| self.try_hear()).collect::<Result<_, _>>()?;
-                    if kind == ">" { Said::Push(items) } else { Said::List(items) }
+                    let items = (0..len).map(|_| self.try_receive()).collect::<Result<_, _>>()?;
+                    if kind == ">" { RedisReply::Push(items) } else { RedisReply::List(items) }
                 }
             },
             _ => panic!("no reply: {line:?}"),

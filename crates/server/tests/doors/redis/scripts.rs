@@ -11,7 +11,7 @@ const COUNT: &str = "local n = tonumber(redis.call('get', KEYS[1]) or '0') + 1 \
                      redis.call('set', KEYS[1], n) return n";
 
 #[test]
-fn known_scripts_and_others_give_what_they_should() {
+fn known_and_unknown_scripts_work() {
     let node = Node::start();
     let mut redis = client(&node);
     assert_eq!(redis.ask("SET lock ana NX PX 60000"), "OK");
@@ -20,7 +20,10 @@ fn known_scripts_and_others_give_what_they_should() {
     let sha = redis.ask_words(&["SCRIPT", "LOAD", COUNT]);
     assert_eq!(redis.ask(&format!("EVALSHA {sha} 1 n")), "1");
     redis.send(&[&format!("EVALSHA {sha} 1 n"), "GET n", &format!("EVALSHA {sha} 1 n")]);
-    assert_eq!((redis.hear(), redis.hear(), redis.hear()), ("2".into(), "2".into(), "3".into()));
+    assert_eq!(
+        (redis.receive(), redis.receive(), redis.receive()),
+        ("2".into(), "2".into(), "3".into())
+    );
     let missing = format!("EVALSHA {} 0", "0".repeat(40));
     assert_eq!(redis.ask(&missing), "-NOSCRIPT No matching script. Please use EVAL.");
     assert!(redis.ask_words(&["EVAL", "while true do end", "0"]).starts_with("-ERR"));
@@ -30,15 +33,15 @@ fn known_scripts_and_others_give_what_they_should() {
 
 /// They run in the background, one after the other, and none of them is lost.
 #[test]
-fn scripts_on_one_key_do_not_lose_each_others_work() {
+fn concurrent_scripts_lose_no_updates() {
     let node = Node::start();
     thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
                 let mut redis = client(&node);
                 for _ in 0..20 {
-                    let said = redis.ask_words(&["EVAL", COUNT, "1", "n"]);
-                    assert!(said.parse::<u64>().is_ok(), "{said}");
+                    let reply = redis.ask_words(&["EVAL", COUNT, "1", "n"]);
+                    assert!(reply.parse::<u64>().is_ok(), "{reply}");
                 }
             });
         }
@@ -49,7 +52,7 @@ fn scripts_on_one_key_do_not_lose_each_others_work() {
 /// `math.random` gave the same numbers in every script, so that a script that made an owner token
 /// from them gave every holder the same one.
 #[test]
-fn scripts_draw_other_random_numbers_each_time() {
+fn scripts_get_fresh_random_numbers() {
     let node = Node::start();
     let mut redis = client(&node);
     let draw = "return tostring(math.random()) .. tostring(math.random())";
@@ -65,10 +68,10 @@ fn scripts_draw_other_random_numbers_each_time() {
     redis.send_words(&["EVAL", draw, "0"]);
     redis.send(&["EXEC"]);
     assert_eq!(
-        (redis.hear(), redis.hear(), redis.hear()),
+        (redis.receive(), redis.receive(), redis.receive()),
         ("OK".into(), "QUEUED".into(), "QUEUED".into())
     );
-    let both = redis.hear();
+    let both = redis.receive();
     let (one, two) = both.trim_matches(['[', ']']).split_once(' ').unwrap();
     assert_ne!(one, two);
     let seeded = format!("math.randomseed(7) {draw}");
@@ -159,14 +162,14 @@ fn worst_list(len: usize) -> Vec<usize> {
 /// took a minute, during which the script's lock could be taken long after its time, other scripts
 /// had no room, and the node did not stop.
 #[test]
-fn a_script_that_sorts_the_worst_list_ends_in_time_and_writes_nothing() {
+fn worst_case_sort_is_stopped_and_writes_nothing() {
     let node = Node::start();
     let mut redis = client(&node);
     let script = "redis.call('set', KEYS[1], 'x') \
                   local list = cjson.decode(ARGV[1]) table.sort(list) return #list";
     let list = format!("{:?}", worst_list(12_000));
-    let said = redis.ask_words(&["EVAL", script, "1", "late", &list]);
-    assert!(said.starts_with("-ERR the script took more than"), "{said}");
+    let reply = redis.ask_words(&["EVAL", script, "1", "late", &list]);
+    assert!(reply.starts_with("-ERR the script took more than"), "{reply}");
     assert_eq!(redis.ask("EXISTS late"), "0");
     // Other lists are sorted as usual.
     let script = "local list = {3, 1, 2} table.sort(list) \
@@ -174,13 +177,13 @@ fn a_script_that_sorts_the_worst_list_ends_in_time_and_writes_nothing() {
                   return table.concat(list) .. table.concat(other)";
     assert_eq!(redis.ask_words(&["EVAL", script, "0"]), "123321");
     let script = "table.sort({1, 'a'})";
-    let said = redis.ask_words(&["EVAL", script, "0"]);
-    assert!(said.contains("attempt to compare"), "{said}");
+    let reply = redis.ask_words(&["EVAL", script, "0"]);
+    assert!(reply.contains("attempt to compare"), "{reply}");
 }
 
 /// Each script of a `MULTI` had a second to itself: 1,024 of them took a thread for many minutes.
 #[test]
-fn scripts_of_one_transaction_have_their_time_together() {
+fn scripts_of_one_transaction_share_a_time_limit() {
     let node = Node::start();
     let mut redis = client(&node);
     let slow = "local s = string.rep('x', 2000000) while true do string.find(s, 'y', 1, true) end";

@@ -27,12 +27,12 @@ fn is_alive(node: &Node, redis: &mut Redis) {
     node.post("/v1/release_lock", &Node::own(&held)).ok();
 }
 
-fn is_refused(said: &str) {
-    assert!(said.starts_with("-ERR too many bytes in one transaction"), "{said}");
+fn is_refused(reply: &str) {
+    assert!(reply.starts_with("-ERR too many bytes in one transaction"), "{reply}");
 }
 
 #[test]
-fn a_pipeline_on_large_hashes_goes_through() {
+fn pipeline_on_large_hashes_works() {
     let node = Node::start();
     let mut redis = client(&node);
     let keys: Vec<String> = (0..6).map(|at| format!("hash-{at}")).collect();
@@ -42,27 +42,27 @@ fn a_pipeline_on_large_hashes_goes_through() {
     let lines: Vec<String> = keys.iter().map(|key| format!("HSET {key} small 1")).collect();
     redis.send(&lines.iter().map(String::as_str).collect::<Vec<_>>());
     for _ in &keys {
-        assert_eq!(redis.hear(), "1");
+        assert_eq!(redis.receive(), "1");
     }
     is_alive(&node, &mut redis);
 }
 
 #[test]
-fn only_the_command_of_a_pipeline_that_is_too_large_is_refused() {
+fn only_the_oversized_command_of_a_pipeline_is_refused() {
     let node = Node::start();
     let mut redis = client(&node);
     let (name, value) = ("n".repeat(490), "v".repeat(2_000));
     let pairs: Vec<String> = (0..400).map(|at| format!("{name}{at} {value}")).collect();
     redis.send(&["SET before 1", &format!("MSET {}", pairs.join(" ")), "SET after 1"]);
-    assert_eq!(redis.hear(), "OK");
-    is_refused(&redis.hear());
-    assert_eq!(redis.hear(), "OK");
+    assert_eq!(redis.receive(), "OK");
+    is_refused(&redis.receive());
+    assert_eq!(redis.receive(), "OK");
     assert_eq!(redis.ask("DBSIZE"), "2");
     is_alive(&node, &mut redis);
 }
 
 #[test]
-fn a_script_that_writes_too_much_is_refused() {
+fn script_that_writes_too_much_is_refused() {
     let node = Node::start();
     let mut redis = client(&node);
     let script = "for _, key in ipairs(KEYS) do redis.call('set', key, string.rep('x', 4000)) end";
@@ -76,7 +76,7 @@ fn a_script_that_writes_too_much_is_refused() {
 
 /// Many small items take more space in the log than their text.
 #[test]
-fn many_empty_items_are_too_large_as_well() {
+fn many_empty_items_count_as_too_large() {
     let node = Node::start();
     let mut redis = client(&node);
     let script = "local items = {} for at = 1, 4000 do items[at] = '' end \
@@ -90,7 +90,7 @@ fn many_empty_items_are_too_large_as_well() {
 
 /// All of a `MULTI` is done, or none of it.
 #[test]
-fn a_transaction_that_is_too_large_is_refused_as_a_whole() {
+fn oversized_transaction_is_refused_as_a_whole() {
     let node = Node::start();
     let mut redis = client(&node);
     for at in 0..6 {

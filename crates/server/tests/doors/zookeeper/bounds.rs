@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Its replies are not gathered without a bound: its requests are not read until it reads.
 #[test]
-fn one_that_does_not_read_does_not_hold_up_the_others() {
+fn slow_reader_does_not_block_the_others() {
     let node = Node::start();
     let (mut greedy, mut other) = (client(&node), client(&node));
     other.make("/large");

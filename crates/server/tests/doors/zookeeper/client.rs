@@ -12,7 +12,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 /// Nothing here takes this long unless it is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An event, as tests compare it.
 pub(crate) type Event = (WatchEventType, String);
@@ -43,7 +43,7 @@ pub(crate) fn new_session(timeout_ms: i32) -> Connect {
 
 fn stream(port: u16) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }

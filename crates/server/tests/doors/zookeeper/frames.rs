@@ -2,7 +2,7 @@
 
 use super::client::{Zk, create, get};
 use super::{client, port};
-use crate::support::{Node, PATIENCE};
+use crate::support::{Node, TIMEOUT};
 use holdfast_core::NodeKind;
 use holdfast_zookeeper::Code;
 use holdfast_zookeeper::codec::{FRAME_BYTES_MAX, Request};
@@ -11,7 +11,7 @@ use std::net::TcpStream;
 
 fn says(node: &Node, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(("127.0.0.1", port(node))).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(bytes).unwrap();
     let mut said = Vec::new();
     let ended = stream.read_to_end(&mut said);

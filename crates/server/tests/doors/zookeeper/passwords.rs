@@ -7,7 +7,7 @@ use holdfast_zookeeper::Code;
 use holdfast_zookeeper::codec::Request;
 
 #[test]
-fn nothing_is_done_before_the_password() {
+fn commands_before_the_password_are_refused() {
     let node = Node::start_with(Some("sesame"));
     let mut zk = client(&node);
     assert_eq!(zk.get("/", false), Err(Code::NoAuth));

@@ -30,7 +30,7 @@ fn a_watch_fires_once_and_before_the_new_state_is_seen() {
 }
 
 #[test]
-fn a_client_hears_of_its_own_change_before_the_reply() {
+fn client_receives_its_own_watch_event_before_the_reply() {
     let node = Node::start();
     let mut zk = client(&node);
     zk.make("/a");

@@ -30,7 +30,7 @@ enum Write {
 }
 
 /// Why a visit ended before it was served.
-enum Left {
+enum LeaveReason {
     /// The wait was over; the holder's client id, if there is one.
     GivenUp(Option<String>),
     /// One of our rows may have expired: others may have overtaken us.
@@ -38,7 +38,7 @@ enum Left {
     Failed(Error),
 }
 
-impl From<Failure> for Left {
+impl From<Failure> for LeaveReason {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure.into_error())
     }
@@ -54,23 +54,23 @@ pub(super) async fn acquire(tables: &Arc<Tables>, request: &Request) -> Result<A
         };
         let gone = visit.leave().await;
         match left {
-            Left::GivenUp(holder) => {
+            LeaveReason::GivenUp(holder) => {
                 gone?;
                 return Ok(Acquired::Busy { holder: holder.as_deref().map(label_of) });
             }
-            Left::TooSlow if request.is_given_up() => {
+            LeaveReason::TooSlow if request.is_given_up() => {
                 gone?;
                 return Ok(Acquired::Busy { holder: None });
             }
-            Left::TooSlow => {}
-            Left::Failed(Error::Unreachable(why)) => {
+            LeaveReason::TooSlow => {}
+            LeaveReason::Failed(Error::Unreachable(why)) => {
                 let since = *unreachable_since.get_or_insert_with(Moment::now);
                 if request.is_given_up() || since.plus(tables.timeout()).has_passed() {
                     gone?;
                     return Err(Error::Unreachable(why));
                 }
             }
-            Left::Failed(error) => {
+            LeaveReason::Failed(error) => {
                 gone?;
                 return Err(error);
             }
@@ -98,7 +98,7 @@ impl<'a> Visit<'a> {
         Ok(Self { tables, request, id, client_id: request.owner(), last_us: 0 })
     }
 
-    async fn served(&mut self) -> Result<Held, Left> {
+    async fn served(&mut self) -> Result<Held, LeaveReason> {
         self.wait_for_choosers().await?;
         let ticket = self.choose().await?;
         let choosers = self.choosers().await?;
@@ -106,10 +106,10 @@ impl<'a> Visit<'a> {
     }
 
     /// Waits while anyone is choosing. A try does not even begin if there is a number already.
-    async fn wait_for_choosers(&self) -> Result<(), Left> {
+    async fn wait_for_choosers(&self) -> Result<(), LeaveReason> {
         let first = self.customers().await?;
         if self.request.is_given_up() && !first.is_empty() {
-            return Err(Left::GivenUp(holder(&first)));
+            return Err(LeaveReason::GivenUp(holder(&first)));
         }
         while !self.choosers().await?.is_empty() {
             self.pause(&[]).await?;
@@ -118,12 +118,12 @@ impl<'a> Visit<'a> {
     }
 
     /// Draws a number while our flag is set for the others to see.
-    async fn choose(&mut self) -> Result<(Ticket, Moment), Left> {
+    async fn choose(&mut self) -> Result<(Ticket, Moment), LeaveReason> {
         let (tables, name, id) = (self.tables, self.request.name.as_str(), self.id);
         let flag_sent = Moment::now();
         self.write(Write::Flag(true)).await?;
         if !tables.choosers(name).await?.contains(&id) {
-            return Err(Left::TooSlow);
+            return Err(LeaveReason::TooSlow);
         }
         let numbers = self.customers().await?;
         let number = next_number(numbers.iter().map(|customer| customer.ticket.number));
@@ -133,11 +133,11 @@ impl<'a> Visit<'a> {
         if self.own(&self.customers().await?).is_none_or(|own| own.ticket != ticket)
             || flag_sent.plus(safe_part(CHOOSING_TTL)).has_passed()
         {
-            return Err(Left::TooSlow);
+            return Err(LeaveReason::TooSlow);
         }
         self.write(Write::Flag(false)).await?;
         if tables.choosers(name).await?.contains(&id) {
-            return Err(Left::TooSlow);
+            return Err(LeaveReason::TooSlow);
         }
         Ok((ticket, number_sent))
     }
@@ -147,7 +147,7 @@ impl<'a> Visit<'a> {
         &mut self,
         (ticket, mut sent): (Ticket, Moment),
         mut choosers: Vec<i64>,
-    ) -> Result<Held, Left> {
+    ) -> Result<Held, LeaveReason> {
         let ttl = self.request.ttl;
         loop {
             if !choosers.is_empty() {
@@ -156,7 +156,7 @@ impl<'a> Visit<'a> {
             }
             let customers = self.customers().await?;
             if self.own(&customers).is_none() || sent.plus(safe_part(ttl)).has_passed() {
-                return Err(Left::TooSlow);
+                return Err(LeaveReason::TooSlow);
             }
             let served = !customers.iter().any(|other| must_wait(ticket, other.ticket));
             if choosers.is_empty() && served {
@@ -169,7 +169,7 @@ impl<'a> Visit<'a> {
                 // The number had expired, others have passed us, and this write has brought it
                 // back.
                 if valid_until.has_passed() {
-                    return Err(Left::TooSlow);
+                    return Err(LeaveReason::TooSlow);
                 }
             }
         }
@@ -183,14 +183,14 @@ impl<'a> Visit<'a> {
     }
 
     /// Writes the number and returns when the write was sent.
-    async fn set_number(&mut self, ticket: Ticket) -> Result<Moment, Left> {
+    async fn set_number(&mut self, ticket: Ticket) -> Result<Moment, LeaveReason> {
         let sent = Moment::now();
         self.write(Write::Number(ticket)).await?;
         Ok(sent)
     }
 
     /// Retries a write, each time with a later timestamp, until it is acknowledged.
-    async fn write(&mut self, write: Write) -> Result<(), Left> {
+    async fn write(&mut self, write: Write) -> Result<(), LeaveReason> {
         let (tables, name, ttl) = (self.tables, self.request.name.as_str(), self.request.ttl);
         let give_up = Moment::now().plus(tables.timeout());
         loop {
@@ -210,17 +210,17 @@ impl<'a> Visit<'a> {
                 {
                     sleep(RETRY_PAUSE).await;
                 }
-                Err(error) => return Err(Left::Failed(error)),
+                Err(error) => return Err(LeaveReason::Failed(error)),
             }
         }
     }
 
-    async fn customers(&self) -> Result<Vec<Customer>, Left> {
+    async fn customers(&self) -> Result<Vec<Customer>, LeaveReason> {
         Ok(self.tables.customers(&self.request.name).await?)
     }
 
     /// Everyone else who is choosing.
-    async fn choosers(&self) -> Result<Vec<i64>, Left> {
+    async fn choosers(&self) -> Result<Vec<i64>, LeaveReason> {
         let mut choosers = self.tables.choosers(&self.request.name).await?;
         choosers.retain(|id| *id != self.id);
         Ok(choosers)
@@ -231,10 +231,10 @@ impl<'a> Visit<'a> {
         own.filter(|own| own.client_id == self.client_id)
     }
 
-    async fn pause(&self, customers: &[Customer]) -> Result<(), Left> {
+    async fn pause(&self, customers: &[Customer]) -> Result<(), LeaveReason> {
         if self.request.is_given_up() || !self.request.pause(jittered(POLL_EVERY), pending()).await
         {
-            return Err(Left::GivenUp(holder(customers)));
+            return Err(LeaveReason::GivenUp(holder(customers)));
         }
         Ok(())
     }

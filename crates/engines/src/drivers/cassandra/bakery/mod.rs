@@ -34,7 +34,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     ),
     token: Promise::no("numbers start again at 1 when nobody is left"),
     survives_failover: Promise::yes("a majority of the replicas has each row"),
-    hears_of_death: Promise::no("an expired number leaves nothing"),
+    reports_death: Promise::no("an expired number leaves nothing"),
     detachable: Promise::yes("the number's random id is the proof"),
     lost_in_time: Promise::yes(
         "the holder stops counting on its number at 90% of its TTL; nodes whose clocks differ by more break this, and nothing but the TTL guards a number",

@@ -177,7 +177,7 @@ impl Bakery {
 }
 
 #[test]
-fn three_processes_exclude_each_other_in_the_order_they_came() {
+fn three_processes_exclude_each_other_in_arrival_order() {
     let bakery = Bakery { choosing_flag: true, crashes: false };
     let checker = bakery.checker().spawn_bfs().join();
     checker.assert_properties();
@@ -193,7 +193,7 @@ fn crashes_at_any_step_do_not_break_exclusion() {
 /// Why the flag is needed: a process that has read the numbers but not yet written its own is
 /// invisible.
 #[test]
-fn without_the_choosing_flag_two_processes_enter() {
+fn without_the_choosing_flag_exclusion_breaks() {
     let bakery = Bakery { choosing_flag: false, crashes: false };
     let checker = bakery.checker().spawn_bfs().join();
     let path = checker.discovery("mutual exclusion").expect("the bug is found");

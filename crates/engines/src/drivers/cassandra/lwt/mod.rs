@@ -30,7 +30,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     fair: Promise::no("waiters of one process queue up, but processes poll for a free lock"),
     token: Promise::yes("a counter in a table of its own, without TTL"),
     survives_failover: Promise::yes("a majority of the replicas has it before it is acknowledged"),
-    hears_of_death: Promise::yes("a holder's mark stays until it is released or replaced"),
+    reports_death: Promise::yes("a holder's mark stays until it is released or replaced"),
     detachable: Promise::yes("the random client id is the proof"),
     lost_in_time: Promise::yes(
         "the holder stops counting on a lease at 90% of its TTL; nodes whose clocks differ by more break this",
@@ -44,7 +44,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
 pub(in crate::drivers) static PLAIN: Promises = Promises {
     recipe: "lwt, plain",
     token: Promise::no("the lock table has none"),
-    hears_of_death: Promise::no("an expired row leaves nothing"),
+    reports_death: Promise::no("an expired row leaves nothing"),
     ..PROMISES
 };
 

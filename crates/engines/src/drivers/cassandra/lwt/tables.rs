@@ -3,7 +3,7 @@
 use crate::drivers::cassandra::cluster::{Cluster, text};
 use crate::drivers::cassandra::whole_seconds;
 use crate::drivers::failure::Failure;
-use crate::drivers::line::Lines;
+use crate::drivers::local_queue::LocalQueues;
 use crate::error::Error;
 use crate::token::Token;
 use scylla::statement::Consistency;
@@ -18,7 +18,7 @@ pub(super) const IN_FLIGHT: Duration = Duration::from_secs(15);
 pub(super) struct Tables {
     cluster: Cluster,
     /// This process's waiters.
-    pub(super) lines: Lines,
+    pub(super) lines: LocalQueues,
     take: PreparedStatement,
     extend: PreparedStatement,
     release: PreparedStatement,
@@ -84,7 +84,7 @@ impl Tables {
                 restore: cluster.prepare(&restore, quorum).await?,
             })
         };
-        let lines = Lines::default();
+        let lines = LocalQueues::default();
         Ok(Self { cluster, lines, take, extend, release, read, look, tokens })
     }
 

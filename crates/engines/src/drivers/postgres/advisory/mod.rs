@@ -28,7 +28,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     fair: Promise::yes("PostgreSQL's own queue"),
     token: Promise::no("advisory locks have no counter"),
     survives_failover: Promise::no("the lock ends with the server process that holds it"),
-    hears_of_death: Promise::no("a session that ended leaves no trace"),
+    reports_death: Promise::no("a session that ended leaves no trace"),
     detachable: Promise::no("the lock belongs to its connection"),
     lost_in_time: Promise::no(
         "when the server ends the session, it serves the next before the holder can know",

@@ -5,7 +5,7 @@ use super::table::{Sql, Table, left, ttl_ms};
 use crate::clock::Moment;
 use crate::driver::{Acquired, Held, Hold, Request, Validity, label_of};
 use crate::drivers::failure::Failure;
-use crate::drivers::line::Lines;
+use crate::drivers::local_queue::LocalQueues;
 use crate::error::Error;
 use crate::guard::Ending;
 use crate::token::Token;
@@ -36,7 +36,7 @@ enum Attempt {
 
 pub(super) async fn acquire(
     table: &Arc<Table>,
-    lines: &Lines,
+    lines: &LocalQueues,
     request: &Request,
 ) -> Result<Acquired, Error> {
     let place = lines.enter(&request.name);

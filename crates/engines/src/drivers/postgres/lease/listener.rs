@@ -1,6 +1,6 @@
 //! The connection that receives notifications of releases.
 
-use crate::drivers::line::Lines;
+use crate::drivers::local_queue::LocalQueues;
 use crate::drivers::postgres::server::Server;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct Listener(AbortHandle);
 
 impl Listener {
-    pub(super) fn start(server: Server, channel: String, lines: Arc<Lines>) -> Self {
+    pub(super) fn start(server: Server, channel: String, lines: Arc<LocalQueues>) -> Self {
         let listening = async move {
             let mut pause = RETRY_PAUSE;
             loop {
@@ -46,7 +46,7 @@ impl Drop for Listener {
 }
 
 /// Listens until the connection is lost. Returns false if it could not even start.
-async fn listen(server: &Server, channel: &str, lines: &Lines) -> bool {
+async fn listen(server: &Server, channel: &str, lines: &LocalQueues) -> bool {
     let Ok((client, mut connection)) = server.open("holdfast-locks listener").await else {
         return false;
     };

@@ -3,7 +3,7 @@
 //! Take, extend and release are one statement each, and use the database's clock. A row that
 //! expired without a release is a death, and the next holder learns of it. A waiter sleeps until it
 //! is notified of a release (`listener.rs`) or the holder's lease ends; of the waiters in one
-//! process, only the first one tries (`drivers/line.rs`).
+//! process, only the first one tries (`drivers/local_queue.rs`).
 
 mod acquire;
 mod hold;
@@ -13,7 +13,7 @@ mod table;
 
 use super::server::Server;
 use crate::driver::{Acquired, Driver, Hold, Request, Step};
-use crate::drivers::line::Lines;
+use crate::drivers::local_queue::LocalQueues;
 use crate::error::Error;
 use crate::locks::Inspection;
 use crate::promises::{Promise, Promises};
@@ -33,7 +33,7 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
     survives_failover: Promise::yes(
         "a lock is on disk before it is acknowledged; a standby has it if replication is synchronous",
     ),
-    hears_of_death: Promise::yes("a lease that ran out without a release stays in the row"),
+    reports_death: Promise::yes("a lease that ran out without a release stays in the row"),
     detachable: Promise::yes("the lease's random owner id is the proof"),
     lost_in_time: Promise::yes(
         "the holder stops counting on a lease at 90% of its TTL; setting the database's clock forward breaks this",
@@ -46,14 +46,14 @@ pub(in crate::drivers) static PROMISES: Promises = Promises {
 
 pub(super) async fn connect(server: Server, table: &str) -> Result<Arc<dyn Driver>, Error> {
     let table = Arc::new(Table::open(server.clone(), table).await?);
-    let lines = Arc::new(Lines::default());
+    let lines = Arc::new(LocalQueues::default());
     let listener = Listener::start(server, table.channel().to_owned(), lines.clone());
     Ok(Arc::new(Leases { table, lines, _listener: listener }))
 }
 
 struct Leases {
     table: Arc<Table>,
-    lines: Arc<Lines>,
+    lines: Arc<LocalQueues>,
     _listener: Listener,
 }
 

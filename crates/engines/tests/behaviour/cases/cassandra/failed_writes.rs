@@ -54,14 +54,14 @@ struct Scene<'a> {
 
 impl Site<'_> {
     async fn scene(&self, fault: Fault) -> Scene<'_> {
-        let patience = Duration::from_secs(10);
+        let deadline = Duration::from_secs(10);
         let (proxies, locks, others) = match fault {
             Fault::RequestLost | Fault::AnswerLost => {
-                let (proxies, locks) = through_proxies(self.single, patience).await;
+                let (proxies, locks) = through_proxies(self.single, deadline).await;
                 (proxies, locks, self.single.connect().await)
             }
             Fault::TwoNodesStop | Fault::OneNodeStops => {
-                let connect = || Locks::builder().timeout(patience).connect(&self.cluster);
+                let connect = || Locks::builder().timeout(deadline).connect(&self.cluster);
                 (Vec::new(), eventually(connect).await, eventually(connect).await)
             }
         };
@@ -152,7 +152,7 @@ impl Scene<'_> {
         let name = unique("story");
         let guard = self.take(&self.locks, &name).await;
         self.begin();
-        let told = match self.during(guard.release()).await {
+        let reported = match self.during(guard.release()).await {
             Ok(()) => "released",
             Err(Error::Unsure { .. }) => "unsure; free once the nodes are back",
             Err(error) => panic!("{name}: {error}"),
@@ -160,7 +160,7 @@ impl Scene<'_> {
         let next = self.take(&self.others, &name).await;
         assert!(next.ending().is_none_or(|ending| !ending.died), "{:?}", next.ending());
         next.release().await.unwrap();
-        told
+        reported
     }
 }
 
@@ -187,7 +187,7 @@ fn table(columns: &[Vec<&'static str>]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Cassandra: ./test engines"]
-async fn failed_writes_are_as_the_page_says() {
+async fn failed_writes_match_the_documentation() {
     let (mut replicas, members) =
         tokio::task::spawn_blocking(|| (Replicas::start(), Members::start(3))).await.unwrap();
     let (readers, replicas) = tokio::task::spawn_blocking(move || {

@@ -24,7 +24,7 @@ async fn refusal(url: &str) -> Error {
     builder.connect(url).await.expect_err("it must be refused")
 }
 
-fn assert_says(error: &Error, words: &[&str]) {
+fn assert_error_contains(error: &Error, words: &[&str]) {
     let text = error.to_string();
     for word in words {
         assert!(text.contains(word), "`{word}` is missing: {text}");
@@ -34,17 +34,26 @@ fn assert_says(error: &Error, words: &[&str]) {
 /// Each mistake in a URL gets an error that says what it is and what to try.
 #[tokio::test]
 #[ignore = "needs Cassandra: ./test engines"]
-async fn mistakes_are_named() {
-    assert_says(&refusal(&url("")).await, &["not a keyspace", "cassandra://host:9042/keyspace"]);
-    assert_says(&refusal(&url("a-b")).await, &["`a-b`", "letters, digits"]);
+async fn configuration_mistakes_are_reported() {
+    assert_error_contains(
+        &refusal(&url("")).await,
+        &["not a keyspace", "cassandra://host:9042/keyspace"],
+    );
+    assert_error_contains(&refusal(&url("a-b")).await, &["`a-b`", "letters, digits"]);
     let missing = refusal(&url("nowhere")).await;
     assert!(matches!(missing, Error::Refused(_)), "{missing:?}");
-    assert_says(&missing, &["nowhere", "CREATE KEYSPACE", "?replication_factor=3"]);
-    assert_says(&refusal(&url("examples?replication_factor=0")).await, &["replication_factor=0"]);
-    assert_says(&refusal(&url("examples?recipe=x")).await, &["recipe=x", "bakery"]);
-    assert_says(&refusal(&url("examples?plain=yes")).await, &["plain=yes"]);
-    assert_says(&refusal(&url("examples?recipe=bakery&plain=1")).await, &["recipe=lwt"]);
-    assert_says(&refusal(&url("examples?tabel=x")).await, &["`tabel`", "replication_factor"]);
+    assert_error_contains(&missing, &["nowhere", "CREATE KEYSPACE", "?replication_factor=3"]);
+    assert_error_contains(
+        &refusal(&url("examples?replication_factor=0")).await,
+        &["replication_factor=0"],
+    );
+    assert_error_contains(&refusal(&url("examples?recipe=x")).await, &["recipe=x", "bakery"]);
+    assert_error_contains(&refusal(&url("examples?plain=yes")).await, &["plain=yes"]);
+    assert_error_contains(&refusal(&url("examples?recipe=bakery&plain=1")).await, &["recipe=lwt"]);
+    assert_error_contains(
+        &refusal(&url("examples?tabel=x")).await,
+        &["`tabel`", "replication_factor"],
+    );
     // A keyspace whose table of that name is Cassandra's own.
     let tables = refusal(&url("system_schema")).await;
     assert!(matches!(tables, Error::Refused(_)), "{tables:?}");
@@ -54,7 +63,7 @@ async fn mistakes_are_named() {
 /// had just created and that could not be used yet, and was refused: "not made for locks".
 #[tokio::test]
 #[ignore = "needs Cassandra: ./test engines"]
-async fn the_first_clients_of_a_keyspace_may_connect_at_once() {
+async fn first_clients_of_a_keyspace_can_connect_concurrently() {
     for round in 0..5 {
         let url = url(&format!("first_{}_{round}?replication_factor=1", std::process::id()));
         let connect = || {
@@ -72,11 +81,11 @@ async fn the_first_clients_of_a_keyspace_may_connect_at_once() {
 
 /// An engine that is down, another protocol on the port, and a server that sends nothing.
 #[tokio::test]
-async fn other_servers_are_named() {
+async fn other_servers_are_recognised() {
     let port = free_port();
     let error = refusal(&format!("cassandra://127.0.0.1:{port}/x")).await;
     assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
-    assert_says(&error, &[&port.to_string(), "is it running"]);
+    assert_error_contains(&error, &[&port.to_string(), "is it running"]);
 
     for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", ""] {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -94,7 +103,7 @@ async fn other_servers_are_named() {
         let connected = builder.connect(&format!("cassandra://127.0.0.1:{port}/x")).await;
         let error = connected.expect_err("it is no Cassandra");
         assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
-        assert_says(&error, &[&port.to_string(), "Cassandra"]);
+        assert_error_contains(&error, &[&port.to_string(), "Cassandra"]);
     }
 }
 
@@ -118,7 +127,7 @@ async fn passwords_are_checked() {
     for user in ["cassandra:wrong@", "nobody:wrong@", ""] {
         let error = refusal(&url(user)).await;
         assert!(matches!(error, Error::Refused(_)), "{user}: {error:?}");
-        assert_says(&error, &["check user and password"]);
+        assert_error_contains(&error, &["check user and password"]);
     }
 }
 
@@ -144,7 +153,7 @@ async fn plain_and_full_locks_exclude_each_other() {
 /// as a row made by INSERT would, held by nobody and blocking everybody.
 #[tokio::test]
 #[ignore = "needs Cassandra: ./test engines"]
-async fn a_shortened_lease_leaves_no_ghost() {
+async fn shortened_lease_leaves_no_ghost() {
     for recipe in ["lwt", "bakery"] {
         let name = unique("shortened");
         let url = url(&format!("examples?replication_factor=1&recipe={recipe}"));
@@ -162,7 +171,7 @@ async fn a_shortened_lease_leaves_no_ghost() {
 /// did not finish that: they stayed in line until their TTL was over.
 #[tokio::test]
 #[ignore = "needs Cassandra: ./test engines"]
-async fn whoever_leaves_the_bakery_is_gone_from_its_line() {
+async fn leaving_the_bakery_removes_all_rows() {
     let (url, name) = (url("examples?replication_factor=1&recipe=bakery"), unique("leaving"));
     let (locks, others) =
         (Locks::connect(&url).await.unwrap(), Locks::connect(&url).await.unwrap());
@@ -185,7 +194,7 @@ async fn whoever_leaves_the_bakery_is_gone_from_its_line() {
 
 #[test]
 #[ignore = "needs Cassandra: ./test engines"]
-fn lost_answers_are_settled() {
+fn lost_replies_are_settled() {
     use crate::servers::cassandra::{bakery, lwt, plain};
     for engine in [lwt, plain, bakery] {
         crate::engine::run(engine, "settled_answers", async |engine| {
@@ -220,7 +229,7 @@ async fn tls() {
     for options in [wrong.as_str(), "&ssl=true"] {
         let error = refusal(&url(options)).await;
         assert!(matches!(error, Error::Unreachable(_)), "{options}: {error:?}");
-        assert_says(&error, &["certificate"]);
+        assert_error_contains(&error, &["certificate"]);
     }
     for (options, words) in [
         ("&ssl=yes", "neither `true` nor `false`"),
@@ -230,6 +239,6 @@ async fn tls() {
     ] {
         let error = refusal(&url(options)).await;
         assert!(matches!(error, Error::BadUrl(_)), "{options}: {error:?}");
-        assert_says(&error, &[words]);
+        assert_error_contains(&error, &[words]);
     }
 }

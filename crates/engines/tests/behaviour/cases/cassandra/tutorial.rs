@@ -35,7 +35,7 @@ fn normalized(output: &str) -> String {
 }
 
 #[test]
-fn random_ids_are_made_equal() {
+fn random_ids_are_normalised() {
     let line = |id: &str| format!("\n seat | ana/{id} | 3\n");
     let (one, other) = ("0123456789abcdef".repeat(2), "fedcba9876543210".repeat(2));
     assert_eq!(normalized(&line(&one)), normalized(&line(&other)));
@@ -45,7 +45,7 @@ fn random_ids_are_made_equal() {
 /// Every statement of the page, in order, prints what the page shows. Only the port differs.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Cassandra: ./test engines"]
-async fn the_tutorial_prints_what_it_shows() {
+async fn tutorial_output_matches() {
     let server = tokio::task::spawn_blocking(Cassandra::fresh).await.unwrap();
     let mut cqlsh = Cqlsh::start(server.port);
     let url = format!("cassandra://127.0.0.1:{}/examples", server.port);

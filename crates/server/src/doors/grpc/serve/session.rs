@@ -5,7 +5,7 @@ use crate::activity::Busy;
 use crate::doors::Context;
 use crate::doors::grpc::{OrStatus, status};
 use crate::doors::http::serve::connection::{Connection, CutUnlessRead};
-use crate::doors::http::serve::request_limit::Room;
+use crate::doors::http::serve::request_limit::RequestLimit;
 use crate::engine::{Engine, EventSink, Missed, Subscriber};
 use crate::random;
 use holdfast_core::{Secret, SessionRef};
@@ -35,9 +35,9 @@ pub(super) async fn serve(
 ) -> Result<Response<Outgoing>, Status> {
     let context = calls.context.clone();
     let connection = request.extensions().get::<Connection>().cloned().unwrap_or_default();
-    let room = request.extensions().get::<Arc<Room>>().cloned().unwrap_or_default();
+    let room = request.extensions().get::<Arc<RequestLimit>>().cloned().unwrap_or_default();
     let mut incoming = request.into_inner();
-    let first = room.first(incoming.message()).await.or_status()??.ok_or_else(nothing_said)?;
+    let first = room.first(incoming.message()).await.or_status()??.ok_or_else(no_first_message)?;
     let _permit = room.enter().or_status()?;
     let busy = connection.begin();
     let events = context.engine.subscriber(EVENTS_MAX, usize::MAX);
@@ -48,8 +48,16 @@ pub(super) async fn serve(
     let reading = tokio::spawn(read(shared.clone(), incoming));
     let cut = connection.cut_unless_read(events.too_slow());
     let (first, messages) = (first.into_iter(), session::Outgoing::new(session));
-    let outgoing =
-        Talk { shared, events, first, messages, reading, over: false, _busy: busy, _cut: cut };
+    let outgoing = SessionStream {
+        shared,
+        events,
+        first,
+        messages,
+        reading,
+        over: false,
+        _busy: busy,
+        _cut: cut,
+    };
     Ok(Response::new(Box::pin(outgoing)))
 }
 
@@ -61,9 +69,9 @@ struct Shared {
     room: Semaphore,
 }
 
-fn nothing_said() -> Status {
+fn no_first_message() -> Status {
     let hint = "open or attach a session with its first message";
-    status(ApiError::bad("the stream said nothing", hint))
+    status(ApiError::bad("the stream sent nothing", hint))
 }
 
 /// Opens or attaches the session, and what to say first. Its events go to the subscriber before its
@@ -113,7 +121,7 @@ fn hand_over(shared: &Shared, message: ToServer) -> Result<(), ApiError> {
 }
 
 /// What goes out.
-struct Talk {
+struct SessionStream {
     shared: Arc<Shared>,
     events: Subscriber,
     first: vec::IntoIter<ToClient>,
@@ -125,7 +133,7 @@ struct Talk {
     _cut: CutUnlessRead,
 }
 
-impl Stream for Talk {
+impl Stream for SessionStream {
     type Item = Result<ToClient, Status>;
 
     fn poll_next(
@@ -155,7 +163,7 @@ impl Stream for Talk {
     }
 }
 
-impl Talk {
+impl SessionStream {
     fn out(&mut self, event: SessionEvent) -> Option<ToClient> {
         if matches!(event, SessionEvent::Reply { .. } | SessionEvent::Refused { .. }) {
             self.shared.room.add_permits(1);
@@ -166,7 +174,7 @@ impl Talk {
     }
 }
 
-impl Drop for Talk {
+impl Drop for SessionStream {
     fn drop(&mut self) {
         self.reading.abort();
     }

@@ -7,7 +7,7 @@ use crate::doors::http::serve::acquire;
 use crate::doors::http::serve::connection::{Connection, CutUnlessRead};
 use crate::engine::Subscriber;
 use crate::random;
-use holdfast_core::{Answer, Command, Request as CoreRequest, Secret};
+use holdfast_core::{Answer, Command, RequestRef, Secret};
 use holdfast_gateway::{ApiError, request};
 use holdfast_grpc::translate;
 use holdfast_node::Node;
@@ -21,7 +21,7 @@ use tonic::{Request, Response, Status, Streaming};
 /// Events that wait for a slow watcher.
 const EVENTS_MAX: usize = 1_024;
 
-type Answering<T> = Result<Response<T>, Status>;
+type UnaryResult<T> = Result<Response<T>, Status>;
 
 impl Calls {
     /// Puts a command through the log and takes its answer.
@@ -29,19 +29,19 @@ impl Calls {
         Ok(self.context.engine.submit(None, command).await??)
     }
 
-    async fn done(&self, command: Command, token: u64) -> Answering<proto::Done> {
+    async fn done(&self, command: Command, token: u64) -> UnaryResult<proto::Done> {
         self.put_through(command).await.or_status()?;
         Ok(Response::new(proto::Done { token }))
     }
 
-    async fn through_fence(&self, command: Command) -> Answering<proto::Fence> {
+    async fn through_fence(&self, command: Command) -> UnaryResult<proto::Fence> {
         match self.put_through(command).await.or_status()? {
             Answer::Passed(fence) => Ok(Response::new(translate::fence(&fence))),
             _ => Err(status(ApiError::unexpected())),
         }
     }
 
-    async fn count(&self, command: Command) -> Answering<proto::Count> {
+    async fn count(&self, command: Command) -> UnaryResult<proto::Count> {
         match self.put_through(command).await.or_status()? {
             Answer::RevocationAsked(count) | Answer::Forced(count) => {
                 Ok(Response::new(proto::Count { count: count as u64 }))
@@ -51,7 +51,7 @@ impl Calls {
     }
 }
 
-fn token_of(own: &Option<proto::Own>) -> u64 {
+fn token_of(own: &Option<proto::TicketRef>) -> u64 {
     own.as_ref().map_or(0, |own| own.token)
 }
 
@@ -63,11 +63,11 @@ impl Holdfast for Calls {
     async fn session(
         &self,
         request: Request<Streaming<proto::ToServer>>,
-    ) -> Answering<Self::SessionStream> {
+    ) -> UnaryResult<Self::SessionStream> {
         session::serve(self, request).await
     }
 
-    async fn acquire(&self, request: Request<proto::AcquireAlone>) -> Answering<proto::Standing> {
+    async fn acquire(&self, request: Request<proto::AcquireAlone>) -> UnaryResult<proto::Standing> {
         let connection = connection(&request);
         let sent = request.into_inner();
         let acquire = sent.acquire.unwrap_or_default();
@@ -80,33 +80,36 @@ impl Holdfast for Calls {
         Ok(Response::new(translate::standing(&standing)))
     }
 
-    async fn release(&self, request: Request<proto::Own>) -> Answering<proto::Done> {
+    async fn release(&self, request: Request<proto::TicketRef>) -> UnaryResult<proto::Done> {
         let own = request.into_inner();
         let token = own.token;
         let ticket = translate::ticket(Some(own), None).or_status()?;
         self.done(ticket.release().or_status()?, token).await
     }
 
-    async fn cancel(&self, request: Request<proto::Own>) -> Answering<proto::Done> {
+    async fn cancel(&self, request: Request<proto::TicketRef>) -> UnaryResult<proto::Done> {
         let own = request.into_inner();
         let token = own.token;
         let ticket = translate::ticket(Some(own), None).or_status()?;
         self.done(ticket.cancel().or_status()?, token).await
     }
 
-    async fn renew(&self, request: Request<proto::RenewRequest>) -> Answering<proto::Done> {
+    async fn renew(&self, request: Request<proto::RenewRequest>) -> UnaryResult<proto::Done> {
         let renew = request.into_inner();
         let token = token_of(&renew.own);
         self.done(translate::renew(renew, None).or_status()?, token).await
     }
 
-    async fn note(&self, request: Request<proto::NoteRequest>) -> Answering<proto::Done> {
+    async fn note(&self, request: Request<proto::NoteRequest>) -> UnaryResult<proto::Done> {
         let note = request.into_inner();
         let token = token_of(&note.own);
         self.done(translate::note(note, None).or_status()?, token).await
     }
 
-    async fn recovered(&self, request: Request<proto::Own>) -> Answering<proto::RecoveredReply> {
+    async fn recovered(
+        &self,
+        request: Request<proto::TicketRef>,
+    ) -> UnaryResult<proto::RecoveredReply> {
         let ticket = translate::ticket(Some(request.into_inner()), None).or_status()?;
         match self.put_through(ticket.recovered().or_status()?).await.or_status()? {
             Answer::Recovered(death) => {
@@ -120,37 +123,37 @@ impl Holdfast for Calls {
     async fn outcome(
         &self,
         request: Request<proto::OutcomeAlone>,
-    ) -> Answering<proto::OutcomeReply> {
+    ) -> UnaryResult<proto::OutcomeReply> {
         let key = request::request_key(&request.into_inner().request_id).or_status()?;
-        let outcome = Command::Outcome(CoreRequest::Alone(key));
+        let outcome = Command::Outcome(RequestRef::Alone(key));
         let answered = self.context.engine.submit(None, outcome).await.or_status()?;
         Ok(Response::new(translate::outcome(answered).or_status()?))
     }
 
-    async fn put(&self, request: Request<proto::PutRequest>) -> Answering<proto::Fence> {
+    async fn put(&self, request: Request<proto::PutRequest>) -> UnaryResult<proto::Fence> {
         self.through_fence(translate::put(request.into_inner()).or_status()?).await
     }
 
-    async fn raise(&self, request: Request<proto::RaiseRequest>) -> Answering<proto::Fence> {
+    async fn raise(&self, request: Request<proto::RaiseRequest>) -> UnaryResult<proto::Fence> {
         self.through_fence(translate::raise(request.get_ref()).or_status()?).await
     }
 
-    async fn get(&self, request: Request<proto::GetRequest>) -> Answering<proto::GetReply> {
+    async fn get(&self, request: Request<proto::GetRequest>) -> UnaryResult<proto::GetReply> {
         let key = request::name(&request.get_ref().key).or_status()?;
         let look = move |node: &Node| node.state().fence(&key).map(translate::fence);
         let fence = self.context.engine.read(look).await.or_status()?;
         Ok(Response::new(proto::GetReply { fence }))
     }
 
-    async fn revoke(&self, request: Request<proto::RevokeRequest>) -> Answering<proto::Count> {
+    async fn revoke(&self, request: Request<proto::RevokeRequest>) -> UnaryResult<proto::Count> {
         self.count(translate::revoke(request.into_inner()).or_status()?).await
     }
 
-    async fn force(&self, request: Request<proto::ForceRequest>) -> Answering<proto::Count> {
+    async fn force(&self, request: Request<proto::ForceRequest>) -> UnaryResult<proto::Count> {
         self.count(translate::force(request.into_inner()).or_status()?).await
     }
 
-    async fn show(&self, request: Request<proto::ShowRequest>) -> Answering<proto::Lock> {
+    async fn show(&self, request: Request<proto::ShowRequest>) -> UnaryResult<proto::Lock> {
         let sent = request.into_inner();
         let name = request::name(&sent.name).or_status()?;
         let look = move |node: &Node| {
@@ -163,7 +166,7 @@ impl Holdfast for Calls {
         Ok(Response::new(lock.unwrap_or_else(nobody)))
     }
 
-    async fn list(&self, request: Request<proto::ListRequest>) -> Answering<proto::ListReply> {
+    async fn list(&self, request: Request<proto::ListRequest>) -> UnaryResult<proto::ListReply> {
         let sent = request.into_inner();
         let after = sent.after.as_deref().map(request::name).transpose().or_status()?;
         let limit = request::limit(translate::unless_zero(sent.limit).map(u64::from));
@@ -179,15 +182,15 @@ impl Holdfast for Calls {
         Ok(Response::new(self.context.engine.look(sent.stale, look).await.or_status()?))
     }
 
-    async fn watch(&self, request: Request<proto::WatchRequest>) -> Answering<Self::WatchStream> {
+    async fn watch(&self, request: Request<proto::WatchRequest>) -> UnaryResult<Self::WatchStream> {
         let connection = connection(&request);
         let scope = translate::scope(request.into_inner()).or_status()?;
         let watch = self.context.engine.watch(scope, EVENTS_MAX).await.or_status()?;
         let cut = connection.cut_unless_read(watch.too_slow());
-        Ok(Response::new(Box::pin(Watching { watch, state: Progress::New, _cut: cut })))
+        Ok(Response::new(Box::pin(WatchEvents { watch, state: Progress::New, _cut: cut })))
     }
 
-    async fn status(&self, _: Request<proto::StatusRequest>) -> Answering<proto::StatusReply> {
+    async fn status(&self, _: Request<proto::StatusRequest>) -> UnaryResult<proto::StatusReply> {
         let look = |node: &Node| {
             let members: Vec<(u64, bool, String)> = node
                 .cluster()
@@ -217,7 +220,7 @@ fn connection<T>(request: &Request<T>) -> Connection {
 }
 
 /// What a watcher hears.
-struct Watching {
+struct WatchEvents {
     watch: Subscriber,
     state: Progress,
     _cut: CutUnlessRead,
@@ -230,7 +233,7 @@ enum Progress {
     Over,
 }
 
-impl Stream for Watching {
+impl Stream for WatchEvents {
     type Item = Result<proto::WatchEvent, Status>;
 
     fn poll_next(

@@ -8,7 +8,7 @@ use std::fmt::Display;
 pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let bad = |problem: &dyn Display| {
         ApiError::bad(
-            format!("the body is not the JSON that is wanted here: {problem}"),
+            format!("the body is not the expected JSON: {problem}"),
             "send one JSON object with the fields of this call",
         )
     };
@@ -25,7 +25,7 @@ mod tests {
 
     /// An array of a struct's values was taken for the struct: `["seat-12A"]` for a whole request.
     #[test]
-    fn an_array_is_no_object() {
+    fn arrays_are_refused() {
         #[derive(Debug, Deserialize)]
         struct Named {
             name: String,

@@ -11,15 +11,15 @@ use serde::de::{DeserializeOwned, Error as _, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
 /// An extractor for the parsed query string.
-pub(crate) struct Asked<T>(pub(crate) T);
+pub(crate) struct ParsedQuery<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for ParsedQuery<T> {
     type Rejection = HttpError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpError> {
         let parsed = parse(parts.uri.query().unwrap_or_default()).map(Self).map_err(|error| {
             ApiError::bad(
-                format!("the query is not the one that is wanted here: {error}"),
+                format!("invalid query: {error}"),
                 "percent-encode names, as in ?name=seat%2F12A",
             )
         });
@@ -95,7 +95,7 @@ impl<'de> Deserializer<'de> for Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doors::http::translate::fields::Whole;
+    use crate::doors::http::translate::fields::WholeNumber;
     use proptest::prelude::*;
     use serde::Deserialize;
 
@@ -103,13 +103,13 @@ mod tests {
     #[serde(deny_unknown_fields)]
     struct Query {
         name: String,
-        limit: Option<Whole>,
+        limit: Option<WholeNumber>,
         #[serde(default)]
         stale: bool,
     }
 
     #[test]
-    fn a_query_is_read() {
+    fn queries_are_parsed() {
         let query: Query = parse("name=a%2Fb+c%25&limit=7&stale=true").unwrap();
         assert_eq!(query.name, "a/b c%");
         assert_eq!(query.limit.map(|limit| limit.0), Some(7));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused() {
+    fn invalid_queries_are_refused() {
         for wrong in [
             "",
             "name=a&name=b",
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_byte_can_be_sent(bytes in prop::collection::vec(any::<u8>(), 1..40)) {
+        fn every_byte_can_be_encoded(bytes in prop::collection::vec(any::<u8>(), 1..40)) {
             let encoded: String = bytes.iter().map(|byte| format!("%{byte:02X}")).collect();
             let shown = text::show(&bytes);
             let again: String = shown.bytes().map(|byte| format!("%{byte:02X}")).collect();

@@ -63,7 +63,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_not_text_is_marked() {
+    fn non_utf8_text_is_marked() {
         assert_eq!(show(b"seat-12A"), "seat-12A");
         assert_eq!(show(b"caf\xe9"), "caf\u{fffd}e9");
         assert_eq!(read("caf\u{fffd}E9!"), b"caf\xe9!");
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_of_its_own_is_itself() {
+    fn literal_mark_is_kept() {
         for text in ["\u{fffd}", "\u{fffd}e", "\u{fffd}41", "\u{fffd}+9", "\u{fffd}\u{e9}9"] {
             assert_eq!(read(text), text.as_bytes(), "{text}");
         }
@@ -80,12 +80,12 @@ mod tests {
     proptest! {
         /// Fails if two names were shown alike, or one came back as another.
         #[test]
-        fn what_is_shown_can_be_sent(bytes: Vec<u8>) {
+        fn shown_text_can_be_sent_back(bytes: Vec<u8>) {
             prop_assert_eq!(read(&show(&bytes)), bytes);
         }
 
         #[test]
-        fn marks_among_other_bytes_come_back(
+        fn marks_between_other_bytes_survive(
             parts in prop::collection::vec(prop_oneof![
                 Just(b"\xef\xbf\xbd".to_vec()), Just(b"e9".to_vec()), Just(b"\xef\xbf".to_vec()),
                 Just("\u{e9}".into()), any::<Vec<u8>>(),
@@ -96,7 +96,7 @@ mod tests {
         }
 
         #[test]
-        fn text_is_itself(text in "[^\u{fffd}]*") {
+        fn plain_text_is_unchanged(text in "[^\u{fffd}]*") {
             prop_assert_eq!(show(text.as_bytes()), text.clone());
             prop_assert_eq!(read(&text), text.as_bytes());
         }

@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use crate::doors::Context;
-use holdfast_core::{Acquire, Command, Request, Standing, Wait};
+use holdfast_core::{Acquire, Command, RequestRef, TicketStatus, Wait};
 use holdfast_gateway::{ApiError, Code};
 
 /// Takes a lock with a command that draws a ticket (an acquire or an upgrade). Returns when the
@@ -13,9 +13,9 @@ use holdfast_gateway::{ApiError, Code};
 pub(crate) async fn take(
     context: &Context,
     connection: &Connection,
-    request: Option<Request>,
+    request: Option<RequestRef>,
     command: Command,
-) -> Result<Standing, ApiError> {
+) -> Result<TicketStatus, ApiError> {
     // With a request id, a retry can find the wait again, so it does not end with its connection.
     let may_wait = !matches!(
         &command,

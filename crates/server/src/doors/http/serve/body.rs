@@ -16,15 +16,15 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 
 /// A body that is too long is still read up to here: most clients read the response only after they
 /// have sent everything.
-const HEARD_BYTES_MAX: usize = 16 << 20;
+const DISCARDED_BYTES_MAX: usize = 16 << 20;
 
 /// How long to wait for the body of a request that is refused anyway.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// An extractor for the parsed JSON body.
-pub(crate) struct Sent<T>(pub(crate) T);
+pub(crate) struct JsonBody<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Sent<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
     type Rejection = HttpError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, HttpError> {
@@ -60,7 +60,7 @@ pub(crate) async fn collect(body: Body, mut kept: impl FnMut(usize)) -> Result<B
             ApiError::bad("the body is cut off", "send as many bytes as Content-Length says")
         })?;
         len += piece.len();
-        if len > HEARD_BYTES_MAX {
+        if len > DISCARDED_BYTES_MAX {
             break;
         }
         if len <= BODY_BYTES_MAX {

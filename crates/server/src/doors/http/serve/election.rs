@@ -1,10 +1,10 @@
 //! Elections: the leader is the holder of the lock. Its label is its value, and its token its term.
 
-use super::body::Sent;
-use super::locks::Grab;
+use super::body::JsonBody;
+use super::locks::AcquireBody;
 use super::watch::{self, EVENTS_MAX, Events};
 use crate::doors::Context;
-use crate::doors::http::codec::query::Asked;
+use crate::doors::http::codec::query::ParsedQuery;
 use crate::doors::http::serve::connection::{Connection, CutUnlessRead};
 use crate::doors::http::translate::error_response::HttpError;
 use crate::doors::http::translate::fields::{self, SessionField};
@@ -13,7 +13,7 @@ use crate::engine::Subscriber;
 use axum::Json;
 use axum::extract::State;
 use axum::response::sse::Event;
-use holdfast_core::{Effect, Label, LockName, Refusal, Scope, Token, What};
+use holdfast_core::{Effect, EventKind, Label, LockName, Refusal, Scope, Token};
 use holdfast_gateway::request;
 use holdfast_node::Node;
 use serde::Deserialize;
@@ -40,9 +40,9 @@ pub(crate) struct Campaign {
 pub(crate) async fn campaign(
     State(context): State<Context>,
     connection: Connection,
-    Sent(sent): Sent<Campaign>,
+    JsonBody(sent): JsonBody<Campaign>,
 ) -> Result<Json<Value>, HttpError> {
-    let grab = Grab {
+    let grab = AcquireBody {
         name: Some(sent.name),
         label: sent.value,
         ttl_ms: sent.ttl_ms,
@@ -50,7 +50,7 @@ pub(crate) async fn campaign(
         note: sent.note,
         request_id: sent.request_id,
         session: sent.session,
-        ..Grab::default()
+        ..AcquireBody::default()
     };
     let wanted = request::label(fields::optional(grab.label.as_deref()))?;
     let grant = grab.acquire(&context, &connection).await?;
@@ -67,7 +67,7 @@ pub(crate) async fn campaign(
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Which {
+pub(crate) struct ElectionQuery {
     name: String,
     #[serde(default)]
     stale: bool,
@@ -76,7 +76,7 @@ pub(crate) struct Which {
 /// The current leader.
 pub(crate) async fn leader(
     State(context): State<Context>,
-    Asked(asked): Asked<Which>,
+    ParsedQuery(asked): ParsedQuery<ElectionQuery>,
 ) -> Result<Json<Value>, HttpError> {
     let name = fields::name(&asked.name)?;
     let look = move |node: &Node| leads(&name, leader_of(node, &name).as_ref());
@@ -106,7 +106,7 @@ fn value(label: Option<&Label>) -> Value {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Name {
+pub(crate) struct ObserveQuery {
     name: String,
 }
 
@@ -114,27 +114,28 @@ pub(crate) struct Name {
 pub(crate) async fn observe(
     State(context): State<Context>,
     connection: Connection,
-    Asked(asked): Asked<Name>,
-) -> Result<Events<Observing>, HttpError> {
+    ParsedQuery(asked): ParsedQuery<ObserveQuery>,
+) -> Result<Events<ObserveStream>, HttpError> {
     let name = fields::name(&asked.name)?;
     // Subscribe first: anything that happens before the look is included in the look.
     let watch = context.engine.watch(Scope::Name(name.clone()), EVENTS_MAX).await?;
     let of = name.clone();
     let look = move |node: &Node| {
-        let granted = |event: &&holdfast_core::Event| event.what == What::Granted;
+        let granted = |event: &&holdfast_core::Event| event.what == EventKind::Granted;
         let last = node.state().history(&of).find(granted).map(|event| event.token);
         (leader_of(node, &of), last)
     };
     let (leader, last) = context.engine.read(look).await?;
-    let told = leader.as_ref().map(|leader| leader.token);
+    let last_reported = leader.as_ref().map(|leader| leader.token);
     let first = Some(leads(&name, leader.as_ref()));
     let cut = connection.cut_unless_read(watch.too_slow());
-    let seen = last.max(told);
-    let observing = Observing { watch, name, first, seen, told, over: false, _cut: cut };
+    let seen = last.max(last_reported);
+    let observing =
+        ObserveStream { watch, name, first, seen, last_reported, over: false, _cut: cut };
     Ok(watch::events(observing))
 }
 
-pub(crate) struct Observing {
+pub(crate) struct ObserveStream {
     watch: Subscriber,
     name: LockName,
     /// The initial state, until it has been sent.
@@ -142,22 +143,22 @@ pub(crate) struct Observing {
     /// The latest leader known of: anything not later was included in the first look.
     seen: Option<Token>,
     /// The leader that was last reported; `None` if there is none.
-    told: Option<Token>,
+    last_reported: Option<Token>,
     over: bool,
     _cut: CutUnlessRead,
 }
 
-impl Observing {
+impl ObserveStream {
     /// The event to send for an effect, if it changes the leader.
     fn change(&mut self, effect: &Effect) -> Option<Value> {
         match effect {
             Effect::Granted(grant) if Some(grant.token) > self.seen => {
-                (self.seen, self.told) = (Some(grant.token), Some(grant.token));
+                (self.seen, self.last_reported) = (Some(grant.token), Some(grant.token));
                 let leader = Leader { token: grant.token, label: grant.label.clone() };
                 Some(leads(&self.name, Some(&leader)))
             }
-            Effect::Ended(ended) if ended.held && self.told == Some(ended.token) => {
-                self.told = None;
+            Effect::Ended(ended) if ended.held && self.last_reported == Some(ended.token) => {
+                self.last_reported = None;
                 Some(leads(&self.name, None))
             }
             _ => None,
@@ -165,7 +166,7 @@ impl Observing {
     }
 }
 
-impl Stream for Observing {
+impl Stream for ObserveStream {
     type Item = Result<Event, Infallible>;
 
     fn poll_next(
@@ -175,9 +176,9 @@ impl Stream for Observing {
         if self.over {
             return Poll::Ready(None);
         }
-        let mut told = self.first.take();
-        while told.is_none() {
-            told = match ready!(self.watch.poll_effect(context)) {
+        let mut last_reported = self.first.take();
+        while last_reported.is_none() {
+            last_reported = match ready!(self.watch.poll_effect(context)) {
                 Ok((effect, _)) => self.change(&effect),
                 Err(missed) => {
                     self.over = true;
@@ -185,6 +186,8 @@ impl Stream for Observing {
                 }
             };
         }
-        Poll::Ready(told.map(|told| Ok(Event::default().event("leader").data(told.to_string()))))
+        Poll::Ready(last_reported.map(|last_reported| {
+            Ok(Event::default().event("leader").data(last_reported.to_string()))
+        }))
     }
 }

@@ -49,12 +49,12 @@ pub(crate) async fn serve(
 
 /// Attaches the [`Connection`] to each of its requests.
 #[derive(Clone)]
-struct OverConnection {
+struct ConnectionService {
     router: Router,
     connection: Connection,
 }
 
-impl<B> Service<Request<B>> for OverConnection
+impl<B> Service<Request<B>> for ConnectionService
 where
     Router: Service<Request<B>>,
 {
@@ -86,7 +86,7 @@ async fn talk(stream: TcpStream, router: Router, activity: Arc<Activity>, idle_t
         .max_header_list_size(HEAD_BYTES_MAX as u32);
     let shared = SharedSocket::new(stream);
     let (connection, watched) = Connection::new(activity.clone());
-    let service = TowerToHyperService::new(OverConnection { router, connection });
+    let service = TowerToHyperService::new(ConnectionService { router, connection });
     let socket = TokioIo::new(Socket::new(shared.clone()));
     let mut serving = pin!(http.serve_connection(socket, service));
     let mut cut = pin!(watched.cut(&shared));
@@ -126,7 +126,7 @@ async fn idle(activity: &Activity, timeout: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doors::http::serve::request_limit::{self, Room};
+    use crate::doors::http::serve::request_limit::{self, RequestLimit};
     use crate::metrics::DoorMetrics;
     use axum::middleware::from_fn_with_state;
     use axum::routing::get;
@@ -153,7 +153,7 @@ mod tests {
             .route("/", get(|| async { "here" }).post(|| async { "posted" }))
             .route("/wait", get(std::future::pending::<()>))
             .route("/healthz", alive())
-            .layer(from_fn_with_state(Arc::<Room>::default(), request_limit::check));
+            .layer(from_fn_with_state(Arc::<RequestLimit>::default(), request_limit::check));
         let metrics = DoorMetrics::default();
         let limit = ConnectionLimit { connections_max, metrics: metrics.clone() };
         let full = request_limit::when_full(alive());
@@ -172,12 +172,12 @@ mod tests {
     }
 
     /// Everything received until the other side closes the connection.
-    async fn hears(stream: &mut TcpStream) -> String {
-        let mut said = Vec::new();
-        let read = timeout(LONG, stream.read_to_end(&mut said)).await;
+    async fn receive(stream: &mut TcpStream) -> String {
+        let mut received = Vec::new();
+        let read = timeout(LONG, stream.read_to_end(&mut received)).await;
         // A reset counts as closed.
         let _ = read.expect("the connection is closed");
-        String::from_utf8_lossy(&said).into_owned()
+        String::from_utf8_lossy(&received).into_owned()
     }
 
     /// Waits until no connection is counted any more.
@@ -192,7 +192,7 @@ mod tests {
 
     /// An HTTP/2 connection that made no request used to be kept forever.
     #[tokio::test]
-    async fn silence_ends_a_connection() {
+    async fn silent_connections_are_closed() {
         let idle_timeout = Duration::from_millis(100);
         let (address, metrics) = start(10, idle_timeout).await;
         // Nothing; half of an HTTP/2 preface; half of an HTTP/1 head; HTTP/2 without a request; an
@@ -201,18 +201,18 @@ mod tests {
         let half_request = [HTTP2, HTTP2_POST].concat();
         for begun in [b"".as_slice(), b"PRI * HTTP/2.0", half_head, HTTP2, &half_request] {
             let mut stream = sends(address, begun).await;
-            let said = hears(&mut stream).await;
-            assert!(!said.contains("here"), "{said}");
+            let received = receive(&mut stream).await;
+            assert!(!received.contains("here"), "{received}");
         }
         // Idle after its response.
         let mut stream = sends(address, b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n").await;
-        assert!(hears(&mut stream).await.contains("here"));
+        assert!(receive(&mut stream).await.contains("here"));
         all_gone(&metrics).await;
     }
 
     /// When all connections were taken, health checks failed too.
     #[tokio::test]
-    async fn too_many_connections_are_told_so() {
+    async fn connections_beyond_the_limit_are_refused() {
         let (address, metrics) = start(2, LONG).await;
         let mut kept = Vec::new();
         for _ in 0..2 {
@@ -220,34 +220,37 @@ mod tests {
         }
         let refused = async {
             loop {
-                let said = hears(&mut sends(address, &ask("/")).await).await;
+                let received = receive(&mut sends(address, &ask("/")).await).await;
                 // Requests that overtook a `/wait` got its place.
-                if said.starts_with("HTTP/1.1 503") {
-                    return said;
+                if received.starts_with("HTTP/1.1 503") {
+                    return received;
                 }
                 kept.push(sends(address, &ask("/wait")).await);
             }
         };
-        let said = timeout(LONG, refused).await.expect("the connections are all taken");
-        assert!(said.contains("too many"), "{said}");
+        let received = timeout(LONG, refused).await.expect("the connections are all taken");
+        assert!(received.contains("too many"), "{received}");
         assert!(metrics.connections_refused.get() > 0);
         for _ in 0..100 {
             // Silent ones are evicted here too.
             let silent = sends(address, b"").await;
-            let said = hears(&mut sends(address, &ask("/healthz")).await).await;
-            assert!(said.starts_with("HTTP/1.1 200") && said.contains("alive"), "{said}");
+            let received = receive(&mut sends(address, &ask("/healthz")).await).await;
+            assert!(
+                received.starts_with("HTTP/1.1 200") && received.contains("alive"),
+                "{received}"
+            );
             kept.push(silent);
         }
         drop(kept);
         all_gone(&metrics).await;
-        assert!(hears(&mut sends(address, &ask("/")).await).await.contains("here"));
+        assert!(receive(&mut sends(address, &ask("/")).await).await.contains("here"));
     }
 
     /// Enough silent connections used to lock everyone else out for half a minute, again and again;
     /// later the same was true of connections that had sent the head of an HTTP/2 request but not
     /// its body.
     #[tokio::test]
-    async fn silent_connections_make_room_for_those_that_ask() {
+    async fn idle_connections_are_evicted_for_new_ones() {
         let (address, metrics) = start(4, LONG).await;
         let mut asked = sends(address, b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n").await;
         let mut first = [0; 12];
@@ -261,22 +264,22 @@ mod tests {
             sleep(Duration::from_millis(5)).await;
         }
         for _ in 0..3 {
-            assert!(hears(&mut sends(address, &ask("/")).await).await.contains("here"));
+            assert!(receive(&mut sends(address, &ask("/")).await).await.contains("here"));
             // Another one for the place that it left.
             silent.push(sends(address, b"").await);
         }
         // A connection that has made a request keeps its place.
         asked.write_all(&ask("/")).await.unwrap();
-        assert!(hears(&mut asked).await.contains("here"));
+        assert!(receive(&mut asked).await.contains("here"));
         assert_eq!(metrics.connections_refused.get(), 0);
     }
 
     #[tokio::test]
-    async fn a_head_has_a_bound() {
+    async fn request_head_is_bounded() {
         let (address, _) = start(2, LONG).await;
         let long = format!("GET /?{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(2 * HEAD_BYTES_MAX));
         let mut stream = sends(address, long.as_bytes()).await;
-        let said = hears(&mut stream).await;
-        assert!(!said.contains("here"), "{said}");
+        let received = receive(&mut stream).await;
+        assert!(!received.contains("here"), "{received}");
     }
 }

@@ -1,17 +1,19 @@
 //! Acquiring, keeping and releasing locks.
 
 use super::acquire;
-use super::body::Sent;
+use super::body::JsonBody;
 use crate::doors::Context;
 use crate::doors::http::codec::text;
 use crate::doors::http::serve::connection::Connection;
 use crate::doors::http::translate::error_response::HttpError;
-use crate::doors::http::translate::fields::{self, ModeField, SessionField, Whole};
+use crate::doors::http::translate::fields::{self, ModeField, SessionField, WholeNumber};
 use crate::doors::http::translate::show;
 use crate::random;
 use axum::Json;
 use axum::extract::State;
-use holdfast_core::{Acquire, Answer, Command, Grant, How, Request, Secret, Standing, Token};
+use holdfast_core::{
+    Acquire, Answer, Command, EndReason, Grant, RequestRef, Secret, TicketStatus, Token,
+};
 use holdfast_gateway::request::{self, AcquireRequest, ModeKind};
 use holdfast_gateway::{ApiError, Code, SubmitError};
 use serde::Deserialize;
@@ -20,7 +22,7 @@ use serde_json::{Value, json};
 /// The body of an acquire.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Grab {
+pub(crate) struct AcquireBody {
     pub(crate) name: Option<String>,
     /// Several names, taken in one step.
     pub(crate) names: Option<Vec<String>>,
@@ -35,11 +37,11 @@ pub(crate) struct Grab {
     pub(crate) session: Option<SessionField>,
     pub(crate) lock_delay_ms: Option<u64>,
     /// Tokens that the caller keeps while it waits.
-    pub(crate) holding: Option<Vec<Whole>>,
+    pub(crate) holding: Option<Vec<WholeNumber>>,
 }
 
-impl Grab {
-    fn parse(self) -> Result<(Option<Request>, Acquire), ApiError> {
+impl AcquireBody {
+    fn parse(self) -> Result<(Option<RequestRef>, Acquire), ApiError> {
         let names = match (self.name, self.names) {
             (Some(name), None) => vec![name],
             (None, Some(names)) => names,
@@ -73,28 +75,30 @@ impl Grab {
     }
 }
 
-fn claims(holding: Option<Vec<Whole>>) -> Vec<u64> {
+fn claims(holding: Option<Vec<WholeNumber>>) -> Vec<u64> {
     holding.unwrap_or_default().into_iter().map(|token| token.0).collect()
 }
 
-fn alone(request_id: Option<&str>) -> Result<Option<Request>, ApiError> {
+fn alone(request_id: Option<&str>) -> Result<Option<RequestRef>, ApiError> {
     let key = request_id.map(|id| request::request_key(id.as_bytes())).transpose()?;
-    Ok(key.map(Request::Alone))
+    Ok(key.map(RequestRef::Alone))
 }
 
-fn held(standing: Standing) -> Result<Grant, ApiError> {
+fn held(standing: TicketStatus) -> Result<Grant, ApiError> {
     match standing {
-        Standing::Held(grant) => Ok(grant),
-        Standing::Over { token, how } => Err(over(token, how)),
-        Standing::Waiting { .. } => Err(SubmitError::Unknown.into()),
+        TicketStatus::Held(grant) => Ok(grant),
+        TicketStatus::Over { token, how } => Err(over(token, how)),
+        TicketStatus::Waiting { .. } => Err(SubmitError::Unknown.into()),
     }
 }
 
-fn over(token: Token, how: How) -> ApiError {
+fn over(token: Token, how: EndReason) -> ApiError {
     let message = format!("the ticket {token} of this request is over: {how}");
-    let hint = "use a new request_id to acquire anew";
+    let hint = "use a new request_id to acquire again";
     match how {
-        How::TimedOut | How::Cancelled => ApiError::new(Code::NotAcquired, message, hint),
+        EndReason::TimedOut | EndReason::Cancelled => {
+            ApiError::new(Code::NotAcquired, message, hint)
+        }
         _ => ApiError::new(Code::Ended, message, hint),
     }
 }
@@ -102,7 +106,7 @@ fn over(token: Token, how: How) -> ApiError {
 pub(crate) async fn grab(
     State(context): State<Context>,
     connection: Connection,
-    Sent(grab): Sent<Grab>,
+    JsonBody(grab): JsonBody<AcquireBody>,
 ) -> Result<Json<Value>, HttpError> {
     Ok(Json(show::grant(&grab.acquire(&context, &connection).await?)))
 }
@@ -111,18 +115,18 @@ pub(crate) async fn grab(
 #[serde(deny_unknown_fields)]
 pub(crate) struct UpgradeField {
     name: String,
-    fencing_token: Whole,
+    fencing_token: WholeNumber,
     secret: String,
     wait_ms: Option<u64>,
     request_id: Option<String>,
-    holding: Option<Vec<Whole>>,
+    holding: Option<Vec<WholeNumber>>,
 }
 
 /// Turns a shared ticket into an exclusive one, with a new token, once the other readers are gone.
 pub(crate) async fn upgrade(
     State(context): State<Context>,
     connection: Connection,
-    Sent(sent): Sent<UpgradeField>,
+    JsonBody(sent): JsonBody<UpgradeField>,
 ) -> Result<Json<Value>, HttpError> {
     let ticket = fields::ticket(&sent.name, sent.fencing_token, &sent.secret)?;
     let request = alone(sent.request_id.as_deref())?;
@@ -134,16 +138,16 @@ pub(crate) async fn upgrade(
 /// Identifies a held or waiting ticket, with its secret.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Own {
+pub(crate) struct TicketBody {
     name: String,
-    fencing_token: Whole,
+    fencing_token: WholeNumber,
     secret: String,
 }
 
 /// Turns an exclusive ticket into a shared one; it keeps its token.
 pub(crate) async fn downgrade(
     State(context): State<Context>,
-    Sent(own): Sent<Own>,
+    JsonBody(own): JsonBody<TicketBody>,
 ) -> Result<Json<Value>, HttpError> {
     let ticket = fields::ticket(&own.name, own.fencing_token, &own.secret)?;
     context.engine.submit(None, ticket.downgrade()?).await??;
@@ -152,7 +156,7 @@ pub(crate) async fn downgrade(
 
 pub(crate) async fn release(
     State(context): State<Context>,
-    Sent(own): Sent<Own>,
+    JsonBody(own): JsonBody<TicketBody>,
 ) -> Result<Json<Value>, HttpError> {
     let ticket = fields::ticket(&own.name, own.fencing_token, &own.secret)?;
     context.engine.submit(None, ticket.release()?).await??;
@@ -161,7 +165,7 @@ pub(crate) async fn release(
 
 pub(crate) async fn cancel(
     State(context): State<Context>,
-    Sent(own): Sent<Own>,
+    JsonBody(own): JsonBody<TicketBody>,
 ) -> Result<Json<Value>, HttpError> {
     let ticket = fields::ticket(&own.name, own.fencing_token, &own.secret)?;
     context.engine.submit(None, ticket.cancel()?).await??;
@@ -170,7 +174,7 @@ pub(crate) async fn cancel(
 
 pub(crate) async fn recovered(
     State(context): State<Context>,
-    Sent(own): Sent<Own>,
+    JsonBody(own): JsonBody<TicketBody>,
 ) -> Result<Json<Value>, HttpError> {
     let ticket = fields::ticket(&own.name, own.fencing_token, &own.secret)?;
     match context.engine.submit(None, ticket.recovered()?).await?? {
@@ -183,14 +187,14 @@ pub(crate) async fn recovered(
 #[serde(deny_unknown_fields)]
 pub(crate) struct Renew {
     name: String,
-    fencing_token: Whole,
+    fencing_token: WholeNumber,
     secret: String,
     ttl_ms: u64,
 }
 
 pub(crate) async fn renew(
     State(context): State<Context>,
-    Sent(sent): Sent<Renew>,
+    JsonBody(sent): JsonBody<Renew>,
 ) -> Result<Json<Value>, HttpError> {
     let ticket = fields::ticket(&sent.name, sent.fencing_token, &sent.secret)?;
     context.engine.submit(None, ticket.renew(sent.ttl_ms)?).await??;
@@ -201,7 +205,7 @@ pub(crate) async fn renew(
 #[serde(deny_unknown_fields)]
 pub(crate) struct NoteField {
     name: String,
-    fencing_token: Whole,
+    fencing_token: WholeNumber,
     secret: String,
     /// `None` removes the note.
     note: Option<String>,
@@ -209,7 +213,7 @@ pub(crate) struct NoteField {
 
 pub(crate) async fn note(
     State(context): State<Context>,
-    Sent(sent): Sent<NoteField>,
+    JsonBody(sent): JsonBody<NoteField>,
 ) -> Result<Json<Value>, HttpError> {
     let ticket = fields::ticket(&sent.name, sent.fencing_token, &sent.secret)?;
     let note = fields::optional(sent.note.as_deref());
@@ -226,21 +230,21 @@ pub(crate) struct OutcomeField {
 /// The outcome of a request. One that has not been seen by now will never take effect.
 pub(crate) async fn outcome(
     State(context): State<Context>,
-    Sent(sent): Sent<OutcomeField>,
+    JsonBody(sent): JsonBody<OutcomeField>,
 ) -> Result<Json<Value>, HttpError> {
-    let key = Request::Alone(request::request_key(sent.request_id.as_bytes())?);
+    let key = RequestRef::Alone(request::request_key(sent.request_id.as_bytes())?);
     let answer = context.engine.submit(None, Command::Outcome(key)).await?;
     Ok(Json(match answer {
-        Ok(Answer::Standing(Standing::Held(grant))) => {
+        Ok(Answer::TicketStatus(TicketStatus::Held(grant))) => {
             json!({ "outcome": "held", "grant": show::grant(&grant) })
         }
-        Ok(Answer::Standing(Standing::Waiting { token, secret, place, .. })) => json!({
+        Ok(Answer::TicketStatus(TicketStatus::Waiting { token, secret, place, .. })) => json!({
             "outcome": "waiting",
             "fencing_token": token.0,
             "secret": secret.as_ref().map(show::secret),
             "place": place,
         }),
-        Ok(Answer::Standing(Standing::Over { token, how })) => json!({
+        Ok(Answer::TicketStatus(TicketStatus::Over { token, how })) => json!({
             "outcome": "ended", "fencing_token": token.0, "how": how.to_string(),
         }),
         Ok(Answer::Barred) => json!({ "outcome": "never" }),

@@ -1,12 +1,12 @@
 //! The cluster itself: members, status, metrics and backups.
 
-use super::body::Sent;
+use super::body::JsonBody;
 use crate::backup;
 use crate::doors::Context;
 use crate::doors::http::translate::error_response::HttpError;
-use crate::doors::http::translate::fields::Whole;
-use crate::metrics::Now;
-use crate::peers::{NO_MAJORITY, NOT_COMMITTABLE, NotDone, Question};
+use crate::doors::http::translate::fields::WholeNumber;
+use crate::metrics::GaugeInputs;
+use crate::peers::{MemberRequest, NO_MAJORITY, NOT_COMMITTABLE, NotDone};
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
@@ -92,49 +92,52 @@ pub(crate) struct Address {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Which {
-    node: Whole,
+pub(crate) struct NodeBody {
+    node: WholeNumber,
 }
 
 pub(crate) async fn add(
     State(context): State<Context>,
-    Sent(sent): Sent<Address>,
+    JsonBody(sent): JsonBody<Address>,
 ) -> Result<Json<Value>, HttpError> {
-    decide(&context, Question::Add { address: request::address(sent.address)? }).await
+    decide(&context, MemberRequest::Add { address: request::address(sent.address)? }).await
 }
 
 pub(crate) async fn promote(
     State(context): State<Context>,
-    Sent(which): Sent<Which>,
+    JsonBody(which): JsonBody<NodeBody>,
 ) -> Result<Json<Value>, HttpError> {
-    decide(&context, Question::Promote(NodeId(which.node.0))).await
+    decide(&context, MemberRequest::Promote(NodeId(which.node.0))).await
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Removal {
-    node: Whole,
+    node: WholeNumber,
     force: Option<bool>,
 }
 
 pub(crate) async fn remove(
     State(context): State<Context>,
-    Sent(removal): Sent<Removal>,
+    JsonBody(removal): JsonBody<Removal>,
 ) -> Result<Json<Value>, HttpError> {
     let node = NodeId(removal.node.0);
     let force = removal.force.unwrap_or_default();
-    decide(&context, if force { Question::RemoveByForce(node) } else { Question::Remove(node) })
-        .await
+    decide(
+        &context,
+        if force { MemberRequest::RemoveByForce(node) } else { MemberRequest::Remove(node) },
+    )
+    .await
 }
 
 pub(crate) async fn transfer(
     State(context): State<Context>,
-    Sent(which): Sent<Which>,
+    JsonBody(which): JsonBody<NodeBody>,
 ) -> Result<Json<Value>, HttpError> {
-    decide(&context, Question::Transfer(NodeId(which.node.0))).await
+    decide(&context, MemberRequest::Transfer(NodeId(which.node.0))).await
 }
 
-async fn decide(context: &Context, question: Question) -> Result<Json<Value>, HttpError> {
+async fn decide(context: &Context, question: MemberRequest) -> Result<Json<Value>, HttpError> {
     match context.membership.ask(question).await {
         Ok(node) => Ok(Json(json!({ "node": node }))),
         // The change may have been proposed, or made with the reply lost.
@@ -155,7 +158,7 @@ async fn decide(context: &Context, question: Question) -> Result<Json<Value>, Ht
 
 /// Streams a consistent copy of everything while the cluster keeps running.
 pub(crate) async fn backup(State(context): State<Context>) -> Result<impl IntoResponse, HttpError> {
-    let copy = context.engine.read(backup::Copy::of).await?;
+    let copy = context.engine.read(backup::StateCopy::of).await?;
     let name = format!("attachment; filename=\"holdfast-{}.backup\"", copy.index());
     let head = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
@@ -168,7 +171,7 @@ pub(crate) async fn backup(State(context): State<Context>) -> Result<impl IntoRe
 pub(crate) async fn metrics(
     State(context): State<Context>,
 ) -> Result<impl IntoResponse, HttpError> {
-    let now = context.engine.peek(Now::of).await?;
+    let now = context.engine.peek(GaugeInputs::of).await?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], context.metrics.text(&now)))
 }

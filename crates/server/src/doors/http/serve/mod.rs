@@ -25,7 +25,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use origin::Hosts;
-use request_limit::Room;
+use request_limit::RequestLimit;
 use std::io;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(super) async fn serve(opening: Opening) -> io::Result<()> {
     let when_full = request_limit::when_full(get(members::healthz).with_state(context.clone()))
         .layer(from_fn_with_state(hosts.clone(), origin::check));
     let router = router(context)
-        .layer(from_fn_with_state(Arc::<Room>::default(), request_limit::check))
+        .layer(from_fn_with_state(Arc::<RequestLimit>::default(), request_limit::check))
         .layer(from_fn_with_state(password, auth::check))
         .layer(from_fn_with_state(hosts, origin::check));
     listen::serve(listener, router, when_full, limit, listen::IDLE_TIMEOUT).await

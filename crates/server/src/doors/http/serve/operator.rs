@@ -1,15 +1,15 @@
 //! Operators' calls: revoking other clients' locks, and queries about them.
 
-use super::body::Sent;
-use crate::doors::http::codec::query::Asked;
+use super::body::JsonBody;
+use crate::doors::http::codec::query::ParsedQuery;
 use crate::doors::http::codec::text;
 use crate::doors::http::translate::error_response::HttpError;
-use crate::doors::http::translate::fields::{self, Whole};
+use crate::doors::http::translate::fields::{self, WholeNumber};
 use crate::doors::http::translate::show;
 use crate::doors::{Context, TICKETS_SHOWN};
 use axum::Json;
 use axum::extract::State;
-use holdfast_core::{Answer, Event, Label, What, WhyLink};
+use holdfast_core::{Answer, Event, EventKind, Label, WhyLink};
 use holdfast_gateway::ApiError;
 use holdfast_gateway::request::{self, OperatorRequest};
 use holdfast_node::Node;
@@ -20,14 +20,14 @@ use serde_json::{Value, json};
 #[serde(deny_unknown_fields)]
 pub(crate) struct RevokeField {
     name: String,
-    fencing_token: Option<Whole>,
+    fencing_token: Option<WholeNumber>,
     by: String,
     reason: String,
     within_ms: u64,
     force: Option<bool>,
 }
 
-fn operator(name: &str, token: Option<Whole>, by: &str, reason: &str) -> OperatorRequest {
+fn operator(name: &str, token: Option<WholeNumber>, by: &str, reason: &str) -> OperatorRequest {
     OperatorRequest {
         name: text::read(name),
         token: token.map(|token| token.0),
@@ -39,7 +39,7 @@ fn operator(name: &str, token: Option<Whole>, by: &str, reason: &str) -> Operato
 /// Asks the holders to release the lock by a deadline.
 pub(crate) async fn revoke(
     State(context): State<Context>,
-    Sent(sent): Sent<RevokeField>,
+    JsonBody(sent): JsonBody<RevokeField>,
 ) -> Result<Json<Value>, HttpError> {
     let operator = operator(&sent.name, sent.fencing_token, &sent.by, &sent.reason);
     let command = operator.revoke(sent.within_ms, sent.force.unwrap_or_default())?;
@@ -53,7 +53,7 @@ pub(crate) async fn revoke(
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForceField {
     name: String,
-    fencing_token: Option<Whole>,
+    fencing_token: Option<WholeNumber>,
     by: String,
     reason: String,
 }
@@ -61,7 +61,7 @@ pub(crate) struct ForceField {
 /// Ends the holders' tickets without their consent.
 pub(crate) async fn force(
     State(context): State<Context>,
-    Sent(sent): Sent<ForceField>,
+    JsonBody(sent): JsonBody<ForceField>,
 ) -> Result<Json<Value>, HttpError> {
     let operator = operator(&sent.name, sent.fencing_token, &sent.by, &sent.reason);
     match context.engine.submit(None, operator.force()?).await?? {
@@ -72,7 +72,7 @@ pub(crate) async fn force(
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Name {
+pub(crate) struct NameQuery {
     name: String,
     #[serde(default)]
     stale: bool,
@@ -81,7 +81,7 @@ pub(crate) struct Name {
 /// Why a lock is not free: who is waiting for whom.
 pub(crate) async fn why(
     State(context): State<Context>,
-    Asked(asked): Asked<Name>,
+    ParsedQuery(asked): ParsedQuery<NameQuery>,
 ) -> Result<Json<Value>, HttpError> {
     let name = fields::name(&asked.name)?;
     let shown = show::text(name.as_bytes());
@@ -124,7 +124,7 @@ pub(crate) async fn why(
 #[serde(deny_unknown_fields)]
 pub(crate) struct HistoryField {
     name: String,
-    limit: Option<Whole>,
+    limit: Option<WholeNumber>,
     #[serde(default)]
     stale: bool,
 }
@@ -132,7 +132,7 @@ pub(crate) struct HistoryField {
 /// A lock's events, newest first, as far as they are remembered.
 pub(crate) async fn history(
     State(context): State<Context>,
-    Asked(asked): Asked<HistoryField>,
+    ParsedQuery(asked): ParsedQuery<HistoryField>,
 ) -> Result<Json<Value>, HttpError> {
     let name = fields::name(&asked.name)?;
     let limit = fields::limit(asked.limit)?;
@@ -146,20 +146,20 @@ pub(crate) async fn history(
 fn event(event: &Event) -> Value {
     let text = |label: &Label| show::text(label.as_bytes());
     let (what, more) = match &event.what {
-        What::Granted => ("granted".to_owned(), Value::Null),
-        What::Ended(how) => (how.to_string(), Value::Null),
-        What::Broken(forced) => {
+        EventKind::Granted => ("granted".to_owned(), Value::Null),
+        EventKind::Ended(how) => (how.to_string(), Value::Null),
+        EventKind::Broken(forced) => {
             let reason = show::text(forced.reason.as_bytes());
             ("forced".to_owned(), json!({ "by": text(&forced.by), "reason": reason }))
         }
-        What::RevocationAsked { by, reason } => {
+        EventKind::RevocationAsked { by, reason } => {
             let reason = show::text(reason.as_bytes());
             ("revocation asked".to_owned(), json!({ "by": text(by), "reason": reason }))
         }
-        What::Downgraded => ("downgraded".to_owned(), Value::Null),
-        What::Recovered { death } => ("recovered".to_owned(), json!({ "from": death.0 })),
-        What::Restored => ("restored".to_owned(), Value::Null),
-        What::Relabelled => ("relabelled".to_owned(), Value::Null),
+        EventKind::Downgraded => ("downgraded".to_owned(), Value::Null),
+        EventKind::Recovered { death } => ("recovered".to_owned(), json!({ "from": death.0 })),
+        EventKind::Restored => ("restored".to_owned(), Value::Null),
+        EventKind::Relabelled => ("relabelled".to_owned(), Value::Null),
     };
     json!({
         "number": event.number,
@@ -175,8 +175,8 @@ fn event(event: &Event) -> Value {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionsField {
-    after: Option<Whole>,
-    limit: Option<Whole>,
+    after: Option<WholeNumber>,
+    limit: Option<WholeNumber>,
     #[serde(default)]
     stale: bool,
 }
@@ -184,7 +184,7 @@ pub(crate) struct SessionsField {
 /// Sessions that are alive, whether or not their client is connected right now.
 pub(crate) async fn sessions(
     State(context): State<Context>,
-    Asked(asked): Asked<SessionsField>,
+    ParsedQuery(asked): ParsedQuery<SessionsField>,
 ) -> Result<Json<Value>, HttpError> {
     let after = asked.after.map(|after| request::session_id(after.0)).transpose()?;
     let limit = fields::limit(asked.limit)?;

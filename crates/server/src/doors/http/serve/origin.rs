@@ -76,7 +76,7 @@ pub(crate) async fn check(State(hosts): State<Hosts>, request: Request, next: Ne
         }
         ApiError::new(
             Code::OtherOrigin,
-            "a web page of another site sent this",
+            "the request came from a web page of another site",
             "send it from a program, or from a page of this server; those send no Origin header, \
              or this server's",
         )

@@ -23,14 +23,14 @@ pub(crate) async fn refuse(request: Request, error: ApiError) -> Response {
 
 pub(crate) async fn no_such_path(request: Request) -> Response {
     let message = format!("there is no {}", request.uri().path());
-    refuse(request, ApiError::new(Code::NotFound, message, "see / for what there is")).await
+    refuse(request, ApiError::new(Code::NotFound, message, "see / for an overview")).await
 }
 
 pub(crate) async fn wrong_method(request: Request) -> Response {
     let error = ApiError::new(
         Code::WrongMethod,
-        format!("{} is not asked in this way", request.uri().path()),
-        "what changes something is a POST, what only looks is a GET",
+        format!("{} does not support this method", request.uri().path()),
+        "use POST to change something and GET to read",
     );
     refuse(request, error).await
 }

@@ -1,11 +1,11 @@
 //! The fenced register: writes on behalf of a holder, with its token checked.
 
-use super::body::Sent;
+use super::body::JsonBody;
 use crate::doors::Context;
-use crate::doors::http::codec::query::Asked;
+use crate::doors::http::codec::query::ParsedQuery;
 use crate::doors::http::codec::text;
 use crate::doors::http::translate::error_response::HttpError;
-use crate::doors::http::translate::fields::{self, ModeField, Whole};
+use crate::doors::http::translate::fields::{self, ModeField, WholeNumber};
 use crate::doors::http::translate::show;
 use axum::Json;
 use axum::extract::State;
@@ -21,14 +21,14 @@ use serde_json::{Value, json};
 pub(crate) struct Put {
     key: String,
     value: String,
-    fencing_token: Whole,
+    fencing_token: WholeNumber,
     mode: Option<ModeField>,
 }
 
 /// Writes a value, unless a later token has been seen.
 pub(crate) async fn put(
     State(context): State<Context>,
-    Sent(put): Sent<Put>,
+    JsonBody(put): JsonBody<Put>,
 ) -> Result<Json<Value>, HttpError> {
     let (key, value) = (fields::name(&put.key)?, text::read(&put.value));
     let mode = put.mode.map(ModeKind::from);
@@ -40,14 +40,14 @@ pub(crate) async fn put(
 #[serde(deny_unknown_fields)]
 pub(crate) struct Raise {
     key: String,
-    fencing_token: Whole,
+    fencing_token: WholeNumber,
     mode: Option<ModeField>,
 }
 
 /// Shows a token to the fence without writing, as a new holder does before it reads.
 pub(crate) async fn raise(
     State(context): State<Context>,
-    Sent(raise): Sent<Raise>,
+    JsonBody(raise): JsonBody<Raise>,
 ) -> Result<Json<Value>, HttpError> {
     let key = fields::name(&raise.key)?;
     let mode = raise.mode.map(ModeKind::from);
@@ -68,7 +68,7 @@ async fn through(
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Key {
+pub(crate) struct KeyQuery {
     key: String,
     #[serde(default)]
     stale: bool,
@@ -76,7 +76,7 @@ pub(crate) struct Key {
 
 pub(crate) async fn get(
     State(context): State<Context>,
-    Asked(asked): Asked<Key>,
+    ParsedQuery(asked): ParsedQuery<KeyQuery>,
 ) -> Result<Json<Value>, HttpError> {
     let key = fields::name(&asked.key)?;
     let look = move |node: &Node| shown(&key, node.state().fence(&key));

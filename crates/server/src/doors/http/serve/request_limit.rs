@@ -41,13 +41,13 @@ const ARRIVING_BYTES_MAX: usize = 64 << 20;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The limits that all requests of a node share.
-pub(crate) struct Room {
+pub(crate) struct RequestLimit {
     requests: Arc<Semaphore>,
     arriving: Arc<IdleSet>,
     arriving_bytes: AtomicUsize,
 }
 
-impl Default for Room {
+impl Default for RequestLimit {
     fn default() -> Self {
         Self::new(REQUESTS_MAX)
     }
@@ -55,7 +55,7 @@ impl Default for Room {
 
 /// A request that has not arrived completely.
 struct Arrival<'a> {
-    room: &'a Room,
+    room: &'a RequestLimit,
     activity: Arc<Activity>,
     bytes: usize,
 }
@@ -66,7 +66,7 @@ impl Drop for Arrival<'_> {
     }
 }
 
-impl Room {
+impl RequestLimit {
     fn new(requests_max: usize) -> Self {
         let requests = Arc::new(Semaphore::new(requests_max));
         Self { requests, arriving: Arc::default(), arriving_bytes: AtomicUsize::new(0) }
@@ -125,7 +125,7 @@ async fn in_time<T>(activity: &Activity, arriving: impl Future<Output = T>) -> R
 
 /// Lets a request in once it has arrived, if there is room.
 pub(crate) async fn check(
-    State(room): State<Arc<Room>>,
+    State(room): State<Arc<RequestLimit>>,
     connection: Connection,
     mut request: Request,
     next: Next,
@@ -155,16 +155,16 @@ pub(crate) async fn check(
 
 /// Keeps the connection busy until the response is sent.
 fn answer(response: Response, busy: Option<Busy>) -> Response {
-    response.map(|body| Body::new(Answer { body, _busy: busy }))
+    response.map(|body| Body::new(CountedBody { body, _busy: busy }))
 }
 
 /// The body of a response.
-struct Answer {
+struct CountedBody {
     body: Body,
     _busy: Option<Busy>,
 }
 
-impl HttpBody for Answer {
+impl HttpBody for CountedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -218,14 +218,14 @@ mod tests {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let head = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
-        let mut said = String::new();
-        stream.read_to_string(&mut said).await.unwrap();
-        said
+        let mut received = String::new();
+        stream.read_to_string(&mut received).await.unwrap();
+        received
     }
 
     /// When there was no room for requests, health checks failed too.
     #[tokio::test]
-    async fn beyond_the_bound_a_request_is_told_so_and_then_there_is_room_again() {
+    async fn requests_beyond_the_limit_are_refused_until_there_is_room() {
         let (begun, mut begins) = mpsc::channel(1);
         let turn = Arc::new(Semaphore::new(0));
         let waits = turn.clone();
@@ -234,7 +234,7 @@ mod tests {
             waits.acquire().await.unwrap().forget();
             "served"
         };
-        let room = Arc::new(Room::new(1));
+        let room = Arc::new(RequestLimit::new(1));
         let router = Router::new()
             .route("/", get(handler))
             .route("/healthz", get(|| async { "alive" }))
@@ -254,9 +254,9 @@ mod tests {
 
     /// Requests whose bodies did not arrive used to take the places of others indefinitely.
     #[tokio::test]
-    async fn a_request_that_has_not_arrived_takes_no_place() {
+    async fn incomplete_request_takes_no_slot() {
         let handler = |body: String| async move { format!("served {body}") };
-        let room = Arc::new(Room::new(1));
+        let room = Arc::new(RequestLimit::new(1));
         let router = Router::new()
             .route("/", get(|| async { "served" }).post(handler))
             .layer(from_fn_with_state(room.clone(), check));
@@ -272,8 +272,8 @@ mod tests {
         }
         assert!(ask(address, "/").await.contains("served"));
         half.write_all(b"lf").await.unwrap();
-        let mut said = String::new();
-        half.read_to_string(&mut said).await.unwrap();
-        assert!(said.contains("served half"), "{said}");
+        let mut received = String::new();
+        half.read_to_string(&mut received).await.unwrap();
+        assert!(received.contains("served half"), "{received}");
     }
 }

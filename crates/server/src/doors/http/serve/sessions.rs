@@ -1,6 +1,6 @@
 //! Sessions: a client's liveness, independent of any connection.
 
-use super::body::Sent;
+use super::body::JsonBody;
 use crate::doors::Context;
 use crate::doors::http::translate::error_response::HttpError;
 use crate::doors::http::translate::fields::{self, SessionField};
@@ -23,7 +23,7 @@ pub(crate) struct Open {
 
 pub(crate) async fn open(
     State(context): State<Context>,
-    Sent(open): Sent<Open>,
+    JsonBody(open): JsonBody<Open>,
 ) -> Result<Json<Value>, HttpError> {
     let secret = Secret(random::bytes());
     let label = fields::optional(open.label.as_deref());
@@ -39,13 +39,13 @@ pub(crate) async fn open(
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Which {
+pub(crate) struct SessionBody {
     session: SessionField,
 }
 
 pub(crate) async fn heartbeat(
     State(context): State<Context>,
-    Sent(which): Sent<Which>,
+    JsonBody(which): JsonBody<SessionBody>,
 ) -> Result<Json<Value>, HttpError> {
     let session = which.session.parse()?;
     context.engine.heartbeat(session).await??;
@@ -54,7 +54,7 @@ pub(crate) async fn heartbeat(
 
 pub(crate) async fn close(
     State(context): State<Context>,
-    Sent(which): Sent<Which>,
+    JsonBody(which): JsonBody<SessionBody>,
 ) -> Result<Json<Value>, HttpError> {
     let session = which.session.parse()?;
     context.engine.submit(None, Command::CloseSession(session)).await??;

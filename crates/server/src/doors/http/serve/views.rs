@@ -1,8 +1,8 @@
 //! Reads of locks: current, unless a stale read is requested.
 
-use crate::doors::http::codec::query::Asked;
+use crate::doors::http::codec::query::ParsedQuery;
 use crate::doors::http::translate::error_response::HttpError;
-use crate::doors::http::translate::fields::{self, Whole};
+use crate::doors::http::translate::fields::{self, WholeNumber};
 use crate::doors::http::translate::show;
 use crate::doors::{Context, TICKETS_SHOWN};
 use axum::Json;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct One {
+pub(crate) struct LockQuery {
     name: String,
     #[serde(default)]
     stale: bool,
@@ -21,7 +21,7 @@ pub(crate) struct One {
 
 pub(crate) async fn lock(
     State(context): State<Context>,
-    Asked(one): Asked<One>,
+    ParsedQuery(one): ParsedQuery<LockQuery>,
 ) -> Result<Json<Value>, HttpError> {
     let name = fields::name(&one.name)?;
     let look = move |node: &Node| {
@@ -36,18 +36,18 @@ pub(crate) async fn lock(
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Listing {
+pub(crate) struct ListQuery {
     #[serde(default)]
     prefix: String,
     after: Option<String>,
-    limit: Option<Whole>,
+    limit: Option<WholeNumber>,
     #[serde(default)]
     stale: bool,
 }
 
 pub(crate) async fn locks(
     State(context): State<Context>,
-    Asked(asked): Asked<Listing>,
+    ParsedQuery(asked): ParsedQuery<ListQuery>,
 ) -> Result<Json<Value>, HttpError> {
     let after = asked.after.as_deref().map(fields::name).transpose()?;
     let limit = fields::limit(asked.limit)?;

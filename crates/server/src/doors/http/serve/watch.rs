@@ -1,7 +1,7 @@
 //! Streams what happens to locks as server-sent events.
 
 use crate::doors::Context;
-use crate::doors::http::codec::query::Asked;
+use crate::doors::http::codec::query::ParsedQuery;
 use crate::doors::http::serve::connection::{Connection, CutUnlessRead};
 use crate::doors::http::translate::error_response::{self, HttpError};
 use crate::doors::http::translate::fields;
@@ -38,7 +38,7 @@ where
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct What {
+pub(crate) struct WatchQuery {
     name: Option<String>,
     prefix: Option<String>,
 }
@@ -46,8 +46,8 @@ pub(crate) struct What {
 pub(crate) async fn watch(
     State(context): State<Context>,
     connection: Connection,
-    Asked(asked): Asked<What>,
-) -> Result<Events<Watching>, HttpError> {
+    ParsedQuery(asked): ParsedQuery<WatchQuery>,
+) -> Result<Events<WatchEvents>, HttpError> {
     let scope = match (asked.name, asked.prefix) {
         (Some(name), None) => Scope::Name(fields::name(&name)?),
         (None, Some(prefix)) if !prefix.is_empty() => Scope::Prefix(Some(fields::name(&prefix)?)),
@@ -58,17 +58,17 @@ pub(crate) async fn watch(
     };
     let watch = context.engine.watch(scope, EVENTS_MAX).await?;
     let cut = connection.cut_unless_read(watch.too_slow());
-    Ok(events(Watching { watch, begun: false, over: false, _cut: cut }))
+    Ok(events(WatchEvents { watch, begun: false, over: false, _cut: cut }))
 }
 
-pub(crate) struct Watching {
+pub(crate) struct WatchEvents {
     watch: Subscriber,
     begun: bool,
     over: bool,
     _cut: CutUnlessRead,
 }
 
-impl Stream for Watching {
+impl Stream for WatchEvents {
     type Item = Result<Event, Infallible>;
 
     fn poll_next(
@@ -80,7 +80,7 @@ impl Stream for Watching {
         }
         let event = if self.begun {
             match ready!(self.watch.poll_effect(context)) {
-                Ok((effect, now_ms)) => event(told(&effect, now_ms)),
+                Ok((effect, now_ms)) => event(event_json(&effect, now_ms)),
                 Err(missed) => {
                     self.over = true;
                     last_event(missed)
@@ -105,7 +105,7 @@ pub(crate) fn last_event(missed: Missed) -> Event {
 }
 
 /// An effect as an event. Any client may see it, so it contains no secrets.
-fn told(effect: &Effect, now_ms: u64) -> (&'static str, Value) {
+fn event_json(effect: &Effect, now_ms: u64) -> (&'static str, Value) {
     let names: Vec<String> =
         effect.names().iter().map(|name| show::text(name.as_bytes())).collect();
     match effect {

@@ -10,24 +10,24 @@ use std::fmt;
 /// A whole number, given as a number or as a string of decimal digits: not every language has exact
 /// 64-bit integers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Whole(pub(crate) u64);
+pub(crate) struct WholeNumber(pub(crate) u64);
 
-impl<'de> Deserialize<'de> for Whole {
+impl<'de> Deserialize<'de> for WholeNumber {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
         impl Visitor<'_> for Reader {
-            type Value = Whole;
+            type Value = WholeNumber;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a whole number, or its decimal digits in a string")
             }
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Whole, E> {
-                Ok(Whole(number))
+            fn visit_u64<E: Error>(self, number: u64) -> Result<WholeNumber, E> {
+                Ok(WholeNumber(number))
             }
-            fn visit_str<E: Error>(self, digits: &str) -> Result<Whole, E> {
+            fn visit_str<E: Error>(self, digits: &str) -> Result<WholeNumber, E> {
                 let decimal = digits.bytes().all(|byte| byte.is_ascii_digit());
                 let number = digits.parse().ok().filter(|_| decimal);
-                number.map(Whole).ok_or_else(|| {
-                    E::custom(format!("{digits:?} is no whole number from 0 to {}", u64::MAX))
+                number.map(WholeNumber).ok_or_else(|| {
+                    E::custom(format!("{digits:?} is not a whole number from 0 to {}", u64::MAX))
                 })
             }
         }
@@ -58,7 +58,7 @@ impl From<ModeField> for ModeKind {
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionField {
-    id: Whole,
+    id: WholeNumber,
     secret: String,
 }
 
@@ -71,7 +71,7 @@ impl SessionField {
 /// A reference to a ticket, with its secret, from the fields of a body.
 pub(crate) fn ticket(
     name: &str,
-    token: Whole,
+    token: WholeNumber,
     proof: &str,
 ) -> Result<request::TicketRequest, ApiError> {
     let (name, secret) = (text::read(name), secret(proof)?);
@@ -102,7 +102,7 @@ pub(crate) fn secret(text: &str) -> Result<Secret, ApiError> {
     request::secret(if odd.is_empty() { &bytes } else { &[] })
 }
 
-pub(crate) fn limit(limit: Option<Whole>) -> Result<usize, ApiError> {
+pub(crate) fn limit(limit: Option<WholeNumber>) -> Result<usize, ApiError> {
     request::limit(limit.map(|limit| limit.0))
 }
 
@@ -111,8 +111,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_may_be_a_string_of_digits() {
-        let read = |text| serde_json::from_str::<Whole>(text).map(|whole| whole.0).ok();
+    fn numbers_may_be_digit_strings() {
+        let read = |text| serde_json::from_str::<WholeNumber>(text).map(|whole| whole.0).ok();
         assert_eq!(read("9007199254740993"), Some(9_007_199_254_740_993));
         assert_eq!(read("\"9007199254740993\""), Some(9_007_199_254_740_993));
         for wrong in ["-1", "1.0", "\"\"", "\"+1\"", "\" 1\"", "\"0x1\"", "null", "true", "[1]"] {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_read_only_as_it_was_written() {
+    fn secrets_are_parsed_strictly() {
         assert_eq!(secret("000102030405060708090a0B0c0d0e0f").unwrap().0[11], 11);
         for wrong in
             ["", "00", "+f000000000000000000000000000000", &"g".repeat(32), &"é".repeat(16)]

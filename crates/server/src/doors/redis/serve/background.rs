@@ -2,13 +2,13 @@
 //! are read on the loop's thread, the job runs on a thread of its own, and its writes are submitted
 //! as usual.
 
-use super::door::AtNode;
 use super::door::Door;
+use super::door::NodeView;
 use crate::engine::Engine;
 use holdfast_core::{Command, LockName};
 use holdfast_gateway::SubmitError;
 use holdfast_redis::resp::Reply;
-use holdfast_redis::run::{Answered, Done, Job, Listing, Run, Seen, Wanted};
+use holdfast_redis::run::{Answered, Done, Job, Listing, ReadRequest, ReadSet, Run};
 use holdfast_redis::{Error, messages};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,10 +35,10 @@ pub(super) struct Background {
 }
 
 /// The outcome of a job: its result, or else a single reply.
-type Outcome = Result<Done, Reply>;
+type CallOutcome = Result<Done, Reply>;
 
 /// Runs a job, with retries.
-pub(super) async fn run(door: &Arc<Door>, job: Job) -> Outcome {
+pub(super) async fn run(door: &Arc<Door>, job: Job) -> CallOutcome {
     let wanted = job.wanted();
     let mut background = Background {
         door: door.clone(),
@@ -64,7 +64,7 @@ pub(super) async fn run(door: &Arc<Door>, job: Job) -> Outcome {
 
 impl Background {
     /// One attempt, with all its steps; `None` if something it read has changed meanwhile.
-    async fn once(&mut self, mut wanted: Wanted) -> Option<Outcome> {
+    async fn once(&mut self, mut wanted: ReadRequest) -> Option<CallOutcome> {
         loop {
             let seen = match self.read(&wanted).await {
                 Ok(seen) => seen,
@@ -138,7 +138,7 @@ impl Background {
     }
 
     /// Reads the wanted keys from a state that has been current since the job began.
-    async fn read(&mut self, wanted: &Wanted) -> Result<Seen, Error> {
+    async fn read(&mut self, wanted: &ReadRequest) -> Result<ReadSet, Error> {
         let engine = self.engine();
         if !self.current {
             self.within(engine.read(|_| ())).await?;
@@ -148,7 +148,8 @@ impl Background {
             self.listing = Some(self.list().await?);
         }
         let (wanted, listing) = (wanted.clone(), self.listing.take().filter(|_| wanted.listing));
-        self.within(engine.peek(move |node| Seen::read_with(node.state(), &wanted, listing))).await
+        self.within(engine.peek(move |node| ReadSet::read_with(node.state(), &wanted, listing)))
+            .await
     }
 
     /// Lists all keys, one page per turn of the loop.
@@ -169,7 +170,7 @@ impl Background {
     }
 
     /// Runs the job with these keys, on a thread that may block.
-    async fn compute(&self, seen: Seen) -> Result<(Run, Seen), Error> {
+    async fn compute(&self, seen: ReadSet) -> Result<(Run, ReadSet), Error> {
         let stopped = |_| messages::trouble(SubmitError::Stopped);
         let room = self.door.room_for_scripts.clone().acquire_owned();
         let Ok(permit) = timeout_at(self.until, room).await else {
@@ -179,7 +180,7 @@ impl Background {
         let channels = self.within(self.engine().channels()).await?;
         let (job, door) = (self.job.clone(), self.door.clone());
         let computing = tokio::task::spawn_blocking(move || {
-            let run = job.run(&seen, &AtNode { door: &door, channels: &channels });
+            let run = job.run(&seen, &NodeView { door: &door, channels: &channels });
             drop(permit);
             (run, seen)
         });

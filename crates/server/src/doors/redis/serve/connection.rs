@@ -7,9 +7,9 @@ use super::waiting;
 use super::wire::{Event, OUT_BYTES, Wire};
 use super::work::Work;
 use crate::activity::Activity;
-use crate::engine::{TIMEOUT_OF_THE_LOOP, Taken};
+use crate::engine::{AcquireResult, TIMEOUT_OF_THE_LOOP};
 use bytes::Bytes;
-use holdfast_core::{How, LockName, Standing};
+use holdfast_core::{EndReason, LockName, TicketStatus};
 use holdfast_gateway::{SubmitError, Topic};
 use holdfast_redis::acquiring::Acquiring;
 use holdfast_redis::client::{Client, Plan};
@@ -38,7 +38,7 @@ pub(super) struct Connection {
     /// The replies in the order of their requests, starting at the first one that is joined.
     slots: Vec<Slot>,
     /// The size of the replies in `slots` that are already encoded, in bytes.
-    said_bytes: usize,
+    encoded_bytes: usize,
     /// Travels to the loop's thread and back.
     work: Option<Box<Work>>,
     line: mpsc::Receiver<Box<Work>>,
@@ -48,34 +48,34 @@ pub(super) struct Connection {
     activity: Arc<Activity>,
     /// A lock whose grant has not been written to the socket: if this is dropped, the lock is
     /// released.
-    unsent: Option<Taken>,
+    unsent: Option<AcquireResult>,
 }
 
 /// The place of a reply.
 enum Slot {
     /// Already encoded.
-    Said(Vec<u8>),
+    Encoded(Vec<u8>),
     /// The joined job's next reply.
     Job(Protocol),
 }
 
 /// Whether a connection stays open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Goes {
+enum Next {
     On,
     Away,
 }
 
 impl Connection {
     pub(super) fn new(door: Arc<Door>, stream: TcpStream, activity: Arc<Activity>) -> Self {
-        let client = door.welcome();
+        let client = door.add_client();
         let (work, line) = new_line(&door);
         Self {
             wire: Wire::new(stream, door.share(&client)),
             decoder: Decoder::default(),
             joined: None,
             slots: Vec::new(),
-            said_bytes: 0,
+            encoded_bytes: 0,
             work: Some(work),
             line,
             listens: (0, 0),
@@ -91,7 +91,7 @@ impl Connection {
     pub(super) async fn talk(mut self, timeouts: Timeouts) {
         let number = self.client.id;
         let Err(error) = self.serve(timeouts).await else { return };
-        let last_word = match error.kind() {
+        let close_with = match error.kind() {
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::BrokenPipe => return,
@@ -101,8 +101,8 @@ impl Connection {
             _ => None,
         };
         // Sent if the socket takes it, without waiting.
-        if let Some(last_word) = last_word {
-            self.wire.last_word(&Reply::Error(last_word), &self.client);
+        if let Some(close_with) = close_with {
+            self.wire.close_with(&Reply::Error(close_with), &self.client);
         }
         tracing::debug!("a Redis client's connection ({number}) was closed: {error}");
     }
@@ -111,7 +111,7 @@ impl Connection {
         let password_until = Instant::now() + timeouts.password;
         let mut request_until = None;
         loop {
-            if self.requests().await? == Goes::Away {
+            if self.requests().await? == Next::Away {
                 return self.wire.flush().await;
             }
             self.wire.flush().await?;
@@ -149,7 +149,7 @@ impl Connection {
     }
 
     /// Handles all requests that have arrived.
-    async fn requests(&mut self) -> io::Result<Goes> {
+    async fn requests(&mut self) -> io::Result<Next> {
         let mut commands = 0;
         let goes = loop {
             match self.decoder.decode(&mut self.wire.buffer, &self.client.bounds()) {
@@ -158,8 +158,8 @@ impl Connection {
                     if self.client.may_ask() {
                         self.activity.keep();
                     }
-                    if self.take(&request).await? == Goes::Away {
-                        break Goes::Away;
+                    if self.take(&request).await? == Next::Away {
+                        break Next::Away;
                     }
                 }
                 Ok(None) => {
@@ -167,14 +167,14 @@ impl Connection {
                     self.finish().await?;
                     // More may have been read meanwhile.
                     if self.wire.buffer.len() == rest {
-                        break Goes::On;
+                        break Next::On;
                     }
                     self.wire.flush().await?;
                 }
                 Err(error) => {
                     let error = holdfast_redis::Error::new(error.to_string());
-                    self.say(&[Reply::Error(error)]);
-                    break Goes::Away;
+                    self.push_reply(&[Reply::Error(error)]);
+                    break Next::Away;
                 }
             }
         };
@@ -183,7 +183,7 @@ impl Connection {
         Ok(goes)
     }
 
-    async fn take(&mut self, request: &Request) -> io::Result<Goes> {
+    async fn take(&mut self, request: &Request) -> io::Result<Next> {
         match self.client.take(request) {
             Plan::Run(job) => self.join(job).await?,
             Plan::Reply(replies) => {
@@ -191,63 +191,63 @@ impl Connection {
                     && let Err(error) = self.subscribe().await
                 {
                     // The client would get stale messages, or none. Closing makes it reconnect.
-                    self.say(&[Reply::Error(messages::not_subscribed(&error.into()))]);
-                    return Ok(Goes::Away);
+                    self.push_reply(&[Reply::Error(messages::not_subscribed(&error.into()))]);
+                    return Ok(Next::Away);
                 }
-                self.say(&replies);
+                self.push_reply(&replies);
                 self.changed();
                 if self.joined.is_none() {
                     self.flush_much().await?;
-                } else if self.said_bytes >= OUT_BYTES {
+                } else if self.encoded_bytes >= OUT_BYTES {
                     self.finish().await?;
                 }
             }
             Plan::Close(reply) => {
-                self.say(&[reply]);
-                return Ok(Goes::Away);
+                self.push_reply(&[reply]);
+                return Ok(Next::Away);
             }
             Plan::Watch(names) => {
                 self.finish().await?;
                 let reply = self.watch(names).await;
-                self.say(&[reply]);
+                self.push_reply(&[reply]);
             }
             Plan::Acquire(acquiring) => {
                 self.finish().await?;
                 let reply = self.acquire(&acquiring).await?;
-                self.say(&[reply]);
+                self.push_reply(&[reply]);
                 self.wire.flush().await?;
                 if let Some(sent) = self.unsent.take() {
                     sent.delivered();
                 }
             }
             Plan::Password { user, password, hello } => {
-                let right = self.door.lets_in(user.as_ref(), &password);
+                let right = self.door.accepts_password(user.as_ref(), &password);
                 let reply = self.client.passed(right, hello.as_ref());
                 self.wire.share = self.door.share(&self.client);
-                self.say(&[reply]);
+                self.push_reply(&[reply]);
                 self.changed();
             }
             Plan::ListClients => {
                 let list = Bytes::from(self.door.list());
-                self.say(&[Reply::Verbatim(*b"txt", list)]);
+                self.push_reply(&[Reply::Verbatim(*b"txt", list)]);
                 self.finish().await?;
                 self.wire.flush().await?;
             }
         }
-        Ok(Goes::On)
+        Ok(Next::On)
     }
 
     /// Queues replies in order.
-    fn say(&mut self, replies: &[Reply]) {
+    fn push_reply(&mut self, replies: &[Reply]) {
         let joined = self.joined.is_some();
-        let mut said = Vec::new();
-        let out = if joined { &mut said } else { &mut self.wire.out };
+        let mut encoded = Vec::new();
+        let out = if joined { &mut encoded } else { &mut self.wire.out };
         for reply in replies {
             encode(reply, self.client.protocol, out);
         }
         if joined {
-            self.said_bytes = self.said_bytes.saturating_add(said.len());
-            self.slots.push(Slot::Said(said));
+            self.encoded_bytes = self.encoded_bytes.saturating_add(encoded.len());
+            self.slots.push(Slot::Encoded(encoded));
         }
     }
 
@@ -313,7 +313,7 @@ impl Connection {
     async fn finish(&mut self) -> io::Result<()> {
         let Some(job) = self.joined.take() else { return Ok(()) };
         let mut slots = std::mem::take(&mut self.slots);
-        self.said_bytes = 0;
+        self.encoded_bytes = 0;
         let mut open = slots.drain(..);
         match self.run(job).await? {
             Ok(replies) => self.fill(&mut open, replies).await?,
@@ -332,7 +332,7 @@ impl Connection {
         // Replies behind the joined job's last one.
         for slot in open {
             match slot {
-                Slot::Said(said) => self.wire.out.extend_from_slice(&said),
+                Slot::Encoded(encoded) => self.wire.out.extend_from_slice(&encoded),
                 Slot::Job(protocol) => encode(&Reply::Null, protocol, &mut self.wire.out),
             }
         }
@@ -351,7 +351,7 @@ impl Connection {
         for reply in replies {
             for slot in slots.by_ref() {
                 match slot {
-                    Slot::Said(said) => self.wire.out.extend_from_slice(&said),
+                    Slot::Encoded(encoded) => self.wire.out.extend_from_slice(&encoded),
                     Slot::Job(protocol) => {
                         encode(&reply, protocol, &mut self.wire.out);
                         break;
@@ -416,7 +416,7 @@ impl Connection {
         pending.completed();
         let Some(mut work) = back else {
             // The loop has ended, and the work with it.
-            return Err(io::Error::other("this node stops"));
+            return Err(io::Error::other("this node is stopping"));
         };
         let outcome = work.take_outcome();
         self.work = Some(work);
@@ -476,9 +476,9 @@ impl Connection {
         };
         // It was taken over before the grant could be sent.
         if self.wire.must_end() {
-            return Ok(acquiring.not_served(How::Forced));
+            return Ok(acquiring.not_served(EndReason::Forced));
         }
-        let Standing::Held(grant) = taken.standing() else { return Ok(Reply::Null) };
+        let TicketStatus::Held(grant) = taken.standing() else { return Ok(Reply::Null) };
         let reply = acquiring.granted(grant);
         self.unsent = Some(taken);
         Ok(reply)
@@ -487,7 +487,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.door.farewell(self.client.id);
+        self.door.remove_client(self.client.id);
     }
 }
 

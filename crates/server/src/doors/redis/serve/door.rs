@@ -9,7 +9,7 @@ use holdfast_core::LockName;
 use holdfast_gateway::Channels;
 use holdfast_redis::client::Client;
 use holdfast_redis::lua::Scripts;
-use holdfast_redis::run::{Facts, Local};
+use holdfast_redis::run::{Local, NodeFacts};
 use prometheus_client::metrics::counter::Counter;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -82,7 +82,7 @@ impl Door {
     }
 
     /// Registers a new connection.
-    pub(super) fn welcome(&self) -> Client {
+    pub(super) fn add_client(&self) -> Client {
         let client =
             Client::new(self.next.fetch_add(1, Ordering::Relaxed), self.password.is_some());
         self.show(&client);
@@ -102,7 +102,7 @@ impl Door {
     }
 
     /// Removes a connection that has ended.
-    pub(super) fn farewell(&self, number: u64) {
+    pub(super) fn remove_client(&self, number: u64) {
         self.clients().remove(&number);
     }
 
@@ -112,7 +112,7 @@ impl Door {
     }
 
     /// Whether these credentials are right.
-    pub(super) fn lets_in(&self, user: Option<&Bytes>, password: &[u8]) -> bool {
+    pub(super) fn accepts_password(&self, user: Option<&Bytes>, password: &[u8]) -> bool {
         let known = user.is_none_or(|user| user.as_ref() == b"default");
         known && self.password.as_ref().is_none_or(|right| right.is(password))
     }
@@ -126,13 +126,13 @@ impl Door {
 }
 
 /// The door as jobs see it.
-pub(super) struct AtNode<'a> {
+pub(super) struct NodeView<'a> {
     pub(super) door: &'a Door,
     /// This node's subscriptions.
     pub(super) channels: &'a Channels,
 }
 
-impl Local for AtNode<'_> {
+impl Local for NodeView<'_> {
     fn wall_ms(&self) -> u64 {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)
@@ -154,9 +154,9 @@ impl Local for AtNode<'_> {
         self.channels.patterns()
     }
 
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> NodeFacts {
         let door = self.door;
-        Facts {
+        NodeFacts {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             port: door.port,
             run_id: door.run_id.clone(),

@@ -51,9 +51,9 @@ pub(super) async fn serve(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{First, Place};
+    use crate::data::{DataDir, First};
     use crate::metrics::DoorMetrics;
-    use crate::node::Running;
+    use crate::node::RunningNode;
     use crate::password::Password;
     use crate::peers::Contact;
     use std::net::SocketAddr;
@@ -66,21 +66,21 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     /// A Redis door in front of a single node.
-    struct House {
+    struct TestDoor {
         address: SocketAddr,
-        running: Running,
+        running: RunningNode,
         metrics: DoorMetrics,
         _folder: TempDir,
     }
 
-    impl House {
+    impl TestDoor {
         async fn open(connections_max: usize, timeouts: Timeouts, password: Option<&str>) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let peers = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let contact = Contact { peer: "127.0.0.1:1".into(), http: "http://127.0.0.1:1".into() };
             let (place, first) = (folder.path().join("node"), First::Alone);
-            let place = Place { folder: place, key: None, first, contact };
-            let running = Running::start(&place, peers).await.unwrap();
+            let place = DataDir { folder: place, key: None, first, contact };
+            let running = RunningNode::start(&place, peers).await.unwrap();
             let metrics = running.metrics.door("redis");
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
@@ -92,57 +92,57 @@ mod tests {
             Self { address, running, metrics, _folder: folder }
         }
 
-        async fn says(&self, words: &[u8]) -> TcpStream {
+        async fn send(&self, words: &[u8]) -> TcpStream {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
             stream.write_all(words).await.unwrap();
             stream
         }
     }
 
-    async fn hears(stream: &mut TcpStream, expected: &str) {
-        let mut said = vec![0; expected.len()];
-        timeout(LONG, stream.read_exact(&mut said)).await.expect("a reply").unwrap();
-        assert_eq!(String::from_utf8_lossy(&said), expected);
+    async fn expect_reply(stream: &mut TcpStream, expected: &str) {
+        let mut received = vec![0; expected.len()];
+        timeout(LONG, stream.read_exact(&mut received)).await.expect("a reply").unwrap();
+        assert_eq!(String::from_utf8_lossy(&received), expected);
     }
 
     /// Everything received until the other side closes the connection.
     async fn rest(stream: &mut TcpStream) -> String {
-        let mut said = Vec::new();
-        let read = timeout(LONG, stream.read_to_end(&mut said)).await;
+        let mut received = Vec::new();
+        let read = timeout(LONG, stream.read_to_end(&mut received)).await;
         let _ = read.expect("the connection is closed");
-        String::from_utf8_lossy(&said).into_owned()
+        String::from_utf8_lossy(&received).into_owned()
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn who_does_not_say_the_password_is_hung_up_on() {
+    async fn unauthenticated_connections_are_closed_after_the_timeout() {
         let timeouts = Timeouts { password: Duration::from_millis(200), request: LONG };
-        let house = House::open(10, timeouts, Some("sesame")).await;
-        let mut silent = house.says(b"").await;
-        let mut wrong = house.says(b"AUTH wrong\r\nPING\r\n").await;
-        let mut right = house.says(b"AUTH sesame\r\n").await;
-        hears(&mut right, "+OK\r\n").await;
+        let house = TestDoor::open(10, timeouts, Some("sesame")).await;
+        let mut silent = house.send(b"").await;
+        let mut wrong = house.send(b"AUTH wrong\r\nPING\r\n").await;
+        let mut right = house.send(b"AUTH sesame\r\n").await;
+        expect_reply(&mut right, "+OK\r\n").await;
         assert_eq!(rest(&mut silent).await, "");
         assert!(rest(&mut wrong).await.starts_with("-WRONGPASS"));
         right.write_all(b"PING\r\n").await.unwrap();
-        hears(&mut right, "+PONG\r\n").await;
+        expect_reply(&mut right, "+PONG\r\n").await;
         house.running.stop().await;
     }
 
     /// Connections that sent nothing used to keep everyone else out indefinitely.
     #[tokio::test(flavor = "multi_thread")]
-    async fn silent_connections_make_room_for_those_that_ask() {
-        let house = House::open(2, Timeouts::default(), None).await;
-        let mut first = house.says(b"PING\r\n").await;
-        hears(&mut first, "+PONG\r\n").await;
-        let mut silent = house.says(b"*1\r\n$4\r\nPI").await;
+    async fn idle_connections_are_evicted_for_new_ones() {
+        let house = TestDoor::open(2, Timeouts::default(), None).await;
+        let mut first = house.send(b"PING\r\n").await;
+        expect_reply(&mut first, "+PONG\r\n").await;
+        let mut silent = house.send(b"*1\r\n$4\r\nPI").await;
         while house.metrics.connections.get() < 2 {
             sleep(Duration::from_millis(5)).await;
         }
-        let mut second = house.says(b"PING\r\n").await;
-        hears(&mut second, "+PONG\r\n").await;
+        let mut second = house.send(b"PING\r\n").await;
+        expect_reply(&mut second, "+PONG\r\n").await;
         assert_eq!(rest(&mut silent).await, "");
         first.write_all(b"PING\r\n").await.unwrap();
-        hears(&mut first, "+PONG\r\n").await;
+        expect_reply(&mut first, "+PONG\r\n").await;
         assert_eq!(house.metrics.connections_refused.get(), 0);
         house.running.stop().await;
     }
@@ -150,18 +150,18 @@ mod tests {
     /// Connections with half a request used to stay open forever, and so did the bytes they had
     /// sent.
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_request_that_does_not_go_on_is_given_up() {
+    async fn incomplete_request_times_out() {
         let timeouts = Timeouts { password: LONG, request: Duration::from_millis(200) };
-        let house = House::open(10, timeouts, None).await;
-        let mut idle = house.says(b"PING\r\n").await;
-        hears(&mut idle, "+PONG\r\n").await;
+        let house = TestDoor::open(10, timeouts, None).await;
+        let mut idle = house.send(b"PING\r\n").await;
+        expect_reply(&mut idle, "+PONG\r\n").await;
         let too_slow = "-ERR Protocol error: the rest of the request did not arrive in time\r\n";
-        let mut half = house.says(b"PING\r\n*2\r\n$3\r\nGET\r\n$10\r\nabc").await;
+        let mut half = house.send(b"PING\r\n*2\r\n$3\r\nGET\r\n$10\r\nabc").await;
         assert_eq!(rest(&mut half).await, format!("+PONG\r\n{too_slow}"));
-        let mut typed = house.says(b"GET abc").await;
+        let mut typed = house.send(b"GET abc").await;
         assert_eq!(rest(&mut typed).await, too_slow);
         // Trickling byte by byte does not buy more time.
-        let mut drips = house.says(b"*2\r\n$3\r\nGET\r\n$500000\r\n").await;
+        let mut drips = house.send(b"*2\r\n$3\r\nGET\r\n$500000\r\n").await;
         let dripping = async {
             while drips.write_all(b"x").await.is_ok() {
                 sleep(Duration::from_millis(20)).await;
@@ -169,24 +169,24 @@ mod tests {
         };
         timeout(LONG, dripping).await.expect("it is hung up on");
         idle.write_all(b"PING\r\n").await.unwrap();
-        hears(&mut idle, "+PONG\r\n").await;
+        expect_reply(&mut idle, "+PONG\r\n").await;
         house.running.stop().await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn too_many_connections_are_told_so() {
-        let house = House::open(1, Timeouts::default(), None).await;
-        let mut first = house.says(b"PING\r\n").await;
-        hears(&mut first, "+PONG\r\n").await;
-        let mut second = house.says(b"").await;
+    async fn connections_beyond_the_limit_are_refused() {
+        let house = TestDoor::open(1, Timeouts::default(), None).await;
+        let mut first = house.send(b"PING\r\n").await;
+        expect_reply(&mut first, "+PONG\r\n").await;
+        let mut second = house.send(b"").await;
         assert_eq!(rest(&mut second).await, "-ERR max number of clients reached\r\n");
         assert_eq!(house.metrics.connections_refused.get(), 1);
         drop(first);
         while house.metrics.connections.get() > 0 {
             sleep(Duration::from_millis(5)).await;
         }
-        let mut third = house.says(b"PING\r\n").await;
-        hears(&mut third, "+PONG\r\n").await;
+        let mut third = house.send(b"PING\r\n").await;
+        expect_reply(&mut third, "+PONG\r\n").await;
         house.running.stop().await;
     }
 }

@@ -1,8 +1,8 @@
 //! HOLDFAST.ACQUIRE: a place in the line. The wait belongs to the connection and ends with it.
 
 use super::door::Door;
-use crate::engine::{EventSink, Taken};
-use holdfast_core::{Command, Standing};
+use crate::engine::{AcquireResult, EventSink};
+use holdfast_core::{Command, TicketStatus};
 use holdfast_gateway::ApiError;
 use holdfast_redis::acquiring::Acquiring;
 use holdfast_redis::messages;
@@ -33,7 +33,7 @@ pub(super) async fn acquire(
     door: &Door,
     connection: &EventSink,
     acquiring: &Acquiring,
-) -> Result<Taken, NotServed> {
+) -> Result<AcquireResult, NotServed> {
     for _ in 0..TRIES_MAX {
         let sought = acquiring.clone();
         let found = door.engine.read(move |node| sought.find(node.state())).await;
@@ -53,20 +53,20 @@ async fn draw(
     door: &Door,
     connection: &EventSink,
     acquiring: &Acquiring,
-) -> Result<Taken, NotServed> {
+) -> Result<AcquireResult, NotServed> {
     let command = Command::Acquire(acquiring.acquire(None));
     // If the lock is taken away, the client finds out because its connection is closed.
     let follow = Some(connection.clone());
     // Dropped when this connection ends.
-    let taken: Result<Taken, ApiError> = tokio::select! {
+    let taken: Result<AcquireResult, ApiError> = tokio::select! {
         taken = door.engine.take(None, command, follow) => taken,
         never = end_others(door, acquiring) => match never {},
     };
     match taken {
-        Ok(taken) if matches!(taken.standing(), Standing::Held(_)) => Ok(taken),
+        Ok(taken) if matches!(taken.standing(), TicketStatus::Held(_)) => Ok(taken),
         Ok(taken) => {
             let reply = match *taken.standing() {
-                Standing::Over { how, .. } => acquiring.not_served(how),
+                TicketStatus::Over { how, .. } => acquiring.not_served(how),
                 _ => Reply::Null,
             };
             taken.delivered();

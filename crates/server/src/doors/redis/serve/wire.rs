@@ -95,12 +95,12 @@ impl Wire {
         self.subscriber.as_ref().is_some_and(|subscriber| subscriber.sink().has_overflowed())
     }
 
-    pub(super) fn say(&mut self, reply: &Reply, client: &Client) {
+    pub(super) fn push_reply(&mut self, reply: &Reply, client: &Client) {
         encode(reply, client.protocol, &mut self.out);
     }
 
     /// Sends the reason for closing the connection, if the socket takes it right away.
-    pub(super) fn last_word(&mut self, reply: &Reply, client: &Client) {
+    pub(super) fn close_with(&mut self, reply: &Reply, client: &Client) {
         if self.written >= self.out.len() {
             let mut last = Vec::new();
             encode(reply, client.protocol, &mut last);
@@ -177,8 +177,8 @@ impl Wire {
         let mut next = Some(published);
         while let Some(published) = next {
             let (channel, message) = (&published.channel, &published.message);
-            for reply in client.hears(channel.as_bytes(), message.as_bytes()) {
-                self.say(&reply, client);
+            for reply in client.deliver(channel.as_bytes(), message.as_bytes()) {
+                self.push_reply(&reply, client);
             }
             if self.out.len() >= OUT_BYTES {
                 self.flush().await?;

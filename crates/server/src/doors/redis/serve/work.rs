@@ -1,6 +1,6 @@
 //! A connection's job on the loop's thread; it is sent back through the connection's channel.
 
-use super::door::{AtNode, Door};
+use super::door::{Door, NodeView};
 use crate::engine::EngineTask;
 use holdfast_gateway::{Resume, Step, View};
 use holdfast_redis::run::Job;
@@ -34,7 +34,7 @@ impl Work {
 impl EngineTask for Work {
     fn resume(&mut self, view: &View<'_>, resume: Resume) -> Step {
         self.door.keys.store(view.state.keys_len(), Ordering::Relaxed);
-        let local = AtNode { door: &self.door, channels: view.channels };
+        let local = NodeView { door: &self.door, channels: view.channels };
         self.task.resume(view.state, &local, resume)
     }
 

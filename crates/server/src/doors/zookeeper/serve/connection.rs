@@ -3,13 +3,13 @@
 
 use super::door::Door;
 use super::listen::Timeouts;
-use super::switchboard::{Letter, Mail};
+use super::registry::{Message, Queued};
 use super::wire::{Ready, Wire};
 use crate::activity::Activity;
 use crate::engine::Pending;
 use holdfast_gateway::SubmitError;
 use holdfast_zookeeper::connection::{Action, Connection};
-use holdfast_zookeeper::four_letter::{ConnectionInfo, Word};
+use holdfast_zookeeper::four_letter::{ConnectionInfo, FourLetterWord};
 use holdfast_zookeeper::task::ClientTask;
 use std::io;
 use std::net::IpAddr;
@@ -21,32 +21,33 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// Serves a client until one side closes the connection.
-pub(super) async fn talk(
+pub(super) async fn serve_client(
     door: Arc<Door>,
     stream: TcpStream,
     activity: Arc<Activity>,
     timeouts: Timeouts,
 ) {
     let Ok(address) = stream.peer_addr() else { return };
-    let mut talk = Talk::new(door, stream, address.ip(), address.to_string(), activity, timeouts);
-    if let Err(error) = talk.serve().await {
+    let mut client =
+        ClientConnection::new(door, stream, address.ip(), address.to_string(), activity, timeouts);
+    if let Err(error) = client.serve().await {
         tracing::debug!("a ZooKeeper client's connection ({address}) was closed: {error}");
     }
 }
 
 /// Whether a connection stays open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Goes {
-    On,
+enum Flow {
+    Continue,
     /// It ends once everything is written.
-    Away,
+    Close,
 }
 
-struct Talk {
+struct ClientConnection {
     door: Arc<Door>,
     connection: Connection,
     wire: Wire,
-    letters: mpsc::Receiver<Mail>,
+    messages: mpsc::Receiver<Queued>,
     info: Arc<Mutex<ConnectionInfo>>,
     /// The task on its way: if the connection ends, dropping this abandons it.
     pending: Option<Pending>,
@@ -58,12 +59,12 @@ struct Talk {
     begun: Instant,
     /// Since when a part of a request has been here without the rest, and how many came before it.
     within: Option<(Instant, u64)>,
-    is_let_in: bool,
+    is_authenticated: bool,
     sent: u64,
     received: u64,
 }
 
-impl Talk {
+impl ClientConnection {
     fn new(
         door: Arc<Door>,
         stream: TcpStream,
@@ -72,10 +73,10 @@ impl Talk {
         activity: Arc<Activity>,
         timeouts: Timeouts,
     ) -> Self {
-        let connection = door.welcome(ip);
+        let connection = door.new_connection(ip);
         let info = Arc::new(Mutex::new(ConnectionInfo { address, ..ConnectionInfo::default() }));
         Self {
-            letters: door.switchboard.enter(connection.client(), info.clone()),
+            messages: door.registry.register(connection.client(), info.clone()),
             wire: Wire::new(stream, door.share(false)),
             connection,
             info,
@@ -85,7 +86,7 @@ impl Talk {
             timeouts,
             begun: Instant::now(),
             within: None,
-            is_let_in: false,
+            is_authenticated: false,
             sent: 0,
             received: 0,
             door,
@@ -97,8 +98,8 @@ impl Talk {
             let reads = self.connection.wants_bytes() && !self.wire.is_full();
             let (due, why) = self.next_due();
             let actions = tokio::select! {
-                mail = self.letters.recv(), if !self.wire.is_full() => match mail {
-                    Some(mail) => self.open(mail.letter),
+                queued = self.messages.recv(), if !self.wire.is_full() => match queued {
+                    Some(queued) => self.open(queued.message),
                     None => return Err(io::Error::other("it missed events")),
                 },
                 ready = self.wire.ready(reads) => match ready? {
@@ -111,21 +112,21 @@ impl Talk {
                     Due::TooSlow => return Err(io::ErrorKind::TimedOut.into()),
                 },
             };
-            let mut goes = self.act(actions).await?;
+            let mut flow = self.act(actions).await?;
             // Everything that is already here, so that replies are written together.
-            while goes == Goes::On
+            while flow == Flow::Continue
                 && !self.wire.is_full()
-                && let Ok(mail) = self.letters.try_recv()
+                && let Ok(queued) = self.messages.try_recv()
             {
-                let actions = self.open(mail.letter);
-                goes = self.act(actions).await?;
+                let actions = self.open(queued.message);
+                flow = self.act(actions).await?;
             }
-            if goes == Goes::On {
+            if flow == Flow::Continue {
                 let actions = self.connection.tick(Door::now());
-                goes = self.act(actions).await?;
+                flow = self.act(actions).await?;
             }
             self.note();
-            if goes == Goes::Away {
+            if flow == Flow::Close {
                 return timeout(FINISH_TIMEOUT, self.wire.finish()).await?;
             }
             self.wire.write()?;
@@ -141,7 +142,7 @@ impl Talk {
 
     /// When something is to be done if nothing happens until then.
     fn next_due(&mut self) -> (Instant, Due) {
-        let begin = (!self.is_let_in).then(|| self.begun + self.timeouts.begin);
+        let begin = (!self.is_authenticated).then(|| self.begun + self.timeouts.begin);
         let before = self.connection.received();
         let same = self.within.filter(|(_, known)| *known == before);
         let is_within = self.connection.is_within_request();
@@ -157,10 +158,10 @@ impl Talk {
         slow.chain(tick).min_by_key(|(due, _)| *due).unwrap_or(far)
     }
 
-    fn open(&mut self, letter: Letter) -> Vec<Action> {
-        match letter {
-            Letter::Notice(notice) => self.connection.notice(notice),
-            Letter::Finished(task) => {
+    fn open(&mut self, message: Message) -> Vec<Action> {
+        match message {
+            Message::Notice(notice) => self.connection.notice(notice),
+            Message::Finished(task) => {
                 if let Some(pending) = self.pending.take() {
                     pending.completed();
                 }
@@ -169,11 +170,13 @@ impl Talk {
                 }
                 self.connection.finished(*task, Door::now())
             }
-            Letter::Beaten(beaten) => self.connection.beaten(beaten, Door::now()),
+            Message::HeartbeatReply(heartbeat_reply) => {
+                self.connection.heartbeat_reply(heartbeat_reply, Door::now())
+            }
         }
     }
 
-    async fn act(&mut self, actions: Vec<Action>) -> io::Result<Goes> {
+    async fn act(&mut self, actions: Vec<Action>) -> io::Result<Flow> {
         for action in actions {
             match action {
                 Action::Send(frame) => {
@@ -189,15 +192,15 @@ impl Talk {
                 }
                 Action::Answer(word) => {
                     self.answer(word).await;
-                    return Ok(Goes::Away);
+                    return Ok(Flow::Close);
                 }
-                Action::Close => return Ok(Goes::Away),
+                Action::Close => return Ok(Flow::Close),
             }
         }
-        Ok(Goes::On)
+        Ok(Flow::Continue)
     }
 
-    async fn answer(&mut self, word: Word) {
+    async fn answer(&mut self, word: FourLetterWord) {
         let answer = self.door.answer(word).await;
         self.wire.push(answer.as_bytes());
     }
@@ -210,8 +213,8 @@ impl Talk {
             self.door.received.fetch_add(received - self.received, Ordering::Relaxed);
             self.received = received;
         }
-        if self.connection.is_let_in() && !self.is_let_in {
-            self.is_let_in = true;
+        if self.connection.is_authenticated() && !self.is_authenticated {
+            self.is_authenticated = true;
             self.activity.keep();
             self.wire.share = self.door.share(true);
         }
@@ -225,9 +228,9 @@ impl Talk {
     }
 }
 
-impl Drop for Talk {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
-        self.door.switchboard.leave(self.connection.client());
+        self.door.registry.unregister(self.connection.client());
     }
 }
 

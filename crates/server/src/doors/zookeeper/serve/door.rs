@@ -1,6 +1,6 @@
 //! The state that all connections of the door share, and what it tells about itself.
 
-use super::switchboard::Switchboard;
+use super::registry::ClientRegistry;
 use super::work::Work;
 use crate::doors::memory::{self, Memory, Share};
 use crate::engine::{Engine, Listening, Pending};
@@ -11,7 +11,7 @@ use holdfast_core::{Secret, SessionRef};
 use holdfast_gateway::{SubmitError, Topic};
 use holdfast_zookeeper::ClientId;
 use holdfast_zookeeper::connection::{Connection, Settings, password_id};
-use holdfast_zookeeper::four_letter::{self, ServerInfo, Word};
+use holdfast_zookeeper::four_letter::{self, FourLetterWord, ServerInfo};
 use holdfast_zookeeper::task::ClientTask;
 use prometheus_client::metrics::counter::Counter;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub(super) struct Door {
-    pub(super) switchboard: Arc<Switchboard>,
+    pub(super) registry: Arc<ClientRegistry>,
     /// Requests received.
     pub(super) commands: Counter,
     /// Frames sent.
@@ -37,11 +37,11 @@ pub(super) struct Door {
 
 impl Door {
     pub(super) fn new(engine: Engine, commands: Counter, password: Option<Password>) -> Self {
-        let switchboard = Arc::new(Switchboard::default());
-        let listening = engine.listen(switchboard.clone(), vec![Topic::Znodes]);
+        let registry = Arc::new(ClientRegistry::default());
+        let listening = engine.listen(registry.clone(), vec![Topic::Znodes]);
         let required = password.map(|password| password_id(password.as_bytes()));
         Self {
-            switchboard,
+            registry,
             commands,
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
@@ -54,30 +54,30 @@ impl Door {
         }
     }
 
-    /// The time for connections: it goes on while the machine sleeps.
+    /// The time for connections: it flow on while the machine sleeps.
     pub(super) fn now() -> Duration {
         Uptime::now().since_boot()
     }
 
     /// The state of a new connection.
-    pub(super) fn welcome(&self, peer: IpAddr) -> Connection {
+    pub(super) fn new_connection(&self, peer: IpAddr) -> Connection {
         let client = ClientId(self.next.fetch_add(1, Ordering::Relaxed));
         Connection::new(client, peer, self.settings.clone(), Secret(random::bytes()))
     }
 
     /// A connection's share of memory: clients that have yet to authenticate have their own budget.
-    pub(super) fn share(&self, is_let_in: bool) -> Share {
-        let before = self.settings.required.is_some() && !is_let_in;
+    pub(super) fn share(&self, is_authenticated: bool) -> Share {
+        let before = self.settings.required.is_some() && !is_authenticated;
         Share::new(if before { &self.memory_before_password } else { &self.memory }.clone())
     }
 
-    /// Runs a client's requests on the loop's thread; they come back through its mailbox.
+    /// Runs a client's requests on the loop's thread; they come back through its queue.
     pub(super) fn start(&self, task: Box<ClientTask>) -> Result<Pending, SubmitError> {
-        let switchboard = self.switchboard.clone();
-        self.engine.start(Box::new(Work { switchboard, task }), None)
+        let registry = self.registry.clone();
+        self.engine.start(Box::new(Work { registry, task }), None)
     }
 
-    /// Tells the cluster that a client's session lives; the reply comes through its mailbox.
+    /// Tells the cluster that a client's session lives; the reply comes through its queue.
     pub(super) fn heartbeat(
         &self,
         client: ClientId,
@@ -86,17 +86,19 @@ impl Door {
         self.engine.heartbeat_to(&self.listening, client.0, session)
     }
 
-    /// The answer to a four-letter word. If there is a password, only the words that health checks
+    /// The answer to a four-message word. If there is a password, only the words that health checks
     /// need are answered: nobody can say it along with a word.
-    pub(super) async fn answer(&self, word: Word) -> String {
-        if self.settings.required.is_some() && !matches!(word, Word::Ruok | Word::Isro) {
+    pub(super) async fn answer(&self, word: FourLetterWord) -> String {
+        if self.settings.required.is_some()
+            && !matches!(word, FourLetterWord::Ruok | FourLetterWord::Isro)
+        {
             return four_letter::refused(word);
         }
         four_letter::answer(word, &self.info().await)
     }
 
     async fn info(&self) -> ServerInfo {
-        let (connections, watches) = self.switchboard.list();
+        let (connections, watches) = self.registry.list();
         let outstanding = connections.iter().map(|connection| connection.outstanding).sum();
         let info = ServerInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -35,26 +35,26 @@ pub(super) async fn serve(
     limit: ConnectionLimit,
     timeouts: Timeouts,
 ) -> io::Result<()> {
-    let talk = |stream, activity: Arc<Activity>| {
-        let talking = connection::talk(door.clone(), stream, activity.clone(), timeouts);
+    let serve_one = |stream, activity: Arc<Activity>| {
+        let serving = connection::serve_client(door.clone(), stream, activity.clone(), timeouts);
         async move {
             tokio::select! {
-                () = talking => {}
+                () = serving => {}
                 () = activity.evicted() => {}
             }
         }
     };
     // The protocol has no way to say why: clients try the next server when they are hung up on.
     let refuse = |stream, _| connection_limit::turn_away(stream, b"");
-    connection_limit::serve(listener, limit, talk, refuse).await
+    connection_limit::serve(listener, limit, serve_one, refuse).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{First, Place};
+    use crate::data::{DataDir, First};
     use crate::metrics::DoorMetrics;
-    use crate::node::Running;
+    use crate::node::RunningNode;
     use crate::password::Password;
     use crate::peers::Contact;
     use holdfast_zookeeper::codec::{Connect, Request};
@@ -68,21 +68,21 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     /// A ZooKeeper door in front of a single node.
-    struct House {
+    struct TestServer {
         address: SocketAddr,
-        running: Running,
+        running: RunningNode,
         metrics: DoorMetrics,
         _folder: TempDir,
     }
 
-    impl House {
+    impl TestServer {
         async fn open(connections_max: usize, timeouts: Timeouts, password: Option<&str>) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let peers = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let contact = Contact { peer: "127.0.0.1:1".into(), http: "http://127.0.0.1:1".into() };
             let (place, first) = (folder.path().join("node"), First::Alone);
-            let place = Place { folder: place, key: None, first, contact };
-            let running = Running::start(&place, peers).await.unwrap();
+            let place = DataDir { folder: place, key: None, first, contact };
+            let running = RunningNode::start(&place, peers).await.unwrap();
             let metrics = running.metrics.door("zookeeper");
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
@@ -94,7 +94,7 @@ mod tests {
             Self { address, running, metrics, _folder: folder }
         }
 
-        async fn says(&self, bytes: &[u8]) -> TcpStream {
+        async fn connect_and_send(&self, bytes: &[u8]) -> TcpStream {
             let mut stream = TcpStream::connect(self.address).await.unwrap();
             stream.write_all(bytes).await.unwrap();
             stream
@@ -102,7 +102,7 @@ mod tests {
 
         /// A client with a session.
         async fn client(&self) -> TcpStream {
-            let mut stream = self.says(&connect().encode()).await;
+            let mut stream = self.connect_and_send(&connect().encode()).await;
             frame(&mut stream).await;
             stream
         }
@@ -138,18 +138,18 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_client_that_does_not_begin_is_hung_up_on() {
         let timeouts = Timeouts { begin: Duration::from_millis(300), request: LONG };
-        let house = House::open(10, timeouts, Some("sesame")).await;
-        assert!(is_closed(&mut house.says(b"").await).await);
-        assert!(is_closed(&mut house.says(&[0, 0, 0, 45, 0]).await).await);
+        let house = TestServer::open(10, timeouts, Some("sesame")).await;
+        assert!(is_closed(&mut house.connect_and_send(b"").await).await);
+        assert!(is_closed(&mut house.connect_and_send(&[0, 0, 0, 45, 0]).await).await);
         // It has a session, and has not said the password.
         assert!(is_closed(&mut house.client().await).await);
         house.running.stop().await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_request_that_does_not_go_on_is_given_up() {
+    async fn incomplete_request_times_out() {
         let timeouts = Timeouts { begin: LONG, request: Duration::from_millis(300) };
-        let house = House::open(10, timeouts, None).await;
+        let house = TestServer::open(10, timeouts, None).await;
         let (mut idle, mut half) = (house.client().await, house.client().await);
         half.write_all(&[0, 0, 0, 100, 0, 0, 0, 1]).await.unwrap();
         assert!(is_closed(&mut half).await);
@@ -161,15 +161,15 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn silent_connections_make_room_for_clients_and_clients_do_not() {
-        let house = House::open(2, Timeouts::default(), None).await;
+        let house = TestServer::open(2, Timeouts::default(), None).await;
         let _first = house.client().await;
-        let mut silent = house.says(b"").await;
+        let mut silent = house.connect_and_send(b"").await;
         while house.metrics.connections.get() < 2 {
             sleep(Duration::from_millis(5)).await;
         }
         let _second = house.client().await;
         assert!(is_closed(&mut silent).await);
-        let mut third = house.says(&connect().encode()).await;
+        let mut third = house.connect_and_send(&connect().encode()).await;
         assert!(is_closed(&mut third).await);
         assert_eq!(house.metrics.connections_refused.get(), 1);
         house.running.stop().await;

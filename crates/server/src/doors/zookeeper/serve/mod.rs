@@ -4,13 +4,13 @@
 //! - `connection`: one client: drives `holdfast_zookeeper::connection`, and does what it says
 //! - `wire`: its socket: bytes in, frames out
 //! - `work`: its requests on the loop's thread, as a task
-//! - `switchboard`: all clients, and who receives what happens on the loop's thread
-//! - `door`: the state that all connections share; four-letter words
+//! - `registry`: all clients, and who receives what happens on the loop's thread
+//! - `door`: the state that all connections share; four-message words
 
 mod connection;
 mod door;
 mod listen;
-mod switchboard;
+mod registry;
 mod wire;
 mod work;
 

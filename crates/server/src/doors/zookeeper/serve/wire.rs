@@ -10,7 +10,7 @@ use tokio::time::Instant;
 const READ_BYTES: usize = 16 << 10;
 
 /// While more than this waits to be read by the client, nothing is read from it, and its events wait
-/// in its mailbox.
+/// in its queue.
 const OUT_BYTES: usize = 256 << 10;
 
 /// A buffer that a connection keeps although it is empty.

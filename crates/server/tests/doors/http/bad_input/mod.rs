@@ -62,7 +62,7 @@ impl Scene {
 }
 
 #[test]
-fn every_endpoint_is_in_the_tables() {
+fn every_endpoint_is_tested() {
     let described: Value = serde_json::from_str(OPENAPI).unwrap();
     let paths = described["paths"].as_object().unwrap();
     let described: BTreeSet<(&str, &str)> = paths
@@ -79,7 +79,7 @@ fn every_endpoint_is_in_the_tables() {
 }
 
 #[test]
-fn a_wrong_field_of_a_body_is_refused() {
+fn invalid_body_fields_are_refused() {
     let scene = Scene::set();
     for Call { path, good, fields } in posts(&scene.own) {
         for (field, kind) in fields {
@@ -93,7 +93,7 @@ fn a_wrong_field_of_a_body_is_refused() {
 }
 
 #[test]
-fn a_body_that_is_not_the_json_that_is_wanted_is_refused() {
+fn unexpected_json_is_refused() {
     let scene = Scene::set();
     for Call { path, good, .. } in posts(&scene.own) {
         let text = good.to_string();
@@ -122,7 +122,7 @@ fn a_body_that_is_not_the_json_that_is_wanted_is_refused() {
 }
 
 #[test]
-fn a_body_that_is_too_long_is_refused() {
+fn oversized_body_is_refused() {
     let scene = Scene::set();
     let long = " ".repeat(2 << 20);
     for Call { path, good, .. } in posts(&scene.own) {
@@ -143,7 +143,7 @@ fn query(fields: &Value) -> String {
 }
 
 #[test]
-fn a_wrong_query_is_refused() {
+fn invalid_query_is_refused() {
     let scene = Scene::set();
     for Call { path, good, fields } in gets().into_iter().filter(|call| !call.fields.is_empty()) {
         let mut queries = vec!["unheard_of=1".to_owned(), format!("{}&x=1", query(&good))];
@@ -170,7 +170,7 @@ fn a_wrong_query_is_refused() {
 }
 
 #[test]
-fn a_wrong_method_or_path_is_refused() {
+fn wrong_methods_and_paths_are_refused() {
     let scene = Scene::set();
     for call in posts(&scene.own) {
         for method in ["GET", "DELETE", "PUT"] {
@@ -193,7 +193,7 @@ fn a_wrong_method_or_path_is_refused() {
 }
 
 #[test]
-fn fields_that_do_not_fit_together_are_refused() {
+fn conflicting_fields_are_refused() {
     let scene = Scene::set();
     let grab = |body: Value| {
         scene.refuses("POST", "/v1/grab_lock", Some(&body.to_string()), 400, "bad_request");
@@ -212,7 +212,7 @@ fn fields_that_do_not_fit_together_are_refused() {
 
 /// What only the core can detect goes through the log and is refused there.
 #[test]
-fn what_the_core_refuses_changes_nothing() {
+fn refused_requests_change_nothing() {
     let mut scene = Scene::set();
     let own = scene.own.clone();
     let with = |field: &str, value: Value| {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What a job wants to have read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ReadRequest {
     /// These keys.
     pub names: BTreeSet<LockName>,
     /// Whether a list of all keys is wanted.
@@ -14,7 +14,7 @@ pub struct Wanted {
     pub(crate) rounds: usize,
 }
 
-impl Wanted {
+impl ReadRequest {
     /// Adds what another one wants.
     pub fn and(&mut self, other: Self) {
         self.names.extend(other.names);
@@ -24,7 +24,7 @@ impl Wanted {
 
 /// What was read, and when.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct ReadSet {
     /// How often something was missing before.
     pub(crate) rounds: usize,
     /// Logical time.
@@ -88,9 +88,9 @@ impl Listing {
     }
 }
 
-impl Seen {
+impl ReadSet {
     /// Reads everything that is wanted.
-    pub fn read(state: &State, wanted: &Wanted) -> Self {
+    pub fn read(state: &State, wanted: &ReadRequest) -> Self {
         let listing = wanted.listing.then(|| {
             let mut listing = Listing::begin(state);
             while listing.more(state) {}
@@ -99,8 +99,8 @@ impl Seen {
         Self::read_with(state, wanted, listing)
     }
 
-    /// Like [`Seen::read`], but with a list of all keys that was built before.
-    pub fn read_with(state: &State, wanted: &Wanted, listing: Option<Listing>) -> Self {
+    /// Like [`ReadSet::read`], but with a list of all keys that was built before.
+    pub fn read_with(state: &State, wanted: &ReadRequest, listing: Option<Listing>) -> Self {
         let key = |name: &LockName| (name.clone(), (state.key(name), state.stamp(name)));
         Self {
             rounds: wanted.rounds,

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 /// What a known script does with `KEYS[1]`, if its value is `ARGV[1]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Known {
+pub enum KnownScript {
     /// Deletes it and replies 1; 0 if the value differs.
     Delete {
         /// The reply if the key does not exist.
@@ -26,9 +26,9 @@ pub enum Known {
 
 const GET_EQ: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then";
 
-static KNOWN: LazyLock<HashMap<Vec<String>, Known>> = LazyLock::new(|| {
-    let delete = Known::Delete { absent: 0 };
-    let extend = Known::Extend { unit_ms: 1 };
+static KNOWN: LazyLock<HashMap<Vec<String>, KnownScript>> = LazyLock::new(|| {
+    let delete = KnownScript::Delete { absent: 0 };
+    let extend = KnownScript::Extend { unit_ms: 1 };
     let texts = [
         // The one in Redis's documentation: Redlock in most languages, older bsm/redislock.
         (format!("{GET_EQ} return redis.call('del', KEYS[1]) else return 0 end"), delete),
@@ -41,16 +41,19 @@ static KNOWN: LazyLock<HashMap<Vec<String>, Known>> = LazyLock::new(|| {
         (format!("{GET_EQ} return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0"), extend),
         (
             format!("{GET_EQ} return redis.call('expire', KEYS[1], ARGV[2]) else return 0 end"),
-            Known::Extend { unit_ms: 1000 },
+            KnownScript::Extend { unit_ms: 1000 },
         ),
-        (format!("{GET_EQ} return redis.call('pttl', KEYS[1]) else return -3 end"), Known::Ttl),
+        (
+            format!("{GET_EQ} return redis.call('pttl', KEYS[1]) else return -3 end"),
+            KnownScript::Ttl,
+        ),
         // redsync.
         (
             "local val = redis.call('GET', KEYS[1]) if val == ARGV[1] then \
              return redis.call('DEL', KEYS[1]) elseif val == false then return -1 \
              else return 0 end"
                 .to_owned(),
-            Known::Delete { absent: -1 },
+            KnownScript::Delete { absent: -1 },
         ),
         // redis-py: release and reacquire.
         (
@@ -68,12 +71,13 @@ static KNOWN: LazyLock<HashMap<Vec<String>, Known>> = LazyLock::new(|| {
             extend,
         ),
     ];
-    let words = |(text, known): (String, Known)| Some((normal::words(text.as_bytes())?, known));
+    let words =
+        |(text, known): (String, KnownScript)| Some((normal::words(text.as_bytes())?, known));
     texts.into_iter().filter_map(words).collect()
 });
 
 /// Recognises a known script.
-pub(super) fn recognise(text: &[u8]) -> Option<Known> {
+pub(super) fn recognise(text: &[u8]) -> Option<KnownScript> {
     KNOWN.get(&normal::words(text)?).copied()
 }
 
@@ -82,8 +86,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_the_spaces_quotes_and_names() {
-        let delete = Some(Known::Delete { absent: 0 });
+    fn formatting_and_variable_names_do_not_matter() {
+        let delete = Some(KnownScript::Delete { absent: 0 });
         let texts = [
             "if redis.call(\"get\",KEYS[1]) == ARGV[1] then\n    return redis.call(\"del\",KEYS[1])\nelse\n    return 0\nend",
             "-- release\nif redis.call('GET', KEYS[1])==ARGV[1] then return redis.call('DEL', KEYS[1]); else return 0; end",
@@ -95,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn almost_is_not_enough() {
+    fn similar_scripts_are_not_recognised() {
         let texts = [
             "if redis.call('get', KEYS[1]) == ARGV[2] then return redis.call('del', KEYS[1]) else return 0 end",
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[2]) else return 0 end",

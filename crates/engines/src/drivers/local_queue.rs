@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{MutexGuard, Notify};
 
 #[derive(Default)]
-pub(super) struct Lines {
+pub(super) struct LocalQueues {
     /// With the number of places in each line.
-    by_name: Mutex<HashMap<String, (usize, Arc<Line>)>>,
+    by_name: Mutex<HashMap<String, (usize, Arc<LocalQueue>)>>,
 }
 
 #[derive(Default)]
-struct Line {
+struct LocalQueue {
     /// Held by the waiter whose turn it is. Fair.
     turn: tokio::sync::Mutex<()>,
     /// Tells that waiter to try again.
@@ -21,22 +21,22 @@ struct Line {
 }
 
 /// A place in a line. The line is removed with its last place.
-pub(super) struct Place<'a> {
-    lines: &'a Lines,
+pub(super) struct QueuePlace<'a> {
+    lines: &'a LocalQueues,
     name: &'a str,
-    line: Arc<Line>,
+    line: Arc<LocalQueue>,
 }
 
-impl Lines {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (usize, Arc<Line>)>> {
+impl LocalQueues {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, (usize, Arc<LocalQueue>)>> {
         self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn enter<'a>(&'a self, name: &'a str) -> Place<'a> {
+    pub(super) fn enter<'a>(&'a self, name: &'a str) -> QueuePlace<'a> {
         let mut lines = self.lock();
         let (places, line) = lines.entry(name.to_owned()).or_default();
         *places += 1;
-        Place { lines: self, name, line: line.clone() }
+        QueuePlace { lines: self, name, line: line.clone() }
     }
 
     pub(super) fn wake(&self, name: &str) {
@@ -52,7 +52,7 @@ impl Lines {
     }
 }
 
-impl Place<'_> {
+impl QueuePlace<'_> {
     /// Waits for a turn to try; `None` if the wait is over first.
     pub(super) async fn turn(&self, request: &Request) -> Option<MutexGuard<'_, ()>> {
         tokio::select! {
@@ -68,7 +68,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         let mut lines = self.lines.lock();
         let Some((places, _)) = lines.get_mut(self.name) else { return };

@@ -4,9 +4,9 @@
 
 use super::Shared;
 use super::connection::NoConnection;
-use super::heard::Heard;
-use super::hello::Purpose;
-use crate::engine::{End, Post};
+use super::handshake::Purpose;
+use super::peer_activity::PeerActivity;
+use crate::engine::{Post, StopReason};
 use holdfast_node::{FRAME_BYTES_MAX, Input, NodeId, PeerMessage};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -28,7 +28,7 @@ const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_millis(250);
 
 /// A node that accepts nothing for this long is not reading: a new connection may help.
-const WRITE_PATIENCE: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A node that was sent something and has been silent for this long may no longer be reachable over
 /// this connection, although the kernel does not know: a firewall may have dropped its state. A
@@ -38,31 +38,31 @@ const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// How often the task checks for silence.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-pub(super) struct Lines {
+pub(super) struct PeerConnections {
     shared: Arc<Shared>,
     runtime: runtime::Handle,
-    ends: BTreeMap<NodeId, LineEnd>,
+    ends: BTreeMap<NodeId, Sender>,
 }
 
-impl Lines {
+impl PeerConnections {
     pub(super) fn new(shared: Arc<Shared>, runtime: runtime::Handle) -> Self {
         Self { shared, runtime, ends: BTreeMap::new() }
     }
 
-    /// Queues a message for the next [`Lines::flush`].
+    /// Queues a message for the next [`PeerConnections::flush`].
     pub(super) fn send(&mut self, to: NodeId, message: &PeerMessage) {
         let end = self.end_to(to);
-        end.said = push_frame(std::mem::take(&mut end.said), message);
+        end.frames = push_frame(std::mem::take(&mut end.frames), message);
     }
 
     /// Sends everything queued in this turn.
     pub(super) fn flush(&mut self) {
         for (to, end) in &mut self.ends {
-            if !end.said.is_empty() && !end.line.say(&end.said) {
-                self.shared.tell(Input::Unreachable(*to));
+            if !end.frames.is_empty() && !end.line.send_frames(&end.frames) {
+                self.shared.notify_node(Input::Unreachable(*to));
             }
-            end.said.clear();
-            end.said.shrink_to(KEPT_BYTES_MAX);
+            end.frames.clear();
+            end.frames.shrink_to(KEPT_BYTES_MAX);
         }
     }
 
@@ -76,27 +76,27 @@ impl Lines {
         }
     }
 
-    fn end_to(&mut self, to: NodeId) -> &mut LineEnd {
+    fn end_to(&mut self, to: NodeId) -> &mut Sender {
         self.ends.entry(to).or_insert_with(|| {
-            let line = Arc::<Line>::default();
-            let keeper = Keeper { shared: self.shared.clone(), to, line: line.clone() };
+            let line = Arc::<PeerConnection>::default();
+            let keeper = ConnectionTask { shared: self.shared.clone(), to, line: line.clone() };
             self.runtime.spawn(keeper.run());
-            LineEnd { line, said: Vec::new() }
+            Sender { line, frames: Vec::new() }
         })
     }
 }
 
 /// The loop's side of a connection.
-struct LineEnd {
-    line: Arc<Line>,
+struct Sender {
+    line: Arc<PeerConnection>,
     /// The frames of this turn.
-    said: Vec<u8>,
+    frames: Vec<u8>,
 }
 
-impl Drop for LineEnd {
+impl Drop for Sender {
     fn drop(&mut self) {
         // The last message to a removed node tells it that it was removed.
-        self.line.say(&self.said);
+        self.line.send_frames(&self.frames);
         self.line.state().closed = true;
         self.line.bell.notify_one();
     }
@@ -104,14 +104,14 @@ impl Drop for LineEnd {
 
 /// The state that the loop and the task share.
 #[derive(Default)]
-struct Line {
-    state: Mutex<LineState>,
+struct PeerConnection {
+    state: Mutex<ConnectionState>,
     /// There is unsent data, or the line is closed.
     bell: Notify,
 }
 
 #[derive(Default)]
-struct LineState {
+struct ConnectionState {
     stream: Option<Arc<TcpStream>>,
     /// Queued frames; while connected, the first may have been sent in part.
     unsent: Vec<u8>,
@@ -120,15 +120,15 @@ struct LineState {
     closed: bool,
 }
 
-impl Line {
-    fn state(&self) -> MutexGuard<'_, LineState> {
+impl PeerConnection {
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
         // No code panics while holding the lock, and the content would still be consistent if one
         // did.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends or queues frames; returns false if they were dropped.
-    fn say(&self, frames: &[u8]) -> bool {
+    fn send_frames(&self, frames: &[u8]) -> bool {
         let mut state = self.state();
         if !frames.is_empty() {
             state.unanswered.get_or_insert_with(Instant::now);
@@ -151,21 +151,21 @@ impl Line {
     }
 
     /// Whether the other node has been silent for too long.
-    fn is_unanswered(&self, heard: &Heard) -> bool {
+    fn is_unanswered(&self, peer_activity: &PeerActivity) -> bool {
         let mut state = self.state();
         let Some(since) = state.unanswered else { return false };
-        if heard.since(since) {
+        if peer_activity.since(since) {
             state.unanswered = None;
         }
         state.unanswered.is_some_and(|since| since.elapsed() >= SILENCE_MAX)
     }
 
     /// Sends some of what is queued; returns false once nothing is left.
-    fn say_more(&self, stream: &TcpStream) -> Result<bool, String> {
+    fn send_queued(&self, stream: &TcpStream) -> Result<bool, String> {
         let mut state = self.state();
         if !state.unsent.is_empty() {
             match stream.try_write(&state.unsent) {
-                Ok(0) => return Err("it hung up".to_owned()),
+                Ok(0) => return Err("it closed the connection".to_owned()),
                 Ok(count) => drop(state.unsent.drain(..count)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error.to_string()),
@@ -179,13 +179,13 @@ impl Line {
 }
 
 /// The task that maintains a connection.
-struct Keeper {
+struct ConnectionTask {
     shared: Arc<Shared>,
     to: NodeId,
-    line: Arc<Line>,
+    line: Arc<PeerConnection>,
 }
 
-impl Keeper {
+impl ConnectionTask {
     /// Runs until the loop drops its end.
     async fn run(self) {
         let mut retry = RETRY_FIRST;
@@ -208,7 +208,7 @@ impl Keeper {
                     }
                     let ended = tokio::select! {
                         ended = self.talk(&stream) => ended,
-                        () = alive.replaced() => Err("it was started again".to_owned()),
+                        () = alive.replaced() => Err("it was restarted".to_owned()),
                     };
                     if let Err(why) = ended {
                         tracing::info!("lost the connection to node {}: {why}", self.to);
@@ -225,12 +225,12 @@ impl Keeper {
                 Err(for_good) => {
                     // The error says what to do. Rejoining is not an option: it would remove the id
                     // of a running node.
-                    let end = End::Lost { why: for_good.to_string(), may_rejoin: false };
+                    let end = StopReason::Lost { why: for_good.to_string(), may_rejoin: false };
                     self.shared.inbox.post_always(Post::Stop(end));
                     return;
                 }
             }
-            self.shared.tell(Input::Unreachable(self.to));
+            self.shared.notify_node(Input::Unreachable(self.to));
             sleep(retry).await;
             retry = (retry * 2).min(RETRY_MAX);
             // What was queued meanwhile is stale.
@@ -241,11 +241,11 @@ impl Keeper {
     /// Sends what is queued whenever there is something, until the line is closed or the connection
     /// fails.
     async fn talk(&self, stream: &TcpStream) -> Result<(), String> {
-        let heard = self.shared.heard(self.to);
+        let peer_activity = self.shared.peer_activity(self.to);
         let since = Instant::now();
         loop {
-            while self.line.say_more(stream)? {
-                let writable = timeout(WRITE_PATIENCE, stream.writable()).await;
+            while self.line.send_queued(stream)? {
+                let writable = timeout(WRITE_TIMEOUT, stream.writable()).await;
                 writable.map_err(|_| "it does not read".to_owned())?.map_err(|e| e.to_string())?;
             }
             if self.line.state().closed {
@@ -253,17 +253,17 @@ impl Keeper {
             }
             tokio::select! {
                 () = self.line.bell.notified() => {}
-                () = hung_up(stream) => return Err("it hung up".to_owned()),
+                () = hung_up(stream) => return Err("it closed the connection".to_owned()),
                 // If our connection is new as well, it was made for the same reason.
-                () = heard.dials_anew() => {
+                () = peer_activity.wait_reconnected() => {
                     if since.elapsed() >= SILENCE_MAX {
-                        return Err("it has dialed anew".to_owned());
+                        return Err("it has reconnected".to_owned());
                     }
                 }
                 () = sleep(LOOK_EVERY) => {}
             }
-            if self.line.is_unanswered(&heard) {
-                return Err("it says nothing".to_owned());
+            if self.line.is_unanswered(&peer_activity) {
+                return Err("it is silent".to_owned());
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// Which lock, and the proof that it is ours.
 #[derive(Debug, Args)]
-pub(crate) struct Own {
+pub(crate) struct TicketArgs {
     /// The lock
     name: String,
     /// The fencing token that came with it
@@ -22,7 +22,7 @@ pub(crate) struct Own {
     common: Common,
 }
 
-impl Own {
+impl TicketArgs {
     fn ask(
         &self,
         path: &str,
@@ -48,7 +48,7 @@ Example:
   holdfast release seat-12A")]
 pub(crate) struct Release {
     #[command(flatten)]
-    own: Own,
+    own: TicketArgs,
 }
 
 impl Release {
@@ -58,7 +58,7 @@ impl Release {
     }
 }
 
-/// Only for a lock with a time of its own, as `acquire` takes it.
+/// Only for a lock with its own TTL, as taken with `acquire`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -70,7 +70,7 @@ pub(crate) struct Renew {
     #[arg(long, value_parser = duration::parse)]
     ttl: Duration,
     #[command(flatten)]
-    own: Own,
+    own: TicketArgs,
 }
 
 impl Renew {
@@ -81,15 +81,15 @@ impl Renew {
     }
 }
 
-/// Everybody who looks at the lock sees it, and the next holder hears it if this one dies.
+/// Everyone can see it, and the next holder gets it if this one dies.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   holdfast lock nightly-report -- sh -c 'holdfast note nightly-report \"page 3 of 7\"'")]
 pub(crate) struct Note {
     #[command(flatten)]
-    own: Own,
-    /// The note; none takes it away
+    own: TicketArgs,
+    /// The note; without one, it is removed
     text: Option<String>,
 }
 
@@ -107,7 +107,7 @@ Example:
   holdfast lock ledger -- sh -c 'holdfast recovered ledger'")]
 pub(crate) struct Recovered {
     #[command(flatten)]
-    own: Own,
+    own: TicketArgs,
 }
 
 impl Recovered {

@@ -15,7 +15,7 @@ const ON_ID: &str = "on";
 /// `--on` and `--server` exclude each other. The command line takes precedence over the
 /// environment, and HOLDFAST_ON over HOLDFAST_SERVER.
 #[derive(Debug, Clone)]
-pub(super) enum Place {
+pub(super) enum LockTarget {
     Servers(ServerFlags),
     Engine(Engine),
 }
@@ -39,7 +39,7 @@ impl Engine {
     }
 }
 
-impl FromArgMatches for Place {
+impl FromArgMatches for LockTarget {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let typed = |id| matches.value_source(id) == Some(ValueSource::CommandLine);
         let for_servers =
@@ -74,7 +74,7 @@ fn flag_name(id: &str) -> String {
     format!("--{}", id.replace('_', "-"))
 }
 
-impl Args for Place {
+impl Args for LockTarget {
     fn augment_args(command: Command) -> Command {
         let on = Arg::new(ON_ID)
             .long(ON_ID)
@@ -100,17 +100,19 @@ impl Args for Place {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Place, Error> {
-        let command = Place::augment_args(Command::new("lock"));
+    fn parse(words: &[&str]) -> Result<LockTarget, Error> {
+        let command = LockTarget::augment_args(Command::new("lock"));
         let words = ["lock"].into_iter().chain(words.iter().copied());
-        command.try_get_matches_from(words).and_then(|matches| Place::from_arg_matches(&matches))
+        command
+            .try_get_matches_from(words)
+            .and_then(|matches| LockTarget::from_arg_matches(&matches))
     }
 
     #[test]
-    fn an_engine_and_servers_exclude_each_other() {
-        assert!(matches!(parse(&[]), Ok(Place::Servers(_))));
-        assert!(matches!(parse(&["--server", "a:1"]), Ok(Place::Servers(_))));
-        assert!(matches!(parse(&["--on", "redis://a"]), Ok(Place::Engine(_))));
+    fn on_and_server_are_mutually_exclusive() {
+        assert!(matches!(parse(&[]), Ok(LockTarget::Servers(_))));
+        assert!(matches!(parse(&["--server", "a:1"]), Ok(LockTarget::Servers(_))));
+        assert!(matches!(parse(&["--on", "redis://a"]), Ok(LockTarget::Engine(_))));
         for flag in ["--server", "--password-file"] {
             let error = parse(&["--on", "redis://a", flag, "b"]).unwrap_err().to_string();
             assert!(error.contains(flag) && error.contains("--on"), "{error}");
@@ -119,13 +121,13 @@ mod tests {
 
     /// `--on "$URL"` with an unset variable took the lock on a Holdfast server instead.
     #[test]
-    fn an_empty_engine_is_refused() {
+    fn empty_engine_is_refused() {
         let error = parse(&["--on", ""]).unwrap_err().to_string();
         assert!(error.contains("--on needs the URL"), "{error}");
     }
 
     #[test]
-    fn an_engine_is_called_the_same_with_and_without_tls() {
+    fn engine_name_ignores_tls() {
         let name = |url: &str| Engine { url: url.to_owned() }.name().to_owned();
         assert_eq!(name("rediss://a"), name("redis://a"));
         assert_eq!(name("postgresql://a"), "postgres");

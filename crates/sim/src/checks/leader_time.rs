@@ -9,15 +9,15 @@ const RATE_MAX: u64 = 1_006;
 const ROUNDING_MS: u64 = 2;
 
 #[derive(Debug, Default)]
-pub(crate) struct TimeStandsStill {
+pub(crate) struct LeaderTime {
     /// Logical time as of the last entry.
     now_ms: u64,
     term: u64,
     /// How much of it the entries of this term told.
-    told_ms: u64,
+    logged_ms: u64,
 }
 
-impl TimeStandsStill {
+impl LeaderTime {
     /// An entry was applied, of a term whose leader leads since then.
     pub(crate) fn applied(
         &mut self,
@@ -26,16 +26,16 @@ impl TimeStandsStill {
     ) -> Result<(), Violation> {
         let Applied { state, at, now_us, .. } = applied;
         if self.term != at.term {
-            (self.term, self.told_ms) = (at.term, 0);
+            (self.term, self.logged_ms) = (at.term, 0);
         }
-        self.told_ms += state.now_ms().saturating_sub(self.now_ms);
+        self.logged_ms += state.now_ms().saturating_sub(self.now_ms);
         self.now_ms = state.now_ms().max(self.now_ms);
         let Some(since_us) = since_us else { return Ok(()) };
         let passed_ms = (now_us - since_us) * RATE_MAX / 1_000_000 + ROUNDING_MS;
-        if self.told_ms > passed_ms {
+        if self.logged_ms > passed_ms {
             return Err(format!(
-                "time stands still: the leader of term {} told {} ms, but leads for {passed_ms} ms",
-                at.term, self.told_ms
+                "leader time: the leader of term {} logged {} ms, but has led for {passed_ms} ms",
+                at.term, self.logged_ms
             ));
         }
         Ok(())

@@ -1,15 +1,15 @@
 //! An acquire or upgrade without a session, from the completion of its call to what its caller is told:
 //! never a grant that is over.
 
-use crate::freshness::{Fresh, Freshness};
-use crate::{ApiError, Code, Outcome, SubmitError};
-use holdfast_core::{Answer, Ended, Grant, Standing, Token};
+use crate::freshness::{Freshness, FreshnessCheck};
+use crate::{ApiError, CallOutcome, Code, SubmitError};
+use holdfast_core::{Answer, Ended, Grant, TicketStatus, Token};
 use std::time::Duration;
 
 /// A call of [`Input::Submit`](crate::Input::Submit) with `wait`, whose caller is told how its ticket
 /// stands.
 #[derive(Debug)]
-pub struct Taking {
+pub struct PendingAcquire {
     since: Duration,
     /// Its ticket may have been granted before it was asked for this time.
     may_be_older: bool,
@@ -19,16 +19,16 @@ pub struct Taking {
 
 /// What is to be done next.
 #[derive(Debug)]
-pub enum TakeStep {
+pub enum AcquireStep {
     /// Look at this ticket as this node has it, with [`lasts_of`](crate::lasts_of).
     Peek(Token),
     /// The same in the current state.
     Read(Token),
     /// Tell the caller. A ticket that only the caller can know of is given up with an error.
-    Done(Box<Result<Standing, ApiError>>),
+    Done(Box<Result<TicketStatus, ApiError>>),
 }
 
-impl Taking {
+impl PendingAcquire {
     /// Of a call that is made now, on a clock that also runs while the machine sleeps. One with a request
     /// id may be about an older ticket.
     pub fn new(since: Duration, has_request_id: bool) -> Self {
@@ -36,26 +36,32 @@ impl Taking {
     }
 
     /// The call is completed.
-    pub fn completed(&mut self, outcome: Outcome, now: Duration) -> TakeStep {
+    pub fn completed(&mut self, outcome: CallOutcome, now: Duration) -> AcquireStep {
         let (grant, at_once) = match outcome {
-            Outcome::Answer(Ok(Answer::Standing(Standing::Held(grant)))) => (Box::new(grant), true),
-            Outcome::Served(grant) => (grant, false),
-            Outcome::Answer(Ok(Answer::Standing(standing))) => return done(Ok(standing)),
+            CallOutcome::Answer(Ok(Answer::TicketStatus(TicketStatus::Held(grant)))) => {
+                (Box::new(grant), true)
+            }
+            CallOutcome::Served(grant) => (grant, false),
+            CallOutcome::Answer(Ok(Answer::TicketStatus(standing))) => return done(Ok(standing)),
             outcome => return done(Err(not_taken(outcome))),
         };
         if self.may_be_older && at_once {
             let token = grant.token;
             self.granted = Some((grant, None));
-            return TakeStep::Peek(token);
+            return AcquireStep::Peek(token);
         }
         let fresh = Freshness::of(&grant, self.since);
         self.granted = Some((grant, Some(fresh)));
         self.check(now)
     }
 
-    /// What [`TakeStep::Peek`] asked for.
-    pub fn peeked(&mut self, (standing, lasts): (Standing, Duration), now: Duration) -> TakeStep {
-        if !matches!(standing, Standing::Held(_)) {
+    /// What [`AcquireStep::Peek`] asked for.
+    pub fn peeked(
+        &mut self,
+        (standing, lasts): (TicketStatus, Duration),
+        now: Duration,
+    ) -> AcquireStep {
+        if !matches!(standing, TicketStatus::Held(_)) {
             return done(Ok(standing));
         }
         if let Some((_, fresh)) = &mut self.granted {
@@ -64,10 +70,10 @@ impl Taking {
         self.check(now)
     }
 
-    /// What [`TakeStep::Read`] asked for; none if the state could not be read.
-    pub fn read(&mut self, seen: Option<(Standing, Duration)>, now: Duration) -> TakeStep {
+    /// What [`AcquireStep::Read`] asked for; none if the state could not be read.
+    pub fn read(&mut self, seen: Option<(TicketStatus, Duration)>, now: Duration) -> AcquireStep {
         match seen {
-            Some((Standing::Held(_), lasts)) => {
+            Some((TicketStatus::Held(_), lasts)) => {
                 if let Some((_, Some(fresh))) = &mut self.granted {
                     fresh.looked(self.looked_at, lasts);
                 }
@@ -79,31 +85,31 @@ impl Taking {
     }
 
     /// Makes sure that the grant is not over.
-    fn check(&mut self, now: Duration) -> TakeStep {
+    fn check(&mut self, now: Duration) -> AcquireStep {
         let Some((grant, Some(mut fresh))) = self.granted.take() else {
             return done(Err(SubmitError::Unknown.into()));
         };
         match fresh.check(now) {
-            Fresh::Yes => done(Ok(Standing::Held(*grant))),
-            Fresh::Unknown => done(Err(SubmitError::Unknown.into())),
-            Fresh::Look => {
+            FreshnessCheck::Yes => done(Ok(TicketStatus::Held(*grant))),
+            FreshnessCheck::Unknown => done(Err(SubmitError::Unknown.into())),
+            FreshnessCheck::Look => {
                 let token = grant.token;
                 self.looked_at = now;
                 self.granted = Some((grant, Some(fresh)));
-                TakeStep::Read(token)
+                AcquireStep::Read(token)
             }
         }
     }
 }
 
-fn done(result: Result<Standing, ApiError>) -> TakeStep {
-    TakeStep::Done(Box::new(result))
+fn done(result: Result<TicketStatus, ApiError>) -> AcquireStep {
+    AcquireStep::Done(Box::new(result))
 }
 
-fn not_taken(outcome: Outcome) -> ApiError {
+fn not_taken(outcome: CallOutcome) -> ApiError {
     match outcome {
-        Outcome::Answer(Err(refusal)) => refusal.into(),
-        Outcome::Ended(ended) => over(&ended),
+        CallOutcome::Answer(Err(refusal)) => refusal.into(),
+        CallOutcome::Ended(ended) => over(&ended),
         _ => ApiError::new(
             Code::OtherRequest,
             "this request_id was used for something else",

@@ -62,13 +62,13 @@ impl Recorded {
 }
 
 #[derive(Default)]
-struct Notebook {
+struct Recorder {
     open: AtomicBool,
     /// Which client, and how long it took.
     took: Mutex<Vec<(usize, Duration)>>,
 }
 
-impl Notebook {
+impl Recorder {
     fn write(&self, who: usize, took: Duration) {
         if self.open.load(Ordering::Relaxed) {
             self.took.lock().unwrap_or_else(PoisonError::into_inner).push((who, took));
@@ -78,16 +78,16 @@ impl Notebook {
 
 /// Clients at work. They stop when this is dropped.
 #[derive(Default)]
-pub(super) struct Crew {
+pub(super) struct Workers {
     at_work: JoinSet<Result<Infallible, String>>,
-    notebook: Arc<Notebook>,
+    recorder: Arc<Recorder>,
 }
 
-impl Crew {
+impl Workers {
     /// Puts one more client to work on the lock `name`.
     pub(super) fn add(&mut self, client: Box<dyn Client>, name: String, timed: Timed) {
         let who = self.at_work.len();
-        self.at_work.spawn(work(client, who, name, timed, self.notebook.clone()));
+        self.at_work.spawn(work(client, who, name, timed, self.recorder.clone()));
     }
 
     /// Lets time pass; returns early if a client fails.
@@ -109,12 +109,12 @@ impl Crew {
     ) -> Result<Recorded, String> {
         let cpu_before = procfs::cpu(pids)?;
         let begun = Instant::now();
-        self.notebook.open.store(true, Ordering::Relaxed);
+        self.recorder.open.store(true, Ordering::Relaxed);
         self.pass(time).await?;
-        self.notebook.open.store(false, Ordering::Relaxed);
+        self.recorder.open.store(false, Ordering::Relaxed);
         let elapsed = begun.elapsed();
         let cpu = procfs::cpu(pids)?.saturating_sub(cpu_before);
-        let took = self.notebook.took.lock();
+        let took = self.recorder.took.lock();
         let took = std::mem::take(&mut *took.unwrap_or_else(PoisonError::into_inner));
         let active: HashSet<usize> = took.iter().map(|(who, _)| *who).collect();
         let idle = self.at_work.len().saturating_sub(active.len());
@@ -129,17 +129,17 @@ async fn work(
     who: usize,
     name: String,
     timed: Timed,
-    notebook: Arc<Notebook>,
+    recorder: Arc<Recorder>,
 ) -> Result<Infallible, String> {
     loop {
         let asked = Instant::now();
         client.acquire(&name).await?;
         if timed == Timed::Wait {
-            notebook.write(who, asked.elapsed());
+            recorder.write(who, asked.elapsed());
         }
         client.release().await?;
         if timed == Timed::Pair {
-            notebook.write(who, asked.elapsed());
+            recorder.write(who, asked.elapsed());
         }
     }
 }
@@ -167,13 +167,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_done_in_the_time_counts() {
-        let mut crew = Crew::default();
+    async fn only_work_within_the_measured_time_counts() {
+        let mut workers = Workers::default();
         for _ in 0..3 {
-            crew.add(Box::new(Quick { fails: false }), "a".to_owned(), Timed::Pair);
+            workers.add(Box::new(Quick { fails: false }), "a".to_owned(), Timed::Pair);
         }
-        crew.pass(Duration::from_millis(20)).await.expect("nobody fails");
-        let recorded = crew.record(Duration::from_millis(200), &[std::process::id()]).await;
+        workers.pass(Duration::from_millis(20)).await.expect("nobody fails");
+        let recorded = workers.record(Duration::from_millis(200), &[std::process::id()]).await;
         let recorded = recorded.expect("nobody fails");
         assert!(recorded.count() > 0);
         assert!(recorded.percentile(0.5).expect("there are turns") >= 1.0);
@@ -192,20 +192,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_client_that_stands_still_is_told() {
-        let mut crew = Crew::default();
-        crew.add(Box::new(Quick { fails: false }), "a".to_owned(), Timed::Pair);
-        crew.add(Box::new(Stuck), "b".to_owned(), Timed::Pair);
-        let recorded = crew.record(Duration::from_millis(200), &[std::process::id()]).await;
+    async fn idle_clients_are_reported() {
+        let mut workers = Workers::default();
+        workers.add(Box::new(Quick { fails: false }), "a".to_owned(), Timed::Pair);
+        workers.add(Box::new(Stuck), "b".to_owned(), Timed::Pair);
+        let recorded = workers.record(Duration::from_millis(200), &[std::process::id()]).await;
         let worked = recorded.and_then(Recorded::all_worked);
         assert!(matches!(worked, Err(why) if why.starts_with("1 clients finished nothing")));
     }
 
     #[tokio::test]
-    async fn a_client_that_fails_ends_the_measurement() {
-        let mut crew = Crew::default();
-        crew.add(Box::new(Quick { fails: true }), "a".to_owned(), Timed::Wait);
-        let recorded = crew.record(Duration::from_secs(600), &[std::process::id()]).await;
+    async fn a_failing_client_ends_the_measurement() {
+        let mut workers = Workers::default();
+        workers.add(Box::new(Quick { fails: true }), "a".to_owned(), Timed::Wait);
+        let recorded = workers.record(Duration::from_secs(600), &[std::process::id()]).await;
         assert!(matches!(recorded, Err(why) if why == "refused"));
     }
 }

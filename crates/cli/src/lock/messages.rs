@@ -28,7 +28,7 @@ impl ToGuard {
 
 /// How the command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum CommandExit {
     Exited(i32),
     Killed(i32),
 }
@@ -56,7 +56,7 @@ pub(super) enum ToWrapper {
     /// It never ran: the lease was already over.
     TooLate,
     Ended {
-        how: How,
+        how: CommandExit,
         by: EndedBy,
     },
 }
@@ -72,8 +72,8 @@ impl fmt::Display for ToWrapper {
             Self::TooLate => writeln!(f, "too-late"),
             Self::Ended { how, by } => {
                 let (how, number) = match how {
-                    How::Exited(code) => ("exited", code),
-                    How::Killed(signal) => ("killed", signal),
+                    CommandExit::Exited(code) => ("exited", code),
+                    CommandExit::Killed(signal) => ("killed", signal),
                 };
                 let by = match by {
                     EndedBy::Itself => "itself",
@@ -89,7 +89,7 @@ impl fmt::Display for ToWrapper {
 impl ToWrapper {
     pub(super) fn parse(line: &str) -> Option<Self> {
         let (word, rest) = line.trim_end().split_once(' ').unwrap_or((line.trim_end(), ""));
-        let ended = |how: fn(i32) -> How| {
+        let ended = |how: fn(i32) -> CommandExit| {
             let (number, by) = rest.split_once(' ')?;
             let by = match by {
                 "itself" => EndedBy::Itself,
@@ -107,8 +107,8 @@ impl ToWrapper {
             }
             "too-late" => Some(Self::TooLate),
             "stopped" => rest.parse().ok().map(Self::Stopped),
-            "exited" => ended(How::Exited),
-            "killed" => ended(How::Killed),
+            "exited" => ended(CommandExit::Exited),
+            "killed" => ended(CommandExit::Killed),
             _ => None,
         }
     }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_heard() {
+    fn messages_survive_a_round_trip() {
         let word = ToGuard::Signal(15);
         assert_eq!(ToGuard::parse(&word.to_string()), Some(word));
         let ended = |how, by| ToWrapper::Ended { how, by };
@@ -128,9 +128,9 @@ mod tests {
             ToWrapper::NotStarted(127, "no such file".to_owned()),
             ToWrapper::Stopped(20),
             ToWrapper::TooLate,
-            ended(How::Exited(3), EndedBy::Itself),
-            ended(How::Killed(9), EndedBy::Lease),
-            ended(How::Killed(9), EndedBy::Guard),
+            ended(CommandExit::Exited(3), EndedBy::Itself),
+            ended(CommandExit::Killed(9), EndedBy::Lease),
+            ended(CommandExit::Killed(9), EndedBy::Guard),
         ] {
             assert_eq!(ToWrapper::parse(&word.to_string()), Some(word));
         }

@@ -9,20 +9,20 @@ use tokio::sync::Notify;
 
 /// What is known about one node's connections to this one.
 #[derive(Debug)]
-pub(super) struct Heard {
+pub(super) struct PeerActivity {
     begun: Instant,
     /// When the last message arrived, in milliseconds since `begun`.
     last_ms: AtomicU64,
     /// How many connections there have been, which is also the number of the latest.
     connections: AtomicU64,
     /// Notified when the node dials again.
-    anew: Notify,
+    reconnected: Notify,
 }
 
-impl Heard {
+impl PeerActivity {
     fn new() -> Self {
-        let (last_ms, connections, anew) = Default::default();
-        Self { begun: Instant::now(), last_ms, connections, anew }
+        let (last_ms, connections, reconnected) = Default::default();
+        Self { begun: Instant::now(), last_ms, connections, reconnected }
     }
 
     fn ms(&self, at: Instant) -> u64 {
@@ -44,15 +44,15 @@ impl Heard {
     pub(super) fn connected(&self) -> u64 {
         let before = self.connections.fetch_add(1, Ordering::Relaxed);
         if before > 0 {
-            self.anew.notify_one();
+            self.reconnected.notify_one();
         }
         before + 1
     }
 
     /// Waits until the node dials again: our connection to it may be as dead as the one it gave up,
     /// although all its messages arrive here.
-    pub(super) async fn dials_anew(&self) {
-        self.anew.notified().await;
+    pub(super) async fn wait_reconnected(&self) {
+        self.reconnected.notified().await;
     }
 
     /// Whether no later connection has been made.
@@ -62,8 +62,8 @@ impl Heard {
 }
 
 impl Shared {
-    pub(super) fn heard(&self, node: NodeId) -> Arc<Heard> {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.entry(node).or_insert_with(|| Arc::new(Heard::new())).clone()
+    pub(super) fn peer_activity(&self, node: NodeId) -> Arc<PeerActivity> {
+        let mut peer_activity = self.peer_activity.lock().unwrap_or_else(PoisonError::into_inner);
+        peer_activity.entry(node).or_insert_with(|| Arc::new(PeerActivity::new())).clone()
     }
 }

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 /// How long a reply may take beyond the end of the wait: longer than an election.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(15);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long to wait for the reply to an interrupted acquire: a lock granted by then is released
 /// properly.
-const INTERRUPTED_PATIENCE: Duration = Duration::from_millis(300);
+const INTERRUPTED_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// How an acquire ended.
 pub(crate) enum Acquired {
@@ -26,28 +26,28 @@ pub(crate) enum Acquired {
 
 /// How to stand in line, and for what.
 #[derive(Debug, Args)]
-pub(crate) struct Wanted {
-    /// How long to stand in line; for ever unless said otherwise
+pub(crate) struct AcquireFlags {
+    /// How long to wait in line. Default: forever
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "try_once")]
     wait: Option<Duration>,
     /// Don't wait: exit with 75 if it is not free
     #[arg(long = "try")]
     try_once: bool,
-    /// Together with others that ask for it shared
+    /// Share the lock with other shared holders
     #[arg(long, conflicts_with = "permits")]
     pub(crate) shared: bool,
-    /// One of so many permits
+    /// Take one of this many permits
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) permits: Option<u32>,
-    /// A word left on the lock: the next holder hears it if this one dies
+    /// A note on the lock: the next holder gets it if this one dies
     #[arg(long, value_name = "TEXT")]
     pub(crate) note: Option<String>,
-    /// What the holder is called; HOST:PID unless said otherwise
+    /// The holder's label. Default: HOST:PID
     #[arg(long, value_name = "TEXT")]
     label: Option<String>,
 }
 
-impl Wanted {
+impl AcquireFlags {
     /// How long to wait in line; `None` is forever.
     pub(crate) fn wait(&self) -> Option<Duration> {
         if self.try_once { Some(Duration::ZERO) } else { self.wait }
@@ -69,7 +69,7 @@ impl Wanted {
         tokio::select! {
             answer = &mut acquiring => Acquired::Answered(answer),
             signal = signals.end() => {
-                let answer = timeout(INTERRUPTED_PATIENCE, acquiring).await;
+                let answer = timeout(INTERRUPTED_TIMEOUT, acquiring).await;
                 Acquired::Interrupted(signal, answer.ok().and_then(Result::ok))
             }
         }
@@ -85,7 +85,7 @@ impl Wanted {
         loop {
             let left = self.wait().map(|wait| wait.saturating_sub(began.elapsed()));
             let lock = more(self.lock(client.locks(names), left));
-            let patience = left.map_or(Duration::MAX, |left| left.saturating_add(ANSWER_PATIENCE));
+            let patience = left.map_or(Duration::MAX, |left| left.saturating_add(ANSWER_TIMEOUT));
             match timeout(patience, lock.acquire()).await {
                 // The place in line was lost with the session: get in line again.
                 Ok(Err(Error::SessionLost)) => {}

@@ -42,7 +42,7 @@ pub(crate) struct Hello {
     pub(crate) purpose: Purpose,
     pub(crate) cluster: u128,
     /// `None` if the dialer is not a member yet.
-    pub(crate) from: Option<Me>,
+    pub(crate) from: Option<Introduction>,
     /// The node to reach; `None` for any.
     pub(crate) to: Option<NodeId>,
     pub(crate) nonce: [u8; 32],
@@ -50,7 +50,7 @@ pub(crate) struct Hello {
 
 /// How a node introduces itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Me {
+pub(crate) struct Introduction {
     pub(crate) node: NodeId,
     /// Identifies its data folder.
     pub(crate) birth: u64,
@@ -93,7 +93,7 @@ pub(crate) enum Challenge {
 /// The reply that ends the handshake.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Verdict {
-    Welcome(Me),
+    Welcome(Introduction),
     /// The dialer used to be a member, and no longer is.
     Removed,
     /// The dialer's id belongs to a node with another data folder.
@@ -219,7 +219,7 @@ mod tests {
         Hello {
             purpose: Purpose::Messages,
             cluster: 7,
-            from: Some(Me {
+            from: Some(Introduction {
                 node: NodeId(1),
                 birth: 9,
                 contact: Contact { peer: "127.0.0.1:7410".into(), http: "127.0.0.1:7400".into() },
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_understood() {
+    fn messages_are_decoded() {
         assert_eq!(Hello::decode(&hello().encode()), Ok(hello()));
         let mut founding = hello();
         if let Some(from) = &mut founding.from {
@@ -245,33 +245,33 @@ mod tests {
     /// Nodes are upgraded one by one: older and newer versions must be able to read each other's
     /// messages.
     #[test]
-    fn an_older_program_is_understood_and_understands() {
+    fn handshake_is_compatible_with_older_versions() {
         let without = |mut hello: Hello| {
-            hello.from = hello.from.map(|from| Me { run: None, ..from });
+            hello.from = hello.from.map(|from| Introduction { run: None, ..from });
             hello
         };
         let old = without(hello()).encode();
         assert_eq!(Hello::decode(&old), Ok(without(hello())));
         assert!(hello().encode().starts_with(&old), "what is new comes last");
         let me = hello().from.expect("it says who it is");
-        let (new, me) = (Verdict::Welcome(me.clone()), Me { run: None, ..me });
+        let (new, me) = (Verdict::Welcome(me.clone()), Introduction { run: None, ..me });
         let encoded = new.encode().expect("it can be encoded");
         assert_eq!(Verdict::decode(&encoded), Ok(new));
         assert_eq!(postcard::from_bytes(&encoded), Ok(Verdict::Welcome(me)));
     }
 
     #[test]
-    fn a_stranger_is_told_what_is_wrong() {
-        let told = |bytes: &[u8]| Hello::decode(bytes).err().unwrap_or_default();
-        assert!(told(b"GET / HTTP/1.1").contains("the port for a Holdfast node's peers"));
+    fn unknown_peers_get_an_error() {
+        let refusal = |bytes: &[u8]| Hello::decode(bytes).err().unwrap_or_default();
+        assert!(refusal(b"GET / HTTP/1.1").contains("the port for a Holdfast node's peers"));
         let mut later = hello().encode();
         later[8] = 9;
-        assert!(told(&later).contains("version 1, not 9"));
-        assert!(told(&hello().encode()[..20]).contains("can't be read"));
+        assert!(refusal(&later).contains("version 1, not 9"));
+        assert!(refusal(&hello().encode()[..20]).contains("can't be read"));
     }
 
     #[test]
-    fn a_proof_is_good_for_its_side_its_hello_and_its_secret_only() {
+    fn proof_is_bound_to_side_hello_and_secret() {
         let (key, other) = (ClusterKey::draw(), ClusterKey::draw());
         let (hello, nonce) = (hello().encode(), [5; 32]);
         let proof = prove(&key, Side::Dialer, &hello, &nonce);
