@@ -153,7 +153,7 @@ fn lock_delay_counts_as_held() {
     assert_eq!(ask(&mut harness, "SETNX job me"), "(integer) 0");
     assert_eq!(ask(&mut harness, "MSETNX job me other me"), "(integer) 0");
     let held = ask(&mut harness, "SET job me");
-    assert!(held.starts_with("(error) HELD job is busy, held up by a death"), "{held}");
+    assert!(held.starts_with("(error) HELD job is busy, delayed after a death"), "{held}");
     harness.tick(10_000);
     assert_eq!(ask(&mut harness, "SET job me NX PX 1000"), "OK");
 }

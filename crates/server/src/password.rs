@@ -75,7 +75,7 @@ mod tests {
         fs::write(&file, "open sesame\nthe rest\n").unwrap();
         assert!(Password::read(&file).unwrap().is(b"open sesame"));
         fs::write(&file, "\n").unwrap();
-        assert!(Password::read(&file).unwrap_err().contains("no password"));
+        assert!(Password::read(&file).unwrap_err().contains("is not a valid password"));
     }
 
     #[test]

@@ -126,7 +126,7 @@ const SHOWN_BY: [(&str, &str); 6] = [
     ("fair", "order"),
     ("token", "tokens"),
     ("survives_failover", "restart"),
-    ("hears_of_death", "killed_holder"),
+    ("reports_death", "killed_holder"),
     ("detachable", "handover"),
     ("lost_in_time", "lost_before_next"),
 ];

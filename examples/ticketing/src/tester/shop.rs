@@ -106,7 +106,7 @@ impl Shop {
             }
             let found = line.split_whitespace().find_map(|word| word.strip_prefix("LOCK_URL="));
             lock_url = lock_url.or(found.map(str::to_owned));
-            if line.starts_with("Ctrl-C") {
+            if line.starts_with("Press Ctrl-C") {
                 ready = true;
                 break;
             }

@@ -144,7 +144,7 @@ fn commands_in_an_http_post_are_not_run() {
         while received.starts_with("-ERR wrong number") {
             received = page.receive();
         }
-        assert!(received.starts_with("-ERR this is HTTP"), "{received}");
+        assert!(received.starts_with("-ERR this is the port of the Redis protocol"), "{received}");
         assert!(page.is_closed());
         assert_eq!(other.ask("GET a"), "nil");
     }
