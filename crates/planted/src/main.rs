@@ -21,6 +21,10 @@ const CHECK: &str = "caught";
 const TESTS: [&str; 8] =
     ["test", "--release", "--locked", "--workspace", "--bin", "sim", "--test", "model"];
 
+/// What cargo tells a program about its package. The build scripts of some dependencies run again
+/// when these change, and then all that depends on them is built again, here and in the original.
+const OF_THIS_PACKAGE: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"];
+
 fn main() -> ExitCode {
     match run() {
         Ok(true) => ExitCode::SUCCESS,
@@ -36,13 +40,15 @@ fn run() -> Result<bool, String> {
     let target = target_dir()?;
     let copy = target.join("planted");
     workspace::Workspace::planted(&root()?)?.write_to(&copy)?;
-    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(TESTS)
-        .arg("--target-dir")
-        .arg(&target)
-        .args(["--", CHECK, "--nocapture"])
-        .current_dir(&copy)
-        .status();
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(TESTS).arg("--target-dir").arg(&target);
+    cargo.args(["--", CHECK, "--nocapture"]).current_dir(&copy);
+    for (name, _) in std::env::vars_os() {
+        if OF_THIS_PACKAGE.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            cargo.env_remove(&name);
+        }
+    }
+    let status = cargo.status();
     Ok(status.map_err(|error| format!("cargo can't be started: {error}"))?.success())
 }
 
