@@ -4,7 +4,7 @@
 use super::{Belief, Checks, Violation, let_go, restored};
 use crate::client::Client;
 use crate::host::Host;
-use holdfast_node::{Node, NodeId};
+use holdfast_node::NodeId;
 use std::collections::BTreeMap;
 
 /// Entries that a node may be behind, because they are on their way.
@@ -19,9 +19,9 @@ pub(crate) fn judge(
     now_us: u64,
 ) -> Result<(), Violation> {
     let nodes = || hosts.values().filter_map(|host| host.node.as_ref());
-    if !nodes().any(Node::is_leader) {
+    let Some(leader) = nodes().find(|node| node.is_leader()) else {
         return Err("liveness: a minute after the last fault there is no leader".to_owned());
-    }
+    };
     if let Some(stuck) = clients.iter().find(|client| client.done == 0) {
         let (number, calls, sizes) = (stuck.number, &stuck.app.calls, stuck.session.sizes());
         return Err(format!(
@@ -31,13 +31,13 @@ pub(crate) fn judge(
     let last = checks.last_applied();
     for node in nodes() {
         let (id, at) = (node.id(), node.applied().index);
-        if node.cluster().members().contains_key(&id) && at + BEHIND_MAX < last {
+        // A node that was removed while it was down does not know it, and nobody sends it entries.
+        if leader.cluster().members().contains_key(&id) && at + BEHIND_MAX < last {
             return Err(format!("liveness: node {id} is at entry {at}, the others at {last}"));
         }
         node.state().check()?;
     }
-    let leader = nodes().find(|node| node.is_leader());
-    let Some(state) = leader.map(Node::state) else { return Ok(()) };
+    let state = leader.state();
     checks.guards_at_the_end(beliefs, now_us)?;
     checks.ghosts(state, now_us)?;
     restored::judge(state)?;
