@@ -1,7 +1,7 @@
 //! Applies committed entries, identically on every node.
 
 use crate::batch::{Batch, Item};
-use crate::cluster::{Change, LEVEL, REPORT_EVERY, Report};
+use crate::cluster::{Change, REPORT_EVERY, Report};
 use crate::digest::{self, mix};
 use crate::io::{NotChanged, Output, Reply};
 use crate::lead::member_step;
@@ -56,8 +56,8 @@ impl Node {
                 Item::Level { node, level } => {
                     self.cluster.know_level(node, level);
                     self.state.set_level(self.cluster.level);
-                    if self.cluster.level > LEVEL {
-                        self.stop(too_old(self.cluster.level), out);
+                    if self.cluster.level > self.level {
+                        self.stop(too_old(self.cluster.level, self.level), out);
                     }
                 }
             }
@@ -118,8 +118,8 @@ impl Node {
     pub(crate) fn introduce(&mut self) {
         self.proposals.introduced_ms = self.seen_ms;
         let Some(member) = self.cluster.members.get(&self.id) else { return };
-        if member.level != LEVEL {
-            self.proposals.add_loose(Item::Level { node: self.id, level: LEVEL });
+        if member.level != self.level {
+            self.proposals.add_loose(Item::Level { node: self.id, level: self.level });
         }
         if member.birth == 0 && self.birth != 0 {
             self.proposals.add_loose(Item::Birth { node: self.id, birth: self.birth });

@@ -1,8 +1,9 @@
 //! The content of a log entry: how much time has passed, and what to apply, in order.
 
-use crate::cluster::Report;
+use crate::cluster::{Report, since};
 use crate::types::NodeId;
 use holdfast_core::Proposal;
+use holdfast_storage::{EntryKind, LogEntry};
 use serde::{Deserialize, Serialize};
 
 /// Written first in every entry; an entry of an unknown version stops the node.
@@ -46,6 +47,18 @@ impl Batch {
         let (version, rest) = bytes.split_first()?;
         (*version == VERSION).then(|| postcard::from_bytes(rest).ok())?
     }
+}
+
+/// The lowest behaviour level whose programs can read this entry; `None` if it can't be decoded.
+pub fn level_needed(entry: &LogEntry) -> Option<u16> {
+    if entry.kind != EntryKind::Batch || entry.data.is_empty() {
+        return Some(0);
+    }
+    let needed = |item: &Item| match item {
+        Item::Propose(proposal) => since(&proposal.command),
+        _ => 0,
+    };
+    Some(Batch::decode(&entry.data)?.items.iter().map(needed).max().unwrap_or(0))
 }
 
 /// The size of something in an entry, in bytes. What can't be encoded counts as too large.

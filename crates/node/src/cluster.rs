@@ -70,6 +70,15 @@ pub enum Change {
     Remove(NodeId),
 }
 
+/// The first behaviour level whose programs can read this command.
+pub(crate) fn since(command: &Command) -> u16 {
+    match command {
+        Command::Transact(_) => TRANSACTIONS_LEVEL,
+        Command::Tree(_) => TREE_LEVEL,
+        _ => 0,
+    }
+}
+
 /// The replicated state besides the core's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
@@ -85,8 +94,13 @@ pub struct Cluster {
 impl Cluster {
     /// A new cluster with these voters.
     pub fn begin(voters: impl IntoIterator<Item = (NodeId, String)>) -> Self {
-        let member = |(id, address)| (id, Member { address, votes: true, level: LEVEL, birth: 0 });
-        Self { members: voters.into_iter().map(member).collect(), level: LEVEL, ..Self::default() }
+        Self::begin_at(LEVEL, voters)
+    }
+
+    /// A new cluster as a program of that behaviour level creates it.
+    pub fn begin_at(level: u16, voters: impl IntoIterator<Item = (NodeId, String)>) -> Self {
+        let member = |(id, address)| (id, Member { address, votes: true, level, birth: 0 });
+        Self { members: voters.into_iter().map(member).collect(), level, ..Self::default() }
     }
 
     /// Encodes it for a snapshot.
@@ -124,12 +138,7 @@ impl Cluster {
     /// Whether all members support this command: what one of them can't read must not enter the
     /// log.
     pub(crate) fn all_know(&self, command: &Command) -> bool {
-        let since = match command {
-            Command::Transact(_) => TRANSACTIONS_LEVEL,
-            Command::Tree(_) => TREE_LEVEL,
-            _ => 0,
-        };
-        self.level >= since
+        self.level >= since(command)
     }
 
     /// Whether all members support proposals that are forwarded for one term only.
@@ -241,10 +250,7 @@ mod tests {
 
     /// A cluster that was created by a program of level 1.
     fn old(members: u64) -> Cluster {
-        let mut cluster = Cluster::begin((1..=members).map(|id| (NodeId(id), String::new())));
-        cluster.level = 1;
-        cluster.members.values_mut().for_each(|member| member.level = 1);
-        cluster
+        Cluster::begin_at(1, (1..=members).map(|id| (NodeId(id), String::new())))
     }
 
     #[test]
@@ -355,6 +361,7 @@ mod tests {
             secret,
             nonce: 1,
             snapshot_every_bytes: 1 << 20,
+            level: LEVEL,
         };
         let node = Node::new(config, boot).expect("a node");
         let mut alone = Alone { node, inputs: Vec::new(), now_ms: 0 };

@@ -37,7 +37,7 @@ impl<D: Disk> NodeDisk<D> {
         unix_s: u64,
     ) -> Result<Restored, String> {
         if loaded.cluster.level > LEVEL {
-            return Err(too_old(loaded.cluster.level));
+            return Err(too_old(loaded.cluster.level, LEVEL));
         }
         let restored = loaded.state.restore(unix_s).map_err(|error| error.to_string())?;
         let cluster = Cluster { level: loaded.cluster.level, ..Cluster::begin([first]) };
@@ -271,6 +271,7 @@ fn replay(id: NodeId, boot: Boot) -> Result<Loaded, String> {
         secret: Secret([0; 16]),
         nonce: 0,
         snapshot_every_bytes: usize::MAX,
+        level: LEVEL,
     };
     let mut node = Node::new(config, boot)?;
     let mut inputs = Vec::new();

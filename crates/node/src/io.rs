@@ -29,6 +29,9 @@ pub struct Config {
     pub nonce: u64,
     /// A snapshot is taken after this many bytes of entries.
     pub snapshot_every_bytes: usize,
+    /// The highest behaviour level that this program supports, [`LEVEL`](crate::LEVEL). The
+    /// simulator sets a lower one for nodes that have not been upgraded yet.
+    pub level: u16,
 }
 
 /// What was found on disk, or a fresh start.

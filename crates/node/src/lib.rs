@@ -32,6 +32,7 @@ mod proposals;
 mod read_index;
 mod types;
 
+pub use batch::level_needed;
 pub use cluster::{Change, Cluster, LEVEL, Member};
 pub use disk::{
     NodeDisk, Salvage, backup, load, read_backup, read_snapshot, salvage, verify_backup,

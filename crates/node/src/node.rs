@@ -1,6 +1,6 @@
 //! The loop of a node: inputs in, outputs out, one turn at a time.
 
-use crate::cluster::{Cluster, LEVEL};
+use crate::cluster::Cluster;
 use crate::consensus::{self, Consensus, DurableState, ELECTION_MS, LostEntries, Ready, TICK_MS};
 use crate::heartbeats::Heartbeats;
 use crate::io::{
@@ -47,6 +47,8 @@ pub struct Node {
     incoming: Option<Box<Loaded>>,
     disk_full: bool,
     snapshot_every_bytes: usize,
+    /// The highest behaviour level that this program supports.
+    pub(crate) level: u16,
     bytes_since_snapshot: usize,
     snapshot_running: Option<(Position, Voters)>,
     snapshot_wanted: bool,
@@ -72,8 +74,8 @@ impl Node {
     pub fn new(config: Config, boot: Boot) -> Result<Self, String> {
         let Boot { loaded, hard_state, entries } = boot;
         let Loaded { at, mut state, cluster } = loaded;
-        if cluster.level > LEVEL {
-            return Err(too_old(cluster.level));
+        if cluster.level > config.level {
+            return Err(too_old(cluster.level, config.level));
         }
         state.set_level(cluster.level);
         let voters = voters_of(&cluster);
@@ -98,6 +100,7 @@ impl Node {
             incoming: None,
             disk_full: false,
             snapshot_every_bytes: config.snapshot_every_bytes,
+            level: config.level,
             bytes_since_snapshot: 0,
             snapshot_running: None,
             snapshot_wanted: false,
@@ -460,8 +463,8 @@ impl Node {
             self.stop(format!("Raft took a snapshot at {} that is not here", at.index), out);
             return;
         };
-        if loaded.cluster.level > LEVEL {
-            self.stop(too_old(loaded.cluster.level), out);
+        if loaded.cluster.level > self.level {
+            self.stop(too_old(loaded.cluster.level, self.level), out);
             return;
         }
         (self.state, self.cluster, self.applied) = (loaded.state, loaded.cluster, loaded.at);
@@ -508,8 +511,10 @@ pub(crate) fn voters_of(cluster: &Cluster) -> Voters {
     Voters { voters: ids(true), learners: ids(false) }
 }
 
-pub(crate) fn too_old(level: u16) -> String {
+/// Why a program that supports levels up to `supported` can't run in a cluster at a later one.
+pub(crate) fn too_old(level: u16, supported: u16) -> String {
     format!(
-        "the cluster runs at level {level}, this program supports up to {LEVEL}: upgrade this node"
+        "the cluster runs at level {level}, this program supports up to {supported}: upgrade this \
+         node"
     )
 }

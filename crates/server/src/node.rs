@@ -7,7 +7,7 @@ use crate::peers::{self, Introduction, MemberRequest, Membership, Peers, Shared}
 use crate::random;
 use crate::site::Stamp;
 use holdfast_core::{Command, Secret};
-use holdfast_node::{Config, Input, Node, NodeId};
+use holdfast_node::{Config, Input, LEVEL, Node, NodeId};
 use holdfast_storage::RealDisk;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +49,7 @@ impl RunningNode {
             secret: Secret(random::bytes()),
             nonce: random::number(),
             snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
+            level: LEVEL,
         };
         let node = Node::new(config, boot)?;
         let inbox = Arc::new(Inbox::new());

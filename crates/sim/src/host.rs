@@ -8,8 +8,8 @@ use crate::world::{Up, WireId};
 use holdfast_core::{Limits, Secret};
 use holdfast_gateway::{CallId, Driver, Gateway, Sink, SinkId};
 use holdfast_node::{
-    Boot, Change, Cluster, Config, Input, Member, Moment, Node, NodeDisk, NodeId, Output, Persist,
-    RaftMessage, SnapshotTask, load, read_snapshot, write_snapshot,
+    Boot, Change, Cluster, Config, Input, LEVEL, Member, Moment, Node, NodeDisk, NodeId, Output,
+    Persist, RaftMessage, SnapshotTask, load, read_snapshot, write_snapshot,
 };
 use holdfast_redis::lua::Scripts;
 use holdfast_sim_disk::SimDisk;
@@ -51,6 +51,8 @@ pub(crate) struct Host {
     files: Option<NodeDisk<SimDisk>>,
     /// Counts starts: what belonged to an earlier one is void.
     pub(crate) epoch: u64,
+    /// The highest behaviour level that its program supports.
+    pub(crate) level: u16,
     /// Its clock runs so many parts in a thousand of the true one.
     pub(crate) rate: u64,
     pub(crate) paused_until_us: u64,
@@ -110,7 +112,8 @@ pub(crate) struct SnapshotInTransit {
 }
 
 impl Host {
-    /// A machine with an empty disk; `begin` makes it a first member of a cluster.
+    /// A machine with an empty disk; `begin` makes it a first member of a cluster, with the program
+    /// that began it. Later members have the newest program.
     pub(crate) fn new(id: NodeId, begin: Option<&Cluster>, rng: &mut Rng) -> Self {
         let disk = SimDisk::new();
         if let Some(cluster) = begin
@@ -124,6 +127,7 @@ impl Host {
             node: None,
             files: None,
             epoch: 0,
+            level: begin.map_or(LEVEL, Cluster::level),
             rate: rng.range(995, 1_006),
             paused_until_us: 0,
             slow_until_us: 0,
@@ -211,6 +215,7 @@ impl Host {
             secret: Secret(secret),
             nonce: rng.next(),
             snapshot_every_bytes: SNAPSHOT_EVERY_BYTES,
+            level: self.level,
         };
         match Node::new(config, boot) {
             Ok(node) => self.node = Some(node),

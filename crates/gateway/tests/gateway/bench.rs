@@ -10,7 +10,7 @@ use holdfast_gateway::{
     SinkId, Step, SubmitError, Task, View,
 };
 use holdfast_node::{
-    self as node, Boot, Cluster, Config, HardState, Loaded, Moment, Node, NodeId, Position,
+    self as node, Boot, Cluster, Config, HardState, LEVEL, Loaded, Moment, Node, NodeId, Position,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -95,6 +95,7 @@ impl Bench {
             secret: Secret([1; 16]),
             nonce: 1,
             snapshot_every_bytes: 1 << 20,
+            level: LEVEL,
         };
         Self {
             gateway: Gateway::new(),

@@ -1,10 +1,10 @@
-//! Liveness: once faults have stopped there is a leader, everybody gets on, and all replicas have
-//! caught up and are sound.
+//! Liveness: once faults have stopped there is a leader, everybody gets on, all replicas have caught
+//! up and are sound, and the cluster is at the level of its programs.
 
 use super::{Belief, Checks, Violation, let_go, restored};
 use crate::client::Client;
 use crate::host::Host;
-use holdfast_node::NodeId;
+use holdfast_node::{LEVEL, NodeId};
 use std::collections::BTreeMap;
 
 /// Entries that a node may be behind, because they are on their way.
@@ -26,6 +26,12 @@ pub(crate) fn judge(
         let (number, calls, sizes) = (stuck.number, &stuck.app.calls, stuck.session.sizes());
         return Err(format!(
             "liveness: client {number} got nowhere in a minute: {calls:?}, {sizes:?}"
+        ));
+    }
+    let level = leader.cluster().level();
+    if level != LEVEL {
+        return Err(format!(
+            "liveness: a minute after the last upgrade the cluster is still at level {level}"
         ));
     }
     let last = checks.last_applied();

@@ -18,6 +18,7 @@ mod one_effect;
 mod one_holder;
 mod one_leader;
 mod only_the_living;
+pub(crate) mod readable;
 mod replicas_agree;
 mod request_ids;
 pub(crate) mod restored;

@@ -28,7 +28,7 @@ use crate::trace::Trace;
 use bytes::Bytes;
 use holdfast_client::session::{CallId, WatchId};
 use holdfast_core::Token;
-use holdfast_node::{Change, Cluster, NodeId};
+use holdfast_node::{Change, Cluster, LEVEL, NodeId};
 use std::collections::BTreeMap;
 use wires::Wire;
 
@@ -205,7 +205,9 @@ impl World {
             3
         };
         let ids: Vec<NodeId> = (1..=members).map(NodeId).collect();
-        let cluster = Cluster::begin(ids.iter().map(|id| (*id, format!("node-{id}"))));
+        // Some clusters are upgraded during the run, node by node.
+        let level = if rng.per_mille(200) { LEVEL - 1 } else { LEVEL };
+        let cluster = Cluster::begin_at(level, ids.iter().map(|id| (*id, format!("node-{id}"))));
         let hosts = ids.iter().map(|id| (*id, Host::new(*id, Some(&cluster), &mut rng))).collect();
         let clients = (0..CLIENTS).map(|number| Client::new(number, 0, &mut rng, &ids)).collect();
         let mut world = Self {

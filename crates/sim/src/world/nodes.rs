@@ -2,10 +2,10 @@
 //! snapshots.
 
 use super::{Event, World};
-use crate::checks::{Applied, damage_is_found, let_go};
+use crate::checks::{Applied, damage_is_found, let_go, readable};
 use crate::host::{Host, SnapshotInTransit, Written};
 use holdfast_core::{Effect, EndReason, SessionId};
-use holdfast_node::{Input, NodeId, Output, PeerMessage, Position};
+use holdfast_node::{Input, LEVEL, NodeId, Output, PeerMessage, Position};
 use holdfast_storage::{Fault, WriteError};
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ const DISK_RETRY_US: u64 = 20_000;
 const SLOW_US_MIN: u64 = 50_000;
 /// A turn that is due at once comes after this.
 const TURN_US_MIN: u64 = 10;
+/// How likely a node is upgraded when it is started again.
+const UPGRADED_PER_MILLE: u64 = 500;
 /// A node that did not start is started again so often.
 const START_RETRY_US: u64 = 500_000;
 
@@ -23,6 +25,11 @@ impl World {
         let Some(host) = self.hosts.get_mut(&id) else { return };
         if host.is_up() || host.damaged || host.removed {
             return;
+        }
+        // A restart is an opportunity to upgrade.
+        if host.level < LEVEL && host.epoch > 0 && self.rng.per_mille(UPGRADED_PER_MILLE) {
+            host.level = LEVEL;
+            self.trace.say(self.now_us, || format!("node {id} is upgraded"));
         }
         let started = host.start(&mut self.rng);
         let judged = damage_is_found::started(id, started.as_ref().err(), host.flipped.as_deref());
@@ -123,6 +130,10 @@ impl World {
         match output {
             Output::Send { to, message } => self.send(id, to, &message),
             Output::Persist(persist) => {
+                let level = self.hosts.get(&id).map_or(LEVEL, |host| host.level);
+                if let Err(violation) = readable::written(id, level, &persist.entries) {
+                    return self.fail(violation);
+                }
                 let idle = self.hosts.get_mut(&id).is_some_and(|host| host.persist(persist));
                 if idle {
                     self.begin_persist(id);

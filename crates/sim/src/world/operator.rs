@@ -2,7 +2,7 @@
 
 use super::{Event, World};
 use crate::host::Host;
-use holdfast_node::{Change, NodeId, NotChanged};
+use holdfast_node::{Change, LEVEL, NodeId, NotChanged};
 
 impl World {
     /// The operator changes the membership, one step at a time.
@@ -53,6 +53,15 @@ impl World {
         self.changes.push(Change::Promote(new));
         self.changes.push(Change::Remove(id));
         self.start(new);
+    }
+
+    /// Stops a node whose program is old, so that its next start is with the newest.
+    pub(super) fn upgrade(&mut self, id: NodeId) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        if host.level < LEVEL {
+            host.level = LEVEL;
+            self.crash(id, false);
+        }
     }
 
     /// A node's process ends, or its machine loses its power.

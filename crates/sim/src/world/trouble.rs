@@ -310,6 +310,7 @@ impl World {
                 (host.paused_until_us, host.slow_until_us, host.busy_until_us) = (0, 0, 0);
                 host.disk.inject(|faults| *faults = SimFaults::default());
             }
+            self.upgrade(id);
             self.start(id);
             self.wake(id);
         }

@@ -7,8 +7,8 @@ use holdfast_core::{
     SessionKind, SessionRef, State, TicketStatus, Wait,
 };
 use holdfast_node::{
-    Boot, Cluster, Config, HardState, Input, Loaded, Moment, Node, NodeId, Output, PeerMessage,
-    Position, RaftMessage, Reply, RequestTag, SnapshotTask,
+    Boot, Cluster, Config, HardState, Input, LEVEL, Loaded, Moment, Node, NodeId, Output,
+    PeerMessage, Position, RaftMessage, Reply, RequestTag, SnapshotTask,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +60,7 @@ pub fn start_with(state: State, id: u64, cluster: Cluster, at: Position, nonce: 
     let secret = Secret([id as u8; 16]);
     let (id, birth, rng_key) = (NodeId(id), id, id);
     let snapshot_every_bytes = 1 << 20;
-    let config = Config { id, birth, rng_key, secret, nonce, snapshot_every_bytes };
+    let config = Config { id, birth, rng_key, secret, nonce, snapshot_every_bytes, level: LEVEL };
     Node::new(config, boot).unwrap()
 }
 
