@@ -44,23 +44,65 @@ pub(super) fn statement_error(cluster: &str, error: &ExecutionError) -> Failure 
     }
 }
 
-/// Whether a node does not know the table of a statement, or not yet.
+/// Whether a node does not know the table of a statement, or not yet. While a table is being
+/// created, a node may list it and still fail with an error of its own ("Unknown CF").
 pub(super) fn is_missing_table(error: &PrepareError) -> bool {
-    matches!(
-        error,
-        PrepareError::AllAttemptsFailed {
-            first_attempt: RequestAttemptError::DbError(DbError::Invalid, why),
-        } if why.contains("does not exist") || why.contains("unconfigured table")
-    )
+    let PrepareError::AllAttemptsFailed {
+        first_attempt: RequestAttemptError::DbError(answer, why),
+    } = error
+    else {
+        return false;
+    };
+    match answer {
+        DbError::Invalid => why.contains("does not exist") || why.contains("unconfigured table"),
+        DbError::ServerError => true,
+        _ => false,
+    }
 }
 
 pub(super) fn prepare_error(cluster: &str, error: &PrepareError) -> Error {
-    match error {
-        PrepareError::AllAttemptsFailed { first_attempt: RequestAttemptError::DbError(_, why) } => {
-            Error::Refused(format!(
-                "{cluster}: {why}; the keyspace has a table of this name that was not made for locks"
-            ))
-        }
-        _ => Error::Unreachable(format!("{cluster}: {error}")),
+    let PrepareError::AllAttemptsFailed {
+        first_attempt: RequestAttemptError::DbError(answer, why),
+    } = error
+    else {
+        return Error::Unreachable(format!("{cluster}: {error}"));
+    };
+    match answer {
+        DbError::SyntaxError | DbError::Invalid | DbError::ConfigError => Error::Refused(format!(
+            "{cluster}: {why}; the keyspace has a table of this name that was not made for locks"
+        )),
+        DbError::Unauthorized | DbError::AuthenticationError => Error::Refused(format!(
+            "{cluster}: {why}; grant the role of the URL the right to do so"
+        )),
+        _ => Error::Unreachable(format!("{cluster}: {why}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(answer: DbError, why: &str) -> PrepareError {
+        let first_attempt = RequestAttemptError::DbError(answer, why.to_owned());
+        PrepareError::AllAttemptsFailed { first_attempt }
+    }
+
+    /// A client that connected while another one created the tables was told that the table was
+    /// not made for locks, because the node could not use it yet.
+    #[test]
+    fn table_that_is_being_created_is_waited_for() {
+        let error = answered(
+            DbError::ServerError,
+            "java.lang.IllegalArgumentException: Unknown CF 37fdd7a0-e344-11f1-8eb6-e5c91beda82c",
+        );
+        assert!(is_missing_table(&error));
+        assert!(matches!(prepare_error("Cassandra", &error), Error::Unreachable(_)));
+    }
+
+    #[test]
+    fn table_of_another_shape_is_refused_at_once() {
+        let error = answered(DbError::Invalid, "Undefined column name client_id in table a.locks");
+        assert!(!is_missing_table(&error));
+        assert!(matches!(prepare_error("Cassandra", &error), Error::Refused(_)));
     }
 }
