@@ -33,6 +33,8 @@ pub(super) struct Connection {
     wire: Wire,
     client: Client,
     decoder: Decoder,
+    /// The number of complete requests that have arrived.
+    received: u64,
     /// Pipelined commands that will run together.
     joined: Option<Job>,
     /// The replies in the order of their requests, starting at the first one that is joined.
@@ -73,6 +75,7 @@ impl Connection {
         Self {
             wire: Wire::new(stream, door.share(&client)),
             decoder: Decoder::default(),
+            received: 0,
             joined: None,
             slots: Vec::new(),
             encoded_bytes: 0,
@@ -110,6 +113,7 @@ impl Connection {
     async fn serve(&mut self, timeouts: Timeouts) -> io::Result<()> {
         let password_until = Instant::now() + timeouts.password;
         let mut request_until = None;
+        let mut received = 0;
         loop {
             if self.requests().await? == Next::Away {
                 return self.wire.flush().await;
@@ -118,9 +122,12 @@ impl Connection {
             self.wire.others_bytes =
                 self.decoder.kept_bytes().saturating_add(self.client.kept_bytes());
             self.wire.count()?;
+            // What has arrived of the next request is not late because of those before it.
+            let same = request_until.filter(|_| self.received == received);
+            received = self.received;
             request_until = self
                 .is_within_request()
-                .then(|| request_until.unwrap_or_else(|| Instant::now() + timeouts.request));
+                .then(|| same.unwrap_or_else(|| Instant::now() + timeouts.request));
             let password_until = (!self.client.may_ask()).then_some(password_until);
             let until = [password_until, request_until].into_iter().flatten().min();
             let next = match until {
@@ -150,11 +157,11 @@ impl Connection {
 
     /// Handles all requests that have arrived.
     async fn requests(&mut self) -> io::Result<Next> {
-        let mut commands = 0;
+        let before = self.received;
         let goes = loop {
             match self.decoder.decode(&mut self.wire.buffer, &self.client.bounds()) {
                 Ok(Some(request)) => {
-                    commands += 1;
+                    self.received += 1;
                     if self.client.may_ask() {
                         self.activity.keep();
                     }
@@ -178,7 +185,7 @@ impl Connection {
                 }
             }
         };
-        self.door.commands.inc_by(commands);
+        self.door.commands.inc_by(self.received - before);
         self.finish().await?;
         Ok(goes)
     }

@@ -128,6 +128,23 @@ mod tests {
         house.running.stop().await;
     }
 
+    /// The time limit of a request used to begin with the first of a stream of pipelined requests:
+    /// a client that always had part of the next one on its way was disconnected after 30s.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn pipelined_requests_have_a_time_limit_each() {
+        let timeouts = Timeouts { password: LONG, request: Duration::from_secs(3) };
+        let house = TestDoor::open(10, timeouts, None).await;
+        let mut stream = house.send(b"PI").await;
+        for _ in 0..12 {
+            sleep(Duration::from_millis(300)).await;
+            stream.write_all(b"NG\r\nPI").await.unwrap();
+            expect_reply(&mut stream, "+PONG\r\n").await;
+        }
+        // The last one is never finished.
+        assert!(rest(&mut stream).await.starts_with("-ERR"), "the limit holds");
+        house.running.stop().await;
+    }
+
     /// Connections that sent nothing used to keep everyone else out indefinitely.
     #[tokio::test(flavor = "multi_thread")]
     async fn idle_connections_are_evicted_for_new_ones() {
