@@ -37,15 +37,15 @@ pub enum EndReason {
 
 impl EndReason {
     pub(crate) fn of(how: i32) -> Self {
-        match proto::How::try_from(how) {
-            Ok(proto::How::Released) => Self::Released,
-            Ok(proto::How::Expired) => Self::Expired,
-            Ok(proto::How::Closed) => Self::Closed,
-            Ok(proto::How::Forced) => Self::Forced,
-            Ok(proto::How::Cancelled) => Self::Cancelled,
-            Ok(proto::How::TimedOut) => Self::TimedOut,
-            Ok(proto::How::Restored) => Self::Restored,
-            Ok(proto::How::Unknown) | Err(_) => Self::Unknown,
+        match proto::EndReason::try_from(how) {
+            Ok(proto::EndReason::Released) => Self::Released,
+            Ok(proto::EndReason::Expired) => Self::Expired,
+            Ok(proto::EndReason::Closed) => Self::Closed,
+            Ok(proto::EndReason::Forced) => Self::Forced,
+            Ok(proto::EndReason::Cancelled) => Self::Cancelled,
+            Ok(proto::EndReason::TimedOut) => Self::TimedOut,
+            Ok(proto::EndReason::Restored) => Self::Restored,
+            Ok(proto::EndReason::Unknown) | Err(_) => Self::Unknown,
         }
     }
 

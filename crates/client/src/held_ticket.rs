@@ -93,7 +93,7 @@ impl HeldTicket {
         let has_own_lease = grant.ttl_ms.is_some();
         let (mode, after) = (grant.mode, grant.after);
         let name = grant.names.first().cloned().unwrap_or_default();
-        let endings = |of: fn(&proto::After) -> Option<&proto::Ending>| {
+        let endings = |of: fn(&proto::PriorEndings) -> Option<&proto::Ending>| {
             after.iter().filter_map(|after| Some(Ending::of(&after.name, of(after)?))).collect()
         };
         Self {

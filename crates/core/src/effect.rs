@@ -129,12 +129,12 @@ pub struct Grant {
     /// Logical time spent waiting.
     pub waited_ms: u64,
     /// Per name, how earlier holders ended; `None` if none of the names has a past.
-    pub after: Option<Arc<[After]>>,
+    pub after: Option<Arc<[PriorEndings]>>,
 }
 
 /// What the next holder learns about earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct After {
+pub struct PriorEndings {
     /// On which name.
     pub name: LockName,
     /// How the last holder ended.

@@ -92,7 +92,7 @@ impl Stage {
             door: Door::Native,
         }));
         match answer {
-            Ok(Answer::TicketStatus(standing)) => standing.token(),
+            Ok(Answer::TicketStatus(status)) => status.token(),
             other => panic!("{other:?}"),
         }
     }

@@ -85,7 +85,7 @@ fn outcome_of(step: &Step) -> (String, String) {
     };
     let verb = word(format!("{:?}", step.proposal.command));
     let outcome = match &step.taken {
-        ProposalOutcome::Answered(Ok(Answer::TicketStatus(standing))) => match standing {
+        ProposalOutcome::Answered(Ok(Answer::TicketStatus(status))) => match status {
             TicketStatus::Waiting { .. } => "Waiting".into(),
             TicketStatus::Held(_) => "Held".into(),
             TicketStatus::Over { .. } => "Over".into(),

@@ -52,8 +52,8 @@ impl Cluster {
         if let ProposalOutcome::Answered(Ok(Answer::SessionOpened(id))) = &taken {
             self.sessions.insert(id.0.get());
         }
-        if let ProposalOutcome::Answered(Ok(Answer::TicketStatus(standing))) = &taken {
-            self.tokens.insert(standing.token());
+        if let ProposalOutcome::Answered(Ok(Answer::TicketStatus(status))) = &taken {
+            self.tokens.insert(status.token());
         }
         for effect in &effects {
             if let Effect::Granted(grant) = effect {

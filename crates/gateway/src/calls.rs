@@ -313,8 +313,8 @@ fn known(draws: Option<TicketRef>, reply: &Reply) -> Option<TicketRef> {
     let mut ticket = draws?;
     match reply {
         Reply::Answer(Ok(Answer::TicketStatus(TicketStatus::Over { .. }))) => None,
-        Reply::Answer(Ok(Answer::TicketStatus(standing))) => {
-            ticket.target.token = Some(standing.token());
+        Reply::Answer(Ok(Answer::TicketStatus(status))) => {
+            ticket.target.token = Some(status.token());
             Some(ticket)
         }
         _ => None,
@@ -336,6 +336,6 @@ fn attached(state: &State, session: SessionId, tickets: &[Token]) -> Attached {
     let own: Vec<Token> = tickets.iter().filter(own).copied().collect();
     let revocations: Vec<Effect> =
         own.iter().filter_map(|token| state.revocation_asked(*token)).collect();
-    let standings = own.iter().map(|token| state.standing(*token)).collect();
-    Attached { standings, revocations, now_ms: state.now_ms() }
+    let statuses = own.iter().map(|token| state.ticket_status(*token)).collect();
+    Attached { statuses, revocations, now_ms: state.now_ms() }
 }

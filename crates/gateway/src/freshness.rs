@@ -81,5 +81,5 @@ pub fn lasts_of(state: &State, token: Token) -> (TicketStatus, Duration) {
         Some(None) => LOOK_AFTER,
         None => Duration::ZERO,
     };
-    (state.standing(token), lasts)
+    (state.ticket_status(token), lasts)
 }

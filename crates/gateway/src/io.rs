@@ -101,7 +101,7 @@ pub enum Input<D: Driver> {
         reply_to: D::ReplyTo,
         /// Which session, and its proof.
         session: SessionRef,
-        /// Tickets whose standing is wanted.
+        /// Tickets whose status is wanted.
         tickets: Vec<Token>,
         /// Where its events go.
         sink: D::Sink,
@@ -265,7 +265,7 @@ pub enum CallOutcome {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Attached {
     /// How its tickets stand, without those of others.
-    pub standings: Vec<TicketStatus>,
+    pub statuses: Vec<TicketStatus>,
     /// Revocations that were asked for while it was away.
     pub revocations: Vec<Effect>,
     /// The logical time.

@@ -42,7 +42,7 @@ impl PendingAcquire {
                 (Box::new(grant), true)
             }
             CallOutcome::Served(grant) => (grant, false),
-            CallOutcome::Answer(Ok(Answer::TicketStatus(standing))) => return done(Ok(standing)),
+            CallOutcome::Answer(Ok(Answer::TicketStatus(status))) => return done(Ok(status)),
             outcome => return done(Err(not_taken(outcome))),
         };
         if self.may_be_older && at_once {
@@ -58,11 +58,11 @@ impl PendingAcquire {
     /// What [`AcquireStep::Peek`] asked for.
     pub fn peeked(
         &mut self,
-        (standing, lasts): (TicketStatus, Duration),
+        (status, lasts): (TicketStatus, Duration),
         now: Duration,
     ) -> AcquireStep {
-        if !matches!(standing, TicketStatus::Held(_)) {
-            return done(Ok(standing));
+        if !matches!(status, TicketStatus::Held(_)) {
+            return done(Ok(status));
         }
         if let Some((_, fresh)) = &mut self.granted {
             *fresh = Some(Freshness::lasting(self.since, lasts));
@@ -79,7 +79,7 @@ impl PendingAcquire {
                 }
                 self.check(now)
             }
-            Some((standing, _)) => done(Ok(standing)),
+            Some((status, _)) => done(Ok(status)),
             None => done(Err(SubmitError::Unknown.into())),
         }
     }

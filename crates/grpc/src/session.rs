@@ -39,7 +39,7 @@ pub enum BeginKind {
     Attach {
         /// Which.
         session: SessionRef,
-        /// Tickets whose standing is wanted.
+        /// Tickets whose status is wanted.
         tickets: Vec<Token>,
     },
 }
@@ -100,8 +100,8 @@ impl Begin {
             more: false,
         };
         let message = |number, what| ToClient { number, what: Some(what) };
-        let standings = attached.standings.iter().map(translate::standing).collect();
-        let opened = in_parts(opened, standings).into_iter();
+        let statuses = attached.statuses.iter().map(translate::ticket_status).collect();
+        let opened = in_parts(opened, statuses).into_iter();
         let mut messages: Vec<ToClient> =
             opened.map(|part| message(self.number, to_client::What::Opened(part))).collect();
         // It may have been asked to let go while it was away.
@@ -113,17 +113,17 @@ impl Begin {
 }
 
 /// How all tickets of a client stand may be more than fits into one message.
-fn in_parts(opened: proto::Opened, standings: Vec<proto::Standing>) -> Vec<proto::Opened> {
+fn in_parts(opened: proto::Opened, statuses: Vec<proto::TicketStatus>) -> Vec<proto::Opened> {
     let (mut parts, mut bytes) = (vec![opened.clone()], 0);
-    for standing in standings {
-        let length = standing.encoded_len();
+    for status in statuses {
+        let length = status.encoded_len();
         bytes += length;
         if bytes > OPENED_BYTES {
             bytes = length;
             parts.push(opened.clone());
         }
         if let Some(part) = parts.last_mut() {
-            part.tickets.push(standing);
+            part.tickets.push(status);
         }
     }
     let last = parts.len() - 1;

@@ -7,7 +7,7 @@ use holdfast_gateway::ApiError;
 use holdfast_gateway::request::{self, AcquireRequest, ModeKind, OperatorRequest, TicketRequest};
 use holdfast_proto::v1::request::What;
 use holdfast_proto::v1::{
-    self as proto, outcome_reply, standing, to_client, watch_event, watch_request,
+    self as proto, outcome_reply, ticket_status, to_client, watch_event, watch_request,
 };
 
 fn missing(field: &'static str) -> ApiError {
@@ -146,13 +146,13 @@ fn bytes(bytes: &[u8]) -> Bytes {
 /// How a ticket ended.
 pub fn how(how: core::EndReason) -> i32 {
     let how = match how {
-        core::EndReason::Released => proto::How::Released,
-        core::EndReason::Expired => proto::How::Expired,
-        core::EndReason::Closed => proto::How::Closed,
-        core::EndReason::Forced => proto::How::Forced,
-        core::EndReason::Cancelled => proto::How::Cancelled,
-        core::EndReason::TimedOut => proto::How::TimedOut,
-        core::EndReason::Restored => proto::How::Restored,
+        core::EndReason::Released => proto::EndReason::Released,
+        core::EndReason::Expired => proto::EndReason::Expired,
+        core::EndReason::Closed => proto::EndReason::Closed,
+        core::EndReason::Forced => proto::EndReason::Forced,
+        core::EndReason::Cancelled => proto::EndReason::Cancelled,
+        core::EndReason::TimedOut => proto::EndReason::TimedOut,
+        core::EndReason::Restored => proto::EndReason::Restored,
     };
     how.into()
 }
@@ -201,7 +201,7 @@ pub fn grant(grant: &core::Grant, for_holder: bool) -> proto::Grant {
             Lease::Session | Lease::Permanent => None,
         },
         after: after
-            .map(|after| proto::After {
+            .map(|after| proto::PriorEndings {
                 name: bytes(after.name.as_bytes()),
                 last: after.last.as_deref().map(ending),
                 needs_recovery: after.recover.as_deref().map(ending),
@@ -222,21 +222,21 @@ fn ended(ended: &core::Ended) -> proto::Ended {
 }
 
 /// How a ticket stands.
-pub fn standing(standing: &core::TicketStatus) -> proto::Standing {
-    let what = match standing {
+pub fn ticket_status(status: &core::TicketStatus) -> proto::TicketStatus {
+    let what = match status {
         core::TicketStatus::Waiting { token, secret, place, .. } => {
-            standing::What::Waiting(proto::Waiting {
+            ticket_status::What::Waiting(proto::Waiting {
                 token: token.0,
                 secret: secret.as_ref().map_or_else(Bytes::new, |secret| bytes(&secret.0)),
                 place: place.map_or(0, |place| place as u64),
             })
         }
-        core::TicketStatus::Held(held) => standing::What::Held(grant(held, true)),
+        core::TicketStatus::Held(held) => ticket_status::What::Held(grant(held, true)),
         core::TicketStatus::Over { token, how: ended } => {
-            standing::What::Over(proto::Over { token: token.0, how: how(*ended) })
+            ticket_status::What::Over(proto::Over { token: token.0, how: how(*ended) })
         }
     };
-    proto::Standing { what: Some(what) }
+    proto::TicketStatus { what: Some(what) }
 }
 
 /// A register.
@@ -255,14 +255,14 @@ pub fn refused(error: ApiError) -> proto::Refused {
         message: error.message,
         hint: error.hint.to_owned(),
         highest: error.highest.unwrap_or(0),
-        how: error.how.map_or_else(|| proto::How::Unknown.into(), how),
+        how: error.how.map_or_else(|| proto::EndReason::Unknown.into(), how),
     }
 }
 
 /// What became of a request with an id of its own.
 pub fn outcome(answered: Result<Answer, Refusal>) -> Result<proto::OutcomeReply, ApiError> {
     let what = match answered {
-        Ok(Answer::TicketStatus(now)) => outcome_reply::What::Standing(standing(&now)),
+        Ok(Answer::TicketStatus(now)) => outcome_reply::What::Status(ticket_status(&now)),
         Ok(Answer::Barred) => outcome_reply::What::Never(proto::Never {}),
         Ok(_) => return Err(ApiError::unexpected()),
         Err(refusal) => outcome_reply::What::Refused(refused(refusal.into())),
@@ -275,7 +275,7 @@ pub fn answer(answer: Answer) -> to_client::What {
     use to_client::What;
     let done = |token: Token| What::Done(proto::Done { token: token.0 });
     match answer {
-        Answer::TicketStatus(now) => What::Standing(standing(&now)),
+        Answer::TicketStatus(now) => What::Status(ticket_status(&now)),
         Answer::Released(token)
         | Answer::Cancelled(token)
         | Answer::Renewed { token, .. }

@@ -179,7 +179,7 @@ impl SessionState {
     pub(super) fn end_session(&mut self, error: &Error) {
         let lost = self.session.take();
         self.next_request = 1;
-        self.standings.clear();
+        self.statuses.clear();
         let closed = *error == Error::Closed;
         let (mut unsettled_upgrade, mut acquires) = (false, BTreeMap::new());
         for (number, mut request) in std::mem::take(&mut self.pending) {

@@ -11,7 +11,7 @@ use super::io::{Failure, Output, Query, QueryId, StreamId, TicketRef};
 use super::moment::Moment;
 use super::send::close_message;
 use bytes::Bytes;
-use holdfast_proto::v1::{self as proto, request, standing, to_client, to_server};
+use holdfast_proto::v1::{self as proto, request, ticket_status, to_client, to_server};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A session that was lost.
@@ -81,23 +81,23 @@ impl EndingLost {
     fn answered(&mut self, number: u64, what: Option<to_client::What>) {
         let Some(acquire) = self.acquires.remove(&number) else { return };
         let name = acquire.names.into_iter().next().unwrap_or_default();
-        let standing = match what {
-            Some(to_client::What::Standing(standing)) => standing.what,
+        let status = match what {
+            Some(to_client::What::Status(status)) => status.what,
             // It was refused.
             _ => None,
         };
-        match standing {
-            Some(standing::What::Held(grant)) => {
+        match status {
+            Some(ticket_status::What::Held(grant)) => {
                 let ticket = TicketRef { name, token: grant.token, secret: grant.secret };
                 self.give_up.push_back(Query::Release(ticket));
             }
-            Some(standing::What::Waiting(line)) => {
+            Some(ticket_status::What::Waiting(line)) => {
                 let ticket = TicketRef { name, token: line.token, secret: line.secret };
                 self.give_up.push_back(Query::Cancel(ticket.clone()));
                 // It may have been served before that.
                 self.give_up.push_back(Query::Release(ticket));
             }
-            Some(standing::What::Over(_)) | None => {}
+            Some(ticket_status::What::Over(_)) | None => {}
         }
     }
 }

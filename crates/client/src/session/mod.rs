@@ -129,7 +129,7 @@ pub struct SessionState {
     /// When a grant that is on its way must have come.
     grant_due: Option<Moment>,
     /// The state of tickets, as long as further parts of it are to come.
-    standings: Vec<proto::Standing>,
+    statuses: Vec<proto::TicketStatus>,
     /// The session is being closed, by this moment at the latest.
     closing: Option<Moment>,
     /// It is closed, and nothing is taken any more.
@@ -179,7 +179,7 @@ impl SessionState {
             changing: Vec::new(),
             watches: BTreeMap::new(),
             grant_due: None,
-            standings: Vec::new(),
+            statuses: Vec::new(),
             closing: None,
             closed: false,
             abandoned: Vec::new(),

@@ -41,7 +41,7 @@ enum Step {
     /// Is this holder the writer?
     IsOurs(u64),
     /// How did the holders before it end? All names have been asked about up to this one.
-    Endings { writer: u64, name: usize, after: Vec<proto::After> },
+    Endings { writer: u64, name: usize, after: Vec<proto::PriorEndings> },
 }
 
 impl Orphan {
@@ -144,7 +144,7 @@ impl SessionState {
                 if let Some(name) = names.get(name).cloned()
                     && (last.is_some() || needs_recovery.is_some())
                 {
-                    after.push(proto::After { name, last, needs_recovery });
+                    after.push(proto::PriorEndings { name, last, needs_recovery });
                 }
                 if name + 1 < names.len() {
                     Step::Endings { writer, name: name + 1, after }
@@ -163,7 +163,7 @@ impl SessionState {
     }
 
     /// What came of a search: the writer's ticket; none if the upgrade was not served, or is over.
-    fn found(&mut self, place: usize, writer: Option<(u64, Vec<proto::After>)>) {
+    fn found(&mut self, place: usize, writer: Option<(u64, Vec<proto::PriorEndings>)>) {
         let mut orphan = self.orphans.swap_remove(place);
         let room = orphan.request.room.take();
         match (writer, orphan.reader().cloned(), room) {

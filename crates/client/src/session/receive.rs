@@ -9,7 +9,7 @@ use super::room::Room;
 use super::{Session, SessionState, Waiting};
 use crate::error::{EndReason, Error};
 use crate::guard_state::Revocation;
-use holdfast_proto::v1::{self as proto, request, standing, to_client};
+use holdfast_proto::v1::{self as proto, request, ticket_status, to_client};
 use std::time::Duration;
 
 /// How soon a grant must come after the server has answered that its ticket was served, over the same
@@ -40,8 +40,8 @@ impl SessionState {
         for (call, _) in std::mem::take(&mut self.opening) {
             self.outputs.push(Output::Complete(call, Ok(Answer::Opened)));
         }
-        self.standings.clear();
-        self.received_standings(opened.tickets, opened.more);
+        self.statuses.clear();
+        self.received_statuses(opened.tickets, opened.more);
         if is_new {
             self.follow_survivors();
         }
@@ -49,16 +49,16 @@ impl SessionState {
     }
 
     /// The state of the session's tickets, or of some of them if further parts are to come.
-    fn received_standings(&mut self, tickets: Vec<proto::Standing>, more: bool) {
-        self.standings.extend(tickets);
+    fn received_statuses(&mut self, tickets: Vec<proto::TicketStatus>, more: bool) {
+        self.statuses.extend(tickets);
         if more {
             return;
         }
-        for ticket in std::mem::take(&mut self.standings) {
+        for ticket in std::mem::take(&mut self.statuses) {
             match ticket.what {
-                Some(standing::What::Held(grant)) => self.granted(grant),
-                Some(standing::What::Over(over)) => self.gone(over.token),
-                Some(standing::What::Waiting(_)) | None => {}
+                Some(ticket_status::What::Held(grant)) => self.granted(grant),
+                Some(ticket_status::What::Over(over)) => self.gone(over.token),
+                Some(ticket_status::What::Waiting(_)) | None => {}
             }
         }
         // All of them were looked at in one moment.
@@ -95,7 +95,7 @@ impl SessionState {
             to_client::What::Granted(grant) => self.granted(grant),
             to_client::What::Ended(ended) => self.ended(ended.token, EndReason::of(ended.how)),
             to_client::What::Revocation(asked) => self.revocation_asked(asked),
-            to_client::What::Opened(opened) => self.received_standings(opened.tickets, opened.more),
+            to_client::What::Opened(opened) => self.received_statuses(opened.tickets, opened.more),
             // It stays pending: another server may take it.
             to_client::What::TryAgain(again) => {
                 self.note_trouble(again.why);
@@ -119,7 +119,7 @@ impl SessionState {
     fn answered(&mut self, number: u64, what: to_client::What) {
         let Some(request) = self.pending.remove(&number) else { return };
         match (&request.what, what) {
-            (_, to_client::What::Standing(now)) => self.received_standing(request, now),
+            (_, to_client::What::Status(now)) => self.received_status(request, now),
             (request::What::Renew(renew), answer) => {
                 // A cluster in the place of this one may have drawn the same number again.
                 let ticket = renew.own.as_ref().filter(|ticket| self.held.has(ticket));
@@ -182,9 +182,9 @@ impl SessionState {
         }
     }
 
-    fn received_standing(&mut self, mut request: Request, now: proto::Standing) {
+    fn received_status(&mut self, mut request: Request, now: proto::TicketStatus) {
         match now.what {
-            Some(standing::What::Waiting(in_line)) => {
+            Some(ticket_status::What::Waiting(in_line)) => {
                 let ticket = request.ticket(in_line.token, in_line.secret);
                 if self.not_upgraded(&request) {
                     request.fail(&mut self.outputs, Error::Over(EndReason::Unknown));
@@ -198,8 +198,8 @@ impl SessionState {
                 let waiting = Waiting { request, ticket, cancelled, served: false };
                 self.waiting.insert(token, waiting);
             }
-            Some(standing::What::Held(grant)) => self.serve(request, grant),
-            Some(standing::What::Over(over)) => {
+            Some(ticket_status::What::Held(grant)) => self.serve(request, grant),
+            Some(ticket_status::What::Over(over)) => {
                 let how = EndReason::of(over.how);
                 // An upgrade that was served and is over took its shared ticket with it.
                 let left_the_line = matches!(how, EndReason::TimedOut | EndReason::Cancelled);

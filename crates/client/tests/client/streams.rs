@@ -41,8 +41,8 @@ impl Stream {
         let request = to_server::What::Request(proto::Request { id, lowest: id, what });
         self.out.send(ToServer { number: 100 + id, what: Some(request) }).await.unwrap();
         match self.next().await {
-            Some(to_client::What::Standing(proto::Standing {
-                what: Some(proto::standing::What::Held(grant)),
+            Some(to_client::What::Status(proto::TicketStatus {
+                what: Some(proto::ticket_status::What::Held(grant)),
             })) => grant,
             other => panic!("{other:?}"),
         }

@@ -193,7 +193,7 @@ impl Lines {
         self.check_room(&names, &spec)?;
         let token = self.draw_ticket(names, spec, wait, request, effects);
         let token = token.ok_or(Refusal::BadRequest(InvalidField::NoNames))?;
-        Ok(Answer::TicketStatus(self.standing(token)))
+        Ok(Answer::TicketStatus(self.ticket_status(token)))
     }
 
     /// Draws the number, enters all lines, and grants the ticket if it is its turn. `None` without

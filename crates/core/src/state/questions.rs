@@ -36,8 +36,8 @@ impl State {
     }
 
     /// Where a ticket stands now; one that is not there any more counts as released.
-    pub fn standing(&self, token: Token) -> TicketStatus {
-        self.lines.standing(token)
+    pub fn ticket_status(&self, token: Token) -> TicketStatus {
+        self.lines.ticket_status(token)
     }
 
     /// Whether a token is held right now: what a checker compares grants with.

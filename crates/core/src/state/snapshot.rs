@@ -10,7 +10,7 @@
 
 use super::State;
 use crate::command::{Door, Lease, Mode};
-use crate::effect::After;
+use crate::effect::PriorEndings;
 use crate::ids::{RequestId, Secret, SessionId, Token};
 use crate::level::{CONFIRMED_LEVEL, REQUESTS_LEVEL, TREE_LEVEL};
 use crate::lines;
@@ -206,7 +206,7 @@ pub(super) struct ExtraRecord {
     pub(super) lock_delay_ms: u64,
     pub(super) upgrades: Option<Token>,
     pub(super) revocation: Option<Revocation>,
-    pub(super) after: Option<Arc<[After]>>,
+    pub(super) after: Option<Arc<[PriorEndings]>>,
     pub(super) request_key: Option<RequestKey>,
 }
 

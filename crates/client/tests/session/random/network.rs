@@ -132,7 +132,7 @@ impl World {
         }
         let mut news: Vec<Input> = Vec::new();
         for (watch, token) in &self.watches {
-            if ended.iter().any(|(over, how)| over == token && *how == proto::How::Forced) {
+            if ended.iter().any(|(over, how)| over == token && *how == proto::EndReason::Forced) {
                 news.push(Input::Watched(*watch, WatchUpdate::Ended(EndReason::Forced)));
             }
             // It may have begun again.

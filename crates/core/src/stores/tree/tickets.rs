@@ -243,10 +243,10 @@ struct LineChanges {
 fn moved(answer: &Answer, effects: &[Effect]) -> LineChanges {
     let (came, went, delayed) = Default::default();
     let mut moved = LineChanges { came, went, delayed };
-    if let Answer::TicketStatus(standing) = answer
-        && !matches!(standing, TicketStatus::Over { .. })
+    if let Answer::TicketStatus(status) = answer
+        && !matches!(status, TicketStatus::Over { .. })
     {
-        moved.came.insert(standing.token());
+        moved.came.insert(status.token());
     }
     for effect in effects {
         match effect {

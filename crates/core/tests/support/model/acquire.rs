@@ -171,7 +171,7 @@ impl Model {
         self.counter += 1;
         self.tickets.push(ticket);
         self.serve();
-        Ok(self.standing(token).map_or(Answer::Ticked, Answer::TicketStatus))
+        Ok(self.ticket_status(token).map_or(Answer::Ticked, Answer::TicketStatus))
     }
 
     fn check_claims(&self, ticket: &Ticket) -> Result<(), Refusal> {

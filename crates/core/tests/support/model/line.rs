@@ -2,7 +2,8 @@
 
 use super::{Model, Ticket};
 use holdfast_core::{
-    After, Effect, EndReason, EventKind, Grant, Label, Lease, LockName, Mode, TicketStatus, Token,
+    Effect, EndReason, EventKind, Grant, Label, Lease, LockName, Mode, PriorEndings, TicketStatus,
+    Token,
 };
 
 impl Model {
@@ -77,7 +78,8 @@ impl Model {
             // The holder stays the same, so this is no ending that anybody must hear of.
             self.leave(shared, EndReason::Released, None, false);
         }
-        let after: Vec<After> = ticket.names.iter().filter_map(|name| self.after(name)).collect();
+        let after: Vec<PriorEndings> =
+            ticket.names.iter().filter_map(|name| self.after(name)).collect();
         let now_ms = self.now_ms;
         let label = self.label_of(&ticket);
         let Some(ticket) = self.ticket_mut(token) else { return };
@@ -99,13 +101,13 @@ impl Model {
         self.effects.push(Effect::Granted(self.shown_grant(&ticket)));
     }
 
-    fn after(&self, name: &LockName) -> Option<After> {
+    fn after(&self, name: &LockName) -> Option<PriorEndings> {
         let past = self.past(name)?;
         if past.last.is_none() && past.death.is_none() {
             return None;
         }
         let recover = past.death.clone().map(|death| death.ending);
-        Some(After { name: name.clone(), last: past.last.clone(), recover })
+        Some(PriorEndings { name: name.clone(), last: past.last.clone(), recover })
     }
 
     fn shown_grant(&self, ticket: &Ticket) -> Grant {
@@ -124,7 +126,7 @@ impl Model {
     }
 
     /// Where a ticket stands now.
-    pub(super) fn standing(&self, token: Token) -> Option<TicketStatus> {
+    pub(super) fn ticket_status(&self, token: Token) -> Option<TicketStatus> {
         if let Some(over) = self.over.iter().find(|over| over.token == token) {
             return Some(TicketStatus::Over { token, how: over.how });
         }

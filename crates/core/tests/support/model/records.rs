@@ -1,8 +1,8 @@
 //! What the naive lock keeps.
 
 use holdfast_core::{
-    After, Answer, Command, Door, EndReason, Ending, EventKind, Forced, Label, Lease, LockName,
-    Mode, Names, Note, Object, Refusal, RequestId, Secret, SessionId, SessionKind, Token,
+    Answer, Command, Door, EndReason, Ending, EventKind, Forced, Label, Lease, LockName, Mode,
+    Names, Note, Object, PriorEndings, Refusal, RequestId, Secret, SessionId, SessionKind, Token,
 };
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) struct Ticket {
     pub(crate) upgrades: Option<Token>,
     pub(crate) revocation: Option<Revocation>,
     /// What it was told with the grant.
-    pub(crate) after: Option<Arc<[After]>>,
+    pub(crate) after: Option<Arc<[PriorEndings]>>,
     /// At which change it got another label.
     pub(crate) relabelled: u64,
 }

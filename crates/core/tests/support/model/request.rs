@@ -53,7 +53,7 @@ impl Model {
     fn current_answer(&self, remembered: Remembered) -> Result<Answer, Refusal> {
         match remembered {
             Remembered::Drew(token) => {
-                self.standing(token).map(Answer::TicketStatus).ok_or(Refusal::Barred)
+                self.ticket_status(token).map(Answer::TicketStatus).ok_or(Refusal::Barred)
             }
             Remembered::Answered(answer) => answer,
             Remembered::Barred => Ok(Answer::Barred),

@@ -67,7 +67,10 @@ impl Holdfast for Calls {
         session::serve(self, request).await
     }
 
-    async fn acquire(&self, request: Request<proto::AcquireAlone>) -> UnaryResult<proto::Standing> {
+    async fn acquire(
+        &self,
+        request: Request<proto::AcquireAlone>,
+    ) -> UnaryResult<proto::TicketStatus> {
         let connection = connection(&request);
         let sent = request.into_inner();
         let acquire = sent.acquire.unwrap_or_default();
@@ -75,9 +78,9 @@ impl Holdfast for Calls {
         let acquired = translate::acquire(acquire, sent.request_id, None, secret);
         let (request, acquire) = acquired.or_status()?;
         let command = Command::Acquire(acquire);
-        let standing =
+        let status =
             acquire::take(&self.context, &connection, request, command).await.or_status()?;
-        Ok(Response::new(translate::standing(&standing)))
+        Ok(Response::new(translate::ticket_status(&status)))
     }
 
     async fn release(&self, request: Request<proto::TicketRef>) -> UnaryResult<proto::Done> {
