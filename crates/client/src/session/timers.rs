@@ -120,8 +120,8 @@ impl SessionState {
         lease.health(self.now) != LeaseHealth::Good
     }
 
-    /// Fails the calls whose wait has timed out but not been reported by the server; tickets that they may
-    /// have got are given up.
+    /// Fails the calls whose wait has timed out but not been reported by the server; tickets that
+    /// they may have got are given up.
     fn end_waits(&mut self) {
         let now = self.now;
         let over = |request: &Request, grace| {
