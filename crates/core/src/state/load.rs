@@ -251,7 +251,7 @@ impl Loader {
     fn finish(mut self) -> Result<Finished, BadSnapshot> {
         self.seen.check(&self.announced)?;
         self.relabel()?;
-        self.restore_revocations()?;
+        self.restore_fingerprints()?;
         let Self { mut lines, keys, tree, names, mut numbers, events, .. } = self;
         numbers.sort_unstable();
         if numbers.array_windows().any(|[a, b]| a == b) {
@@ -289,7 +289,7 @@ impl Loader {
     }
 
     /// Sets the fingerprints of requests.
-    fn restore_revocations(&mut self) -> Result<(), BadSnapshot> {
+    fn restore_fingerprints(&mut self) -> Result<(), BadSnapshot> {
         let Self { lines, asked, asked_alone, .. } = self;
         let slots: Vec<Slot> = lines.sessions.iter().map(|(slot, _)| slot).collect();
         for session in slots {
