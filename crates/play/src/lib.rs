@@ -281,7 +281,7 @@ impl Play {
         }
     }
 
-    /// Asks something of the tree in the name of an actor's session.
+    /// Runs a command of the tree under an actor's session.
     fn with_session(
         &mut self,
         actor: &str,
