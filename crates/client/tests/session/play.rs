@@ -462,7 +462,7 @@ fn message(what: &str, words: &Words<'_>) -> proto::ToClient {
     proto::ToClient { number, what: Some(what) }
 }
 
-/// The state of tickets at an attach: `held=7`, `waiting=8`, `over=9`.
+/// The status of tickets at an attach: `held=7`, `waiting=8`, `over=9`.
 fn tickets(words: &Words<'_>) -> Vec<proto::TicketStatus> {
     let status = |word: &&str| {
         let (state, token) = word.split_once('=')?;

@@ -1,5 +1,5 @@
 //! A naive cluster: one table of tickets, obviously right and nothing more. It ends leases at the
-//! first moment at which a real one may.
+//! earliest moment at which a real one may.
 
 use bytes::Bytes;
 use holdfast_client::session::{Failure, FailureKind, Query, Reply, TicketRef};
@@ -29,7 +29,7 @@ pub(crate) struct Ticket {
     deadline: u64,
     /// The client has received its secret.
     pub(crate) known: bool,
-    /// Nobody can know of it: its session ended before the client did.
+    /// Nobody can know of it: its session ended before the client learned of it.
     pub(crate) excused: bool,
 }
 
@@ -42,14 +42,14 @@ struct Session {
     requests: BTreeMap<u64, Answer>,
 }
 
-/// What is remembered of a request: its ticket, whose state is told as of now, or an answer.
+/// What is remembered of a request: its ticket, whose current status is the answer, or an answer.
 #[derive(Debug, Clone)]
 enum Answer {
     Ticket(u64),
     Replied(to_client::What),
 }
 
-/// Something to tell a session's stream.
+/// An event for a session's stream.
 pub(crate) type GuardEvent = (u64, proto::ToClient);
 
 #[derive(Debug, Default)]
@@ -92,7 +92,7 @@ impl Cluster {
         self.tickets.get(&token).is_some_and(|ticket| ticket.state == State::Held)
     }
 
-    /// Whether this ticket is held, or a later one that its upgrade got; or an operator broke it.
+    /// Whether this ticket is held, or a later one from its upgrade; or an operator broke it.
     pub(crate) fn may_be_held(&self, token: u64) -> bool {
         let upgraded = self.tickets.iter().filter(|(_, ticket)| ticket.upgrades == Some(token));
         self.is_held(token)
@@ -167,7 +167,7 @@ impl Cluster {
         }
     }
 
-    /// An operator ends all sessions: no client can know that before it is told.
+    /// An operator ends all sessions: no client can know that before it is notified.
     pub(crate) fn end_all_sessions(&mut self) {
         let held = |ticket: &Ticket| ticket.state == State::Held && ticket.own_ttl_ms.is_none();
         let ended = self.tickets.iter().filter(|(_, ticket)| held(ticket));
@@ -177,7 +177,8 @@ impl Cluster {
         }
     }
 
-    /// Ends what nobody can know of, as its own lease would in the end: others wait for it.
+    /// Ends tickets that nobody can know of, as their own leases eventually would: others wait for
+    /// them.
     pub(crate) fn end_excused(&mut self) {
         let excused = self.tickets.iter().filter(|(_, ticket)| ticket.excused);
         for token in excused.map(|(token, _)| *token).collect::<Vec<_>>() {
@@ -208,7 +209,7 @@ impl Cluster {
         self.serve(&name);
     }
 
-    /// Serves who is next.
+    /// Serves the next ticket.
     fn serve(&mut self, name: &Bytes) {
         let waiting: Vec<u64> = self
             .tickets
@@ -274,7 +275,7 @@ impl Cluster {
         proto::TicketStatus { what: Some(what) }
     }
 
-    /// The first message of a stream: the session, and what to say first.
+    /// The first message of a stream: the session, and the first replies.
     pub(crate) fn begin(
         &mut self,
         first: proto::ToServer,
@@ -435,12 +436,12 @@ impl Cluster {
         token
     }
 
-    /// A ticket enters its line; a try leaves at once if it is not served.
+    /// A ticket joins its line; a try leaves at once if it is not served.
     fn enter(&mut self, token: u64, wait_ms: Option<u64>) -> Answer {
         let name = self.tickets[&token].name.clone();
         let news = self.news.len();
         self.serve(&name);
-        // The answer says that it is held.
+        // The answer already says that it is held.
         let granted = |(_, message): &GuardEvent| matches!(&message.what, Some(to_client::What::Granted(grant)) if grant.token == token);
         if let Some(place) = self.news.iter().skip(news).position(granted) {
             self.news.remove(news + place);

@@ -1,4 +1,4 @@
-//! Outputs as a person reads them.
+//! Outputs in readable form.
 
 use bytes::Bytes;
 use holdfast_client::EndReason;
@@ -10,7 +10,7 @@ use holdfast_client::{Error, Health};
 use holdfast_proto::v1::{self as proto, request, to_client, to_server};
 use std::collections::BTreeMap;
 
-/// What numbers are called.
+/// Names for ids.
 #[derive(Default)]
 pub(crate) struct Names {
     calls: Vec<String>,
