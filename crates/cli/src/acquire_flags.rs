@@ -24,7 +24,7 @@ pub(crate) enum Acquired {
     Interrupted(i32, Option<Guard>),
 }
 
-/// How to stand in line, and for what.
+/// The flags for waiting in line.
 #[derive(Debug, Args)]
 pub(crate) struct AcquireFlags {
     /// How long to wait in line. Default: forever

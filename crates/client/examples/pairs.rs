@@ -1,7 +1,7 @@
-//! Takes and releases locks for some seconds, and prints how many pairs a second that made.
+//! Acquires and releases locks for some seconds, and prints the number of pairs per second.
 //!
-//! `cargo run --release -p holdfast-client --example pairs -- http://127.0.0.1:7400 64 5 [one]`:
-//! 64 clients with a session each, for 5 seconds, each on a lock of its own or all on one.
+//! `cargo run --release -p holdfast-client --example pairs -- http://127.0.0.1:7400 64 5 [one]`: 64
+//! clients with a session each, for 5 seconds, each on a lock of its own or all on one.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "only the session is pure")]
 #![allow(clippy::print_stdout, clippy::expect_used, reason = "a program that measures")]
 

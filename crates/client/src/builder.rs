@@ -1,4 +1,4 @@
-//! How a client is set up.
+//! The settings of a client.
 
 use crate::client::Client;
 use crate::code::ErrorCode;
@@ -11,23 +11,23 @@ use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Endpoint;
 
-/// How long a session may be silent before the server ends it.
+/// Default: how long a session may be silent before the server ends it.
 const SESSION_TTL: Duration = Duration::from_secs(10);
 
-/// How long what has no other bound may take: several elections.
+/// Default: how long a request without a limit of its own may take. Several elections.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longer than anything is waited for, and short enough to reckon with.
+/// Longer than any real wait, and short enough for time arithmetic.
 const TIMEOUT_MAX: Duration = Duration::from_hours(24 * 365);
 
-/// Locks that one client may hold or wait for. A client that comes back tells the server all of
-/// them in one message, which must not be longer than the server takes.
+/// Locks that one client may hold or wait for. A client that reattaches lists all of them in one
+/// message, which the server limits in size.
 const TICKETS_MAX: usize = 10_000;
 
-/// A connection that says nothing for so long is asked whether it lives, and has as long to answer.
+/// A connection that has been idle for this long is pinged, and has as long to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// How a client is set up.
+/// The settings of a client.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -69,7 +69,7 @@ impl Builder {
         self
     }
 
-    /// What its tickets are called, for people who look at the locks. Default: `host:pid`.
+    /// The label of its tickets, for people who look at the locks. Default: `host:pid`.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = Some(label.into());
@@ -83,24 +83,24 @@ impl Builder {
         self
     }
 
-    /// How long to keep asking when no server answers, for requests without a limit of their own;
-    /// then it is [`Error::Unreachable`]. Default: 10s. An acquire that stands in line goes on as
-    /// long as its session lives.
+    /// How long to retry when no server answers, for requests without a limit of their own; after
+    /// that they fail with [`Error::Unreachable`]. Default: 10s. An acquire that waits in line
+    /// continues for as long as its session lives.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout.min(TIMEOUT_MAX);
         self
     }
 
-    /// How many locks it may hold or wait for at once; beyond that it is [`Error::TooMany`].
-    /// Default: 10,000, which is also the most.
+    /// How many locks it may hold or wait for at once; beyond that, [`Error::TooMany`]. Default and
+    /// maximum: 10,000.
     #[must_use]
     pub fn tickets_max(mut self, tickets: usize) -> Self {
         self.tickets_max = tickets.min(TICKETS_MAX);
         self
     }
 
-    /// A client of this server or these, once one of them has opened a session.
+    /// Connects to one or more servers, and returns once one of them has opened a session.
     pub async fn connect(self, servers: impl IntoServers) -> Result<Client, Error> {
         let servers = servers.into_servers();
         let servers: Vec<Endpoint> =
@@ -160,7 +160,7 @@ fn endpoint(server: &str) -> Result<Endpoint, Error> {
         .keep_alive_while_idle(true))
 }
 
-/// Where this program runs.
+/// The default label: `host:pid`.
 fn own_label() -> String {
     let host = rustix::system::uname();
     format!("{}:{}", host.nodename().to_string_lossy(), std::process::id())

@@ -1,4 +1,4 @@
-//! Calls that need no session: any server takes them, and they may be repeated.
+//! Calls that need no session: any server can answer them, and they can be repeated.
 
 use crate::driver::Setup;
 use crate::error::{self, Error};
@@ -18,24 +18,23 @@ use tonic::{Request, Response, Status};
 /// How long one server may take to answer.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
-/// How long it may take before the next one is asked as well.
+/// How long it may take before the next server is asked as well.
 const HEAD_START: Duration = Duration::from_millis(500);
 
 const NO_ANSWER: &str = "the server does not answer";
 
-/// How long until all servers are asked again.
+/// How long to wait before all servers are asked again.
 const ROUND_PAUSE: Duration = Duration::from_millis(50);
 
-/// One server, to be asked.
 pub(crate) type Server = HoldfastClient<Channel>;
 
-/// The servers, each connected when it is first needed.
+/// The servers, each connected to when it is first needed.
 #[derive(Debug)]
 pub(crate) struct Calls {
     servers: Vec<Channel>,
     password: Option<MetadataValue<Ascii>>,
     timeout: Duration,
-    /// Which one answered last.
+    /// The server that answered last.
     best: AtomicUsize,
 }
 
@@ -49,8 +48,8 @@ impl Calls {
         }
     }
 
-    /// Asks the servers until one answers, beginning with the one that did last. If one has not
-    /// answered after a head start, the next one is asked as well.
+    /// Asks the servers until one answers, starting with the one that answered last. If a server
+    /// has not answered after a head start, the next one is asked as well.
     pub(crate) async fn call<M: Message + Clone, R>(
         &self,
         message: M,
@@ -117,7 +116,7 @@ impl Calls {
     }
 }
 
-/// The output of the first of them that is done, which is taken out.
+/// The output of the first future that is done, which is removed.
 async fn first_of<F: Future + Unpin>(running: &mut Vec<F>) -> F::Output {
     std::future::poll_fn(|context| {
         let polled = running.iter_mut().map(|future| Pin::new(future).poll(context));

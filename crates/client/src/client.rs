@@ -23,13 +23,13 @@ use std::sync::{Arc, mpsc as sync_mpsc};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// Requests other than acquires that one client may have open.
+/// The most requests, other than acquires, that one client may have open.
 const REQUESTS_MAX: usize = 10_000;
 
-/// A session with a Holdfast cluster. A clone is another handle of the same session.
+/// A session with a Holdfast cluster. A clone is another handle to the same session.
 ///
-/// When the last handle and the last guard go, the session is closed. The session runs on
-/// threads of the client's own, whatever becomes of the runtime that the client is used in.
+/// The session is closed when the last handle and the last guard are dropped. It runs on threads of
+/// the client's own, so it does not depend on the runtime that the client is used in.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -64,36 +64,36 @@ struct Shared {
 }
 
 impl Client {
-    /// How it is to be set up.
+    /// The settings of a new client.
     pub fn builder() -> Builder {
         Builder::new()
     }
 
-    /// A client of this server or these, as in `http://127.0.0.1:7400`, once one of them has opened a
-    /// session. The others are there for when that one goes. See [`IntoServers`] for how to write
-    /// them.
+    /// Connects to one or more servers, such as `http://127.0.0.1:7400`, and returns once one of
+    /// them has opened a session. The others are used when that one fails. [`IntoServers`] lists
+    /// the accepted forms.
     pub async fn connect(servers: impl IntoServers) -> Result<Self, Error> {
         Self::builder().connect(servers).await
     }
 
-    /// A lock, to be taken.
+    /// A lock to acquire.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.clone(), vec![Bytes::copy_from_slice(name.as_ref())])
     }
 
-    /// Several locks, to be taken in one step: so they cannot deadlock among themselves.
+    /// Several locks to acquire in one step, so that they can't deadlock among themselves.
     pub fn locks<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> Lock {
         let copy = |name: N| Bytes::copy_from_slice(name.as_ref());
         Lock::new(self.clone(), names.into_iter().map(copy).collect())
     }
 
-    /// One of so many permits of a semaphore, to be taken: [`Lock::permit_of`] in short. All who
-    /// use it must say the same number.
+    /// One of this many permits of a semaphore, to acquire: short for [`Lock::permit_of`]. All
+    /// users must give the same number.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Lock {
         self.lock(name).permit_of(permits)
     }
 
-    /// An election: who holds the lock of that name leads.
+    /// An election: the holder of the lock with this name is the leader.
     pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
         Election::new(self.clone(), Bytes::copy_from_slice(name.as_ref()))
     }
@@ -103,25 +103,25 @@ impl Client {
         Register::new(self.clone(), Bytes::copy_from_slice(key.as_ref()))
     }
 
-    /// What happens to one lock, from now on.
+    /// Watches one lock, from now on.
     pub async fn watch(&self, name: impl AsRef<[u8]>) -> Result<Watch, Error> {
         let name = Bytes::copy_from_slice(name.as_ref());
         Watch::begin(self.shared.calls.clone(), watch_request::Scope::Name(name)).await
     }
 
-    /// What happens to all locks whose names begin so, from now on.
+    /// Watches all locks whose names start with this prefix, from now on.
     pub async fn watch_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Watch, Error> {
         let prefix = Bytes::copy_from_slice(prefix.as_ref());
         Watch::begin(self.shared.calls.clone(), watch_request::Scope::Prefix(prefix)).await
     }
 
-    /// Ends the session, and with it everything that lives by it, and returns when that is done:
-    /// guards that were dropped before are released, acquires that were dropped before have left
-    /// their lines. Acquires that still wait fail with [`Error::Closed`].
+    /// Closes the session and ends everything that depends on it. When it returns, guards that were
+    /// dropped before are released, and acquires that were dropped before have left their lines.
+    /// Acquires that are still waiting fail with [`Error::Closed`].
     ///
-    /// If no server answers, it returns after the client's patience; the session then ends by
-    /// its TTL. A guard with a lease of its own is lost with the close, and its lock is held until
-    /// that lease runs out: release it before. If the future is dropped, the session is closed in
+    /// If no server answers, it returns after the client's timeout, and the session ends by its
+    /// TTL. A guard with a lease of its own is lost with the close, and its lock stays held until
+    /// that lease runs out: release it first. If the future is dropped, the session is closed in
     /// the background.
     pub async fn close(self) {
         let (closed, wait) = oneshot::channel::<()>();
@@ -130,7 +130,7 @@ impl Client {
         }
     }
 
-    /// The same, without any help of a runtime: it may be called wherever a destructor runs.
+    /// The same without a runtime, so that it can be called in any destructor.
     pub(crate) fn close_blocking(self, at_most: Duration) {
         let (closed, wait) = sync_mpsc::channel::<()>();
         if self.orders.send(Order::Close(Box::new(closed))).is_ok() {
@@ -138,8 +138,8 @@ impl Client {
         }
     }
 
-    /// Starts the driver of the session, and waits until a server has opened it. Boxed, so that the
-    /// session's code is compiled here, and not again in every program that connects.
+    /// Starts the session's driver, and waits until a server has opened the session. Boxed, so that
+    /// the session's code is compiled here and not again in every program that connects.
     pub(crate) fn open(
         setup: Setup,
         tickets_max: usize,
@@ -169,7 +169,7 @@ impl Client {
         });
         let client = Self { orders, shared };
         let (opened, wait) = oneshot::channel();
-        // The driver is there, and answers.
+        // The driver is running, and answers.
         let _ = client.orders.send(Order::Open(client.next_call(), opened));
         wait.await.unwrap_or(Err(Error::Closed))?;
         Ok(client)
@@ -201,7 +201,7 @@ impl Client {
         self.shared.requests.take().ok_or_else(too_many)
     }
 
-    /// No longer renews a ticket with a lease of its own.
+    /// Stops renewing a ticket with a lease of its own.
     pub(crate) fn detach(&self, guard: CallId, ticket: TicketRef) {
         // If the driver has ended, nothing is renewed.
         let _ = self.orders.send(Order::Detach { guard, ticket });
@@ -260,7 +260,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Somebody who waits for an answer, and may stop to.
+/// A caller that waits for an answer; dropping it abandons the call.
 struct PendingCall<'a> {
     call: CallId,
     wait: oneshot::Receiver<Result<Answer, Error>>,

@@ -1,4 +1,4 @@
-//! Why a server says no, for programs.
+//! Why a server refuses a request, for programs.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ macro_rules! codes {
         #[non_exhaustive]
         pub enum ErrorCode {
             $($(#[doc = $doc])+ $code,)+
-            /// A code that this version of the client does not know: a later server has it.
+            /// A code of a newer server that this version of the client does not know.
             Other(String),
         }
 
@@ -53,9 +53,10 @@ macro_rules! codes {
 codes! {
     /// A later holder has shown its token to the fence: stop.
     Fenced = "fenced",
-    /// The wait would create a cycle of waits; the circle is in the message.
+    /// The wait would close a cycle of waits, which the message describes.
     WouldDeadlock = "would_deadlock",
-    /// Somebody waits, so a reader can't become the writer: release it and acquire again.
+    /// There are waiters, so a reader can't become the writer: release the lock and acquire it
+    /// again.
     UpgradeBlocked = "upgrade_blocked",
     /// The lock is exclusive/shared and a permit was asked for, or the other way round; or it has
     /// another number of permits.
@@ -66,11 +67,11 @@ codes! {
     Reentered = "reentered",
     /// The password is missing or wrong.
     Unauthenticated = "unauthenticated",
-    /// A field is outside its bounds; the message says which.
+    /// A field is out of range; the message says which.
     BadRequest = "bad_request",
-    /// The request is larger than a server takes.
+    /// The request is larger than the server accepts.
     TooLarge = "too_large",
-    /// A bound of the cluster is reached.
+    /// A limit of the cluster is reached.
     Full = "full",
     /// The secret is not the ticket's.
     NotOwner = "not_owner",
@@ -80,7 +81,7 @@ codes! {
     NotYetServed = "not_yet_served",
     /// The ticket is held, so it can't leave the line.
     AlreadyServed = "already_served",
-    /// The lock is not held in a way that allows this.
+    /// The mode in which the lock is held does not allow this.
     WrongMode = "wrong_mode",
     /// No ticket of that number was ever drawn.
     NeverDrawn = "never_drawn",

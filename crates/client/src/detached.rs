@@ -1,11 +1,11 @@
-//! A lock that is held without a guard.
+//! A held lock without a guard.
 
 use crate::token::Token;
 use bytes::Bytes;
 use std::fmt;
 
-/// A lock that was given up by its guard and is still held: what it takes to renew or release it,
-/// over HTTP or gRPC. See [`Guard::detach`](crate::Guard::detach).
+/// A lock that was detached from its guard and is still held, with what is needed to renew or
+/// release it over HTTP or gRPC. See [`Guard::detach`](crate::Guard::detach).
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -20,11 +20,11 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Detached {
-    /// The name; of a lock of several names, the first in byte order.
+    /// The name; for a lock with several names, the first in byte order.
     pub name: Bytes,
     /// The fencing token.
     pub token: Token,
-    /// What proves that a request comes from the holder.
+    /// Proves that a request comes from the holder.
     pub secret: Bytes,
 }
 

@@ -1,4 +1,5 @@
-//! Elections: the leader is who holds the lock, and its label is what it stands for.
+//! Elections: the leader is the holder of a lock, and its label is the value that it campaigned
+//! with.
 
 use crate::client::Client;
 use crate::error::Error;
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, watch_request};
 use std::ops::Deref;
 
-/// Who leads.
+/// The leader of an election.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -24,7 +25,7 @@ use std::ops::Deref;
 pub struct Leader {
     /// Its fencing token: the leader's term.
     pub token: Token,
-    /// What it stands for, as it said when it campaigned.
+    /// The value that it campaigned with.
     pub value: Option<Bytes>,
 }
 
@@ -54,13 +55,13 @@ impl Election {
         Self { client, name }
     }
 
-    /// Stands for election, and returns when elected. Dropping the future ends the campaign.
+    /// Campaigns, and returns once elected. Dropping the future ends the campaign.
     pub async fn campaign(&self, value: impl Into<String>) -> Result<Leadership, Error> {
         let guard = self.client.lock(&self.name).label(value).acquire().await?;
         Ok(Leadership { guard })
     }
 
-    /// Who leads now.
+    /// The current leader, if there is one.
     pub async fn leader(&self) -> Result<Option<Leader>, Error> {
         let show = proto::ShowRequest { name: self.name.clone(), stale: false };
         let call = async |mut server: crate::calls::Server, request| server.show(request).await;
@@ -69,7 +70,7 @@ impl Election {
         Ok(leader.map(|holder| Leader { token: Token::new(holder.token), value: holder.label }))
     }
 
-    /// Who leads, from now on.
+    /// Watches who leads.
     pub async fn observe(&self) -> Result<Observer, Error> {
         let scope = watch_request::Scope::Name(self.name.clone());
         let watch = Watch::begin(self.client.calls().clone(), scope).await?;
@@ -77,7 +78,7 @@ impl Election {
     }
 }
 
-/// A leadership, until it is resigned, dropped or lost: a [`Guard`], whose token is the term.
+/// A leadership, until it is resigned, dropped or lost: a [`Guard`] whose token is the term.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -96,7 +97,7 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Gives up the leadership, with a certain answer: see [`Guard::release`].
+    /// Resigns, with a definite answer: see [`Guard::release`].
     pub async fn resign(self) -> Result<(), Error> {
         self.guard.release().await
     }
@@ -110,7 +111,7 @@ impl Deref for Leadership {
     }
 }
 
-/// Hears who leads.
+/// Watches who leads.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -128,21 +129,23 @@ impl Deref for Leadership {
 pub struct Observer {
     election: Election,
     watch: Watch,
-    /// What was told last.
+    /// What was returned last.
     last_reported: Option<Option<Leader>>,
-    /// Something has happened since.
+    /// Whether something has happened since.
     look: bool,
 }
 
 impl Observer {
-    /// Who leads: first as it is now, then whenever it has changed; none while nobody does.
+    /// The leader: the current one at first, and then whenever it changes; `None` while there is
+    /// none.
     ///
-    /// It is always the leader of now: one that led only for a moment may be passed over. If a
-    /// server goes, another one is asked; an error means that none answers, and the next call looks
+    /// It is always the current leader, so one that led only briefly may be skipped. If a server
+    /// fails, another one is asked; an error means that none answers, and the next call tries
     /// again.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
         loop {
-            // What the watch tells may be older than the last look; so it only says when to look.
+            // What the watch reports may be older than the last read, so it only says when to read
+            // again.
             if self.look {
                 let now = self.election.leader().await?;
                 self.look = false;

@@ -1,4 +1,4 @@
-//! Why something did not work, each with what it means for the caller.
+//! Errors, and what each means for the caller.
 
 use crate::code::ErrorCode;
 use crate::token::Token;
@@ -23,33 +23,33 @@ pub enum EndReason {
     Expired,
     /// Its session was closed.
     Closed,
-    /// Somebody broke it.
+    /// An operator broke the lock.
     Forced,
     /// A waiter gave up.
     Cancelled,
-    /// A waiter's time was over.
+    /// A waiter timed out.
     TimedOut,
     /// The cluster was restored from a backup.
     Restored,
-    /// It is over, and nobody knows any more how.
+    /// It is over, and it is no longer known how.
     Unknown,
 }
 
 impl EndReason {
     pub(crate) fn of(how: i32) -> Self {
-        match proto::How::try_from(how) {
-            Ok(proto::How::Released) => Self::Released,
-            Ok(proto::How::Expired) => Self::Expired,
-            Ok(proto::How::Closed) => Self::Closed,
-            Ok(proto::How::Forced) => Self::Forced,
-            Ok(proto::How::Cancelled) => Self::Cancelled,
-            Ok(proto::How::TimedOut) => Self::TimedOut,
-            Ok(proto::How::Restored) => Self::Restored,
-            Ok(proto::How::Unknown) | Err(_) => Self::Unknown,
+        match proto::EndReason::try_from(how) {
+            Ok(proto::EndReason::Released) => Self::Released,
+            Ok(proto::EndReason::Expired) => Self::Expired,
+            Ok(proto::EndReason::Closed) => Self::Closed,
+            Ok(proto::EndReason::Forced) => Self::Forced,
+            Ok(proto::EndReason::Cancelled) => Self::Cancelled,
+            Ok(proto::EndReason::TimedOut) => Self::TimedOut,
+            Ok(proto::EndReason::Restored) => Self::Restored,
+            Ok(proto::EndReason::Unknown) | Err(_) => Self::Unknown,
         }
     }
 
-    /// Whether a holder that ended so may have left work half done.
+    /// Whether a holder that ended this way may have left work half done.
     pub fn died(self) -> bool {
         matches!(self, Self::Expired | Self::Closed | Self::Forced | Self::Restored)
     }
@@ -70,7 +70,7 @@ impl fmt::Display for EndReason {
     }
 }
 
-/// What went wrong.
+/// Why a call failed.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -89,9 +89,9 @@ impl fmt::Display for EndReason {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A try found somebody in line, or a wait ended without being served.
+    /// A try found the lock busy, or a wait ended without being served.
     NotAcquired(String),
-    /// The server says no; nothing was done.
+    /// The server refused the request; nothing was done.
     Refused {
         /// For programs.
         code: ErrorCode,
@@ -102,17 +102,16 @@ pub enum Error {
         /// For [`ErrorCode::Fenced`]: the highest token that was seen.
         highest: Option<Token>,
     },
-    /// The session was lost before the answer came. What lived by it is over; a lock that had a
-    /// lease of its own may be held until that runs out.
+    /// The session was lost before the answer arrived. Locks that depended on it are over; a lock
+    /// with a lease of its own may be held until that runs out.
     SessionLost,
-    /// The ticket is over, and how.
+    /// The ticket is over, for this reason.
     Over(EndReason),
-    /// No server answered in time. If what was asked may have been done all the same, the text says
-    /// so.
+    /// No server answered in time. The text says if the request may have taken effect nevertheless.
     Unreachable(String),
-    /// An address of a server is invalid.
+    /// A server address is invalid.
     BadAddress(String),
-    /// This client has more locks, waits or questions than it may have at once. Nothing was done.
+    /// The client has reached its limit of locks, waits or requests. Nothing was done.
     TooMany(String),
     /// The client was closed.
     Closed,
@@ -160,7 +159,7 @@ impl From<proto::Refused> for Error {
 }
 
 impl Error {
-    /// For what only a holder can ask: if its ticket is not there, it is over.
+    /// For requests that only a holder can make: if its ticket is not found, it is over.
     pub(crate) fn of_holder(self) -> Self {
         match self {
             Self::Refused { code: ErrorCode::NotHeld, .. } => Self::Over(EndReason::Unknown),
@@ -168,7 +167,7 @@ impl Error {
         }
     }
 
-    /// Why a request was refused, for programs; none for other errors.
+    /// The code of a refusal; `None` for other errors.
     pub fn code(&self) -> Option<&ErrorCode> {
         match self {
             Self::Refused { code, .. } => Some(code),
@@ -176,7 +175,7 @@ impl Error {
         }
     }
 
-    /// For what was sent, and not answered.
+    /// For a request that was sent and not answered.
     pub(crate) fn unanswered(why: &str) -> Self {
         Self::Unreachable(format!("{why} (it may or may not have been done)"))
     }
@@ -187,10 +186,11 @@ impl Error {
     }
 }
 
-/// The longest message that a server takes, without what goes around a request.
+/// The longest message that a server accepts, less what is wrapped around a request.
 const MESSAGE_BYTES_MAX: usize = (512 << 10) - 64;
 
-/// A request that no server takes is refused here: sent, it would end the stream, again and again.
+/// Refuses a request that no server would accept: if it were sent, it would end the stream every
+/// time.
 pub(crate) fn check_size(bytes: usize) -> Result<(), Error> {
     if bytes <= MESSAGE_BYTES_MAX {
         return Ok(());

@@ -1,9 +1,9 @@
-//! What a holder should know, event by event.
+//! The events of a guard.
 
 use crate::error::EndReason;
 use crate::guard_state::{GuardState, Health, Revocation};
 
-/// Something that a holder should know.
+/// An event that a holder should know of.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -22,13 +22,13 @@ pub enum GuardEvent {
     Jeopardy,
     /// It is confirmed again.
     Good,
-    /// Somebody asks the holder to let go.
+    /// The holder is asked to release.
     Revocation(Revocation),
     /// The lease is over: stop. Nothing follows.
     Lost(EndReason),
 }
 
-/// What becomes of a lease, event by event; see [`crate::Guard::events`].
+/// The events of a lease; see [`crate::Guard::events`].
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -44,18 +44,18 @@ pub enum GuardEvent {
 #[derive(Debug)]
 pub struct Events<'a> {
     state: &'a GuardState,
-    /// What was told last.
+    /// What was returned last.
     health: Health,
     revocations: u64,
 }
 
 impl<'a> Events<'a> {
     pub(crate) fn of(state: &'a GuardState) -> Self {
-        // A revocation that came before counts too.
+        // A revocation from before this call counts too.
         Self { state, health: Health::Good, revocations: 0 }
     }
 
-    /// What happens next; none after the end.
+    /// The next event; `None` after the end.
     pub async fn next(&mut self) -> Option<GuardEvent> {
         loop {
             if matches!(self.health, Health::Lost(_)) {

@@ -1,7 +1,7 @@
-//! Whether the mode of a held ticket is being changed. Until an upgrade or a downgrade is settled,
-//! nobody knows which ticket a request would be about; so requests wait, and re-entrant acquires too.
+//! Whether the mode of a held ticket is being changed. Until an upgrade or downgrade is settled, it
+//! is unknown which ticket a request would be about; so requests and re-entrant acquires wait.
 //!
-//! Looking does not lock anybody out: only a change does.
+//! Readers don't exclude each other: only a change does.
 
 use crate::guard_state::GuardState;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,7 @@ impl Gate {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a change if `check` agrees; false if another one is not settled yet.
+    /// Starts a change if `check` agrees; returns false if another one is unsettled.
     pub(crate) fn begin<E>(&self, check: impl FnOnce() -> Result<(), E>) -> Result<bool, E> {
         let mut changing = self.changing();
         if *changing {
@@ -30,13 +30,13 @@ impl Gate {
         Ok(true)
     }
 
-    /// Looks while no change can begin; none if one is not settled yet.
+    /// Calls `look` while no change can start; `None` if one is unsettled.
     pub(crate) fn look<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
         let changing = self.changing();
         (!*changing).then(look)
     }
 
-    /// Looks while nobody else looks and no change begins, whether or not one is settled.
+    /// Calls `look` while nobody else looks and no change starts, whether or not one is unsettled.
     pub(crate) fn look_alone<T>(&self, look: impl FnOnce() -> T) -> T {
         let _changing = self.changing();
         look()
@@ -54,7 +54,7 @@ impl Gate {
     }
 }
 
-/// A change that is not settled. Dropping it settles it.
+/// An unsettled change. Dropping it settles it.
 #[derive(Debug)]
 pub(crate) struct Changing(pub(crate) Arc<GuardState>);
 

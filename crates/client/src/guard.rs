@@ -1,4 +1,4 @@
-//! A lock that is held.
+//! A held lock.
 
 use crate::client::Client;
 use crate::code::ErrorCode;
@@ -19,10 +19,10 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// A lock that is held, and kept alive until it is released or dropped.
+/// A held lock, kept alive until it is released or dropped.
 ///
-/// Dropping it lets go as well, in the background, without waiting for an answer; only if the runtime
-/// that the client was connected from is gone, it waits for it, for a second at most.
+/// Dropping it releases the lock in the background, without waiting for an answer. Only if the
+/// runtime that the client was connected from is gone does it block, for at most 1s.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -42,7 +42,7 @@ use std::time::Duration;
 /// # Ok(()) }) }
 /// ```
 pub struct Guard {
-    // Goes first: letting go needs the client.
+    // Dropped first: releasing needs the client.
     held: Arc<HeldTicket>,
     client: Client,
 }
@@ -56,7 +56,7 @@ impl Guard {
         Arc::downgrade(&self.held)
     }
 
-    /// The ticket that is held now.
+    /// The ticket that is currently held.
     fn held(&self) -> &HeldTicket {
         self.held.current()
     }
@@ -74,17 +74,18 @@ impl Guard {
         self.held().mode()
     }
 
-    /// Whether it is held together with other readers.
+    /// Whether it is shared with other readers.
     pub fn is_shared(&self) -> bool {
         self.mode() == proto::Mode::Shared
     }
 
-    /// Whether it is one of several permits. Those can't be fenced: several are held at once.
+    /// Whether it is one of several permits. Permits can't be fenced, because several are held at
+    /// once.
     pub fn is_permit(&self) -> bool {
         self.mode() == proto::Mode::Permit
     }
 
-    /// The name; of a lock of several names, the first in byte order.
+    /// The name; for a lock with several names, the first in byte order.
     pub fn name(&self) -> &[u8] {
         &self.held().ticket.name
     }
@@ -94,57 +95,57 @@ impl Guard {
         &self.held().names
     }
 
-    /// What proves that a request comes from this holder, for other ways to the server.
+    /// Proves that a request comes from this holder, when using another protocol.
     pub fn secret(&self) -> &[u8] {
         &self.held().ticket.secret
     }
 
-    /// How the holder before this one ended; none if nobody is remembered.
+    /// How the previous holder ended; `None` if nothing is remembered.
     pub fn ending(&self) -> Option<&Ending> {
         self.held().endings.first()
     }
 
-    /// The same for each name of a lock of several.
+    /// The same, for each name of a lock with several.
     pub fn endings(&self) -> &[Ending] {
         &self.held().endings
     }
 
-    /// Whether a holder died and nobody has put things right since: see [`Guard::recovered`].
+    /// Whether a holder died and no later one has recovered its work: see [`Guard::recovered`].
     pub fn needs_recovery(&self) -> bool {
         !self.held().needs_recovery.is_empty()
     }
 
-    /// The deaths that nobody has put right, at most one a name: each the first of its kind.
+    /// The deaths that nobody has recovered from, at most one per name: the first of each.
     pub fn deaths(&self) -> &[Ending] {
         &self.held().needs_recovery
     }
 
-    /// How the lease is now, by a clock that also runs while the machine sleeps: a process that
-    /// was stopped sees here that its lock is lost before it has heard anything.
+    /// The current health of the lease, by a clock that also runs while the machine sleeps: a
+    /// process that was stopped learns here that its lock is lost, before it has received anything.
     pub fn health(&self) -> Health {
         self.state().health()
     }
 
-    /// How long the lease is surely good, if nothing is heard from any server from now on.
+    /// How long the lease is certain to be good if no server answers from now on.
     pub fn remaining(&self) -> Duration {
         self.state().remaining()
     }
 
-    /// Resolves when the lease is over or may be: stop what it protects. It does so before the
-    /// server may serve the next one.
+    /// Resolves when the lease is over or may be: stop the work that it protects. This happens
+    /// before the server may serve the next holder.
     pub async fn lost(&self) -> EndReason {
         self.state().lost().await
     }
 
-    /// Resolves when somebody asks the holder to let go: finish, and release.
+    /// Resolves when the holder is asked to release: finish, and release.
     ///
-    /// A lock that has outlived its session hears what it is asked from then on, not what it was asked
-    /// before.
+    /// A lock that has outlived its session is notified of requests from then on, but not of
+    /// earlier ones.
     pub async fn asked_to_let_go(&self) -> Revocation {
         self.state().asked_to_let_go().await
     }
 
-    /// What becomes of the lease, event by event.
+    /// The events of the lease.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -169,7 +170,7 @@ impl Guard {
         Events::of(self.state())
     }
 
-    /// Leaves another note on the lock; none takes it away.
+    /// Replaces the note on the lock; `None` removes it.
     pub async fn note(&self, note: Option<&[u8]>) -> Result<(), Error> {
         let note = note.map(Bytes::copy_from_slice);
         self.settled().await?;
@@ -177,7 +178,7 @@ impl Guard {
         self.ask(request::What::Note(proto::NoteRequest { own, note })).await.map(drop)
     }
 
-    /// Says that what dead holders left has been put right, on all names.
+    /// Reports that the work of dead holders has been recovered, on all names.
     pub async fn recovered(&self) -> Result<(), Error> {
         self.settled().await?;
         for name in &self.held().names {
@@ -187,14 +188,15 @@ impl Guard {
         Ok(())
     }
 
-    /// From reader to writer, with a new token: waits until the other readers are gone.
+    /// Turns a reader into the writer, with a new token: waits until the other readers are gone.
     ///
-    /// It is refused if anybody waits ([`ErrorCode::UpgradeBlocked`]): the reader then stays one.
+    /// It is refused if there are waiters ([`ErrorCode::UpgradeBlocked`]), and the guard stays a
+    /// reader.
     ///
-    /// If the future is dropped, the upgrade is withdrawn. If it was served before that reached the
-    /// server, the guard is a writer's from then on: [`Guard::is_shared`] and [`Guard::token`] say
-    /// which. Until that is settled the guard says it is shared, which holds either way, and its
-    /// other requests wait.
+    /// If the future is dropped, the upgrade is withdrawn. If it was served before the server
+    /// received that, the guard is a writer from then on: check [`Guard::is_shared`] and
+    /// [`Guard::token`]. Until that is settled, the guard reports that it is shared, which is safe
+    /// either way, and its other requests wait.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -213,7 +215,7 @@ impl Guard {
         let wait_ms = Some(wait.map_or(FOREVER, millis));
         let own = Some(self.held.ticket.clone());
         let upgrade = proto::Upgrade { own, wait_ms, claims: Vec::new() };
-        // Its ticket takes the place of the reader's, which has room already.
+        // Its ticket replaces the reader's, which already has room.
         let room = self.client.room_for_request()?;
         let (upgrade, change) = (request::What::Upgrade(upgrade), self.held.mode_change());
         let asked = self.client.ask_for_change(upgrade, room, change, changing).await;
@@ -226,10 +228,10 @@ impl Guard {
         }
     }
 
-    /// From writer to reader, with the same token: readers in line are served beside it.
+    /// Turns a writer into a reader, with the same token: readers in line are served alongside it.
     ///
-    /// From the call on the guard says that it is shared, because others may be served at any
-    /// moment. If the future is dropped, the lock is downgraded all the same.
+    /// The guard reports that it is shared as soon as this is called, because others may be served
+    /// at any moment. If the future is dropped, the lock is downgraded nevertheless.
     pub async fn downgrade(&mut self) -> Result<(), Error> {
         let changing = self.begin_change().await?;
         let room = self.client.room_for_request()?;
@@ -242,8 +244,8 @@ impl Guard {
         asked.map(drop).map_err(Error::of_holder)
     }
 
-    /// Waits until no earlier change of the mode is on its way: only then it is certain which
-    /// ticket is held. An upgrade or downgrade whose future was dropped may still be.
+    /// Waits until no earlier mode change is in flight: only then is it certain which ticket is
+    /// held. The future of such an upgrade or downgrade may have been dropped.
     async fn settled(&self) -> Result<(), Error> {
         timeout(self.client.timeout(), self.state().gate.settled()).await.map_err(|_| {
             let why = "an earlier upgrade or downgrade of this lock is not settled yet";
@@ -251,7 +253,7 @@ impl Guard {
         })
     }
 
-    /// Keeps the ticket that is held in place of the one that it succeeded.
+    /// Replaces the ticket with its successor, if an upgrade was served.
     fn follow(&mut self) {
         if let Some(successor) = self.held.successor() {
             self.held = successor;
@@ -280,13 +282,13 @@ impl Guard {
         self.client.ask(what, room).await.map_err(Error::of_holder)
     }
 
-    /// Lets go, with a certain answer: it was released, or it was over before ([`Error::Over`]) and
-    /// how. Of several guards of a re-entrant lock, only the last one lets go.
+    /// Releases the lock, with a definite answer: it was released, or it was over before and how
+    /// ([`Error::Over`]). If a re-entrant lock has several guards, the last one releases it.
     pub async fn release(mut self) -> Result<(), Error> {
         self.settled().await?;
         self.follow();
         let Self { held, client } = self;
-        // A re-entrant acquire that only looks at it is no guard.
+        // A re-entrant acquire that only inspects it is no guard.
         let state = held.state.clone();
         let last = state.gate.look_alone(|| Arc::into_inner(held));
         let Some(held) = last else { return Ok(()) };
@@ -295,22 +297,22 @@ impl Guard {
         let Some(room) = held.take_over() else { return Ok(()) };
         let released = client.release(guard, ticket, room).await;
         match (released, over_as_writer) {
-            // The server has ended the reader's ticket in favour of the writer's.
+            // The server ended the reader's ticket in favour of the writer's.
             (Ok(_), Some(how)) => Err(Error::Over(how)),
             (released, _) => released.map(drop).map_err(Error::of_holder),
         }
     }
 
     /// Gives up the guard of a lock with a lease of its own ([`Lock::ttl`](crate::Lock::ttl))
-    /// without releasing the lock, and returns what it takes to use it elsewhere, for example in
-    /// another process. The lock is no longer renewed and ends with its lease, unless somebody renews
-    /// or releases it.
+    /// without releasing the lock, and returns what is needed to use it elsewhere, for example in
+    /// another process. The lock is no longer renewed, and ends with its lease unless it is renewed
+    /// or released there.
     ///
-    /// Like other requests it waits until an earlier upgrade or downgrade is settled: only then it is
-    /// known which ticket is held. The guard comes back with an error if that takes too long, if the
-    /// lock is lost ([`Error::Over`]), if it lives by the session ([`ErrorCode::BadRequest`]) or if it
-    /// has other guards ([`ErrorCode::Reentered`]). If the future is dropped, so is the guard, and the
-    /// lock is released.
+    /// Like other requests, it waits until an earlier upgrade or downgrade is settled: only then is
+    /// it known which ticket is held. On an error the guard is returned: if that takes too long, if
+    /// the lock is lost ([`Error::Over`]), if it depends on the session ([`ErrorCode::BadRequest`])
+    /// or if it has other guards ([`ErrorCode::Reentered`]). If the future is dropped, so is the
+    /// guard, and the lock is released.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));

@@ -1,4 +1,4 @@
-//! The state of a guard: the session's driver sets it, guards look at it.
+//! The state of a guard: set by the session's driver, read by the guard.
 
 use crate::clock;
 use crate::error::EndReason;
@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// A timer that is due at once must not spin.
+/// Keeps a timer that is already due from spinning.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
-/// How the lease of a guard is.
+/// The health of a guard's lease.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -32,7 +32,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(1);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
-    /// Confirmed not long ago.
+    /// Confirmed recently.
     Good,
     /// The server has not confirmed it for a while. It is still good; prepare to stop.
     Jeopardy,
@@ -40,7 +40,7 @@ pub enum Health {
     Lost(EndReason),
 }
 
-/// Somebody asks the holder to let go.
+/// A request to the holder to release.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -62,14 +62,13 @@ pub struct Revocation {
     pub by: Bytes,
     /// Why.
     pub reason: Bytes,
-    /// How long the holder has, from when it was heard.
+    /// How long the holder has, from when the client received the request.
     pub within: Duration,
-    /// Whether the lock is taken away then. The guard is lost a tenth before that, as with any
-    /// lease.
+    /// Whether the lock is broken after that. As with any lease, the guard is lost a tenth earlier.
     pub force: bool,
 }
 
-/// A lease that the driver confirms and guards look at.
+/// A lease that the driver confirms and guards read.
 #[derive(Debug)]
 pub(crate) struct SharedLease {
     ttl: Duration,
@@ -100,10 +99,10 @@ pub(crate) struct GuardState {
     lease: Arc<SharedLease>,
     shown: Mutex<Shown>,
     changed: Notify,
-    /// When the lock is taken away, whatever its lease: a [`Moment`], or the end of time. A server
-    /// does not take that back, nor put it off.
+    /// When the lock is broken, whatever its lease: a [`Moment`], or the end of time. A server
+    /// neither cancels nor delays this.
     forced_at: AtomicU64,
-    /// Closed while a change of the mode is not settled.
+    /// Closed while a mode change is unsettled.
     pub(crate) gate: Gate,
 }
 
@@ -111,7 +110,7 @@ pub(crate) struct GuardState {
 struct Shown {
     health: Health,
     revocation: Option<Revocation>,
-    /// How often somebody has asked the holder to let go.
+    /// How many times the holder was asked to release.
     revocations: u64,
 }
 
@@ -135,12 +134,12 @@ impl GuardState {
         self.lease.confirm(counts_from);
     }
 
-    /// How long the lease is, if nobody confirms it.
+    /// How long the lease lasts without a confirmation.
     pub(crate) fn ttl(&self) -> Duration {
         self.lease.ttl
     }
 
-    /// Somebody asks the holder to let go; from that moment on the lock may be taken away.
+    /// Records a request to release; the lock may be broken from `forced_at` on.
     pub(crate) fn ask_to_let_go(&self, asked: Revocation, forced_at: Option<Moment>) {
         if let Some(forced_at) = forced_at {
             self.forced_at.fetch_min(forced_at.nanos(), Ordering::AcqRel);
@@ -156,8 +155,8 @@ impl GuardState {
         Moment::from_nanos(self.forced_at.load(Ordering::Acquire))
     }
 
-    /// The health by the clock, whatever the driver has shown: a process that was stopped looks
-    /// here first.
+    /// The health by the clock, whatever the driver has set: a process that was stopped looks here
+    /// first.
     pub(crate) fn health(&self) -> Health {
         let shown = self.shown().health;
         match guard_health(shown, self.lease.get(), self.forced_at(), clock::now()) {
@@ -166,7 +165,7 @@ impl GuardState {
         }
     }
 
-    /// Shows another health, and returns what is shown then: a guard that was lost stays lost.
+    /// Sets the health, and returns what is shown afterwards: a lost guard stays lost.
     pub(crate) fn show(&self, health: Health) -> Health {
         let mut shown = self.shown();
         if matches!(shown.health, Health::Lost(_)) || shown.health == health {
@@ -178,7 +177,7 @@ impl GuardState {
         health
     }
 
-    /// How long it is surely good if nothing is heard.
+    /// How long it is certain to be good without a confirmation.
     pub(crate) fn remaining(&self) -> Duration {
         match self.health() {
             Health::Lost(_) => Duration::ZERO,
@@ -188,7 +187,7 @@ impl GuardState {
         }
     }
 
-    /// Resolves when it is lost, by what the driver shows or by the clock, whichever is first.
+    /// Resolves when it is lost, as set by the driver or by the clock, whichever is first.
     pub(crate) async fn lost(&self) -> EndReason {
         loop {
             let changed = self.changed.notified();
@@ -202,7 +201,7 @@ impl GuardState {
         }
     }
 
-    /// Resolves when something has changed since `seen` revocations, or when it is lost by the
+    /// Resolves when the health or the number of revocations has changed, or when it is lost by the
     /// clock.
     pub(crate) async fn changed(&self, health: Health, seen: u64) {
         loop {
@@ -217,8 +216,7 @@ impl GuardState {
         }
     }
 
-    /// The last time somebody asked the holder to let go, if that was after `seen` times, which is
-    /// updated.
+    /// The last request to release, if it came after the first `seen`, which is updated.
     pub(crate) fn revocation_after(&self, seen: &mut u64) -> Option<Revocation> {
         let shown = self.shown();
         if shown.revocations == *seen {
@@ -228,7 +226,7 @@ impl GuardState {
         shown.revocation.clone()
     }
 
-    /// Resolves when somebody asks the holder to let go, or has asked before.
+    /// Resolves when the holder is asked to release, or has been before.
     pub(crate) async fn asked_to_let_go(&self) -> Revocation {
         loop {
             let changed = self.changed.notified();

@@ -1,4 +1,4 @@
-//! A ticket that is being served: whoever has this, has the lock. When it goes, the lock goes.
+//! A held ticket. It keeps the lock; dropping it releases the lock.
 
 use crate::driver::Order;
 use crate::error::EndReason;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::mpsc::WeakUnboundedSender;
 
-/// How a holder before this one ended.
+/// How an earlier holder ended.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -29,15 +29,15 @@ use tokio::sync::mpsc::WeakUnboundedSender;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {
-    /// On which lock.
+    /// The name of the lock.
     pub name: Bytes,
     /// Released, expired, closed, forced or restored.
     pub how: EndReason,
     /// Its token.
     pub token: Token,
-    /// What it called itself.
+    /// Its label.
     pub label: Option<Bytes>,
-    /// What it had left on the lock.
+    /// Its note.
     pub note: Option<Bytes>,
 }
 
@@ -53,16 +53,16 @@ impl Ending {
     }
 }
 
-/// Ways to the session's driver.
+/// Handles to the session's driver.
 #[derive(Debug)]
 pub(crate) struct Handles {
     pub(crate) orders: WeakUnboundedSender<Order>,
     pub(crate) home: Arc<HomeRuntime>,
 }
 
-/// A ticket that is being served.
+/// A held ticket.
 pub(crate) struct HeldTicket {
-    /// The call that acquired it, which its guard goes by.
+    /// The call that acquired it, which identifies its guard.
     pub(crate) guard: CallId,
     pub(crate) ticket: TicketRef,
     pub(crate) names: Vec<Bytes>,
@@ -70,15 +70,15 @@ pub(crate) struct HeldTicket {
     pub(crate) needs_recovery: Vec<Ending>,
     pub(crate) state: Arc<GuardState>,
     pub(crate) has_own_lease: bool,
-    /// What it surely is, not more: it is shared as soon as a downgrade is asked for.
+    /// The weaker mode while a change is unsettled: shared as soon as a downgrade is requested.
     mode: AtomicI32,
-    /// The writer's ticket that an upgrade got in its place: this one is over then.
+    /// The writer's ticket that replaced it in an upgrade, which ended this one.
     successor: OnceLock<Arc<HeldTicket>>,
-    /// An upgrade of this ticket was served, or may have been, and its writer's ticket is over or
-    /// was given up. The server would say of this one that it was released.
+    /// Set if an upgrade of this ticket was served, or may have been, and the writer's ticket is
+    /// over or was given up. The server would report this ticket as released.
     over_as_writer: OnceLock<EndReason>,
     handles: Arc<Handles>,
-    /// None once somebody else sees to its end, or its successor has it.
+    /// `None` once its end is handled elsewhere, or its successor has the room.
     room: Mutex<Option<Room>>,
 }
 
@@ -93,7 +93,7 @@ impl HeldTicket {
         let has_own_lease = grant.ttl_ms.is_some();
         let (mode, after) = (grant.mode, grant.after);
         let name = grant.names.first().cloned().unwrap_or_default();
-        let endings = |of: fn(&proto::After) -> Option<&proto::Ending>| {
+        let endings = |of: fn(&proto::PriorEndings) -> Option<&proto::Ending>| {
             after.iter().filter_map(|after| Some(Ending::of(&after.name, of(after)?))).collect()
         };
         Self {
@@ -116,7 +116,7 @@ impl HeldTicket {
         proto::Mode::try_from(self.mode.load(Ordering::Acquire)).unwrap_or_default()
     }
 
-    /// The ticket that is held now: this one, or the one that an upgrade got.
+    /// The ticket that is currently held: this one, or the one from an upgrade.
     pub(crate) fn current(&self) -> &Self {
         let mut current = self;
         while let Some(next) = current.successor.get() {
@@ -125,7 +125,7 @@ impl HeldTicket {
         current
     }
 
-    /// The same, to be kept in place of this one; none if this one is it.
+    /// The ticket to keep in place of this one; `None` if this one is current.
     pub(crate) fn successor(&self) -> Option<Arc<Self>> {
         let next = self.successor.get()?;
         Some(next.successor().unwrap_or_else(|| next.clone()))
@@ -137,11 +137,11 @@ impl HeldTicket {
 
     /// An upgrade was served: this ticket is over, and its guards have another one.
     pub(crate) fn succeeded_by(&self, grant: proto::Grant, room: Room) -> Arc<Self> {
-        // It has the reader's room: the other was only for its wait.
+        // It takes over the reader's room: the other was only for its wait.
         let room = self.room().take().unwrap_or(room);
         let (state, handles) = (self.state.clone(), self.handles.clone());
         let writer = Arc::new(Self::new(self.guard, grant, state, handles, room));
-        // One change at a time, and this was none of those before.
+        // There is one change at a time, so it is not set yet.
         let _ = self.successor.set(writer.clone());
         writer
     }
@@ -150,9 +150,9 @@ impl HeldTicket {
         self.mode.store(mode.into(), Ordering::Release);
     }
 
-    /// The writer's ticket that it became is over.
+    /// The writer's ticket from its upgrade is over.
     pub(crate) fn set_over_as_writer(&self, how: EndReason) {
-        // What was known first is true.
+        // The first reason that was known is the true one.
         let _ = self.over_as_writer.set(how);
     }
 
@@ -160,7 +160,7 @@ impl HeldTicket {
         self.over_as_writer.get().copied()
     }
 
-    /// What an upgrade or a downgrade is about.
+    /// What an upgrade or downgrade needs to know.
     pub(crate) fn mode_change(&self) -> ModeChange {
         ModeChange {
             guard: self.guard,
@@ -174,7 +174,7 @@ impl HeldTicket {
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on the caller sees to its end.
+    /// From now on the caller is responsible for its end.
     pub(crate) fn take_over(self) -> Option<Room> {
         self.room().take()
     }
@@ -188,7 +188,7 @@ impl Drop for HeldTicket {
     fn drop(&mut self) {
         let Some(room) = self.room().take() else { return };
         if self.successor.get().is_some() {
-            // The server has ended this one; the other is let go with its last guard.
+            // The server has ended this ticket; its successor is released with its last guard.
             return;
         }
         if let Some(orders) = self.handles.orders.upgrade() {

@@ -1,8 +1,8 @@
 //! The Rust client of Holdfast.
 //!
 //! A [`Client`] keeps a session with a Holdfast cluster, through whichever of its servers answers.
-//! A lock that is taken with it is kept alive in the background, and carries the fencing token
-//! that protected resources compare.
+//! A lock that it acquires is kept alive in the background, and has a fencing token for the
+//! protected resource to compare.
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -15,15 +15,15 @@
 //! # Ok(()) }) }
 //! ```
 //!
-//! `docs/client.md` is the guide. For programs that are not asynchronous there is [`blocking`].
+//! `docs/client.md` is the guide. Programs that are not asynchronous use [`blocking`].
 //!
-//! The story of one acquire: [`Lock::acquire`] sends it to the driver of the session (`driver/`), a
-//! task on a thread of the client's own (`runtime.rs`). The driver feeds it into the session's state
-//! machine (`session/`), which decides everything: it numbers the request and has the driver send it
-//! over its stream. If the server goes away, it has the session attached to a stream of another
-//! server, and the request sent again under the same number: it has one effect. When the grant
-//! comes, the driver makes a [`Guard`] of it. Until when its lease is surely good, `session/lease.rs`
-//! says.
+//! The path of one acquire: [`Lock::acquire`] sends it to the session's driver (`driver/`), a task
+//! on a thread of the client's own (`runtime.rs`). The driver passes it to the session's state
+//! machine (`session/`), which makes all decisions: it numbers the request and has the driver send
+//! it over its stream. If the server fails, it has the session attached to a stream of another
+//! server, and the request sent again under the same number, so that it has one effect. When the
+//! grant arrives, the driver makes a [`Guard`] of it. `session/lease.rs` computes until when its
+//! lease is certain to be good.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "only `session` is pure")]
 

@@ -1,4 +1,4 @@
-//! How a lock is to be taken.
+//! How to acquire a lock.
 
 use crate::client::Client;
 use crate::driver::Answer;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// A wait that ends only with its session.
 pub(crate) const FOREVER: u64 = u64::MAX;
 
-/// A lock that is to be taken: say how, then [`Lock::acquire`].
+/// A lock to acquire: set the options, then call [`Lock::acquire`].
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -44,34 +44,34 @@ impl Lock {
     }
 
     /// Gives it a lease of its own, renewed in the background, instead of the session's: it may
-    /// outlive the session. A year at most.
+    /// outlive the session. At most a year.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.acquire.ttl_ms = Some(millis(ttl));
         self
     }
 
-    /// How long [`Lock::acquire`] stands in line; forever unless said otherwise. With no time at
-    /// all it is a try, and the error says who holds the lock.
+    /// How long [`Lock::acquire`] waits in line. Default: forever. With zero it is a try, and the
+    /// error names the holder.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.acquire.wait_ms = Some(millis(wait));
         self
     }
 
-    /// Share the lock with other shared holders.
+    /// Shares the lock with other readers.
     pub fn shared(mut self) -> Self {
         self.acquire.mode = proto::Mode::Shared.into();
         self
     }
 
-    /// One of so many permits. All who ask must say the same number.
+    /// Acquires one of this many permits. All users must give the same number.
     pub fn permit_of(mut self, permits: u32) -> Self {
         self.acquire.mode = proto::Mode::Permit.into();
         self.acquire.permits = permits;
         self
     }
 
-    /// Declares that the work keeps this other lock while it waits: a wait that would create a
-    /// cycle is refused.
+    /// Declares that the work keeps this other lock while it waits: a wait that would close a cycle
+    /// is refused.
     pub fn holding(mut self, other: &Guard) -> Self {
         self.acquire.claims.push(other.token().get());
         self
@@ -83,38 +83,38 @@ impl Lock {
         self
     }
 
-    /// What the holder is called, for people who look at the lock.
+    /// The holder's name for itself, for people who look at the lock.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.acquire.label = Some(Bytes::from(label.into()));
         self
     }
 
-    /// A few bytes left on the lock: the next holder hears them.
+    /// A few bytes to leave on the lock, which the next holder receives.
     pub fn note(mut self, note: impl AsRef<[u8]>) -> Self {
         self.acquire.note = Some(Bytes::copy_from_slice(note.as_ref()));
         self
     }
 
-    /// If this holder dies, delay the next grant by this long.
+    /// If this holder dies, the next grant is delayed by this long.
     pub fn lock_delay(mut self, delay: Duration) -> Self {
         self.acquire.lock_delay_ms = millis(delay);
         self
     }
 
-    /// If this client holds the lock already, taken in this way and in the same mode, it gets
-    /// another guard of the same ticket at once. The lock is let go when the last of them goes.
+    /// If this client already holds the lock, acquired with this option and in the same mode, it
+    /// gets another guard of the same ticket at once. The lock is released with its last guard.
     ///
-    /// This counts for the whole client with all its clones, whichever task or thread they are
-    /// in: who must exclude another one needs a client of its own. What else was said (lease,
-    /// label, note) counts for the first guard only.
+    /// This applies to the client and all its clones, in every task and thread: callers that must
+    /// exclude each other need separate clients. The other options (lease, label, note) apply to
+    /// the first guard only.
     pub fn reentrant(mut self) -> Self {
         self.reentrant = true;
         self
     }
 
-    /// Takes it if that can be done at once; none if somebody else holds it or stands in line.
+    /// Acquires the lock if it is free; `None` if somebody holds it or waits for it.
     ///
-    /// If the future is dropped and the lock was taken meanwhile, it is let go.
+    /// If the future is dropped, a lock that was acquired in the meantime is released.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -135,10 +135,10 @@ impl Lock {
         }
     }
 
-    /// Takes it, when its turn comes.
+    /// Waits in line and acquires the lock.
     ///
-    /// If the future is dropped, its ticket leaves the line; if its turn came meanwhile, the lock
-    /// is let go.
+    /// If the future is dropped, its ticket leaves the line, or is released if it was served in the
+    /// meantime.
     pub async fn acquire(mut self) -> Result<Guard, Error> {
         if !self.reentrant {
             return self.acquire_ticket().await;
@@ -164,7 +164,7 @@ impl Lock {
     }
 }
 
-/// As the server counts it. Nothing but nothing is nothing.
+/// In milliseconds, rounded up, so that only zero becomes zero.
 pub(crate) fn millis(duration: Duration) -> u64 {
     let rounded_up = duration.as_nanos().div_ceil(1_000_000);
     u64::try_from(rounded_up).unwrap_or(u64::MAX).min(u64::MAX - 1)

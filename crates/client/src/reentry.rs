@@ -1,4 +1,4 @@
-//! Re-entrancy, counted here: the server knows only held or not.
+//! Re-entrancy, which the client counts: the server only knows whether a lock is held.
 
 use crate::error::Error;
 use crate::guard::Guard;
@@ -14,10 +14,10 @@ use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, watch};
 use tokio::time::Instant;
 
-/// Entries that are kept before those of no use are swept out.
+/// The least number of entries at which unused ones are swept.
 const SWEEP_AT_LEAST: usize = 64;
 
-/// Which locks this client holds so that it may take them again.
+/// The locks that this client holds and may acquire again.
 #[derive(Debug, Default)]
 pub(crate) struct Reentries {
     slots: Mutex<Slots>,
@@ -38,24 +38,24 @@ struct Key {
 #[derive(Debug, Default)]
 struct Slot {
     known: Mutex<HeldByClient>,
-    /// One at a time asks the server; the next one finds what that one got.
+    /// Only one caller at a time asks the server; the next one finds its result.
     asking: Arc<AsyncMutex<()>>,
-    /// How many ask, or will, that may have to stand in line.
+    /// How many callers that may wait in line ask the server, or will.
     waiting_callers: watch::Sender<usize>,
 }
 
-/// What this client holds, if it still does.
+/// A ticket that this client holds, if it still does.
 #[derive(Debug, Default, Clone)]
 struct HeldByClient {
     ticket: Weak<HeldTicket>,
     state: Option<Arc<GuardState>>,
 }
 
-/// What a re-entrant acquire finds.
+/// The result of looking up a re-entrant acquire.
 pub(crate) enum Entered {
-    /// This client holds it already.
+    /// This client already holds it.
     Held(Arc<HeldTicket>),
-    /// It does not, and nobody else of this client asks the server until this is dropped.
+    /// It does not, and no other caller of this client asks the server until this is dropped.
     Ask(Asking),
 }
 
@@ -109,7 +109,7 @@ impl WaitLimit {
         }
     }
 
-    /// What is left of a wait.
+    /// How much of a wait is left.
     pub(crate) fn left_ms(self, wait_ms: Option<u64>) -> Option<u64> {
         match self {
             Self::NoWait | Self::Forever => wait_ms,
@@ -117,7 +117,7 @@ impl WaitLimit {
         }
     }
 
-    /// Waits for something, if it may wait at all, and no longer than that.
+    /// Waits for a future within the limit, if waiting is allowed at all.
     async fn wait_for<T>(self, what: impl Future<Output = T>) -> Result<T, Error> {
         match self {
             Self::NoWait => Err(busy()),
@@ -132,7 +132,7 @@ fn busy() -> Error {
 }
 
 impl Reentries {
-    /// Finds what this client holds; or else waits until nobody else of it asks for the same.
+    /// Finds what this client holds, or waits until no other caller asks for the same.
     pub(crate) async fn enter(
         &self,
         acquire: &proto::Acquire,
@@ -170,8 +170,8 @@ impl Slot {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What is held already, if it still is and in that mode. If its mode is being changed, waits
-    /// to see what comes of it.
+    /// The ticket that is held, if it still is and in this mode. While its mode is being changed,
+    /// waits for the result.
     async fn held(
         &self,
         mode: proto::Mode,
@@ -182,8 +182,8 @@ impl Slot {
             if ticket.strong_count() == 0 {
                 return Ok(None);
             }
-            // Once it has another guard, its mode does not change any more. Whoever counts guards
-            // looks at the gate too, so it never counts one that is only looked at here.
+            // Once it has another guard, its mode can't change any more. Guards are counted under
+            // the gate too, so one that is only inspected here is never counted.
             let fits = |held: &HeldTicket| {
                 let current = held.current();
                 !current.is_lost() && current.mode() == mode
@@ -194,16 +194,16 @@ impl Slot {
                 None => (None, None),
             });
             match looked {
-                // If the last guard of one that does not fit went meanwhile, it is let go here,
-                // outside of the gate.
+                // If it does not fit and its last guard was dropped in the meantime, it is released
+                // here, outside of the gate.
                 Some((fits, _last)) => return Ok(fits),
                 None => until.wait_for(state.gate.settled()).await?,
             }
         }
     }
 
-    /// Waits until nobody else asks the server. One that may not wait does so only for others that
-    /// may not: they have their answer in a moment.
+    /// Waits until no other caller asks the server. A try waits only for other tries, which are
+    /// answered quickly.
     async fn alone(&self, until: WaitLimit) -> Result<OwnedMutexGuard<()>, Error> {
         let alone = self.asking.clone().lock_owned();
         if !matches!(until, WaitLimit::NoWait) {

@@ -8,7 +8,7 @@ use crate::token::Token;
 use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request, to_client};
 
-/// What the register keeps under a key.
+/// The content of a key of the register.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -26,7 +26,7 @@ pub struct Fence {
     pub highest_exclusive: Token,
     /// The highest token of any mode seen.
     pub highest: Token,
-    /// What the last write left.
+    /// The value of the last write; `None` if there was none.
     pub value: Option<Bytes>,
 }
 
@@ -41,7 +41,7 @@ impl From<proto::Fence> for Fence {
     }
 }
 
-/// One key of the fenced register: who shows an older token than one that was seen is refused.
+/// One key of the fenced register: a token older than one that it has seen is refused.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -67,7 +67,7 @@ impl Register {
         Self { client, key }
     }
 
-    /// Writes, unless a later holder has been here: then the error has code
+    /// Writes a value. If a later holder's token has been seen, the error has code
     /// [`ErrorCode::Fenced`](crate::ErrorCode::Fenced).
     pub async fn put(&self, value: impl AsRef<[u8]>, holder: &Guard) -> Result<Fence, Error> {
         let put = proto::PutRequest {
@@ -79,8 +79,8 @@ impl Register {
         self.through(request::What::Put(put)).await
     }
 
-    /// Shows the token to the fence and reads: what a new holder does before it goes by what it
-    /// reads. An earlier holder can't write any more then.
+    /// Shows the token to the fence, and reads: a new holder does this before it relies on the
+    /// value. From then on, earlier holders can't write.
     pub async fn raise(&self, holder: &Guard) -> Result<Fence, Error> {
         let (token, mode) = (holder.token().get(), holder.mode().into());
         let raise = proto::RaiseRequest { key: self.key.clone(), token, mode };
@@ -95,7 +95,7 @@ impl Register {
         }
     }
 
-    /// Reads without a token: good for looking, not for deciding.
+    /// Reads without a token: fine for display, not for decisions.
     pub async fn get(&self) -> Result<Fence, Error> {
         let get = proto::GetRequest { key: self.key.clone() };
         let call = async |mut server: crate::calls::Server, request| server.get(request).await;

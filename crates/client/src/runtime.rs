@@ -1,5 +1,6 @@
-//! The threads that sessions run on. They are the client's own, so a session outlives the runtime
-//! that the program uses it in: what is dropped as that runtime shuts down is still let go.
+//! The threads that sessions run on. They belong to the client, so that a session outlives the
+//! runtime that the program uses it in: what is dropped while that runtime shuts down is still
+//! released.
 
 use crate::driver::Order;
 use crate::error::Error;
@@ -11,11 +12,11 @@ use std::time::Duration;
 use tokio::runtime::{self, Handle, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
-/// All sessions of the process share them. One does for any ordinary program; a load generator
+/// All sessions of the process share them. One is enough for any ordinary program; a load generator
 /// with thousands of sessions keeps several busy.
 const THREADS_MAX: usize = 4;
 
-/// How long the end of a runtime waits until everything is let go.
+/// How long the shutdown of a runtime waits until everything is released.
 pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -43,15 +44,15 @@ pub(crate) fn runtime() -> Result<&'static Runtime, Error> {
 /// The runtime that a client was connected from.
 #[derive(Debug, Default)]
 pub(crate) struct HomeRuntime {
-    /// It is shutting down, and the process is likely to follow.
+    /// It is shutting down, and the process will probably follow.
     gone: AtomicBool,
-    /// A flush has timed out: no use to wait again.
+    /// A flush has timed out: waiting again would be pointless.
     hopeless: AtomicBool,
 }
 
 impl HomeRuntime {
-    /// If the home runtime is gone, blocks until the session's driver has let go of everything that
-    /// was dropped so far, for a bounded time. Otherwise returns at once: the driver gets to it.
+    /// If the home runtime is gone, blocks until the driver has released everything that was
+    /// dropped so far, for a bounded time. Otherwise returns at once, and the driver does it later.
     pub(crate) fn flush(&self, orders: &mpsc::UnboundedSender<Order>) {
         let waits = self.gone.load(Ordering::Acquire) && !self.hopeless.load(Ordering::Acquire);
         // The driver can't wait for itself.
@@ -72,7 +73,7 @@ impl HomeRuntime {
     }
 }
 
-/// Held by a session's driver as long as it runs.
+/// Held by a session's driver while it runs.
 #[derive(Debug)]
 pub(crate) struct RunningDriver {
     // In this order: an anchor that is woken by the second must not wait for the first.
@@ -80,8 +81,8 @@ pub(crate) struct RunningDriver {
     _wakes: oneshot::Sender<()>,
 }
 
-/// Sits in the home runtime, and is dropped as that shuts down: the one moment at which somebody
-/// can still wait until the session has let go of what was dropped.
+/// Lives in the home runtime and is dropped when that shuts down: the last moment at which it is
+/// possible to wait until the session has released what was dropped.
 struct Anchor {
     home: Arc<HomeRuntime>,
     orders: mpsc::WeakUnboundedSender<Order>,
@@ -93,7 +94,7 @@ impl Drop for Anchor {
         self.home.gone.store(true, Ordering::Release);
         match self.orders.upgrade() {
             Some(orders) => self.home.flush(&orders),
-            // Nobody has a handle any more: the session is being closed.
+            // There are no handles left: the session is being closed.
             None => self.home.wait(&self.ended),
         }
     }

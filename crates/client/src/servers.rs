@@ -1,7 +1,7 @@
-//! Which servers a client is to talk to.
+//! The servers of a client.
 
-/// One address of a server or many: `"http://10.0.0.1:7400"`, a list of such, or several in one
-/// string, separated by commas. `http://` may be left out.
+/// One or more server addresses: `"http://10.0.0.1:7400"`, a list of them, or several in one
+/// string, separated by commas. `http://` is optional.
 ///
 /// ```
 /// use holdfast_client::IntoServers;

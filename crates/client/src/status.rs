@@ -1,4 +1,4 @@
-//! What gRPC says went wrong, as the session understands it.
+//! gRPC statuses, as the session's failures.
 
 use crate::session::{Failure, FailureKind};
 use tonic::Status;

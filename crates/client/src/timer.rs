@@ -1,13 +1,13 @@
-//! Timers of the client's own threads (`runtime.rs`): so its futures may be polled wherever the program
-//! likes, also where no timers run.
+//! Timers on the client's own threads (`runtime.rs`), so that its futures can be polled on any
+//! executor, even one without timers.
 
 use crate::runtime;
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, Timeout};
 
-/// Makes a timer. Only what makes it needs the runtime, not what polls it.
+/// Creates a timer. Only creating it needs the runtime, not polling it.
 fn within_runtime<T>(make: impl FnOnce() -> T) -> T {
-    // It runs since the client was connected.
+    // It has been running since the client was connected.
     let _entered = runtime::runtime().ok().map(tokio::runtime::Runtime::enter);
     make()
 }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// A fencing token: the number of a ticket. Each holder of a lock has a greater one than all
-/// conflicting holders before it. Send it along with every write, and let the resource refuse one
-/// that is lower than the highest it has seen.
+/// A fencing token: the number of a ticket. It is greater than that of every conflicting earlier
+/// holder of the lock. Send it with every write, and have the resource refuse a token lower than
+/// the highest it has seen.
 ///
 /// ```
 /// use holdfast_client::Token;
@@ -18,7 +18,7 @@ use std::fmt;
 pub struct Token(u64);
 
 impl Token {
-    /// A token that came some other way, for instance from an environment variable.
+    /// From a number, for instance from an environment variable.
     pub const fn new(token: u64) -> Self {
         Self(token)
     }

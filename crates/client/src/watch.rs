@@ -1,4 +1,4 @@
-//! What happens to locks, as it happens.
+//! Events of locks, as they happen.
 
 use crate::calls::{Calls, Server};
 use crate::error::{EndReason, Error};
@@ -29,22 +29,22 @@ use tonic::Streaming;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A ticket is being served.
+    /// A ticket was served.
     Granted {
-        /// The names that it holds.
+        /// Its names.
         names: Vec<Bytes>,
         /// Its fencing token.
         token: Token,
-        /// What the holder calls itself.
+        /// The holder's label.
         label: Option<Bytes>,
-        /// Whether it is held together with other readers.
+        /// Whether it is shared with other readers.
         shared: bool,
-        /// How long it stood in line.
+        /// How long it waited in line.
         waited: Duration,
     },
     /// A ticket is over.
     Ended {
-        /// The names that it stood for.
+        /// Its names.
         names: Vec<Bytes>,
         /// Its number.
         token: Token,
@@ -52,62 +52,62 @@ pub enum Event {
         how: EndReason,
         /// Whether it had been served.
         held: bool,
-        /// What it called itself.
+        /// Its label.
         label: Option<Bytes>,
-        /// What it had left on the lock.
+        /// Its note.
         note: Option<Bytes>,
     },
-    /// A holder left a new note.
+    /// A holder changed its note.
     Noted {
-        /// On which names.
+        /// Its names.
         names: Vec<Bytes>,
         /// The holder's token.
         token: Token,
-        /// The note; none if it was taken away.
+        /// The note; `None` if it was removed.
         note: Option<Bytes>,
     },
-    /// A holder is asked to let go.
+    /// A holder was asked to release.
     RevocationAsked {
-        /// On which lock.
+        /// The lock.
         name: Bytes,
         /// The holder's token.
         token: Token,
-        /// Who asks, and why.
+        /// The request, with who made it and why.
         asked: Revocation,
     },
-    /// A holder has put right what a dead one left.
+    /// A holder has recovered the work of a dead one.
     Recovered {
-        /// On which lock.
+        /// The lock.
         name: Bytes,
         /// The holder's token.
         token: Token,
-        /// The death that is put right.
+        /// The death that it recovered from.
         death: Option<Ending>,
     },
-    /// A writer is a reader now, with the same token.
+    /// A writer became a reader, with the same token.
     Downgraded {
-        /// On which names.
+        /// Its names.
         names: Vec<Bytes>,
         /// Its token.
         token: Token,
     },
     /// A holder died, and nobody is served for a while.
     Delayed {
-        /// On which lock.
+        /// The lock.
         name: Bytes,
         /// For how long.
         pause: Duration,
-        /// The death that is the reason.
+        /// The death that caused it.
         after: Option<Ending>,
     },
-    /// The watch had to start again, perhaps at another server: something may have been missed. Look
-    /// at the locks that matter.
+    /// The watch had to be restarted, perhaps on another server: something may have been missed.
+    /// Check the locks that matter.
     Missed,
-    /// A later version of the server tells something that this client does not know.
+    /// An event of a newer server that this client does not know.
     Unknown,
 }
 
-/// A watch that stands: what happens from now on is told, or that something was missed.
+/// An active watch: returns every event from now on, or reports that some were missed.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -129,7 +129,7 @@ pub enum Event {
 pub struct Watch {
     calls: Arc<Calls>,
     scope: watch_request::Scope,
-    /// None after it has ended: it is started again.
+    /// `None` after it has ended: it is restarted.
     events: Option<Streaming<proto::WatchEvent>>,
 }
 
@@ -142,8 +142,8 @@ impl Watch {
         Ok(Self { calls, scope, events })
     }
 
-    /// What happens next. If its server goes, the watch continues at another one, and reports this with
-    /// [`Event::Missed`]. An error means that no server could be found; the next call looks again.
+    /// The next event. If the server fails, the watch continues on another one and returns
+    /// [`Event::Missed`]. An error means that no server answered; the next call tries again.
     pub async fn next(&mut self) -> Result<Event, Error> {
         if let Some(events) = &mut self.events {
             if let Ok(Some(event)) = events.message().await {
@@ -156,7 +156,8 @@ impl Watch {
     }
 }
 
-/// A watch that stands: its first word has said so. Boxed, as [`crate::Client`]'s connection is.
+/// Opens a watch, and returns once the server has confirmed it. Boxed, like the connection of
+/// [`crate::Client`].
 fn open_watch<'a>(
     calls: &'a Calls,
     scope: &watch_request::Scope,

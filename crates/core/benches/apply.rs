@@ -1,8 +1,8 @@
-//! What applying a command costs.
+//! The cost of applying a command.
 //!
-//! Every state here has been running for a while (the ring of the history is full), and making
-//! it, like making the commands, is not part of what is timed. Where a bench times commands one
-//! by one, its column "slowest" is the longest single command.
+//! Every state here has been running for a while (the history is full). Creating it and the
+//! commands is not timed. Where a benchmark times single commands, its column "slowest" is the
+//! longest one.
 //!
 //! `cargo bench -p holdfast-core --bench apply [-- FILTER]`
 
@@ -24,7 +24,7 @@ fn main() {
     divan::main();
 }
 
-/// Acquire and release of a name that nobody else wants, beside so many held locks.
+/// Acquire and release of an uncontended name, with this many other locks held.
 mod pair {
     use super::shared::{
         LONG_MS, SECRET, World, acquire, acquire_in, answer, granted, in_session, release,
@@ -54,7 +54,7 @@ mod pair {
         );
     }
 
-    /// The same from a client with a session, whose every command has a request id.
+    /// The same from a client with a session, with a request id on every command.
     #[divan::bench(args = HELD, sample_count = 500, sample_size = 1_000)]
     fn in_a_session(bencher: Bencher, held: usize) {
         let mut world = World::with_held(held);
@@ -79,8 +79,8 @@ mod pair {
         );
     }
 
-    /// A new lock that stays and an old one that goes: both are anywhere in memory, while the
-    /// plain pair comes back to the same slots.
+    /// Adds a lock and removes an old one: both are scattered in memory, whereas the plain pair
+    /// reuses the same slots.
     #[divan::bench(args = HELD, sample_count = 500, sample_size = 1_000)]
     fn new_comes_old_goes(bencher: Bencher, held: usize) {
         let mut world = World::with_held(0);
@@ -97,7 +97,7 @@ mod pair {
             |(name, proposal)| {
                 let world = &mut *world.borrow_mut();
                 let token = granted(answer(world.apply(proposal))).token;
-                // A step that has no factor in common with the number of locks reaches them all.
+                // A step without a common factor with the number of locks reaches all of them.
                 stride = (stride + 611_953) % held;
                 let (name, token) = std::mem::replace(&mut locks[stride], (name, token));
                 let taken = world.apply(release(name, token, SECRET).into());
@@ -108,7 +108,7 @@ mod pair {
     }
 }
 
-/// One lock that so many wait for.
+/// One lock with this many waiters.
 mod line {
     use super::shared::{SECRET, World, acquire_in, granted, release};
     use divan::Bencher;
@@ -119,7 +119,7 @@ mod line {
 
     const WAITERS: [usize; 2] = [10, 100_000];
 
-    /// Commands in a sample: so few that they hardly change the length of the short line.
+    /// Commands per sample: few enough that they hardly change the length of the short line.
     const SAMPLE: u32 = 5;
 
     struct Line {
@@ -162,7 +162,7 @@ mod line {
         }
     }
 
-    /// The holder releases, the next is served. Outside the clock another one joins.
+    /// The holder releases, and the next ticket is served. Another one joins, untimed.
     #[divan::bench(args = WAITERS, sample_count = 20_000, sample_size = SAMPLE)]
     fn hand_off(bencher: Bencher, waiters: usize) {
         let line = RefCell::new(Line::of(waiters));
@@ -179,7 +179,7 @@ mod line {
         });
     }
 
-    /// Another one joins at the end. Outside the clock the holder releases.
+    /// Another ticket joins at the end. The holder releases, untimed.
     #[divan::bench(args = WAITERS, sample_count = 20_000, sample_size = SAMPLE)]
     fn join_at_the_end(bencher: Bencher, waiters: usize) {
         let line = RefCell::new(Line::of(waiters));
@@ -203,8 +203,8 @@ mod line {
     }
 }
 
-/// A hundred thousand deaths at one moment. Each command is timed alone; its effects are dropped
-/// outside the clock, as in a server somebody else does.
+/// A hundred thousand deaths at once. Each command is timed separately; its effects are dropped
+/// untimed, as another thread would do in a server.
 mod mass_expiry {
     use super::shared::{LONG_MS, World, acquire, acquire_in, tick};
     use divan::Bencher;
@@ -214,7 +214,7 @@ mod mass_expiry {
 
     const TICKETS: usize = 100_000;
 
-    /// Ticks that find as much due as one command may do; what is left then is less.
+    /// Ticks with as much work due as one command may do.
     const FULL_TICKS: u32 = (TICKETS / Limits::DEFAULT.steps_max) as u32;
 
     /// As many tickets as one command may end.
@@ -222,7 +222,7 @@ mod mass_expiry {
         ItemsCount::new(Limits::DEFAULT.steps_max)
     }
 
-    /// A session with one lock each: one command ends a session and its ticket.
+    /// One session per lock: one command ends a session and its ticket.
     #[divan::bench(sample_count = TICKETS as u32, sample_size = 1)]
     fn session_each(bencher: Bencher) {
         let mut world = World::with_held(1_000);
@@ -256,7 +256,7 @@ mod mass_expiry {
         bencher.bench_local_values(|proposal| world.borrow_mut().apply(proposal));
     }
 
-    /// Leases without a session that all end at the same moment.
+    /// Leases without a session that all end at the same time.
     #[divan::bench(sample_count = FULL_TICKS, sample_size = 1)]
     fn deadline(bencher: Bencher) {
         let mut world = World::with_held(1_000);
@@ -298,7 +298,7 @@ mod snapshot {
         bencher.bench_local(|| world.state.snapshot());
     }
 
-    /// The first acquire after it, which copies what it shares, and a release.
+    /// The first acquire after it, which copies shared chunks, and a release.
     #[divan::bench(sample_count = 200, sample_size = 1)]
     fn first_pair_after(bencher: Bencher) {
         let world = RefCell::new(World::with_held(MILLION));
@@ -319,8 +319,8 @@ mod snapshot {
         });
     }
 
-    /// Releases of locks anywhere in the state while a snapshot is alive: nearly each copies
-    /// the chunks that it touches.
+    /// Releases of locks all over the state while a snapshot is alive: almost every one copies the
+    /// chunks that it touches.
     #[divan::bench(sample_count = 10_000, sample_size = 1)]
     fn release_after(bencher: Bencher) {
         let mut world = World::with_held(0);

@@ -1,12 +1,12 @@
-//! How many bytes a held lock, a waiter and a session ask of the allocator, and in how many
-//! pieces.
+//! How many bytes a held lock, a waiter and a session request from the allocator, and in how many
+//! allocations.
 //!
-//! Each case adds a million records. So in the lines "max alloc", a million allocations are one
-//! for each record, and a megabyte is a byte for each. The times are those of a counting
-//! allocator and tell nothing.
+//! Each case adds a million records. So in the lines "max alloc", a million allocations are one per
+//! record, and a megabyte is one byte per record. The times include the counting allocator and mean
+//! nothing.
 //!
-//! What the machine gives for it, rounding and spare room included, is told by
-//! `cargo run --release -p holdfast-core --example footprint`.
+//! The memory that is actually used, including rounding and spare capacity, is measured by `cargo
+//! run --release -p holdfast-core --example footprint`.
 //!
 //! `cargo bench -p holdfast-core --bench footprint`
 

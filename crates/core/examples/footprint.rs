@@ -1,9 +1,9 @@
 //! How many bytes of memory a held lock, a waiter and a session cost.
 //!
-//! Each case adds a million of them in a process of its own, so that nothing freed by another
-//! case is used again, and divides what the resident memory grew by. That is what a machine has
-//! to have: it includes what the allocator rounds up, and the room that tables keep to grow.
-//! The bytes asked of the allocator are told by `cargo bench -p holdfast-core --bench footprint`.
+//! Each case adds a million of them in a process of its own, so that no freed memory is reused, and
+//! divides the growth of the resident memory. This is what a machine needs: it includes the
+//! allocator's rounding, and the capacity that tables keep to grow. The bytes requested from the
+//! allocator are measured by `cargo bench -p holdfast-core --bench footprint`.
 //!
 //! `cargo run --release -p holdfast-core --example footprint [-- --json]`
 
@@ -24,10 +24,10 @@ use std::process::Command;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Says to a process which case is its own.
+/// Tells a process which case to run.
 const CASE: &str = "--case";
 
-/// The aim for a held lock.
+/// The target for a held lock.
 const AIM_BYTES: f64 = 300.0;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints what one of the million costs.
+/// Prints the cost of one of the million.
 fn measure(case: Case) {
     let ground = case.ground();
     let before = resident_bytes();
@@ -51,7 +51,7 @@ fn measure(case: Case) {
     drop(ground);
 }
 
-/// The memory of this process that is really there, from Linux.
+/// The resident memory of this process, on Linux.
 fn resident_bytes() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,11 +1,10 @@
-//! How long the loop stands still for a snapshot of a million held locks.
+//! How long the loop is paused by a snapshot of a million held locks.
 //!
-//! Half of the commands acquire new locks, half release locks anywhere among the million: nearly
-//! every command touches chunks that the snapshot shares and has to copy them. Meanwhile another
-//! thread encodes the snapshot, as a server does. Each round takes a new snapshot; a round
-//! without one, the filling of the empty state, and a load are timed beside it. The longest
-//! times include what the machine takes for others, so each is told for the worst round and for
-//! the middle one.
+//! Half of the commands acquire new locks, half release locks all over the million, so that almost
+//! every command touches chunks that the snapshot shares and has to copy them. Another thread
+//! encodes the snapshot at the same time, as in a server. Each round takes a new snapshot; a round
+//! without one, filling the empty state, and a load are timed for comparison. The longest times
+//! include other programs on the machine, so each is reported for the worst and the median round.
 //!
 //! `cargo run --release -p holdfast-core --example pause [-- --json]`
 
@@ -28,16 +27,16 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The largest batch of commands that a server would put into one entry, roughly.
+/// Roughly the largest batch of commands that a server would put into one entry.
 const BATCH: usize = 1_000;
 
-/// Rounds of each kind: an odd number, so that one is the middle.
+/// Rounds of each kind: an odd number, so that there is a median.
 const ROUNDS: usize = 7;
 
-/// Batches of a round without a snapshot: about as many as fit into the encoding of one.
+/// Batches in a round without a snapshot: about as many as fit into the encoding of one.
 const QUIET_BATCHES: usize = 400;
 
-/// The aim for the longest pause.
+/// The target for the longest pause.
 const AIM_MS: f64 = 20.0;
 
 fn main() {
@@ -81,15 +80,14 @@ fn main() {
     }
 }
 
-/// How long single commands and batches of them took.
+/// How long single commands and batches took.
 struct Times {
     singles: Vec<Duration>,
     longest_batch: Duration,
 }
 
 impl Times {
-    /// Room for a million times, in memory that is there already: to grow here would be measured
-    /// as a pause.
+    /// Capacity for a million times, already resident: growing here would be measured as a pause.
     fn new() -> Self {
         let mut singles = vec![Duration::MAX; MILLION];
         singles.clear();
@@ -132,7 +130,7 @@ struct Filling {
     times: Times,
 }
 
-/// Holds a million locks, and notes how long that stopped the loop: tables grow meanwhile.
+/// Acquires a million locks, and records how long that paused the loop, as tables grow.
 fn fill() -> Filling {
     let mut loop_ = Loop { world: World::warm(Limits::DEFAULT), held: Vec::new(), drawn: 0 };
     let mut times = Times::new();
@@ -143,7 +141,7 @@ fn fill() -> Filling {
     Filling { world: loop_.world, held: loop_.held, times }
 }
 
-/// The thread that applies.
+/// The thread that applies commands.
 struct Loop {
     world: World,
     held: Vec<(LockName, Token)>,
@@ -183,7 +181,7 @@ impl Loop {
         Round { clone, encode, times }
     }
 
-    /// New locks and old ones in turns.
+    /// Alternates between new locks and old ones.
     fn mixed_batch(&mut self) -> Vec<(LockName, Proposal)> {
         (0..BATCH).map(|n| if n % 2 == 0 { self.acquire() } else { self.release() }).collect()
     }
@@ -228,7 +226,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, begun.elapsed())
 }
 
-/// The middle and the worst of several rounds, in milliseconds.
+/// The median and the worst of several rounds, in milliseconds.
 struct Spread {
     middle: f64,
     worst: f64,

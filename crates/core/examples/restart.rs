@@ -1,10 +1,10 @@
-//! What a restart and a change of leader cost with a million leases.
+//! The cost of a restart and of a leader change with a million leases.
 //!
 //! Two states: a million locks with a deadline each, and a million sessions that hold a lock each.
-//! Of each is timed: encoding the snapshot, loading it, and what a new leader asks of the core in
-//! its first turn: the TTLs of all sessions, when something is due, and, as the first heartbeats
-//! come in, whether each session lives. On a busy machine the time on a core says more than the
-//! time that passed: both are told (the first on Linux only).
+//! Measured for each: encoding the snapshot, loading it, and what a new leader asks of the core in
+//! its first turn, which is the TTLs of all sessions, when something is due, and, as the first
+//! heartbeats arrive, whether each session is alive. On a busy machine, CPU time says more than
+//! elapsed time: both are reported (the former on Linux only).
 //!
 //! `cargo run --release -p holdfast-core --example restart [-- --json]`
 
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Rounds of each kind: an odd number, so that one is the middle.
+/// Rounds of each kind: an odd number, so that there is a median.
 const ROUNDS: usize = 3;
 
 fn main() {
@@ -92,7 +92,7 @@ fn measure(of: &'static str, state: &State, sessions: &[SessionRef]) -> Vec<Row>
     rows
 }
 
-/// The middle of the rounds, of each time by itself; what the work made is dropped outside.
+/// The median of the rounds, separately for each time; results are dropped untimed.
 fn timed<T>(mut work: impl FnMut() -> T) -> Took {
     let mut round = || {
         let (begun, on_core) = (Instant::now(), on_core());
@@ -110,7 +110,7 @@ fn middle_ms(mut times: Vec<Duration>) -> f64 {
     times[times.len() / 2].as_secs_f64() * 1e3
 }
 
-/// How long this thread has been on a core.
+/// The CPU time of this thread.
 fn on_core() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let ns = stat.split(' ').next().and_then(|ns| ns.parse().ok());

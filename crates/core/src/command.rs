@@ -183,7 +183,7 @@ pub enum Command {
     },
     /// Writes several keys at once, if none of those that were read has changed.
     Transact(Transaction),
-    /// Goes on with a session of ZooKeeper's door, or changes znodes.
+    /// Attaches to a session of the ZooKeeper door, or changes znodes.
     Tree(TreeCommand),
 }
 

@@ -62,12 +62,12 @@ pub enum Answer {
     /// Everything was written. For each write, in order: the ticket that holds the key now, or that
     /// held it until now; `None` for an object, and where there was nothing.
     Transacted(Vec<Option<Token>>),
-    /// Another connection goes on with the session.
+    /// Another connection is attached to the session.
     SessionAttached {
-        /// What its changes to znodes must name from now on.
+        /// The number that its changes to znodes must carry from now on.
         attachment: u64,
     },
-    /// Znodes were changed: what came of each change.
+    /// Znodes were changed: the result of each change.
     Written(Vec<NodeResult>),
 }
 
@@ -129,12 +129,12 @@ pub struct Grant {
     /// Logical time spent waiting.
     pub waited_ms: u64,
     /// Per name, how earlier holders ended; `None` if none of the names has a past.
-    pub after: Option<Arc<[After]>>,
+    pub after: Option<Arc<[PriorEndings]>>,
 }
 
 /// What the next holder learns about earlier ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct After {
+pub struct PriorEndings {
     /// On which name.
     pub name: LockName,
     /// How the last holder ended.
@@ -175,7 +175,7 @@ pub enum EndReason {
     Forced,
     /// A waiter gave up.
     Cancelled,
-    /// A waiter's time was over.
+    /// A waiter timed out.
     TimedOut,
     /// The cluster was restored from a backup, and nobody knows what happened to it. Also used for
     /// the mark on a lock that is still held after a restore.
@@ -307,26 +307,26 @@ pub enum Effect {
         /// The message.
         message: Message,
     },
-    /// A znode came, went or got other data.
+    /// A znode was created or deleted, or its data was set.
     NodeChanged {
-        /// Which.
+        /// Its path.
         path: Arc<str>,
         /// What happened to it.
         what: NodeEvent,
         /// The zxid of the change.
         zxid: u64,
     },
-    /// Another connection goes on with a session.
+    /// Another connection is attached to a session.
     SessionAttached {
         /// Which session.
         session: SessionId,
-        /// What its changes to znodes must name from now on.
+        /// The number that its changes to znodes must carry from now on.
         attachment: u64,
     },
 }
 
 impl Effect {
-    /// The names that this is about, which watches are matched against.
+    /// The names that this concerns, which watches are matched against.
     pub fn names(&self) -> &[LockName] {
         match self {
             Self::Granted(grant) => grant.names.as_slice(),

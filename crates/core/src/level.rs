@@ -9,5 +9,5 @@ pub(crate) const REQUESTS_LEVEL: u16 = 3;
 /// for a confirmation. Below it no member requests either.
 pub(crate) const CONFIRMED_LEVEL: u16 = 4;
 
-/// From this behaviour level on there are znodes. Below it no member asks for any.
+/// From this behaviour level on there are znodes. Below it, no member changes any.
 pub(crate) const TREE_LEVEL: u16 = 6;

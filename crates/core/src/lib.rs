@@ -63,8 +63,8 @@ pub use command::{
     Revoke, SessionKind, SessionRef, Target, Tick, Wait,
 };
 pub use effect::{
-    After, Answer, Effect, EndReason, Ended, Ending, Fence, Forced, Grant, Names, ProposalOutcome,
-    TicketStatus,
+    Answer, Effect, EndReason, Ended, Ending, Fence, Forced, Grant, Names, PriorEndings,
+    ProposalOutcome, TicketStatus,
 };
 pub use ids::{RequestId, Secret, SessionId, Term, Token};
 pub use limits::Limits;

@@ -17,8 +17,8 @@ pub struct Limits {
     /// Tokens that a waiter may claim to keep. Wrappers nested this deep can still declare all of
     /// theirs.
     pub claims_per_ticket_max: usize,
-    /// How many tickets a search for a circle of claims may visit before it gives up and refuses
-    /// the wait. Honest use visits a handful; this bounds the work of one command.
+    /// How many tickets a search for a cycle of claims may visit before it gives up and refuses the
+    /// wait. Honest use visits a handful; this bounds the work of one command.
     pub claim_steps_max: usize,
     /// The longest lock-delay: an hour. Nothing lifts it early, so a typo must not block a name
     /// forever.
@@ -70,10 +70,10 @@ pub struct Limits {
     pub transaction_bytes_max: usize,
     /// Znodes. At about 400 bytes each with little in it, a million stay near 400 MB.
     pub nodes_max: usize,
-    /// Ephemeral znodes of one session. They go when it ends, some with each entry.
+    /// Ephemeral znodes of one session. They are deleted when it ends, some with each entry.
     pub ephemerals_per_session_max: usize,
-    /// Changes to znodes in one command. Each may end a ticket and draw one: all together no more
-    /// than `steps_max`.
+    /// Changes to znodes in one command. Each may end a ticket and draw one: together no more than
+    /// `steps_max`.
     pub node_ops_max: usize,
     /// Bytes of everything together, besides the few hundred per record that the record's own bound
     /// accounts for: names, labels, notes, reasons, values, objects; further names and claims of
@@ -82,7 +82,7 @@ pub struct Limits {
     /// Bytes beyond `bytes_max` for the answers to requests that leave nothing else behind: when
     /// memory is full, locks can still be released.
     pub bytes_reserve: usize,
-    /// Links of a circle that are reported; of a longer one, the first and the last half. Each has
+    /// Links of a cycle that are reported; of a longer one, the first and the last half. Each has
     /// two labels and a name: together they stay below 1 MiB, as an answer must.
     pub circle_links_max: usize,
     /// How many tickets one command may serve or end. The rest is due at once, at the start of the

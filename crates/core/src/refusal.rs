@@ -53,9 +53,9 @@ pub enum Refusal {
         /// Under which token.
         token: Token,
     },
-    /// The wait would create a cycle of claims: the circle, from the requesting ticket back to it.
+    /// The wait would close a cycle of claims: the cycle, from the requesting ticket back to it.
     WouldDeadlock(Vec<CycleStep>),
-    /// The search for a circle visited too many tickets to be sure that there is none.
+    /// The search for a cycle visited too many tickets to be sure that there is none.
     TooTangled,
     /// A claimed token is not held.
     ClaimNotHeld(Token),
@@ -65,9 +65,9 @@ pub enum Refusal {
     WrongMode(Token),
     /// The lease depends on the session: there is no deadline to change.
     SessionLease(Token),
-    /// A field is out of bounds, or does not go with another one.
+    /// A field is out of range, or conflicts with another one.
     BadRequest(InvalidField),
-    /// A bound is reached.
+    /// A limit is reached.
     Full(Bound),
     /// The request is below the lowest id that its session said it still needs.
     TooOldToKnow(RequestId),
@@ -113,13 +113,13 @@ pub enum Refusal {
     },
     /// This request id was used for a different request before.
     OtherRequest,
-    /// Another connection has gone on with the session.
+    /// Another connection has attached to the session.
     SessionMoved(SessionId),
-    /// A change to znodes can't be made: none of the command was.
+    /// One change to znodes is not possible, so none of the command was made.
     Node {
-        /// Which change of the command, from 0.
+        /// The index of that change in the command, from 0.
         op: u32,
-        /// Why.
+        /// Why it is not possible.
         why: NodeRefusal,
     },
 }
@@ -129,11 +129,11 @@ pub enum Refusal {
 pub enum Untouched {
     /// It came through another door.
     OtherDoor,
-    /// Knowing its label is not enough to speak for it: it has a secret, lives by a session (also
-    /// one that was just served, until its holder is notified), is not exclusive, or has several
+    /// Its label is not enough proof: it has a secret, depends on a session (which includes a
+    /// ticket that was just served, until its holder is notified), is not exclusive, or has several
     /// names.
     NotAText,
-    /// Someone is waiting: the next holder is the first in line.
+    /// There are waiters: the next holder is the first in line.
     WaitedFor,
     /// It would be broken, and it has a lock-delay for that case.
     LockDelay,
@@ -152,9 +152,9 @@ pub enum InvalidField {
     NoPermits,
     /// A TTL of zero.
     NoTtl,
-    /// A lock-delay above its bound.
+    /// A lock-delay above its limit.
     LockDelay,
-    /// A session TTL out of bounds.
+    /// A session TTL out of range.
     SessionTtl,
     /// More claims than a ticket may have.
     TooManyClaims,
@@ -182,13 +182,13 @@ pub enum InvalidField {
     TooManyKeysWritten,
     /// More messages than one transaction may publish.
     TooManyPublished,
-    /// An object out of bounds.
+    /// An object above its limits.
     ObjectTooLarge,
     /// Too many bytes for one transaction.
     TransactionTooLarge,
 }
 
-/// Which bound is reached.
+/// Which limit is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bound {
     /// Tickets in total.
@@ -209,7 +209,7 @@ pub enum Bound {
     Objects,
 }
 
-/// One step of a circle: who waits, for which lock, and who is ahead.
+/// One step of a cycle: who waits, for which lock, and who is ahead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CycleStep {
     /// The waiting ticket; `None` for the one that is being refused.

@@ -150,7 +150,7 @@ bounded_bytes!(
     Message, "message", 0, 65_536
 );
 bounded_bytes!(
-    /// What a znode keeps.
+    /// The data of a znode.
     NodeData, "znode's data", 0, 1 << 19
 );
 bounded_bytes!(

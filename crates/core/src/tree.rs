@@ -1,8 +1,8 @@
-//! Znodes, and the command that changes them: what ZooKeeper's door reads and writes.
+//! Znodes, and the command that changes them: what the ZooKeeper door reads and writes.
 //!
 //! A znode has a path, data, an access control list and a [`Stat`]. Versions, sequence numbers and
-//! errors are ZooKeeper's own; the zxid of a change is a number from the counter that tickets are
-//! drawn from, so that the `czxid` of a znode that stands for a ticket is its token.
+//! errors are ZooKeeper's own; the zxid of a change comes from the counter that tickets are drawn
+//! from, so that the `czxid` of a znode that represents a ticket is its token.
 
 use crate::command::SessionRef;
 use crate::ids::Token;
@@ -11,29 +11,29 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// Everything that may be done with a znode: the permissions of `world:anyone:cdrwa`.
+/// All permissions, as in `world:anyone:cdrwa`.
 pub const PERMS_ALL: u32 = 31;
 
 /// Permissions of an access control list, as bits.
 pub mod perms {
-    /// To read the data and to list the children.
+    /// Read the data and list the children.
     pub const READ: u32 = 1;
-    /// To set the data.
+    /// Set the data.
     pub const WRITE: u32 = 2;
-    /// To create children.
+    /// Create children.
     pub const CREATE: u32 = 4;
-    /// To delete children.
+    /// Delete children.
     pub const DELETE: u32 = 8;
-    /// To set the access control list.
+    /// Set the access control list.
     pub const ADMIN: u32 = 16;
 }
 
-/// Who somebody is, as far as access control lists go.
+/// An identity, for access control lists.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AuthId {
     /// `world`, `auth`, `digest` or `ip`.
     pub scheme: String,
-    /// What it means depends on the scheme.
+    /// Its meaning depends on the scheme.
     pub id: String,
 }
 
@@ -42,39 +42,38 @@ pub struct AuthId {
 pub struct Acl {
     /// Bits of [`perms`].
     pub perms: u32,
-    /// Who has them.
+    /// Whom they apply to.
     pub id: AuthId,
 }
 
 impl Acl {
-    /// Everybody may do everything.
+    /// Allows everything to everybody.
     pub fn open() -> Self {
         let id = AuthId { scheme: "world".to_owned(), id: "anyone".to_owned() };
         Self { perms: PERMS_ALL, id }
     }
 }
 
-/// What is asked of the tree.
+/// A command to the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TreeCommand {
-    /// Another connection goes on with a session: what came through earlier ones is refused from now
-    /// on.
+    /// Attaches another connection to a session: changes from earlier ones are refused from now on.
     Attach(SessionRef),
-    /// Changes znodes: all that is asked for, or nothing.
+    /// Changes znodes, all or nothing.
     Write(TreeWrite),
 }
 
-/// Changes to znodes, by one session.
+/// Changes to znodes by one session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeWrite {
-    /// Whose znodes ephemeral ones will be.
+    /// The session, which owns the ephemeral znodes created here.
     pub session: SessionRef,
-    /// Which attachment of the session asks: what [`TreeCommand::Attach`] answered, or 0 on the
-    /// connection that opened it.
+    /// The attachment of the session that makes the changes: the answer to [`TreeCommand::Attach`],
+    /// or 0 for the connection that opened the session.
     pub attachment: u64,
-    /// Who the client has shown to be.
+    /// The identities that the client has proved.
     pub ids: Vec<AuthId>,
-    /// What to do, in order.
+    /// The changes, in order.
     pub ops: Vec<NodeOp>,
 }
 
@@ -83,53 +82,53 @@ pub struct TreeWrite {
 pub enum NodeOp {
     /// Creates a znode.
     Create {
-        /// Its path; of a sequential one, without the number.
+        /// Its path; for a sequential one, without the number.
         path: String,
-        /// Its data; none is ZooKeeper's null.
+        /// Its data; `None` is ZooKeeper's null.
         data: Option<NodeData>,
-        /// Who may do what with it.
+        /// Its access control list.
         acl: Vec<Acl>,
         /// How long it stays.
         kind: NodeKind,
-        /// Whether the number of creates in its parent is added to its name.
+        /// Whether the number of creates in its parent is appended to its name.
         sequential: bool,
     },
     /// Deletes a znode without children.
     Delete {
-        /// Which.
+        /// Its path.
         path: String,
-        /// The version that it must have; none for any.
+        /// The version that it must have; `None` for any.
         version: Option<i32>,
     },
     /// Replaces the data of a znode.
     SetData {
-        /// Which.
+        /// Its path.
         path: String,
-        /// The new data.
+        /// The new data; `None` is ZooKeeper's null.
         data: Option<NodeData>,
-        /// The version that it must have; none for any.
+        /// The version that it must have; `None` for any.
         version: Option<i32>,
     },
     /// Replaces the access control list of a znode.
     SetAcl {
-        /// Which.
+        /// Its path.
         path: String,
         /// The new list.
         acl: Vec<Acl>,
-        /// The version that the list must have; none for any.
+        /// The version that the list must have; `None` for any.
         version: Option<i32>,
     },
-    /// Does nothing if the znode has that version.
+    /// Changes nothing, but requires that the znode has this version.
     Check {
-        /// Which.
+        /// Its path.
         path: String,
-        /// The version that it must have; none for any.
+        /// The version that it must have; `None` for any.
         version: Option<i32>,
     },
 }
 
 impl NodeOp {
-    /// The path that it is about.
+    /// The path of the znode.
     pub fn path(&self) -> &str {
         match self {
             Self::Create { path, .. }
@@ -170,66 +169,66 @@ pub enum NodeKind {
     Persistent,
     /// As long as the session that created it.
     Ephemeral,
-    /// Until its last child has been gone for a while.
+    /// Until its last child has been gone for a minute.
     Container,
-    /// Until it has had no child and no change for so long.
+    /// Until it has had no children and no change for this long.
     Ttl {
         /// How long, in logical time.
         ms: u64,
     },
 }
 
-/// What ZooKeeper tells about a znode beside its data.
+/// The properties of a znode, as in ZooKeeper.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stat {
-    /// The zxid of its creation. Of a ticket, its token.
+    /// The zxid of its creation. For a ticket, its token.
     pub czxid: u64,
-    /// The zxid of the last change of its data.
+    /// The zxid of the last change to its data.
     pub mzxid: u64,
     /// The wall clock at its creation, in milliseconds.
     pub ctime_ms: u64,
-    /// The wall clock at the last change of its data.
+    /// The wall clock at the last change to its data, in milliseconds.
     pub mtime_ms: u64,
-    /// How often its data was changed.
+    /// How many times its data was changed.
     pub version: i32,
-    /// How often its children came or went.
+    /// How many times a child was created or deleted.
     pub cversion: i32,
-    /// How often its access control list was changed.
+    /// How many times its access control list was changed.
     pub aversion: i32,
-    /// The session of an ephemeral one; 0 for all others.
+    /// The session of an ephemeral znode; 0 for all others.
     pub ephemeral_owner: i64,
     /// Bytes of data.
     pub data_length: i32,
     /// How many children it has.
     pub num_children: i32,
-    /// The zxid of the last coming or going of a child.
+    /// The zxid of the last creation or deletion of a child.
     pub pzxid: u64,
 }
 
-/// What came of one change.
+/// The result of one change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeResult {
-    /// The znode is there.
+    /// The znode was created.
     Created {
-        /// Its whole path.
+        /// Its full path.
         path: Arc<str>,
-        /// How it is now.
+        /// Its properties.
         stat: Stat,
     },
-    /// It is gone.
+    /// It was deleted.
     Deleted,
-    /// Its data or its access control list is set.
+    /// Its data or its access control list was set.
     Set(Stat),
-    /// It has that version.
+    /// It has the required version.
     Checked,
 }
 
 /// What happened to a znode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeEvent {
-    /// It came.
+    /// It was created.
     Created,
-    /// It went.
+    /// It was deleted.
     Deleted,
     /// Its data was set.
     DataChanged,
@@ -240,9 +239,9 @@ pub enum NodeEvent {
 pub enum NodeRefusal {
     /// There is no such znode, or no parent for it.
     NoNode,
-    /// There is one already.
+    /// The znode already exists.
     NodeExists,
-    /// It has another version.
+    /// It has a different version.
     BadVersion,
     /// It has children.
     NotEmpty,
@@ -250,37 +249,37 @@ pub enum NodeRefusal {
     ParentIsEphemeral,
     /// The access control list does not allow it.
     NoAuth,
-    /// The access control list names nobody, or in a way that is not known.
+    /// The access control list is empty, or has an unknown scheme or an invalid id.
     InvalidAcl,
-    /// The path is not one, or belongs to ZooKeeper itself.
+    /// The path is invalid, or belongs to ZooKeeper itself.
     BadPath(BadPath),
-    /// A time to live of zero, or beyond what ZooKeeper has room for.
+    /// A TTL of zero, or longer than ZooKeeper supports.
     BadTtl,
     /// More changes than one command may make.
     TooManyOps,
     /// More bytes than one command may have.
     TooLarge,
-    /// Another recipe's lock is in use in the directory, and would not exclude this one.
+    /// Another recipe's lock is in use in the directory, which would not exclude this one.
     OtherRecipe {
-        /// The one in use there.
+        /// The recipe in use there.
         recipe: Recipe,
     },
-    /// The znode stands for a ticket that was drawn through another door.
+    /// The znode represents a ticket from another door.
     OtherDoor(Token),
-    /// The directory has counted as far as it can, so that a lock in it would not keep its order.
+    /// The directory's counter is full, so that a lock in it would not keep its order.
     NumbersUsedUp,
-    /// The lock that the znode would be a ticket of can't be waited for.
+    /// The lock refused the ticket that the znode would represent.
     Lock(Box<crate::Refusal>),
     /// More tickets wait for the lock than can be shown in the directory in one step.
     LineTooLong,
-    /// The session has as many ephemeral znodes as it may.
+    /// The session has reached its limit of ephemeral znodes.
     TooManyEphemerals,
-    /// There are as many znodes as there may be, or they take as much memory.
+    /// The limit of znodes, or of their memory, is reached.
     Full,
 }
 
-/// How a client library makes a lock of sequential znodes. Its marker stands before the number in
-/// the name of each: a znode with one is a ticket of the lock that its directory is.
+/// How a client library implements a lock with sequential znodes. Its marker precedes the number in
+/// the name of each: a znode with a marker is a ticket of the lock that its directory represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recipe {
     /// kazoo's locks, and its read and write locks: `...__lock__`, `...__rlock__`.
@@ -291,7 +290,7 @@ pub enum Recipe {
     ReadWrite,
     /// Curator's `LeaderLatch`: `latch-`, `_c_...-latch-`.
     Latch,
-    /// Locks that call their znodes just `n-`.
+    /// Locks whose znodes are named just `n-`.
     Plain,
 }
 
@@ -300,19 +299,19 @@ pub enum Recipe {
 pub enum BadPath {
     /// It is empty.
     Empty,
-    /// It does not begin with `/`.
+    /// It does not start with `/`.
     Relative,
     /// It ends in `/`.
     TrailingSlash,
-    /// It has `//` in it.
+    /// It contains `//`.
     EmptyName,
-    /// It has `.` or `..` for a name.
+    /// A name in it is `.` or `..`.
     Dots,
-    /// A character is not allowed.
+    /// It contains a character that is not allowed.
     Character(char),
-    /// It is longer than paths may be.
+    /// It is longer than [`PATH_BYTES_MAX`].
     TooLong,
-    /// ZooKeeper itself keeps it.
+    /// It belongs to ZooKeeper itself.
     Reserved,
 }
 
@@ -331,10 +330,10 @@ impl fmt::Display for BadPath {
     }
 }
 
-/// Bytes of a path. ZooKeeper has no bound of its own; this is as much as a file system allows.
+/// The longest path in bytes. ZooKeeper has no limit of its own; this is what file systems allow.
 pub const PATH_BYTES_MAX: usize = 4_096;
 
-/// Whether a path is one that a znode may have, by the rules of ZooKeeper's `PathUtils`.
+/// Checks a path by the rules of ZooKeeper's `PathUtils`.
 pub fn validate_path(path: &str) -> Result<(), BadPath> {
     if path.len() > PATH_BYTES_MAX {
         return Err(BadPath::TooLong);
@@ -348,7 +347,7 @@ pub fn validate_path(path: &str) -> Result<(), BadPath> {
     if rest.ends_with('/') {
         return Err(BadPath::TrailingSlash);
     }
-    // As ZooKeeper does, from left to right: the first thing that is wrong is told.
+    // From left to right, as in ZooKeeper: the first violation is reported.
     for name in rest.split('/') {
         if name.is_empty() {
             return Err(BadPath::EmptyName);
@@ -363,7 +362,7 @@ pub fn validate_path(path: &str) -> Result<(), BadPath> {
     Ok(())
 }
 
-/// ZooKeeper looks at UTF-16: whatever takes two units there is refused.
+/// ZooKeeper looks at UTF-16: characters that take two units there are refused.
 fn is_allowed(char: char) -> bool {
     !matches!(
         char,
@@ -371,7 +370,7 @@ fn is_allowed(char: char) -> bool {
     )
 }
 
-/// The path of the znode above; none for the root.
+/// The path of the parent; `None` for the root.
 pub fn parent_of(path: &str) -> Option<&str> {
     let (parent, name) = path.rsplit_once('/')?;
     if name.is_empty() {
@@ -385,11 +384,11 @@ pub fn name_of(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// The longest time to live that ZooKeeper has room for.
+/// The longest TTL that ZooKeeper supports.
 pub const TTL_MS_MAX: u64 = (1 << 40) - 1;
 
 impl Recipe {
-    /// What stands in the names of its contenders.
+    /// The marker in the names of its contenders.
     pub fn marker(self) -> &'static str {
         match self {
             Self::Kazoo => "__lock__",

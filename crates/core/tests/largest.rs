@@ -1,4 +1,4 @@
-//! The largest legal values of everything: they fit into a snapshot, and they are weighed.
+//! The largest legal values of everything fit into a snapshot, and are counted.
 
 use holdfast_core::{
     Acquire, Answer, Command, Door, Effect, Element, Expiry, Label, Lease, Limits, LockName, Mode,
@@ -7,13 +7,13 @@ use holdfast_core::{
     Tick, Token, Transaction, Value, Wait, Write, WriteOp,
 };
 
-/// What a snapshot's file, and a node that is sent one, takes as one piece.
+/// The largest piece that a snapshot file, or a node that receives one, accepts.
 const PIECE_BYTES_MAX: usize = 16 << 20;
 
-/// Some hundred bytes for each record are what the bounds of their numbers count with.
+/// The few hundred bytes per record that the limits on their number account for.
 const RECORD_BYTES: usize = 400;
 
-/// A text of exactly so many bytes, another for each number.
+/// A text of exactly this many bytes, different for each number.
 fn text(bytes: usize, number: usize) -> Vec<u8> {
     let mut text = vec![b'x'; bytes];
     let number = format!("{number:07}");
@@ -92,7 +92,7 @@ impl Stage {
             door: Door::Native,
         }));
         match answer {
-            Ok(Answer::TicketStatus(standing)) => standing.token(),
+            Ok(Answer::TicketStatus(status)) => status.token(),
             other => panic!("{other:?}"),
         }
     }
@@ -130,7 +130,7 @@ fn in_session(session: SessionRef, id: u64) -> RequestRef {
     RequestRef::InSession { session, id, lowest: RequestId::FIRST }
 }
 
-/// What is written can be read, is bounded, and comes to the same state.
+/// What is written can be read, is bounded, and gives the same state.
 fn check_snapshot(stage: &Stage) {
     let pieces = stage.pieces();
     let mut check = SnapshotCheck::default();
@@ -150,9 +150,9 @@ fn check_snapshot(stage: &Stage) {
     assert_eq!(sorted(again), sorted(pieces));
 }
 
-// A piece of a snapshot had up to 256 records, however long they were: 256 register values of
-// 64 KiB were one piece of 16.1 MB, which no file takes. From then on the node wrote no snapshot, its
-// log grew for good, and a backup was written that nobody could read.
+// A piece of a snapshot had up to 256 records, however long they were: 256 register values of 64
+// KiB were one piece of 16.1 MB, which no file accepts. From then on the node wrote no snapshot,
+// its log grew without bound, and backups could not be read.
 #[test]
 fn full_register_fits_into_a_snapshot() {
     let mut stage = Stage::new();
@@ -163,8 +163,8 @@ fn full_register_fits_into_a_snapshot() {
     check_snapshot(&stage);
 }
 
-/// A ticket of sixteen names, each of which was broken twice by somebody with a lot to say; asked
-/// to let go. And all that led there, in the history.
+/// A ticket with sixteen names, each of which was broken twice, with the longest reasons; it is
+/// asked to release. All of that is in the history.
 #[test]
 fn largest_tickets_fit_into_a_snapshot() {
     let mut stage = Stage::new();
@@ -193,8 +193,8 @@ fn largest_tickets_fit_into_a_snapshot() {
     assert!(counted + history > real, "{counted} bytes counted, {real} real");
 }
 
-// A session's memory of requests was bounded in answers, not in bytes, and not weighed: with the
-// answers to 1,024 writes of the longest register values it took 65 MB, and counted for nothing.
+// A session's memory of requests was limited in answers, not in bytes, and not counted: with the
+// answers to 1,024 writes of the longest register values it took 65 MB.
 #[test]
 fn remembered_requests_are_counted_and_bounded() {
     let mut stage = Stage::new();
@@ -218,7 +218,7 @@ fn remembered_requests_are_counted_and_bounded() {
     let counted = stage.state.counts().bytes - before;
     assert!(counted >= taken * Value::BYTES_MAX, "{counted} bytes for {taken} answers");
     check_snapshot(&stage);
-    // What the client has is forgotten, and no longer counts.
+    // What the client has acknowledged is forgotten, and no longer counts.
     for session in &sessions {
         let id = RequestId::new(2_000).unwrap();
         let request = RequestRef::InSession { session: *session, id, lowest: id };
@@ -229,7 +229,7 @@ fn remembered_requests_are_counted_and_bounded() {
     assert!(counted <= 4 * (Value::BYTES_MAX + 1_024), "{counted} bytes are left");
 }
 
-/// Who releases when the memory is full must not be refused: nothing would ever be free again.
+/// A release must not be refused when the memory is full: nothing would ever be freed again.
 #[test]
 fn locks_can_be_released_when_memory_is_full() {
     let limits = Limits { bytes_max: 100_000, bytes_reserve: 200_000, ..Limits::DEFAULT };
@@ -247,7 +247,7 @@ fn locks_can_be_released_when_memory_is_full() {
     let target = Target { name: name(0), token: Some(token) };
     let release = Command::Release { target, proof: Proof::Secret(Secret([1; 16])) };
     assert_eq!(stage.ask(in_session(session, 900), release), Ok(Answer::Released(token)));
-    // What the reserve is for has an end as well.
+    // The reserve is limited as well.
     let refused = (1_000..2_000).find_map(|id| {
         let target = Target { name: name(id), token: Some(token) };
         let release = Command::Release { target, proof: Proof::Secret(Secret([1; 16])) };
@@ -257,8 +257,8 @@ fn locks_can_be_released_when_memory_is_full() {
     assert!(refused.is_some());
 }
 
-/// For each kind of thing: what is counted is at least what a snapshot of it takes, but for the few
-/// hundred bytes of each record that the bound of its number counts with.
+/// For everything: what is counted is at least what a snapshot of it takes, less the few hundred
+/// bytes per record that the limit on their number accounts for.
 #[test]
 fn all_unbounded_data_is_counted() {
     let many = 500;
@@ -269,7 +269,7 @@ fn all_unbounded_data_is_counted() {
         let mut stage = Stage::new();
         stage.acquire(vec![name(9_999_999)], 0);
         fill(&mut stage);
-        // The history has a bound of its own.
+        // The history has a limit of its own.
         let events = stage.state.events().count();
         let (counted, real) = stage.counted_and_real();
         let (counted, real) = (counted - counted_before, real - real_before);
@@ -344,7 +344,7 @@ fn all_unbounded_data_is_counted() {
     });
 }
 
-/// Elements take memory also if nothing is in them.
+/// Elements take memory even if they are empty.
 #[test]
 fn empty_elements_are_counted() {
     let mut stage = Stage::new();
@@ -356,7 +356,7 @@ fn empty_elements_are_counted() {
     check_snapshot(&stage);
 }
 
-/// The names of a ticket after the first cost a lock each, however short they are.
+/// The further names of a ticket cost a lock each, however short they are.
 #[test]
 fn many_short_names_are_counted() {
     let mut stage = Stage::new();
@@ -367,7 +367,7 @@ fn many_short_names_are_counted() {
     assert!(stage.state.counts().bytes - before >= texts + 15 * 200);
 }
 
-// The history was bounded in events only: with the longest labels and reasons it took 600 MB.
+// The history was limited in events only: with the longest labels and reasons it took 600 MB.
 #[test]
 fn history_is_bounded_in_bytes() {
     let limits = Limits { history_bytes_max: 4 << 20, ..Limits::DEFAULT };
@@ -384,8 +384,8 @@ fn history_is_bounded_in_bytes() {
     stage.state.check().unwrap();
 }
 
-// A release that was repeated after 33 hand-offs of its lock was told that it held nothing: only the
-// last 64 events of the lock were looked through.
+// A release that was repeated after 33 hand-offs of its lock was answered "not held": only the last
+// 64 events of the lock were searched.
 #[test]
 fn repeated_release_is_recognised_after_thousands_of_hand_offs() {
     let mut stage = Stage::new();
@@ -403,7 +403,7 @@ fn repeated_release_is_recognised_after_thousands_of_hand_offs() {
             assert_eq!(stage.apply(release(first)), Ok(Answer::Released(first)), "{number}");
         }
     }
-    // Where the memory ends, nothing is made up.
+    // Beyond what is remembered, nothing is made up.
     for number in 0..35_000 {
         let token = stage.acquire(vec![LockName::parse("other").unwrap()], number % 3);
         let target = Target { name: LockName::parse("other").unwrap(), token: Some(token) };
@@ -415,7 +415,7 @@ fn repeated_release_is_recognised_after_thousands_of_hand_offs() {
     assert!(refused.to_string().contains("forgotten"), "{refused}");
 }
 
-/// Members of different versions must do the same until all of them know better.
+/// Members of different versions must behave the same until all of them support more.
 #[test]
 fn older_levels_behave_as_before() {
     let mut stage = Stage::new();
@@ -437,13 +437,13 @@ fn older_levels_behave_as_before() {
     let other = stage.ask(RequestRef::Alone(key(1)), Command::Acquire(acquire(name(2))));
     assert_eq!(first, other);
     assert_eq!(stage.state.counts().bytes, LockName::BYTES_MAX);
-    // Members that know no newer version can read it.
+    // Members of older versions can read it.
     let pieces = stage.pieces();
     assert_eq!(pieces[0][8..10], 2_u16.to_le_bytes());
     let mut loaded = State::load(&pieces, Limits::DEFAULT, 3).unwrap();
     loaded.set_level(3);
     stage.state = loaded;
-    // A request that came before is not known by what it asked for, on no member.
+    // A request from before has no fingerprint, on any member.
     let other = stage.ask(RequestRef::Alone(key(1)), Command::Acquire(acquire(name(2))));
     assert_eq!(first, other);
     stage.ask(RequestRef::Alone(key(2)), Command::Acquire(acquire(name(2)))).unwrap();

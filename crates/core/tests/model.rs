@@ -1,6 +1,6 @@
-//! The core against a naive model: random commands, the same answers, effects and views.
+//! The core against a naive model: random commands must have the same answers, effects and views.
 //!
-//! `HOLDFAST_CASES=100000 cargo test --release -p holdfast-core --test model` plays longer.
+//! `HOLDFAST_CASES=100000 cargo test --release -p holdfast-core --test model` runs longer.
 
 mod support;
 
@@ -21,7 +21,7 @@ type Coverage = BTreeMap<(String, String), usize>;
 #[allow(clippy::disallowed_methods, reason = "decides how long to test, nothing that is tested")]
 fn cases(usual: u32) -> u32 {
     let asked = std::env::var("HOLDFAST_CASES").ok().and_then(|cases| cases.parse().ok());
-    // Tests whose cases take longer play fewer, in the usual proportion.
+    // Tests whose cases take longer run fewer of them, in the usual proportion.
     asked.map_or(usual, |asked: u32| {
         let share = u64::from(asked) * u64::from(usual);
         u32::try_from(share.div_ceil(u64::from(CASES))).unwrap_or(u32::MAX)
@@ -59,10 +59,10 @@ fn play(setup: Setup, usual_cases: u32, len: std::ops::Range<usize>) -> Coverage
     coverage.into_inner()
 }
 
-/// Leaves out every move without which the run fails as well. proptest tries each only once, and
-/// before it has made the others simple.
+/// Removes every move without which the run still fails. proptest tries each only once, and before
+/// it has simplified the others.
 fn shorter(mut moves: Vec<Move>, setup: Setup) -> Vec<Move> {
-    // Longer ones would take too long, and nobody would read them.
+    // Longer runs would take too long, and nobody would read them.
     while moves.len() < 100 {
         let without = |at: usize| {
             let mut fewer = moves.clone();
@@ -77,7 +77,7 @@ fn shorter(mut moves: Vec<Move>, setup: Setup) -> Vec<Move> {
     moves
 }
 
-/// A name for what came of a step, for counting.
+/// A name for the result of a step, for counting.
 fn outcome_of(step: &Step) -> (String, String) {
     let word = |text: String| {
         let end = text.find(|c: char| !c.is_alphanumeric()).unwrap_or(text.len());
@@ -85,7 +85,7 @@ fn outcome_of(step: &Step) -> (String, String) {
     };
     let verb = word(format!("{:?}", step.proposal.command));
     let outcome = match &step.taken {
-        ProposalOutcome::Answered(Ok(Answer::TicketStatus(standing))) => match standing {
+        ProposalOutcome::Answered(Ok(Answer::TicketStatus(status))) => match status {
             TicketStatus::Waiting { .. } => "Waiting".into(),
             TicketStatus::Held(_) => "Held".into(),
             TicketStatus::Over { .. } => "Over".into(),
@@ -116,14 +116,14 @@ fn core_and_model_agree() {
     show(&play(setup, CASES, 1..200));
 }
 
-/// At every bound.
+/// At every limit.
 #[test]
 fn core_and_model_agree_at_the_bounds() {
     let setup = Setup { limits: TIGHT, judges: Judges::ALL };
     show(&play(setup, CASES, 1..200));
 }
 
-/// When a command may serve or end only so few tickets that the rest is left to later entries.
+/// When a command may serve or end so few tickets that the rest is left to later entries.
 #[test]
 fn promises_hold_in_small_steps() {
     let judges = Judges { model: false, ..Judges::ALL };

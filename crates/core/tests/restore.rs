@@ -1,5 +1,5 @@
-//! Whatever was going on when a backup was taken: a cluster that begins with it is sound, and
-//! draws no number that another one drew.
+//! Whatever was in progress when a backup was taken, a cluster that is restored from it is
+//! consistent, and draws no number that another cluster drew.
 
 #[allow(dead_code, reason = "the model does not know of backups")]
 mod support;
@@ -16,16 +16,16 @@ use support::player::{Player, fence_keys, lock_names};
 
 const CASES: u32 = 500;
 
-/// Holders and waiters of one name that are looked at: more than there ever are.
+/// More holders and waiters of one name than there ever are.
 const ALL: usize = 1_000;
 
 /// A cluster of one node without a log.
 struct Cluster {
     state: State,
     player: Player,
-    /// Every number that a ticket or a grant showed.
+    /// Every number of a ticket or a grant.
     tokens: BTreeSet<Token>,
-    /// Those granted last.
+    /// The most recently granted.
     granted: BTreeSet<Token>,
     sessions: BTreeSet<u64>,
 }
@@ -52,8 +52,8 @@ impl Cluster {
         if let ProposalOutcome::Answered(Ok(Answer::SessionOpened(id))) = &taken {
             self.sessions.insert(id.0.get());
         }
-        if let ProposalOutcome::Answered(Ok(Answer::TicketStatus(standing))) = &taken {
-            self.tokens.insert(standing.token());
+        if let ProposalOutcome::Answered(Ok(Answer::TicketStatus(status))) = &taken {
+            self.tokens.insert(status.token());
         }
         for effect in &effects {
             if let Effect::Granted(grant) = effect {
@@ -80,7 +80,7 @@ impl Cluster {
         self.state.snapshot().pieces().collect::<Result<_, _>>().unwrap()
     }
 
-    /// What everybody who knew this cluster goes on with.
+    /// The cluster restored from a backup of this one.
     fn restored(&self, unix_s: u64) -> (Self, Restored) {
         let mut cluster = Self::of(load(&self.backup(), *self.state.limits()));
         let restored = cluster.state.restore(unix_s).unwrap();
@@ -100,7 +100,7 @@ fn load(pieces: &[Vec<u8>], limits: Limits) -> State {
     state
 }
 
-/// What must be so right after a restore.
+/// What must hold right after a restore.
 fn check_restored(before: &State, after: &State, restored: &Restored) {
     after.check().unwrap();
     let (had, has) = (before.counts(), after.counts());
@@ -130,7 +130,7 @@ fn check_restored(before: &State, after: &State, restored: &Restored) {
     for key in fence_keys() {
         assert_eq!(before.fence(&key), after.fence(&key));
     }
-    // What is restored is written and read as everything else.
+    // A restored state can be written and read like any other.
     let again =
         load(&after.snapshot().pieces().collect::<Result<Vec<_>, _>>().unwrap(), *after.limits());
     assert_eq!(again.counts(), has);
@@ -142,7 +142,7 @@ fn check_restored(before: &State, after: &State, restored: &Restored) {
     }
 }
 
-/// One backup, restored twice while the old cluster goes on.
+/// One backup, restored twice while the old cluster continues.
 fn three_ways(limits: Limits, [first, second, third]: [&[Move]; 3], unix_s: u64, later_s: u64) {
     let mut old = Cluster::new(limits);
     old.play(first);
@@ -165,7 +165,7 @@ fn three_ways(limits: Limits, [first, second, third]: [&[Move]; 3], unix_s: u64,
         assert!(a.granted.is_disjoint(&b.granted), "{:?} and {:?}", a.granted, b.granted);
         assert!(a.sessions.is_disjoint(&b.sessions), "{:?} and {:?}", a.sessions, b.sessions);
     }
-    // A backup of a cluster that was restored is as good as any other.
+    // A backup of a restored cluster is as good as any other.
     let (mut three, restored) = one.restored(unix_s + later_s);
     check_restored(&one.state, &three.state, &restored);
     let (mut four, _) = one.restored(unix_s + later_s + 1);

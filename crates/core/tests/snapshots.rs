@@ -1,15 +1,15 @@
-//! Snapshots of every version are still read.
+//! Snapshots of every version can still be read.
 //!
-//! `data/snapshot-v1.bin` was written by version 1 and is never written again; beside it stands,
-//! in words, what it holds. So it is with each later version. `WRITE_SNAPSHOT=1` writes the newest,
-//! and the words of all.
+//! `data/snapshot-v1.bin` was written by version 1 and is never written again; next to it is a text
+//! file with its content. The same goes for each later version. `WRITE_SNAPSHOT=1` writes the
+//! newest one, and all text files.
 #![allow(clippy::disallowed_methods, reason = "a test reads files")]
 
 use holdfast_core::{BadSnapshot, Limits, State};
 use holdfast_play::Play;
 use std::path::PathBuf;
 
-/// A state with something of everything.
+/// A state that contains everything.
 const STORY: &str = r#"
 pam: acquire shelf
 ana: acquire seat-12A ttl=1m note="paid" request=1
@@ -44,7 +44,7 @@ expire mia term=2
 
 const SHOW: &str = "shelf seat-12A doc pool left middle right lamp door/lock job queue gone";
 
-/// What came with version 2: keys.
+/// Added in version 2: keys.
 const STORY_2: &str = r#"
 red: exec set counter 1 ttl=1h; hash cart apples=2 pears=1; list jobs a b c ttl=1m
 red: exec relabel counter 2
@@ -56,14 +56,13 @@ red: look *
 
 const SHOW_2: &str = "counter cart jobs row";
 
-/// What came with version 3: what requests asked for.
+/// Added in version 3: fingerprints of requests.
 const STORY_3: &str = r#"
 nia: acquire desk ttl=1h request=5 lowest=5
 web: acquire chair ttl=1h key=random-text-of-web
 "#;
 
-/// What came with version 4: sessions of a node that says which it is, and a grant that nobody has
-/// been told of.
+/// Added in version 4: node sessions with the node's id, and a grant that is not confirmed.
 const STORY_4: &str = r#"
 olga: acquire bench ttl=1h alone
 n7: open of=7 ttl=5s
@@ -96,7 +95,7 @@ fn played(version: u16) -> Play {
     play
 }
 
-/// Everything that can be asked of a state, in words.
+/// Everything that can be queried, as text.
 fn report(mut play: Play, version: u16) -> String {
     let mut lines = Vec::new();
     if version > 1 {
@@ -107,7 +106,7 @@ fn report(mut play: Play, version: u16) -> String {
                 format!("history {name}"),
             ]);
         }
-        // What was read before the snapshot still counts, so nothing was forgotten.
+        // Stamps from before the snapshot are still valid, so nothing was forgotten.
         let count_on = ["red: exec publish news same", "keys"].map(str::to_owned);
         lines.extend(count_on);
     }
@@ -129,7 +128,7 @@ fn report(mut play: Play, version: u16) -> String {
             ["nia: acquire sofa ttl=1h request=5", "web: acquire sofa key=random-text-of-web"];
         lines.extend(others.map(str::to_owned));
     }
-    // What was remembered of requests, and what time does to the rest.
+    // The memory of requests, and what happens to the rest as time passes.
     lines.push("cy: outcome key=random-text-of-cy".to_owned());
     lines.extend(["tick 30s", "tick 1m", "tick 1h", "ls limit=50", "counts"].map(str::to_owned));
     let answers = lines.iter().flat_map(|line| {
@@ -143,7 +142,7 @@ fn pieces(state: &State) -> Vec<Vec<u8>> {
     state.snapshot().pieces().collect::<Result<_, _>>().unwrap()
 }
 
-/// Pieces in one file: each with its length in front.
+/// Pieces in one file, each preceded by its length.
 fn framed(pieces: &[Vec<u8>]) -> Vec<u8> {
     let frame = |piece: &Vec<u8>| [&(piece.len() as u32).to_le_bytes()[..], piece].concat();
     pieces.iter().flat_map(frame).collect()
@@ -174,7 +173,7 @@ fn snapshots_of_every_version_are_read() {
         }
         let mut state = load(&unframed(&std::fs::read(file).unwrap())).unwrap();
         state.check().unwrap();
-        // What wrote it weighed as that level did.
+        // The program that wrote it counted bytes as at that level.
         state.set_level(version);
         let mut play = played(version);
         play.go_on_with(state);

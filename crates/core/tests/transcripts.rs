@@ -1,9 +1,8 @@
-//! Plays every transcript and compares what happens with what is written there.
+//! Plays every transcript and compares the results with the file.
 //!
-//! A file begins with a comment that says what it shows. Then come blocks: lines to be played,
-//! `---`, what happened, an empty line. `UPDATE_TRANSCRIPTS=1 cargo test --release -p
-//! holdfast-core --test transcripts` writes what happens now into the files; read the difference
-//! before you commit it.
+//! A file starts with a comment that says what it shows, followed by blocks: input lines, `---`,
+//! output lines, an empty line. `UPDATE_TRANSCRIPTS=1 cargo test --release -p holdfast-core --test
+//! transcripts` writes the current output into the files; read the diff before you commit it.
 #![allow(clippy::disallowed_methods, reason = "a test reads files")]
 
 use holdfast_play::Play;

@@ -1,5 +1,5 @@
-//! Tasks that are blocked until something is put under a name, the one that came first before the
-//! others.
+//! Tasks that are blocked until an object is put under a name. The longest-blocked task is woken
+//! first.
 
 use crate::{CallId, index::Index};
 use holdfast_core::{KeyKind, LockName};
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Names that tasks of one node may wait for. At about 100 bytes each, all stay near 10 MB.
 const NAMES_MAX: usize = 100_000;
 
-/// Tasks that are blocked, by when they began to be.
+/// Blocked tasks, in the order in which they blocked.
 pub(crate) struct Blocked<T> {
     tasks: BTreeMap<u64, Entry<T>>,
     places: Index<CallId, u64>,
@@ -18,13 +18,12 @@ pub(crate) struct Blocked<T> {
     next: u64,
 }
 
-/// A task that is blocked.
 pub(crate) struct Entry<T> {
     pub(crate) call: CallId,
     pub(crate) task: T,
     pub(crate) names: Vec<LockName>,
     pub(crate) kind: KeyKind,
-    /// Until when it may be; none is forever.
+    /// When it times out; `None` is never.
     pub(crate) until: Option<Duration>,
 }
 
@@ -36,8 +35,8 @@ impl<T> Default for Blocked<T> {
 }
 
 impl<T> Blocked<T> {
-    /// Lets a task be blocked. One that was woken for nothing goes back to its old place. If there is
-    /// no room, it is given back.
+    /// Blocks a task. One that was woken in vain goes back to its old place. Returned if there is
+    /// no room.
     pub(crate) fn put(&mut self, entry: Entry<T>, place: Option<u64>) -> Result<(), Entry<T>> {
         if self.by_name.len().saturating_add(entry.names.len()) > NAMES_MAX {
             return Err(entry);
@@ -55,8 +54,8 @@ impl<T> Blocked<T> {
         Ok(())
     }
 
-    /// Takes the task out that has waited longest for an object of that kind under a name, with its
-    /// place.
+    /// Takes out the task that has been blocked longest on an object of this kind under this name,
+    /// and its place.
     pub(crate) fn wake(&mut self, name: &LockName, kind: KeyKind) -> Option<(Entry<T>, u64)> {
         if self.by_name.is_empty() {
             return None;
@@ -67,19 +66,19 @@ impl<T> Blocked<T> {
         Some((self.take(place)?, place))
     }
 
-    /// Takes out the one that has been blocked longest, with its place.
+    /// Takes out the task that has been blocked longest, and its place.
     pub(crate) fn wake_any(&mut self) -> Option<(Entry<T>, u64)> {
         let place = *self.tasks.first_key_value()?.0;
         Some((self.take(place)?, place))
     }
 
-    /// Takes out one that has been blocked for as long as it may be.
+    /// Takes out a task that has timed out.
     pub(crate) fn time_out(&mut self, now: Duration) -> Option<Entry<T>> {
         let (until, place) = *self.by_deadline.first()?;
         if until <= now { self.take(place) } else { None }
     }
 
-    /// When the next one has been blocked for as long as it may be.
+    /// When the next task times out; `None` if none does.
     pub(crate) fn next_timeout(&self) -> Option<Duration> {
         self.by_deadline.first().map(|(until, _)| *until)
     }
@@ -88,7 +87,7 @@ impl<T> Blocked<T> {
         self.tasks.is_empty()
     }
 
-    /// Takes out that of a call, if it is blocked.
+    /// Takes out the task of a call, if it is blocked.
     pub(crate) fn remove(&mut self, call: CallId) -> Option<Entry<T>> {
         let place = *self.places.get(&call)?;
         self.take(place)

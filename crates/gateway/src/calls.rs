@@ -1,4 +1,4 @@
-//! Calls that the node is to reply to, and what a reply means for each.
+//! Calls that wait for the node's reply, and what a reply means for each of them.
 
 use crate::gateway::{CallPlace, Gateway};
 use crate::io::{Attached, CallId, CallOutcome, Completion, Driver, Output, Sink, submit_error};
@@ -11,14 +11,14 @@ use holdfast_core::{
 use holdfast_node::{self as node, Node, Reply, RequestTag};
 use std::time::Duration;
 
-/// Something that the node is to reply to.
+/// A call that waits for the node's reply.
 pub(crate) struct Call<D: Driver> {
-    /// None if nobody can abandon it.
+    /// `None` if it can't be abandoned.
     pub(crate) id: Option<CallId>,
-    /// Tells it from an earlier one in the same place.
+    /// Distinguishes it from an earlier call in the same slot.
     pub(crate) serial: u64,
     pub(crate) since: Duration,
-    /// Then it is withdrawn.
+    /// When it is withdrawn.
     pub(crate) deadline: Option<Duration>,
     pub(crate) withdrawn: bool,
     pub(crate) kind: Kind<D>,
@@ -26,18 +26,18 @@ pub(crate) struct Call<D: Driver> {
 
 /// Where the outcome of a call goes.
 pub(crate) enum ReplyTo<D: Driver> {
-    /// To a caller that waits for just this.
+    /// To a caller that waits for this call alone.
     One(D::ReplyTo),
-    /// To a sink, under a number of its own.
+    /// To a sink, as the reply to this number.
     Sink { sink: D::Sink, number: u64 },
-    /// To nobody: the caller is gone, or was told that nobody knows.
+    /// Nowhere: the caller is gone, or was told that the outcome is unknown.
     Nobody,
 }
 
 pub(crate) enum Kind<D: Driver> {
     Submit {
         reply_to: ReplyTo<D>,
-        /// The ticket that this draws, if only the caller can know of it.
+        /// The ticket that this draws, if nobody but the caller can know of it.
         draws: Option<TicketRef>,
         wait: bool,
         follow: Option<D::Sink>,
@@ -52,23 +52,23 @@ pub(crate) enum Kind<D: Driver> {
         reply_to: ReplyTo<D>,
         sink: D::Sink,
     },
-    /// The heartbeat of an attach. It was confirmed by the leader, which says nothing about how far
-    /// this node has come.
+    /// The heartbeat of an attach. The leader confirmed it, which does not mean that this node is
+    /// up to date.
     Attach {
         reply_to: ReplyTo<D>,
         session: SessionRef,
         tickets: Vec<Token>,
         sink: D::Sink,
     },
-    /// The read behind it.
+    /// The read that follows it.
     LookAt {
         reply_to: ReplyTo<D>,
         session: SessionId,
         tickets: Vec<Token>,
         sink: D::Sink,
     },
-    /// The read behind a heartbeat of a session that is not alive: whoever shows another secret is
-    /// not its owner, and learns nothing else about it.
+    /// The read after a heartbeat of a session that is not alive: a client with the wrong secret
+    /// must not learn anything else about the session.
     NotAlive {
         reply_to: ReplyTo<D>,
         session: SessionRef,
@@ -81,12 +81,12 @@ pub(crate) enum Kind<D: Driver> {
     Task {
         task: D::Task,
         woken: Option<Woken>,
-        /// Until when it may be blocked.
+        /// When it times out while blocked; `None` is never.
         until: Option<Duration>,
     },
-    /// The end of a ticket that nobody knows of any more.
+    /// Ends a ticket that has no caller any more.
     GiveUp(TicketRef),
-    /// Of a grant that somebody here waits for: its deadline begins to count.
+    /// Confirms a grant that a caller on this node waits for: its deadline starts to count.
     Confirm(Box<Grant>),
 }
 
@@ -116,7 +116,7 @@ impl<D: Driver> Call<D> {
         self.kind.reply_to()
     }
 
-    /// Nobody is told any more what becomes of it.
+    /// From now on nobody receives the outcome.
     pub(crate) fn take_reply_to(&mut self) -> ReplyTo<D> {
         let reply_to = self.kind.reply_to();
         reply_to.map_or(ReplyTo::Nobody, |to| std::mem::replace(to, ReplyTo::Nobody))
@@ -129,7 +129,7 @@ impl<D: Driver> Call<D> {
 }
 
 impl<D: Driver> Gateway<D> {
-    /// The node replied.
+    /// Handles a reply from the node.
     pub fn reply(&mut self, ask: RequestTag, reply: Reply, now: Duration, node: &Node) {
         let key = usize::try_from(ask.0).unwrap_or(usize::MAX);
         let Some(call) = self.calls.try_remove(key) else { return };
@@ -197,8 +197,8 @@ impl<D: Driver> Gateway<D> {
             }
             Kind::Attach { reply_to: ReplyTo::Nobody, .. } => {}
             Kind::Attach { reply_to, session, tickets, sink } => match reply {
-                // From now on the sink receives events, before its client is told how its tickets
-                // stand: so nothing is missed in between.
+                // The sink receives events before its client learns the status of its tickets, so
+                // nothing is missed in between.
                 Reply::Beat(true) => {
                     self.events.bind(session.id, &sink, &mut self.outputs);
                     let session = session.id;
@@ -244,7 +244,7 @@ impl<D: Driver> Gateway<D> {
                     Some(call) => {
                         self.replied.push((Running { call, task, woken, until }, reply));
                     }
-                    // It was abandoned. What it did not take, the next one may.
+                    // It was abandoned. What it did not take is left for the next task.
                     None => self.stirred.extend(woken.map(|woken| (woken.name, woken.kind))),
                 }
             }
@@ -253,7 +253,7 @@ impl<D: Driver> Gateway<D> {
         }
     }
 
-    /// A call goes on with a read, until the same deadline.
+    /// Continues a call with a read, under the same deadline.
     fn read_on(
         &mut self,
         id: Option<CallId>,
@@ -277,7 +277,7 @@ impl<D: Driver> Gateway<D> {
         }
     }
 
-    /// The answer to a caller that waits for it: or, if it waits for its turn, a place among the waits.
+    /// Answers a caller; if it waits for its ticket to be served, adds it to the waits instead.
     fn answer(&mut self, mut waiter: Waiter<D>, wait: bool, reply: Reply) {
         waiter.ticket = known(waiter.ticket, &reply);
         match &reply {
@@ -308,13 +308,13 @@ fn answered(reply: Reply) -> Completion {
     }
 }
 
-/// A ticket that was drawn, now that its token is known; none if it is over or was not drawn.
+/// The drawn ticket, now that its token is known; `None` if it is over or was not drawn.
 fn known(draws: Option<TicketRef>, reply: &Reply) -> Option<TicketRef> {
     let mut ticket = draws?;
     match reply {
         Reply::Answer(Ok(Answer::TicketStatus(TicketStatus::Over { .. }))) => None,
-        Reply::Answer(Ok(Answer::TicketStatus(standing))) => {
-            ticket.target.token = Some(standing.token());
+        Reply::Answer(Ok(Answer::TicketStatus(status))) => {
+            ticket.target.token = Some(status.token());
             Some(ticket)
         }
         _ => None,
@@ -328,7 +328,7 @@ fn not_alive(session: SessionRef, node: &Node) -> Refusal {
     }
 }
 
-/// What a client is told that comes back to its session.
+/// What a client learns when it attaches to its session.
 fn attached(state: &State, session: SessionId, tickets: &[Token]) -> Attached {
     let own = |token: &&Token| {
         state.ticket_view(**token).is_none_or(|ticket| ticket.session == Some(session))
@@ -336,6 +336,6 @@ fn attached(state: &State, session: SessionId, tickets: &[Token]) -> Attached {
     let own: Vec<Token> = tickets.iter().filter(own).copied().collect();
     let revocations: Vec<Effect> =
         own.iter().filter_map(|token| state.revocation_asked(*token)).collect();
-    let standings = own.iter().map(|token| state.standing(*token)).collect();
-    Attached { standings, revocations, now_ms: state.now_ms() }
+    let statuses = own.iter().map(|token| state.ticket_status(*token)).collect();
+    Attached { statuses, revocations, now_ms: state.now_ms() }
 }

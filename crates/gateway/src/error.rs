@@ -1,5 +1,5 @@
-//! The one error that every door answers with: a code for programs, a message that says what is
-//! wrong, and a hint that says what to do.
+//! The one error type of all doors: a code for programs, a message that says what is wrong, and a
+//! hint that says what to do.
 //!
 //! The table of [`Code`] is the only place that maps a code to each protocol's own form. A door never
 //! invents a status: it asks the code.
@@ -18,7 +18,7 @@ macro_rules! codes {
             /// Every code.
             pub const ALL: &[Self] = &[$(Self::$code,)+];
 
-            /// As it is written in JSON and in gRPC's messages.
+            /// As in JSON and gRPC messages.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$code => $text,)+
@@ -65,9 +65,9 @@ pub enum GrpcStatus {
 
 // Code, its text, HTTP status, gRPC status, first word in RESP.
 codes! {
-    /// A field is missing, unknown, of the wrong type or out of its bounds.
+    /// A field is missing, unknown, of the wrong type or out of range.
     BadRequest = "bad_request", 400, InvalidArgument, "ERR";
-    /// No ticket ever had the token that a register was given.
+    /// No ticket with this token was ever drawn.
     NeverDrawn = "never_drawn", 400, InvalidArgument, "ERR";
     /// The password is missing or wrong.
     Unauthenticated = "unauthenticated", 401, Unauthenticated, "NOAUTH";
@@ -83,11 +83,11 @@ codes! {
     WrongMethod = "wrong_method", 405, InvalidArgument, "ERR";
     /// The request did not arrive in time.
     TooSlow = "too_slow", 408, DeadlineExceeded, "ERR";
-    /// The request is longer than a bound.
+    /// The request exceeds a size limit.
     TooLarge = "too_large", 413, InvalidArgument, "ERR";
     /// A watcher or session did not read its events fast enough.
     Lagged = "lagged", 429, ResourceExhausted, "ERR";
-    /// The lock was busy, or the wait is over.
+    /// The lock was busy, or the wait timed out.
     NotAcquired = "not_acquired", 409, FailedPrecondition, "HELD";
     /// The client closed its connection while it waited.
     ConnectionClosed = "connection_closed", 409, FailedPrecondition, "ERR";
@@ -107,11 +107,11 @@ codes! {
     AlreadyHeld = "already_held", 409, FailedPrecondition, "HELD";
     /// The wait would close a cycle of declared claims.
     WouldDeadlock = "would_deadlock", 409, FailedPrecondition, "ERR";
-    /// Somebody waits, so a shared ticket can't be upgraded.
+    /// There are waiters, so a shared ticket can't be upgraded.
     UpgradeBlocked = "upgrade_blocked", 409, FailedPrecondition, "ERR";
-    /// The ticket is not held in a way that allows this.
+    /// The mode in which the ticket is held does not allow this.
     WrongMode = "wrong_mode", 409, FailedPrecondition, "ERR";
-    /// The session said that it had the answer to this request.
+    /// The session has acknowledged the reply to this request, so it is no longer known.
     TooOldToKnow = "too_old_to_know", 409, FailedPrecondition, "ERR";
     /// An outcome was asked for before the request arrived.
     Barred = "barred", 409, FailedPrecondition, "ERR";
@@ -127,7 +127,7 @@ codes! {
     InUse = "in_use", 409, FailedPrecondition, "WRONGTYPE";
     /// The membership could not be changed.
     NotChanged = "not_changed", 409, FailedPrecondition, "ERR";
-    /// A bound of the cluster is reached.
+    /// A limit of the cluster is reached.
     Full = "full", 503, Unavailable, "TRYAGAIN";
     /// A queue of this node is full. Nothing was done.
     Busy = "busy", 503, Unavailable, "TRYAGAIN";
@@ -141,9 +141,9 @@ codes! {
     Unknown = "unknown", 503, Unavailable, "NOLEADER";
     /// The node is stopping; the request may or may not take effect.
     Stopping = "stopping", 503, Unavailable, "NOLEADER";
-    /// The leader changed while something was decided.
+    /// The leader changed before this was decided.
     OtherTerm = "other_term", 503, Unavailable, "TRYAGAIN";
-    /// The node skipped ahead, so events were missed.
+    /// The node installed a snapshot, so events were missed.
     Missed = "missed", 503, Unavailable, "ERR";
 }
 
@@ -174,11 +174,11 @@ pub enum SubmitError {
     Withdrawn,
     /// It may or may not have had an effect: ask for the outcome.
     Unknown,
-    /// The node has stopped; the same holds.
+    /// The node has stopped. It may or may not have had an effect.
     Stopped,
 }
 
-/// Why a request was not done, whatever door it came through.
+/// Why a request failed, the same for every door.
 #[derive(Debug, Clone)]
 pub struct ApiError {
     /// For programs.
@@ -189,27 +189,27 @@ pub struct ApiError {
     pub hint: &'static str,
     /// The highest token that the fence has seen.
     pub highest: Option<u64>,
-    /// How the ticket ended that is not held any more.
+    /// How the ticket ended, if it is no longer held.
     pub how: Option<EndReason>,
 }
 
 impl ApiError {
-    /// An error: what is wrong, and what to do.
+    /// Creates an error without `highest` and `how`.
     pub fn new(code: Code, message: impl Into<String>, hint: &'static str) -> Self {
         Self { code, message: message.into(), hint, highest: None, how: None }
     }
 
-    /// A field that makes no sense.
+    /// An invalid field.
     pub fn bad(message: impl Into<String>, hint: &'static str) -> Self {
         Self::new(Code::BadRequest, message, hint)
     }
 
-    /// A body that did not arrive.
+    /// A body that did not arrive in time.
     pub fn too_slow() -> Self {
         Self::new(Code::TooSlow, "the body did not arrive in time", "send the body at once")
     }
 
-    /// An answer that belongs to another question.
+    /// An answer of the wrong kind.
     pub fn unexpected() -> Self {
         Self::new(Code::OtherRequest, "unexpected reply", "try again")
     }
@@ -330,8 +330,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Would fail if two codes were written alike, or a protocol's form did not fit the others: what
-    /// may work later is 503 and Unavailable, and nothing else is.
+    /// Catches two codes with the same text, and forms that contradict each other: a code that may
+    /// work later is 503 and Unavailable, and no other code is.
     #[test]
     fn every_code_maps_to_every_protocol() {
         let texts: BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Who receives what: sessions' sinks, and the topics that sinks are subscribed to.
+//! Which sink receives what: the sinks of sessions, and the topics that sinks subscribe to.
 
 use crate::glob;
 use crate::index::Index;
@@ -13,32 +13,32 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-/// Sinks of one node that watch locks. A slow one keeps some 30 KB of pointers, and what they point
-/// to: all of them together stay near 300 MB.
+/// Sinks of one node that watch locks. A slow one costs some 30 KB of pointers and what they point
+/// to, so all of them stay near 300 MB.
 const WATCHES_MAX: usize = 10_000;
 
-/// Bytes of all messages that wait for anybody: each is kept once, however many it waits for.
+/// Bytes of all unread messages. Each message counts once, however many sinks it is queued for.
 const UNREAD_BYTES_MAX: usize = 64 << 20;
 
-/// Tickets that one sink follows. One that takes more locks and gives none back hears nothing of the
-/// oldest.
+/// Tickets that one sink follows. A client that takes more without releasing any is not notified
+/// about the oldest.
 const FOLLOWED_MAX: usize = 1_024;
 
-/// What a sink can be subscribed to.
+/// What a sink can subscribe to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topic {
-    /// What happens to some locks.
+    /// Events of some locks.
     Locks(Scope),
-    /// What is published on a channel.
+    /// Messages published on a channel.
     Channel(Bytes),
-    /// What is published on the channels whose names match a pattern: see [`glob::matches`].
+    /// Messages published on channels whose names match a pattern: see [`glob::matches`].
     Pattern(Bytes),
-    /// What happens to znodes, and to sessions: for a door that keeps watches itself, and sets each in
-    /// the same step as the read that asks for it.
+    /// Changes to znodes, and the ends of sessions: for a door that keeps its own watches, and sets
+    /// each in the same step as the read that asks for it.
     Znodes,
 }
 
-/// Who listens to which channels.
+/// The subscribers of each channel.
 #[derive(Debug, Clone, Default)]
 pub struct Channels {
     by_name: BTreeMap<Bytes, BTreeSet<SinkId>>,
@@ -51,17 +51,18 @@ impl Channels {
         self.by_name.get(channel).into_iter().chain(matches.map(|(_, sinks)| sinks))
     }
 
-    /// How many subscriptions a message would reach: one for the channel, one for each pattern.
+    /// How many subscriptions a message would reach: one for the channel, one for each matching
+    /// pattern.
     pub fn subscribers(&self, channel: &[u8]) -> usize {
         self.matching(channel).map(BTreeSet::len).sum()
     }
 
-    /// The channels that are subscribed to by name, with the number of sinks.
+    /// The channels that have subscribers by name, with the number of sinks.
     pub fn names(&self) -> Vec<(Bytes, usize)> {
         self.by_name.iter().map(|(channel, sinks)| (channel.clone(), sinks.len())).collect()
     }
 
-    /// How many patterns are subscribed to.
+    /// How many patterns have subscribers.
     pub fn patterns(&self) -> usize {
         self.by_pattern.len()
     }
@@ -96,15 +97,15 @@ impl<S> Subscriber<S> {
         self.topics.iter().any(|topic| matches!(topic, Topic::Locks(_)))
     }
 
-    /// Whether its client can't be told that something was missed: it must notice by the end of its
-    /// connection.
+    /// Whether its protocol can't report a missed event, so that the connection must be closed
+    /// instead.
     fn must_end(&self) -> bool {
         !self.followed.is_empty()
             || self.topics.iter().any(|topic| !matches!(topic, Topic::Locks(_)))
     }
 }
 
-/// The sinks of one node, and what each receives.
+/// The sinks of one node and their subscriptions.
 pub(crate) struct Events<D: Driver> {
     subscribers: Index<SinkId, Subscriber<D::Sink>>,
     sessions: Index<SessionId, SinkId>,
@@ -114,7 +115,7 @@ pub(crate) struct Events<D: Driver> {
     followers: Index<Token, SinkId>,
     pub(crate) channels: Arc<Channels>,
     unread_bytes: Arc<AtomicUsize>,
-    /// What has just been answered to which sink: it needs no event of the same.
+    /// What was just sent to a sink as a reply: it needs no event about the same thing.
     answered: Vec<(ReportedEvent, SinkId)>,
 }
 
@@ -134,7 +135,8 @@ impl<D: Driver> Default for Events<D> {
     }
 }
 
-/// What an answer has told a session: just this event of the ticket, not what happens to it next.
+/// The one event of a ticket that a reply has already reported to its session. Later events are
+/// still sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReportedEvent {
     Granted(Token),
@@ -154,7 +156,7 @@ impl ReportedEvent {
         }
     }
 
-    /// The answer that says as much as this effect does.
+    /// The reply that would already have reported this effect.
     fn reported_by(effect: &Effect) -> Option<Self> {
         match effect {
             Effect::Granted(grant) => Some(Self::Granted(grant.token)),
@@ -181,8 +183,8 @@ impl<D: Driver> Events<D> {
         self.subscribers.get_mut(&id).unwrap()
     }
 
-    /// A session's events go to this sink. An older one of the same session receives nothing any
-    /// more, and would believe that nothing happens: it is told.
+    /// Sends a session's events to this sink. A sink that the session had before receives no more
+    /// events, so it is notified that it lost track.
     pub(crate) fn bind(&mut self, session: SessionId, sink: &D::Sink, out: &mut Vec<Output<D>>) {
         self.subscriber(sink).session = Some(session);
         let older = self.sessions.insert(session, sink.id()).filter(|older| *older != sink.id());
@@ -198,7 +200,7 @@ impl<D: Driver> Events<D> {
         }
     }
 
-    /// Gives a sink these topics in place of those that it had; false if there is no room for them.
+    /// Replaces a sink's topics; returns false if there is no room for them.
     pub(crate) fn subscribe(&mut self, sink: &D::Sink, topics: Vec<Topic>) -> bool {
         let id = sink.id();
         let before = std::mem::take(&mut self.subscriber(sink).topics);
@@ -233,7 +235,7 @@ impl<D: Driver> Events<D> {
         added
     }
 
-    /// Leaves a sink only these of its topics.
+    /// Removes all topics of a sink except these.
     pub(crate) fn keep_topics(&mut self, id: SinkId, left: &[Topic]) {
         let Some(subscriber) = self.subscribers.get_mut(&id) else { return };
         let watched = subscriber.watches();
@@ -265,7 +267,7 @@ impl<D: Driver> Events<D> {
         }
     }
 
-    /// A sink is closed when this ticket is taken over.
+    /// Closes the sink if this ticket is taken over.
     pub(crate) fn follow(&mut self, token: Token, sink: &D::Sink) {
         self.followers.insert(token, sink.id());
         let followed = &mut self.subscriber(sink).followed;
@@ -297,7 +299,7 @@ impl<D: Driver> Events<D> {
         }
     }
 
-    /// A reply goes to a sink.
+    /// Sends a reply to a sink.
     pub(crate) fn reply(
         &mut self,
         sink: D::Sink,
@@ -309,8 +311,8 @@ impl<D: Driver> Events<D> {
         out.push(Output::Event(sink, SessionEvent::Reply { number, reply }));
     }
 
-    /// Something happened: the session that it concerns receives it, unless it asked for it, and so
-    /// do the subscribers. Nothing is copied if nobody receives it.
+    /// Sends an effect to the session it concerns, unless that session asked for it, and to
+    /// subscribers. Nothing is copied if there are none.
     pub(crate) fn publish(&mut self, effect: Effect, now_ms: u64, out: &mut Vec<Output<D>>) {
         let session = match &effect {
             Effect::Granted(grant) => grant.session,
@@ -371,7 +373,7 @@ impl<D: Driver> Events<D> {
         }
     }
 
-    /// Lets those go for which more waits than their share.
+    /// Closes the sinks that have more than their share of unread messages.
     fn close_the_slowest(&self, out: &mut Vec<Output<D>>) {
         let subscribed = self.channels.by_name.values().chain(self.channels.by_pattern.values());
         let sinks: BTreeSet<SinkId> = subscribed.flatten().copied().collect();
@@ -384,7 +386,7 @@ impl<D: Driver> Events<D> {
     }
 
     /// A ticket has ended. If another connection has taken it over in its holder's name, the
-    /// connection that holds it must end: its client would never know otherwise.
+    /// connection that holds it must be closed: its client would never know otherwise.
     fn ended(&mut self, ended: &Ended, out: &mut Vec<Output<D>>) {
         let Some(sink) = self.followers.remove(&ended.token) else { return };
         let Some(subscriber) = self.subscribers.get_mut(&sink) else { return };
@@ -395,12 +397,12 @@ impl<D: Driver> Events<D> {
         }
     }
 
-    /// All effects of an entry were published.
+    /// All effects of an entry have been published.
     pub(crate) fn entry_done(&mut self) {
         self.answered.clear();
     }
 
-    /// Nobody knows what happened meanwhile.
+    /// Events were missed, and nobody knows which.
     pub(crate) fn lost_track(&mut self, out: &mut Vec<Output<D>>) {
         for id in self.subscribers.keys() {
             let Some(subscriber) = self.subscribers.get_mut(&id) else { continue };

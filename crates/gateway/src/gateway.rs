@@ -1,12 +1,13 @@
-//! The gateway: what doors want goes in, what the node replies goes in, and what is to be delivered
-//! comes out.
+//! The gateway: takes the requests of doors and the replies of the node, and returns what is to be
+//! delivered.
 //!
-//! A driver calls, in each turn: [`Gateway::begin_turn`]; [`Gateway::handle`] for each input; the node,
-//! with what [`Gateway::take_node_inputs`] gives; [`Gateway::reply`], [`Gateway::applied`] and
-//! [`Gateway::lost_track`] for what the node puts out; [`Gateway::finish_turn`]; and then it delivers
-//! [`Gateway::take_outputs`] in order. If a sink does something with events that tasks depend on, it also
-//! does so before [`Gateway::finish_turn`], where tasks go on. [`Gateway::pause`] says how long it may then
-//! wait. Time is an argument: how long the driver has run, on any clock that does not go back.
+//! In each turn, a driver calls [`Gateway::begin_turn`]; [`Gateway::handle`] for each input; the
+//! node, with what [`Gateway::take_node_inputs`] returns; [`Gateway::reply`], [`Gateway::applied`]
+//! and [`Gateway::lost_track`] for the node's outputs; [`Gateway::finish_turn`]; and then it
+//! delivers [`Gateway::take_outputs`] in order. If tasks depend on how a sink handles events, it
+//! must handle them before [`Gateway::finish_turn`], which resumes tasks. [`Gateway::pause`]
+//! returns how long to wait for the next turn. Time is an argument: how long the driver has run, on
+//! any clock that never goes backwards.
 
 use crate::blocked::Blocked;
 use crate::calls::{Call, Kind, ReplyTo};
@@ -25,43 +26,43 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a call waits for the cluster to take it. An election takes about a second.
+/// How long a call waits for the cluster to accept it. An election takes about a second.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A driver whose turn begins so much later than it was due stood still.
+/// If a turn starts this much later than it was due, the driver was paused.
 const PAUSED: Duration = Duration::from_secs(1);
 
-/// Something due at once that waits for the disk must not spin.
+/// Keeps the loop from spinning while something that is due waits for the disk.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
-/// So often the gateway looks for calls that have waited long enough.
+/// How often the gateway looks for calls that have timed out.
 const SWEEP_EVERY: Duration = Duration::from_millis(100);
 
-/// A driver that stood still finds requests in front of it that their callers have abandoned
-/// meanwhile; that they have comes just behind them. So long requests are held back then.
+/// After a pause, the driver's queue holds requests whose callers have already given up, followed
+/// by the notice that they did. So requests are held back for this long.
 pub const HOLD_BACK_FOR: Duration = Duration::from_millis(250);
 
-/// What stands between doors and the node. See the module for how it is driven.
+/// The layer between doors and the node. The module documentation says how to drive it.
 pub struct Gateway<D: Driver> {
     pub(crate) calls: Slab<Call<D>>,
-    /// Where a call is that can be abandoned.
+    /// Where each call that can be abandoned is.
     pub(crate) places: Index<CallId, CallPlace>,
     pub(crate) waits: Waits<D>,
     pub(crate) events: Events<D>,
     pub(crate) blocked: Blocked<D::Task>,
-    /// Tasks whose step was replied to: they go on when all effects of the turn were published, so
-    /// that nobody is told of a message that is still on its way.
+    /// Tasks whose step has a reply. They resume once all effects of the turn have been published,
+    /// so that none reports a message that has not been delivered.
     pub(crate) replied: Vec<(Running<D::Task>, Reply)>,
-    /// Names under which an object was put that a task may be blocked on.
+    /// Names under which an object was put that tasks may be blocked on.
     pub(crate) stirred: Vec<(LockName, KeyKind)>,
     pub(crate) retries: Retries,
-    /// Requests that came just after the driver stood still, and until when they are held back.
+    /// Requests that arrived just after a pause, and until when they are held back.
     held_back: Vec<Input<D>>,
     held_back_until: Option<Duration>,
-    /// When the last turn began.
+    /// When the last turn started.
     began: Duration,
-    /// A turn that begins later than this comes from a driver that stood still; none until it is known
-    /// when the next turn is due.
+    /// A turn that starts later than this comes after a pause; `None` until it is known when the
+    /// next turn is due.
     late_after: Option<Duration>,
     swept: Duration,
     withdrawing: Vec<(usize, u64)>,
@@ -69,18 +70,18 @@ pub struct Gateway<D: Driver> {
     next_serial: u64,
     pub(crate) node_inputs: Vec<node::Input>,
     pub(crate) outputs: Vec<Output<D>>,
-    /// Requests for the log since somebody last looked.
+    /// Requests submitted to the log since this was last read.
     pub submitted: u64,
-    /// How long those took that were answered since somebody last looked.
+    /// Latencies of the requests answered since this was last read.
     pub answered_after: Vec<Duration>,
 }
 
 /// Where a call is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum CallPlace {
-    /// The node is to reply to it.
+    /// Waiting for the node's reply.
     Pending(usize),
-    /// Its ticket waits.
+    /// Waiting for its ticket to be served.
     Waiting(Token),
     /// Its task is blocked.
     Blocked,
@@ -114,17 +115,17 @@ impl<D: Driver> Default for Gateway<D> {
 }
 
 impl<D: Driver> Gateway<D> {
-    /// A gateway that nobody has called yet.
+    /// A gateway without any calls.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// List the subscribers on this node.
+    /// The channels that have subscribers on this node.
     pub fn channels(&self) -> &Arc<Channels> {
         &self.events.channels
     }
 
-    /// How long the driver waits for something to happen before the next turn, now that a turn is done.
+    /// How long the driver may wait before the next turn, after a turn is done.
     pub fn pause(&mut self, now: Duration, node: &Node) -> Duration {
         let pause = Duration::from_millis(node.next_turn_in_ms()).max(PAUSE_MIN);
         let pause = self.next_due().map_or(pause, |due| pause.min(due.saturating_sub(now)));
@@ -132,7 +133,7 @@ impl<D: Driver> Gateway<D> {
         pause
     }
 
-    /// When the next turn is due at the latest; none if nothing waits for time to pass.
+    /// When the next turn is due at the latest; `None` if nothing is due at any time.
     pub fn next_due(&self) -> Option<Duration> {
         if !self.node_inputs.is_empty() {
             return Some(Duration::ZERO);
@@ -141,12 +142,12 @@ impl<D: Driver> Gateway<D> {
         due.into_iter().flatten().min()
     }
 
-    /// The driver stood still: its callers may have gone away meanwhile.
+    /// The driver was paused: callers may have gone in the meantime.
     fn hold_back_after_pause(&mut self, now: Duration) {
         self.held_back_until = Some(now.saturating_add(HOLD_BACK_FOR));
     }
 
-    /// Does what is due at that time.
+    /// Starts a turn, and handles what is due.
     pub fn begin_turn(&mut self, now: Duration, node: &Node) {
         if self.late_after.take().is_some_and(|late_after| now > late_after) {
             self.hold_back_after_pause(now);
@@ -168,7 +169,7 @@ impl<D: Driver> Gateway<D> {
         }
     }
 
-    /// Withdraws what nobody wants to wait for any longer.
+    /// Withdraws calls that have timed out.
     fn sweep(&mut self, now: Duration) {
         for (key, call) in &mut self.calls {
             let sink_is_closed = match call.reply_to() {
@@ -186,7 +187,7 @@ impl<D: Driver> Gateway<D> {
         self.closed.clear();
     }
 
-    /// Takes what a door wants.
+    /// Handles an input from a door.
     pub fn handle(&mut self, input: Input<D>, now: Duration, node: &Node) {
         if self.held_back_until.is_some_and(|until| now < until) && input.is_request() {
             self.held_back.push(input);
@@ -194,7 +195,8 @@ impl<D: Driver> Gateway<D> {
         }
         match input {
             Input::Submit { call, reply_to, request, command, wait, follow } => {
-                // With a request id a retry finds the ticket; without one only the caller knows of it.
+                // With a request id, a retry finds the ticket; without one, only the caller knows
+                // of it.
                 let draws = if request.is_none() { TicketRef::drawn_by(&command) } else { None };
                 self.submitted += 1;
                 let reply_to = ReplyTo::One(reply_to);
@@ -273,7 +275,7 @@ impl<D: Driver> Gateway<D> {
         ask
     }
 
-    /// Something that the node will reply to.
+    /// Adds a call that waits for the node's reply.
     pub(crate) fn pending(
         &mut self,
         id: Option<CallId>,
@@ -287,8 +289,9 @@ impl<D: Driver> Gateway<D> {
         RequestTag(self.calls.insert(call) as u64)
     }
 
-    /// Nobody receives the completion of a call any more. What was not sent yet never will be; what
-    /// was, and drew a ticket that nobody knows of, gives it up once that is known.
+    /// Abandons a call: nobody receives its completion. A command that was not sent is dropped. If
+    /// it was sent and drew a ticket that nobody else knows of, the ticket is given up once its
+    /// token is known.
     fn abandon(&mut self, id: CallId, now: Duration, node: &Node) {
         match self.places.remove(&id) {
             Some(CallPlace::Pending(key)) => {
@@ -313,12 +316,12 @@ impl<D: Driver> Gateway<D> {
         }
     }
 
-    /// Takes what is for the node's next turn.
+    /// Takes the inputs for the node's next turn.
     pub fn take_node_inputs(&mut self, into: &mut Vec<node::Input>) {
         into.append(&mut self.node_inputs);
     }
 
-    /// Takes what is to be delivered, in order.
+    /// Takes the outputs to deliver, in order.
     pub fn take_outputs(&mut self, into: &mut Vec<Output<D>>) {
         into.append(&mut self.outputs);
     }
@@ -332,7 +335,8 @@ impl<D: Driver> Gateway<D> {
                 }
                 Effect::Granted(grant) => self.served(grant),
                 Effect::Ended(ended) => {
-                    // Also the end of a grant that was never confirmed: nobody has been told of it.
+                    // This includes a grant that was never confirmed: its caller has not been
+                    // notified of it.
                     for waiter in self.waits.take(ended.token) {
                         let outcome = CallOutcome::Ended(Box::new(ended.clone()));
                         self.complete_wait(waiter, outcome.into());
@@ -364,8 +368,8 @@ impl<D: Driver> Gateway<D> {
         self.outputs.push(Output::Complete(waiter.reply_to, completion));
     }
 
-    /// The node jumped over entries: nobody knows what became of the tickets. Those who wait for one
-    /// are told so, and a ticket that only they know of is given up.
+    /// The node skipped entries, so the status of tickets is unknown. Their waiters are notified,
+    /// and tickets that only they know of are given up.
     pub fn lost_track(&mut self, now: Duration, node: &Node) {
         for waiter in self.waits.take_all() {
             self.places.remove(&waiter.call);
@@ -379,10 +383,10 @@ impl<D: Driver> Gateway<D> {
         self.wake_all(now, node);
     }
 
-    /// All that the node put out in this turn has been told.
+    /// Ends a turn, after all outputs of the node have been handled.
     pub fn finish_turn(&mut self, now: Duration, node: &Node) {
         for (key, serial) in std::mem::take(&mut self.withdrawing) {
-            // Its place may have been taken by another one meanwhile.
+            // Another call may have taken its slot in the meantime.
             if self.calls.get(key).is_some_and(|call| call.serial == serial) {
                 self.leave(key);
             }
@@ -390,8 +394,8 @@ impl<D: Driver> Gateway<D> {
         self.resume_tasks(now, node);
     }
 
-    /// It was withdrawn, and the node could not say that it has no effect: the caller is told so.
-    /// What becomes of it is known later; then a ticket that nobody wants is given up.
+    /// It was withdrawn too late for the node to say that it has no effect, so the caller is
+    /// answered "unknown". Once the outcome is known, a ticket without a caller is given up.
     fn leave(&mut self, key: usize) {
         let Some(call) = self.calls.get_mut(key) else { return };
         call.deadline = None;
@@ -415,7 +419,7 @@ impl<D: Driver> Gateway<D> {
             ReplyTo::One(reply_to) => {
                 self.outputs.push(Output::Complete(reply_to, SubmitError::Unknown.into()));
             }
-            // Its client asks again under the same number.
+            // Its client sends it again under the same number.
             ReplyTo::Sink { sink, number } => {
                 self.events.reply(sink, number, Reply::Unknown, &mut self.outputs);
             }

@@ -1,4 +1,4 @@
-//! Patterns as in `KEYS user:*`.
+//! Glob patterns, as in `KEYS user:*`.
 
 /// Whether a text matches a pattern of `*`, `?`, `[a-z]`, `[^a]` and `\x`.
 ///
@@ -31,7 +31,7 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Matches one byte with what stands at `at`, and says where the pattern goes on.
+/// Matches one byte against the pattern at `at`, and returns where the pattern continues.
 fn one(pattern: &[u8], at: usize, byte: u8) -> Option<usize> {
     match pattern.get(at)? {
         b'?' => Some(at + 1),
@@ -58,7 +58,7 @@ fn class(pattern: &[u8], mut at: usize, byte: u8) -> Option<usize> {
                 at += 1;
                 break;
             }
-            // A class without an end goes to the end of the pattern.
+            // An unterminated class extends to the end of the pattern.
             (None, _, _) => break,
             (Some(from), Some(b'-'), Some(until)) => {
                 let (low, high) = if from <= until { (from, until) } else { (until, from) };

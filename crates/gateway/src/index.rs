@@ -1,7 +1,6 @@
-//! Finds things by their key in constant time, on the way of every answer and every effect.
+//! A map with constant-time lookup, used for every reply and every effect.
 //!
-//! Hash order can't leak out of it: it is never iterated, and what is taken out of it at once comes in
-//! the order of the keys.
+//! Hash order can't leak: it is never iterated, and `keys` are sorted.
 
 use foldhash::fast::FixedState;
 use std::hash::Hash;
@@ -20,7 +19,7 @@ impl<K, V> Default for Index<K, V> {
 
 impl<K: Hash + Ord + Clone, V> Index<K, V> {
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
-        // Hashing costs more than this look, and mostly there is nothing.
+        // Cheaper than hashing, and it is usually empty.
         if self.map.is_empty() { None } else { self.map.get(key) }
     }
 

@@ -1,4 +1,4 @@
-//! What goes into the gateway and what comes out of it.
+//! The inputs and outputs of the gateway.
 
 use crate::task::Task;
 use crate::{ApiError, SubmitError, TicketRef, Topic};
@@ -11,79 +11,79 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// What the driver of a gateway brings along.
+/// The types that a driver provides.
 pub trait Driver {
     /// Where the completion of one call goes.
     type ReplyTo;
     /// Where the events of one connection go.
     type Sink: Sink;
-    /// What is done step by step beside the state.
+    /// Work that runs step by step on the state.
     type Task: Task;
 }
 
-/// A connection's events go here. It is bounded; one that overflows ends its connection, which is
-/// between the two of them.
+/// Receives the events of one connection. It is bounded; if it overflows, its connection must be
+/// closed, which the driver does.
 pub trait Sink: Clone {
-    /// Which one it is, among all of the driver.
+    /// Its id, unique within the driver.
     fn id(&self) -> SinkId;
 }
 
-/// Which call something is about: the driver never uses a number twice.
+/// Identifies a call. The driver never uses a number twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
-/// Which sink something is about: the driver never uses a number twice.
+/// Identifies a sink. The driver never uses a number twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SinkId(pub u64);
 
-/// What a door wants.
+/// A request from a door.
 pub enum Input<D: Driver> {
-    /// To put a command through the log.
+    /// Puts a command through the log.
     Submit {
-        /// Which call this is.
+        /// The call's id.
         call: CallId,
         /// Where its completion goes.
         reply_to: D::ReplyTo,
-        /// The client's request id. Without one, a ticket that this draws is given up unless the
-        /// completion is delivered.
+        /// The client's request id. Without one, a ticket that this draws is given up if the
+        /// completion can't be delivered.
         request: Option<RequestRef>,
-        /// What is to be done.
+        /// The command.
         command: Command,
-        /// Whether a ticket that waits is completed only when its wait has ended.
+        /// Whether the completion of a waiting ticket is delayed until its wait has ended.
         wait: bool,
-        /// Closed if the ticket is granted, and later taken over in its holder's name.
+        /// Closed if the ticket is granted and later taken over in its holder's name.
         follow: Option<D::Sink>,
     },
-    /// To tell that a session lives.
+    /// Reports that a session is alive.
     Heartbeat {
-        /// Which call this is.
+        /// The call's id.
         call: CallId,
         /// Where its completion goes.
         reply_to: D::ReplyTo,
-        /// Whose heartbeat.
+        /// The session.
         session: SessionRef,
     },
-    /// To read the state once it is current.
+    /// Reads the state once it is current.
     Read {
-        /// Which call this is.
+        /// The call's id.
         call: CallId,
         /// Where its completion goes.
         reply_to: D::ReplyTo,
     },
-    /// To change the membership; only the leader can. It has no deadline.
+    /// Changes the membership; only the leader can. It has no deadline.
     Change {
-        /// Which call this is.
+        /// The call's id.
         call: CallId,
         /// Where its completion goes.
         reply_to: D::ReplyTo,
         /// What to change.
         change: Change,
-        /// Also if no majority of the voters that are left answers.
+        /// Whether to do it even if no majority of the remaining voters answers.
         force: bool,
     },
-    /// To open a session whose events go to a sink.
+    /// Opens a session whose events go to a sink.
     Open {
-        /// Which call this is.
+        /// The call's id.
         call: CallId,
         /// Where its completion goes.
         reply_to: D::ReplyTo,
@@ -92,95 +92,96 @@ pub enum Input<D: Driver> {
         /// Where its events go.
         sink: D::Sink,
     },
-    /// To go on with a session: its events go to this sink from now on, and an older one of the same
-    /// session is told that it has lost track.
+    /// Attaches to a session: from now on its events go to this sink. A sink that the session had
+    /// before is notified that it lost track.
     Attach {
-        /// Which call this is.
+        /// The call's id.
         call: CallId,
         /// Where its completion goes.
         reply_to: D::ReplyTo,
-        /// Which session, and its proof.
+        /// The session and its secret.
         session: SessionRef,
-        /// Tickets whose standing is wanted.
+        /// Tickets whose status to return.
         tickets: Vec<Token>,
         /// Where its events go.
         sink: D::Sink,
     },
-    /// To receive what is about these topics, in place of those that the sink had. It begins when the
-    /// state is current: a node that is behind would tell what happened long before.
+    /// Replaces the sink's topics. Takes effect once the state is current: a node that lags would
+    /// send old events.
     Subscribe {
-        /// Which call this is.
+        /// The call's id.
         call: CallId,
         /// Where its completion goes.
         reply_to: D::ReplyTo,
         /// Where the events go.
         sink: D::Sink,
-        /// All that it wants to receive.
+        /// All its topics from now on.
         topics: Vec<Topic>,
     },
-    /// The same at once, whether or not the state is current: for a sink that knows what is old.
+    /// Like `Subscribe`, but immediate, whether or not the state is current: for a sink that
+    /// recognises old events.
     Listen {
         /// Where the events go.
         sink: D::Sink,
-        /// All that it wants to receive.
+        /// All its topics from now on.
         topics: Vec<Topic>,
     },
-    /// To receive only these of the topics that the sink has.
+    /// Removes all topics of a sink except these.
     Unsubscribe {
-        /// Which sink.
+        /// The sink.
         sink: SinkId,
-        /// Those that are left.
+        /// The topics to keep.
         left: Vec<Topic>,
     },
-    /// To stop following a ticket: its connection is about to take it over itself.
+    /// Stops following a ticket: its own connection is about to take it over.
     Unfollow {
-        /// Which sink.
+        /// The sink.
         sink: SinkId,
-        /// Which ticket.
+        /// The ticket.
         token: Token,
     },
-    /// To put a command of a session through the log; the reply is an event.
+    /// Puts a command of a session through the log; the reply is an event.
     SubmitOn {
         /// Where the reply goes.
         sink: D::Sink,
-        /// The number that it carries.
+        /// The number of the reply.
         number: u64,
         /// The client's request id.
         request: Option<RequestRef>,
-        /// What is to be done.
+        /// The command.
         command: Command,
     },
-    /// To tell that a session lives; the reply is an event.
+    /// Reports that a session is alive; the reply is an event.
     HeartbeatOn {
         /// Where the reply goes.
         sink: D::Sink,
-        /// The number that it carries.
+        /// The number of the reply.
         number: u64,
-        /// Whose heartbeat.
+        /// The session.
         session: SessionRef,
     },
-    /// To run a task.
+    /// Runs a task.
     Start {
-        /// Which call this is.
+        /// The call's id.
         call: CallId,
         /// The task.
         task: D::Task,
-        /// How long it may be blocked; none is forever.
+        /// How long it may be blocked in total; `None` is forever.
         block_for: Option<Duration>,
     },
-    /// To abandon a call, whatever has become of it: nobody receives its completion.
+    /// Abandons a call, whatever its state: nobody receives its completion.
     Abandon {
-        /// Which call.
+        /// The call.
         call: CallId,
-        /// The ticket of its completion, if that came and could not be delivered.
+        /// The ticket of its completion, if that arrived and could not be delivered.
         ticket: Option<TicketRef>,
     },
-    /// To forget a sink: its connection has ended. Its calls are abandoned.
+    /// Forgets a sink whose connection has ended. Its calls are abandoned.
     Close(SinkId),
 }
 
 impl<D: Driver> Input<D> {
-    /// Whether it goes through the log, or may.
+    /// Whether it goes through the log, or may do so.
     pub(crate) fn is_request(&self) -> bool {
         matches!(
             self,
@@ -202,27 +203,27 @@ impl<D: Driver> Input<D> {
     }
 }
 
-/// Something for the driver to deliver, in this order.
+/// Something that the driver must deliver, in order.
 pub enum Output<D: Driver> {
     /// A call is completed.
     Complete(D::ReplyTo, Completion),
-    /// Something happened that a sink is to receive.
+    /// An event for a sink.
     Event(D::Sink, SessionEvent),
-    /// A task is done: what came of it, it has in itself.
+    /// A task is done; it contains its own result.
     Finished(D::Task),
-    /// A sink's connection must end at once.
+    /// A sink's connection must be closed now.
     Close(D::Sink),
-    /// Too much waits for all sinks together: one for which more than this waits must end.
+    /// The sinks together have too much unread: close this one if it has more than this many bytes.
     CloseIfAbove(D::Sink, usize),
 }
 
-/// What became of a call.
+/// The completion of a call.
 #[derive(Debug)]
 pub struct Completion {
-    /// What came of it, or why nothing did.
+    /// The result, or why there is none.
     pub outcome: Result<CallOutcome, SubmitError>,
-    /// A ticket that only the caller can know of. If the completion can't be delivered, the driver
-    /// gives this back with [`Input::Abandon`], and the ticket is given up.
+    /// A ticket that nobody but the caller can know of. If the completion can't be delivered, the
+    /// driver returns this with [`Input::Abandon`], and the ticket is given up.
     pub ticket: Option<TicketRef>,
 }
 
@@ -238,72 +239,72 @@ impl From<CallOutcome> for Completion {
     }
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CallOutcome {
     /// It was applied.
     Answer(Result<Answer, Refusal>),
-    /// The ticket waited, and is served.
+    /// The ticket waited, and is now held.
     Served(Box<Grant>),
-    /// The ticket waited, and its wait is over.
+    /// The ticket waited, and has ended without being served.
     Ended(Box<Ended>),
-    /// The session lives.
+    /// The session is alive.
     Alive,
-    /// The session does not live, or not with this secret.
+    /// The session is not alive, or has another secret.
     NotAlive(Refusal),
     /// The state of this node is current.
     Current,
-    /// Whether the membership was changed.
+    /// Whether the membership was changed, or why not.
     Changed(Result<(), NotChanged>),
     /// The session is attached.
     Attached(Box<Attached>),
-    /// The sink receives what it asked for.
+    /// The sink is subscribed.
     Subscribed,
 }
 
-/// What a client that comes back is told.
+/// What a client learns when it attaches to its session.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Attached {
-    /// How its tickets stand, without those of others.
-    pub standings: Vec<TicketStatus>,
-    /// Revocations that were asked for while it was away.
+    /// The status of its tickets; tickets of others are left out.
+    pub statuses: Vec<TicketStatus>,
+    /// Revocations that were requested while it was away.
     pub revocations: Vec<Effect>,
-    /// The logical time.
+    /// The current logical time.
     pub now_ms: u64,
 }
 
-/// What comes out of a sink.
+/// An event of a sink.
 #[derive(Debug, Clone)]
 pub enum SessionEvent {
-    /// The reply to what was asked under that number.
+    /// The reply to a request.
     Reply {
-        /// Which.
+        /// The number of the request.
         number: u64,
-        /// What became of it.
+        /// The reply.
         reply: Reply,
     },
-    /// The door refused what was asked under that number: the gateway never saw it.
+    /// The door refused a request, which never reached the gateway.
     Refused {
-        /// Which.
+        /// The number of the request.
         number: u64,
         /// Why.
         error: Box<ApiError>,
     },
     /// Something happened to the session, one of its tickets, or a lock that is watched.
     Effect {
-        /// What.
+        /// The effect.
         effect: Arc<Effect>,
-        /// The logical time then.
+        /// Its logical time.
         now_ms: u64,
     },
-    /// Something was published.
+    /// A message was published.
     Published(Arc<Published>),
-    /// Nobody knows what happened meanwhile: nothing more comes.
+    /// Events were missed. No more will follow.
     LostTrack,
 }
 
 impl SessionEvent {
-    /// Bytes that it keeps, as far as clients choose them.
+    /// The size of the parts that clients choose, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Published(published) => published.bytes(),
@@ -312,18 +313,18 @@ impl SessionEvent {
     }
 }
 
-/// What was published. It counts among all that somebody has yet to receive, until it is dropped.
+/// A published message. It counts towards all unread messages until it is dropped.
 #[derive(Debug)]
 pub struct Published {
-    /// Where.
+    /// The channel.
     pub channel: Channel,
-    /// What.
+    /// The message.
     pub message: Message,
     unread_bytes: Arc<AtomicUsize>,
 }
 
 impl Published {
-    /// Also says how many bytes waited before.
+    /// Also returns how many bytes were unread before.
     pub(crate) fn new(
         channel: &Channel,
         message: &Message,
@@ -346,7 +347,7 @@ impl Drop for Published {
     }
 }
 
-/// Why a node's reply is no answer.
+/// Why a reply of the node contains no answer.
 pub fn submit_error(reply: &Reply) -> SubmitError {
     match reply {
         Reply::Busy(Busy::QueueFull) => SubmitError::QueueFull,

@@ -1,23 +1,23 @@
-//! What stands between the doors and the node, without any I/O, clock or randomness.
+//! The layer between the doors and the node, without any I/O, clock or randomness.
 //!
-//! The story of one acquire. A door turns a frame into a native request ([`request`]), which is
-//! validated once, whatever transport it came over. Its driver hands it to the [`Gateway`] as
-//! [`Input::Submit`], with an address for the completion. The gateway keeps the call, gives the node
-//! its command, and takes the node's reply. If the ticket waits, the call becomes a wait, and is
-//! completed when the grant is among the effects of a later entry: of a wait without a session only
-//! after the grant was confirmed through the log. If the caller goes away, the driver says
-//! [`Input::Abandon`], whatever has become of the call by then, and the gateway withdraws the command,
-//! ends the wait or releases the lock.
+//! The path of one acquire: a door turns a frame into a native request ([`request`]), which is
+//! validated once, whatever the transport. The driver passes it to the [`Gateway`] as
+//! [`Input::Submit`], with an address for the completion. The gateway records the call, submits the
+//! command to the node, and receives the reply. If the ticket waits, the call becomes a wait, which
+//! completes when the effects of a later entry include the grant; without a session, only after the
+//! grant has been confirmed through the log. If the caller goes away, the driver sends
+//! [`Input::Abandon`], whatever the state of the call, and the gateway withdraws the command, ends
+//! the wait or releases the lock.
 //!
-//! - `io`: what goes in, what comes out
+//! - `io`: inputs and outputs
 //! - `gateway`: the turn, deadlines, abandoned calls
-//! - `ticket_ref`, `tickets`: tickets that nobody knows of are given up, grants are confirmed
+//! - `ticket_ref`, `tickets`: gives up tickets that have no caller any more, confirms grants
 //! - `calls`: what a node's reply means for each call; attach
-//! - `waits`: who waits for which ticket
+//! - `waits`: which calls wait for which ticket
 //! - `events`, `queue`: sessions' events, topics and subscriptions, the bounded queue of a connection
-//! - `task`, `tasks`, `blocked`: what doors do beside the state, step by step
-//! - `freshness`, `pending_acquire`: whether a grant is still good when its caller is told
-//! - `request`, `error`: native requests, and the one error
+//! - `task`, `tasks`, `blocked`: work that doors do on the state, step by step
+//! - `freshness`, `pending_acquire`: whether a grant is still valid when it is delivered
+//! - `request`, `error`: native requests, and the one error type
 //!
 //! Nothing here knows of a particular door, except the table of [`Code`], which has a column for each
 //! protocol. A server drives it with sockets; a simulator can with virtual ones.

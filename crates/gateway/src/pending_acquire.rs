@@ -1,48 +1,49 @@
-//! An acquire or upgrade without a session, from the completion of its call to what its caller is told:
-//! never a grant that is over.
+//! An acquire or upgrade without a session, from the completion of its call to its reply. The reply
+//! is never a grant that is over.
 
 use crate::freshness::{Freshness, FreshnessCheck};
 use crate::{ApiError, CallOutcome, Code, SubmitError};
 use holdfast_core::{Answer, Ended, Grant, TicketStatus, Token};
 use std::time::Duration;
 
-/// A call of [`Input::Submit`](crate::Input::Submit) with `wait`, whose caller is told how its ticket
-/// stands.
+/// A call of [`Input::Submit`](crate::Input::Submit) with `wait`, whose reply is the status of its
+/// ticket.
 #[derive(Debug)]
 pub struct PendingAcquire {
     since: Duration,
-    /// Its ticket may have been granted before it was asked for this time.
+    /// The ticket may have been granted to an earlier attempt of the same request.
     may_be_older: bool,
     looked_at: Duration,
     granted: Option<(Box<Grant>, Option<Freshness>)>,
 }
 
-/// What is to be done next.
+/// What to do next.
 #[derive(Debug)]
 pub enum AcquireStep {
-    /// Look at this ticket as this node has it, with [`lasts_of`](crate::lasts_of).
+    /// Look the ticket up in this node's state, with [`lasts_of`](crate::lasts_of).
     Peek(Token),
-    /// The same in the current state.
+    /// The same, in the current state.
     Read(Token),
-    /// Tell the caller. A ticket that only the caller can know of is given up with an error.
+    /// Reply to the caller. If this is an error, a ticket that only the caller can know of is given
+    /// up.
     Done(Box<Result<TicketStatus, ApiError>>),
 }
 
 impl PendingAcquire {
-    /// Of a call that is made now, on a clock that also runs while the machine sleeps. One with a request
-    /// id may be about an older ticket.
+    /// For a call made at `since`, on a clock that also runs while the machine sleeps. With a
+    /// request id, the ticket may be older than the call.
     pub fn new(since: Duration, has_request_id: bool) -> Self {
         Self { since, may_be_older: has_request_id, looked_at: since, granted: None }
     }
 
-    /// The call is completed.
+    /// The call has completed.
     pub fn completed(&mut self, outcome: CallOutcome, now: Duration) -> AcquireStep {
         let (grant, at_once) = match outcome {
             CallOutcome::Answer(Ok(Answer::TicketStatus(TicketStatus::Held(grant)))) => {
                 (Box::new(grant), true)
             }
             CallOutcome::Served(grant) => (grant, false),
-            CallOutcome::Answer(Ok(Answer::TicketStatus(standing))) => return done(Ok(standing)),
+            CallOutcome::Answer(Ok(Answer::TicketStatus(status))) => return done(Ok(status)),
             outcome => return done(Err(not_taken(outcome))),
         };
         if self.may_be_older && at_once {
@@ -55,14 +56,14 @@ impl PendingAcquire {
         self.check(now)
     }
 
-    /// What [`AcquireStep::Peek`] asked for.
+    /// The result of [`AcquireStep::Peek`].
     pub fn peeked(
         &mut self,
-        (standing, lasts): (TicketStatus, Duration),
+        (status, lasts): (TicketStatus, Duration),
         now: Duration,
     ) -> AcquireStep {
-        if !matches!(standing, TicketStatus::Held(_)) {
-            return done(Ok(standing));
+        if !matches!(status, TicketStatus::Held(_)) {
+            return done(Ok(status));
         }
         if let Some((_, fresh)) = &mut self.granted {
             *fresh = Some(Freshness::lasting(self.since, lasts));
@@ -70,7 +71,7 @@ impl PendingAcquire {
         self.check(now)
     }
 
-    /// What [`AcquireStep::Read`] asked for; none if the state could not be read.
+    /// The result of [`AcquireStep::Read`]; `None` if the state could not be read.
     pub fn read(&mut self, seen: Option<(TicketStatus, Duration)>, now: Duration) -> AcquireStep {
         match seen {
             Some((TicketStatus::Held(_), lasts)) => {
@@ -79,7 +80,7 @@ impl PendingAcquire {
                 }
                 self.check(now)
             }
-            Some((standing, _)) => done(Ok(standing)),
+            Some((status, _)) => done(Ok(status)),
             None => done(Err(SubmitError::Unknown.into())),
         }
     }

@@ -1,10 +1,10 @@
-//! The queue of a connection's events: bounded in number and in bytes.
+//! The queue of a connection's events, bounded in number and in bytes.
 
 use crate::SessionEvent;
 use std::collections::VecDeque;
 
-/// Events that wait for a connection to read them, in the order in which they happened. One that
-/// overflows takes nothing more: something was left out, so its connection must end.
+/// Events that a connection has yet to read, in order. Once it has overflowed it accepts nothing
+/// more: an event is missing, so its connection must be closed.
 #[derive(Debug)]
 pub struct EventQueue {
     events: VecDeque<SessionEvent>,
@@ -15,13 +15,13 @@ pub struct EventQueue {
 }
 
 impl EventQueue {
-    /// An empty one with these bounds.
+    /// An empty queue with these limits.
     pub fn new(events_max: usize, bytes_max: usize) -> Self {
         let (events, bytes, overflowed) = Default::default();
         Self { events, bytes, events_max, bytes_max, overflowed }
     }
 
-    /// Adds an event; false if the queue has overflowed.
+    /// Adds an event; returns false if the queue has overflowed.
     pub fn push(&mut self, event: SessionEvent) -> bool {
         let full = self.events.len() >= self.events_max || self.bytes > self.bytes_max;
         self.overflowed |= full;
@@ -39,17 +39,17 @@ impl EventQueue {
         Some(event)
     }
 
-    /// Lets it overflow: its connection must end.
+    /// Marks it as overflowed, so that its connection is closed.
     pub fn close(&mut self) {
         self.overflowed = true;
     }
 
-    /// Whether something was left out.
+    /// Whether an event is missing.
     pub fn has_overflowed(&self) -> bool {
         self.overflowed
     }
 
-    /// Bytes that wait.
+    /// Bytes in the queue.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

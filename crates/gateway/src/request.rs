@@ -1,7 +1,7 @@
-//! Native requests, whatever transport they came over: each is validated here, once.
+//! Native requests of every transport: each is validated here, once.
 //!
-//! A transport maps its fields to these types and functions and decides nothing: two transports that
-//! are asked the same thing give the same answer. Every bound that is not the core's own is here.
+//! A transport maps its fields to these types and functions and decides nothing, so all transports
+//! give the same answer to the same request. Every limit that is not the core's own is here.
 
 use crate::{ApiError, Code};
 use holdfast_core::{
@@ -24,7 +24,7 @@ pub const WAIT_FOREVER: u64 = u64::MAX;
 /// Locks, sessions or events on a page.
 pub const PAGE_MAX: usize = 1_000;
 
-/// Those on a page whose request gives no limit.
+/// The page size if a request has no limit.
 pub const PAGE_DEFAULT: usize = 100;
 
 /// The longest address of a peer: the longest host name has 253 bytes.
@@ -41,7 +41,7 @@ pub enum ModeKind {
     Permit,
 }
 
-/// A request for a lock. `None` and an empty list are fields that were not sent.
+/// A request for a lock. `None` or an empty list means that the field was not sent.
 #[derive(Debug, Default)]
 pub struct AcquireRequest {
     /// Several are taken in one step.
@@ -52,24 +52,24 @@ pub struct AcquireRequest {
     pub permits: Option<u32>,
     /// Default: the session's heartbeat keeps the lock.
     pub ttl_ms: Option<u64>,
-    /// How long to stand in line. Default: not at all.
+    /// How long to wait in line. Default: not at all.
     pub wait_ms: Option<u64>,
-    /// What the holder calls itself.
+    /// The holder's name for itself.
     pub label: Option<Vec<u8>>,
     /// What the holder leaves on the lock.
     pub note: Option<Vec<u8>>,
     /// A random id for a retry, without a session.
     pub request_id: Option<Vec<u8>>,
-    /// Whose ticket it is.
+    /// The session that owns the ticket, if any.
     pub session: Option<SessionRef>,
     /// If this holder dies, nobody is served for this long.
     pub lock_delay_ms: u64,
-    /// Tokens that the caller keeps while it waits.
+    /// Tokens that the caller's work keeps while it waits.
     pub claims: Vec<u64>,
 }
 
 impl AcquireRequest {
-    /// The id for a retry and the command; `secret` becomes the ticket's.
+    /// Returns the request id and the command; `secret` becomes the ticket's.
     pub fn parse(self, secret: Secret) -> Result<(Option<RequestRef>, Acquire), ApiError> {
         let lease = match (self.ttl_ms, self.session) {
             (Some(ms), _) => Lease::Deadline { ttl_ms: ttl_ms(ms)? },
@@ -106,25 +106,25 @@ impl AcquireRequest {
     }
 }
 
-/// Which ticket a request is about, and the proof that it is the caller's.
+/// Identifies a ticket, with the proof that the caller owns it.
 #[derive(Debug)]
 pub struct TicketRequest {
     /// One of the names of the ticket.
     pub name: Vec<u8>,
     /// The number of the ticket.
     pub token: u64,
-    /// The ticket's or its session's.
+    /// The secret of the ticket or of its session.
     pub secret: Secret,
 }
 
 impl TicketRequest {
-    /// As the core's commands want it.
+    /// The form that the core's commands take.
     pub fn parse(&self) -> Result<(Target, Proof), ApiError> {
         let target = Target { name: name(&self.name)?, token: Some(token(self.token)?) };
         Ok((target, Proof::Secret(self.secret)))
     }
 
-    /// Lets go of a held ticket.
+    /// Releases a held ticket.
     pub fn release(&self) -> Result<Command, ApiError> {
         self.parse().map(|(target, proof)| Command::Release { target, proof })
     }
@@ -134,17 +134,17 @@ impl TicketRequest {
         self.parse().map(|(target, proof)| Command::Cancel { target, proof })
     }
 
-    /// Reports that what a dead holder left has been put right.
+    /// Reports that the work of a dead holder has been recovered.
     pub fn recovered(&self) -> Result<Command, ApiError> {
         self.parse().map(|(target, proof)| Command::Recovered { target, proof })
     }
 
-    /// A writer becomes a reader.
+    /// Turns a writer into a reader.
     pub fn downgrade(&self) -> Result<Command, ApiError> {
         self.parse().map(|(target, proof)| Command::Downgrade { target, proof })
     }
 
-    /// A reader becomes the writer, once the other readers are gone.
+    /// Turns a reader into the writer, once the other readers are gone.
     pub fn upgrade(
         &self,
         wait_ms: Option<u64>,
@@ -156,13 +156,13 @@ impl TicketRequest {
         Ok(Command::Upgrade { target, proof, wait, claims })
     }
 
-    /// Gives a held ticket another deadline.
+    /// Sets a new deadline for a held ticket.
     pub fn renew(&self, ms: u64) -> Result<Command, ApiError> {
         let (target, proof) = self.parse()?;
         Ok(Command::Renew { target, proof, ttl_ms: ttl_ms(ms)? })
     }
 
-    /// Takes the deadline of a held ticket away.
+    /// Removes the deadline of a held ticket.
     pub fn persist(&self) -> Result<Command, ApiError> {
         self.parse().map(|(target, proof)| Command::Persist { target, proof })
     }
@@ -184,7 +184,7 @@ pub fn open_session(
     Ok(Command::OpenSession(OpenSession { secret, ttl_ms, label: label(text)?, kind }))
 }
 
-/// Writes a register, if no later holder has been there.
+/// Writes to a register, unless a later holder's token has been seen.
 pub fn put(
     key: &[u8],
     text: Vec<u8>,
@@ -200,21 +200,21 @@ pub fn raise(key: &[u8], number: u64, kind: Option<ModeKind>) -> Result<Command,
     Ok(Command::Raise { key: name(key)?, token: token(number)?, mode: fenced_mode(kind)? })
 }
 
-/// Which holders an operator means, who the operator is, and why it acts.
+/// Which holders an operator acts on, with the operator's name and reason.
 #[derive(Debug)]
 pub struct OperatorRequest {
     /// The lock.
     pub name: Vec<u8>,
-    /// One holder; `None` is all of them.
+    /// One holder; `None` means all.
     pub token: Option<u64>,
     /// Who acts.
     pub by: Vec<u8>,
-    /// Why.
+    /// Why, for the record.
     pub reason: Vec<u8>,
 }
 
 impl OperatorRequest {
-    /// Asks the holders to let go by a deadline; `force` breaks the lock then.
+    /// Asks the holders to release by a deadline; with `force`, the lock is broken then.
     pub fn revoke(self, within_ms: u64, force: bool) -> Result<Command, ApiError> {
         if within_ms > TTL_MS_MAX {
             let message =
@@ -261,7 +261,7 @@ pub fn name(bytes: &[u8]) -> Result<LockName, ApiError> {
     LockName::parse(bytes).map_err(|bad| bad_text(bad, "use a name of 1 to 512 bytes"))
 }
 
-/// What the names of several locks begin with.
+/// Checks the prefix of lock names.
 pub fn prefix(bytes: &[u8]) -> Result<(), ApiError> {
     if bytes.len() <= LockName::BYTES_MAX {
         return Ok(());
@@ -270,7 +270,7 @@ pub fn prefix(bytes: &[u8]) -> Result<(), ApiError> {
     Err(ApiError::bad(message, "no name is longer"))
 }
 
-/// What a holder calls itself.
+/// A holder's name for itself.
 pub fn label(bytes: Option<Vec<u8>>) -> Result<Option<Label>, ApiError> {
     let label = bytes.map(Label::parse).transpose();
     label.map_err(|bad| bad_text(bad, "use a shorter label"))
@@ -281,7 +281,7 @@ fn note(bytes: Option<Vec<u8>>) -> Result<Option<Note>, ApiError> {
     note.map_err(|bad| bad_text(bad, "use a shorter note"))
 }
 
-/// A random id for a retry.
+/// A random request id.
 pub fn request_key(bytes: &[u8]) -> Result<RequestKey, ApiError> {
     let hint = "use a random string, for instance a UUID, a new one for each acquire";
     RequestKey::parse(bytes).map_err(|bad| bad_text(bad, hint))
@@ -340,7 +340,7 @@ fn ttl_ms(ms: u64) -> Result<u64, ApiError> {
     Err(ApiError::bad(message, "give milliseconds, for instance 15000; renew while you work"))
 }
 
-/// A session owns its waits, so they may be as long as it likes.
+/// A session owns its waits, so they have no limit.
 fn wait(ms: Option<u64>, session: Option<SessionRef>) -> Result<Wait, ApiError> {
     match (ms.unwrap_or_default(), session) {
         (0, _) => Ok(Wait::Try),
@@ -354,7 +354,7 @@ fn wait(ms: Option<u64>, session: Option<SessionRef>) -> Result<Wait, ApiError> 
     }
 }
 
-/// How much is shown on a page.
+/// The page size.
 pub fn limit(limit: Option<u64>) -> Result<usize, ApiError> {
     let limit = limit.map_or(Some(PAGE_DEFAULT), |limit| usize::try_from(limit).ok());
     limit.filter(|limit| (1..=PAGE_MAX).contains(limit)).ok_or_else(|| {

@@ -1,56 +1,56 @@
-//! Tasks: what is done beside the state, step by step, without going back to the connection that
-//! started it. A door that knows keys reads the state, submits what came of it, and if something has
-//! changed meanwhile, reads again.
+//! Tasks: work on the state, step by step, without going back to the connection that started it. A
+//! door that knows keys reads the state, submits a command, and reads again if something has
+//! changed in the meantime.
 
 use crate::Channels;
 use holdfast_core::{Command, KeyKind, LockName, State};
 use holdfast_node::Reply;
 use std::sync::Arc;
 
-/// Something that is done step by step. Each step is short: everything else waits for it.
+/// Work that runs step by step. Each step must be short: it blocks the loop.
 pub trait Task {
-    /// Does the next step. The state is as this node has it.
+    /// Runs the next step. The state is this node's, which may be stale.
     fn resume(&mut self, view: &View<'_>, resume: Resume) -> Step;
 }
 
 /// What a task sees.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
-    /// The state, as this node has it.
+    /// This node's state, which may be stale.
     pub state: &'a State,
-    /// List the subscribers on this node.
+    /// The channels that have subscribers on this node.
     pub channels: &'a Arc<Channels>,
 }
 
-/// What happened to a task.
+/// Why a task is resumed.
 #[derive(Debug)]
 pub enum Resume {
-    /// It begins.
+    /// It has just started.
     Started,
     /// The node replied to its step; after a read the state is current.
     Replied(Reply),
-    /// An object was put under one of the names that it was blocked on, or nobody knows whether.
+    /// An object was put under one of the names that it was blocked on, or may have been.
     Woken,
-    /// It has been blocked for as long as it may. The next step must be `Done`.
+    /// It was blocked for too long. The next step must be `Done`.
     TimedOut,
-    /// Too many names are waited for. The next step must be `Done`.
+    /// Too many names are being waited for. The next step must be `Done`.
     NoRoom,
 }
 
-/// What a task wants next.
+/// What a task does next.
 #[derive(Debug)]
 pub enum Step {
-    /// To put this through the log.
+    /// Puts a command through the log.
     Submit(Command),
-    /// To go on when the state is current.
+    /// Resumes once the state is current.
     Read,
-    /// To go on when an object of that kind has been put under one of these names.
+    /// Resumes once an object of this kind has been put under one of these names.
     Block {
         /// The names.
         names: Vec<LockName>,
         /// The kind.
         kind: KeyKind,
     },
-    /// Nothing more: it is done. If something was there that it did not take, the next one may.
+    /// Ends. An object that it did not take is left for the next task.
     Done,
 }

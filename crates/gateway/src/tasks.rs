@@ -1,4 +1,4 @@
-//! How tasks go on.
+//! Runs tasks.
 
 use crate::blocked::Entry;
 use crate::calls::Kind;
@@ -9,16 +9,16 @@ use holdfast_core::{KeyKind, LockName};
 use holdfast_node::{self as node, Node};
 use std::time::Duration;
 
-/// A task that is about to go on.
+/// A task that is about to resume.
 pub(crate) struct Running<T> {
     pub(crate) call: CallId,
     pub(crate) task: T,
     pub(crate) woken: Option<Woken>,
-    /// Until when it may be blocked; none is forever.
+    /// When it times out while blocked; `None` is never.
     pub(crate) until: Option<Duration>,
 }
 
-/// For which name a task was woken, and its place among those that are blocked.
+/// The name that a task was woken for, and its place among the blocked tasks.
 #[derive(Debug, Clone)]
 pub(crate) struct Woken {
     pub(crate) name: LockName,
@@ -27,7 +27,7 @@ pub(crate) struct Woken {
 }
 
 impl<D: Driver> Gateway<D> {
-    /// Lets a task do its next step.
+    /// Runs a task's next step.
     pub(crate) fn go_on(
         &mut self,
         running: Running<D::Task>,
@@ -70,26 +70,26 @@ impl<D: Driver> Gateway<D> {
         self.node_inputs.push(input);
     }
 
-    /// A task has been blocked for as long as it may be.
+    /// A task was blocked for too long.
     pub(crate) fn time_out(&mut self, entry: Entry<D::Task>, node: &Node) {
         self.end(entry, Resume::TimedOut, node);
     }
 
     fn end(&mut self, mut entry: Entry<D::Task>, resume: Resume, node: &Node) {
-        // Whatever it wants next, it is over.
+        // Its next step does not matter: it is over.
         let _ = entry.task.resume(&self.view(node), resume);
         self.places.remove(&entry.call);
         self.outputs.push(Output::Finished(entry.task));
     }
 
-    /// Lets tasks go on that were replied to, and those that were blocked on what was put somewhere.
+    /// Resumes tasks that have a reply, and those that were blocked on an object that is now there.
     pub(crate) fn resume_tasks(&mut self, now: Duration, node: &Node) {
         let mut replied = std::mem::take(&mut self.replied);
         for (running, reply) in replied.drain(..) {
             self.go_on(running, Resume::Replied(reply), now, node);
         }
         self.replied = replied;
-        // The one that has waited longest may take it. What it leaves is for the next one.
+        // The longest-blocked task goes first. What it leaves is for the next one.
         while let Some((name, kind)) = self.stirred.pop() {
             if let Some((entry, place)) = self.blocked.wake(&name, kind) {
                 let woken = Some(Woken { name, kind, place });
@@ -99,7 +99,7 @@ impl<D: Driver> Gateway<D> {
         }
     }
 
-    /// Nobody knows what was put where.
+    /// Wakes all tasks: objects may have been put under any name.
     pub(crate) fn wake_all(&mut self, now: Duration, node: &Node) {
         let all: Vec<_> = std::iter::from_fn(|| self.blocked.wake_any()).collect();
         for (Entry { call, task, names, kind, until }, place) in all {

@@ -1,19 +1,20 @@
-//! Tickets that only their caller can know of: if the answer does not reach it, they are given up.
+//! Tickets that nobody but their caller can know of: if the answer can't be delivered, they are
+//! given up.
 
 use holdfast_core::{Command, Proof, Target};
 
-/// A ticket, and what it takes to give it up.
+/// A ticket, with what is needed to give it up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TicketRef {
     pub(crate) target: Target,
     pub(crate) proof: Proof,
-    /// Whether it is released if it has been served. The new ticket of an upgrade is not: its
-    /// caller was a holder before and goes on as one.
+    /// Whether to release it if it has been served. Not for the new ticket of an upgrade: its
+    /// caller held the lock before and still does.
     pub(crate) release_if_served: bool,
 }
 
 impl TicketRef {
-    /// The ticket that a command will draw, if it draws one; its token is not known yet.
+    /// The ticket that a command will draw, if any; its token is not known yet.
     pub(crate) fn drawn_by(command: &Command) -> Option<Self> {
         match command {
             Command::Acquire(acquire) => {

@@ -1,5 +1,5 @@
-//! Tickets that nobody knows of any more are given up; grants of waits without a session are confirmed.
-//! Both are tried again until the node has taken them.
+//! Gives up tickets that have no caller any more, and confirms grants of waits without a session.
+//! Both are retried until the node has accepted them.
 
 use crate::TicketRef;
 use crate::calls::Kind;
@@ -9,14 +9,14 @@ use holdfast_core::{Command, Grant, Lease, Proof, Refusal, Target};
 use holdfast_node::{self as node, Node, Reply};
 use std::time::Duration;
 
-/// How long to wait before the node is asked again to end an abandoned ticket, or to confirm a grant.
+/// How long until the node is asked again to end an abandoned ticket or to confirm a grant.
 const RETRY_AFTER: Duration = Duration::from_millis(200);
 
-/// Tickets that are waiting to be given up because the node could not take the command. Beyond it
-/// they are left to their deadlines.
+/// Tickets that are waiting to be given up because the node could not accept the command. Any
+/// further ones are left to their deadlines.
 const RETRIES_MAX: usize = 100_000;
 
-/// What the node could not take yet.
+/// What the node could not accept yet.
 #[derive(Debug, Default)]
 pub(crate) struct Retries {
     /// Abandoned tickets that are still to be given up.
@@ -28,20 +28,20 @@ pub(crate) struct Retries {
 }
 
 impl Retries {
-    /// When they are tried again, if there are any.
+    /// When they are retried, if there are any.
     pub(crate) fn due(&self) -> Option<Duration> {
         (!self.tickets.is_empty() || !self.grants.is_empty()).then_some(self.at)
     }
 
-    /// Tries them all again at this time, or when they would be anyway if that is earlier: one more failure
-    /// must not put off the rest.
+    /// Retries all of them at this time, or earlier if they are due earlier: one more failure must
+    /// not delay the rest.
     fn by(&mut self, at: Duration) {
         self.at = self.due().map_or(at, |due| due.min(at));
     }
 }
 
 impl<D: Driver> Gateway<D> {
-    /// Tries again what the node could not take, if it is time.
+    /// Retries what the node could not accept, if it is time.
     pub(crate) fn retry(&mut self, now: Duration, node: &Node) {
         if self.retries.due().is_none_or(|at| now < at) {
             return;
@@ -55,7 +55,7 @@ impl<D: Driver> Gateway<D> {
         }
     }
 
-    /// Ends a ticket that nobody knows of any more.
+    /// Ends a ticket that has no caller any more.
     pub(crate) fn give_up(&mut self, ticket: TicketRef, now: Duration, node: &Node) {
         let view = ticket.target.token.and_then(|token| node.state().ticket_view(token));
         let held = view.is_some_and(|view| view.held);
@@ -65,7 +65,7 @@ impl<D: Driver> Gateway<D> {
         self.node_inputs.push(node::Input::Submit { ask, request: None, command });
     }
 
-    /// Tries again to give a ticket up.
+    /// Schedules another attempt to give up a ticket.
     fn give_up_later(&mut self, ticket: TicketRef, at: Duration) {
         self.retries.by(at);
         if self.retries.tickets.len() < RETRIES_MAX {
@@ -73,9 +73,9 @@ impl<D: Driver> Gateway<D> {
         }
     }
 
-    /// Lets the deadline of a grant begin to count, if somebody here waits for it. Only then is that
-    /// somebody told: what was promised must not end with this process. A grant that is not confirmed
-    /// ends with the session of this node.
+    /// Starts the deadline of a grant, if a caller here waits for it. The caller is notified only
+    /// afterwards: a lock that it was promised must not end with this process. A grant that is not
+    /// confirmed ends with this node's session.
     pub(crate) fn confirm(&mut self, grant: Box<Grant>, now: Duration, node: &Node) {
         let Lease::Unconfirmed { ttl_ms } = grant.lease else { return };
         let own = node.own_session().filter(|own| Some(own.id) == grant.session);
@@ -89,16 +89,17 @@ impl<D: Driver> Gateway<D> {
         self.node_inputs.push(node::Input::Submit { ask, request: None, command });
     }
 
-    /// A grant is confirmed: those who wait for it are told. If it could not be, that is tried again.
+    /// The reply to a confirmation: notifies the callers that wait for the grant, or schedules a
+    /// retry.
     pub(crate) fn confirmed(&mut self, mut grant: Box<Grant>, reply: &Reply, now: Duration) {
         match (reply, grant.lease) {
             (Reply::Answer(Ok(_)), Lease::Unconfirmed { ttl_ms }) => {
                 grant.lease = Lease::Deadline { ttl_ms };
                 self.served(&grant);
             }
-            // It has ended before, and those who waited were told so with its end.
+            // It ended before that, and its waiters were notified then.
             (Reply::Answer(_), _) => {}
-            // Nobody can tell, or nothing could be taken: the same has no second effect.
+            // Unknown, or not accepted. Confirming twice has no second effect.
             _ => {
                 self.retries.by(now.saturating_add(RETRY_AFTER));
                 self.retries.grants.push(grant);
@@ -106,15 +107,15 @@ impl<D: Driver> Gateway<D> {
         }
     }
 
-    /// Whether an abandoned ticket is over now; if it is not, that is tried again.
+    /// The reply to giving up a ticket: schedules a retry unless the ticket is over.
     pub(crate) fn given_up(&mut self, ticket: TicketRef, reply: &Reply, now: Duration) {
         match reply {
-            // Its turn came before the cancel did.
+            // It was served before the cancel arrived.
             Reply::Answer(Err(Refusal::AlreadyServed(_))) if ticket.release_if_served => {
                 self.give_up_later(ticket, now);
             }
             Reply::Answer(_) => {}
-            // Nobody can tell, or nothing could be taken: the same has no second effect.
+            // Unknown, or not accepted. Giving up twice has no second effect.
             _ => self.give_up_later(ticket, now.saturating_add(RETRY_AFTER)),
         }
     }

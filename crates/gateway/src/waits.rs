@@ -1,4 +1,4 @@
-//! Who waits for which ticket. Usually one; a retry may be a second.
+//! Which calls wait for which ticket. Usually one; a retry may be a second.
 
 use crate::TicketRef;
 use crate::index::Index;
@@ -9,7 +9,7 @@ use holdfast_core::Token;
 pub(crate) struct Waiter<D: Driver> {
     pub(crate) call: CallId,
     pub(crate) reply_to: D::ReplyTo,
-    /// If only the caller can know of it.
+    /// Set if nobody but the caller can know of it.
     pub(crate) ticket: Option<TicketRef>,
     pub(crate) follow: Option<D::Sink>,
 }
@@ -29,17 +29,17 @@ impl<D: Driver> Waits<D> {
         self.by_ticket.entry(token).push(waiter);
     }
 
-    /// Whether somebody waits for a ticket.
+    /// Whether a call waits for this ticket.
     pub(crate) fn is_awaited(&self, token: Token) -> bool {
         self.by_ticket.get(&token).is_some()
     }
 
-    /// Takes those that wait for a ticket.
+    /// Takes the calls that wait for a ticket.
     pub(crate) fn take(&mut self, token: Token) -> Vec<Waiter<D>> {
         self.by_ticket.remove(&token).unwrap_or_default()
     }
 
-    /// Takes one that does not want to wait any longer.
+    /// Takes one call that no longer waits.
     pub(crate) fn remove(&mut self, token: Token, call: CallId) -> Option<Waiter<D>> {
         let waiters = self.by_ticket.get_mut(&token)?;
         let at = waiters.iter().position(|waiter| waiter.call == call)?;

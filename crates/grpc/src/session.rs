@@ -1,4 +1,4 @@
-//! A session's stream: how it begins, what its messages ask for, what goes out.
+//! A session's stream: its first message, later messages, and what is sent.
 
 use crate::translate;
 use bytes::Bytes;
@@ -13,11 +13,11 @@ use holdfast_proto::v1::{self as proto, ToClient, ToServer, to_client, to_server
 /// Tickets that an attach may ask about.
 const TICKETS_MAX: usize = 100_000;
 
-/// About how long each message is that says how the tickets of a client stand. One ticket takes
-/// 300 KiB at most: 16 names, and how two holders of each ended.
+/// The approximate size of each message with the status of a client's tickets. One ticket takes 300
+/// KiB at most: 16 names, and how two holders of each ended.
 const OPENED_BYTES: usize = 4 << 20;
 
-/// What the first message of a stream asks for.
+/// The first message of a stream.
 #[derive(Debug)]
 pub struct Begin {
     number: u64,
@@ -28,23 +28,23 @@ pub struct Begin {
 /// How a stream gets its session.
 #[derive(Debug)]
 pub enum BeginKind {
-    /// A new one.
+    /// Opens a new session.
     Open {
-        /// Becomes the session's.
+        /// The session's secret.
         secret: Secret,
         /// `Command::OpenSession`.
         command: Command,
     },
-    /// One that there is.
+    /// Attaches an existing session.
     Attach {
-        /// Which.
+        /// The session and its secret.
         session: SessionRef,
-        /// Tickets whose standing is wanted.
+        /// Tickets whose status to return.
         tickets: Vec<Token>,
     },
 }
 
-/// What the first message asks for. `secret` draws the one of a new session.
+/// Parses the first message. `secret` generates the secret of a new session.
 pub fn begin(first: ToServer, secret: impl FnOnce() -> Secret) -> Result<Begin, ApiError> {
     let what = match first.what {
         Some(to_server::What::Open(open)) => {
@@ -53,7 +53,7 @@ pub fn begin(first: ToServer, secret: impl FnOnce() -> Secret) -> Result<Begin, 
             BeginKind::Open { secret, command }
         }
         Some(to_server::What::Attach(attach)) => {
-            // What is refused must not end the stream that the session has.
+            // A refused attach must not end the session's current stream.
             if attach.tickets.len() > TICKETS_MAX {
                 let why = format!("at most {TICKETS_MAX} tickets can be asked about at once");
                 let hint = "attach without them, and ask for each";
@@ -72,8 +72,8 @@ pub fn begin(first: ToServer, secret: impl FnOnce() -> Secret) -> Result<Begin, 
 }
 
 impl Begin {
-    /// The session, and what its client is told first, now that the gateway has opened or attached it
-    /// at this node.
+    /// The session and the first messages to its client, after the gateway has opened or attached
+    /// it on this node.
     pub fn begun(
         self,
         outcome: CallOutcome,
@@ -100,11 +100,11 @@ impl Begin {
             more: false,
         };
         let message = |number, what| ToClient { number, what: Some(what) };
-        let standings = attached.standings.iter().map(translate::standing).collect();
-        let opened = in_parts(opened, standings).into_iter();
+        let statuses = attached.statuses.iter().map(translate::ticket_status).collect();
+        let opened = in_parts(opened, statuses).into_iter();
         let mut messages: Vec<ToClient> =
             opened.map(|part| message(self.number, to_client::What::Opened(part))).collect();
-        // It may have been asked to let go while it was away.
+        // It may have been asked to release while it was away.
         let asked = attached.revocations.iter();
         let asked = asked.filter_map(|asked| translate::news(asked, attached.now_ms));
         messages.extend(asked.map(|what| message(0, what)));
@@ -112,18 +112,18 @@ impl Begin {
     }
 }
 
-/// How all tickets of a client stand may be more than fits into one message.
-fn in_parts(opened: proto::Opened, standings: Vec<proto::Standing>) -> Vec<proto::Opened> {
+/// The status of all tickets of a client may not fit into one message.
+fn in_parts(opened: proto::Opened, statuses: Vec<proto::TicketStatus>) -> Vec<proto::Opened> {
     let (mut parts, mut bytes) = (vec![opened.clone()], 0);
-    for standing in standings {
-        let length = standing.encoded_len();
+    for status in statuses {
+        let length = status.encoded_len();
         bytes += length;
         if bytes > OPENED_BYTES {
             bytes = length;
             parts.push(opened.clone());
         }
         if let Some(part) = parts.last_mut() {
-            part.tickets.push(standing);
+            part.tickets.push(status);
         }
     }
     let last = parts.len() - 1;
@@ -131,22 +131,22 @@ fn in_parts(opened: proto::Opened, standings: Vec<proto::Standing>) -> Vec<proto
     parts
 }
 
-/// What a later message of a stream asks of the gateway; its reply carries the message's number.
+/// A later message of a stream; the reply carries the message's number.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "they are used up at once")]
 pub enum Asked {
-    /// To tell that the session lives.
+    /// Reports that the session is alive.
     Heartbeat,
-    /// To put a command through the log.
+    /// Puts a command through the log.
     Submit {
-        /// None if it has the same effect however often it is sent.
+        /// `None` if it has the same effect however often it is sent.
         request: Option<RequestRef>,
-        /// What is to be done.
+        /// The command.
         command: Command,
     },
 }
 
-/// What a message asks for. `secret` draws the one of a new ticket.
+/// Parses a message. `secret` generates the secret of a new ticket.
 pub fn receive(
     session: SessionRef,
     what: Option<to_server::What>,
@@ -168,7 +168,7 @@ pub fn receive(
     }
 }
 
-/// What goes out over a stream.
+/// Turns the events of a session into messages.
 #[derive(Debug)]
 pub struct Outgoing {
     session: SessionRef,
@@ -176,17 +176,17 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Of a stream that has begun.
+    /// For a stream whose session is open.
     pub fn new(session: SessionRef) -> Self {
         Self { session, over: false }
     }
 
-    /// Whether the session has ended: nothing more goes out.
+    /// Whether the session has ended: nothing more is sent.
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// The message that tells of an event; none if it does not concern the client.
+    /// The message for an event; `None` if it does not concern the client.
     pub fn message(&mut self, event: SessionEvent) -> Option<ToClient> {
         let (number, what) = match event {
             SessionEvent::Reply { number, reply } => (number, self.reply(reply)),
@@ -196,7 +196,7 @@ impl Outgoing {
                 self.over = matches!(what, to_client::What::SessionEnded(_));
                 (0, what)
             }
-            // A session subscribes to nothing.
+            // A session has no subscriptions.
             SessionEvent::Published(_) | SessionEvent::LostTrack => return None,
         };
         Some(ToClient { number, what: Some(what) })
@@ -206,7 +206,7 @@ impl Outgoing {
         match reply {
             Reply::Answer(Ok(answer)) => translate::answer(answer),
             Reply::Answer(Err(Refusal::NoSession(id))) if id == self.session.id => expired(),
-            // Remembered under its number: sent again, it would be told the same.
+            // Remembered under its number: a retry would get the same answer.
             Reply::Answer(Err(refusal)) => {
                 to_client::What::Refused(translate::refused(refusal.into()))
             }
@@ -221,7 +221,7 @@ fn expired() -> to_client::What {
     to_client::What::SessionEnded(proto::SessionEnded { how: translate::how(EndReason::Expired) })
 }
 
-/// What may work later is to be sent again; the rest is an answer.
+/// An error that may go away is `TryAgain`; any other is an answer.
 fn refused(error: ApiError) -> to_client::What {
     if error.code.may_work_later() {
         to_client::What::TryAgain(proto::TryAgain { why: error.message })

@@ -1,4 +1,4 @@
-//! Between gRPC's messages and native requests, answers and effects.
+//! Maps gRPC messages to native requests, and answers and effects to messages.
 
 use bytes::Bytes;
 use holdfast_core::{self as core, Answer, Command, Effect, Lease, Refusal, Scope};
@@ -7,7 +7,7 @@ use holdfast_gateway::ApiError;
 use holdfast_gateway::request::{self, AcquireRequest, ModeKind, OperatorRequest, TicketRequest};
 use holdfast_proto::v1::request::What;
 use holdfast_proto::v1::{
-    self as proto, outcome_reply, standing, to_client, watch_event, watch_request,
+    self as proto, outcome_reply, ticket_status, to_client, watch_event, watch_request,
 };
 
 fn missing(field: &'static str) -> ApiError {
@@ -23,12 +23,12 @@ fn mode(mode: i32) -> Result<ModeKind, ApiError> {
     }
 }
 
-/// A number that stands for a field that was not sent if it is 0.
+/// `None` if the number is 0, which is how proto3 encodes a field that was not sent.
 pub fn unless_zero<T: Default + PartialEq>(number: T) -> Option<T> {
     Some(number).filter(|number| *number != T::default())
 }
 
-/// A lock that is asked for; `secret` becomes the ticket's.
+/// Parses an acquire; `secret` becomes the ticket's.
 pub fn acquire(
     sent: proto::Acquire,
     request_id: Option<Bytes>,
@@ -51,7 +51,7 @@ pub fn acquire(
     request.parse(secret)
 }
 
-/// Whose ticket it is: proved by its own secret, or by the stream's session.
+/// Identifies a ticket, with its own secret or its session's as proof.
 pub fn ticket(
     own: Option<proto::TicketRef>,
     session: Option<SessionRef>,
@@ -64,7 +64,7 @@ pub fn ticket(
     Ok(TicketRequest { name: own.name.into(), token: own.token, secret })
 }
 
-/// Another deadline for a held ticket, or none.
+/// Parses a renewal, with a new deadline or none.
 pub fn renew(renew: proto::RenewRequest, session: Option<SessionRef>) -> Result<Command, ApiError> {
     let ticket = ticket(renew.own, session)?;
     match renew.ttl_ms {
@@ -73,28 +73,28 @@ pub fn renew(renew: proto::RenewRequest, session: Option<SessionRef>) -> Result<
     }
 }
 
-/// Another note on a ticket.
+/// Parses a new note.
 pub fn note(note: proto::NoteRequest, session: Option<SessionRef>) -> Result<Command, ApiError> {
     ticket(note.own, session)?.note(note.note.map(Vec::from))
 }
 
-/// A write to a register.
+/// Parses a write to a register.
 pub fn put(put: proto::PutRequest) -> Result<Command, ApiError> {
     request::put(&put.key, put.value.into(), put.token, Some(mode(put.mode)?))
 }
 
-/// A token that is shown to a register.
+/// Parses a token that is shown to a register.
 pub fn raise(raise: &proto::RaiseRequest) -> Result<Command, ApiError> {
     request::raise(&raise.key, raise.token, Some(mode(raise.mode)?))
 }
 
-/// Asks the holders of a lock to let go.
+/// Parses a request to the holders of a lock to release it.
 pub fn revoke(sent: proto::RevokeRequest) -> Result<Command, ApiError> {
     let (within_ms, force) = (sent.within_ms, sent.force);
     operator(sent.name, sent.token, sent.by, sent.reason).revoke(within_ms, force)
 }
 
-/// Ends the holders of a lock.
+/// Parses a request to end the holders of a lock.
 pub fn force(sent: proto::ForceRequest) -> Result<Command, ApiError> {
     operator(sent.name, sent.token, sent.by, sent.reason).force()
 }
@@ -103,7 +103,7 @@ fn operator(name: Bytes, token: Option<u64>, by: Bytes, reason: Bytes) -> Operat
     OperatorRequest { name: name.into(), token, by: by.into(), reason: reason.into() }
 }
 
-/// Which locks a watcher means.
+/// Parses which locks to watch.
 pub fn scope(sent: proto::WatchRequest) -> Result<Scope, ApiError> {
     Ok(match sent.scope {
         Some(watch_request::Scope::Name(name)) => Scope::Name(request::name(&name)?),
@@ -114,7 +114,7 @@ pub fn scope(sent: proto::WatchRequest) -> Result<Scope, ApiError> {
     })
 }
 
-/// A request of a session's stream. `secret` draws the one of a new ticket.
+/// Parses a request of a session's stream. `secret` generates the secret of a new ticket.
 pub fn request(
     sent: proto::Request,
     session: SessionRef,
@@ -143,16 +143,16 @@ fn bytes(bytes: &[u8]) -> Bytes {
     Bytes::copy_from_slice(bytes)
 }
 
-/// How a ticket ended.
+/// Why a ticket ended, as the enum's number.
 pub fn how(how: core::EndReason) -> i32 {
     let how = match how {
-        core::EndReason::Released => proto::How::Released,
-        core::EndReason::Expired => proto::How::Expired,
-        core::EndReason::Closed => proto::How::Closed,
-        core::EndReason::Forced => proto::How::Forced,
-        core::EndReason::Cancelled => proto::How::Cancelled,
-        core::EndReason::TimedOut => proto::How::TimedOut,
-        core::EndReason::Restored => proto::How::Restored,
+        core::EndReason::Released => proto::EndReason::Released,
+        core::EndReason::Expired => proto::EndReason::Expired,
+        core::EndReason::Closed => proto::EndReason::Closed,
+        core::EndReason::Forced => proto::EndReason::Forced,
+        core::EndReason::Cancelled => proto::EndReason::Cancelled,
+        core::EndReason::TimedOut => proto::EndReason::TimedOut,
+        core::EndReason::Restored => proto::EndReason::Restored,
     };
     how.into()
 }
@@ -170,7 +170,7 @@ fn names(names: &core::Names) -> Vec<Bytes> {
     names.as_slice().iter().map(|name| bytes(name.as_bytes())).collect()
 }
 
-/// How a holder ended, with what it left.
+/// How a holder ended, with its label and note.
 pub fn ending(ending: &core::Ending) -> proto::Ending {
     proto::Ending {
         how: how(ending.how),
@@ -183,7 +183,7 @@ pub fn ending(ending: &core::Ending) -> proto::Ending {
     }
 }
 
-/// A grant; its secret only for its holder.
+/// A grant. The secret is included only for its holder.
 pub fn grant(grant: &core::Grant, for_holder: bool) -> proto::Grant {
     let after = grant.after.as_deref().unwrap_or_default().iter();
     proto::Grant {
@@ -201,7 +201,7 @@ pub fn grant(grant: &core::Grant, for_holder: bool) -> proto::Grant {
             Lease::Session | Lease::Permanent => None,
         },
         after: after
-            .map(|after| proto::After {
+            .map(|after| proto::PriorEndings {
                 name: bytes(after.name.as_bytes()),
                 last: after.last.as_deref().map(ending),
                 needs_recovery: after.recover.as_deref().map(ending),
@@ -221,25 +221,25 @@ fn ended(ended: &core::Ended) -> proto::Ended {
     }
 }
 
-/// How a ticket stands.
-pub fn standing(standing: &core::TicketStatus) -> proto::Standing {
-    let what = match standing {
+/// The status of a ticket.
+pub fn ticket_status(status: &core::TicketStatus) -> proto::TicketStatus {
+    let what = match status {
         core::TicketStatus::Waiting { token, secret, place, .. } => {
-            standing::What::Waiting(proto::Waiting {
+            ticket_status::What::Waiting(proto::Waiting {
                 token: token.0,
                 secret: secret.as_ref().map_or_else(Bytes::new, |secret| bytes(&secret.0)),
                 place: place.map_or(0, |place| place as u64),
             })
         }
-        core::TicketStatus::Held(held) => standing::What::Held(grant(held, true)),
+        core::TicketStatus::Held(held) => ticket_status::What::Held(grant(held, true)),
         core::TicketStatus::Over { token, how: ended } => {
-            standing::What::Over(proto::Over { token: token.0, how: how(*ended) })
+            ticket_status::What::Over(proto::Over { token: token.0, how: how(*ended) })
         }
     };
-    proto::Standing { what: Some(what) }
+    proto::TicketStatus { what: Some(what) }
 }
 
-/// A register.
+/// The content of a register.
 pub fn fence(fence: &core::Fence) -> proto::Fence {
     proto::Fence {
         highest_exclusive: fence.highest_exclusive.0,
@@ -248,21 +248,21 @@ pub fn fence(fence: &core::Fence) -> proto::Fence {
     }
 }
 
-/// What can't be done, and what to do instead.
+/// Why a request was refused, and what to do.
 pub fn refused(error: ApiError) -> proto::Refused {
     proto::Refused {
         code: error.code.as_str().to_owned(),
         message: error.message,
         hint: error.hint.to_owned(),
         highest: error.highest.unwrap_or(0),
-        how: error.how.map_or_else(|| proto::How::Unknown.into(), how),
+        how: error.how.map_or_else(|| proto::EndReason::Unknown.into(), how),
     }
 }
 
-/// What became of a request with an id of its own.
+/// The outcome of a request with a request id of its own.
 pub fn outcome(answered: Result<Answer, Refusal>) -> Result<proto::OutcomeReply, ApiError> {
     let what = match answered {
-        Ok(Answer::TicketStatus(now)) => outcome_reply::What::Standing(standing(&now)),
+        Ok(Answer::TicketStatus(now)) => outcome_reply::What::Status(ticket_status(&now)),
         Ok(Answer::Barred) => outcome_reply::What::Never(proto::Never {}),
         Ok(_) => return Err(ApiError::unexpected()),
         Err(refusal) => outcome_reply::What::Refused(refused(refusal.into())),
@@ -275,7 +275,7 @@ pub fn answer(answer: Answer) -> to_client::What {
     use to_client::What;
     let done = |token: Token| What::Done(proto::Done { token: token.0 });
     match answer {
-        Answer::TicketStatus(now) => What::Standing(standing(&now)),
+        Answer::TicketStatus(now) => What::Status(ticket_status(&now)),
         Answer::Released(token)
         | Answer::Cancelled(token)
         | Answer::Renewed { token, .. }
@@ -299,7 +299,7 @@ pub fn answer(answer: Answer) -> to_client::What {
     }
 }
 
-/// What a session hears of itself and its tickets.
+/// What a session is notified of; `None` if it is not concerned.
 pub fn news(effect: &Effect, now_ms: u64) -> Option<to_client::What> {
     use to_client::What;
     Some(match effect {
@@ -327,7 +327,7 @@ fn revocation(effect: &Effect, now_ms: u64) -> Option<proto::RevocationAsked> {
     })
 }
 
-/// What a watcher hears: no secrets.
+/// What a watcher is notified of, without secrets; `None` if it is not concerned.
 pub fn watched(effect: &Effect, now_ms: u64) -> Option<watch_event::What> {
     use watch_event::What;
     Some(match effect {
@@ -374,7 +374,7 @@ fn ticket_view(view: &core::TicketView, now_ms: u64) -> proto::Ticket {
     }
 }
 
-/// A lock with its line.
+/// A lock and its line.
 pub fn lock(view: &core::LockView, now_ms: u64) -> proto::Lock {
     proto::Lock {
         name: bytes(view.name.as_bytes()),

@@ -47,7 +47,7 @@ pub(crate) fn mix(digest: u64, word: u64) -> u64 {
 fn kinds_and_numbers(digest: u64, taken: &ProposalOutcome, effects: &[Effect]) -> u64 {
     let taken = match taken {
         ProposalOutcome::Answered(Ok(answer)) => match answer {
-            Answer::TicketStatus(standing) => standing.token().0,
+            Answer::TicketStatus(status) => status.token().0,
             Answer::SessionOpened(id) | Answer::SessionEnded(id) => id.0.get(),
             _ => 1,
         },
@@ -321,8 +321,8 @@ mix_fields!(
 mod tests {
     use super::*;
     use holdfast_core::{
-        After, Channel, EndReason, Ended, Ending, Forced, Grant, KeyKind, Label, Lease, LockName,
-        Message, Mode, Names, Note, Reason, Refusal, Secret, SessionId, Token,
+        Channel, EndReason, Ended, Ending, Forced, Grant, KeyKind, Label, Lease, LockName, Message,
+        Mode, Names, Note, PriorEndings, Reason, Refusal, Secret, SessionId, Token,
     };
     use std::num::NonZeroU64;
     use std::sync::Arc;
@@ -361,7 +361,7 @@ mod tests {
     fn effects() -> Vec<Effect> {
         let session = SessionId(NonZeroU64::MIN);
         let (token, names) = (Token(7), Names::Many([name("a"), name("b")].into()));
-        let after = After { name: name("a"), last: None, recover: Some(ending()) };
+        let after = PriorEndings { name: name("a"), last: None, recover: Some(ending()) };
         vec![
             Effect::Granted(Grant {
                 token,

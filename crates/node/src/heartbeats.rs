@@ -111,8 +111,8 @@ impl Node {
         }
     }
 
-    /// At the leader: records that sessions are alive. They are told only once a majority has
-    /// confirmed it as leader, in a round started after this.
+    /// At the leader: records that sessions are alive. They are acknowledged only once a majority
+    /// has confirmed it as leader, in a round started after this.
     pub(crate) fn receive_heartbeats(
         &mut self,
         from: NodeId,

@@ -199,7 +199,7 @@ pub enum Output {
         /// The digest of everything computed so far: the same on every node.
         digest: u64,
     },
-    /// The node skipped entries by installing a snapshot, and does not know what became of its
+    /// The node skipped entries by installing a snapshot, and does not know the status of its
     /// clients' tickets. Close their connections; they reconnect and ask.
     LostTrack,
     /// This machine or program can no longer be trusted: stop.
@@ -258,7 +258,7 @@ pub enum NotChanged {
     NotLeader,
     /// Another change is in progress, or the leader is new: try again.
     NotNow,
-    /// Another leader took over meanwhile: look at the members.
+    /// Another leader took over in the meantime: check the members.
     Lost,
     /// It makes no sense, for this reason.
     Refused(&'static str),

@@ -15,9 +15,9 @@ use std::collections::{BTreeSet, VecDeque};
 /// Bytes that a leader gathers; anything beyond is dropped, and sent again by its node.
 const GATHERED_BYTES_MAX: usize = 16 * BATCH_BYTES_MAX;
 
-/// How long the next entry waits until the last one is applied: whatever arrives meanwhile goes
-/// together, and a batch costs the cluster little more than a single request. Where a majority is
-/// further away than that, entries are appended before the previous ones are acknowledged.
+/// How long the next entry waits until the last one is applied: whatever arrives in the meantime
+/// goes together, and a batch costs the cluster little more than a single request. Where a majority
+/// is further away than that, entries are appended before the previous ones are acknowledged.
 const TOGETHER_MS: u64 = 5;
 
 /// How long it then waits for more, at most.

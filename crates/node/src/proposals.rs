@@ -58,7 +58,7 @@ pub(crate) struct ProposalQueue {
     /// When one was last seen applied, or the first one was numbered.
     progress_ms: u64,
     in_flight_bytes: usize,
-    /// When this node last told the others what they do not know about it.
+    /// When this node last sent the others what they do not know about it.
     pub(crate) introduced_ms: u64,
 }
 

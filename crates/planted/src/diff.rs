@@ -79,9 +79,9 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Hunk>, String> {
     Ok(hunks)
 }
 
-/// Applies hunks of one file, each to the text as it was before any of them. Where several add
-/// lines at the same place, they are added in the order of the hunks. The error tells for each hunk
-/// that can't be applied, by its position, why.
+/// Applies hunks to one file, each to the text before any of them. If several add lines at the same
+/// place, they are added in the order of the hunks. The error has the position of each hunk that
+/// can't be applied, and why.
 pub(crate) fn apply(text: &str, hunks: &[&Hunk]) -> Result<String, Vec<(usize, String)>> {
     let before: Vec<&str> = text.lines().collect();
     let mut removed = vec![false; before.len()];
@@ -123,7 +123,7 @@ pub(crate) fn apply(text: &str, hunks: &[&Hunk]) -> Result<String, Vec<(usize, S
     Ok(after)
 }
 
-/// Where the lines begin, if that is in exactly one place.
+/// Where the lines start, if they occur exactly once.
 fn find(text: &[&str], lines: &[&str]) -> Result<usize, String> {
     if lines.is_empty() {
         return Err("its hunk has no context".to_owned());

@@ -21,8 +21,9 @@ const CHECK: &str = "caught";
 const TESTS: [&str; 8] =
     ["test", "--release", "--locked", "--workspace", "--bin", "sim", "--test", "model"];
 
-/// What cargo tells a program about its package. The build scripts of some dependencies run again
-/// when these change, and then all that depends on them is built again, here and in the original.
+/// Variables that cargo sets for this program about its package. The build scripts of some
+/// dependencies run again when these change, and then everything that depends on them is rebuilt,
+/// here and in the original.
 const OF_THIS_PACKAGE: [&str; 4] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"];
 
 fn main() -> ExitCode {
@@ -52,8 +53,8 @@ fn run() -> Result<bool, String> {
     Ok(status.map_err(|error| format!("cargo can't be started: {error}"))?.success())
 }
 
-/// The root of the workspace that this program is part of. Not the one that it was built in, which
-/// may be another checkout with the same target folder.
+/// The root of the workspace that this program belongs to. Not the one it was built in, which may
+/// be another checkout with the same target folder.
 fn root() -> Result<PathBuf, String> {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let root = package.as_deref().and_then(Path::parent).and_then(Path::parent);

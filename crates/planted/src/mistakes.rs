@@ -1,4 +1,4 @@
-//! The mistakes as the folder `mistakes/` holds them, and the switches that plant them.
+//! The mistakes in the folder `mistakes/`, and the switches that plant them.
 
 use crate::diff::{self, Hunk};
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use std::path::Path;
 /// The folders of `mistakes/`, each named after the crate that its mistakes are in.
 pub(crate) const FOLDERS: [&str; 6] = ["core", "node", "gateway", "grpc", "client", "sim"];
 
-/// One rule to be broken.
+/// One mistake.
 #[derive(Debug)]
 pub(crate) struct Mistake {
     /// One of [`FOLDERS`].
@@ -58,8 +58,8 @@ pub(crate) fn read(root: &Path) -> Result<Vec<Mistake>, String> {
     Ok(mistakes)
 }
 
-/// The module `planted` of the copied core: a function per mistake that tells whether it is
-/// planted, and the names of all. Threads plant each for themselves.
+/// The module `planted` of the copied core: a function per mistake that returns whether it is
+/// planted, and the names of all mistakes. The switches are per thread.
 pub(crate) fn switches(mistakes: &[Mistake]) -> String {
     let mut text = String::from(
         "//! Which mistake is planted in this thread. Written by crates/planted.

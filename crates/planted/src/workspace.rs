@@ -1,4 +1,4 @@
-//! The copy: the workspace once more, with all mistakes in it.
+//! The copy: the workspace with all mistakes in it.
 
 use crate::CHECK;
 use crate::diff::{self, Hunk};
@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The folders of the workspace's packages. The checks need only a few of these packages. But a
-/// dependency is built with the features that all members of a workspace ask for: with the same
-/// members, the copy finds what the tests of the original have built.
+/// dependency is built with the features that all members of a workspace enable: with the same
+/// members, the copy reuses what the tests of the original have built.
 const MEMBERS: [&str; 2] = ["crates", "examples"];
 
-/// Where the copy has its packages. Cargo tells packages in one target folder apart by their path
-/// in the workspace, so it must be another one than in the original.
+/// Where the copy has its packages. Cargo distinguishes packages in one target folder by their path
+/// in the workspace, so it must differ from the original.
 const COPY: &str = "copy";
 
 /// What to do about a diff that can't be applied.
@@ -54,7 +54,7 @@ impl Workspace {
         Ok(copy)
     }
 
-    /// Takes the sources and manifests in a folder.
+    /// Copies the sources and manifests in a folder.
     fn take(&mut self, root: &Path, folder: &Path) -> Result<(), String> {
         for entry in entries(&root.join(folder))? {
             let path = folder.join(entry.file_name().unwrap_or_default());
@@ -78,7 +78,7 @@ impl Workspace {
         Ok(())
     }
 
-    /// Applies all diffs, or tells which of them can't be.
+    /// Applies all diffs; the error lists those that can't be applied.
     fn plant(&mut self, mistakes: &[Mistake]) -> Result<(), String> {
         let mut by_file: BTreeMap<&str, Vec<(&Mistake, &Hunk)>> = BTreeMap::new();
         for mistake in mistakes {
@@ -111,8 +111,8 @@ impl Workspace {
         }
     }
 
-    /// Makes a folder hold this workspace and nothing else, and leaves files alone that are there
-    /// as they should be.
+    /// Writes this workspace to a folder and removes everything else there. Files that are already
+    /// up to date are not touched.
     pub(crate) fn write_to(&self, folder: &Path) -> Result<(), String> {
         let files = self.0.iter().map(|(path, bytes)| (folder.join(place(path)), bytes));
         let files: BTreeMap<PathBuf, &Vec<u8>> = files.collect();
@@ -139,7 +139,7 @@ fn place(path: &Path) -> PathBuf {
     if member { Path::new(COPY).join(path) } else { path.to_owned() }
 }
 
-/// Removes files that an earlier copy had and this one has not.
+/// Removes files of an earlier copy that this one does not have.
 fn drop_others(folder: &Path, files: &BTreeMap<PathBuf, &Vec<u8>>) -> Result<(), String> {
     if !folder.exists() {
         return Ok(());
@@ -183,8 +183,7 @@ fn read_text(path: &Path) -> Result<String, String> {
 mod tests {
     use super::*;
 
-    /// Fast, so that whoever changes the code near a mistake learns at once that its diff must
-    /// follow.
+    /// Fast, so that changing code near a mistake fails here at once if its diff must be updated.
     #[test]
     fn all_diffs_apply_to_the_current_code() {
         let copy = crate::root().and_then(|root| Workspace::planted(&root));

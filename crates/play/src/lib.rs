@@ -281,7 +281,7 @@ impl Play {
         }
     }
 
-    /// Asks something of the tree in the name of an actor's session.
+    /// Runs a command of the tree under an actor's session.
     fn with_session(
         &mut self,
         actor: &str,
@@ -339,7 +339,7 @@ impl Play {
     /// Remembers whose tickets these are.
     fn note_owner(&mut self, actor: &str, answer: &Result<Answer, Refusal>) {
         let tokens = match answer {
-            Ok(Answer::TicketStatus(standing)) => vec![standing.token()],
+            Ok(Answer::TicketStatus(status)) => vec![status.token()],
             Ok(Answer::Transacted(tokens)) => {
                 let new = |token: &Token| !self.owners.contains_key(token);
                 tokens.iter().flatten().copied().filter(new).collect()
@@ -428,9 +428,9 @@ impl Play {
             Ok(Answer::TicketStatus(TicketStatus::Held(grant))) if told(grant.token) => {
                 return None;
             }
-            Ok(Answer::TicketStatus(standing)) => {
-                let names = self.state.ticket_view(standing.token()).map(|ticket| ticket.names);
-                show::standing(&standing, names.as_ref().map_or(&[][..], Names::as_slice))
+            Ok(Answer::TicketStatus(status)) => {
+                let names = self.state.ticket_view(status.token()).map(|ticket| ticket.names);
+                show::ticket_status(&status, names.as_ref().map_or(&[][..], Names::as_slice))
             }
             Ok(answer) => show::answer(&answer),
         };

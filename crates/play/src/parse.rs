@@ -59,7 +59,7 @@ pub(crate) enum Verb {
     Exec(Exec),
     /// Changes znodes.
     Tree(Vec<NodeOp>),
-    /// Goes on with the session on another connection.
+    /// Attaches the session to another connection.
     Attach,
     /// Shows znodes.
     Nodes(String),
@@ -112,7 +112,7 @@ impl Options {
     }
 }
 
-/// Words that are options by themselves.
+/// Words that are options on their own.
 const FLAGS: [&str; 7] = ["shared", "permanent", "try", "force", "node", "alone", "unconfirmed"];
 
 fn is_flag(verb: &str, word: &str) -> bool {

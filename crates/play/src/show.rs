@@ -1,9 +1,9 @@
 //! How things are shown in a transcript.
 
 use holdfast_core::{
-    After, Answer, Counts, Effect, EndReason, Ended, Ending, Event, EventKind, Fence, Grant, Label,
-    Lease, LockName, LockPage, LockView, Mode, Reason, Restored, SessionView, State, TicketStatus,
-    TicketView, Why, WhyLink,
+    Answer, Counts, Effect, EndReason, Ended, Ending, Event, EventKind, Fence, Grant, Label, Lease,
+    LockName, LockPage, LockView, Mode, PriorEndings, Reason, Restored, SessionView, State,
+    TicketStatus, TicketView, Why, WhyLink,
 };
 use std::fmt::Display;
 
@@ -49,7 +49,7 @@ pub(crate) fn grant(verb: &str, grant: &Grant) -> String {
     )
 }
 
-fn show_after(after: &After, several: bool) -> String {
+fn show_after(after: &PriorEndings, several: bool) -> String {
     let on = if several { format!("[{}]", after.name) } else { String::new() };
     let last = after.last.as_ref().map(|last| format!(" after{on}={}", ending(last)));
     let recover = match (&after.recover, &after.last) {
@@ -124,8 +124,8 @@ pub(crate) fn effect(effect: &Effect) -> String {
     }
 }
 
-pub(crate) fn standing(standing: &TicketStatus, names: &[LockName]) -> String {
-    match standing {
+pub(crate) fn ticket_status(status: &TicketStatus, names: &[LockName]) -> String {
+    match status {
         TicketStatus::Waiting { token, place, delayed_until_ms, .. } => {
             let place = place.map_or("far back".to_owned(), |place| format!("place={place}"));
             let delayed = option("delayed-until", delayed_until_ms.map(ms));
@@ -141,7 +141,7 @@ pub(crate) fn answer(answer: &Answer) -> String {
         Answer::Ticked => "time moved".to_owned(),
         Answer::SessionOpened(id) => format!("session {id} opened"),
         Answer::SessionEnded(id) => format!("session {id} ended"),
-        Answer::TicketStatus(stands) => standing(stands, &[]),
+        Answer::TicketStatus(stands) => ticket_status(stands, &[]),
         Answer::Released(token) => format!("released already token={token}"),
         Answer::Cancelled(token) => format!("cancelled already token={token}"),
         Answer::Renewed { token, due_ms: Some(due_ms) } => {

@@ -87,7 +87,7 @@ pub(crate) fn written(results: &[NodeResult]) -> String {
     results.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// All znodes from a path on, with what can be told about each. What is always there is left out.
+/// All znodes from a path on, with their properties. Built-in ones are left out.
 pub(crate) fn nodes(state: &State, from: &str) -> Vec<String> {
     let paths = state.node_paths();
     let shown =

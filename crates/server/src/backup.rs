@@ -145,7 +145,7 @@ fn read_damaged(folder: &Path, disk: &RealDisk) -> Result<(Loaded, Option<String
 pub struct Restoration {
     /// The index of the old cluster's last entry that it includes.
     pub taken_at: u64,
-    /// What became of sessions and locks.
+    /// How many sessions and locks ended, and how many are still held.
     pub restored: holdfast_core::Restored,
     /// What could not be read; `None` if nothing was lost.
     pub lost: Option<String>,

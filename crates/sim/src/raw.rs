@@ -32,7 +32,7 @@ pub(crate) enum RawCall {
 /// What came of it.
 #[derive(Debug)]
 pub(crate) enum RawAnswer {
-    TicketStatus(proto::Standing),
+    TicketStatus(proto::TicketStatus),
     Outcome(proto::OutcomeReply),
     Done,
     /// The tokens drawn so far, as of the state that was read.

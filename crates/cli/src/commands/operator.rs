@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Whose lock, and who says so.
+/// Which lock, who acts, and why.
 #[derive(Debug, Args)]
 struct OperatorArgs {
     /// The lock

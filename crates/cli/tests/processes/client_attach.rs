@@ -2,7 +2,7 @@
 
 use crate::support::Cluster;
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
-use holdfast_proto::v1::{Attach, ToServer, standing, to_client, to_server};
+use holdfast_proto::v1::{Attach, ToServer, ticket_status, to_client, to_server};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -44,7 +44,7 @@ async fn holder_keeps_its_lock_after_attaching_to_a_lagging_node() {
         let first = timeout(Duration::from_secs(30), stream.message()).await.expect("in time");
         match first.expect("an answer").and_then(|message| message.what) {
             Some(to_client::What::Opened(opened)) => {
-                let held = |what: &Option<standing::What>| matches!(what, Some(standing::What::Held(grant)) if grant.token == token);
+                let held = |what: &Option<ticket_status::What>| matches!(what, Some(ticket_status::What::Held(grant)) if grant.token == token);
                 let stands = opened.tickets.first().map(|ticket| &ticket.what);
                 assert!(stands.is_some_and(held), "round {round}: {stands:?}");
             }

@@ -2,7 +2,7 @@
 
 use crate::support::{Cluster, eventually};
 use holdfast_proto::v1::holdfast_client::HoldfastClient;
-use holdfast_proto::v1::{self as proto, request, standing, to_client, to_server};
+use holdfast_proto::v1::{self as proto, request, ticket_status, to_client, to_server};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -105,8 +105,8 @@ async fn wait_and_serve(channel: Channel, served: Arc<Mutex<Vec<u64>>>) -> Sessi
     let token = match session.next_message().await {
         (
             1,
-            to_client::What::Standing(proto::Standing {
-                what: Some(standing::What::Waiting(waiting)),
+            to_client::What::Status(proto::TicketStatus {
+                what: Some(ticket_status::What::Waiting(waiting)),
             }),
         ) => waiting.token,
         other => panic!("not in line: {other:?}"),

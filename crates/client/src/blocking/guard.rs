@@ -1,4 +1,4 @@
-//! A lock that is held.
+//! A held lock.
 
 use super::Thread;
 use crate::detached::Detached;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// A lock that is held, and kept alive until it is released or dropped. What needs no waiting is
-/// asked of the [`crate::Guard`] within: `token()`, `ending()`, `health()`, `remaining()`.
+/// A held lock, kept alive until it is released or dropped. Methods that need no waiting are those
+/// of [`crate::Guard`], which it dereferences to: `token()`, `ending()`, `health()`, `remaining()`.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -29,7 +29,7 @@ use tokio::time::timeout;
 #[derive(Debug)]
 pub struct Guard {
     pub(super) guard: crate::Guard,
-    // Goes last: letting go needs it.
+    // Dropped last: releasing needs it.
     pub(super) thread: Arc<Thread>,
 }
 
@@ -42,7 +42,7 @@ impl Deref for Guard {
 }
 
 impl Guard {
-    /// Whether the lease is over or may be, and how: look before each step of the work.
+    /// How the lease ended, if it is over or may be. Check it before each step of the work.
     pub fn is_lost(&self) -> Option<EndReason> {
         match self.guard.health() {
             Health::Lost(how) => Some(how),
@@ -50,32 +50,32 @@ impl Guard {
         }
     }
 
-    /// Waits until the lease is lost, at most so long: [`crate::Guard::lost`].
+    /// Waits until the lease is lost, up to a limit: [`crate::Guard::lost`].
     pub fn wait_lost(&self, at_most: Duration) -> Option<EndReason> {
         self.thread.wait_for(async { timeout(at_most, self.guard.lost()).await.ok() })
     }
 
-    /// Waits until somebody asks the holder to let go, at most so long; a time of zero only looks.
+    /// Waits until the holder is asked to release, up to a limit; zero does not wait.
     pub fn wait_asked_to_let_go(&self, at_most: Duration) -> Option<Revocation> {
         self.thread.wait_for(async { timeout(at_most, self.guard.asked_to_let_go()).await.ok() })
     }
 
-    /// Leaves another note on the lock: [`crate::Guard::note`].
+    /// Replaces the note on the lock: [`crate::Guard::note`].
     pub fn note(&self, note: Option<&[u8]>) -> Result<(), Error> {
         self.thread.wait_for(self.guard.note(note))
     }
 
-    /// What dead holders left is put right: [`crate::Guard::recovered`].
+    /// Reports that the work of dead holders has been recovered: [`crate::Guard::recovered`].
     pub fn recovered(&self) -> Result<(), Error> {
         self.thread.wait_for(self.guard.recovered())
     }
 
-    /// From reader to writer: [`crate::Guard::upgrade`].
+    /// Turns a reader into the writer: [`crate::Guard::upgrade`].
     pub fn upgrade(&mut self, wait: Option<Duration>) -> Result<(), Error> {
         self.thread.wait_for(self.guard.upgrade(wait))
     }
 
-    /// From writer to reader: [`crate::Guard::downgrade`].
+    /// Turns a writer into a reader: [`crate::Guard::downgrade`].
     pub fn downgrade(&mut self) -> Result<(), Error> {
         self.thread.wait_for(self.guard.downgrade())
     }
@@ -87,7 +87,7 @@ impl Guard {
         detached.map_err(|(guard, error)| (Self { guard, thread }, error))
     }
 
-    /// Lets go, with a certain answer: [`crate::Guard::release`].
+    /// Releases the lock, with a definite answer: [`crate::Guard::release`].
     pub fn release(self) -> Result<(), Error> {
         let Self { guard, thread } = self;
         thread.wait_for(guard.release())

@@ -1,4 +1,4 @@
-//! How a lock is to be taken.
+//! How to acquire a lock.
 
 use super::{Guard, Thread};
 use crate::error::Error;
@@ -6,8 +6,8 @@ use crate::token::Token;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A lock that is to be taken: say how, then [`Lock::acquire`]. See [`crate::Lock`] for what each
-/// word means.
+/// A lock to acquire: set the options, then call [`Lock::acquire`]. [`crate::Lock`] describes each
+/// option.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -21,7 +21,7 @@ use std::time::Duration;
 #[must_use = "nothing is taken until acquire is called"]
 pub struct Lock {
     lock: crate::Lock,
-    // Goes last: letting go needs it.
+    // Dropped last: releasing needs it.
     thread: Arc<Thread>,
 }
 
@@ -34,64 +34,64 @@ impl Lock {
         Self { lock: how(self.lock), thread: self.thread }
     }
 
-    /// A lease of its own: [`crate::Lock::ttl`].
+    /// Gives it a lease of its own: [`crate::Lock::ttl`].
     pub fn ttl(self, ttl: Duration) -> Self {
         self.so(|lock| lock.ttl(ttl))
     }
 
-    /// How long to stand in line: [`crate::Lock::wait`].
+    /// How long to wait in line: [`crate::Lock::wait`].
     pub fn wait(self, wait: Duration) -> Self {
         self.so(|lock| lock.wait(wait))
     }
 
-    /// Together with other readers: [`crate::Lock::shared`].
+    /// Shares it with other readers: [`crate::Lock::shared`].
     pub fn shared(self) -> Self {
         self.so(crate::Lock::shared)
     }
 
-    /// One of so many permits: [`crate::Lock::permit_of`].
+    /// Acquires one of this many permits: [`crate::Lock::permit_of`].
     pub fn permit_of(self, permits: u32) -> Self {
         self.so(|lock| lock.permit_of(permits))
     }
 
-    /// The work keeps this other lock: [`crate::Lock::holding`].
+    /// Declares that the work keeps this other lock: [`crate::Lock::holding`].
     pub fn holding(self, other: &Guard) -> Self {
         self.so(|lock| lock.holding(other))
     }
 
-    /// The same by its token: [`crate::Lock::holding_token`].
+    /// The same, by token: [`crate::Lock::holding_token`].
     pub fn holding_token(self, token: impl Into<Token>) -> Self {
         self.so(|lock| lock.holding_token(token))
     }
 
-    /// What the holder is called: [`crate::Lock::label`].
+    /// The holder's name for itself: [`crate::Lock::label`].
     pub fn label(self, label: impl Into<String>) -> Self {
         self.so(|lock| lock.label(label))
     }
 
-    /// A few bytes left on the lock: [`crate::Lock::note`].
+    /// A few bytes to leave on the lock: [`crate::Lock::note`].
     pub fn note(self, note: impl AsRef<[u8]>) -> Self {
         self.so(|lock| lock.note(note))
     }
 
-    /// A pause after a death: [`crate::Lock::lock_delay`].
+    /// Delays the next grant if this holder dies: [`crate::Lock::lock_delay`].
     pub fn lock_delay(self, delay: Duration) -> Self {
         self.so(|lock| lock.lock_delay(delay))
     }
 
-    /// This client may take it again: [`crate::Lock::reentrant`].
+    /// Lets this client acquire it again: [`crate::Lock::reentrant`].
     pub fn reentrant(self) -> Self {
         self.so(crate::Lock::reentrant)
     }
 
-    /// Takes it if that can be done at once: [`crate::Lock::try_acquire`].
+    /// Acquires it if it is free: [`crate::Lock::try_acquire`].
     pub fn try_acquire(self) -> Result<Option<Guard>, Error> {
         let Self { lock, thread } = self;
         let guard = thread.wait_for(lock.try_acquire())?;
         Ok(guard.map(|guard| Guard { guard, thread }))
     }
 
-    /// Takes it, when its turn comes.
+    /// Waits in line and acquires it: [`crate::Lock::acquire`].
     pub fn acquire(self) -> Result<Guard, Error> {
         let Self { lock, thread } = self;
         let guard = thread.wait_for(lock.acquire())?;

@@ -1,7 +1,7 @@
-//! The same for programs that are not asynchronous: each call waits for its answer.
+//! The client for programs that are not asynchronous: each call blocks until it has an answer.
 //!
-//! Leases are kept alive by a thread of the client's own, whatever the callers do. When the last
-//! handle is dropped, that waits until everything is let go, for a second at most.
+//! Leases are kept alive by a thread of the client's own, whatever the callers do. Dropping the
+//! last handle blocks until everything is released, for at most 1s.
 //!
 //! ```
 //! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -15,8 +15,8 @@
 //! # Ok(()) }) }
 //! ```
 //!
-//! None of this may be called from asynchronous code: there is [`crate::Client`] for it. It may be
-//! called within `spawn_blocking`.
+//! Nothing here may be called from asynchronous code, which has [`crate::Client`]; it may be called
+//! within `spawn_blocking`.
 
 mod guard;
 mod lock;
@@ -34,7 +34,7 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 
 /// A session with a Holdfast cluster, kept alive by a thread of its own. A clone is another handle
-/// of the same session.
+/// to the same session.
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -51,10 +51,10 @@ pub struct Client {
     thread: Arc<Thread>,
 }
 
-/// What waits for answers, and the client that they are for.
+/// The runtime that waits for answers, and its client.
 pub(crate) struct Thread {
     runtime: &'static Runtime,
-    /// There until the last handle goes.
+    /// `None` once the last handle is being dropped.
     client: Option<crate::Client>,
 }
 
@@ -66,7 +66,7 @@ impl Thread {
         }
     }
 
-    /// Runs something asynchronous to its end.
+    /// Blocks until a future is done.
     fn wait_for<T>(&self, work: impl Future<Output = T>) -> T {
         self.runtime.block_on(work)
     }
@@ -74,8 +74,8 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        // The runtime can't wait here: this may be the end of a thread, whose locals are gone, or
-        // a thread of another runtime.
+        // The runtime can't be used to wait here: this may be the end of a thread whose
+        // thread-locals are gone, or a thread of another runtime.
         if let Some(client) = self.client.take() {
             client.close_blocking(FLUSH_TIMEOUT);
         }
@@ -89,12 +89,12 @@ impl fmt::Debug for Thread {
 }
 
 impl Client {
-    /// A client of this server or these, as in `http://127.0.0.1:7400`: [`crate::IntoServers`].
+    /// Connects to one or more servers, such as `http://127.0.0.1:7400`: [`crate::IntoServers`].
     pub fn connect(servers: impl IntoServers) -> Result<Self, Error> {
         Self::with(crate::Client::builder(), servers)
     }
 
-    /// The same, set up otherwise.
+    /// Connects with other settings.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -111,22 +111,22 @@ impl Client {
         Ok(Self { thread: Arc::new(Thread { runtime, client }) })
     }
 
-    /// A lock, to be taken.
+    /// A lock to acquire.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.thread.clone(), self.thread.client().lock(name))
     }
 
-    /// Several locks, to be taken in one step: so they cannot deadlock among themselves.
+    /// Several locks to acquire in one step, so that they can't deadlock among themselves.
     pub fn locks<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> Lock {
         Lock::new(self.thread.clone(), self.thread.client().locks(names))
     }
 
-    /// One of so many permits of a semaphore, to be taken.
+    /// One of this many permits of a semaphore, to acquire.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: u32) -> Lock {
         Lock::new(self.thread.clone(), self.thread.client().semaphore(name, permits))
     }
 
-    /// An election: who holds the lock of that name leads.
+    /// An election: the holder of the lock with this name is the leader.
     pub fn election(&self, name: impl AsRef<[u8]>) -> Election {
         Election { election: self.thread.client().election(name), thread: self.thread.clone() }
     }
@@ -136,19 +136,19 @@ impl Client {
         Register { register: self.thread.client().register(key), thread: self.thread.clone() }
     }
 
-    /// What happens to one lock, from now on.
+    /// Watches one lock, from now on.
     pub fn watch(&self, name: impl AsRef<[u8]>) -> Result<Watch, Error> {
         let watch = self.thread.wait_for(self.thread.client().watch(name))?;
         Ok(Watch { watch, thread: self.thread.clone() })
     }
 
-    /// What happens to all locks whose names begin so, from now on.
+    /// Watches all locks whose names start with this prefix, from now on.
     pub fn watch_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Watch, Error> {
         let watch = self.thread.wait_for(self.thread.client().watch_prefix(prefix))?;
         Ok(Watch { watch, thread: self.thread.clone() })
     }
 
-    /// Ends the session, and with it everything that lives by it.
+    /// Closes the session and ends everything that depends on it.
     pub fn close(self) {
         self.thread.wait_for(self.thread.client().clone().close());
     }

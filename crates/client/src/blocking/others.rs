@@ -30,18 +30,18 @@ pub struct Election {
 }
 
 impl Election {
-    /// Stands for election, and returns when elected.
+    /// Campaigns, and returns once elected.
     pub fn campaign(&self, value: impl Into<String>) -> Result<Leadership, Error> {
         let leadership = self.thread.wait_for(self.election.campaign(value))?;
         Ok(Leadership { leadership, thread: self.thread.clone() })
     }
 
-    /// Who leads now.
+    /// The current leader, if there is one.
     pub fn leader(&self) -> Result<Option<Leader>, Error> {
         self.thread.wait_for(self.election.leader())
     }
 
-    /// Who leads, from now on.
+    /// Watches who leads.
     pub fn observe(&self) -> Result<Observer, Error> {
         let observer = self.thread.wait_for(self.election.observe())?;
         Ok(Observer { observer, thread: self.thread.clone() })
@@ -62,12 +62,12 @@ impl Election {
 #[derive(Debug)]
 pub struct Leadership {
     leadership: crate::Leadership,
-    // Goes last: letting go needs it.
+    // Dropped last: releasing needs it.
     thread: Arc<Thread>,
 }
 
 impl Leadership {
-    /// Gives up the leadership, with a certain answer.
+    /// Resigns, with a definite answer.
     pub fn resign(self) -> Result<(), Error> {
         let Self { leadership, thread } = self;
         thread.wait_for(leadership.resign())
@@ -82,7 +82,7 @@ impl Deref for Leadership {
     }
 }
 
-/// Hears who leads: [`crate::Observer`].
+/// Watches who leads: [`crate::Observer`].
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -99,7 +99,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Waits for the next leader; first it is the one of now.
+    /// Returns the current leader at first, and then waits for a change.
     #[expect(clippy::should_implement_trait, reason = "an error does not end it")]
     pub fn next(&mut self) -> Result<Option<Leader>, Error> {
         self.thread.wait_for(self.observer.next())
@@ -126,23 +126,23 @@ pub struct Register {
 }
 
 impl Register {
-    /// Writes, unless a later holder has been here.
+    /// Writes a value, unless a later holder's token has been seen.
     pub fn put(&self, value: impl AsRef<[u8]>, holder: &Guard) -> Result<Fence, Error> {
         self.thread.wait_for(self.register.put(value, holder))
     }
 
-    /// Shows the token to the fence and reads.
+    /// Shows the token to the fence, and reads.
     pub fn raise(&self, holder: &Guard) -> Result<Fence, Error> {
         self.thread.wait_for(self.register.raise(holder))
     }
 
-    /// Reads without a token: good for looking, not for deciding.
+    /// Reads without a token: fine for display, not for decisions.
     pub fn get(&self) -> Result<Fence, Error> {
         self.thread.wait_for(self.register.get())
     }
 }
 
-/// A watch that stands: [`crate::Watch`].
+/// A watch on locks: [`crate::Watch`].
 ///
 /// ```
 /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/server.rs"));
@@ -164,13 +164,13 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Waits for what happens next.
+    /// Waits for the next event.
     #[expect(clippy::should_implement_trait, reason = "an error does not end it")]
     pub fn next(&mut self) -> Result<Event, Error> {
         self.thread.wait_for(self.watch.next())
     }
 
-    /// The same, at most so long; none if nothing happened.
+    /// Waits for the next event, up to a limit; `None` if there was none.
     pub fn next_within(&mut self, at_most: Duration) -> Result<Option<Event>, Error> {
         self.thread.wait_for(async {
             match timeout(at_most, self.watch.next()).await {

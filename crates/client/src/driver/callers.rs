@@ -1,4 +1,4 @@
-//! Those who wait for answers, and the guards that they got.
+//! Callers that wait for answers, and their guards.
 
 use super::Answer;
 use crate::error::{EndReason, Error};
@@ -11,17 +11,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 
-/// A call, and the guard that goes by it once it is granted.
+/// A call, and the guard that is identified by it once it is granted.
 enum Caller {
     Opens(oneshot::Sender<Result<(), Error>>),
     Waits(oneshot::Sender<Result<Answer, Error>>),
     Holds(Holder),
 }
 
-/// A guard, as far as the driver needs it.
+/// The part of a guard that the driver needs.
 struct Holder {
-    /// What it is told goes here. Whoever has a ticket is a guard of it, so the driver takes that only
-    /// while a change of the mode is not settled: other requests about the guard wait then.
+    /// Where the guard reads its state. Holding a ticket makes a guard, so the driver holds one
+    /// only while a mode change is unsettled, when other requests of the guard wait.
     state: Arc<GuardState>,
     ticket: Weak<HeldTicket>,
 }
@@ -37,7 +37,7 @@ pub(super) struct Callers {
     callers: HashMap<CallId, Caller>,
     /// Guards whose mode is being changed.
     changing: HashMap<CallId, Changing>,
-    /// None before the first session.
+    /// `None` before the first session.
     session_lease: Option<Arc<SharedLease>>,
 }
 
@@ -71,14 +71,14 @@ impl Callers {
         }
     }
 
-    /// Somebody no longer waits. A guard that was handed out meanwhile sees to itself.
+    /// The caller no longer waits. A guard that was already handed out takes care of itself.
     pub(super) fn abandon(&mut self, call: CallId) {
         if let Some(Caller::Waits(_)) = self.callers.get(&call) {
             self.callers.remove(&call);
         }
     }
 
-    /// A guard is gone.
+    /// A guard was dropped.
     pub(super) fn forget(&mut self, guard: CallId) {
         self.callers.remove(&guard);
     }
@@ -98,7 +98,7 @@ impl Callers {
         }
     }
 
-    /// Completes a call. A guard that nobody takes is given back.
+    /// Completes a call. A guard that nobody takes is returned.
     pub(super) fn complete(
         &mut self,
         call: CallId,
@@ -117,7 +117,7 @@ impl Callers {
             }
             Err(error) => Err(error),
         };
-        // If the future was dropped, nobody wants to know.
+        // If the future was dropped, nobody receives this.
         match (self.callers.remove(&call), answer) {
             (Some(Caller::Waits(reply)), answer) => drop(reply.send(answer)),
             (Some(Caller::Opens(reply)), Err(error)) => drop(reply.send(Err(error))),
@@ -170,8 +170,8 @@ impl Callers {
             return Some(not_taken(&grant, room));
         };
         let (answer, unwanted) = match reader.state.health() {
-            // Its holder was notified, and that is final. One whose time was over did not
-            // finish: its lease runs out, and the next holder hears so.
+            // The holder was already notified of the loss, which is final. It did not finish its
+            // work: its lease runs out, and the next holder learns of a death.
             Health::Lost(how) => {
                 reader.set_over_as_writer(how);
                 let ticket = ticket(&grant);
@@ -222,8 +222,8 @@ impl Callers {
         None
     }
 
-    /// Done with a guard's ticket. If the guard went meanwhile, the ticket is let go here: there may
-    /// be nobody left who could order it.
+    /// Returns a guard's ticket. If the guard was dropped in the meantime, the ticket is released
+    /// here, since there may be no other handle left.
     fn give_back(&mut self, guard: CallId, held: Arc<HeldTicket>) -> Option<Input> {
         let dropped = Arc::into_inner(held).and_then(dropped);
         if dropped.is_some() {
@@ -243,12 +243,12 @@ fn not_taken(grant: &proto::Grant, room: Room) -> Input {
     Input::Drop { ticket: ticket(grant), lost: false, room }
 }
 
-/// Lets go of what nobody has any more.
+/// Releases a ticket that has no guard any more.
 fn dropped(mut held: HeldTicket) -> Option<Input> {
     while let Some(writer) = held.take_successor() {
-        // The server has ended this one.
+        // The server has ended this ticket.
         drop(held.take_over());
-        // If others have the next, the last of them lets go.
+        // If it has other guards, the last of them releases it.
         held = Arc::into_inner(writer)?;
     }
     let lost = held.is_lost();

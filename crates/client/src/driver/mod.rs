@@ -28,13 +28,13 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Endpoint;
 use watches::Watches;
 
-/// Orders that are taken at once.
+/// Orders that are handled in one turn.
 const ORDERS_AT_ONCE: usize = 256;
 
-/// Results of connection attempts, queries and watches that were not taken yet.
+/// Results of connection attempts, queries and watches that have not been handled yet.
 const EVENTS_MAX: usize = 1_024;
 
-/// How a session is set up.
+/// The parameters of a session.
 #[derive(Debug, Clone)]
 pub(crate) struct Setup {
     pub(crate) servers: Vec<Endpoint>,
@@ -44,40 +44,40 @@ pub(crate) struct Setup {
     pub(crate) timeout: Duration,
 }
 
-/// What the driver is asked to do.
+/// A request to the driver.
 pub(crate) enum Order {
-    /// Tells when there is a session.
+    /// Answers once there is a session.
     Open(CallId, oneshot::Sender<Result<(), Error>>),
     Call {
         call: Call,
         reply: oneshot::Sender<Result<Answer, Error>>,
-        /// For an upgrade or a downgrade: other requests about the guard wait for it.
+        /// For an upgrade or a downgrade: other requests of the guard wait until it is dropped.
         changing: Option<Changing>,
         /// For the release of a guard.
         releases: Option<CallId>,
     },
-    /// Somebody no longer waits for this call.
+    /// The caller of this call no longer waits.
     Abandon(CallId),
-    /// A guard was dropped; `lost` if its holder knew that it was over.
+    /// A guard was dropped; `lost` if its holder knew that the lock was lost.
     Drop { guard: CallId, ticket: TicketRef, lost: bool, room: Room },
-    /// A ticket with a lease of its own that somebody else renews and releases from now on.
+    /// A ticket with a lease of its own that is renewed and released elsewhere from now on.
     Detach { guard: CallId, ticket: TicketRef },
-    /// Closes the session. What comes with it is dropped when that is done.
+    /// Closes the session. The value is dropped once that is done.
     Close(Box<dyn Send>),
-    /// Drops the sender when everything that was dropped before is let go.
+    /// Drops the sender once everything that was dropped before is released.
     Flush(sync_mpsc::Sender<()>),
 }
 
-/// What came of a call.
+/// The result of a call.
 pub(crate) enum Answer {
     Reply(to_client::What),
-    /// For an acquire: its turn has come.
+    /// For an acquire: the lock is held.
     Held(Arc<HeldTicket>),
-    /// For an upgrade: its turn has come, and the guard has the new ticket.
+    /// For an upgrade: it was served, and the guard has the new ticket.
     Upgraded,
 }
 
-/// Keeps a session until nobody has a handle any more, or it is closed.
+/// Runs a session until it is closed or there are no handles left.
 pub(crate) async fn run(
     setup: Setup,
     handles: Handles,
@@ -103,20 +103,20 @@ struct Driver {
     callers: Callers,
     network: Network,
     watches: Watches,
-    /// None once it is closed: later orders fail.
+    /// `None` once it is closed: later orders fail.
     orders: Option<mpsc::UnboundedReceiver<Order>>,
-    /// Nobody is left who could order.
+    /// There are no handles left.
     handles_gone: bool,
     batch: Vec<Order>,
     events: mpsc::Receiver<network::Event>,
-    /// What happened since the last turn.
+    /// What has happened since the last turn.
     inputs: Vec<Input>,
-    /// Who waits for the close.
+    /// Dropped once the session is closed.
     closers: Vec<Box<dyn Send>>,
-    /// Who waits until everything that was dropped is let go.
+    /// Dropped once everything that was dropped is released.
     flushes: Vec<sync_mpsc::Sender<()>>,
     sleep: Pin<Box<Sleep>>,
-    /// When `sleep` is over.
+    /// When `sleep` ends.
     wakes_at: Option<Moment>,
 }
 
@@ -151,7 +151,7 @@ impl Driver {
         }
     }
 
-    /// Feeds what happened into the session, and does what it says.
+    /// Passes what has happened to the session, and performs its outputs.
     fn turn(&mut self) {
         let now = clock::now();
         loop {
@@ -191,7 +191,7 @@ impl Driver {
             }
         }
         if !self.flushes.is_empty() && self.session.is_flushed() {
-            // Dropping them notifies.
+            // Dropping them notifies the waiting threads.
             self.flushes.clear();
         }
         self.set_timer(now);
@@ -205,7 +205,7 @@ impl Driver {
         self.wakes_at = wakes_at;
     }
 
-    /// Nothing is taken any more.
+    /// Stops accepting orders.
     fn close(&mut self) {
         self.orders = None;
         self.batch.clear();
@@ -222,14 +222,14 @@ impl Driver {
         self.network.poll(context, &mut self.inputs);
         let ordered = self.poll_orders(context);
         if self.wakes_at.is_some() && self.sleep.as_mut().poll(context).is_ready() {
-            // Set again, whatever time the session asks for next.
+            // Set again, for whatever time the session asks for next.
             self.wakes_at = None;
             return Poll::Ready(());
         }
         if ordered || !self.inputs.is_empty() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Whether anything was ordered.
+    /// Returns whether there were any orders.
     fn poll_orders(&mut self, context: &mut Context<'_>) -> bool {
         let Some(orders) = self.orders.as_mut().filter(|_| !self.handles_gone) else {
             return false;

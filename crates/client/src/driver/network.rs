@@ -1,4 +1,4 @@
-//! Connections to servers: their streams and queries.
+//! Connections to servers, with their streams and queries.
 
 use crate::calls::Server;
 use crate::session::{
@@ -18,17 +18,17 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
 
-/// Messages that wait to be sent: all requests of a window, and some heartbeats.
+/// Messages in the send queue: all requests of a window, and some heartbeats.
 const MESSAGES_MAX: usize = WINDOW as usize + 64;
 
-/// The longest message from a server: a part of the state of all tickets of a client, with what was
-/// left on their locks.
+/// The longest message from a server: part of the status of all tickets of a client, with the notes
+/// on their locks.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// Messages that are read at once.
+/// Messages that are read in one turn.
 const MESSAGES_AT_ONCE: usize = 256;
 
-/// What came of something that ran beside the driver.
+/// The result of something that ran in a task of its own.
 #[allow(clippy::large_enum_variant, reason = "they are used up at once")]
 pub(super) enum Event {
     Connected(ConnectionId, Result<Channel, Failure>),
@@ -47,7 +47,7 @@ pub(super) struct Network {
 
 struct Connection {
     id: ConnectionId,
-    /// None until it is connected.
+    /// `None` until it is connected.
     client: Option<Server>,
     tasks: Vec<AbortHandle>,
 }
@@ -62,7 +62,7 @@ struct Stream {
     id: StreamId,
     connection: ConnectionId,
     out: mpsc::Sender<ToServer>,
-    /// None until the server has taken it.
+    /// `None` until the server has accepted it.
     incoming: Option<Streaming<ToClient>>,
 }
 
@@ -122,7 +122,7 @@ impl Network {
         self.streams.push(Stream { id: stream, connection: id, out, incoming: None });
     }
 
-    /// Sends a message; the stream is given up if the server takes no more.
+    /// Sends a message; the stream is dropped if its queue is full.
     pub(super) fn send(&self, stream: StreamId, message: ToServer) -> Option<Input> {
         let found = self.streams.iter().find(|known| known.id == stream)?;
         if found.out.try_send(message).is_ok() {
@@ -158,7 +158,7 @@ impl Network {
         connection.tasks.push(task.abort_handle());
     }
 
-    /// What happened, as the session understands it.
+    /// Converts an event into an input for the session.
     pub(super) fn take(&mut self, event: Event) -> Option<Input> {
         match event {
             Event::Connected(id, Ok(channel)) => {
@@ -186,7 +186,7 @@ impl Network {
         Input::StreamEnded(id, status.map(failure))
     }
 
-    /// Reads what has come.
+    /// Reads the messages that have arrived.
     pub(super) fn poll(&mut self, context: &mut Context<'_>, inputs: &mut Vec<Input>) {
         let mut ended = None;
         for stream in &mut self.streams {
@@ -204,7 +204,7 @@ impl Network {
                     break;
                 }
             }
-            // The others are polled again in a moment.
+            // The others are polled again soon.
             if ended.is_some() {
                 break;
             }

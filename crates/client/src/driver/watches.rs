@@ -1,4 +1,4 @@
-//! Watches of locks whose tickets have outlived their session.
+//! Watches on the locks of tickets that have outlived their session.
 
 use super::network::Event;
 use crate::calls::Calls;
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-/// How long until a watch that no server takes is tried again.
+/// How long until a watch that no server accepted is retried.
 const RETRY: Duration = Duration::from_millis(500);
 
 pub(super) struct Watches {

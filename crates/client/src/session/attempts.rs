@@ -1,7 +1,7 @@
-//! Servers that are asked for a stream.
+//! Attempts to get a stream from a server.
 //!
-//! An `Open` that was sent may open a session whether or not anybody still wants it. It is
-//! followed until its answer has come, and a session that nobody wants is closed.
+//! An `Open` that was sent may open a session that is no longer wanted. It is followed until its
+//! answer arrives, and an unwanted session is closed.
 
 use super::SessionState;
 use super::io::{ConnectionId, Failure, FailureKind, Output, StreamId};
@@ -17,20 +17,20 @@ use std::time::Duration;
 const CONNECT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 pub(super) const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(3);
 
-/// How long to follow an `Open` that nobody waits for. A session whose TTL is longer is left to it
-/// then.
+/// How long to follow an `Open` that is no longer wanted. A session with a longer TTL is then left
+/// to expire.
 const LATE_ANSWER_MAX: Duration = Duration::from_mins(1);
 
-/// How long the close of a session that nobody wants may take.
+/// How long closing an unwanted session may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A server that is asked for a stream.
+/// An attempt to get a stream from a server.
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) connection: ConnectionId,
     pub(super) server: usize,
     attaches: bool,
-    /// Otherwise it is only followed, to close what it opens.
+    /// If false, it is only followed in order to close what it opens.
     pub(super) wanted: bool,
     until: Moment,
     pub(super) phase: Phase,
@@ -39,11 +39,11 @@ pub(super) struct Attempt {
 #[derive(Debug)]
 pub(super) enum Phase {
     Connecting,
-    /// An earlier session must surely be over first.
+    /// Makes sure that an earlier session is over first.
     EndingLost(EndingLost),
-    /// The session's first message was sent, at that moment.
+    /// The first message was sent, at this moment.
     Opening(StreamId, Moment),
-    /// It has opened a session that nobody wants.
+    /// It has opened an unwanted session, which is being closed.
     Closing(StreamId),
 }
 
@@ -102,11 +102,11 @@ impl SessionState {
         }
     }
 
-    /// Nobody wants its stream any more. If it may have opened a session, that is closed.
+    /// Its stream is no longer wanted. If it may have opened a session, that is closed.
     fn discard(&mut self, place: usize) {
         let Some(attempt) = self.attempts.get_mut(place) else { return };
         match attempt.phase {
-            // A session that was to be attached goes on elsewhere.
+            // An attach is simply dropped: the session continues elsewhere.
             Phase::Opening(..) if !attempt.attaches => {
                 attempt.wanted = false;
                 attempt.until = self.now.plus(self.config.ttl.min(LATE_ANSWER_MAX));
@@ -140,13 +140,13 @@ impl SessionState {
         }
     }
 
-    /// Opens the session there, or attaches it.
+    /// Opens or attaches the session on a connection.
     pub(super) fn open_stream(&mut self, place: usize) {
         let (stream, sent) = (StreamId(self.next_id()), self.now);
         let first = self.first_message();
         let attaches = self.has_session();
         let Some(attempt) = self.attempts.get_mut(place) else { return };
-        // The session was lost meanwhile, or another attempt has opened one.
+        // The session was lost in the meantime, or another attempt has opened one.
         if attempt.attaches != attaches {
             return self.end_attempt(place);
         }
@@ -161,7 +161,7 @@ impl SessionState {
         }
     }
 
-    /// A server did not give a stream.
+    /// A server did not provide a stream.
     pub(super) fn attempt_failed(&mut self, place: usize, failure: Failure) {
         let Some(attempt) = self.attempts.get(place) else { return };
         let (wanted, attaches) = (attempt.wanted, attempt.attaches);
@@ -171,7 +171,7 @@ impl SessionState {
         }
         if attaches {
             if failure.kind == FailureKind::SessionOver {
-                // Everything that lived by it is over.
+                // Everything that depended on it is over.
                 self.end_session(&Error::SessionLost);
                 self.lost = None;
             }
@@ -182,7 +182,7 @@ impl SessionState {
         self.hurry();
     }
 
-    /// The session is open there, or attached.
+    /// The server has opened or attached the session.
     pub(super) fn opened(&mut self, place: usize, opened: proto::Opened, sent: Moment) {
         let attaches = self.has_session();
         let Some(attempt) = self.attempts.get(place) else { return };
@@ -198,7 +198,7 @@ impl SessionState {
         self.close_unwanted(place);
     }
 
-    /// Closes a session that nobody wants. If the server does not answer, it ends with its TTL.
+    /// Closes an unwanted session. If the server does not answer, it expires.
     fn close_unwanted(&mut self, place: usize) {
         let Some(attempt) = self.attempts.get_mut(place) else { return };
         match attempt.phase {
@@ -213,8 +213,8 @@ impl SessionState {
 }
 
 impl Failure {
-    /// What goes wrong on the way says nothing about the session that is wanted, unless the server
-    /// does not talk to this client at all.
+    /// A failure before the session's first message says nothing about the session, unless the
+    /// server rejects this client altogether.
     pub(super) fn on_the_way(self) -> Self {
         match self.kind {
             FailureKind::Unauthenticated => self,

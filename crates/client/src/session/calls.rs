@@ -1,4 +1,4 @@
-//! What the application asks for, and what it drops.
+//! Requests of the application, and what it drops.
 
 use super::io::{Answer, Call, CallId, Output, TicketRef};
 use super::lost::Lost;
@@ -35,10 +35,10 @@ impl SessionState {
         let retry = match &what {
             _ if self.closed => None,
             request::What::Release(ticket) if self.unfollow(ticket) => Some(Retry::ForItsTicket),
-            // A release needs a definite answer, whatever becomes of the session.
+            // A release needs a definite answer, even if the session is lost.
             request::What::Release(_) => Some(Retry::ForItsCaller),
             _ if self.closing.is_some() => None,
-            // Done twice, it is done once: so it may be sent again in the next session.
+            // Doing it twice has the same effect, so it may be sent again in the next session.
             request::What::Downgrade(ticket) => {
                 Some(Retry::of_ticket(self.held.has_own_lease(ticket.token)))
             }
@@ -67,7 +67,7 @@ impl SessionState {
         self.queue.push_back(request);
     }
 
-    /// Asks for something that nobody waits for, about a ticket.
+    /// Queues a request about a ticket that nobody waits for.
     pub(super) fn put(&mut self, what: request::What, room: Option<Room>, has_own_lease: bool) {
         self.enqueue(what, None, room, None, Retry::of_ticket(has_own_lease));
     }
@@ -79,7 +79,7 @@ impl SessionState {
         }
     }
 
-    /// No longer keeps this ticket. Returns whether it has a lease of its own.
+    /// Stops keeping this ticket. Returns whether it has a lease of its own.
     pub(super) fn unfollow(&mut self, ticket: &TicketRef) -> bool {
         let held = if self.held.has(ticket) { self.held.remove(ticket.token) } else { None };
         held.is_some_and(|held| held.own_lease.is_some())
@@ -91,7 +91,7 @@ impl SessionState {
         self.put(request::What::Release(ticket), Some(room), has_own_lease);
     }
 
-    /// Undoes what nobody waits for any more.
+    /// Cancels requests whose callers no longer wait.
     pub(super) fn cancel_abandoned(&mut self) {
         self.forget_callers();
         if !std::mem::take(&mut self.cancel) {
@@ -129,8 +129,8 @@ impl SessionState {
         self.opening.retain(|(call, _)| gone.binary_search(call).is_err());
     }
 
-    /// Closes the session once everything asked before is settled. What is not served by now
-    /// won't be: a lock with a lease of its own would be held by nobody.
+    /// Closes the session once everything requested before is settled. Requests that are not served
+    /// by now are cancelled: a lock with a lease of its own would be held by nobody.
     pub(super) fn close(&mut self) {
         if self.closing.is_some() {
             return;
@@ -149,17 +149,17 @@ impl SessionState {
         self.cancel = true;
     }
 
-    /// Everything that was asked before the close is settled.
+    /// Whether everything requested before the close is settled.
     pub(super) fn may_close(&self) -> bool {
         let settled = self.queue.is_empty() && self.pending.is_empty() && self.orphans.is_empty();
-        // What was granted must be known before it can be released.
+        // A grant must be known before it can be released.
         let served = || self.waiting.values().any(|waiting| waiting.served);
         self.closing.is_some() && settled && !served()
     }
 
-    /// No session can be had. What needs one is refused; but what ends or changes an existing ticket
-    /// is kept for as long as its kind is: it may have been sent before, and a server may take it
-    /// later.
+    /// No session can be opened. Requests that need one are refused. Those that end or change an
+    /// existing ticket are kept for as long as their kind is: they may have been sent before, and a
+    /// server may accept them later.
     pub(super) fn refuse_session(&mut self, error: &Error) {
         for (call, _) in std::mem::take(&mut self.opening) {
             self.outputs.push(Output::Complete(call, Err(error.clone())));
@@ -174,12 +174,12 @@ impl SessionState {
         });
     }
 
-    /// The session is over: everything that lived by it is notified. What may outlive it is asked again
-    /// in the next one.
+    /// The session is over: everything that depended on it is notified. Requests that may outlive
+    /// it are sent again in the next one.
     pub(super) fn end_session(&mut self, error: &Error) {
         let lost = self.session.take();
         self.next_request = 1;
-        self.standings.clear();
+        self.statuses.clear();
         let closed = *error == Error::Closed;
         let (mut unsettled_upgrade, mut acquires) = (false, BTreeMap::new());
         for (number, mut request) in std::mem::take(&mut self.pending) {

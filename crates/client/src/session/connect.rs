@@ -1,5 +1,5 @@
-//! Which server the session talks to. If a server has not answered after a head start, the next one
-//! is asked as well, and the first that answers is taken: so servers that hang cost little.
+//! Which server the session uses. If a server has not answered after a head start, the next one is
+//! asked as well, and the first to answer is used, so that servers that hang cost little.
 
 use super::SessionState;
 use super::attempts::{Attempt, CONNECT_TIMEOUT_MAX, Phase};
@@ -10,27 +10,27 @@ use holdfast_proto::v1::{self as proto, to_client};
 use std::time::Duration;
 
 /// How long one server may take before the next one is asked as well: a twentieth of the session's
-/// TTL, within these bounds. A client that leaves a server that hangs has a quarter of the TTL
-/// left, so four more that hang are no harm.
+/// TTL, within these limits. A client that leaves a hanging server has a quarter of the TTL left,
+/// so four more of them do no harm.
 const HEAD_START_PARTS: u32 = 20;
 const HEAD_START_MIN: Duration = Duration::from_millis(50);
 const HEAD_START_MAX: Duration = Duration::from_millis(500);
 
-/// How long between two rounds of attempts, at first and at most.
+/// The pause between two rounds of attempts, at first and at most.
 pub(super) const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
-/// How the session is connected.
+/// The session's connection.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// Not at all. If anything is wanted, servers are asked from this moment on.
+    /// Not connected. If a stream is needed, servers are asked from this moment on.
     Down { retry_at: Moment },
     /// Servers are being asked for a stream.
     Connecting(Round),
-    /// Over this stream.
+    /// Connected over this stream.
     Up(ConnectionId, StreamId),
-    /// The session is being closed. The stream is kept until the server confirms that, or until this
-    /// moment: a stream that is dropped at once might take the last messages with it.
+    /// The session is being closed. The stream is kept until the server confirms that, or until
+    /// this moment: dropping it immediately might lose the last messages.
     Closing(ConnectionId, StreamId, Moment),
 }
 
@@ -40,17 +40,17 @@ impl Link {
     }
 }
 
-/// All servers are asked, one after the other.
+/// One round of attempts, in which all servers are asked in turn.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Round {
-    /// The session is attached; otherwise one is opened.
+    /// Whether to attach the session; otherwise one is opened.
     attaches: bool,
     asked: usize,
     ask_next_at: Moment,
 }
 
 impl SessionState {
-    /// The stream that the session goes over.
+    /// The session's current stream.
     pub(super) fn stream(&self) -> Option<StreamId> {
         match self.link {
             Link::Up(_, stream) => Some(stream),
@@ -73,7 +73,7 @@ impl SessionState {
         }
     }
 
-    /// Decides which server to talk to, and sends what is queued.
+    /// Decides which server to use, and sends what is queued.
     pub(super) fn drive_link(&mut self) {
         if self.closed {
             return;
@@ -113,12 +113,12 @@ impl SessionState {
         self.went_down();
     }
 
-    /// The stream is gone, or no server gave one.
+    /// The stream is gone, or no server provided one.
     fn went_down(&mut self) {
         self.leave = false;
         self.heartbeats.clear();
         self.stop_searches();
-        // A server that took a stream and did nothing with it is no reason to hurry.
+        // Don't hurry after a server that accepted a stream and did nothing with it.
         if std::mem::take(&mut self.useful) {
             self.retry = RETRY_FIRST;
         }
@@ -149,7 +149,7 @@ impl SessionState {
         }
     }
 
-    /// The next server is asked at once.
+    /// Asks the next server immediately.
     pub(super) fn hurry(&mut self) {
         if let Link::Connecting(round) = &mut self.link {
             round.ask_next_at = self.now;
@@ -163,7 +163,7 @@ impl SessionState {
             }
             _ => {}
         }
-        // What was to be attached may be over by now, by this client's clock.
+        // The session may be over by now, by this client's clock.
         self.end_session_if_over();
         let Some(place) = self.attempt_of(stream) else { return };
         let Some(attempt) = self.attempts.get(place) else { return };
@@ -191,7 +191,7 @@ impl SessionState {
         self.heartbeats.clear();
         self.attached(opened, sent);
         self.send_pending(stream);
-        // After the session was attached: what happens from now on comes over the stream.
+        // Only after the session was attached: later events come over the stream.
         self.begin_searches(connection);
     }
 
@@ -211,7 +211,7 @@ impl SessionState {
         self.end_session_if_over();
         let Some(place) = self.attempt_of(stream) else { return };
         match self.attempts.get(place).map(|attempt| &attempt.phase) {
-            // It was over already.
+            // It was already over.
             Some(Phase::EndingLost(ending))
                 if failure.kind == FailureKind::SessionOver && ending.is_attaching() =>
             {

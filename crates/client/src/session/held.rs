@@ -1,5 +1,5 @@
-//! The tickets that are held. Very many may live by the session; those with a lease of their own
-//! are looked at again and again, so they are kept in a list of their own.
+//! The held tickets. Very many may depend on the session; those with a lease of their own are
+//! checked often, so they are also kept in a separate list.
 
 use super::io::{Answer, CallId, GuardChange, Output, TicketRef, WatchId};
 use super::lease::Lease;
@@ -10,29 +10,29 @@ use crate::guard_state::Health;
 use holdfast_proto::v1 as proto;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A ticket that is held.
+/// A held ticket.
 #[derive(Debug)]
 pub(super) struct HeldTicket {
     pub(super) guard: CallId,
     pub(super) ticket: TicketRef,
-    /// None if it lives by the session.
+    /// `None` if it depends on the session.
     pub(super) own_lease: Option<Lease>,
-    /// The session that it was taken in, counted by this client: the server notifies only that one.
-    /// (The server's own number may be drawn again by a cluster that begins again.)
+    /// The session that it was acquired in, as numbered by this client: the server notifies only
+    /// that one. (A new cluster in the place of this one may reuse the server's number.)
     pub(super) session: u64,
-    /// What its guard was shown.
+    /// The health that its guard was shown.
     pub(super) in_jeopardy: bool,
-    /// For one that has outlived its session.
+    /// For a ticket that has outlived its session.
     pub(super) watch: Option<WatchId>,
-    /// It may be over: it is to be renewed before that is due.
+    /// It may be over: renew it now, before it is due.
     pub(super) renew_now: bool,
-    /// A renewal is on its way.
+    /// A renewal is in flight.
     pub(super) renewing: bool,
-    /// Its lease may be over already: it is renewed before it is handed out.
+    /// Its lease may already be over: it is renewed before it is handed out.
     pub(super) not_handed_out: Option<NotHandedOut>,
 }
 
-/// A grant that its caller does not have yet.
+/// A grant that its caller has not received yet.
 #[derive(Debug)]
 pub(super) struct NotHandedOut {
     pub(super) request: Request,
@@ -73,7 +73,7 @@ impl HeldTicket {
     }
 
     pub(super) fn lose(&self, outputs: &mut Vec<Output>, how: EndReason) {
-        // Nobody has it yet: its call fails.
+        // Its caller does not have it yet: the call fails.
         if self.not_handed_out.is_none() {
             outputs.push(Output::Guard(self.guard, GuardChange::Health(Health::Lost(how))));
         }
@@ -81,7 +81,7 @@ impl HeldTicket {
 }
 
 impl NotHandedOut {
-    /// Hands it out; gives it back if nobody waits for it any more.
+    /// Hands it out; returns its room if its caller no longer waits.
     pub(super) fn hand_out(self, outputs: &mut Vec<Output>, lease: Option<Lease>) -> Option<Room> {
         let Self { request, grant, room } = self;
         let Some(call) = request.call else { return Some(room) };
@@ -97,8 +97,8 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Returns an older ticket of the same number: no number is drawn twice, so the cluster that it
-    /// was taken in is no more.
+    /// Returns an older ticket with the same number: numbers are never reused, so the cluster it
+    /// came from no longer exists.
     pub(super) fn insert(&mut self, held: HeldTicket) -> Option<HeldTicket> {
         let token = held.ticket.token;
         if held.own_lease.is_some() {
@@ -109,7 +109,7 @@ impl Held {
         self.all.insert(token, held)
     }
 
-    /// Whether this very ticket is held.
+    /// Whether this exact ticket is held.
     pub(super) fn has(&self, ticket: &TicketRef) -> bool {
         self.all.get(&ticket.token).is_some_and(|held| held.ticket.secret == ticket.secret)
     }
@@ -155,13 +155,13 @@ impl Held {
         !self.with_own_lease.is_empty()
     }
 
-    /// Their own leases.
+    /// The leases of tickets with their own.
     pub(super) fn own_leases(&self) -> impl Iterator<Item = Lease> {
         let held = self.with_own_lease.iter().filter_map(|token| self.all.get(token));
         held.filter_map(|held| held.own_lease)
     }
 
-    /// Goes through the requests whose callers still wait for their guards.
+    /// Visits the requests whose callers still wait for their guards.
     pub(super) fn for_each_not_handed_out(&mut self, mut each: impl FnMut(&mut Request)) {
         for token in &self.with_own_lease {
             let held = self.all.get_mut(token);
@@ -171,7 +171,7 @@ impl Held {
         }
     }
 
-    /// Takes out those that were not handed out and fit.
+    /// Takes out those that match and were not handed out.
     pub(super) fn take_not_handed_out(
         &mut self,
         fits: impl Fn(&Request) -> bool,

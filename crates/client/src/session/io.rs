@@ -1,4 +1,4 @@
-//! What goes into a session and what comes out of it.
+//! The inputs and outputs of a session.
 
 use super::lease::Lease;
 use super::moment::Moment;
@@ -10,10 +10,11 @@ use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request, to_client};
 use std::time::Duration;
 
-/// Which ticket, and the proof that a request comes from its holder.
+/// Identifies a ticket, with the proof that a request comes from its holder.
 pub use proto::TicketRef;
 
-/// A call of the application, numbered by it. A guard goes by the call that acquired it.
+/// A call of the application, which numbers them. A guard is identified by the call that acquired
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);
 
@@ -29,24 +30,24 @@ pub struct StreamId(pub u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueryId(pub u64);
 
-/// A watch of one ticket's lock.
+/// A watch on the lock of one ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WatchId(pub u64);
 
-/// How a session is set up.
+/// The parameters of a session.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What the servers are called in error messages. Outputs name a server by its index here.
+    /// The servers' names in error messages. Outputs identify a server by its index here.
     pub servers: Vec<String>,
     /// How long the session may be silent before the server ends it.
     pub ttl: Duration,
-    /// What the session's tickets are called.
+    /// The label of the session's tickets.
     pub label: Option<Bytes>,
     /// How long a request without a limit of its own may take.
     pub timeout: Duration,
 }
 
-/// Something that happened.
+/// Something that has happened.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "they are used up at once")]
 pub enum Input {
@@ -54,19 +55,19 @@ pub enum Input {
     Open(CallId),
     /// A request to the server.
     Call(Call),
-    /// The application no longer waits for this call.
+    /// The caller of this call no longer waits.
     Abandon(CallId),
-    /// A held ticket that the application has no guard of any more, or could not take. If the
-    /// holder knew that it is lost, it is left to run out: its holder did not finish.
+    /// A held ticket whose guard was dropped, or could not be handed out. If the holder knew that
+    /// it is lost, it is left to expire, because its holder did not finish.
     Drop {
         /// The ticket.
         ticket: TicketRef,
-        /// Its holder knew that it is lost.
+        /// Whether its holder knew that it is lost.
         lost: bool,
         /// The room of the guard.
         room: Room,
     },
-    /// A ticket with a lease of its own that somebody else renews and releases from now on.
+    /// A ticket with a lease of its own that is renewed and released elsewhere from now on.
     Detach(TicketRef),
     /// Closes the session.
     Close,
@@ -76,11 +77,11 @@ pub enum Input {
     NotConnected(ConnectionId, Failure),
     /// A message from the server.
     Received(StreamId, proto::ToClient),
-    /// A stream has ended or could not be opened; without a failure the server hung up.
+    /// A stream has ended or could not be opened; without a failure, the server closed it.
     StreamEnded(StreamId, Option<Failure>),
     /// The answer to a query.
     Replied(QueryId, Result<Reply, Failure>),
-    /// News from a watch.
+    /// An update from a watch.
     Watched(WatchId, WatchUpdate),
 }
 
@@ -89,9 +90,9 @@ pub enum Input {
 pub struct Call {
     /// Its number.
     pub call: CallId,
-    /// What is asked.
+    /// The request.
     pub what: request::What,
-    /// Room for it.
+    /// The room reserved for it.
     pub room: Room,
     /// For an upgrade or a downgrade.
     pub change: Option<ModeChange>,
@@ -106,11 +107,11 @@ pub struct ModeChange {
     pub names: Vec<Bytes>,
     /// The mode before the change.
     pub before: proto::Mode,
-    /// How long its own lease is; none if it lives by the session.
+    /// The TTL of its own lease; `None` if it depends on the session.
     pub own_ttl: Option<Duration>,
 }
 
-/// Something to be done.
+/// Something that the driver must do.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "they are used up at once")]
 pub enum Output {
@@ -120,13 +121,14 @@ pub enum Output {
     OpenStream(ConnectionId, StreamId, proto::ToServer),
     /// Send a message.
     Send(StreamId, proto::ToServer),
-    /// Ask something that needs no session.
+    /// Send a request that needs no session.
     Query(ConnectionId, QueryId, Query),
-    /// Drop a connection with all its streams and queries. Nothing that still comes from it counts.
+    /// Drop a connection with all its streams and queries. Whatever still arrives from it is
+    /// ignored.
     Disconnect(ConnectionId),
-    /// Watch a lock by its name, until [`Output::Unwatch`]; for news of one ticket.
+    /// Watch a lock until [`Output::Unwatch`], for updates about one ticket.
     Watch {
-        /// Names the watch.
+        /// The watch's id.
         watch: WatchId,
         /// The lock.
         name: Bytes,
@@ -135,74 +137,74 @@ pub enum Output {
     },
     /// End a watch.
     Unwatch(WatchId),
-    /// A session was opened. Guards without a lease of their own live by its lease from now on.
+    /// A session was opened. Guards without a lease of their own depend on its lease from now on.
     SessionOpened(Lease),
-    /// The session's lease was confirmed again, and counts from this moment.
+    /// The session's lease was confirmed, and counts from this moment.
     SessionConfirmed(Moment),
-    /// A call is done. If the application no longer waits for a guard, it answers with
-    /// [`Input::Drop`].
+    /// A call is done. If its caller no longer waits and the answer is a guard, the application
+    /// answers with [`Input::Drop`].
     Complete(CallId, Result<Answer, Error>),
-    /// A guard has a new ticket: its upgrade was served. If the guard is gone, or was lost by its own
-    /// clock, the application answers with [`Input::Drop`] of the new ticket.
+    /// A guard has a new ticket: its upgrade was served. If the guard is gone, or was lost by its
+    /// own clock, the application answers with [`Input::Drop`] of the new ticket.
     Upgraded {
         /// The guard.
         guard: CallId,
-        /// The call that waits for it, to be completed.
+        /// The call to complete, if its caller still waits.
         call: Option<CallId>,
         /// The writer's ticket.
         grant: proto::Grant,
-        /// The upgrade's room, for the new ticket unless the guard has room already.
+        /// The upgrade's room, for the new ticket unless the guard already has room.
         room: Room,
     },
-    /// Something about a guard has changed.
+    /// The state of a guard has changed.
     Guard(CallId, GuardChange),
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "they are used up at once")]
 pub enum Answer {
     /// There is a session.
     Opened,
-    /// What the server answered.
+    /// The server's answer.
     Reply(to_client::What),
-    /// For an acquire: its turn has come.
+    /// For an acquire: the ticket is held.
     Granted {
         /// The ticket.
         grant: proto::Grant,
-        /// Its own lease; none if it lives by the session.
+        /// Its own lease; `None` if it depends on the session.
         lease: Option<Lease>,
-        /// The room that the call brought along.
+        /// The room from the call.
         room: Room,
     },
 }
 
-/// How a guard changes.
+/// A change to a guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardChange {
     /// Its lease is good again, in jeopardy or lost.
     Health(Health),
     /// Its own lease was confirmed, and counts from this moment.
     Confirmed(Moment),
-    /// Somebody asks the holder to let go; from that moment on the lock may be taken away.
+    /// The holder is asked to release; from the given moment on, the lock may be broken.
     Revocation(Revocation, Option<Moment>),
-    /// The server has refused a downgrade: it is held in this mode.
+    /// The server has refused a downgrade: the ticket is held in this mode.
     Mode(proto::Mode),
     /// Its upgrade was served, or may have been, and the writer's ticket is over. The server would
-    /// say of the reader's ticket that it was released.
+    /// report the reader's ticket as released.
     OverAsWriter(EndReason),
-    /// No upgrade or downgrade is on its way any more.
+    /// No upgrade or downgrade is in flight any more.
     Settled,
 }
 
 /// A request that needs no session.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Query {
-    /// How a lock is.
+    /// The state of a lock.
     Show(Bytes),
-    /// Take a ticket out of its line.
+    /// Cancels a waiting ticket.
     Cancel(TicketRef),
-    /// Release a ticket.
+    /// Releases a held ticket.
     Release(TicketRef),
 }
 
@@ -216,14 +218,14 @@ pub enum Reply {
     Done,
 }
 
-/// News of a ticket whose lock is watched.
+/// An update about a ticket whose lock is watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchUpdate {
-    /// The watch has begun, perhaps again: something may have been missed.
+    /// The watch has started, perhaps again: something may have been missed.
     Begun,
     /// The ticket is over.
     Ended(EndReason),
-    /// Somebody asks the holder to let go.
+    /// The holder is asked to release.
     Revocation(Revocation),
 }
 
@@ -232,16 +234,16 @@ pub enum WatchUpdate {
 pub struct Failure {
     /// What it means for the client.
     pub kind: FailureKind,
-    /// As the server wrote it, `code: message (hint)`; or why it could not be reached.
+    /// The server's text, `code: message (hint)`, or why it could not be reached.
     pub message: String,
 }
 
 /// What a failure means for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
-    /// Another server, or the same one later, may answer otherwise.
+    /// Another server, or the same one later, may answer differently.
     TryElsewhere,
-    /// The session that was to be attached is over.
+    /// The session to attach is over.
     SessionOver,
     /// The password is wrong.
     Unauthenticated,
@@ -250,7 +252,7 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
-    /// What a status of gRPC means, by its number.
+    /// From the number of a gRPC status.
     pub fn of_status(code: i32) -> Self {
         match code {
             // FAILED_PRECONDITION, PERMISSION_DENIED

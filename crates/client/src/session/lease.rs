@@ -1,4 +1,4 @@
-//! Until when a lease is surely good, as seen from the client.
+//! Until when a lease is certain to be good, as seen from the client.
 //!
 //! The server counts a lease from when it applied the request; the client counts from before it
 //! sent the request, and subtracts a tenth for clocks that run at different rates. So the client's
@@ -16,7 +16,7 @@ pub(super) const DRIFT_PARTS: u32 = 10;
 /// How much of a logical wait counts, for the same reason.
 const WAIT_PERCENT: u32 = 99;
 
-/// How a lease is, from the holder's side.
+/// The health of a lease, as seen by its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeaseHealth {
     /// Confirmed recently.
@@ -35,22 +35,22 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A lease that was confirmed by the answer to a request first sent at that moment.
+    /// A lease confirmed by the answer to a request that was first sent at this moment.
     pub const fn confirmed(ttl: Duration, first_sent: Moment) -> Self {
         Self { ttl, counts_from: first_sent }
     }
 
-    /// The lease of a ticket that waited: it began with the grant.
+    /// The lease of a ticket that waited: it started with the grant.
     pub fn granted(ttl: Duration, first_sent: Moment, waited: Duration) -> Self {
         Self::confirmed(ttl, first_sent.plus(waited / 100 * WAIT_PERCENT))
     }
 
-    /// Confirms it again. An older confirmation than the last one changes nothing.
+    /// Confirms it again. A confirmation older than the last one changes nothing.
     pub fn confirm(&mut self, sent: Moment) {
         self.counts_from = self.counts_from.max(sent);
     }
 
-    /// Before the request was sent whose answer confirmed it last.
+    /// Just before the request was sent whose answer last confirmed it.
     pub const fn counts_from(&self) -> Moment {
         self.counts_from
     }
@@ -60,17 +60,17 @@ impl Lease {
         self.ttl
     }
 
-    /// The same as the server's API counts it.
+    /// The same in milliseconds, as in the server's API.
     pub fn ttl_ms(&self) -> u64 {
         u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// From this moment on the holder must stop.
+    /// The moment at which the holder must stop.
     pub fn ends(&self) -> Moment {
         self.counts_from.plus(self.ttl - self.ttl / DRIFT_PARTS)
     }
 
-    /// How it is at that moment.
+    /// Its health at a moment.
     pub fn health(&self, now: Moment) -> LeaseHealth {
         if now >= self.ends() {
             LeaseHealth::Over
@@ -81,14 +81,14 @@ impl Lease {
         }
     }
 
-    /// When to renew it: early enough for a second and a third try.
+    /// When to renew it: early enough for two more attempts.
     pub fn due(&self) -> Moment {
         self.counts_from.plus(self.ttl / 4)
     }
 }
 
-/// How a guard is at that moment, by what it was last shown, its lease, and when the lock is taken away
-/// whatever its lease. Once it is lost, it must be shown so: that is final.
+/// The health of a guard at a moment, from what it was last shown, its lease, and when the lock is
+/// broken regardless of its lease. Once it is lost it must be shown as lost, which is final.
 pub fn guard_health(shown: Health, lease: Lease, forced_at: Moment, now: Moment) -> Health {
     match (shown, lease.health(now)) {
         (Health::Lost(_), _) => shown,

@@ -1,9 +1,9 @@
-//! A session that this client has lost by its own clock, while the server may still keep it. It must
-//! surely be over before another one begins: an upgrade might still be served in it.
+//! A session that is lost by this client's clock, while the server may still keep it. It must
+//! certainly be over before another one is opened: an upgrade might still be served in it.
 //!
-//! An acquire with a lease of its own that was not answered may have got its lock, and nobody knows
-//! that ticket's secret. So it is sent again under its old number, which has one effect, and what it
-//! got is given up. Only if the server has ended the session too, nobody can know.
+//! An unanswered acquire with a lease of its own may have got its lock, and nobody knows that
+//! ticket's secret. So it is sent again under its old number, which has one effect, and the ticket
+//! is given up. If the server has ended the session too, the ticket can't be found.
 
 use super::SessionState;
 use super::attempts::Phase;
@@ -11,14 +11,14 @@ use super::io::{Failure, Output, Query, QueryId, StreamId, TicketRef};
 use super::moment::Moment;
 use super::send::close_message;
 use bytes::Bytes;
-use holdfast_proto::v1::{self as proto, request, standing, to_client, to_server};
+use holdfast_proto::v1::{self as proto, request, ticket_status, to_client, to_server};
 use std::collections::{BTreeMap, VecDeque};
 
-/// A session that was lost.
+/// A lost session.
 #[derive(Debug, Clone)]
 pub(super) struct Lost {
     attach: proto::Attach,
-    /// Acquires with a lease of their own that were not answered, by their numbers.
+    /// Unanswered acquires with a lease of their own, by request number.
     acquires: BTreeMap<u64, proto::Acquire>,
     since: Moment,
 }
@@ -39,16 +39,16 @@ impl Lost {
     }
 }
 
-/// The end of a lost session, at one server.
+/// Ends a lost session, on one server.
 #[derive(Debug)]
 pub(super) struct EndingLost {
     pub(super) stream: StreamId,
     step: Step,
-    /// Acquires that were not answered yet.
+    /// Acquires that are still unanswered.
     acquires: BTreeMap<u64, proto::Acquire>,
-    /// What it takes to give up the tickets they have drawn.
+    /// Queries that give up the tickets they have drawn.
     give_up: VecDeque<Query>,
-    /// The server has ended it.
+    /// Whether the server has ended it.
     ended: bool,
 }
 
@@ -77,38 +77,38 @@ impl EndingLost {
         }
     }
 
-    /// An acquire was answered: what it got is to be given up.
+    /// An acquire was answered: its ticket is to be given up.
     fn answered(&mut self, number: u64, what: Option<to_client::What>) {
         let Some(acquire) = self.acquires.remove(&number) else { return };
         let name = acquire.names.into_iter().next().unwrap_or_default();
-        let standing = match what {
-            Some(to_client::What::Standing(standing)) => standing.what,
+        let status = match what {
+            Some(to_client::What::Status(status)) => status.what,
             // It was refused.
             _ => None,
         };
-        match standing {
-            Some(standing::What::Held(grant)) => {
+        match status {
+            Some(ticket_status::What::Held(grant)) => {
                 let ticket = TicketRef { name, token: grant.token, secret: grant.secret };
                 self.give_up.push_back(Query::Release(ticket));
             }
-            Some(standing::What::Waiting(line)) => {
+            Some(ticket_status::What::Waiting(line)) => {
                 let ticket = TicketRef { name, token: line.token, secret: line.secret };
                 self.give_up.push_back(Query::Cancel(ticket.clone()));
                 // It may have been served before that.
                 self.give_up.push_back(Query::Release(ticket));
             }
-            Some(standing::What::Over(_)) | None => {}
+            Some(ticket_status::What::Over(_)) | None => {}
         }
     }
 }
 
 impl SessionState {
-    /// Whether something may be held that nobody asks for any more.
+    /// Whether unanswered acquires may hold locks.
     pub(super) fn has_lost_acquires(&self) -> bool {
         self.lost.as_ref().is_some_and(|lost| !lost.acquires.is_empty())
     }
 
-    /// Gives up what could not be sent again for too long.
+    /// Gives up acquires that could not be sent again for too long.
     pub(super) fn give_up_lost_acquires(&mut self, is_too_old: impl Fn(Moment) -> bool) {
         if let Some(lost) = self.lost.as_mut().filter(|lost| is_too_old(lost.since)) {
             lost.acquires.clear();
@@ -122,7 +122,7 @@ impl SessionState {
         }
     }
 
-    /// A message over the stream of a lost session.
+    /// Handles a message on the stream of a lost session.
     pub(super) fn end_lost(&mut self, place: usize, number: u64, what: Option<to_client::What>) {
         let Some(ending) = self.ending_lost(place) else { return };
         match (&ending.step, what) {
@@ -143,7 +143,7 @@ impl SessionState {
                 self.attempt_failed(place, Failure::elsewhere(&again.why));
             }
             (Step::SendingAgain, what) => {
-                // News of a ticket has number 0, which is no request's.
+                // Events about a ticket have number 0, which no request has.
                 ending.answered(number, what);
                 if ending.acquires.is_empty() {
                     self.give_up_next(place);
@@ -170,7 +170,7 @@ impl SessionState {
         }
     }
 
-    /// Gives up the next ticket; after the last one the session is closed.
+    /// Gives up the next ticket; after the last one, closes the session.
     fn give_up_next(&mut self, place: usize) {
         let query = QueryId(self.next_id());
         let Some(attempt) = self.attempts.get_mut(place) else { return };
@@ -187,7 +187,7 @@ impl SessionState {
         }
     }
 
-    /// A ticket was given up; a refusal means that there was nothing to give up.
+    /// A ticket was given up; a refusal means that there was none.
     pub(super) fn gave_up(&mut self, place: usize, answer: Result<(), Failure>) {
         match answer {
             Err(failure) if failure.may_work_elsewhere() => self.attempt_failed(place, failure),

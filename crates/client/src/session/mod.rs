@@ -1,22 +1,22 @@
-//! The session as a state machine: what happened goes in, what is to be done comes out. It reads no
-//! clock, opens no socket and draws no random number, so the driver (`driver/`) runs it on tokio,
-//! and a simulator can run the very same code in virtual time.
+//! The session as a state machine, with inputs and outputs. It reads no clock, opens no socket and
+//! draws no random number, so the driver (`driver/`) can run it on tokio and the simulator can run
+//! the same code in virtual time.
 //!
-//! Call [`SessionState::input`] for everything that has happened, then [`SessionState::step`], and do
-//! what that returns, in order. Step again at the latest at [`SessionState::wake_at`].
+//! Call [`SessionState::input`] for everything that has happened, then [`SessionState::step`], and
+//! perform the outputs in order. Step again no later than [`SessionState::wake_at`].
 //!
-//! The story of an acquire: [`Input::Call`] puts it into the queue (`calls.rs`). Once there is a stream
-//! to a server (`connect.rs`, `attempts.rs`), it gets the session's next request number and is sent (`send.rs`). It
-//! stays pending until it is answered; if the server goes away, the session is attached to a stream
-//! of another server, and everything pending is sent again under its old number, which has one
-//! effect. The answer (`receive.rs`) is the grant, or a place in line; then the grant comes later. A
-//! grant completes the call, unless its caller is gone: then it is released.
+//! The path of an acquire: [`Input::Call`] queues it (`calls.rs`). Once there is a stream to a
+//! server (`connect.rs`, `attempts.rs`), it gets the session's next request number and is sent
+//! (`send.rs`). It is pending until it is answered; if the server fails, the session is attached to
+//! a stream of another server, and everything pending is sent again under its old number, so that
+//! it has one effect. The answer (`receive.rs`) is the grant, or a place in line, in which case the
+//! grant comes later. A grant completes the call, unless its caller is gone: then it is released.
 //!
-//! `timers.rs` looks at the clock: heartbeats, renewals, leases in jeopardy or over, timeouts.
-//! After a lost session, `lost.rs` gives back what its unanswered acquires got, `orphans.rs` finds
-//! out what became of its upgrades, and `survivors.rs` follows the tickets that outlived it.
+//! `timers.rs` handles time: heartbeats, renewals, leases in jeopardy or over, timeouts. After a
+//! lost session, `lost.rs` gives back what its unanswered acquires got, `orphans.rs` finds out how
+//! its upgrades ended, and `survivors.rs` follows the tickets that outlived it.
 //!
-//! This is not part of the crate's public interface: it is visible for the simulator and for tests.
+//! Not part of the crate's public interface: it is visible for the simulator and for tests.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod attempts;
@@ -56,8 +56,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Weak;
 use std::time::Duration;
 
-/// How far request numbers may run ahead of the lowest one that is not answered. The server
-/// remembers 1,024 of a session, and takes as many at once.
+/// How far request numbers may run ahead of the lowest unanswered one. The server remembers 1,024
+/// per session, and accepts as many at once.
 pub const WINDOW: u64 = 1_000;
 
 /// An open session.
@@ -66,58 +66,58 @@ struct Session {
     id: u64,
     secret: Bytes,
     lease: Lease,
-    /// Which of this client's sessions it is, from 1.
+    /// Numbers this client's sessions, from 1.
     number: u64,
-    /// Its guards were notified that it is in jeopardy.
+    /// Whether its guards were notified that it is in jeopardy.
     in_jeopardy: bool,
 }
 
-/// A ticket in line: kept until the server has answered what became of it.
+/// A waiting ticket, kept until the server has reported how the wait ended.
 #[derive(Debug)]
 struct Waiting {
     request: Request,
     ticket: TicketRef,
-    /// Nobody waits for it any more, and the server is asked to take it out of the line.
+    /// Its caller no longer waits, and the server was asked to cancel it.
     cancelled: bool,
-    /// The server has answered that it was served before that; its grant is on its way.
+    /// The server answered that it was served before the cancel; its grant is on the way.
     served: bool,
 }
 
-/// How many of everything a session keeps; see [`SessionState::sizes`].
+/// How much a session keeps of everything; see [`SessionState::sizes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// Requests that were not sent yet.
+    /// Requests that have not been sent.
     pub queued: usize,
-    /// Requests that were not answered yet.
+    /// Requests that have not been answered.
     pub pending: usize,
-    /// Tickets in line.
+    /// Waiting tickets.
     pub waiting: usize,
-    /// Tickets that are held.
+    /// Held tickets.
     pub held: usize,
     /// Upgrades that were lost with their session.
     pub orphans: usize,
-    /// Servers that are asked for a stream, and sessions being closed that nobody wants.
+    /// Attempts to get a stream, and unwanted sessions that are being closed.
     pub attempts: usize,
 }
 
-/// A client's session, over one server after the other.
+/// A client's session, over one server at a time.
 #[derive(Debug)]
 pub struct SessionState {
     config: Config,
-    /// The latest moment this was called at.
+    /// The latest moment at which this was called.
     now: Moment,
     outputs: Vec<Output>,
     session: Option<Session>,
-    /// How many sessions were opened.
+    /// How many sessions have been opened.
     sessions: u64,
-    /// A session that was lost, and must surely be over before another one begins.
+    /// A lost session, which must certainly be over before another one is opened.
     lost: Option<Lost>,
-    /// Who waits for a session, and until when.
+    /// Calls that wait for a session, and until when.
     opening: Vec<(CallId, Moment)>,
-    /// Not yet sent in this session.
+    /// Not sent in this session yet.
     queue: VecDeque<Request>,
     next_request: u64,
-    /// Sent, and not answered.
+    /// Sent and not answered, by number.
     pending: BTreeMap<u64, Request>,
     waiting: BTreeMap<u64, Waiting>,
     held: Held,
@@ -126,41 +126,41 @@ pub struct SessionState {
     changing: Vec<(CallId, Weak<()>)>,
     /// Watches, each with the token of its ticket.
     watches: BTreeMap<WatchId, u64>,
-    /// When a grant that is on its way must have come.
+    /// When a grant that is on the way must have arrived.
     grant_due: Option<Moment>,
-    /// The state of tickets, as long as further parts of it are to come.
-    standings: Vec<proto::Standing>,
+    /// The status of tickets, while more parts of it are to come.
+    statuses: Vec<proto::TicketStatus>,
     /// The session is being closed, by this moment at the latest.
     closing: Option<Moment>,
-    /// It is closed, and nothing is taken any more.
+    /// It is closed, and accepts nothing any more.
     closed: bool,
     /// Calls that were abandoned since the last step.
     abandoned: Vec<CallId>,
-    /// A request may be without a caller.
+    /// A request may have lost its caller.
     cancel: bool,
-    /// Heartbeats that are not answered, the oldest first.
+    /// Unanswered heartbeats, oldest first.
     heartbeats: VecDeque<(u64, Moment)>,
     heartbeats_sent: u64,
     next_heartbeat: Moment,
     next_look: Moment,
     link: Link,
     attempts: Vec<Attempt>,
-    /// Where to begin with the servers.
+    /// The server to start the next round with.
     next_server: usize,
-    /// How long until the next attempt.
+    /// The pause before the next round.
     retry: Duration,
-    /// Another server should be asked.
+    /// Whether to switch to another server.
     leave: bool,
-    /// The server has answered something.
+    /// Whether the server has answered anything.
     useful: bool,
-    /// What went wrong last.
+    /// The last failure, for error messages.
     trouble: String,
-    /// Numbers connections, streams, queries and watches.
+    /// The last id of a connection, stream, query or watch.
     last_id: u64,
 }
 
 impl SessionState {
-    /// A client without a session: it opens one as soon as something is wanted.
+    /// A client without a session. It opens one as soon as it is needed.
     pub fn new(config: Config, now: Moment) -> Self {
         Self {
             config,
@@ -179,7 +179,7 @@ impl SessionState {
             changing: Vec::new(),
             watches: BTreeMap::new(),
             grant_due: None,
-            standings: Vec::new(),
+            statuses: Vec::new(),
             closing: None,
             closed: false,
             abandoned: Vec::new(),
@@ -199,7 +199,7 @@ impl SessionState {
         }
     }
 
-    /// Takes note of something that happened. What follows from it, [`SessionState::step`] returns.
+    /// Records something that has happened. [`SessionState::step`] returns what to do about it.
     pub fn input(&mut self, now: Moment, input: Input) {
         self.now = self.now.max(now);
         match input {
@@ -220,7 +220,7 @@ impl SessionState {
         }
     }
 
-    /// Decides what is to be done now.
+    /// Decides what to do now.
     pub fn step(&mut self, now: Moment) -> impl Iterator<Item = Output> {
         self.now = self.now.max(now);
         if self.now >= self.next_look && !self.closed {
@@ -234,14 +234,14 @@ impl SessionState {
         self.outputs.drain(..)
     }
 
-    /// When to step again if nothing happens before; none if nothing is to be done by itself.
+    /// When to step again if nothing happens before; `None` if nothing is due at any time.
     pub fn wake_at(&self) -> Option<Moment> {
         let looks = (!self.closed && (self.is_connected() || self.wants_stream()))
             .then_some(self.next_look);
         [looks, self.wake_link_at(), self.wake_attempts_at()].into_iter().flatten().min()
     }
 
-    /// Whether everything that was dropped is let go.
+    /// Whether everything that was dropped is released.
     pub fn is_flushed(&self) -> bool {
         let mut requests = self.queue.iter().chain(self.pending.values());
         let mut waiting = self.waiting.values();
@@ -256,12 +256,12 @@ impl SessionState {
         self.closed
     }
 
-    /// Whether it is closed and nothing is left to be done.
+    /// Whether it is closed and there is nothing left to do.
     pub fn is_finished(&self) -> bool {
         self.closed && self.attempts.is_empty()
     }
 
-    /// How much is kept.
+    /// How much it keeps of everything.
     pub fn sizes(&self) -> Sizes {
         Sizes {
             queued: self.queue.len(),
@@ -277,7 +277,7 @@ impl SessionState {
         self.session.is_some()
     }
 
-    /// Whether there is anything to keep alive or to ask for.
+    /// Whether there is anything to keep alive or to send.
     fn wants_stream(&self) -> bool {
         self.session.is_some()
             || !self.queue.is_empty()
@@ -302,7 +302,7 @@ impl SessionState {
         self.outputs.push(Output::Guard(guard, change));
     }
 
-    /// A change is settled when its request is gone, whichever way it went.
+    /// A change is settled when its request is gone, however it ended.
     fn report_settled(&mut self) {
         let outputs = &mut self.outputs;
         self.changing.retain(|(guard, change)| {
@@ -321,7 +321,7 @@ impl SessionState {
         (self.session.is_none() && !asked && !lost) || self.now >= until
     }
 
-    /// Nothing more is done; sessions that nobody wants are still closed.
+    /// Stops everything, except closing unwanted sessions.
     fn finish(&mut self) {
         self.closed = true;
         self.end_session(&Error::Closed);

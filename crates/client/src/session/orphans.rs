@@ -1,9 +1,9 @@
-//! Upgrades that were lost with their session. The reader's ticket has a lease of its own, so the
-//! writer's ticket, if the upgrade was served, is held on: it must be found, or nobody could ever
-//! release it.
+//! Upgrades that were lost with their session. The reader's ticket has a lease of its own, so if
+//! the upgrade was served, the writer's ticket is still held: it must be found, or nobody could
+//! ever release it.
 //!
-//! The lost session is closed first (`lost.rs`): after that the upgrade can't be served any more.
-//! Then the lock is looked at: its holder is the writer if it has the reader's secret.
+//! The lost session is closed first (`lost.rs`), so that the upgrade can't be served any more. Then
+//! the lock is queried: its holder is the writer if it has the reader's secret.
 
 use super::SessionState;
 use super::io::{ConnectionId, Failure, GuardChange, Output, Query, QueryId, Reply, TicketRef};
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use holdfast_proto::v1::{self as proto, request};
 use std::time::Duration;
 
-/// How long a server may take to say what became of an upgrade.
+/// How long a server may take to answer a search.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// An upgrade whose outcome is not known.
@@ -25,7 +25,7 @@ pub(super) struct Orphan {
     search: Option<Search>,
 }
 
-/// Where a search is.
+/// The progress of a search.
 #[derive(Debug)]
 struct Search {
     connection: ConnectionId,
@@ -40,8 +40,8 @@ enum Step {
     Holder,
     /// Is this holder the writer?
     IsOurs(u64),
-    /// How did the holders before it end? All names have been asked about up to this one.
-    Endings { writer: u64, name: usize, after: Vec<proto::After> },
+    /// How did earlier holders end? All names before this one have been queried.
+    Endings { writer: u64, name: usize, after: Vec<proto::PriorEndings> },
 }
 
 impl Orphan {
@@ -58,19 +58,19 @@ impl Orphan {
 }
 
 impl SessionState {
-    /// An upgrade was not answered, or waited in line, when its session was lost.
+    /// An upgrade was unanswered or waiting when its session was lost.
     pub(super) fn lose_upgrade(&mut self, mut request: Request, token: Option<u64>, error: &Error) {
         request.fail(&mut self.outputs, error.clone());
         let Some(change) = &request.change else { return };
         if change.own_ttl.is_some() {
             self.orphans.push(Orphan { request, token, search: None });
         } else {
-            // The writer's ticket, if there is one, ends with the session, as the reader's does.
+            // The writer's ticket, if there is one, ends with the session, like the reader's.
             self.notify_guard(change.guard, GuardChange::OverAsWriter(EndReason::Expired));
         }
     }
 
-    /// Gives up what can't be found: nobody will know what came of it.
+    /// Gives up upgrades that can't be found: their outcome stays unknown.
     pub(super) fn give_up_orphans(&mut self, give_up: impl Fn(&Orphan) -> bool) {
         for orphan in self.orphans.extract_if(.., |orphan| give_up(orphan)) {
             if let Some(guard) = orphan.request.guard() {
@@ -80,7 +80,7 @@ impl SessionState {
         }
     }
 
-    /// Looks for all of them over a new connection.
+    /// Searches for all of them over a new connection.
     pub(super) fn begin_searches(&mut self, connection: ConnectionId) {
         for place in 0..self.orphans.len() {
             self.search(place, connection, Step::Holder);
@@ -91,7 +91,7 @@ impl SessionState {
         self.orphans.iter_mut().for_each(|orphan| orphan.search = None);
     }
 
-    /// A server that does not say what became of an upgrade is left.
+    /// Leaves a server that does not answer a search.
     pub(super) fn end_searches(&mut self) {
         let now = self.now;
         let late = |orphan: &Orphan| orphan.search.as_ref().is_some_and(|s| now >= s.until);
@@ -108,7 +108,7 @@ impl SessionState {
         let Some(reader) = orphan.reader() else { return };
         let ask = match &step {
             Step::Holder => Query::Show(reader.name.clone()),
-            // A held ticket can't be cancelled; but only its owner gets that answer.
+            // A held ticket can't be cancelled, but only its owner gets that answer.
             Step::IsOurs(token) => Query::Cancel(TicketRef { token: *token, ..reader.clone() }),
             Step::Endings { name, .. } => {
                 Query::Show(orphan.names().get(*name).cloned().unwrap_or_default())
@@ -144,7 +144,7 @@ impl SessionState {
                 if let Some(name) = names.get(name).cloned()
                     && (last.is_some() || needs_recovery.is_some())
                 {
-                    after.push(proto::After { name, last, needs_recovery });
+                    after.push(proto::PriorEndings { name, last, needs_recovery });
                 }
                 if name + 1 < names.len() {
                     Step::Endings { writer, name: name + 1, after }
@@ -162,8 +162,9 @@ impl SessionState {
         self.search(place, connection, next);
     }
 
-    /// What came of a search: the writer's ticket; none if the upgrade was not served, or is over.
-    fn found(&mut self, place: usize, writer: Option<(u64, Vec<proto::After>)>) {
+    /// The result of a search: the writer's ticket; `None` if the upgrade was not served, or is
+    /// over.
+    fn found(&mut self, place: usize, writer: Option<(u64, Vec<proto::PriorEndings>)>) {
         let mut orphan = self.orphans.swap_remove(place);
         let room = orphan.request.room.take();
         match (writer, orphan.reader().cloned(), room) {

@@ -1,4 +1,4 @@
-//! What the server sends over the session's stream.
+//! Messages from the server over the session's stream.
 
 use super::held::HeldTicket;
 use super::io::{Answer, GuardChange, Output, TicketRef};
@@ -9,15 +9,15 @@ use super::room::Room;
 use super::{Session, SessionState, Waiting};
 use crate::error::{EndReason, Error};
 use crate::guard_state::Revocation;
-use holdfast_proto::v1::{self as proto, request, standing, to_client};
+use holdfast_proto::v1::{self as proto, request, ticket_status, to_client};
 use std::time::Duration;
 
-/// How soon a grant must come after the server has answered that its ticket was served, over the same
-/// stream.
+/// How soon a grant must arrive after the server has answered, over the same stream, that its
+/// ticket was served.
 const GRANT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl SessionState {
-    /// The session is open, or attached to another stream.
+    /// The session was opened, or attached to another stream.
     pub(super) fn attached(&mut self, opened: proto::Opened, sent: Moment) {
         let is_new = match &mut self.session {
             Some(session) => {
@@ -40,28 +40,28 @@ impl SessionState {
         for (call, _) in std::mem::take(&mut self.opening) {
             self.outputs.push(Output::Complete(call, Ok(Answer::Opened)));
         }
-        self.standings.clear();
-        self.received_standings(opened.tickets, opened.more);
+        self.statuses.clear();
+        self.received_statuses(opened.tickets, opened.more);
         if is_new {
             self.follow_survivors();
         }
         self.look_soon();
     }
 
-    /// The state of the session's tickets, or of some of them if further parts are to come.
-    fn received_standings(&mut self, tickets: Vec<proto::Standing>, more: bool) {
-        self.standings.extend(tickets);
+    /// Handles the status of the session's tickets, or part of it if there is more to come.
+    fn received_statuses(&mut self, tickets: Vec<proto::TicketStatus>, more: bool) {
+        self.statuses.extend(tickets);
         if more {
             return;
         }
-        for ticket in std::mem::take(&mut self.standings) {
+        for ticket in std::mem::take(&mut self.statuses) {
             match ticket.what {
-                Some(standing::What::Held(grant)) => self.granted(grant),
-                Some(standing::What::Over(over)) => self.gone(over.token),
-                Some(standing::What::Waiting(_)) | None => {}
+                Some(ticket_status::What::Held(grant)) => self.granted(grant),
+                Some(ticket_status::What::Over(over)) => self.gone(over.token),
+                Some(ticket_status::What::Waiting(_)) | None => {}
             }
         }
-        // All of them were looked at in one moment.
+        // All of them were read at the same moment.
         let waiting = self.waiting.values().filter(|waiting| waiting.request.reader_gone());
         let readers: Vec<u64> = waiting.filter_map(|waiting| waiting.request.upgrades()).collect();
         for reader in readers {
@@ -69,7 +69,7 @@ impl SessionState {
         }
     }
 
-    /// A reader's ticket is over because its upgrade was served, and what the upgrade got is over
+    /// A reader's ticket is over because its upgrade was served, and the writer's ticket is over
     /// too.
     fn end_reader(&mut self, reader: u64, how: EndReason) {
         let guard = self.upgrade_of(reader).and_then(|upgrade| upgrade.guard());
@@ -80,7 +80,7 @@ impl SessionState {
     }
 
     pub(super) fn handle(&mut self, message: proto::ToClient) {
-        // What comes after the end of the lease is of no use.
+        // Messages after the end of the lease are of no use.
         self.end_session_if_over();
         let Some(what) = message.what else { return };
         self.useful |= !matches!(what, to_client::What::TryAgain(_));
@@ -89,14 +89,14 @@ impl SessionState {
             to_client::What::SessionEnded(_) => {
                 let closing = self.closing.is_some();
                 self.end_session(&if closing { Error::Closed } else { Error::SessionLost });
-                // It is over at the server too: nothing is served in it any more.
+                // It is over on the server too: nothing is served in it any more.
                 self.lost = None;
             }
             to_client::What::Granted(grant) => self.granted(grant),
             to_client::What::Ended(ended) => self.ended(ended.token, EndReason::of(ended.how)),
             to_client::What::Revocation(asked) => self.revocation_asked(asked),
-            to_client::What::Opened(opened) => self.received_standings(opened.tickets, opened.more),
-            // It stays pending: another server may take it.
+            to_client::What::Opened(opened) => self.received_statuses(opened.tickets, opened.more),
+            // It stays pending: another server may accept it.
             to_client::What::TryAgain(again) => {
                 self.note_trouble(again.why);
                 self.leave = true;
@@ -108,7 +108,7 @@ impl SessionState {
     fn confirmed(&mut self, number: u64) {
         let at = self.heartbeats.iter().position(|(heartbeat, _)| *heartbeat == number);
         let Some(at) = at else { return };
-        // Those that were sent before it are confirmed with it.
+        // Heartbeats sent before this one are confirmed with it.
         let confirmed = self.heartbeats.drain(..=at).next_back();
         if let (Some((_, sent)), Some(session)) = (confirmed, &mut self.session) {
             session.lease.confirm(sent);
@@ -119,9 +119,9 @@ impl SessionState {
     fn answered(&mut self, number: u64, what: to_client::What) {
         let Some(request) = self.pending.remove(&number) else { return };
         match (&request.what, what) {
-            (_, to_client::What::Standing(now)) => self.received_standing(request, now),
+            (_, to_client::What::Status(now)) => self.received_status(request, now),
             (request::What::Renew(renew), answer) => {
-                // A cluster in the place of this one may have drawn the same number again.
+                // A new cluster in the place of this one may have drawn the same number.
                 let ticket = renew.own.as_ref().filter(|ticket| self.held.has(ticket));
                 match (ticket.map(|ticket| ticket.token), answer) {
                     (Some(token), to_client::What::Refused(refused)) => {
@@ -146,7 +146,7 @@ impl SessionState {
     fn refused(&mut self, request: Request, refused: proto::Refused) {
         let over = refused.code == "not_held";
         if over && let Some(token) = request.holder() {
-            // Nobody notifies a holder that has outlived its session.
+            // The server does not notify a holder that has outlived its session.
             self.ended(token, EndReason::of(refused.how));
         }
         self.not_upgraded(&request);
@@ -157,11 +157,11 @@ impl SessionState {
         request.settle(&mut self.outputs, Err(refused.into()));
     }
 
-    /// A wait that was given up has left the line, or was served before.
+    /// A cancelled wait has left the line, or was served before.
     fn cancelled(&mut self, ticket: TicketRef, already_served: bool, has_own_lease: bool) {
         let waited = self.waiting.remove(&ticket.token).map(|waiting| waiting.request);
         match waited {
-            // Its grant comes in a moment: the server answers before it notifies.
+            // Its grant will follow: the server answers before it notifies.
             Some(request) if already_served && request.upgrades().is_some() => {
                 self.grant_due = Some(self.now.plus(GRANT_TIMEOUT));
                 let token = ticket.token;
@@ -177,14 +177,14 @@ impl SessionState {
             }
             // It waited in an earlier session.
             None if has_own_lease => self.put(request::What::Release(ticket), None, true),
-            // Its grant has come, and was seen to.
+            // Its grant has already been handled.
             None => {}
         }
     }
 
-    fn received_standing(&mut self, mut request: Request, now: proto::Standing) {
+    fn received_status(&mut self, mut request: Request, now: proto::TicketStatus) {
         match now.what {
-            Some(standing::What::Waiting(in_line)) => {
+            Some(ticket_status::What::Waiting(in_line)) => {
                 let ticket = request.ticket(in_line.token, in_line.secret);
                 if self.not_upgraded(&request) {
                     request.fail(&mut self.outputs, Error::Over(EndReason::Unknown));
@@ -198,10 +198,10 @@ impl SessionState {
                 let waiting = Waiting { request, ticket, cancelled, served: false };
                 self.waiting.insert(token, waiting);
             }
-            Some(standing::What::Held(grant)) => self.serve(request, grant),
-            Some(standing::What::Over(over)) => {
+            Some(ticket_status::What::Held(grant)) => self.serve(request, grant),
+            Some(ticket_status::What::Over(over)) => {
                 let how = EndReason::of(over.how);
-                // An upgrade that was served and is over took its shared ticket with it.
+                // An upgrade that was served and is over has ended its shared ticket too.
                 let left_the_line = matches!(how, EndReason::TimedOut | EndReason::Cancelled);
                 if let Some(reader) = request.upgrades().filter(|_| !left_the_line) {
                     self.end_as_writer(&request, how);
@@ -220,7 +220,8 @@ impl SessionState {
         }
     }
 
-    /// An upgrade was not served. If its shared ticket is over nevertheless, nothing is held.
+    /// An upgrade was not served. Returns whether its shared ticket is over nevertheless, so that
+    /// nothing is held.
     pub(super) fn not_upgraded(&mut self, request: &Request) -> bool {
         let reader = request.upgrades().filter(|_| request.reader_gone());
         if let Some(reader) = reader {
@@ -236,7 +237,7 @@ impl SessionState {
         }
     }
 
-    /// Hands a grant to its caller. If nobody waits for it any more, it is released.
+    /// Hands a grant to its caller, or releases it if the caller no longer waits.
     fn serve(&mut self, mut request: Request, grant: proto::Grant) {
         let (Some(session), Some(room)) = (&self.session, request.room.take()) else { return };
         if let Some(shared) = request.upgrades() {
@@ -274,8 +275,8 @@ impl SessionState {
         }
     }
 
-    /// A reader has become the writer: its guard has the new ticket from now on, whether or not
-    /// somebody waits for that.
+    /// A reader has become the writer: from now on its guard has the new ticket, whether or not the
+    /// caller still waits.
     pub(super) fn upgraded(
         &mut self,
         shared: u64,
@@ -357,7 +358,7 @@ impl SessionState {
             if let Some(mut kept) = held.not_handed_out {
                 kept.request.fail(&mut self.outputs, Error::Over(how));
             }
-            // Nothing is left to be upgraded.
+            // There is nothing left to upgrade.
             let mut outputs = std::mem::take(&mut self.outputs);
             if let Some(upgrade) = self.upgrade_of(token) {
                 upgrade.fail(&mut outputs, Error::Over(how));
@@ -367,9 +368,9 @@ impl SessionState {
         }
     }
 
-    /// The upgrade of this shared ticket, if one was sent and is not settled.
+    /// The unsettled upgrade of this shared ticket, if one was sent.
     pub(super) fn upgrade_of(&mut self, shared: u64) -> Option<&mut Request> {
-        // Changes are rare, and tickets may be many.
+        // Changes are rare, and there may be many tickets.
         if self.changing.is_empty() {
             return None;
         }
@@ -379,7 +380,7 @@ impl SessionState {
         requests.find(|request| request.upgrades() == Some(shared))
     }
 
-    /// A ticket ended while no server could tell this client how.
+    /// A ticket ended while the client could not be notified, so it is unknown how.
     fn gone(&mut self, token: u64) {
         if let Some(Waiting { request, .. }) = self.waiting.remove(&token) {
             self.not_upgraded(&request);
@@ -412,7 +413,7 @@ impl SessionState {
     }
 }
 
-/// Why an acquire ended without its turn.
+/// Why an acquire ended without being served.
 fn not_served(how: EndReason) -> Error {
     match how {
         EndReason::TimedOut => Error::NotAcquired("its wait timed out".to_owned()),

@@ -1,4 +1,4 @@
-//! A request until it is settled.
+//! A request, until it is settled.
 
 use super::io::{Answer, CallId, ModeChange, Output, TicketRef};
 use super::moment::Moment;
@@ -10,38 +10,38 @@ use holdfast_proto::v1::{self as proto, request};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// For how long a request is sent again.
+/// How long a request is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Retry {
-    /// While its session lives: what it is about does not outlive that.
+    /// While its session lives: what it is about does not outlive the session.
     InSession,
-    /// Also in the next session, until its caller gives up.
+    /// Also in the next session, until its caller times out.
     ForItsCaller,
-    /// Also in the next session, even if nobody waits for it: its ticket has a lease of its own, and
+    /// Also in the next session, even without a caller: its ticket has a lease of its own, and
     /// would be held by nobody until that runs out.
     ForItsTicket,
 }
 
 impl Retry {
-    /// For what ends or changes a ticket.
+    /// For a request that ends or changes a ticket.
     pub(super) fn of_ticket(has_own_lease: bool) -> Self {
         if has_own_lease { Self::ForItsTicket } else { Self::InSession }
     }
 }
 
-/// A change of the mode that a ticket is held in. Whatever the server decides is what its guard
-/// is from then on, whether or not its caller still waits for the answer.
+/// A mode change of a held ticket. The guard follows the server's decision, whether or not the
+/// caller still waits for the answer.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) guard: CallId,
     pub(super) names: Vec<Bytes>,
     pub(super) before: proto::Mode,
-    /// None if the ticket lives by its session.
+    /// `None` if the ticket depends on its session.
     pub(super) own_ttl: Option<Duration>,
     /// For an upgrade: the shared ticket is over. If the upgrade was not served in that step,
     /// nothing is held any more.
     pub(super) reader_gone: bool,
-    /// When the last copy goes, the change is settled.
+    /// The change is settled when the last copy is dropped.
     _unsettled: Arc<()>,
 }
 
@@ -52,23 +52,23 @@ impl Change {
     }
 }
 
-/// A request until it is settled.
+/// A request, until it is settled.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) what: request::What,
-    /// None if nobody waits for it.
+    /// `None` if nobody waits for it.
     pub(super) call: Option<CallId>,
-    /// None for what keeps an older ticket alive or ends it: that one has room already.
+    /// `None` for a request that keeps or ends an existing ticket, which already has room.
     pub(super) room: Option<Room>,
     pub(super) change: Option<Change>,
     pub(super) first_sent: Moment,
     pub(super) give_up: Moment,
-    /// For what waits in line: when its time there is over, by this client's clock.
+    /// For a wait: when it times out, by this client's clock.
     pub(super) wait_ends: Option<Moment>,
     pub(super) retry: Retry,
 }
 
-/// When the time in line of a request is over; none if it does not wait, or has no end.
+/// When a request's wait times out; `None` if it does not wait, or waits forever.
 pub(super) fn wait_ends(what: &request::What, now: Moment) -> Option<Moment> {
     let wait_ms = wait_ms(what).filter(|ms| (1..FOREVER).contains(ms))?;
     Some(now.plus(Duration::from_millis(wait_ms)))
@@ -83,7 +83,7 @@ fn wait_ms(what: &request::What) -> Option<u64> {
 }
 
 impl Request {
-    /// Completes its call, if anybody waits for it.
+    /// Completes its call, if its caller still waits.
     pub(super) fn complete(&mut self, outputs: &mut Vec<Output>, answer: Result<Answer, Error>) {
         if let Some(call) = self.call.take() {
             outputs.push(Output::Complete(call, answer));
@@ -94,7 +94,7 @@ impl Request {
         self.complete(outputs, Err(error));
     }
 
-    /// Completes its call for good: its caller may ask for the room at once.
+    /// Completes its call and frees its room first, so that the caller can use it at once.
     pub(super) fn settle(mut self, outputs: &mut Vec<Output>, answer: Result<Answer, Error>) {
         drop(self.room.take());
         self.complete(outputs, answer);
@@ -104,23 +104,23 @@ impl Request {
         self.call.is_none()
     }
 
-    /// A wait for a turn has no end but its own and its session's.
+    /// Whether it waits in line: then only the wait itself or its session ends it.
     pub(super) fn waits_in_line(&self) -> bool {
         wait_ms(&self.what).is_some_and(|ms| ms > 0)
     }
 
-    /// It keeps or lets go of an existing ticket: worth sending even if nobody waits for it.
+    /// Whether it keeps or releases an existing ticket: worth sending even without a caller.
     pub(super) fn keeps_order(&self) -> bool {
         use request::What::{Cancel, Downgrade, Release, Renew};
         matches!(self.what, Release(_) | Cancel(_) | Renew(_) | Downgrade(_))
     }
 
-    /// It undoes something that was dropped, or will.
+    /// Whether it undoes something that was dropped, or will.
     pub(super) fn is_unsettled(&self) -> bool {
         self.is_abandoned() && !matches!(self.what, request::What::Renew(_))
     }
 
-    /// Whether it draws a ticket, which is of no use unless somebody waits for it.
+    /// Whether it draws a ticket, which is of no use without a caller.
     pub(super) fn draws_ticket(&self) -> bool {
         matches!(self.what, request::What::Acquire(_) | request::What::Upgrade(_))
     }
@@ -130,7 +130,7 @@ impl Request {
         matches!(&self.what, request::What::Acquire(acquire) if acquire.ttl_ms.is_some())
     }
 
-    /// The time in line counts from the call: what passed before it was sent is over.
+    /// A wait counts from the call, so the time before it was sent is subtracted.
     pub(super) fn shorten_wait(&mut self, passed: Duration) {
         let wait_ms = match &mut self.what {
             request::What::Acquire(acquire) => &mut acquire.wait_ms,
@@ -161,7 +161,7 @@ impl Request {
         self.change.as_ref().is_some_and(|change| change.reader_gone)
     }
 
-    /// The ticket whose holder asks.
+    /// The holder's ticket that it is about.
     pub(super) fn holder(&self) -> Option<u64> {
         use request::What::{Downgrade, Note, Recovered, Upgrade};
         match &self.what {
@@ -172,7 +172,7 @@ impl Request {
         }
     }
 
-    /// For an upgrade: the shared ticket that ends with its turn.
+    /// For an upgrade: the shared ticket that ends when it is served.
     pub(super) fn upgrades(&self) -> Option<u64> {
         match &self.what {
             request::What::Upgrade(upgrade) => upgrade.own.as_ref().map(|own| own.token),

@@ -1,35 +1,35 @@
-//! Room for tickets and other requests: nothing a session keeps grows without bound.
+//! Room for tickets and other requests, so that nothing in a session grows without bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many of one kind there may be at once.
+/// The most of one kind at a time.
 #[derive(Debug)]
 pub struct RoomLimit {
     free: AtomicUsize,
 }
 
 impl RoomLimit {
-    /// Room for so many.
+    /// Room for this many.
     pub fn new(rooms: usize) -> Arc<Self> {
         Arc::new(Self { free: AtomicUsize::new(rooms) })
     }
 
-    /// Room for one more; none if there is none.
+    /// Room for one more; `None` if it is full.
     pub fn take(self: &Arc<Self>) -> Option<Room> {
         let less = |free: usize| free.checked_sub(1);
         self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
         Some(Room(self.clone()))
     }
 
-    /// How many there is room for.
+    /// How many more there is room for.
     pub fn free(&self) -> usize {
         self.free.load(Ordering::Relaxed)
     }
 }
 
-/// Room for one ticket or one request. It travels with the ticket: from the call to the guard, and
-/// with the guard's release back to the session, which drops it when nothing is left of it.
+/// Room for one ticket or one request. It moves with the ticket: from the call to the guard, and
+/// with the guard's release back to the session, which drops it when nothing is left of the ticket.
 #[derive(Debug)]
 pub struct Room(Arc<RoomLimit>);
 

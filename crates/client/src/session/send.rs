@@ -1,15 +1,15 @@
-//! What goes to the server.
+//! Messages to the server.
 
 use super::io::{Output, StreamId};
 use super::{SessionState, WINDOW};
 use crate::error::EndReason;
 use holdfast_proto::v1::{self as proto, to_server};
 
-/// Heartbeats are numbered apart from requests.
+/// Heartbeats are numbered separately from requests.
 const HEARTBEATS_FROM: u64 = 1 << 63;
 
 impl SessionState {
-    /// Opens a session, or attaches the one that there is.
+    /// Opens a session, or attaches the existing one.
     pub(super) fn first_message(&self) -> proto::ToServer {
         let what = match &self.session {
             Some(session) => to_server::What::Attach(proto::Attach {
@@ -25,7 +25,7 @@ impl SessionState {
         proto::ToServer { number: 0, what: Some(what) }
     }
 
-    /// A new stream: what was not answered is sent again.
+    /// Sends what is unanswered again, over a new stream.
     pub(super) fn send_pending(&mut self, stream: StreamId) {
         let lowest = self.pending.keys().next().copied().unwrap_or_default();
         for (&id, request) in &self.pending {
@@ -34,7 +34,7 @@ impl SessionState {
         }
     }
 
-    /// Sends what is new, as far as the window goes.
+    /// Sends new requests, as far as the window allows.
     pub(super) fn send_queued(&mut self, stream: StreamId) {
         if self.session.is_none() {
             return;
@@ -56,7 +56,7 @@ impl SessionState {
     }
 
     pub(super) fn send_heartbeat(&mut self, stream: StreamId) {
-        // No number comes twice: a late answer must not confirm a later heartbeat.
+        // Numbers are never reused: a late answer must not confirm a later heartbeat.
         self.heartbeats_sent += 1;
         let number = HEARTBEATS_FROM + self.heartbeats_sent;
         self.heartbeats.push_back((number, self.now));
@@ -77,7 +77,7 @@ fn message(request: proto::Request) -> proto::ToServer {
     proto::ToServer { number: request.id, what: Some(to_server::What::Request(request)) }
 }
 
-/// Ends a session and everything that lives by it.
+/// Ends a session and everything that depends on it.
 pub(super) fn close_message() -> proto::ToServer {
     let what = Some(to_server::What::Close(proto::CloseSession {}));
     proto::ToServer { number: u64::MAX, what }

@@ -1,22 +1,22 @@
-//! Tickets that outlived the session they were taken in. The server tells what happens to a ticket
-//! to its own session only, which is over; so their locks are watched.
+//! Tickets that outlived the session they were acquired in. The server notifies only a ticket's own
+//! session, which is over; so their locks are watched.
 
 use super::SessionState;
 use super::io::{Output, WatchId, WatchUpdate};
 
-/// How many locks are watched at once. Beyond it, the end of a ticket is learned when it is renewed.
+/// How many locks are watched at once. The end of any other ticket is noticed when it is renewed.
 const WATCHES_MAX: usize = 256;
 
 impl SessionState {
-    /// A new session has begun. What was taken in an earlier one may be over already, so it is
-    /// renewed at once; and from now on it is watched.
+    /// A new session has been opened. Tickets of an earlier one may already be over, so they are
+    /// renewed immediately, and watched from now on.
     pub(super) fn follow_survivors(&mut self) {
         for token in self.held.with_own_lease() {
             self.follow_survivor(token);
         }
     }
 
-    /// The same for one ticket, if it was taken in an earlier session.
+    /// The same for one ticket, if it was acquired in an earlier session.
     pub(super) fn follow_survivor(&mut self, token: u64) {
         let Some(session) = self.session.as_ref().map(|session| session.number) else { return };
         let watch = WatchId(self.next_id());
@@ -47,7 +47,7 @@ impl SessionState {
         }
     }
 
-    /// Ends the watches of tickets that are not held any more.
+    /// Ends the watches of tickets that are no longer held.
     pub(super) fn end_watches(&mut self) {
         let (held, outputs) = (&self.held, &mut self.outputs);
         self.watches.retain(|watch, token| {

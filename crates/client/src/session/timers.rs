@@ -1,5 +1,5 @@
-//! The clock: heartbeats and renewals are sent in time, holders are notified when a lease is in danger
-//! or over, and what takes too long is given up.
+//! Time: sends heartbeats and renewals, notifies holders when a lease is in jeopardy or over, and
+//! gives up what takes too long.
 
 use super::SessionState;
 use super::io::Output;
@@ -10,28 +10,28 @@ use crate::error::{EndReason, Error};
 use holdfast_proto::v1::{self as proto, request};
 use std::time::Duration;
 
-/// How often the clock is looked at during a lease.
+/// How often time is checked during a lease.
 const LOOKS_PER_LEASE: u32 = 16;
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(5);
-/// A machine that slept is noticed as late.
+/// Bounds how long it takes to notice that the machine slept.
 const LOOK_EVERY_MAX: Duration = Duration::from_millis(250);
 
-/// How long to keep trying to let go of a lock with a lease of its own when no server answers.
-/// Leases of that kind are mostly shorter; longer ones then run out by themselves.
+/// How long to keep trying to release a lock with a lease of its own when no server answers. Such
+/// leases are usually shorter; longer ones then run out on their own.
 const LET_GO_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// How long after the end of a wait the server may take to say so; then its call fails here, and
-/// the ticket is given up. And how long if the server has not even answered.
+/// How long after the end of a wait the server may take to report it; after that the call fails
+/// here, and the ticket is given up. And how long if the server has not answered at all.
 const WAIT_GRACE: Duration = Duration::from_secs(1);
 const ANSWER_GRACE: Duration = Duration::from_secs(3);
 
 impl SessionState {
-    /// Something has changed that may be due before the next look.
+    /// Something has changed that may be due before the next check.
     pub(super) fn look_soon(&mut self) {
         self.next_look = self.next_look.min(self.now.plus(LOOK_EVERY_MIN));
     }
 
-    /// Looks at the clock, and does what is due.
+    /// Checks the time, and does what is due.
     pub(super) fn look(&mut self) {
         self.end_session_if_over();
         self.look_at_session();
@@ -40,13 +40,13 @@ impl SessionState {
         self.end_waits();
         self.end_searches();
         if self.grant_due.take_if(|due| self.now >= *due).is_some() {
-            // It was lost on the way: the answer to an attach has it.
+            // It was lost on the way: attaching to another server returns it.
             self.leave |= self.waiting.values().any(|waiting| waiting.served);
         }
         self.next_look = self.next_look_at();
     }
 
-    /// Often enough for the shortest lease, and as the next one ends.
+    /// Often enough for the shortest lease, and when the next one ends.
     fn next_look_at(&self) -> Moment {
         let session = self.session.as_ref().map(|session| session.lease);
         let (mut shortest, mut end) = (self.config.ttl, self.now.plus(LOOK_EVERY_MAX));
@@ -79,7 +79,7 @@ impl SessionState {
             }
         }
         let Some(stream) = self.stream() else { return };
-        // A server that has not answered for a third of the lease is no use.
+        // Leave a server that has not answered for a third of the lease.
         let oldest = self.heartbeats.front();
         if oldest.is_some_and(|(_, sent)| sent.until(self.now) > self.config.ttl / 3) {
             self.note_trouble("the server has stopped answering".to_owned());
@@ -95,7 +95,7 @@ impl SessionState {
             let unsettled = !self.orphans.is_empty() && self.upgrade_of(token).is_some();
             let Some(held) = self.held.get_mut(token) else { continue };
             let Some(lease) = held.own_lease else { continue };
-            // One that was not handed out yet may be over by its own reckoning.
+            // A ticket that was not handed out may be over by its own lease.
             match lease.health(self.now) {
                 _ if held.not_handed_out.is_some() => {}
                 LeaseHealth::Over => {
@@ -114,14 +114,14 @@ impl SessionState {
         }
     }
 
-    /// Whether a session that was asked for at that moment may be over by now, or before a heartbeat
-    /// could confirm it.
+    /// Whether a session that was requested at that moment may be over by now, or before a
+    /// heartbeat could confirm it.
     pub(super) fn came_too_late(&self, lease: Lease) -> bool {
         lease.health(self.now) != LeaseHealth::Good
     }
 
-    /// Fails the calls whose time in line is over, if the server has not; what they may have got
-    /// nevertheless is given up.
+    /// Fails the calls whose wait has timed out but not been reported by the server; tickets that
+    /// they may have got are given up.
     fn end_waits(&mut self) {
         let now = self.now;
         let over = |request: &Request, grace| {
@@ -138,7 +138,7 @@ impl SessionState {
         }
         let (outputs, trouble, cancel) = (&mut self.outputs, &self.trouble, &mut self.cancel);
         self.held.for_each_not_handed_out(|request| {
-            // A try has no time in line: it takes as long as any other request.
+            // A try does not wait in line: it times out like any other request.
             let tried_too_long = !request.waits_in_line() && now >= request.give_up;
             if over(request, grace) || (tried_too_long && !request.is_abandoned()) {
                 request.fail(outputs, Error::unanswered(trouble));
@@ -160,11 +160,11 @@ impl SessionState {
             if now < request.give_up || (has_session && request.waits_in_line()) {
                 return true;
             }
-            // What is asked again in each session may have been sent in an earlier one.
+            // A request that is sent again in each session may have been sent in an earlier one.
             let sent = request.retry != Retry::InSession;
             let unsent = || Error::Unreachable(trouble.clone());
             request.fail(outputs, if sent { Error::unanswered(trouble) } else { unsent() });
-            // It was never sent, so it has no effect; but what is let go of should be.
+            // It was never sent, so it has no effect; but a release should still be sent.
             let in_session = has_session && request.keeps_order();
             let for_ticket = request.retry == Retry::ForItsTicket;
             in_session || (for_ticket && now < request.give_up.plus(LET_GO_TIMEOUT))

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A server, and clients that know nothing of its runtime.
+/// A server, and clients that are independent of its runtime.
 fn with_server(test: impl FnOnce(&str)) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let node = runtime.block_on(Node::start());
@@ -16,7 +16,7 @@ fn with_server(test: impl FnOnce(&str)) {
     runtime.block_on(node.end());
 }
 
-/// Returns when somebody stands in line for a lock.
+/// Returns once a lock has a waiter.
 fn someone_waits(url: &str, name: &str) {
     let until = Instant::now() + LONG;
     let server = url.strip_prefix("http://").unwrap();
@@ -62,7 +62,7 @@ fn locks_are_acquired_renewed_and_released() {
         assert!(inner.is_none(), "the outer one was not taken so");
         assert_eq!(next.wait_lost(Duration::from_millis(10)), None);
         assert_eq!(next.wait_asked_to_let_go(Duration::ZERO), None);
-        // Dropped with its client: what is let go is let go before the thread ends.
+        // Dropped with its client: everything is released before the thread ends.
         drop((next, bo));
         let mut guard = ana.lock("seat").shared().try_acquire().unwrap().unwrap();
         assert!(!guard.needs_recovery(), "{:?}", guard.ending());

@@ -1,5 +1,5 @@
-//! Futures that are dropped before they are done: what the guards say afterwards is what the server
-//! says, and nothing stays held or in line.
+//! Futures that are dropped before they are done: afterwards guards and server agree, and nothing
+//! is left held or waiting.
 
 use crate::proxy::{Proxy, Way};
 use crate::server::Node;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 use tonic::transport::Channel;
 
-/// So long that a test fails before it is over.
+/// Longer than any test runs.
 const OWN_TTL: Duration = Duration::from_mins(10);
 
 type Operator = HoldfastClient<Channel>;
@@ -24,7 +24,7 @@ pub(crate) async fn show(operator: &mut Operator, name: &str) -> proto::Lock {
     operator.show(request).await.unwrap().into_inner()
 }
 
-/// Polls a future so often, with these pauses in between, and drops it.
+/// Polls a future this many times, with these pauses in between, and drops it.
 pub(crate) async fn poll_times<F: Future>(
     future: F,
     times: usize,
@@ -44,9 +44,9 @@ async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
-/// The server and the guard say the same about who holds the lock.
+/// The server and the guard agree on who holds the lock.
 async fn assert_agree(operator: &mut Operator, guard: &Guard, when: &str) {
-    // Answered when everything before it is settled.
+    // Answered once everything before it is settled.
     assert_eq!(guard.note(None).await, Ok(()), "{when}");
     assert_eq!(guard.health(), Health::Good, "{when}");
     let holders = show(operator, "page").await.holders;
@@ -54,9 +54,9 @@ async fn assert_agree(operator: &mut Operator, guard: &Guard, when: &str) {
     assert_eq!(holders, [(guard.token().get(), guard.is_shared())], "{when}");
 }
 
-/// A dropped `upgrade()` left a shared guard that said it was good and held nothing: the upgrade was
-/// served as its future went, the server ended the shared ticket, and the client released the
-/// exclusive one, which nobody had asked for any more.
+/// A dropped `upgrade()` left a shared guard that reported that it was good and held nothing: the
+/// upgrade was served while its future was being dropped, the server ended the shared ticket, and
+/// the client released the exclusive one, because nobody waited for it any more.
 #[tokio::test]
 async fn upgrade_granted_while_dropped_makes_the_guard_exclusive() {
     let node = Node::start().await;
@@ -80,7 +80,7 @@ async fn upgrade_granted_while_dropped_makes_the_guard_exclusive() {
             other.release().await.unwrap();
             assert_eq!(show(&mut operator, "page").await.holders[0].mode(), Exclusive);
         }
-        // It holds more than it knows, and says what it surely has.
+        // It holds more than it knows, and reports what is certain.
         assert!(guard.is_shared() && guard.health() == Health::Good);
         proxy.set(Way::Open);
         soon(assert_agree(&mut operator, &guard, "after the upgrade")).await;
@@ -94,7 +94,7 @@ async fn upgrade_granted_while_dropped_makes_the_guard_exclusive() {
     node.end().await;
 }
 
-/// The same, at any moment; and if the cancel comes first, the guard is still a reader's.
+/// The same, at any moment; if the cancel comes first, the guard is still a reader's.
 #[tokio::test]
 async fn upgrade_dropped_at_any_point_leaves_the_servers_mode() {
     let node = Node::start().await;
@@ -131,8 +131,8 @@ async fn upgrade_dropped_at_any_point_leaves_the_servers_mode() {
     node.end().await;
 }
 
-/// A dropped `downgrade()` left a guard that said it was exclusive while other readers were served,
-/// and a re-entrant exclusive acquire was granted from it.
+/// A dropped `downgrade()` left a guard that reported that it was exclusive while other readers
+/// were served, and a re-entrant exclusive acquire was granted from it.
 #[tokio::test]
 async fn dropped_downgrade_leaves_a_shared_guard() {
     let node = Node::start().await;
@@ -157,7 +157,7 @@ async fn dropped_downgrade_leaves_a_shared_guard() {
     node.end().await;
 }
 
-/// A reader that was forced out while its upgrade waited was told so, and then given the exclusive
+/// A reader that was forced out while its upgrade waited was notified, and then given the exclusive
 /// lock: what it had read may have changed in between.
 #[tokio::test]
 async fn upgrade_of_a_forced_out_reader_fails() {
@@ -188,8 +188,8 @@ async fn upgrade_of_a_forced_out_reader_fails() {
     node.end().await;
 }
 
-/// An acquire with a lease of its own that was dropped stayed behind, held until that lease ran
-/// out, if the client went right after it: the grant found nobody who could give it back.
+/// A dropped acquire with a lease of its own was held until that lease ran out, if the client was
+/// dropped right after it: nobody was left to give the grant back.
 #[tokio::test]
 async fn acquire_dropped_with_its_client_leaves_nothing() {
     let node = Node::start().await;
@@ -210,7 +210,7 @@ async fn acquire_dropped_with_its_client_leaves_nothing() {
         drop(ana);
         proxy.set(Way::Open);
         if let Some(closed) = closed {
-            // Whoever waits for the close knows that nothing is held.
+            // After the close, nothing is held.
             soon(closed).await.unwrap();
             assert_eq!(show(&mut operator, &name).await.holding, 0);
         }
@@ -220,8 +220,8 @@ async fn acquire_dropped_with_its_client_leaves_nothing() {
     node.end().await;
 }
 
-/// The turn of a wait with a lease of its own came while no server could be reached, the session
-/// was lost, and the lock was held by nobody until that lease ran out.
+/// A wait with a lease of its own was served while no server could be reached, the session was
+/// lost, and the lock was held by nobody until that lease ran out.
 #[tokio::test]
 async fn wait_granted_as_its_session_is_lost_is_released() {
     let node = Node::start().await;
@@ -246,8 +246,8 @@ async fn wait_granted_as_its_session_is_lost_is_released() {
     node.end().await;
 }
 
-/// The release of a guard with a lease of its own that was dropped while no server answered was
-/// forgotten after a while, and the lock was held until that lease ran out.
+/// A guard with a lease of its own was dropped while no server answered: its release was forgotten
+/// after a while, and the lock was held until that lease ran out.
 #[tokio::test]
 async fn guard_dropped_while_disconnected_is_released_later() {
     let node = Node::start().await;
@@ -271,8 +271,8 @@ async fn guard_dropped_while_disconnected_is_released_later() {
     node.end().await;
 }
 
-/// What waits when its client is closed is not served any more: one with a lease of its own would
-/// be held by nobody.
+/// Waits are not served after their client is closed: with a lease of their own they would be held
+/// by nobody.
 #[tokio::test]
 async fn close_ends_the_waits_of_other_handles() {
     let node = Node::start().await;
@@ -296,8 +296,8 @@ async fn close_ends_the_waits_of_other_handles() {
     node.end().await;
 }
 
-/// A guard said that it was good until the server had confirmed the close of its session, and the
-/// next holder was served before that.
+/// A guard reported that it was good until the server had confirmed the close of its session, and
+/// the next holder was served before that.
 #[tokio::test]
 async fn guard_is_lost_before_its_client_closes() {
     let node = Node::start().await;
@@ -314,8 +314,8 @@ async fn guard_is_lost_before_its_client_closes() {
     node.end().await;
 }
 
-/// The time in line counted only from when no other acquire of the same client was ahead: 2 seconds
-/// took nearly 4.
+/// The wait counted only from when no other acquire of the same client was ahead: 2 seconds took
+/// nearly 4.
 #[tokio::test]
 async fn reentrant_wait_counts_from_the_call() {
     let node = Node::start().await;
@@ -332,8 +332,8 @@ async fn reentrant_wait_counts_from_the_call() {
     node.end().await;
 }
 
-/// A guard whose upgrade was dropped as it was served did not know any more that a holder had died
-/// before it: `needs_recovery()` was false, and nobody put things right.
+/// A guard whose upgrade was dropped while it was served forgot that a holder had died before it:
+/// `needs_recovery()` was false, and nobody recovered.
 #[tokio::test]
 async fn dropped_upgrade_keeps_the_death_record() {
     let node = Node::start().await;
@@ -352,7 +352,7 @@ async fn dropped_upgrade_keeps_the_death_record() {
             tokio::spawn(other.release());
             sleep(Duration::from_micros(round * 53 % 1_500)).await;
         }
-        // Answered when the upgrade is settled.
+        // Answered once the upgrade is settled.
         soon(guard.note(None)).await.unwrap();
         assert!(guard.needs_recovery(), "round {round}: shared: {}", guard.is_shared());
         assert_eq!(guard.deaths()[0].how, EndReason::Closed);
@@ -361,8 +361,8 @@ async fn dropped_upgrade_keeps_the_death_record() {
     node.end().await;
 }
 
-/// A lock that was detached after its `upgrade()` had been dropped was released: nobody waited until it
-/// was known which ticket was held, and the reader's token was handed over.
+/// A lock that was detached after its `upgrade()` had been dropped was released: nothing waited
+/// until it was known which ticket was held, and the reader's token was handed over.
 #[tokio::test]
 async fn detached_lock_stays_held_after_a_dropped_upgrade() {
     let node = Node::start().await;
@@ -383,7 +383,7 @@ async fn detached_lock_stays_held_after_a_dropped_upgrade() {
     proxy.set(Way::Open);
     let detached = soon(detaches).await.map_err(|(_, error)| error).unwrap();
     assert!(detached.token > read_with);
-    // Everything that the client has to say about it comes before this.
+    // Everything that the client sends about it comes before this.
     ana.close().await;
     let holders = show(&mut operator, "page").await.holders;
     let tokens: Vec<u64> = holders.iter().map(|holder| holder.token).collect();

@@ -1,6 +1,6 @@
-//! Everything in any order, each future polled a few times and then dropped, over ways that hold
-//! answers up or break: at every moment no guard claims more than the server says, and in the end
-//! nothing is held, nobody waits and nobody has died.
+//! Everything in any order, each future polled a few times and then dropped, over connections that
+//! delay answers or break: at every moment no guard claims more than the server says, and in the
+//! end nothing is held, nobody waits and nobody has died.
 
 use crate::cancel::{poll_times, show};
 use crate::proxy::{Proxy, Way};
@@ -13,14 +13,14 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tonic::transport::Channel;
 
-/// Nothing here is freed by running out of time.
+/// Nothing here is freed by expiring.
 const TTL: Duration = Duration::from_mins(10);
 
 const NAMES: [&str; 3] = ["left", "right", "boss"];
 const STEPS: usize = 150;
 const GUARDS_MAX: usize = 5;
 
-/// Numbers that look random: xorshift.
+/// Pseudo-random numbers: xorshift.
 #[derive(Clone)]
 struct Random(u64);
 
@@ -51,7 +51,7 @@ struct World {
     node: Node,
     operator: HoldfastClient<Channel>,
     seats: Vec<Seat>,
-    /// With the number of its client.
+    /// With the index of its client.
     guards: Vec<(usize, Guard)>,
     watch: Option<Watch>,
     done: Vec<String>,
@@ -66,7 +66,7 @@ impl World {
             let proxy = Proxy::to(&node.url);
             seats.push(Seat { client: connect(&proxy).await, proxy });
         }
-        // Neighbouring seeds must not begin alike.
+        // Neighbouring seeds must not start alike.
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         random.below(2);
         let (guards, done) = (Vec::new(), Vec::new());
@@ -220,7 +220,7 @@ impl World {
         }
     }
 
-    /// What was claimed before the look at the server and is still claimed after it must be so.
+    /// What was claimed before the server was queried and is still claimed afterwards must be true.
     async fn check_claims(&mut self) {
         for (_, guard) in &self.guards {
             let claim = || (guard.token().get(), guard.is_shared(), guard.health());
@@ -236,7 +236,7 @@ impl World {
                 .holders
                 .iter()
                 .any(|holder| holder.token == token && (shared || holder.mode() == Exclusive));
-            // A reader whose upgrade was served, and who has not heard so.
+            // A reader whose upgrade was served, and that has not been notified yet.
             let upgraded = shared
                 && lock.holding == 1
                 && lock.holders[0].mode() == Exclusive
@@ -258,7 +258,7 @@ impl World {
             let name = std::str::from_utf8(guard.name()).unwrap();
             let holders = show(&mut self.operator, name).await.holders;
             let holder = holders.iter().find(|holder| holder.token == guard.token().get()).unwrap();
-            // One whose downgrade was not answered may be more than it says, never less.
+            // One whose downgrade is unanswered may hold more than it reports, never less.
             assert!(guard.is_shared() || holder.mode() == Exclusive);
         }
         self.guards.clear();

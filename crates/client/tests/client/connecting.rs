@@ -1,4 +1,4 @@
-//! How a session is opened: over which server, and what becomes of one that nobody wants.
+//! Opening a session: which server is used, and unwanted sessions.
 
 use crate::proxy::{Proxy, Way};
 use crate::server::{Node, free_port};
@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-/// So long that a test fails before it is over.
+/// Longer than any test runs.
 const LONG_TTL: Duration = Duration::from_hours(1);
 
-/// How many sessions with this label the server keeps.
+/// How many sessions with this label the server has.
 async fn sessions(node: &Node, label: &str) -> usize {
     let address = node.url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -26,8 +26,8 @@ async fn sessions(node: &Node, label: &str) -> usize {
     answer.matches(&format!("\"{label}\"")).count()
 }
 
-/// A `connect` that was dropped, for instance by a timeout, left its session open until its TTL was
-/// over if the server had been asked already: 19 of 20, with answers that were late.
+/// A `connect` that was dropped, for instance by a timeout, left its session open until its TTL had
+/// passed if the request had already been sent: 19 of 20, with late answers.
 #[tokio::test]
 async fn dropped_connect_leaves_no_session() {
     let node = Node::start().await;
@@ -57,7 +57,7 @@ async fn connect_dropped_at_any_point_leaves_no_session() {
     node.end().await;
 }
 
-/// The same for one that had failed as its answer came, and for a session that was opened so late
+/// The same if it had failed when the answer arrived, and for a session that was opened so late
 /// that the client had asked for another one.
 #[tokio::test]
 async fn late_reply_leaves_no_session() {
@@ -83,8 +83,8 @@ async fn late_reply_leaves_no_session() {
     node.end().await;
 }
 
-/// Servers were asked one by one, each for up to three seconds: with two of five that hung, a client
-/// lost its lock, although the other three served everybody else.
+/// Servers were asked one after the other, each for up to three seconds: with two of five hanging,
+/// a client lost its lock, although the other three served everybody else.
 #[tokio::test]
 async fn hanging_servers_do_not_cost_the_lock() {
     let node = Node::start().await;
@@ -93,7 +93,7 @@ async fn hanging_servers_do_not_cost_the_lock() {
     let ttl = Duration::from_secs(6);
     let client = Client::builder().session_ttl(ttl).connect(urls).await.unwrap();
     let guard = client.lock("seat").acquire().await.unwrap();
-    // The one that it talks to, and those that it asks next.
+    // The one that it uses, and those that it asks next.
     proxies.iter().take(3).for_each(|proxy| proxy.set(Way::Stalled));
     let lost = timeout(ttl * 3 / 2, guard.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
@@ -102,8 +102,8 @@ async fn hanging_servers_do_not_cost_the_lock() {
     node.end().await;
 }
 
-/// The same for a client that connects, and for what needs no session: four silent servers before one
-/// that answers took longer than the patience.
+/// The same for a client that connects, and for calls without a session: four silent servers before
+/// one that answers took longer than the timeout.
 #[tokio::test]
 async fn the_only_responsive_server_is_found() {
     let node = Node::start().await;
@@ -120,8 +120,8 @@ async fn the_only_responsive_server_is_found() {
     node.end().await;
 }
 
-/// A connection that failed was a "transport error", whatever the reason; and a failed connect said
-/// that "it may or may not have been done".
+/// A failed connection was a "transport error", whatever the cause; and a failed connect said that
+/// "it may or may not have been done".
 #[tokio::test]
 async fn failed_connect_reports_why() {
     let port = free_port();
@@ -132,8 +132,7 @@ async fn failed_connect_reports_why() {
     assert!(!refused.contains("may or may not"), "{refused}");
 }
 
-/// A request that was not answered said that "no server has answered yet", although a session was
-/// open.
+/// An unanswered request said that "no server has answered yet", although a session was open.
 #[tokio::test]
 async fn unanswered_request_does_not_end_the_session() {
     let node = Node::start().await;

@@ -6,11 +6,11 @@ use crate::{eventually, soon};
 use holdfast_client::{Client, Error, ErrorCode, Health};
 use std::time::Duration;
 
-/// More than a server takes.
+/// More than a server accepts.
 const HUGE: usize = 600 << 10;
 
-/// A request that was larger than a server takes was sent forever: each time the server ended the
-/// stream, and the client sent it again over the next one. Nothing else got through meanwhile.
+/// A request that was larger than a server accepts was sent forever: each time the server ended the
+/// stream, and the client sent it again over the next one. Nothing else got through.
 #[tokio::test]
 async fn oversized_requests_are_refused_by_the_client() {
     let node = Node::start().await;
@@ -43,9 +43,8 @@ async fn oversized_requests_are_refused_by_the_client() {
     node.end().await;
 }
 
-/// What a server says of the tickets of a client that comes back was one message, and one of more
-/// than 64 MiB was not taken: the session was lost with all its guards, whose locks the server
-/// thought were held.
+/// The status of all tickets of a client that reattaches was one message, and more than 64 MiB were
+/// not accepted: the session was lost with all its guards, whose locks the server considered held.
 #[tokio::test]
 async fn client_with_many_tickets_reattaches() {
     const TICKETS: usize = 240;
@@ -54,7 +53,7 @@ async fn client_with_many_tickets_reattaches() {
     let names = |ticket: usize| -> Vec<String> {
         (0..16).map(|name| format!("{ticket}/{name}{}", "n".repeat(400))).collect()
     };
-    // Each holder is told, for each name, how the last holder ended and what it had left.
+    // Each holder learns, for each name, how the last holder ended and what its note was.
     let dead = Client::builder().label(&*text).connect([&node.url]).await.unwrap();
     for ticket in 0..TICKETS {
         let lock = dead.locks(names(ticket)).note(&text);
@@ -77,7 +76,7 @@ async fn client_with_many_tickets_reattaches() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     proxy.set(Way::Open);
     eventually("the lease is confirmed again", async || guards[0].remaining() > before).await;
-    // It hears how its tickets stand, and answers come again.
+    // It learns the status of its tickets, and gets answers again.
     soon(guards[0].note(None)).await.unwrap();
     for guard in &guards {
         assert_eq!(guard.health(), Health::Good);

@@ -1,4 +1,4 @@
-//! Taking locks, in line or not, and letting go.
+//! Acquiring locks, with and without waiting, and releasing them.
 
 use crate::LONG;
 use crate::server::Node;
@@ -34,7 +34,7 @@ async fn try_is_refused_and_waits_are_served_in_order() {
     assert!(matches!(brief, Err(Error::NotAcquired(_))), "{brief:?}");
 
     let bo_waits = tokio::spawn(async move { bo.lock("seat").acquire().await.unwrap() });
-    // Bo must be in line before cy: nothing tells but a little time.
+    // Bo must be in line before Cy: only a short pause ensures that.
     sleep(Duration::from_millis(200)).await;
     let cy_waits = tokio::spawn(async move { cy.lock("seat").acquire().await.unwrap() });
     sleep(Duration::from_millis(200)).await;
@@ -78,7 +78,7 @@ async fn dropping_a_guard_releases_and_dropping_a_wait_leaves_the_line() {
     let waited = timeout(Duration::from_millis(300), bo.lock("seat").acquire()).await;
     assert!(waited.is_err());
     drop(held);
-    // Bo gave up: if its ticket still stood in line, it would be served and held forever.
+    // Bo gave up: if its ticket were still in line, it would be served and held forever.
     let guard = timeout(LONG, cy.lock("seat").acquire()).await.unwrap().unwrap();
     guard.release().await.unwrap();
     node.end().await;
@@ -154,7 +154,7 @@ async fn guard_is_lost_before_the_next_grant() {
     assert_eq!(guard.health(), Health::Lost(EndReason::Expired));
 }
 
-/// Would fail if a lock did not say whose it is unless its holder took the trouble.
+/// Every lock has a label, even if its holder did not set one.
 #[tokio::test]
 async fn default_label_is_host_and_process() {
     let node = Node::start().await;
@@ -163,7 +163,7 @@ async fn default_label_is_host_and_process() {
         let holder = client.election(guard.name()).leader().await.unwrap().unwrap();
         String::from_utf8(holder.value.unwrap().to_vec()).unwrap()
     };
-    // One keeps the label of its session, one must have its own when that is over.
+    // One has the label of its session, one must have its own when that is over.
     let guards = [
         client.lock("session").acquire().await.unwrap(),
         client.lock("own").ttl(LONG).acquire().await.unwrap(),

@@ -1,5 +1,5 @@
-//! What a client owes after its session was lost: definite answers, and word of what happens to
-//! the locks that outlived it.
+//! After a client has lost its session: definite answers, and notifications about the locks that
+//! outlived it.
 
 use crate::cancel::show;
 use crate::proxy::{Proxy, Way};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const SESSION_TTL: Duration = Duration::from_secs(1);
 
-/// So long that a test fails before even a quarter of it is over.
+/// So long that a test fails before even a quarter of it has passed.
 const OWN_TTL: Duration = Duration::from_mins(10);
 
 async fn connect(proxy: &Proxy) -> Client {
@@ -29,8 +29,8 @@ async fn reader(client: &Client, name: &str, ttl: Option<Duration>) -> Guard {
 }
 
 /// An upgrade was served, and its answer lost with the session. `release()` then released the
-/// reader's ticket, which the server had ended with the upgrade: it said Ok, and the writer's ticket
-/// stayed held by nobody until its lease ran out.
+/// reader's ticket, which the server had ended with the upgrade: it returned Ok, and the writer's
+/// ticket stayed held by nobody until its lease ran out.
 #[tokio::test]
 async fn release_is_definite_after_losing_the_upgrade_reply_with_the_session() {
     let node = Node::start().await;
@@ -51,7 +51,7 @@ async fn release_is_definite_after_losing_the_upgrade_reply_with_the_session() {
     node.end().await;
 }
 
-/// The same for an upgrade that stood in line as its session was lost, and was served after that.
+/// The same for an upgrade that was waiting when its session was lost, and was served after that.
 #[tokio::test]
 async fn release_is_definite_if_the_upgrade_was_granted_as_the_session_was_lost() {
     let node = Node::start().await;
@@ -82,15 +82,15 @@ async fn release_is_definite_if_the_upgrade_was_granted_as_the_session_was_lost(
     node.end().await;
 }
 
-/// The same if the guard is not released but kept: it is the writer's, and its lease is renewed.
-/// It was lost, while its ticket stayed held.
+/// The same if the guard is not released but kept: it is the writer's, and its lease is renewed. It
+/// used to be lost, while its ticket stayed held.
 #[tokio::test]
 async fn guard_is_exclusive_if_its_upgrade_was_granted_as_the_session_was_lost() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let (ana, bo) = (connect(&proxy).await, node.client().await);
     let mut operator = operator(&node).await;
-    // A holder that died before: the guard must go on to say so.
+    // A holder that died before: the guard must still report that.
     bo.clone().lock("page").note("half paid").acquire().await.map(std::mem::forget).unwrap();
     bo.close().await;
     let mut guard = reader(&ana, "page", Some(OWN_TTL)).await;
@@ -107,7 +107,7 @@ async fn guard_is_exclusive_if_its_upgrade_was_granted_as_the_session_was_lost()
     let holders = show(&mut operator, "page").await.holders;
     assert_eq!(holders.len(), 1);
     assert_eq!(holders[0].note.as_deref(), Some(&b"still here"[..]));
-    // Dropped, it is released.
+    // Dropping it releases it.
     drop(guard);
     let free = async || show(&mut operator, "page").await.holding == 0;
     eventually("it is released", free).await;
@@ -129,9 +129,9 @@ async fn lose_session(client: &Client, proxy: &Proxy, meanwhile: impl AsyncFnOnc
     soon(client.lock("canary").acquire()).await.unwrap();
 }
 
-/// A guard with a lease of its own that had outlived its session said that it was good for up to a
-/// quarter of its TTL after it was forced out: the server told only the session that it was taken
-/// in, which was over.
+/// A guard with a lease of its own that had outlived its session reported that it was good for up
+/// to a quarter of its TTL after it was forced out: the server notified only the session that it
+/// was acquired in, which was over.
 #[tokio::test]
 async fn guard_that_outlived_its_session_learns_it_was_forced_out() {
     let node = Node::start().await;
@@ -153,7 +153,7 @@ async fn guard_that_outlived_its_session_learns_it_was_forced_out() {
     node.end().await;
 }
 
-/// A holder that had outlived its session was never told that somebody asked for its lock.
+/// A holder that had outlived its session was never notified of a request to release.
 #[tokio::test]
 async fn guard_that_outlived_its_session_receives_revocations() {
     let node = Node::start().await;
@@ -169,7 +169,7 @@ async fn guard_that_outlived_its_session_receives_revocations() {
         within_ms: 60_000,
         ..RevokeRequest::default()
     };
-    // Asked until it is heard: the client may not be watching yet.
+    // Repeated until it is received: the client may not be watching yet.
     let asks = async {
         loop {
             operator.revoke(ask.clone()).await.unwrap();
@@ -184,8 +184,8 @@ async fn guard_that_outlived_its_session_receives_revocations() {
     node.end().await;
 }
 
-/// Releases that were still to be sent were forgotten when a server refused to open a session, as
-/// one does whose password has changed; the locks stayed held until their leases ran out.
+/// Releases that were still to be sent were forgotten when a server refused to open a session, for
+/// example after a password change; the locks stayed held until their leases ran out.
 #[tokio::test]
 async fn release_is_sent_even_if_the_new_session_is_refused() {
     let mut node = Node::start().await;
@@ -201,7 +201,7 @@ async fn release_is_sent_even_if_the_new_session_is_refused() {
     soon(canary.lost()).await;
     node.set_password(Some("open sesame"));
     node.go_on().await;
-    // Refused: the client has been told so.
+    // The client has been refused by now.
     eventually("the server refuses it", async || {
         let refused = soon(ana.lock("other").acquire()).await;
         matches!(refused, Err(Error::Refused { code: ErrorCode::Unauthenticated, .. }))
@@ -220,15 +220,16 @@ async fn release_is_sent_even_if_the_new_session_is_refused() {
     node.end().await;
 }
 
-/// An acquire with a lease of its own whose session was lost before its answer came was forgotten, and
-/// the lock was held by nobody until that lease ran out.
+/// An acquire with a lease of its own was forgotten if its session was lost before the answer
+/// arrived, and the lock was held by nobody until that lease ran out.
 #[tokio::test]
 async fn acquire_whose_reply_was_lost_with_the_session_is_released() {
     let node = Node::start().await;
     let proxy = Proxy::to(&node.url);
     let bo = node.client().await;
     let mut operator = operator(&node).await;
-    // The server keeps the session for as long as the client tries: it is asked about each second.
+    // The server keeps the session for as long as the client tries: it is asked about it every
+    // second.
     let setup = Client::builder().session_ttl(Duration::from_secs(4));
     for (name, waits, dropped) in [
         ("dropped", false, true),
@@ -267,9 +268,9 @@ async fn acquire_whose_reply_was_lost_with_the_session_is_released() {
     node.end().await;
 }
 
-/// A cluster that was started again, from an empty folder, drew the same number for the client's next
-/// session; so the guards of the old cluster's locks were taken for that session's, and said that
-/// they were good for up to a quarter of their TTL.
+/// A cluster that was started again, from an empty directory, drew the same number for the client's
+/// next session; so the guards of the old cluster's locks were taken for that session's, and
+/// reported that they were good for up to a quarter of their TTL.
 #[tokio::test]
 async fn guard_is_lost_with_its_cluster() {
     let mut node = Node::start().await;
@@ -279,7 +280,8 @@ async fn guard_is_lost_with_its_cluster() {
     node.wipe();
     node.go_on().await;
     soon(old.lost()).await;
-    // It drew the same number for a ticket too. The old guard's end is not the new one's.
+    // It also drew the same number for a ticket. The end of the old guard is not that of the new
+    // one.
     let new = soon(ana.lock("other").ttl(OWN_TTL).acquire()).await.unwrap();
     assert_eq!(new.token(), old.token());
     drop(old);

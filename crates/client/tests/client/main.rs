@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 
-/// Nothing here takes so long unless it is broken.
+/// Nothing here takes this long unless it is broken.
 const LONG: Duration = Duration::from_secs(30);
 
 /// The future must end in time.
@@ -39,13 +39,13 @@ async fn soon<T>(work: impl Future<Output = T>) -> T {
     timeout(LONG, work).await.expect("this takes too long")
 }
 
-/// For what the client does not do: revoke and force.
+/// For calls that the client does not have: revoke and force.
 async fn operator(node: &Node) -> HoldfastClient<Channel> {
     let server = Endpoint::from_shared(node.url.clone()).unwrap();
     HoldfastClient::new(server.connect().await.unwrap())
 }
 
-/// Asks again and again until the answer is yes.
+/// Asks repeatedly until the answer is yes.
 async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
     let until = Instant::now() + LONG;
     while !ask().await {

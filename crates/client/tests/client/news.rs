@@ -1,4 +1,4 @@
-//! What a holder hears while it holds, and what the next one hears of it.
+//! What a holder is notified of, and what the next one learns about it.
 
 use crate::proxy::{Proxy, Way};
 use crate::server::Node;
@@ -12,7 +12,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Somebody asks the holders of a lock to let go.
+/// Asks the holders of a lock to release.
 async fn revoke(node: &Node, name: &'static str, within: Duration, force: bool) {
     let mut operator = operator(node).await;
     let request = RevokeRequest {
@@ -41,7 +41,7 @@ async fn holder_receives_revocations() {
     assert_eq!((&asked.by[..], &asked.reason[..]), (&b"operator"[..], &b"maintenance"[..]));
     assert!(!asked.force && asked.within > Duration::ZERO);
     assert_eq!(guard.health(), Health::Good, "it was only asked");
-    // Also one that begins to listen afterwards.
+    // This includes one that starts to listen afterwards.
     let mut events = guard.events();
     assert_eq!(soon(events.next()).await, Some(GuardEvent::Revocation(asked)));
     guard.release().await.unwrap();
@@ -62,7 +62,7 @@ async fn forced_lock_is_lost_and_release_reports_why() {
     assert_eq!(soon(events.next()).await, None);
     assert_eq!(soon(guard.lost()).await, EndReason::Forced);
     assert_eq!(guard.remaining(), Duration::ZERO);
-    // The guard is lost a little before the lock is taken away.
+    // The guard is lost a little before the lock is broken.
     let next = soon(client.lock("seat").acquire()).await.unwrap();
     assert_eq!(guard.release().await, Err(Error::Over(EndReason::Forced)));
     assert_eq!(next.ending().unwrap().how, EndReason::Forced);
@@ -131,9 +131,9 @@ async fn unconfirmed_holder_is_in_jeopardy_before_it_is_lost() {
     assert_eq!(guard.health(), Health::Lost(EndReason::Expired));
 }
 
-/// An acquire and a force that went into one entry of the log: the holder was told of its grant, and
-/// with that nothing else about the ticket, so its guard stayed good while somebody else held the
-/// lock. A third of such guards did.
+/// An acquire and a force were in one entry of the log: the holder received its grant, and nothing
+/// else about the ticket, so its guard stayed good while somebody else held the lock. This happened
+/// to a third of such guards.
 #[tokio::test]
 async fn holder_forced_out_at_its_grant_is_notified() {
     let node = Node::start().await;
@@ -161,8 +161,9 @@ async fn holder_forced_out_at_its_grant_is_notified() {
     node.end().await;
 }
 
-/// A holder that had heard that its lock would be taken away in two seconds, and then heard nothing
-/// more because its connection hung, said that it was good while the next one held the lock.
+/// A holder was notified that its lock would be broken in two seconds, and then received nothing
+/// more because its connection hung. It reported that it was good while the next holder had the
+/// lock.
 #[tokio::test]
 async fn guard_is_lost_when_a_forced_revocation_expires() {
     let node = Node::start().await;
@@ -189,7 +190,7 @@ async fn guard_is_lost_when_a_forced_revocation_expires() {
     node.end().await;
 }
 
-/// Polls a future where it is woken: on the thread that wakes it, before that goes on.
+/// Polls a future where it is woken: on the waking thread, before that continues.
 struct Inline {
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
     again: AtomicBool,
@@ -215,7 +216,7 @@ impl Wake for Inline {
         while self.again.load(Ordering::SeqCst) {
             let mut future = match self.future.try_lock() {
                 Ok(future) => future,
-                // Whoever polls it sees that it was woken.
+                // The thread that polls it sees that it was woken.
                 Err(TryLockError::WouldBlock) => return,
                 Err(TryLockError::Poisoned(_)) => panic!("it has panicked"),
             };
@@ -228,9 +229,9 @@ impl Wake for Inline {
     }
 }
 
-// While the driver told a guard some news, it had the guard's ticket too. A holder that acted on the
-// news before the driver was done looked like one of two guards: its release returned `Ok` at once,
-// though the lock was still held, or was lost.
+// While the driver notified a guard, it held the guard's ticket too. A holder that reacted before
+// the driver was done looked like one of two guards: its release returned `Ok` at once, although
+// the lock was still held, or was lost.
 #[tokio::test]
 async fn guard_reacting_to_an_event_is_the_only_holder() {
     let node = Node::start().await;
@@ -261,7 +262,7 @@ async fn guard_reacting_to_an_event_is_the_only_holder() {
     node.end().await;
 }
 
-// A lock that was taken away could still be detached: whoever it was handed to believed that it holds
+// A broken lock could still be detached: the process that it was handed to believed that it held
 // the lock.
 #[tokio::test]
 async fn lost_locks_cannot_be_detached() {

@@ -12,7 +12,7 @@ async fn older_holder_is_fenced_off_by_a_newer_one() {
     let (register_a, register_b) = (ana.register("ledger"), bo.register("ledger"));
     assert_eq!(register_a.get().await.unwrap(), Default::default());
 
-    // Ana's lock is lost, and ana does not look.
+    // Ana's lock is lost, and Ana does not check.
     let old = ana.lock("ledger").acquire().await.unwrap();
     let fence = register_a.put("ana was here", &old).await.unwrap();
     assert_eq!((fence.highest_exclusive, fence.highest), (old.token(), old.token()));
@@ -131,7 +131,7 @@ async fn next_candidate_leads_after_the_first_resigns() {
     assert!(!campaign.is_finished());
     first.resign().await.unwrap();
     let second = soon(campaign).await.unwrap();
-    // Nobody led in between, or for too short a time to be told.
+    // Nobody led in between, or too briefly to be reported.
     let mut next = soon(observer.next()).await.unwrap();
     if next.is_none() {
         next = soon(observer.next()).await.unwrap();

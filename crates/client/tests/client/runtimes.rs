@@ -1,4 +1,4 @@
-//! A client used where no timers run, or no runtime at all.
+//! A client used without timers, or without any runtime.
 
 use crate::server::Node;
 use holdfast_client::Client;
@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
-/// Wakes the thread that waits.
+/// Wakes the waiting thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -18,7 +18,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The plainest executor there is.
+/// The simplest possible executor.
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -31,7 +31,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Everything that has a timer, and something of everything else.
+/// Everything that has a timer, and some of everything else.
 async fn use_everything(server: &str) {
     let client = Client::builder().timeout(crate::LONG).connect(server).await.unwrap();
     let brief = Duration::from_millis(10);
@@ -64,8 +64,8 @@ async fn use_everything(server: &str) {
     tokio::join!(lost, client.clone().close());
 }
 
-/// `connect` and `acquire` worked with any executor; `release`, `note`, `upgrade`, `lost`, `get` and
-/// `watch` panicked for want of a timer.
+/// `connect` and `acquire` worked with any executor; `release`, `note`, `upgrade`, `lost`, `get`
+/// and `watch` panicked because there were no timers.
 #[test]
 fn client_needs_no_timers_and_no_runtime() {
     let servers = Runtime::new().unwrap();

@@ -1,4 +1,4 @@
-//! What becomes of locks when servers go and come back, and when sessions end.
+//! What happens to locks when servers fail and return, and when sessions end.
 
 use crate::proxy::{Proxy, Way};
 use crate::server::Node;
@@ -19,7 +19,7 @@ async fn server_restart_within_the_ttl_loses_nothing() {
     sleep(Duration::from_millis(200)).await;
     node.pause().await;
     let noted = tokio::spawn(async move {
-        // Asked while nobody answers: it goes on until somebody does.
+        // Sent while no server answers: it continues until one does.
         guard.note(Some(b"still here")).await.unwrap();
         guard
     });
@@ -46,7 +46,7 @@ async fn lock_with_its_own_lease_outlives_its_session() {
 
     // Through a new session, by its secret.
     soon(own.note(Some(b"still here"))).await.unwrap();
-    // It may have been renewed a moment ago, so it need not reach more than it has now: any rise will do.
+    // It may have just been renewed, so it need not exceed its current value: any rise will do.
     let mut last = own.remaining();
     let rises = async || {
         let now = own.remaining();
@@ -73,7 +73,7 @@ async fn release_is_definite_even_if_its_session_is_lost() {
     soon(canary.lost()).await;
     assert!(!releases.is_finished(), "nobody can know yet");
     node.go_on().await;
-    // It was still held, or its session had ended: one or the other, and certain.
+    // It was still held, or its session had ended: either way the answer is definite.
     let released = soon(releases).await.unwrap();
     assert!(matches!(released, Ok(()) | Err(Error::Over(EndReason::Expired))), "{released:?}");
     let other = node.client().await;
@@ -131,8 +131,8 @@ async fn dropping_the_last_handle_releases_everything() {
     node.end().await;
 }
 
-/// A session that took nearly as long to open as it lives was used all the same, and lost at once with
-/// what was asked in it.
+/// A session that took almost its TTL to open was used nevertheless, and lost at once with the
+/// requests in it.
 #[tokio::test]
 async fn session_that_opened_too_late_is_not_used() {
     let node = Node::start().await;

@@ -1,4 +1,4 @@
-//! Locks that are held by several, locks of several names, locks that are taken twice.
+//! Shared locks, locks with several names, re-entrant locks.
 
 use crate::cancel::{poll_times, show};
 use crate::server::Node;
@@ -41,7 +41,7 @@ async fn several_names_are_acquired_atomically() {
         let bo = bo.clone();
         async move { bo.locks(["right", "left"]).acquire().await.unwrap() }
     });
-    // Bo stands in both lines: left is free and yet not to be had.
+    // Bo is in both lines: left is free and yet can't be acquired.
     eventually("bo stands in line", async || {
         ana.lock("left").try_acquire().await.unwrap().is_none()
     })
@@ -147,14 +147,14 @@ async fn mode_of_a_shared_reentrant_lock_cannot_change() {
     assert_eq!(code(outer.downgrade().await), ErrorCode::Reentered);
     inner.release().await.unwrap();
     outer.downgrade().await.unwrap();
-    // What is held is not what is asked for: it stands in line behind itself.
+    // It is held in another mode: this would wait behind itself.
     let other_mode = ana.lock("page").reentrant().try_acquire().await;
     assert!(matches!(other_mode, Ok(None)), "{other_mode:?}");
     node.end().await;
 }
 
 /// A re-entrant try was refused for microseconds at a time although its client held the lock: while
-/// another task was just looking at it.
+/// another task was inspecting it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn reentrant_try_succeeds_while_the_client_holds_the_lock() {
     let node = Node::start().await;
@@ -183,8 +183,8 @@ async fn reentrant_try_succeeds_while_the_client_holds_the_lock() {
     node.end().await;
 }
 
-/// A release said Ok before the lock was released if another task was just looking whether it could
-/// take it again: the look counted as a guard.
+/// A release returned Ok before the lock was released if another task was just checking whether it
+/// could acquire it again: the check counted as a guard.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn release_succeeds_while_others_inspect_the_lock() {
     let node = Node::start().await;
@@ -195,7 +195,7 @@ async fn release_succeeds_while_others_inspect_the_lock() {
         let (ana, round) = (ana.clone(), round.clone());
         async move {
             loop {
-                // It is held in another mode, so this only looks.
+                // It is held in another mode, so this only inspects it.
                 let name = format!("page-{}", round.load(Ordering::Relaxed));
                 let again = ana.lock(name).reentrant().try_acquire();
                 poll_times(again, 1, || Duration::ZERO).await;
@@ -217,8 +217,8 @@ async fn release_succeeds_while_others_inspect_the_lock() {
     node.end().await;
 }
 
-/// A client that was allowed one ticket could not upgrade it: the writer's was counted beside the
-/// reader's, in whose place it comes.
+/// A client with a limit of one ticket could not upgrade it: the writer's was counted in addition
+/// to the reader's, which it replaces.
 #[tokio::test]
 async fn upgrade_needs_no_extra_ticket() {
     let node = Node::start().await;

@@ -9,10 +9,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
-/// So long that a test fails before it is over.
+/// Longer than any test runs.
 const OWN_TTL: Duration = Duration::from_mins(10);
 
-/// The program below is told its server and what to do with it.
+/// Tells the program below its server and what to do.
 const SERVER: &str = "HOLDFAST_TEST_SERVER";
 const PROGRAM: &str = "HOLDFAST_TEST_PROGRAM";
 
@@ -36,7 +36,7 @@ impl World {
         })
     }
 
-    /// Without waiting: it was let go before the runtime or the program had ended.
+    /// Without waiting: it was released before the runtime or the program had ended.
     fn assert_released(&self, name: &str, when: &str) {
         let lock = self.show(name);
         assert_eq!((lock.holding, lock.waiting), (0, 0), "{when}: {lock:?}");
@@ -54,7 +54,7 @@ fn runtimes() -> [(&'static str, Runtime); 2] {
 }
 
 /// The task that kept the session ended with its runtime, so a guard that was dropped at the end of
-/// `#[tokio::main]` was mostly not released, and the next holder heard of a death.
+/// `#[tokio::main]` was mostly not released, and the next holder saw a death.
 #[test]
 fn guards_dropped_with_their_runtime_are_released() {
     let world = World::new();
@@ -72,7 +72,7 @@ fn guards_dropped_with_their_runtime_are_released() {
     world.end();
 }
 
-/// Tasks that are cut off by the end of their runtime have guards and waits too.
+/// Tasks that are cancelled by the end of their runtime have guards and waits too.
 #[test]
 fn guards_of_tasks_are_released_when_the_runtime_ends() {
     let world = World::new();
@@ -92,7 +92,7 @@ fn guards_of_tasks_are_released_when_the_runtime_ends() {
             for guard in holders.join_all().await {
                 let client = client.clone();
                 tokio::spawn(async move {
-                    // Waits for itself, until the runtime ends.
+                    // Waits for its own lock, until the runtime ends.
                     let _waits = client.lock(guard.name()).ttl(OWN_TTL).acquire().await;
                     drop(guard);
                 });
@@ -133,7 +133,7 @@ fn client_outlives_its_runtime() {
     world.end();
 }
 
-/// The end of a runtime is not held up for long by a server that does not answer.
+/// A server that does not answer delays the end of a runtime only briefly.
 #[test]
 fn runtime_shutdown_does_not_wait_for_an_unreachable_server() {
     let mut world = World::new();
@@ -185,7 +185,7 @@ fn a_program() {
             let client = blocking::Client::connect([server]).unwrap();
             let _guard = client.lock("seat").ttl(OWN_TTL).acquire().unwrap();
         }
-        // The last handle did not wait here: it took this for asynchronous code.
+        // The last handle did not block here: it took this for asynchronous code.
         "spawn_blocking" => Runtime::new().unwrap().block_on(async move {
             let blocks = tokio::task::spawn_blocking(move || {
                 let client = blocking::Client::connect([server]).unwrap();
@@ -193,14 +193,14 @@ fn a_program() {
             });
             blocks.await.unwrap();
         }),
-        // As the thread ended, tokio's own thread locals were gone, and the process aborted.
+        // At the end of the thread, tokio's own thread-locals were gone, and the process aborted.
         "thread_local" => {
             thread_local! {
                 static KEPT: RefCell<Vec<(blocking::Guard, blocking::Client)>> =
                     const { RefCell::new(Vec::new()) };
             }
             let thread = std::thread::spawn(move || {
-                // Made first, so destroyed last.
+                // Created first, so destroyed last.
                 KEPT.with_borrow(Vec::is_empty);
                 let client = blocking::Client::connect([server]).unwrap();
                 let guard = client.lock("seat").ttl(OWN_TTL).acquire().unwrap();

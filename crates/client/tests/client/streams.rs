@@ -1,4 +1,4 @@
-//! A session's streams, as the protocol shows them.
+//! A session's streams, at the level of the protocol.
 
 use crate::server::Node;
 use crate::{operator, soon};
@@ -34,15 +34,15 @@ impl Stream {
         }
     }
 
-    /// Takes a lock that is free.
+    /// Acquires a free lock.
     async fn acquire(&mut self, id: u64, name: &'static str) -> proto::Grant {
         let acquire = proto::Acquire { names: vec![name.into()], ..proto::Acquire::default() };
         let what = Some(proto::request::What::Acquire(acquire));
         let request = to_server::What::Request(proto::Request { id, lowest: id, what });
         self.out.send(ToServer { number: 100 + id, what: Some(request) }).await.unwrap();
         match self.next().await {
-            Some(to_client::What::Standing(proto::Standing {
-                what: Some(proto::standing::What::Held(grant)),
+            Some(to_client::What::Status(proto::TicketStatus {
+                what: Some(proto::ticket_status::What::Held(grant)),
             })) => grant,
             other => panic!("{other:?}"),
         }
@@ -58,9 +58,9 @@ fn attach(opened: &proto::Opened, tickets: Vec<u64>) -> to_server::What {
     to_server::What::Attach(proto::Attach { session, secret, tickets })
 }
 
-/// A stream whose session was attached to another one of the same node stayed open, had its beats
-/// answered, and heard nothing more: not that its lock was taken away. Neither after an attach that
-/// was refused.
+/// A stream whose session was attached to another one of the same node stayed open, had its
+/// heartbeats answered, and received no more events: not even that its lock was broken. The same
+/// after an attach that was refused.
 #[tokio::test]
 async fn stream_receives_everything_or_ends() {
     let node = Node::start().await;
@@ -88,8 +88,8 @@ async fn stream_receives_everything_or_ends() {
     node.end().await;
 }
 
-/// A ticket that another session of the same node released with its secret: the answer went to that
-/// one, and the holder was taken for told.
+/// A ticket was released by another session of the same node, with its secret: the answer went to
+/// that session, and the holder was not notified.
 #[tokio::test]
 async fn holder_learns_of_a_release_by_another_session() {
     let node = Node::start().await;

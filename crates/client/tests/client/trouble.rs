@@ -1,4 +1,4 @@
-//! What can't be done, and what nobody waits for any more.
+//! Errors, and requests that nobody waits for any more.
 
 use crate::cancel::show;
 use crate::proxy::{Proxy, Way};
@@ -19,13 +19,13 @@ async fn missing_server_is_unreachable_after_the_timeout() {
     let connected = soon(Client::builder().timeout(BRIEF).connect([nobody])).await;
     assert!(matches!(connected, Err(Error::Unreachable(_))), "{connected:?}");
 
-    // One that takes connections and says nothing.
+    // One that accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let silent_url = format!("http://{}", silent.local_addr().unwrap());
     let connected = soon(Client::builder().timeout(BRIEF).connect([&silent_url])).await;
     assert!(matches!(connected, Err(Error::Unreachable(_))), "{connected:?}");
 
-    // With another one beside it, that one is found.
+    // If there is another server, it is found.
     let node = Node::start().await;
     let client = soon(Client::connect([&silent_url, &node.url])).await.unwrap();
     client.lock("seat").acquire().await.unwrap();
@@ -101,8 +101,7 @@ async fn invalid_session_ttls_are_refused() {
     node.end().await;
 }
 
-/// Would fail if a slip of the unit blocked a lock forever, or if a wait that nobody owns had no
-/// end.
+/// A wrong unit must not block a lock forever, and a wait without an owner must have an end.
 #[tokio::test]
 async fn out_of_range_durations_are_refused() {
     let node = Node::start().await;
@@ -204,7 +203,7 @@ async fn dropped_wait_leaves_the_line_immediately() {
     node.end().await;
 }
 
-/// A grant that came just as its asker went was kept by nobody, and so forever.
+/// A grant that arrived just as its caller left was kept forever.
 #[tokio::test]
 async fn grant_that_arrives_after_the_caller_left_is_released() {
     let node = Node::start().await;
@@ -214,7 +213,7 @@ async fn grant_that_arrives_after_the_caller_left_is_released() {
         let mut waits = Box::pin(bo.lock("seat").acquire());
         let _ = timeout(Duration::from_micros(round * 7 % 1_500), &mut waits).await;
         held.release().await.unwrap();
-        // Now the grant is on its way, or there.
+        // Now the grant is on its way, or has arrived.
         if round % 2 == 0 {
             sleep(Duration::from_micros(round * 11 % 900)).await;
         }
@@ -230,7 +229,7 @@ async fn abandoned_requests_are_undone_when_the_server_returns() {
     let setup = Client::builder().timeout(BRIEF).session_ttl(Duration::from_secs(60));
     let client = setup.connect([&node.url]).await.unwrap();
     node.pause().await;
-    // The first may still be sent, the second comes when the client knows that nobody hears it.
+    // The first may still be sent; the second fails once the client knows that nobody receives it.
     for _ in 0..2 {
         let tried = soon(client.lock("seat").try_acquire()).await;
         assert!(matches!(tried, Err(Error::Unreachable(_) | Error::SessionLost)), "{tried:?}");
@@ -254,7 +253,7 @@ async fn wait_times_out_while_no_server_answers() {
     let mut operator = operator(&node).await;
     let held = bo.lock("seat").acquire().await.unwrap();
     let wait = Duration::from_secs(1);
-    // One is in line when the connection is cut, one asks after it, one only upgrades.
+    // One is in line when the connection is cut, one starts after that, one is only an upgrade.
     let in_line = tokio::spawn({
         let ana = ana.clone();
         async move { ana.lock("seat").wait(wait).acquire().await.map(drop) }
@@ -277,7 +276,7 @@ async fn wait_times_out_while_no_server_answers() {
     node.end().await;
 }
 
-/// `close` took three seconds if its server did not answer, however short the patience.
+/// `close` took three seconds if its server did not answer, however short the timeout.
 #[tokio::test]
 async fn close_takes_no_longer_than_the_timeout() {
     let node = Node::start().await;
@@ -290,7 +289,7 @@ async fn close_takes_no_longer_than_the_timeout() {
     node.end().await;
 }
 
-/// Durations without end panicked.
+/// Unlimited durations panicked.
 #[tokio::test]
 async fn unlimited_durations_are_accepted() {
     let node = Node::start().await;

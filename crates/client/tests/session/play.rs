@@ -25,7 +25,7 @@ use holdfast_client::session::{
     WatchUpdate,
 };
 use holdfast_client::{EndReason, Health, Revocation};
-use holdfast_proto::v1::{self as proto, request, standing, to_client};
+use holdfast_proto::v1::{self as proto, request, ticket_status, to_client};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,19 +113,19 @@ impl<'a> Words<'a> {
         self.0.iter().find_map(|word| word.strip_prefix('#')).unwrap().parse().unwrap()
     }
 
-    fn how(&self) -> proto::How {
+    fn how(&self) -> proto::EndReason {
         let known = [
-            ("released", proto::How::Released),
-            ("expired", proto::How::Expired),
-            ("closed", proto::How::Closed),
-            ("forced", proto::How::Forced),
-            ("cancelled", proto::How::Cancelled),
-            ("timed_out", proto::How::TimedOut),
+            ("released", proto::EndReason::Released),
+            ("expired", proto::EndReason::Expired),
+            ("closed", proto::EndReason::Closed),
+            ("forced", proto::EndReason::Forced),
+            ("cancelled", proto::EndReason::Cancelled),
+            ("timed_out", proto::EndReason::TimedOut),
         ];
         known
             .into_iter()
             .find(|(word, _)| self.has(word))
-            .map_or(proto::How::Unknown, |(_, how)| how)
+            .map_or(proto::EndReason::Unknown, |(_, how)| how)
     }
 
     fn mode(&self) -> proto::Mode {
@@ -406,7 +406,7 @@ fn lock(words: &Words<'_>) -> proto::Lock {
 }
 
 fn message(what: &str, words: &Words<'_>) -> proto::ToClient {
-    let stands = |what| to_client::What::Standing(proto::Standing { what: Some(what) });
+    let stands = |what| to_client::What::Status(proto::TicketStatus { what: Some(what) });
     let in_line = |token| proto::Waiting { token, secret: show::secret(token), place: 1 };
     let (number, what) = match what {
         "opened" => {
@@ -417,11 +417,11 @@ fn message(what: &str, words: &Words<'_>) -> proto::ToClient {
             (0, to_client::What::Opened(opened))
         }
         "alive" => ((1 << 63) + words.number(), to_client::What::Alive(proto::Alive {})),
-        "held" => (words.number(), stands(standing::What::Held(words.grant(words.at(3))))),
-        "waiting" => (words.number(), stands(standing::What::Waiting(in_line(words.token())))),
+        "held" => (words.number(), stands(ticket_status::What::Held(words.grant(words.at(3))))),
+        "waiting" => (words.number(), stands(ticket_status::What::Waiting(in_line(words.token())))),
         "over" => {
             let over = proto::Over { token: words.token(), how: words.how().into() };
-            (words.number(), stands(standing::What::Over(over)))
+            (words.number(), stands(ticket_status::What::Over(over)))
         }
         "done" => (words.number(), to_client::What::Done(proto::Done { token: 0 })),
         "refused" => {
@@ -462,9 +462,9 @@ fn message(what: &str, words: &Words<'_>) -> proto::ToClient {
     proto::ToClient { number, what: Some(what) }
 }
 
-/// The state of tickets at an attach: `held=7`, `waiting=8`, `over=9`.
-fn tickets(words: &Words<'_>) -> Vec<proto::Standing> {
-    let standing = |word: &&str| {
+/// The status of tickets at an attach: `held=7`, `waiting=8`, `over=9`.
+fn tickets(words: &Words<'_>) -> Vec<proto::TicketStatus> {
+    let status = |word: &&str| {
         let (state, token) = word.split_once('=')?;
         let token = token.parse().ok()?;
         let secret = show::secret(token);
@@ -474,13 +474,13 @@ fn tickets(words: &Words<'_>) -> Vec<proto::Standing> {
                 let ttl_ms = words.duration_ms("ttl");
                 let grant =
                     proto::Grant { token, names, mode, secret, ttl_ms, ..Default::default() };
-                standing::What::Held(grant)
+                ticket_status::What::Held(grant)
             }
-            "waiting" => standing::What::Waiting(proto::Waiting { token, secret, place: 1 }),
-            "over" => standing::What::Over(proto::Over { token, how: words.how().into() }),
+            "waiting" => ticket_status::What::Waiting(proto::Waiting { token, secret, place: 1 }),
+            "over" => ticket_status::What::Over(proto::Over { token, how: words.how().into() }),
             _ => return None,
         };
-        Some(proto::Standing { what: Some(what) })
+        Some(proto::TicketStatus { what: Some(what) })
     };
-    words.0.iter().filter_map(standing).collect()
+    words.0.iter().filter_map(status).collect()
 }

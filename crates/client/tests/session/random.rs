@@ -1,11 +1,11 @@
-//! Everything in any order, over ways that hold messages up or break, on clocks of different rates,
-//! against a naive cluster. At every moment:
+//! Everything in any order, over connections that delay messages or break, with clocks of different
+//! rates, against a naive cluster. At every moment:
 //!
-//! - no guard is good while its ticket may be over at the server, unless an operator broke it;
-//! - nothing that is kept grows beyond its room.
+//! - no guard is good while its ticket may be over on the server, unless an operator broke it;
+//! - nothing that is kept exceeds its limit.
 //!
-//! And when the ways are open again: every call completes, whatever was dropped is undone, no ticket
-//! and no session is left behind.
+//! And once the connections work again: every call completes, everything that was dropped is
+//! undone, no ticket and no session is left behind.
 
 mod network;
 
@@ -26,10 +26,10 @@ const TICK_MS: u64 = 20;
 const SESSION_TTL: Duration = Duration::from_secs(6);
 const ROOMS: usize = 40;
 
-/// So long that nothing is freed by it.
+/// Longer than any run.
 const LONG_TTL_MS: u64 = 600_000;
 
-/// After so long, everything must have come to an end: calls give up after 10s, a session after 6s.
+/// After this long, everything must have ended: calls time out after 10s, a session after 6s.
 const END_WITHIN_MS: u64 = 120_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,7 +94,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 
 struct Stream {
     connection: ConnectionId,
-    /// None until the first message has come.
+    /// `None` until the first message has arrived.
     session: Option<u64>,
     to_server: VecDeque<(u64, proto::ToServer)>,
     to_client: VecDeque<(u64, Result<proto::ToClient, Option<Failure>>)>,
@@ -104,7 +104,7 @@ struct Guard {
     ticket: TicketRef,
     mode: proto::Mode,
     lease: Option<Lease>,
-    /// Which of the client's sessions it lives by.
+    /// Which of the client's sessions it depends on.
     session: usize,
     lost: bool,
     forced_at: Option<Moment>,
@@ -116,7 +116,7 @@ struct World {
     session: SessionState,
     cluster: Cluster,
     now_ms: u64,
-    /// The server's clock runs at so many thousandths of the client's.
+    /// The rate of the server's clock, in thousandths of the client's.
     rate: u64,
     random: u64,
     ways: [Way; SERVERS],
@@ -265,7 +265,7 @@ impl World {
         self.ask(what, Some(change));
     }
 
-    /// A future is dropped. The session hears of it a little later.
+    /// A future is dropped. The session learns of it a little later.
     fn abandon(&mut self, call: CallId) {
         self.calls.remove(&call);
         self.gone.insert(call);
@@ -342,7 +342,7 @@ impl World {
         self.calls.is_empty() && !left && kept == 0 && self.rooms.free() == ROOMS
     }
 
-    /// The ways are open again: everything comes to an end.
+    /// The connections work again: everything ends.
     fn end(&mut self) {
         self.ways = [Way::Open; SERVERS];
         let until = self.now_ms + END_WITHIN_MS;
@@ -366,7 +366,7 @@ impl World {
             self.pass(500);
         }
         assert!(self.session.is_finished());
-        // What the client could not close ends with its TTL: nothing keeps it alive.
+        // What the client could not close expires: nothing keeps it alive.
         self.pass(SESSION_TTL.as_millis() as u64 * 2);
         assert_eq!(self.cluster.alive_sessions(), 0);
         assert!(self.connections.is_empty() && self.streams.is_empty());

@@ -1,16 +1,16 @@
 //! A naive cluster: one table of tickets, obviously right and nothing more. It ends leases at the
-//! first moment at which a real one may.
+//! earliest moment at which a real one may.
 
 use bytes::Bytes;
 use holdfast_client::session::{Failure, FailureKind, Query, Reply, TicketRef};
-use holdfast_proto::v1::{self as proto, request, standing, to_client, to_server};
+use holdfast_proto::v1::{self as proto, request, ticket_status, to_client, to_server};
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Waiting,
     Held,
-    Over(proto::How),
+    Over(proto::EndReason),
 }
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) struct Ticket {
     deadline: u64,
     /// The client has received its secret.
     pub(crate) known: bool,
-    /// Nobody can know of it: its session ended before the client did.
+    /// Nobody can know of it: its session ended before the client learned of it.
     pub(crate) excused: bool,
 }
 
@@ -42,14 +42,14 @@ struct Session {
     requests: BTreeMap<u64, Answer>,
 }
 
-/// What is remembered of a request: its ticket, whose state is told as of now, or an answer.
+/// What is remembered of a request: its ticket, whose current status is the answer, or an answer.
 #[derive(Debug, Clone)]
 enum Answer {
     Ticket(u64),
     Replied(to_client::What),
 }
 
-/// Something to tell a session's stream.
+/// An event for a session's stream.
 pub(crate) type GuardEvent = (u64, proto::ToClient);
 
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ pub(crate) struct Cluster {
     sessions: BTreeMap<u64, Session>,
     pub(crate) news: Vec<GuardEvent>,
     /// Tickets that have ended, for watches.
-    pub(crate) ended: Vec<(u64, proto::How)>,
+    pub(crate) ended: Vec<(u64, proto::EndReason)>,
     pub(crate) forced: BTreeSet<u64>,
 }
 
@@ -68,7 +68,7 @@ fn number(session: u64) -> Bytes {
     Bytes::from(session.to_le_bytes().to_vec())
 }
 
-fn refused(code: &str, how: proto::How) -> to_client::What {
+fn refused(code: &str, how: proto::EndReason) -> to_client::What {
     let (code, message) = (code.to_owned(), "no".to_owned());
     to_client::What::Refused(proto::Refused {
         code,
@@ -92,7 +92,7 @@ impl Cluster {
         self.tickets.get(&token).is_some_and(|ticket| ticket.state == State::Held)
     }
 
-    /// Whether this ticket is held, or a later one that its upgrade got; or an operator broke it.
+    /// Whether this ticket is held, or a later one from its upgrade; or an operator broke it.
     pub(crate) fn may_be_held(&self, token: u64) -> bool {
         let upgraded = self.tickets.iter().filter(|(_, ticket)| ticket.upgrades == Some(token));
         self.is_held(token)
@@ -123,18 +123,18 @@ impl Cluster {
             .map(|(id, _)| *id)
             .collect();
         for session in silent {
-            self.end_session(session, proto::How::Expired);
+            self.end_session(session, proto::EndReason::Expired);
         }
         let over = |ticket: &Ticket| match ticket.state {
             State::Held if ticket.own_ttl_ms.is_some() && now >= ticket.deadline => {
-                Some(proto::How::Expired)
+                Some(proto::EndReason::Expired)
             }
             State::Waiting if ticket.waits_until.is_some_and(|end| now >= end) => {
-                Some(proto::How::TimedOut)
+                Some(proto::EndReason::TimedOut)
             }
             _ => None,
         };
-        let ended: Vec<(u64, proto::How)> = self
+        let ended: Vec<(u64, proto::EndReason)> = self
             .tickets
             .iter()
             .filter_map(|(token, ticket)| Some((*token, over(ticket)?)))
@@ -144,7 +144,7 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn end_session(&mut self, id: u64, how: proto::How) {
+    pub(crate) fn end_session(&mut self, id: u64, how: proto::EndReason) {
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.alive) else {
             return;
         };
@@ -167,21 +167,22 @@ impl Cluster {
         }
     }
 
-    /// An operator ends all sessions: no client can know that before it is told.
+    /// An operator ends all sessions: no client can know that before it is notified.
     pub(crate) fn end_all_sessions(&mut self) {
         let held = |ticket: &Ticket| ticket.state == State::Held && ticket.own_ttl_ms.is_none();
         let ended = self.tickets.iter().filter(|(_, ticket)| held(ticket));
         self.forced.extend(ended.map(|(token, _)| *token));
         for id in self.sessions.keys().copied().collect::<Vec<_>>() {
-            self.end_session(id, proto::How::Expired);
+            self.end_session(id, proto::EndReason::Expired);
         }
     }
 
-    /// Ends what nobody can know of, as its own lease would in the end: others wait for it.
+    /// Ends tickets that nobody can know of, as their own leases eventually would: others wait for
+    /// them.
     pub(crate) fn end_excused(&mut self) {
         let excused = self.tickets.iter().filter(|(_, ticket)| ticket.excused);
         for token in excused.map(|(token, _)| *token).collect::<Vec<_>>() {
-            self.end(token, proto::How::Expired);
+            self.end(token, proto::EndReason::Expired);
         }
     }
 
@@ -189,11 +190,11 @@ impl Cluster {
     pub(crate) fn force(&mut self, token: u64) {
         if self.is_held(token) {
             self.forced.insert(token);
-            self.end(token, proto::How::Forced);
+            self.end(token, proto::EndReason::Forced);
         }
     }
 
-    fn end(&mut self, token: u64, how: proto::How) {
+    fn end(&mut self, token: u64, how: proto::EndReason) {
         let Some(ticket) = self.tickets.get_mut(&token) else { return };
         if matches!(ticket.state, State::Over(_)) {
             return;
@@ -208,7 +209,7 @@ impl Cluster {
         self.serve(&name);
     }
 
-    /// Serves who is next.
+    /// Serves the next ticket.
     fn serve(&mut self, name: &Bytes) {
         let waiting: Vec<u64> = self
             .tickets
@@ -241,7 +242,7 @@ impl Cluster {
         ticket.deadline = now + ticket.own_ttl_ms.unwrap_or_default();
         let (session, reader) = (ticket.session, ticket.upgrades);
         if let Some(reader) = reader {
-            self.end(reader, proto::How::Released);
+            self.end(reader, proto::EndReason::Released);
         }
         let what = Some(to_client::What::Granted(self.grant_of(token)));
         self.news.push((session, proto::ToClient { number: 0, what }));
@@ -260,21 +261,21 @@ impl Cluster {
         }
     }
 
-    fn standing(&self, token: u64) -> proto::Standing {
-        let unknown = State::Over(proto::How::Unknown);
+    fn ticket_status(&self, token: u64) -> proto::TicketStatus {
+        let unknown = State::Over(proto::EndReason::Unknown);
         let state = self.tickets.get(&token).map_or(unknown, |ticket| ticket.state);
         let what = match state {
             State::Waiting => {
                 let secret = self.tickets[&token].secret.clone();
-                standing::What::Waiting(proto::Waiting { token, secret, place: 1 })
+                ticket_status::What::Waiting(proto::Waiting { token, secret, place: 1 })
             }
-            State::Held => standing::What::Held(self.grant_of(token)),
-            State::Over(how) => standing::What::Over(proto::Over { token, how: how.into() }),
+            State::Held => ticket_status::What::Held(self.grant_of(token)),
+            State::Over(how) => ticket_status::What::Over(proto::Over { token, how: how.into() }),
         };
-        proto::Standing { what: Some(what) }
+        proto::TicketStatus { what: Some(what) }
     }
 
-    /// The first message of a stream: the session, and what to say first.
+    /// The first message of a stream: the session, and the first replies.
     pub(crate) fn begin(
         &mut self,
         first: proto::ToServer,
@@ -304,7 +305,7 @@ impl Cluster {
                     None => true,
                 };
                 let tickets = attach.tickets.into_iter().filter(own);
-                (attach.session, tickets.map(|token| self.standing(token)).collect())
+                (attach.session, tickets.map(|token| self.ticket_status(token)).collect())
             }
             other => panic!("a stream does not begin with {other:?}"),
         };
@@ -326,7 +327,7 @@ impl Cluster {
                 to_client::What::Alive(proto::Alive {})
             }
             Some(to_server::What::Close(_)) => {
-                return self.end_session(session, proto::How::Closed);
+                return self.end_session(session, proto::EndReason::Closed);
             }
             Some(to_server::What::Request(request)) => match self.request(session, request) {
                 Some(what) => what,
@@ -350,7 +351,7 @@ impl Cluster {
             }
         };
         Some(match answer {
-            Answer::Ticket(token) => to_client::What::Standing(self.standing(token)),
+            Answer::Ticket(token) => to_client::What::Status(self.ticket_status(token)),
             Answer::Replied(what) => what,
         })
     }
@@ -367,7 +368,7 @@ impl Cluster {
             request::What::Upgrade(upgrade) => {
                 let reader = upgrade.own.unwrap();
                 let Some(held) = self.tickets.get(&reader.token) else {
-                    return Answer::Replied(refused("not_held", proto::How::Unknown));
+                    return Answer::Replied(refused("not_held", proto::EndReason::Unknown));
                 };
                 if let State::Over(how) = held.state {
                     return Answer::Replied(refused("not_held", how));
@@ -375,7 +376,7 @@ impl Cluster {
                 let (name, ttl) = (held.name.clone(), held.own_ttl_ms);
                 let waits = |ticket: &Ticket| ticket.name == name && ticket.state == State::Waiting;
                 if self.tickets.values().any(waits) {
-                    return Answer::Replied(refused("upgrade_blocked", proto::How::Unknown));
+                    return Answer::Replied(refused("upgrade_blocked", proto::EndReason::Unknown));
                 }
                 let mode = proto::Mode::Exclusive;
                 let upgrades = Some(reader.token);
@@ -435,19 +436,19 @@ impl Cluster {
         token
     }
 
-    /// A ticket enters its line; a try leaves at once if it is not served.
+    /// A ticket joins its line; a try leaves at once if it is not served.
     fn enter(&mut self, token: u64, wait_ms: Option<u64>) -> Answer {
         let name = self.tickets[&token].name.clone();
         let news = self.news.len();
         self.serve(&name);
-        // The answer says that it is held.
+        // The answer already says that it is held.
         let granted = |(_, message): &GuardEvent| matches!(&message.what, Some(to_client::What::Granted(grant)) if grant.token == token);
         if let Some(place) = self.news.iter().skip(news).position(granted) {
             self.news.remove(news + place);
         }
         if self.tickets[&token].state == State::Waiting && wait_ms.is_none_or(|ms| ms == 0) {
             self.tickets.remove(&token);
-            return Answer::Replied(refused("not_acquired", proto::How::Unknown));
+            return Answer::Replied(refused("not_acquired", proto::EndReason::Unknown));
         }
         Answer::Ticket(token)
     }
@@ -460,33 +461,33 @@ impl Cluster {
                 done()
             }
             Some(Ticket { state: State::Over(how), .. }) => refused("not_held", *how),
-            _ => refused("not_held", proto::How::Unknown),
+            _ => refused("not_held", proto::EndReason::Unknown),
         }
     }
 
     fn cancel(&mut self, ticket: &TicketRef) -> to_client::What {
         match self.tickets.get(&ticket.token).map(|known| (known.state, &known.secret)) {
             Some((State::Waiting, _)) => {
-                self.end(ticket.token, proto::How::Cancelled);
+                self.end(ticket.token, proto::EndReason::Cancelled);
                 done()
             }
             Some((State::Held, secret)) if *secret == ticket.secret => {
-                refused("already_served", proto::How::Unknown)
+                refused("already_served", proto::EndReason::Unknown)
             }
             Some((State::Over(how), _)) => refused("not_held", how),
-            _ => refused("not_held", proto::How::Unknown),
+            _ => refused("not_held", proto::EndReason::Unknown),
         }
     }
 
     fn release(&mut self, ticket: &TicketRef) -> to_client::What {
         match self.tickets.get(&ticket.token).map(|known| known.state) {
             Some(State::Held) => {
-                self.end(ticket.token, proto::How::Released);
+                self.end(ticket.token, proto::EndReason::Released);
                 done()
             }
-            Some(State::Over(proto::How::Released)) => done(),
+            Some(State::Over(proto::EndReason::Released)) => done(),
             Some(State::Over(how)) => refused("not_held", how),
-            _ => refused("not_held", proto::How::Unknown),
+            _ => refused("not_held", proto::EndReason::Unknown),
         }
     }
 
@@ -517,17 +518,17 @@ impl Cluster {
 
     /// The client has received a message: it knows the secrets in it.
     pub(crate) fn received(&mut self, message: &proto::ToClient) {
-        let mut standings = Vec::new();
+        let mut statuses = Vec::new();
         match &message.what {
             Some(to_client::What::Granted(grant)) => self.learn(grant.token),
-            Some(to_client::What::Standing(standing)) => standings.push(standing),
-            Some(to_client::What::Opened(opened)) => standings.extend(&opened.tickets),
+            Some(to_client::What::Status(status)) => statuses.push(status),
+            Some(to_client::What::Opened(opened)) => statuses.extend(&opened.tickets),
             _ => {}
         }
-        for standing in standings {
-            match &standing.what {
-                Some(standing::What::Held(grant)) => self.learn(grant.token),
-                Some(standing::What::Waiting(line)) => self.learn(line.token),
+        for status in statuses {
+            match &status.what {
+                Some(ticket_status::What::Held(grant)) => self.learn(grant.token),
+                Some(ticket_status::What::Waiting(line)) => self.learn(line.token),
                 _ => {}
             }
         }

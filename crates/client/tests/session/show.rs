@@ -1,4 +1,4 @@
-//! Outputs as a person reads them.
+//! Outputs in readable form.
 
 use bytes::Bytes;
 use holdfast_client::EndReason;
@@ -10,7 +10,7 @@ use holdfast_client::{Error, Health};
 use holdfast_proto::v1::{self as proto, request, to_client, to_server};
 use std::collections::BTreeMap;
 
-/// What numbers are called.
+/// Names for ids.
 #[derive(Default)]
 pub(crate) struct Names {
     calls: Vec<String>,
@@ -61,12 +61,12 @@ pub(crate) fn moment(moment: Moment) -> String {
     format!("{}s", moment.nanos() as f64 / 1e9)
 }
 
-pub(crate) fn how(how: proto::How) -> EndReason {
+pub(crate) fn how(how: proto::EndReason) -> EndReason {
     match how {
-        proto::How::Released => EndReason::Released,
-        proto::How::Expired => EndReason::Expired,
-        proto::How::Closed => EndReason::Closed,
-        proto::How::Forced => EndReason::Forced,
+        proto::EndReason::Released => EndReason::Released,
+        proto::EndReason::Expired => EndReason::Expired,
+        proto::EndReason::Closed => EndReason::Closed,
+        proto::EndReason::Forced => EndReason::Forced,
         _ => EndReason::Unknown,
     }
 }

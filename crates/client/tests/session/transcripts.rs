@@ -1,9 +1,9 @@
-//! Plays every transcript and compares what happens with what is written there.
+//! Plays every transcript and compares the results with the file.
 //!
-//! A file begins with a comment that says what it shows. Then come blocks: what goes in, `---`, what
-//! comes out, an empty line. `play.rs` has the language. `UPDATE_TRANSCRIPTS=1 cargo test -p
-//! holdfast-client --test session` writes what happens now into the files; read the difference
-//! before you commit it.
+//! A file starts with a comment that says what it shows, followed by blocks: inputs, `---`,
+//! outputs, an empty line. `play.rs` documents the language. `UPDATE_TRANSCRIPTS=1 cargo test -p
+//! holdfast-client --test session` writes the current output into the files; read the diff before
+//! you commit it.
 
 use crate::play::Play;
 use std::fmt::Write as _;

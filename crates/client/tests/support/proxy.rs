@@ -1,4 +1,4 @@
-//! A way to a server whose answers can be held up, and which can be cut.
+//! A connection to a server whose answers can be delayed, and which can be cut.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
@@ -6,15 +6,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, tcp};
 use tokio::sync::watch;
 
-/// What becomes of bytes.
+/// What happens to bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Open,
-    /// Requests pass, answers wait.
+    /// Requests pass, answers are held.
     AnswersWait,
-    /// Connections are taken, and nothing passes: a server that hangs.
+    /// Connections are accepted, and nothing passes: a server that hangs.
     Stalled,
-    /// Connections are closed, and no new ones taken.
+    /// Connections are closed, and no new ones accepted.
     Cut,
 }
 
@@ -74,7 +74,7 @@ async fn pass(
             },
         };
         let Ok(length @ 1..) = read else { return };
-        // What was read as the way was closed waits too.
+        // Bytes that were read just before the way was closed are held too.
         if way.wait_for(|way| !holds(*way, answers)).await.is_err() {
             return;
         }
@@ -84,7 +84,7 @@ async fn pass(
     }
 }
 
-/// Whether bytes in this direction wait.
+/// Whether bytes in this direction are held.
 fn holds(way: Way, answers: bool) -> bool {
     way == Way::Stalled || (answers && way == Way::AnswersWait)
 }

@@ -1,6 +1,6 @@
-// A server of one node in this process, on a free port, in a folder that goes away.
+// A single-node server in this process, on a free port, in a temporary directory.
 //
-// The tests have this file as a module; the examples in the documentation include it, so that they
+// The tests use this file as a module; the examples in the documentation include it, so that they
 // run against a real server.
 
 #[allow(unused_imports, reason = "the examples use them")]
@@ -11,7 +11,7 @@ use std::path::Path;
 #[allow(unused_imports, reason = "the examples use them")]
 use std::time::Duration;
 
-/// A server of one node.
+/// A single-node server.
 pub(crate) struct Node {
     pub(crate) url: String,
     config: Config,
@@ -19,7 +19,7 @@ pub(crate) struct Node {
     folder: tempfile::TempDir,
 }
 
-/// What would be a process of its own: it takes its connections with it.
+/// Represents a process: dropping it closes its connections.
 struct Process {
     runtime: tokio::runtime::Runtime,
     stop: tokio::sync::oneshot::Sender<()>,
@@ -82,7 +82,7 @@ impl Node {
                 first: First::Alone,
                 password: password.clone(),
             };
-            // Somebody else may have taken the port meanwhile.
+            // Something else may have taken the port in the meantime.
             let Ok(process) = Process::start(config.clone()).await else { continue };
             let url = format!("http://127.0.0.1:{port}");
             return Self { url, config, process: Some(process), folder };
@@ -94,31 +94,31 @@ impl Node {
         Client::connect([&self.url]).await.unwrap()
     }
 
-    /// For when it is started again.
+    /// Takes effect when it is started again.
     pub(crate) fn set_password(&mut self, password: Option<&str>) {
         let folder = self.folder.path();
         self.config.password = password.map(|password| write_password(folder, password));
     }
 
-    /// Ends the server; it can be started again.
+    /// Stops the server; it can be started again.
     pub(crate) async fn pause(&mut self) {
         self.process.take().unwrap().end().await;
     }
 
-    /// Starts it again with what it had.
+    /// Starts it again with the same data.
     pub(crate) async fn go_on(&mut self) {
         for _ in 0..100 {
             if let Ok(process) = Process::start(self.config.clone()).await {
                 self.process = Some(process);
                 return;
             }
-            // Its port is free again in a moment.
+            // Its port will be free again shortly.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         panic!("the server does not start again");
     }
 
-    /// Takes everything from a server that is not running: it begins another cluster.
+    /// Deletes the data of a stopped server: it will start a new cluster.
     pub(crate) fn wipe(&self) {
         std::fs::remove_dir_all(&self.config.data_dir).unwrap();
     }
@@ -130,7 +130,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // A test that failed, or that ends with its server down.
+        // The test failed, or ends with its server stopped.
         if let Some(process) = self.process.take() {
             process.runtime.shutdown_background();
         }
@@ -143,7 +143,7 @@ fn write_password(folder: &Path, password: &str) -> Password {
     Password::read(&file).unwrap()
 }
 
-/// A port whose neighbour for peers is free as well.
+/// A port whose neighbour, for peers, is free as well.
 pub(crate) fn free_port() -> u16 {
     loop {
         let http = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -165,7 +165,7 @@ fn with_server(example: impl AsyncFnOnce(Vec<String>) -> Result<(), Error>) {
     });
 }
 
-/// The same for one that is not asynchronous.
+/// The same for a blocking example.
 #[allow(dead_code, reason = "only the examples need it")]
 fn with_server_blocking(example: impl FnOnce(Vec<String>) -> Result<(), Error>) {
     let runtime = tokio::runtime::Runtime::new().unwrap();

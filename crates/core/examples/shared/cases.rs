@@ -9,13 +9,13 @@ const SESSIONS: usize = 100;
 /// What there are a million of.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Case {
-    /// Held locks that live by the heartbeat of their session, whose label they bear.
+    /// Held locks that depend on their session's heartbeat and have its label.
     LockSessionLease,
     /// Held locks with a deadline and a label of 16 bytes each.
     LockDeadlineLabel,
     /// Held locks with a deadline and names of 20 bytes.
     LockLongerName,
-    /// Waiters in so many lines.
+    /// Waiters in this many lines.
     Waiter { lines: usize },
     /// Sessions without a label.
     Session,
@@ -65,9 +65,9 @@ impl Case {
         }
     }
 
-    /// What must be there before the million comes, and is not counted with it.
+    /// What must exist before the million is added, and is not counted.
     pub(crate) fn ground(self) -> Ground {
-        // One line of a million is beyond the limit of a cluster: here it shows how cost grows.
+        // A line of a million exceeds the limit of a cluster: here it shows how the cost grows.
         let limits = Limits { waiters_per_lock_max: MILLION, ..Limits::DEFAULT };
         let mut world = World::warm(limits);
         let sessions = match self {

@@ -1,4 +1,4 @@
-//! What the measuring programs have in common: names, commands, and states of a given size.
+//! Shared by the benchmarks: names, commands, and states of a given size.
 
 #![allow(dead_code, reason = "each program makes use of a part of it")]
 
@@ -10,23 +10,22 @@ use holdfast_core::{
     SessionKind, SessionRef, State, Target, Term, Tick, TicketStatus, Token, Wait,
 };
 
-/// Proves everything here: what it costs to compare does not depend on the bytes.
+/// The secret of everything here: comparing takes the same time for all bytes.
 pub(crate) const SECRET: Secret = Secret(*b"measured tickets");
 
 /// The lease of the plain pair.
 pub(crate) const TTL_MS: u64 = 30_000;
 
-/// Longer than any program here lets pass: what stands in the background stays there.
+/// Longer than any benchmark runs, so that background locks stay held.
 pub(crate) const LONG_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// The one million of the aims.
+/// The million in the targets.
 pub(crate) const MILLION: usize = 1_000_000;
 
-/// How many pairs fill the ring of the history, so that it drops an event for each new one, as
-/// it does forever after.
+/// How many pairs fill the history, so that from then on each new event drops an old one.
 const WARM_UP_PAIRS: usize = 40_000;
 
-/// A state, and what is needed to go on making commands for it.
+/// A state, and what is needed to make more commands for it.
 pub(crate) struct World {
     pub(crate) state: State,
     pub(crate) effects: Vec<Effect>,
@@ -38,7 +37,7 @@ impl World {
         Self { state: State::new(limits, 0x5eed), effects: Vec::new(), names_drawn: 0 }
     }
 
-    /// A state that has been running for a while: the ring of the history is full.
+    /// A state that has been running for a while: the history is full.
     pub(crate) fn warm(limits: Limits) -> Self {
         let mut world = Self::new(limits);
         for _ in 0..WARM_UP_PAIRS {
@@ -49,14 +48,14 @@ impl World {
         world
     }
 
-    /// A state that has been running for a while, with so many locks held.
+    /// A state that has been running for a while, with this many held locks.
     pub(crate) fn with_held(locks: usize) -> Self {
         let mut world = Self::warm(Limits::DEFAULT);
         world.hold(locks);
         world
     }
 
-    /// Holds so many more locks, with deadlines spread over time.
+    /// Acquires this many more locks, with deadlines spread over time.
     pub(crate) fn hold(&mut self, locks: usize) -> Vec<(LockName, Token)> {
         let hold = |n: usize| {
             let name = self.fresh_name();
@@ -70,14 +69,14 @@ impl World {
         (0..locks).map(hold).collect()
     }
 
-    /// A name never used before in this world, in no order.
+    /// A name that was never used before, in no particular order.
     pub(crate) fn fresh_name(&mut self) -> LockName {
         let name = format!("shop/seat-{:08x}", scramble(self.names_drawn));
         self.names_drawn += 1;
         LockName::parse(name).unwrap()
     }
 
-    /// Text of 16 bytes that no other call gave.
+    /// A unique text of 16 bytes.
     pub(crate) fn fresh_label(&mut self) -> Label {
         let label = format!("host-{:011x}", scramble(self.names_drawn));
         self.names_drawn += 1;
@@ -99,7 +98,7 @@ impl World {
         granted(self.run(Command::Acquire(acquire)))
     }
 
-    /// Enters a line at its end.
+    /// Joins the end of a line.
     pub(crate) fn wait(&mut self, acquire: Acquire) -> Token {
         match self.run(Command::Acquire(acquire)) {
             Answer::TicketStatus(TicketStatus::Waiting { token, .. }) => token,
@@ -125,7 +124,7 @@ impl World {
     }
 }
 
-/// The answer of a proposal that was applied; a measurement of refusals would measure nothing.
+/// The answer to a proposal; panics at a refusal, which is not worth measuring.
 pub(crate) fn answer(taken: ProposalOutcome) -> Answer {
     match taken {
         ProposalOutcome::Answered(Ok(answer)) => answer,
@@ -162,7 +161,7 @@ pub(crate) fn acquire(name: LockName) -> Acquire {
     }
 }
 
-/// An acquire that stands in line for as long as its session lives.
+/// An acquire that waits in line for as long as its session lives.
 pub(crate) fn acquire_in(session: SessionRef, name: LockName) -> Acquire {
     let session = Some(session);
     Acquire { session, lease: Lease::Session, wait: Wait::Forever, ..acquire(name) }
@@ -177,15 +176,15 @@ pub(crate) fn tick(elapsed_ms: u64) -> Command {
     Command::Tick(Tick { elapsed_ms, wall_ms: 0, term: Term(1) })
 }
 
-/// A command under a request id, from a client that has seen all answers before it.
+/// A command with a request id, from a client that has all earlier answers.
 pub(crate) fn in_session(session: SessionRef, id: u64, command: Command) -> Proposal {
     let id = RequestId::new(id).unwrap();
     let request = RequestRef::InSession { session, id, lowest: id };
     Proposal { from: None, request: Some(request), command }
 }
 
-/// Mixes the bits of a number so that every input has an output of its own: names come in no
-/// order and never twice, and every run has the same ones.
+/// Mixes the bits of a number; every input has its own output, so that names are unordered and
+/// unique, and the same in every run.
 pub(crate) fn scramble(n: u32) -> u32 {
     let n = (n ^ (n >> 16)).wrapping_mul(0x85eb_ca6b);
     let n = (n ^ (n >> 13)).wrapping_mul(0xc2b2_ae35);

@@ -33,13 +33,13 @@ impl<T: Keyed> Index<T> {
         Self { tables, hasher: foldhash::fast::FixedState::with_seed(hash_key), of: PhantomData }
     }
 
-    /// An index in which so many records find room before it grows.
+    /// An index with room for this many records before it grows.
     pub(crate) fn with_capacity(records: usize, hash_key: u64) -> Self {
         let tables = (0..TABLES).map(|_| HashTable::with_capacity(records / TABLES)).collect();
         Self { tables, ..Self::new(hash_key) }
     }
 
-    /// The index of everything in the slab.
+    /// The index of all records in a slab.
     pub(crate) fn of(slab: &Slab<T>, hash_key: u64) -> Self {
         let mut index = Self::with_capacity(slab.len(), hash_key);
         for (slot, _) in slab.iter() {
@@ -69,7 +69,7 @@ impl<T: Keyed> Index<T> {
         }
     }
 
-    /// Takes out a record that is still in the slab.
+    /// Removes a record that is still in the slab.
     pub(crate) fn remove(&mut self, slab: &Slab<T>, slot: Slot) {
         let Some(record) = slab.get(slot) else { return };
         let hash = self.hasher.hash_one(record.key());
@@ -80,7 +80,7 @@ impl<T: Keyed> Index<T> {
     }
 }
 
-/// Which table a hash belongs to: by bits that the table itself makes no use of first.
+/// Which table a hash belongs to, by bits that the table itself does not use first.
 fn table_of(hash: u64) -> usize {
     (hash >> 32) as usize % TABLES
 }

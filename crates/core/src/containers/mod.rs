@@ -1,4 +1,4 @@
-//! The containers that the state is made of. Nothing in them decides anything.
+//! The containers that the state consists of. They make no decisions.
 
 mod index;
 mod order;

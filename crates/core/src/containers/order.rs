@@ -1,22 +1,22 @@
 //! All lock names in byte order, for listing.
 //!
-//! Most locks live for an instant and are never listed. So a new name first stands in a short
-//! queue, and only one that outlives the queue pays for its place in the ordered set.
+//! Most locks exist only briefly and are never listed. So a new name first goes into a short queue,
+//! and only a name that outlives the queue is inserted into the ordered set.
 
 use super::Slot;
 use crate::text::LockName;
 use std::collections::{BTreeSet, VecDeque};
 use std::num::NonZeroU32;
 
-/// How many new names wait for their place. A listing sorts them: about 50 us.
+/// How many new names are queued. A listing sorts them, which takes about 50us.
 const FRESH_MAX: usize = 1_024;
 
 #[derive(Debug, Default)]
 pub(crate) struct NameOrder {
     settled: BTreeSet<LockName>,
     fresh: VecDeque<Fresh>,
-    /// By slot: the birth of the lock that stands there now, while its name is fresh. Births wrap:
-    /// a queue of a thousand can't mix up two that are four billion apart.
+    /// By slot: the birth of the lock that is there now, while its name is in the queue. Births
+    /// wrap around: in a queue of a thousand, two that are four billion apart can't be confused.
     births: Vec<Option<NonZeroU32>>,
     last_birth: u32,
 }
@@ -29,7 +29,8 @@ struct Fresh {
 }
 
 impl NameOrder {
-    /// The order of all these names; sorting them at once is far cheaper than one by one.
+    /// The order of all these names. Sorting them together is far cheaper than inserting them one
+    /// by one.
     pub(crate) fn of<'a>(names: impl Iterator<Item = (Slot, &'a LockName)>) -> Self {
         let mut order = Self::default();
         let mut settled = Vec::new();
@@ -59,7 +60,7 @@ impl NameOrder {
         self.set(slot, None);
     }
 
-    /// Up to `limit` names that begin with `prefix` and come after `after`.
+    /// Up to `limit` names that start with `prefix` and come after `after`.
     pub(crate) fn page(
         &self,
         prefix: &[u8],
@@ -111,9 +112,9 @@ impl NameOrder {
     }
 }
 
-/// Names in order. A million of them lie all over the memory: they are compared by a few bytes
-/// each that are brought together first, those that follow what all names begin with. Only where
-/// these are alike are the names themselves looked at.
+/// Sorts names. A million of them are scattered across memory, so they are compared by a few bytes
+/// each that are copied together first: those after the prefix that all names share. The names
+/// themselves are compared only where these bytes are equal.
 fn sorted(names: Vec<&LockName>) -> impl Iterator<Item = LockName> {
     let first = names.first().map_or(&[][..], |name| name.as_bytes());
     let alike =

@@ -1,16 +1,16 @@
-//! Records in numbered slots, in chunks that a snapshot shares.
+//! Records in numbered slots, in chunks that snapshots share.
 //!
-//! A clone copies one pointer a chunk. The first write to a chunk after that copies the chunk:
-//! so a snapshot of a million records is taken in milliseconds, and no later command pays for
-//! more than the few chunks that it touches.
+//! A clone copies one pointer per chunk. The first write to a chunk after that copies the chunk. So
+//! a snapshot of a million records takes milliseconds, and a later command pays only for the few
+//! chunks that it touches.
 
 use std::sync::Arc;
 
-/// Records in a chunk. More make the clone cheaper and the first write after it dearer: 68
+/// Records per chunk. More make the clone cheaper and the first write after it more expensive: 68
 /// tickets of 120 bytes just fit into 8 KiB, and a million records are 15,000 pointers to clone.
 const CHUNK_LEN: usize = 68;
 
-/// Where a record stands. Says nothing about order: replicas may use different slots.
+/// The position of a record. It implies no order: replicas may use different slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Slot(u32);
 

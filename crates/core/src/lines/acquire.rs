@@ -42,7 +42,7 @@ impl Lines {
             self.check_owned(session, wait, request)?;
             self.check_no_circle(&names, mode, &acquire.claims, None)?;
         } else if let Lease::Unconfirmed { ttl_ms } = lease {
-            // The answer is the grant.
+            // The answer itself is the grant.
             lease = Lease::Deadline { ttl_ms };
         }
         let rare = note.is_some()
@@ -168,7 +168,7 @@ impl Lines {
         })
     }
 
-    /// The refusal of a try: who is in the way, other than `asker` itself.
+    /// The refusal of a try, which names the holder in the way, other than `asker` itself.
     pub(super) fn busy_but_for(&self, name: &LockName, asker: Option<Token>) -> Refusal {
         let lock = self.lock(name);
         let holders = self.lock_slot(name).zip(lock);
@@ -193,7 +193,7 @@ impl Lines {
         self.check_room(&names, &spec)?;
         let token = self.draw_ticket(names, spec, wait, request, effects);
         let token = token.ok_or(Refusal::BadRequest(InvalidField::NoNames))?;
-        Ok(Answer::TicketStatus(self.standing(token)))
+        Ok(Answer::TicketStatus(self.ticket_status(token)))
     }
 
     /// Draws the number, enters all lines, and grants the ticket if it is its turn. `None` without
@@ -370,7 +370,7 @@ impl Lines {
             self.check_no_circle(&names, Mode::Exclusive, &claims, Some(shared))?;
         }
         let upgrades = Some(shared);
-        // What was asked of the reader also applies to the writer that it becomes.
+        // A revocation of the reader also applies to the writer that it becomes.
         let extra = Extra { note, claims, lock_delay_ms, upgrades, revocation, ..Extra::default() };
         let spec = TicketSpec { extra: Some(Box::new(extra)), ..spec };
         self.enter(names, spec, wait, request, effects)
@@ -394,7 +394,8 @@ impl Lines {
         Ok(Answer::Downgraded(token))
     }
 
-    /// Turns a held exclusive ticket into a shared one, and serves those who may now be beside it.
+    /// Turns a held exclusive ticket into a shared one, and serves the waiters that may now share
+    /// the lock.
     pub(super) fn become_shared(&mut self, slot: Slot, effects: &mut Vec<Effect>) {
         let Some(ticket) = self.data.tickets.get(slot) else { return };
         let token = ticket.number;

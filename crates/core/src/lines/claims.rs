@@ -1,8 +1,8 @@
-//! Finds circles of waits before they close.
+//! Finds cycles of waits before they close.
 //!
 //! A waiter may name tokens that its work keeps while it waits. So a held token that is claimed
 //! waits, in effect, for its claimer to be served. A new wait is refused if it leads back to a
-//! token that the requesting ticket itself claims. Only a new ticket can close a circle: it is
+//! token that the requesting ticket itself claims. Only a new ticket can close a cycle: it is
 //! behind all others, so nothing else adds a wait.
 //!
 //! Permits are left out: any of their holders may free one, so waiting for one is never hopeless.
@@ -102,7 +102,7 @@ impl Lines {
         search.run()
     }
 
-    /// Leaves out the middle of a circle that is too long for anyone to read.
+    /// Leaves out the middle of a cycle that is too long to read.
     fn shorten(&self, links: &mut Vec<CycleStep>) {
         let max = self.limits.circle_links_max;
         let too_many = links.len().saturating_sub(max);
@@ -194,7 +194,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The circle, from the requesting ticket to the token that it claims.
+    /// The cycle, from the requesting ticket to the token that it claims.
     fn circle(&self, at: usize, behind: Token) -> Vec<CycleStep> {
         let mut links = Vec::new();
         let mut next = Some((at, behind));

@@ -11,8 +11,8 @@ use crate::weight::Weight;
 use std::sync::Arc;
 
 impl Lines {
-    /// Ends a ticket and serves those who waited for it. A holder that was never notified of its
-    /// grant has done nothing: it leaves no ending, and the next one learns of those before it.
+    /// Ends a ticket and serves those waiting for it. A holder that was never notified of its grant
+    /// has done nothing: it leaves no ending, and the next holder learns of those before it.
     pub(super) fn end_ticket(
         &mut self,
         token: Token,

@@ -7,10 +7,10 @@
 //! - `serve`: who is next, and the grant
 //! - `end`: the one place where a ticket ends, whatever the reason
 //! - `holder`: release, cancel, renew, persist, note, recovered
-//! - `revoke`: ask a holder to let go, or break the lock
+//! - `revoke`: ask a holder to release, or break the lock
 //! - `session`: open, close, expire, and the sweep of a dead session's tickets
 //! - `request`: a retried request has one effect; `fingerprint`: what it asked for
-//! - `claims`: finds and refuses circles of waits
+//! - `claims`: finds and refuses cycles of waits
 //! - `time`: what is due when logical time moves
 //! - `register`: the fence inside Holdfast
 //! - `restore`: turns a backup into the start of a new cluster

@@ -115,7 +115,7 @@ pub struct Counts {
     pub register_keys: usize,
     /// Hashes and lists.
     pub objects: usize,
-    /// Znodes, beside those that are always there.
+    /// Znodes, apart from the built-in ones.
     pub nodes: usize,
     /// Request ids without a session.
     pub requests_alone: usize,

@@ -4,7 +4,7 @@
 use super::fingerprint::Fingerprint;
 use crate::command::{Door, Lease, Mode, SessionKind};
 use crate::containers::{Keyed, Slot};
-use crate::effect::{After, Answer, EndReason, Ending, Fence};
+use crate::effect::{Answer, EndReason, Ending, Fence, PriorEndings};
 use crate::ids::{NEVER_MS, RequestId, Secret, SessionId, Term, Token};
 use crate::refusal::Refusal;
 use crate::text::{Label, LockName, Note, Reason, RequestKey, Value};
@@ -214,7 +214,7 @@ pub(crate) struct Extra {
     pub(crate) upgrades: Option<Token>,
     pub(crate) revocation: Option<Revocation>,
     /// What the grant carried, for a retry.
-    pub(crate) after: Option<Arc<[After]>>,
+    pub(crate) after: Option<Arc<[PriorEndings]>>,
     pub(crate) request_key: Option<RequestKey>,
     /// The change at which it was relabelled; 0 if it has its original label.
     pub(crate) relabelled: u64,
@@ -270,7 +270,7 @@ impl Ticket {
         self.extra.as_ref()?.revocation.as_ref()
     }
 
-    pub(crate) fn after(&self) -> Option<&Arc<[After]>> {
+    pub(crate) fn after(&self) -> Option<&Arc<[PriorEndings]>> {
         self.extra.as_ref()?.after.as_ref()
     }
 

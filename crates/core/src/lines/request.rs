@@ -49,7 +49,7 @@ impl Lines {
         fingerprint: Option<Fingerprint>,
     ) {
         let outcome = match result {
-            Ok(Answer::TicketStatus(standing)) => RequestOutcome::Ticket(standing.token()),
+            Ok(Answer::TicketStatus(status)) => RequestOutcome::Ticket(status.token()),
             Ok(answer) => RequestOutcome::Answered(Box::new(answer.clone())),
             Err(refusal) => RequestOutcome::Refused(Box::new(refusal.clone())),
         };
@@ -73,7 +73,7 @@ impl Lines {
 
     fn answer_of(&self, outcome: &RequestOutcome) -> Result<Answer, Refusal> {
         match outcome {
-            RequestOutcome::Ticket(token) => Ok(Answer::TicketStatus(self.standing(*token))),
+            RequestOutcome::Ticket(token) => Ok(Answer::TicketStatus(self.ticket_status(*token))),
             RequestOutcome::Over(token, how) => {
                 Ok(Answer::TicketStatus(TicketStatus::Over { token: *token, how: *how }))
             }

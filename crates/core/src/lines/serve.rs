@@ -8,7 +8,7 @@ use super::records::{Lock, Ticket};
 use super::{Lines, StepBudget};
 use crate::command::Lease;
 use crate::containers::Slot;
-use crate::effect::{After, Effect, EndReason, Grant, TicketStatus};
+use crate::effect::{Effect, EndReason, Grant, PriorEndings, TicketStatus};
 use crate::ids::{NEVER_MS, Token};
 use std::sync::Arc;
 
@@ -131,17 +131,21 @@ impl Lines {
     }
 
     /// What the next holder learns about earlier ones.
-    fn after(&self, ticket: &Ticket) -> Option<Arc<[After]>> {
+    fn after(&self, ticket: &Ticket) -> Option<Arc<[PriorEndings]>> {
         let pasts = || ticket.locks().filter_map(|slot| self.data.locks.get(slot));
         if pasts().all(|lock| lock.past.is_none()) {
             return None;
         }
-        let after: Arc<[After]> = pasts()
+        let after: Arc<[PriorEndings]> = pasts()
             .filter_map(|lock| {
                 let past = lock.past.as_ref()?;
                 let recover = past.death.as_ref().map(|death| death.ending.clone());
                 let any = past.last.is_some() || recover.is_some();
-                any.then(|| After { name: lock.name.clone(), last: past.last.clone(), recover })
+                any.then(|| PriorEndings {
+                    name: lock.name.clone(),
+                    last: past.last.clone(),
+                    recover,
+                })
             })
             .collect();
         (!after.is_empty()).then_some(after)
@@ -163,7 +167,7 @@ impl Lines {
     }
 
     /// A ticket's current state; one that no longer exists counts as released.
-    pub(crate) fn standing(&self, token: Token) -> TicketStatus {
+    pub(crate) fn ticket_status(&self, token: Token) -> TicketStatus {
         let Some(ticket) = self.ticket(token) else {
             return TicketStatus::Over { token, how: EndReason::Released };
         };

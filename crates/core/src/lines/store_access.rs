@@ -53,7 +53,7 @@ pub(crate) trait StoreAccess {
         effects: &mut Vec<Effect>,
     );
 
-    /// Ends a ticket in that way, and serves those who waited for it.
+    /// Ends a ticket for this reason, and serves those waiting for it.
     fn end_as(
         &mut self,
         token: Token,
@@ -63,37 +63,37 @@ pub(crate) trait StoreAccess {
         effects: &mut Vec<Effect>,
     );
 
-    /// Turns the ticket of an exclusive holder into a shared one; false if it is none.
+    /// Turns the ticket of an exclusive holder into a shared one; false if it has none.
     fn downgrade(&mut self, token: Token, effects: &mut Vec<Effect>) -> bool;
 
-    /// Asks a holder to let go.
+    /// Asks a holder to release.
     fn revoke(&mut self, revoke: Revoke, effects: &mut Vec<Effect>) -> Result<Answer, Refusal>;
 
-    /// Draws a number without a ticket from the counter of all tickets.
+    /// Draws a number from the counter of all tickets, without a ticket.
     fn next_number(&mut self) -> u64;
 
     /// The last number drawn.
     fn last_number(&self) -> u64;
 
-    /// Whether a session lives and the secret is its own.
+    /// Whether a session is alive and the secret is right.
     fn check_session(&self, session: &SessionRef) -> Result<(), Refusal>;
 
-    /// Whether a session lives.
+    /// Whether a session is alive.
     fn session_lives(&self, session: SessionId) -> bool;
 
-    /// Whether a ticket may enter the line of a name, if so many enter it before.
+    /// Whether a ticket may enter the line of a name after this many others.
     fn check_entry(&self, name: &LockName, mode: Mode, before: usize) -> Result<(), Refusal>;
 
-    /// How many tickets stand in the line of a name.
+    /// How many tickets are in the line of a name.
     fn line_len(&self, name: &LockName) -> usize;
 
     /// The tickets in the line of a name, in order.
     fn tickets_in_line(&self, name: &LockName) -> Vec<Token>;
 
-    /// The names that a ticket stands for; none if it is over.
+    /// The names of a ticket; empty if it is over.
     fn ticket_locks(&self, token: Token) -> Vec<LockName>;
 
-    /// What a ticket calls itself.
+    /// The label of a ticket.
     fn ticket_label(&self, token: Token) -> Option<Label>;
 
     /// Whether a ticket is being served.
@@ -119,7 +119,7 @@ pub(crate) trait StoreAccess {
     /// Whether a new ticket would be served at once.
     fn is_free(&self, name: &LockName, mode: Mode) -> bool;
 
-    /// The refusal of a try: who is in the way.
+    /// The refusal of a try, which names the holder in the way.
     fn busy(&self, name: &LockName) -> Refusal;
 
     /// Checks that there is room for this much more, if it is more at all.

@@ -1,4 +1,4 @@
-//! Who waits for whom, and whether that is circular.
+//! Who waits for whom, and whether that is a cycle.
 //!
 //! There are two kinds of links: a waiter is behind those ahead of it; a held token is kept while
 //! another ticket waits. The second kind is *declared* if that ticket claims the token, and only
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How many links are shown: nobody would read more.
 const LINKS_MAX: usize = 1_000;
 
-/// How many circles are shown.
+/// How many cycles are shown.
 const CYCLES_MAX: usize = 16;
 
 /// Why the waiters of a lock are waiting.
@@ -21,7 +21,7 @@ const CYCLES_MAX: usize = 16;
 pub struct Why {
     /// Who waits for whom, starting from the lock in question.
     pub links: Vec<WhyLink>,
-    /// Circles among them.
+    /// Cycles among them.
     pub circles: Vec<Cycle>,
     /// Whether there are more links than are shown.
     pub cut: bool,
@@ -145,7 +145,7 @@ impl Lines {
     }
 }
 
-/// The circles among the links, each once.
+/// The cycles among the links, each once.
 fn circles(links: &[WhyLink]) -> Vec<Cycle> {
     let mut edges: BTreeMap<Token, Vec<(Token, bool)>> = BTreeMap::new();
     for (from, to, certain) in links.iter().map(WhyLink::ends) {

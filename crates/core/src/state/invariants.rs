@@ -1,11 +1,11 @@
-//! What must hold after every command. Tests and the simulator run this; it is far too slow for
-//! production.
+//! The invariants that must hold after every command. Tests and the simulator check them; this is
+//! far too slow for production.
 
 use super::State;
 use crate::lines::ensure;
 
 impl State {
-    /// Checks everything; the first thing that is wrong is told.
+    /// Checks everything; returns the first violation.
     pub fn check(&self) -> Result<(), String> {
         self.lines.check()?;
         self.keys.check(&self.lines)?;

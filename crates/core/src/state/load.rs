@@ -1,4 +1,4 @@
-//! Reading a snapshot: the pieces come in any order, and each record goes where it will stand.
+//! Loads a snapshot. The pieces come in any order, and each record goes straight to its place.
 
 use super::State;
 use super::snapshot::{
@@ -20,7 +20,7 @@ use crate::tree::parent_of;
 use std::collections::BTreeMap;
 
 impl State {
-    /// Reads a snapshot from its pieces.
+    /// Loads a snapshot from its pieces.
     pub fn load<P: AsRef<[u8]>>(
         pieces: impl IntoIterator<Item = P>,
         limits: Limits,
@@ -64,7 +64,7 @@ fn read_piece(piece: usize, bytes: &[u8]) -> Result<Piece, BadSnapshot> {
 }
 
 impl HeadV1 {
-    /// As version 2 had it.
+    /// In the form of version 2.
     fn now(self) -> HeadV2 {
         HeadV2 {
             clock: self.clock,
@@ -94,7 +94,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// As the head says.
+    /// As the head announces.
     fn announced(head: &Head) -> Self {
         let HeadV2 { records, objects, relabelled, .. } = head.before.before;
         let fingerprints = head.before.fingerprints;
@@ -128,8 +128,8 @@ impl Counted {
     }
 }
 
-/// Reads pieces as they are written, to be sure that they can be read: every record is decoded
-/// and counted. Takes no more memory than one piece.
+/// Verifies pieces while they are written: every record is decoded and counted. Takes no more
+/// memory than one piece.
 #[derive(Debug, Default)]
 pub struct SnapshotCheck {
     pieces: usize,
@@ -138,7 +138,7 @@ pub struct SnapshotCheck {
 }
 
 impl SnapshotCheck {
-    /// Reads the next piece.
+    /// Verifies the next piece.
     pub fn piece(&mut self, bytes: &[u8]) -> Result<(), BadSnapshot> {
         if self.announced.is_none() {
             self.announced = Some(Counted::announced(&read_head(bytes)?.1));
@@ -149,17 +149,16 @@ impl SnapshotCheck {
         Ok(())
     }
 
-    /// That was the last piece.
+    /// Verifies that nothing is missing after the last piece.
     pub fn end(self) -> Result<(), BadSnapshot> {
         self.seen.check(&self.announced.ok_or(BadSnapshot::NotASnapshot)?)
     }
 }
 
-/// What the pieces hold, and where each name stands in the lines.
+/// The content of the pieces, and the index of lock names.
 type Finished = (lines::Data, Index<Lock>, keys::Data, tree::Data);
 
-/// Puts the pieces together again, in whatever order they come: each record goes where it will
-/// stand as soon as it is read.
+/// Assembles the pieces, in any order: each record goes to its place as soon as it is read.
 struct Loader {
     announced: Counted,
     seen: Counted,
@@ -170,7 +169,7 @@ struct Loader {
     numbers: Vec<Token>,
     events: Vec<Event>,
     relabelled: BTreeMap<Token, u64>,
-    /// What requests asked for, by session and alone.
+    /// The fingerprints of requests, by session; `asked_alone` has those without one.
     asked: BTreeMap<SessionId, Vec<(RequestId, Fingerprint)>>,
     asked_alone: BTreeMap<RequestKey, Fingerprint>,
 }
@@ -189,7 +188,7 @@ impl Loader {
         };
         let keys = keys::Data { changes: head.changes, ..keys::Data::default() };
         let tree = if version < TREE_VERSION { tree::Data::new() } else { tree::Data::default() };
-        // What the head says may be damaged: room is made only for what may be.
+        // The head may be damaged, so capacity is reserved only within the limits.
         let tickets = usize::try_from(head.records.tickets).unwrap_or(usize::MAX);
         let tickets = tickets.min(limits.tickets_max);
         Self {
@@ -248,11 +247,11 @@ impl Loader {
         Ok(())
     }
 
-    /// The data, and where each name stands in the lines.
+    /// The data, and the index of lock names.
     fn finish(mut self) -> Result<Finished, BadSnapshot> {
         self.seen.check(&self.announced)?;
         self.relabel()?;
-        self.restore_revocations()?;
+        self.restore_fingerprints()?;
         let Self { mut lines, keys, tree, names, mut numbers, events, .. } = self;
         numbers.sort_unstable();
         if numbers.array_windows().any(|[a, b]| a == b) {
@@ -264,7 +263,7 @@ impl Loader {
         Ok((lines, names, keys, tree))
     }
 
-    /// Tells tickets when they got another label.
+    /// Sets at which change tickets were relabelled.
     fn relabel(&mut self) -> Result<(), BadSnapshot> {
         if self.relabelled.is_empty() {
             return Ok(());
@@ -289,8 +288,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Tells requests what they asked for.
-    fn restore_revocations(&mut self) -> Result<(), BadSnapshot> {
+    /// Sets the fingerprints of requests.
+    fn restore_fingerprints(&mut self) -> Result<(), BadSnapshot> {
         let Self { lines, asked, asked_alone, .. } = self;
         let slots: Vec<Slot> = lines.sessions.iter().map(|(slot, _)| slot).collect();
         for session in slots {
@@ -326,7 +325,7 @@ impl Loader {
         }
     }
 
-    /// Adds a ticket to its locks.
+    /// Adds a ticket to its lines.
     fn enter_line(&mut self, record: TicketRecord) -> Result<(), BadSnapshot> {
         if record.number.0 > self.lines.counter {
             return Err(BadSnapshot::Incomplete("a ticket is above the counter"));
@@ -390,7 +389,7 @@ impl Loader {
     }
 }
 
-/// Each name is one object at most, and no lock beside it.
+/// Each name is at most one object, and not also a lock.
 fn check_objects(
     keys: &keys::Data,
     lines: &lines::Data,
@@ -411,7 +410,7 @@ fn check_objects(
     Ok(())
 }
 
-/// Each path is one znode, in a directory that is there; and its ticket stands in a line.
+/// Each path is one znode whose parent exists, and its ticket, if it has one, is in a line.
 fn check_nodes(tree: &tree::Data, counter: u64, numbers: &[Token]) -> Result<(), BadSnapshot> {
     let mut paths: Vec<&str> = tree.nodes.iter().map(|(_, node)| &*node.path).collect();
     paths.sort_unstable();

@@ -1,8 +1,8 @@
 //! The state machine: commands in, effects out.
 //!
-//! [`State`] puts together the [`Lines`] and the stores beside them, which know each other only
-//! through [`StoreAccess`](crate::lines::StoreAccess). Here is what concerns all of them: the one
-//! `match` over commands, time, questions, snapshots, invariants.
+//! [`State`] combines the [`Lines`] and the stores next to them, which know each other only through
+//! [`StoreAccess`](crate::lines::StoreAccess). This module contains what concerns all of them: the
+//! one `match` over commands, time, queries, snapshots, invariants.
 
 mod invariants;
 mod load;
@@ -20,7 +20,7 @@ use crate::refusal::Refusal;
 use crate::stores::keys::Keys;
 use crate::stores::tree::Tree;
 
-/// All locks, sessions and tickets of a cluster, and what doors keep beside them, as of one log
+/// All locks, sessions and tickets of a cluster, and what doors store besides them, as of one log
 /// position.
 #[derive(Debug)]
 pub struct State {
@@ -36,14 +36,14 @@ impl State {
         Self { lines: Lines::new(limits, hash_key), keys, tree }
     }
 
-    /// Does everything as programs of this behaviour level do. A new state does as this program
-    /// does; whoever applies entries of a cluster says which level is in force there.
+    /// Makes everything behave as in programs of this behaviour level. A new state has this
+    /// program's level; the code that applies a cluster's entries sets the level in force there.
     pub fn set_level(&mut self, level: u16) {
         self.lines.set_level(level);
     }
 
-    /// Applies one proposal of an entry. What must be heard by others than the asker is added to
-    /// `effects`.
+    /// Applies one proposal of an entry. What others than the requesting client must learn is added
+    /// to `effects`.
     pub fn apply(&mut self, proposal: Proposal, effects: &mut Vec<Effect>) -> ProposalOutcome {
         let Proposal { from, request, command } = proposal;
         if let Some(from) = from
@@ -74,7 +74,7 @@ impl State {
         }
     }
 
-    /// Runs a command, and lets the znodes follow what it did to the lines.
+    /// Runs a command, and updates the znodes to match the lines.
     fn decide(
         &mut self,
         command: Command,
@@ -129,8 +129,8 @@ impl State {
         }
     }
 
-    /// Moves time, then does what is due in lines and stores, the earliest first, up to the bound of
-    /// one command. What is left is done at the start of the next entries.
+    /// Advances time, then does what is due in lines and stores, earliest first, up to the limit of
+    /// one command. The rest is done at the start of the next entries.
     fn tick(&mut self, tick: Tick, effects: &mut Vec<Effect>) -> Answer {
         self.lines.move_time(tick);
         let mut steps = StepBudget::new(self.limits().steps_max);
@@ -149,7 +149,8 @@ impl State {
         Answer::Ticked
     }
 
-    /// How many milliseconds from now the next tick is needed; 0 if work is left over.
+    /// How many milliseconds from now the next tick is needed; 0 if there is pending work, `None`
+    /// if nothing is due.
     pub fn next_due_in_ms(&self) -> Option<u64> {
         if self.lines.is_behind() || self.tree.is_behind() {
             return Some(0);
@@ -157,7 +158,8 @@ impl State {
         self.first_due().map(|(due_ms, _)| due_ms.saturating_sub(self.now_ms()))
     }
 
-    /// When the first thing is due, and whose it is; of those due together, the lines' first.
+    /// When the next thing is due, and where; if several are due at the same time, lines come
+    /// first.
     fn first_due(&self) -> Option<(u64, Due)> {
         let lines = self.lines.first_due_ms().map(|due_ms| (due_ms, Due::Lines));
         let keys = self.keys.first_due_ms().map(|due_ms| (due_ms, Due::Keys));
@@ -165,20 +167,21 @@ impl State {
         [lines, keys, tree].into_iter().flatten().min_by_key(|(due_ms, _)| *due_ms)
     }
 
-    /// Makes a state that was loaded from a backup the beginning of a new cluster; `unix_s` is
-    /// the wall clock. To be called once, before anything is applied, and not through the log:
-    /// it takes as long as there are tickets, and nobody is there to hear effects.
+    /// Turns a state that was loaded from a backup into the start of a new cluster; `unix_s` is the
+    /// wall clock. Must be called once, before anything is applied, and not through the log: it
+    /// takes time proportional to the tickets, and there are no clients to notify yet.
     ///
-    /// - The counters of tickets and sessions move far enough that no number is drawn that the old
-    ///   cluster drew. Another restore of the same backup may draw the same ones: the two must not
+    /// - The counters of tickets and sessions advance far enough that no number of the old cluster is
+    ///   drawn again. Another restore of the same backup may draw the same numbers: the two must not
     ///   share a fenced resource.
-    /// - Every session ends, with the tickets that lived by it.
-    /// - Every wait ends, whoever owned it: the old cluster may have served that number since,
-    ///   and higher ones after it.
-    /// - What had a deadline or a permanent lease stays held, with the logical time it had left.
-    /// - Every lock that was held is marked "needs recovery", up to the bound of all such marks.
-    /// - What is remembered under request ids stays, told as it is now; so does the register, and
-    ///   whatever stores keep, but for znodes of sessions and tickets that have ended.
+    /// - Every session ends, with the tickets that depend on it.
+    /// - Every wait ends, whoever owned it: the old cluster may have served that number since, and
+    ///   higher ones after it.
+    /// - A lock with a deadline or a permanent lease stays held, with the logical time that it had
+    ///   left.
+    /// - Every lock that was held is marked "needs recovery", up to the limit of such marks.
+    /// - Remembered request ids stay, with their current outcome; so do the register and the content
+    ///   of stores, except for znodes of sessions and tickets that have ended.
     pub fn restore(&mut self, unix_s: u64) -> Result<Restored, CannotRestore> {
         let restored = self.lines.restore(unix_s)?;
         self.tree.restore(&mut self.lines);
@@ -186,7 +189,7 @@ impl State {
     }
 }
 
-/// Whose turn it is when time moves.
+/// Which part has something due.
 enum Due {
     Lines,
     Keys,

@@ -1,4 +1,4 @@
-//! Questions about the state. They change nothing and need not go through the log.
+//! Queries. They change nothing and need not go through the log.
 
 use super::State;
 use crate::command::{Door, SessionRef};
@@ -13,7 +13,7 @@ use crate::text::{Label, LockName};
 use crate::transaction::Stamp;
 use std::sync::Arc;
 
-/// About lines.
+/// Queries about lines.
 impl State {
     /// Logical time in milliseconds.
     pub fn now_ms(&self) -> u64 {
@@ -35,18 +35,18 @@ impl State {
         self.lines.ticket_view(token)
     }
 
-    /// Where a ticket stands now; one that is not there any more counts as released.
-    pub fn standing(&self, token: Token) -> TicketStatus {
-        self.lines.standing(token)
+    /// A ticket's current state; one that no longer exists counts as released.
+    pub fn ticket_status(&self, token: Token) -> TicketStatus {
+        self.lines.ticket_status(token)
     }
 
-    /// Whether a token is held right now: what a checker compares grants with.
+    /// Whether a token is held right now, for checkers to compare grants with.
     pub fn is_held(&self, token: Token) -> bool {
         self.lines.is_held(token)
     }
 
-    /// The tickets that came through a door with this label among the first `looked_through_max` of a
-    /// lock's line, in its order; and whether each is held.
+    /// The tickets from this door with this label among the first `looked_through_max` of a lock's
+    /// line, in order; and whether each is held.
     pub fn labelled(
         &self,
         name: &LockName,
@@ -57,7 +57,7 @@ impl State {
         self.lines.labelled(name, door, label, looked_through_max)
     }
 
-    /// What a holder was asked that may not have heard it: to let go.
+    /// The request to release that a holder was sent, in case it missed it.
     pub fn revocation_asked(&self, token: Token) -> Option<Effect> {
         self.lines.revocation_asked(token)
     }
@@ -68,7 +68,7 @@ impl State {
         self.lines.list(prefix, after, limit)
     }
 
-    /// Why nobody moves on in this line: who waits for whom, over all lines that matter.
+    /// Why this line is not moving: who waits for whom, across all lines that matter.
     pub fn why(&self, name: &LockName) -> Why {
         self.lines.why(name)
     }
@@ -88,62 +88,62 @@ impl State {
         self.lines.session_view(id, tickets_max)
     }
 
-    /// Every session that lives, with how long it may stay silent.
+    /// Every living session, with its TTL.
     pub fn session_ttls(&self) -> impl Iterator<Item = (SessionId, u64)> {
         self.lines.session_ttls()
     }
 
-    /// Whether a session lives and the secret is its own.
+    /// Whether a session is alive and the secret is right.
     pub fn session_lives(&self, session: &SessionRef) -> bool {
         self.lines.session_lives(session)
     }
 
-    /// Whether the secret is the session's own; none if the session is not known here. A session's
-    /// secret never changes, and its id is never used again.
+    /// Whether the secret is right; `None` if the session is not known here. A session's secret
+    /// never changes, and its id is never reused.
     pub fn session_owner(&self, session: &SessionRef) -> Option<bool> {
         self.lines.session_owner(session)
     }
 
-    /// What the fence keeps under a key.
+    /// The fence of a key.
     pub fn fence(&self, key: &LockName) -> Option<&Fence> {
         self.lines.fence(key)
     }
 
-    /// The events of one lock that the ring still holds, the newest first.
+    /// The events of one lock that are still in the ring, newest first.
     pub fn history(&self, name: &LockName) -> impl Iterator<Item = &Event> {
         self.lines.history(name)
     }
 
-    /// All events that the ring still holds, the oldest first.
+    /// All events that are still in the ring, oldest first.
     pub fn events(&self) -> impl Iterator<Item = &Event> {
         self.lines.events()
     }
 
-    /// How much there is of everything.
+    /// Totals.
     pub fn counts(&self) -> Counts {
         let (objects, nodes) = (self.keys.objects_len(), self.tree.len());
         Counts { objects, nodes, ..self.lines.counts() }
     }
 
-    /// Tickets in the longest line, those being served included.
+    /// The length of the longest line, holders included.
     pub fn longest_line(&self) -> usize {
         self.lines.longest_line()
     }
 }
 
-/// About keys.
+/// Queries about keys.
 impl State {
-    /// What stands under a name.
+    /// The content of a name.
     pub fn key(&self, name: &LockName) -> Key {
         self.keys.key(name, &self.lines)
     }
 
-    /// How a key stands, for a transaction that has read it.
+    /// The stamp of a key, for a transaction that has read it.
     pub fn stamp(&self, name: &LockName) -> Stamp {
         self.keys.stamp(name, &self.lines)
     }
 
-    /// Up to `limit` names that begin with `prefix` and come after `after`, those of them that are
+    /// Up to `limit` names that start with `prefix` and come after `after`, less those that are not
     /// keys now.
     pub fn keys(&self, prefix: &[u8], after: Option<&LockName>, limit: usize) -> KeyPage {
         self.keys.keys(prefix, after, limit, &self.lines)
@@ -154,21 +154,21 @@ impl State {
         self.keys.keys_len(&self.lines)
     }
 
-    /// A number that is higher whenever a key has come, gone or got another content. So a
-    /// transaction that has listed or counted keys can tell that it would find the same ones.
+    /// Rises whenever a key is added, removed or changed, so that a transaction that has listed or
+    /// counted keys can check that it would find the same.
     pub fn keys_changed(&self) -> u64 {
         self.keys.keys_changed(&self.lines)
     }
 }
 
-/// About znodes.
+/// Queries about znodes.
 impl State {
     /// One znode.
     pub fn node(&self, path: &str) -> Option<NodeView<'_>> {
         self.tree.view(path)
     }
 
-    /// The names of a znode's children, in byte order; none if there is no such znode.
+    /// The names of a znode's children, in byte order; empty if there is no such znode.
     pub fn node_children(&self, path: &str) -> impl Iterator<Item = &Arc<str>> {
         self.tree.children(path)
     }
@@ -188,12 +188,12 @@ impl State {
         self.tree.ephemerals(session)
     }
 
-    /// The zxid of the last change, whether to a znode or by a ticket.
+    /// The zxid of the last change, to a znode or by drawing a ticket.
     pub fn zxid(&self) -> u64 {
         self.lines.data().counter
     }
 
-    /// Which attachment of a session may change znodes: 0 on the connection that opened it.
+    /// Which attachment of a session may change znodes: 0 for the connection that opened it.
     pub fn attachment(&self, session: SessionId) -> u64 {
         self.tree.attachment(session)
     }

@@ -1,16 +1,16 @@
-//! A snapshot: taken in an instant, written piece by piece by somebody else.
+//! Snapshots: taken in an instant, and written piece by piece on another thread.
 //!
 //! [`State::snapshot`] clones pointers only. The clone is encoded off the loop, in pieces of
-//! bounded size. Format, version 5: the first piece is `HOLDFAST`, the version (u16, little
-//! endian) and a postcard [`Head`]; each further piece is a postcard [`Piece`].
-//! Indexes are not written: they are rebuilt. Version 4 knew no znodes. Version 3 knew no sessions of a certain node and no
-//! leases that wait for a confirmation; version 2 had no fingerprints of requests. These three are
-//! still written below the level that brought these, for members that read no newer one. Version 1 had a
-//! shorter head, and knew no objects.
+//! bounded size. Format, version 5: the first piece is `HOLDFAST`, the version (u16, little endian)
+//! and a postcard [`Head`]; each further piece is a postcard [`Piece`]. Indexes are not written,
+//! because they can be rebuilt. Version 4 had no znodes; version 3 had no node sessions with the
+//! node's id, and no leases that wait for a confirmation; version 2 had no fingerprints of
+//! requests. These three are still written below the level that introduced each of these, for
+//! members that can't read a newer one. Version 1 had a shorter head, and no objects.
 
 use super::State;
 use crate::command::{Door, Lease, Mode};
-use crate::effect::After;
+use crate::effect::PriorEndings;
 use crate::ids::{RequestId, Secret, SessionId, Token};
 use crate::level::{CONFIRMED_LEVEL, REQUESTS_LEVEL, TREE_LEVEL};
 use crate::lines;
@@ -36,20 +36,20 @@ const FINGERPRINTS_VERSION: u16 = 3;
 const CONFIRMED_VERSION: u16 = 4;
 pub(super) const TREE_VERSION: u16 = 5;
 
-/// Records in a piece: usually it is some 20 KB.
+/// Records per piece, which is then usually some 20 KB.
 const PIECE_LEN: usize = 256;
 
-/// Bytes of records in a piece. A record that is longer has a piece of its own: the longest is a
-/// session whose memory of requests is full, see
+/// Bytes of records per piece. A longer record has a piece of its own: the longest is a session
+/// whose memory of requests is full, see
 /// [`Limits::session_memory_bytes_max`](crate::Limits::session_memory_bytes_max).
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Why bytes are not a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BadSnapshot {
-    /// It does not begin as a snapshot does.
+    /// It does not start like a snapshot.
     NotASnapshot,
-    /// A later program wrote it.
+    /// It was written by a newer version of the program.
     UnknownVersion(u16),
     /// A piece can't be read.
     Damaged {
@@ -76,10 +76,10 @@ impl fmt::Display for BadSnapshot {
 
 impl std::error::Error for BadSnapshot {}
 
-/// A record of a snapshot could not be encoded: there is no snapshot.
+/// A record could not be encoded, so there is no snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotEncoded {
-    /// Which piece it would have been in, from 0.
+    /// The piece it would have been in, from 0.
     piece: usize,
     why: String,
 }
@@ -92,20 +92,20 @@ impl fmt::Display for NotEncoded {
 
 impl std::error::Error for NotEncoded {}
 
-/// The state as it was at one log position.
+/// The state at one log position.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     lines: lines::Data,
     keys: keys::Data,
     tree: tree::Data,
-    /// The behaviour level in force then.
+    /// The behaviour level in force at that position.
     level: u16,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Head {
     pub(super) before: HeadV4,
-    /// From here on since version 5.
+    /// The following fields exist since version 5.
     pub(super) nodes: u64,
     pub(super) attachments: u64,
 }
@@ -114,7 +114,7 @@ pub(super) struct Head {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct HeadV4 {
     pub(super) before: HeadV2,
-    /// From here on since version 3.
+    /// The following fields exist since version 3.
     pub(super) fingerprints: u64,
 }
 
@@ -126,9 +126,9 @@ pub(super) struct HeadV2 {
     pub(super) sessions_drawn: u64,
     pub(super) sequence: u64,
     pub(super) events_numbered: u64,
-    /// Records of each kind, so that a missing piece is noticed.
+    /// The number of records of each kind, so that a missing piece is detected.
     pub(super) records: Records,
-    /// From here on since version 2.
+    /// The following fields exist since version 2.
     pub(super) changes: u64,
     pub(super) objects: u64,
     pub(super) relabelled: u64,
@@ -164,16 +164,16 @@ pub(super) enum Piece {
     Register(Vec<Register>),
     Events(Vec<Event>),
     Objects(Vec<StoredObject>),
-    /// Tickets that got another label, and at which change. They may come before their tickets.
+    /// Relabelled tickets, and the change at which each was. They may come before their tickets.
     Relabelled(Vec<(Token, u64)>),
-    /// What the requests that are remembered asked for. They may come before their requests.
+    /// The fingerprints of remembered requests. They may come before their requests.
     Fingerprints(Vec<(RequestName, Fingerprint)>),
     Nodes(Vec<Node>),
-    /// Which connection of a session may change znodes, where it is not the first.
+    /// Which attachment of a session may change znodes, where it is not the first.
     Attachments(Vec<(SessionId, u64)>),
 }
 
-/// A request that is remembered.
+/// A remembered request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum RequestName {
     InSession(SessionId, RequestId),
@@ -206,12 +206,12 @@ pub(super) struct ExtraRecord {
     pub(super) lock_delay_ms: u64,
     pub(super) upgrades: Option<Token>,
     pub(super) revocation: Option<Revocation>,
-    pub(super) after: Option<Arc<[After]>>,
+    pub(super) after: Option<Arc<[PriorEndings]>>,
     pub(super) request_key: Option<RequestKey>,
 }
 
 impl State {
-    /// The state as it is now, for somebody else to write.
+    /// A snapshot of the current state, to be written elsewhere.
     pub fn snapshot(&self) -> Snapshot {
         let (lines, keys) = (self.lines.data().clone(), self.keys.data().clone());
         Snapshot { lines, keys, tree: self.tree.data().clone(), level: self.lines.level() }
@@ -219,8 +219,8 @@ impl State {
 }
 
 impl Snapshot {
-    /// The pieces in order. Each is made when it is asked for, so that the whole never stands in
-    /// memory. After an error there is no further piece, and no snapshot.
+    /// The pieces in order. Each is encoded when it is requested, so that the whole is never in
+    /// memory. An error ends the iteration, and there is no snapshot.
     pub fn pieces(&self) -> impl Iterator<Item = Result<Vec<u8>, NotEncoded>> + '_ {
         let Self { lines, keys, .. } = self;
         let pasts = lines
@@ -253,7 +253,7 @@ impl Snapshot {
             .take_while(move |piece| !std::mem::replace(&mut failed, piece.is_err()))
     }
 
-    /// What the requests that are remembered asked for; none below the level that knows.
+    /// The fingerprints of remembered requests; empty below the level that introduced them.
     fn fingerprints(&self) -> impl Iterator<Item = (RequestName, Fingerprint)> + '_ {
         let sessions = self.lines.sessions.iter().flat_map(|(_, session)| {
             session.requests.iter().filter_map(|request| {
@@ -266,8 +266,7 @@ impl Snapshot {
         sessions.chain(alone).filter(|_| self.version() >= FINGERPRINTS_VERSION)
     }
 
-    /// All znodes; none below the level that knows them, where there are only those that are always
-    /// there.
+    /// All znodes; empty below the level that introduced them, where there are only built-in ones.
     fn nodes(&self) -> impl Iterator<Item = Node> + '_ {
         let nodes = self.tree.nodes.iter().map(|(_, node)| node.clone());
         nodes.filter(|_| self.version() >= TREE_VERSION)
@@ -278,7 +277,7 @@ impl Snapshot {
         attachments.filter(|_| self.version() >= TREE_VERSION)
     }
 
-    /// What every member can read that may be in the cluster at this level.
+    /// The newest version that every member at this level can read.
     fn version(&self) -> u16 {
         match self.level {
             TREE_LEVEL.. => TREE_VERSION,
@@ -356,7 +355,7 @@ impl Snapshot {
     }
 }
 
-/// Puts as many records into a piece as its bounds allow, and always one.
+/// Puts as many records into a piece as its limits allow, and at least one.
 fn in_pieces<T: Serialize>(
     records: impl Iterator<Item = T>,
     piece: impl Fn(Vec<T>) -> Piece,

@@ -1,5 +1,5 @@
-//! What doors keep beside locks. Each store is a module of its own, knows the lines only through
-//! [`StoreAccess`](crate::lines::StoreAccess) and knows no other store.
+//! What doors store besides locks. Each store is a module of its own, which knows the lines only
+//! through [`StoreAccess`](crate::lines::StoreAccess) and knows no other store.
 
 pub(crate) mod keys;
 pub(crate) mod tree;

@@ -1,4 +1,4 @@
-//! Which limits are played with, and how many cases.
+//! The limits and the number of cases.
 
 use holdfast_core::Limits;
 
@@ -6,7 +6,7 @@ use holdfast_core::Limits;
 pub(crate) const ROOMY: Limits =
     Limits { request_alone_kept_ms: 150, death_kept_ms: 250, ..Limits::DEFAULT };
 
-/// Every bound is reached within a run.
+/// Every limit is reached within a run.
 pub(crate) const TIGHT: Limits = Limits {
     tickets_max: 10,
     waiters_per_lock_max: 3,

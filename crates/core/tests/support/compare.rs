@@ -1,4 +1,4 @@
-//! The core and the model side by side.
+//! Compares the core with the model.
 
 use super::model::{Happened, Model};
 use super::player::{fence_keys, lock_names};
@@ -8,10 +8,10 @@ use holdfast_core::{
 };
 use std::fmt::Debug;
 
-/// A path, its data, who may do what, its Stat and the names of its children.
+/// A path, its data, its access control list, its Stat and the names of its children.
 pub(crate) type ShownNode = (String, Option<NodeData>, Vec<Acl>, Stat, Vec<String>);
 
-/// More than ever stand in one line here.
+/// More than there ever are in one line here.
 const ALL: usize = 10_000;
 
 /// How many events the history drops at once.
@@ -36,7 +36,7 @@ pub(crate) fn answers(
     let (Some(links), Some(_)) = (deadlock(core), deadlock(expected)) else {
         return same("answer", core, expected);
     };
-    // There may be several circles; whichever the core tells must be one.
+    // There may be several cycles; the core must report one of them.
     match &model.deadlocked {
         None => Ok(()),
         Some(asker) => model
@@ -45,9 +45,8 @@ pub(crate) fn answers(
     }
 }
 
-/// Each name has the same effects in the same order, and what made them happened in the same
-/// order. Tickets that the same event serves in different lines are served at once: in which
-/// order they are told is free.
+/// Each name has the same effects in the same order, and their causes happened in the same order.
+/// Tickets that the same event serves in different lines may be served in any order.
 pub(crate) fn effects(core: &[Effect], expected: &[Effect]) -> Result<(), Wrong> {
     same("effects", &causes(core), &causes(expected))?;
     for name in lock_names() {
@@ -59,7 +58,7 @@ pub(crate) fn effects(core: &[Effect], expected: &[Effect]) -> Result<(), Wrong>
     Ok(())
 }
 
-/// Without the grants, and the ends of shared tickets that go with the grant of an upgrade.
+/// Without grants, and without the ends of shared tickets that belong to the grant of an upgrade.
 fn causes(effects: &[Effect]) -> Vec<&Effect> {
     let served = |effect: &Effect| match effect {
         Effect::Granted(_) => true,
@@ -69,7 +68,7 @@ fn causes(effects: &[Effect]) -> Vec<&Effect> {
     effects.iter().filter(|effect| !served(effect)).collect()
 }
 
-/// Everything that can be asked of the state.
+/// Compares everything that can be queried.
 pub(crate) fn views(state: &State, model: &Model) -> Result<(), Wrong> {
     same("time", &state.now_ms(), &model.now_ms)?;
     let counts = state.counts();
@@ -98,7 +97,7 @@ pub(crate) fn views(state: &State, model: &Model) -> Result<(), Wrong> {
     same("next due", &state.next_due_in_ms(), &model.next_due_in_ms())
 }
 
-/// All znodes, with what can be read of each.
+/// All znodes, with everything that can be read.
 fn all_nodes(state: &State) -> Vec<ShownNode> {
     let paths = state.node_paths();
     let shown = paths.iter().filter_map(|path| {
@@ -155,7 +154,7 @@ pub(crate) fn history(state: &State, model: &Model, from: u64) -> Result<u64, Wr
     }
     let known = usize::try_from(from).unwrap_or(usize::MAX).min(model.events.len());
     let mut expected = model.events[known..].to_vec();
-    // As with effects, only a name's own order is fixed.
+    // As with effects, only the order within a name is fixed.
     core.sort_by(|one, other| one.name.cmp(&other.name));
     expected.sort_by(|one, other| one.name.cmp(&other.name));
     same("history", &core, &expected)?;
@@ -163,7 +162,7 @@ pub(crate) fn history(state: &State, model: &Model, from: u64) -> Result<u64, Wr
     Ok(next)
 }
 
-/// The history holds as many events as it may, and drops the oldest a block at a time.
+/// The history keeps as many events as it may, and drops the oldest, a block at a time.
 fn check_ring(state: &State, ever: u64) -> Result<(), Wrong> {
     let (kept, max) = (state.events().count(), state.limits().history_max);
     let least = usize::try_from(ever).unwrap_or(usize::MAX).min(max);

@@ -1,5 +1,5 @@
-//! The oracle of the core: random moves, a player that makes commands of them, a naive model
-//! that must agree with every answer, and promises that must hold whatever the model says.
+//! The core's oracle: random moves, a player that turns them into commands, a naive model that must
+//! agree with every answer, and promises that must hold whatever the model says.
 
 pub(crate) mod cases;
 pub(crate) mod compare;

@@ -12,10 +12,10 @@ use holdfast_core::{
 };
 use std::fmt;
 
-/// How often the state is written as a snapshot and read again.
+/// After this many steps, the state is written as a snapshot and loaded again.
 const STEPS_TO_A_SNAPSHOT: usize = 16;
 
-/// After so many entries nothing must be left over, however small the steps are.
+/// After this many entries nothing may be left over, however small the steps are.
 const SETTLING_TICKS: usize = 1_000;
 
 /// What a check found.
@@ -25,7 +25,7 @@ pub(crate) struct Wrong {
     pub(crate) what: String,
 }
 
-/// Against what the moves are played.
+/// What the moves are played against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) limits: Limits,
@@ -35,9 +35,9 @@ pub(crate) struct Setup {
 /// Who judges the steps of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Judges {
-    /// What can be told from outside.
+    /// What can be seen from outside.
     pub(crate) promises: bool,
-    /// The core's own check of itself, and a replica that never loads a snapshot.
+    /// The core's own invariants, and a replica that never loads a snapshot.
     pub(crate) invariants: bool,
     /// What the model would have done.
     pub(crate) model: bool,
@@ -47,7 +47,7 @@ impl Judges {
     pub(crate) const ALL: Self = Self { promises: true, invariants: true, model: true };
 }
 
-/// A command and what came of it.
+/// A command and its results.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) proposal: Proposal,
@@ -55,14 +55,14 @@ pub(crate) struct Step {
     pub(crate) effects: Vec<Effect>,
 }
 
-/// A run that went wrong in its last step.
+/// A run whose last step failed.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) wrong: Wrong,
     pub(crate) steps: Vec<Step>,
 }
 
-/// Plays all moves, then lets everything end, which must leave nothing behind.
+/// Plays all moves, then ends everything, which must leave nothing behind.
 pub(crate) fn run(moves: &[Move], setup: Setup) -> Result<Vec<Step>, Failure> {
     let mut run = Run::new(setup);
     match run.play(moves) {
@@ -74,7 +74,7 @@ pub(crate) fn run(moves: &[Move], setup: Setup) -> Result<Vec<Step>, Failure> {
 struct Run {
     setup: Setup,
     state: State,
-    /// Applies the same commands. Whoever loaded a snapshot must do exactly the same.
+    /// Applies the same commands, and must do exactly the same as a state that loaded a snapshot.
     replica: State,
     model: Option<Model>,
     promises: Promises,
@@ -168,8 +168,8 @@ impl Run {
         Ok(())
     }
 
-    /// A declared circle must have been refused when it was about to close, as the core itself
-    /// tells when it is asked.
+    /// A declared cycle must have been refused when it was about to close; the core's own `why`
+    /// reports none.
     fn check_no_circle(&self) -> Result<(), Wrong> {
         let why = lock_names().into_iter().map(|name| self.state.why(&name));
         match why.flat_map(|why| why.circles).find(|circle| circle.declared) {
@@ -178,7 +178,8 @@ impl Run {
         }
     }
 
-    /// Goes on with a state read from a snapshot, which must not be told from the one before.
+    /// Continues with a state loaded from a snapshot, which must be indistinguishable from the one
+    /// before.
     fn reload(&mut self) -> Result<(), Wrong> {
         let snapshot = self.state.snapshot();
         let wrong = |what: String| Wrong { check: "snapshot", what };
@@ -199,7 +200,7 @@ impl Run {
         Ok(())
     }
 
-    /// Ends whatever still stands and lets time pass until all is forgotten.
+    /// Ends everything that is left, and lets time pass until all is forgotten.
     fn end_all(&mut self) -> Result<(), Wrong> {
         for owner in self.player.living_sessions() {
             self.step(Command::CloseSession(owner))?;
@@ -221,7 +222,7 @@ impl Run {
         self.settle()?;
         let cleared = self.remove_nodes()?;
         self.settle()?;
-        // What is forgotten goes in bounded steps as well, but nobody is told that it is due.
+        // Forgetting also happens in bounded steps, but is never reported as due.
         for _ in 0..SETTLING_TICKS {
             if self.nothing_left(cleared) {
                 return Ok(());
@@ -233,7 +234,7 @@ impl Run {
         Err(Wrong { check: "nothing left", what: format!("{left:?}, next due in {due:?} ms") })
     }
 
-    /// Deletes every znode that is left, the deepest first; false if the memory is so full of them that
+    /// Deletes every znode that is left, deepest first; false if the memory is so full of them that
     /// no session can be opened for that.
     fn remove_nodes(&mut self) -> Result<bool, Wrong> {
         let (secret, ttl_ms) = (Secret([199; 16]), 1_000);
@@ -270,7 +271,7 @@ impl Run {
             && self.state.next_due_in_ms().is_none()
     }
 
-    /// Lets the core do what it left over: a bounded step in each entry.
+    /// Lets the core finish pending work: a bounded step in each entry.
     fn settle(&mut self) -> Result<(), Wrong> {
         for _ in 0..SETTLING_TICKS {
             if self.state.next_due_in_ms() != Some(0) {
@@ -301,7 +302,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Leaves out fields that say nothing.
+/// Removes fields without information.
 fn brief(text: &str) -> String {
     let fields = ["from", "request", "session", "label", "note", "secret", "after", "forced"];
     let mut text = text.to_owned();

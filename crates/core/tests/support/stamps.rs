@@ -1,4 +1,4 @@
-//! Equal stamps, equal answers: what a transaction counts on.
+//! Equal stamps, equal answers: what a transaction relies on.
 
 use super::player::lock_names;
 use super::run::Wrong;

@@ -34,7 +34,7 @@ impl Sink for VirtualSink {
     }
 }
 
-/// A task that takes these steps, and remembers why it was resumed.
+/// A task with these steps, which records why it was resumed.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) name: &'static str,
@@ -64,7 +64,7 @@ pub(crate) struct Bench {
     pub(crate) events: Vec<(u64, SessionEvent)>,
     pub(crate) finished: Vec<Script>,
     pub(crate) closed: Vec<u64>,
-    /// What is written while the disk is stalled.
+    /// The numbers of writes that are stalled; `None` unless the disk is.
     pub(crate) stalled: Option<Vec<u64>>,
     stalls_next: bool,
     node_inputs: Vec<node::Input>,
@@ -79,7 +79,7 @@ impl Bench {
         bench
     }
 
-    /// A node that nobody leads: its disk does not finish its own vote.
+    /// A node without a leader: its disk does not finish its own vote.
     pub(crate) fn without_leader() -> Self {
         let cluster = Cluster::begin([(NodeId(1), "node-1".to_owned())]);
         let at = Position { index: 1, term: 1 };
@@ -123,7 +123,7 @@ impl Bench {
         self.gateway.handle(input, self.now, &self.node);
     }
 
-    /// One turn, as a driver has it.
+    /// One turn, as a driver runs it.
     pub(crate) fn turn(&mut self) {
         self.gateway.begin_turn(self.now, &self.node);
         let mut inputs = std::mem::take(&mut self.node_inputs);
@@ -172,7 +172,7 @@ impl Bench {
         }
     }
 
-    /// Lets milliseconds pass, each with as many turns as it needs.
+    /// Lets milliseconds pass, with as many turns as each needs.
     pub(crate) fn pass(&mut self, ms: u64) {
         for _ in 0..ms {
             self.now += Duration::from_millis(1);
@@ -182,7 +182,7 @@ impl Bench {
         }
     }
 
-    /// The next entries are written, and the disk stalls behind them.
+    /// Stalls the disk after the next entries have been written.
     pub(crate) fn stall_after_next_write(&mut self) {
         self.stalls_next = true;
     }
@@ -191,7 +191,7 @@ impl Bench {
         self.node_inputs.push(node::Input::DiskFull(full));
     }
 
-    /// The disk finishes what it has.
+    /// Lets the disk finish.
     pub(crate) fn unstall(&mut self) {
         let numbers = self.stalled.take().unwrap_or_default();
         self.node_inputs.extend(numbers.into_iter().map(node::Input::Persisted));
@@ -225,7 +225,7 @@ impl Bench {
         self.completions.remove(&call).unwrap_or_else(|| panic!("{call:?} is not completed"))
     }
 
-    /// Takes a lock at once.
+    /// Acquires a free lock.
     pub(crate) fn take(&mut self, name: &str) -> Grant {
         let call = self.submit(acquire(name, Wait::Try));
         self.pass(5);
@@ -239,7 +239,7 @@ impl Bench {
         assert!(matches!(self.outcome(call), Ok(CallOutcome::Answer(Ok(_)))));
     }
 
-    /// A session whose events go to that sink.
+    /// Opens a session whose events go to this sink.
     pub(crate) fn open(&mut self, sink: u64) -> SessionRef {
         let call = self.next_call();
         let (kind, label) = (SessionKind::Client, None);

@@ -1,4 +1,4 @@
-//! Calls, their deadlines, and what becomes of those that are abandoned.
+//! Calls, their deadlines, and abandoned calls.
 
 use crate::bench::{Bench, WAIT, acquire, granted};
 use holdfast_core::{Answer, RequestKey, RequestRef, TicketStatus, Wait};
@@ -42,8 +42,8 @@ fn unsent_request_is_withdrawn_when_its_caller_leaves() {
     assert!(!bench.is_completed(call));
 }
 
-/// A caller is told that nobody knows. When it is known after all, the lock has no holder who knows of
-/// it: it is given back.
+/// The caller got "unknown". If it turns out later that the ticket was drawn, nobody knows of it:
+/// it is given up.
 #[test]
 fn ticket_drawn_after_an_unknown_reply_is_given_up() {
     let mut bench = Bench::new();
@@ -97,8 +97,8 @@ fn ending_an_abandoned_ticket_is_retried_while_the_disk_is_full() {
     assert_eq!(bench.in_line("a"), (0, 0));
 }
 
-/// Each ticket that could not be given up put off all retries by 200 ms: while some failed every moment, none
-/// was ever tried again.
+/// Each ticket that could not be given up delayed all retries by 200ms: while some kept failing,
+/// none was ever retried.
 #[test]
 fn one_failing_give_up_does_not_delay_the_others() {
     let mut bench = Bench::new();
@@ -148,8 +148,8 @@ fn caller_that_does_not_wait_gets_its_place_in_line() {
     assert_eq!(place, Some(1));
 }
 
-/// A node stood still, and meanwhile its callers gave up: the requests came in front of the word of
-/// that, and were done for nobody.
+/// A node was paused, and its callers gave up in the meantime: their requests came before the
+/// notice of that, and were carried out for nobody.
 #[test]
 fn requests_are_held_back_after_a_pause() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Topics: locks and channels; and tickets that are taken over.
+//! Topics (locks and channels), and tickets that are taken over.
 
 use crate::bench::{Bench, Script, VirtualSink, WAIT, acquire, effect, granted, lock, publish};
 use bytes::Bytes;
@@ -66,7 +66,7 @@ fn messages_reach_each_subscriber_once_in_order() {
     assert_eq!(bench.gateway.channels().names().len(), 1);
 }
 
-/// Takes a lock for a connection with that sink.
+/// Acquires a lock for the connection of this sink.
 fn hold(bench: &mut Bench, sink: u64, name: &str, wait: Wait) -> Option<Token> {
     let call = bench.next_call();
     let (request, command, follow) = (None, acquire(name, wait), Some(VirtualSink(sink)));
@@ -89,8 +89,8 @@ fn takeover_of_a_ticket_closes_the_previous_connection() {
     take_over(&mut bench, "a", first, "ana");
     assert_eq!(bench.closed, [1]);
     bench.pass(20);
-    // The second one was served meanwhile. An operator breaks its lock: that is not the holder's
-    // name, and its client learns of it when it renews.
+    // The second one was served in the meantime. An operator breaks its lock, which is not a
+    // takeover in the holder's name: its client learns of it when it renews.
     let second = bench.node.state().lock_view(&lock("a"), 1).unwrap().holders[0].token;
     take_over(&mut bench, "a", second, "operator");
     assert_eq!(bench.closed, [1]);
@@ -137,8 +137,8 @@ fn event_queue_is_bounded() {
     assert_eq!(by_bytes.bytes(), 9);
 }
 
-/// A door that keeps watches itself hears of every change to a znode before a task that made it, or
-/// saw it, comes back.
+/// A door with its own watches is notified of every change to a znode before a task that made or
+/// saw the change returns.
 #[test]
 fn znode_events_precede_the_results_that_saw_them() {
     let mut bench = Bench::new();
@@ -167,7 +167,7 @@ fn znode_events_precede_the_results_that_saw_them() {
     assert_eq!(received.len(), 1, "the task came back first, or nothing came: {received:?}");
     bench.pass(5);
     assert_eq!(bench.finished.len(), 1);
-    // Its end is told too; what only happens to locks is not.
+    // The session's end is an event too; events of locks are not sent here.
     bench.take("a");
     bench.submit(Command::CloseSession(session));
     bench.pass(5);
@@ -177,7 +177,7 @@ fn znode_events_precede_the_results_that_saw_them() {
     assert_eq!((received.len(), ended.len()), (1, 1), "{received:?}");
 }
 
-/// A door listens before its node knows a leader: no session of its clients can be missed.
+/// A door listens before its node knows a leader: it can't miss any of its clients' sessions.
 #[test]
 fn a_listener_hears_everything_from_the_moment_it_asks() {
     let mut bench = Bench::without_leader();

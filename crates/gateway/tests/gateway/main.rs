@@ -1,4 +1,4 @@
-//! The gateway in front of a real node, by hand: no sockets, no clock.
+//! The gateway in front of a real node, driven step by step: no sockets, no clock.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops where it can't go on")]
 
 mod bench;

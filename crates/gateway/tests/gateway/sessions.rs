@@ -1,4 +1,4 @@
-//! Sessions' events, and what a client is told that comes back.
+//! Sessions' events, and reattaching.
 
 use crate::bench::{Bench, SECRET, VirtualSink, acquire_in, effect, granted};
 use holdfast_core::{Answer, Command, Effect, Refusal, Secret, SessionRef, TicketStatus, Token};
@@ -60,10 +60,10 @@ fn reattaching_client_gets_its_ticket_states_and_replaces_the_old_sink() {
     let (held, others) = (granted(bench.outcome(held)), granted(bench.outcome(others)));
     bench.events.clear();
     let told = attached(attach(&mut bench, 3, ana, &[held.token, others.token]));
-    let [TicketStatus::Held(grant)] = &told.standings[..] else { panic!("{told:?}") };
+    let [TicketStatus::Held(grant)] = &told.statuses[..] else { panic!("{told:?}") };
     assert_eq!(grant.token, held.token);
     assert!(matches!(bench.events_of(1)[..], [SessionEvent::LostTrack]));
-    // Events go to the new one only; the older one's end changes nothing.
+    // Events go to the new sink only; closing the older one changes nothing.
     bench.handle(Input::Close(holdfast_gateway::SinkId(1)));
     bench.submit(Command::CloseSession(ana));
     bench.pass(5);

@@ -1,4 +1,4 @@
-//! Tasks: what doors do beside the state, and who is woken by what.
+//! Tasks: how they run, and which one is woken by what.
 
 use crate::bench::{Bench, Script, lock, publish, push};
 use holdfast_core::KeyKind;
@@ -39,7 +39,7 @@ fn longest_blocked_task_is_woken_first() {
     assert!(names(&mut bench).is_empty());
     bench.submit(push("jobs"));
     bench.pass(20);
-    // It ends: whatever is there may be for those behind it.
+    // It ends: an object that is there may be for those behind it.
     assert_eq!(names(&mut bench), ["first", "second", "third"]);
 }
 
@@ -82,8 +82,8 @@ fn abandoned_task_takes_nothing() {
     assert_eq!(names(&mut bench), ["there"]);
 }
 
-/// One that was woken and hung up while its step was on its way: what it would have taken stayed, and
-/// nobody was told.
+/// A task was woken and its connection closed while its step was in flight: what it would have
+/// taken was left there, and nobody else was woken.
 #[test]
 fn wakeup_of_an_abandoned_task_passes_to_the_next() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Waits: whose turn it is, and what becomes of those who went away.
+//! Waits: which one is served, and abandoned waits.
 
 use crate::bench::{Bench, WAIT, acquire, granted};
 use holdfast_core::{EndReason, Lease, TicketStatus, Wait};
@@ -24,15 +24,15 @@ fn wait_completes_when_granted() {
     assert_eq!(grant.lease, Lease::Deadline { ttl_ms: 60_000 });
 }
 
-/// A grant must not reach its caller before the log says that its deadline counts: if this process
-/// ended now, the lock would end with its session, under a caller who was told that it has it.
+/// A grant must not reach its caller before its deadline counts in the log: if this process ended
+/// now, the lock would end with its session, although the caller was told that it holds it.
 #[test]
 fn grant_is_reported_only_once_confirmed() {
     let mut bench = Bench::new();
     let held = bench.take("a");
     let call = bench.submit(acquire("a", WAIT));
     bench.pass(5);
-    // The release is applied, the confirmation behind it is not.
+    // The release is applied, the confirmation after it is not.
     bench.stall_after_next_write();
     let target = holdfast_core::Target { name: crate::bench::lock("a"), token: Some(held.token) };
     let proof = holdfast_core::Proof::Secret(crate::bench::SECRET);
@@ -61,7 +61,7 @@ fn abandoned_wait_leaves_the_line() {
     assert!(!bench.is_completed(first));
 }
 
-/// Its turn came before the word that nobody waits any more.
+/// It was served before the notice that nobody waits any more.
 #[test]
 fn wait_abandoned_as_it_is_granted_is_released() {
     let mut bench = Bench::new();
@@ -73,7 +73,7 @@ fn wait_abandoned_as_it_is_granted_is_released() {
     let proof = holdfast_core::Proof::Secret(crate::bench::SECRET);
     bench.submit(holdfast_core::Command::Release { target, proof });
     bench.pass(5);
-    // The cancel goes behind the release that serves it.
+    // The cancel comes after the release that serves it.
     bench.abandon(call);
     bench.pass(5);
     bench.unstall();
@@ -121,7 +121,7 @@ fn possibly_expired_grant_is_checked_again() {
     let served = || CallOutcome::Served(Box::new(grant.clone()));
     let fresh = PendingAcquire::new(second, false).completed(served(), second * 5);
     assert!(matches!(result(fresh), Ok(TicketStatus::Held(_))));
-    // Somebody else may have ended it.
+    // It may have been ended by somebody else.
     let mut pending_acquire = PendingAcquire::new(second, false);
     let AcquireStep::Read(token) = pending_acquire.completed(served(), second * 7) else {
         panic!()
@@ -132,7 +132,7 @@ fn possibly_expired_grant_is_checked_again() {
         result(pending_acquire.read(Some(seen), second * 8)),
         Ok(TicketStatus::Held(_))
     ));
-    // A node that stands still again and again can't tell.
+    // A node that stalls again and again can't tell.
     let mut pending_acquire = PendingAcquire::new(Duration::ZERO, false);
     let mut step = pending_acquire.completed(served(), second * 100);
     for look in 2_u32.. {

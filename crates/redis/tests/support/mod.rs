@@ -171,7 +171,7 @@ impl Harness {
         let session = self.session();
         match self.apply(Command::Acquire(acquiring.acquire(Some(session)))) {
             Ok(Answer::TicketStatus(TicketStatus::Held(grant))) => acquiring.granted(&grant),
-            Ok(Answer::TicketStatus(standing)) => waits(standing.token()),
+            Ok(Answer::TicketStatus(status)) => waits(status.token()),
             Ok(other) => panic!("{other:?}"),
             Err(refusal) => acquiring.refused(&refusal),
         }
@@ -194,7 +194,7 @@ impl Harness {
             door: Door::Native,
         });
         match self.apply(command) {
-            Ok(Answer::TicketStatus(standing)) => show::standing(&standing),
+            Ok(Answer::TicketStatus(status)) => show::ticket_status(&status),
             Ok(other) => format!("{other:?}"),
             Err(refusal) => format!("refused: {refusal}"),
         }

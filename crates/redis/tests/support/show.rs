@@ -25,8 +25,8 @@ pub(crate) fn reply(reply: &Reply) -> String {
     }
 }
 
-pub(crate) fn standing(standing: &TicketStatus) -> String {
-    match standing {
+pub(crate) fn ticket_status(status: &TicketStatus) -> String {
+    match status {
         TicketStatus::Held(grant) => format!("holds, token={}", grant.token),
         TicketStatus::Waiting { token, .. } => format!("waits, token={token}"),
         TicketStatus::Over { token, how } => format!("over, token={token} {how}"),

@@ -9,13 +9,13 @@ use std::time::Duration;
 /// The outcome of an acquire. Unless it is delivered, a ticket that only the caller can know of is
 /// given up.
 pub(crate) struct AcquireResult {
-    standing: TicketStatus,
+    status: TicketStatus,
     undelivered: Option<Undelivered>,
 }
 
 impl AcquireResult {
-    pub(crate) fn standing(&self) -> &TicketStatus {
-        &self.standing
+    pub(crate) fn status(&self) -> &TicketStatus {
+        &self.status
     }
 
     /// Call once the caller has the answer: the ticket is then the caller's.
@@ -23,7 +23,7 @@ impl AcquireResult {
         if let Some(undelivered) = self.undelivered {
             undelivered.delivered();
         }
-        self.standing
+        self.status
     }
 }
 
@@ -58,8 +58,8 @@ impl Engine {
                     let seen = self.read(move |node| lasts_of(node.state(), token)).await;
                     pending_acquire.read(seen.ok(), now())
                 }
-                AcquireStep::Done(standing) => {
-                    return standing.map(|standing| AcquireResult { standing, undelivered });
+                AcquireStep::Done(status) => {
+                    return status.map(|status| AcquireResult { status, undelivered });
                 }
             };
         }

@@ -67,7 +67,7 @@ pub(crate) struct Undelivered {
 }
 
 impl Undelivered {
-    /// The caller has the answer, and from now on decides what becomes of the ticket.
+    /// The caller has the answer, and is responsible for the ticket from now on.
     pub(crate) fn delivered(mut self) {
         self.ticket = None;
     }

@@ -67,7 +67,7 @@ impl Driver {
                 self.act(output, now);
             }
             self.peers.flush();
-            // Listeners are told what happened before tasks go on that see it.
+            // Listeners are notified before tasks resume that have seen the change.
             self.deliver_all(&mut outputs);
             self.gateway.finish_turn(now, &self.node);
             self.deliver_all(&mut outputs);

@@ -90,13 +90,13 @@ impl EventSink {
     }
 }
 
-/// Receives events on the loop's thread, between the tasks that finish there: in the order in which
-/// the gateway put both out. Must be quick, and must not block.
+/// Receives events on the loop's thread, interleaved with the tasks that finish there, in the order
+/// of the gateway's outputs. Must be quick, and must not block.
 pub(crate) trait Listener: Send + Sync {
-    /// Something happened.
+    /// Receives an event.
     fn receive(&self, event: SessionEvent);
 
-    /// Events were missed: nobody may rely on having received all.
+    /// Events were missed: nobody may rely on having received all of them.
     fn lost_track(&self);
 }
 
@@ -252,15 +252,15 @@ impl Subscriber {
         self.sink.waiting().queue.pop()
     }
 
-    /// The next effect on what is watched, and the logical time of it. An error means that some
-    /// were missed: watch again.
+    /// The next effect on what is watched, and its logical time. An error means that some were
+    /// missed: watch again.
     pub(crate) fn poll_effect(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<(Arc<Effect>, u64), Missed>> {
         loop {
             let event = std::task::ready!(self.poll_next(context))?;
-            // A watcher subscribes to nothing else.
+            // A watcher has no other subscriptions.
             if let SessionEvent::Effect { effect, now_ms } = event {
                 return Poll::Ready(Ok((effect, now_ms)));
             }

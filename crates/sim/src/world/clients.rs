@@ -391,15 +391,15 @@ impl Client {
     }
 }
 
-fn how(how: proto::How) -> EndReason {
+fn how(how: proto::EndReason) -> EndReason {
     match how {
-        proto::How::Released => EndReason::Released,
-        proto::How::Expired => EndReason::Expired,
-        proto::How::Closed => EndReason::Closed,
-        proto::How::Forced => EndReason::Forced,
-        proto::How::Cancelled => EndReason::Cancelled,
-        proto::How::TimedOut => EndReason::TimedOut,
-        proto::How::Restored => EndReason::Restored,
-        proto::How::Unknown => EndReason::Unknown,
+        proto::EndReason::Released => EndReason::Released,
+        proto::EndReason::Expired => EndReason::Expired,
+        proto::EndReason::Closed => EndReason::Closed,
+        proto::EndReason::Forced => EndReason::Forced,
+        proto::EndReason::Cancelled => EndReason::Cancelled,
+        proto::EndReason::TimedOut => EndReason::TimedOut,
+        proto::EndReason::Restored => EndReason::Restored,
+        proto::EndReason::Unknown => EndReason::Unknown,
     }
 }

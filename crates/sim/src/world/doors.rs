@@ -256,11 +256,11 @@ impl World {
             }
             AcquireStep::Peek(_) => return,
             AcquireStep::Done(told) => match *told {
-                Ok(standing) => {
-                    if let TicketStatus::Held(grant) = &standing {
+                Ok(status) => {
+                    if let TicketStatus::Held(grant) = &status {
                         self.checks.delivered(grant.token);
                     }
-                    RawAnswer::TicketStatus(translate::standing(&standing))
+                    RawAnswer::TicketStatus(translate::ticket_status(&status))
                 }
                 Err(error) => {
                     host.handle(Input::Abandon { call: CallId(0), ticket }, now);

@@ -8,7 +8,7 @@ use crate::redis;
 use bytes::Bytes;
 use holdfast_core::{Label, LockName, Mode, Secret, SessionRef, Token};
 use holdfast_node::NodeId;
-use holdfast_proto::v1::{self as proto, outcome_reply, standing};
+use holdfast_proto::v1::{self as proto, outcome_reply, ticket_status};
 
 /// How long a caller holds what it got without a session.
 const DOOR_TTL_MS: u64 = 30_000;
@@ -278,7 +278,7 @@ impl World {
             }
             (RawKind::WithId { key, .. }, RawAnswer::TicketStatus(now)) => {
                 let held = match &now.what {
-                    Some(standing::What::Held(grant)) => {
+                    Some(ticket_status::What::Held(grant)) => {
                         self.checks.told_held(Token(grant.token), asked_us)
                     }
                     _ => Ok(()),
@@ -333,11 +333,11 @@ impl World {
     fn door_replied(
         &mut self,
         name: LockName,
-        now: proto::Standing,
+        now: proto::TicketStatus,
         asked_us: u64,
         floor: u64,
     ) -> Result<(), String> {
-        let Some(standing::What::Held(grant)) = now.what else { return Ok(()) };
+        let Some(ticket_status::What::Held(grant)) = now.what else { return Ok(()) };
         let token = Token(grant.token);
         let waited_us = grant.waited_ms * 990;
         let until_us = asked_us + waited_us + DOOR_TTL_MS * 900;
@@ -390,11 +390,11 @@ impl World {
     }
 }
 
-fn token(standing: &proto::Standing) -> Option<Token> {
-    match &standing.what {
-        Some(standing::What::Held(grant)) => Some(Token(grant.token)),
-        Some(standing::What::Waiting(waiting)) => Some(Token(waiting.token)),
-        Some(standing::What::Over(over)) => Some(Token(over.token)),
+fn token(status: &proto::TicketStatus) -> Option<Token> {
+    match &status.what {
+        Some(ticket_status::What::Held(grant)) => Some(Token(grant.token)),
+        Some(ticket_status::What::Waiting(waiting)) => Some(Token(waiting.token)),
+        Some(ticket_status::What::Over(over)) => Some(Token(over.token)),
         None => None,
     }
 }

@@ -1,5 +1,5 @@
-//! What happens to the session's outputs: messages go over ways that hold them up or break, answers
-//! go to an application that may be gone.
+//! What happens to the session's outputs: messages go over connections that delay them or break,
+//! answers go to an application that may be gone.
 
 use super::{Guard, Stream, Way, World};
 use holdfast_client::session::{
@@ -27,7 +27,7 @@ impl World {
         self.connections.get(&connection).map_or(Way::Cut, |server| self.ways[*server])
     }
 
-    /// Whatever has arrived by now.
+    /// Handles what has arrived by now.
     pub(super) fn network(&mut self) {
         let (now, now_ms) = (self.now(), self.now_ms);
         let mut inputs = Vec::new();
@@ -112,7 +112,7 @@ impl World {
         }
     }
 
-    /// What the cluster has to tell goes to the streams of its sessions.
+    /// Sends the cluster's events to the streams of its sessions.
     fn route(&mut self) {
         for (session, message) in std::mem::take(&mut self.cluster.news) {
             let due = self.due();
@@ -132,10 +132,10 @@ impl World {
         }
         let mut news: Vec<Input> = Vec::new();
         for (watch, token) in &self.watches {
-            if ended.iter().any(|(over, how)| over == token && *how == proto::How::Forced) {
+            if ended.iter().any(|(over, how)| over == token && *how == proto::EndReason::Forced) {
                 news.push(Input::Watched(*watch, WatchUpdate::Ended(EndReason::Forced)));
             }
-            // It may have begun again.
+            // It may have been restarted.
             if self.now_ms.is_multiple_of(5_000) {
                 news.push(Input::Watched(*watch, WatchUpdate::Begun));
             }
@@ -179,7 +179,8 @@ impl World {
             }
             Output::Query(connection, id, query) => self.queries.push((due, connection, id, query)),
             Output::Disconnect(connection) => {
-                // What was sent may still arrive: the server hears it, the client hears nothing.
+                // What was sent may still arrive: the server receives it, the client receives
+                // nothing.
                 for stream in self.streams.values_mut().filter(|s| s.connection == connection) {
                     for (_, message) in std::mem::take(&mut stream.to_server) {
                         match stream.session {

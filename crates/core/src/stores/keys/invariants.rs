@@ -1,10 +1,10 @@
-//! What must hold of keys after every command.
+//! The invariants of keys, which must hold after every command.
 
 use super::{Keys, StoredObject};
 use crate::lines::{StoreAccess, check_index, ensure};
 
 impl Keys {
-    /// Checks everything; the first thing that is wrong is told.
+    /// Checks everything; returns the first violation.
     pub(crate) fn check(&self, lines: &impl StoreAccess) -> Result<(), String> {
         let data = &self.data;
         check_index("objects", &self.objects, &data.objects)?;

@@ -1,9 +1,9 @@
-//! Keys: what a door like Redis's reads and writes.
+//! Keys: what a door like the Redis one reads and writes.
 //!
-//! A key is a held lock, shown as the text that its first holder calls itself, or an object, or
-//! nothing. The locks are the lines'; this store keeps the objects.
+//! A key is a held lock, shown as a text with the label of its first holder, or an object, or
+//! absent. The locks belong to the lines; this store keeps the objects.
 //!
-//! - `transact`: several keys are written at once; `steps`: what each write comes to
+//! - `transact`: writes several keys at once; `steps`: what each write amounts to
 //! - `objects`: hashes and lists
 //! - `questions`: keys and their stamps as a door reads them
 
@@ -26,10 +26,10 @@ use std::collections::BTreeSet;
 #[derive(Debug)]
 pub(crate) struct Keys {
     data: Data,
-    /// Where to find things in the data; rebuilt from it.
+    /// An index of the data; rebuilt from it.
     objects: Index<StoredObject>,
     order: NameOrder,
-    /// Ends of objects.
+    /// When objects expire.
     due: BTreeSet<(u64, LockName)>,
 }
 
@@ -58,7 +58,7 @@ impl Keys {
         Self::of(Data::default(), hash_key)
     }
 
-    /// What a snapshot holds, beside the lines that it holds.
+    /// Loads the objects of a snapshot; `lines` are those of the same snapshot.
     pub(crate) fn load(data: Data, hash_key: u64, lines: &mut impl StoreAccess) -> Self {
         lines.weigh(Weight::NONE, data.weigh());
         Self::of(data, hash_key)
@@ -71,12 +71,12 @@ impl Keys {
         Self { data, objects, order, due }
     }
 
-    /// What a snapshot holds.
+    /// What a snapshot contains.
     pub(crate) fn data(&self) -> &Data {
         &self.data
     }
 
-    /// What all that is here takes, counted again.
+    /// The weight of everything here, counted again.
     pub(crate) fn weigh_all(&self) -> Weight {
         self.data.weigh()
     }

@@ -1,7 +1,7 @@
-//! Hashes and lists: what is kept under a name that is not a lock.
+//! Hashes and lists: objects under a name that is not a lock.
 //!
-//! A name is a lock or an object, never both: nobody can acquire the name of an object, and no
-//! object is put where somebody stands in line.
+//! A name is a lock or an object, never both: the name of an object can't be acquired, and no
+//! object is written while there are tickets in line.
 
 use super::Keys;
 use crate::containers::{Keyed, Slot};
@@ -15,10 +15,10 @@ use crate::weight::Weight;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// What an element of an object takes, beside its bytes.
+/// What an element of an object takes, besides its bytes.
 const ELEMENT_BYTES: usize = 64;
 
-/// One object. Its content is shared with snapshots and readers: a write brings a new one.
+/// One object. Snapshots and readers share its content, so a write replaces it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StoredObject {
     pub(crate) name: LockName,
@@ -37,7 +37,7 @@ impl StoredObject {
     }
 }
 
-/// What an object weighs under a name.
+/// The weight of an object under a name.
 pub(super) fn weight_of(name: &LockName, object: &Object) -> Weight {
     let texts = name.as_bytes().len().saturating_add(object.bytes());
     Weight { texts, rest: object.elements().saturating_mul(ELEMENT_BYTES) }
@@ -62,7 +62,7 @@ impl Keys {
         self.data.objects.get(self.object_slot(name)?)
     }
 
-    /// A name that is an object can't be a lock as well.
+    /// Refuses the name of an object: it can't also be a lock.
     pub(crate) fn check_no_object(&self, name: &LockName) -> Result<(), Refusal> {
         match self.stored(name) {
             Some(stored) => Err(Refusal::InUse { name: name.clone(), kind: stored.object.kind() }),
@@ -70,14 +70,14 @@ impl Keys {
         }
     }
 
-    /// The number of a change to an object or a label. Never the same twice, so that a stamp tells
-    /// an object from one that was there before under the same name.
+    /// Draws the number of a change to an object or a label. Never reused, so that a stamp
+    /// distinguishes an object from an earlier one under the same name.
     pub(super) fn next_change(&mut self) -> u64 {
         self.data.changes = self.data.changes.saturating_add(1);
         self.data.changes
     }
 
-    /// Writes an object in place of whatever object was there.
+    /// Writes an object, and replaces one that was there.
     pub(super) fn put_object(
         &mut self,
         name: LockName,
@@ -111,12 +111,12 @@ impl Keys {
         }
     }
 
-    /// When the first object ends, in logical time.
+    /// When the next object expires, in logical time.
     pub(crate) fn first_due_ms(&self) -> Option<u64> {
         self.due.first().map(|(due_ms, _)| *due_ms)
     }
 
-    /// Removes the object that ends first.
+    /// Removes the object that expires first.
     pub(crate) fn end_first_due(
         &mut self,
         lines: &mut impl StoreAccess,

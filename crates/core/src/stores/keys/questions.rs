@@ -1,4 +1,4 @@
-//! Keys as a door like Redis's sees them. Questions only: they change nothing.
+//! Keys as a door like the Redis one sees them. Queries only: they change nothing.
 
 use super::Keys;
 use crate::command::Door;
@@ -8,59 +8,59 @@ use crate::text::{Label, LockName};
 use crate::transaction::{KeyKind, Object, Stamp};
 use std::sync::Arc;
 
-/// What stands under a name.
+/// The content of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Key {
-    /// Nothing: nobody holds it, and it is no object. Somebody may still wait for the end of a
-    /// lock-delay there, and then it can't be written.
+    /// Nothing: it is neither held nor an object. It may still have waiters, during a lock-delay,
+    /// and then it can't be written.
     Absent,
-    /// A held lock, through whatever door.
+    /// A held lock, from any door.
     Text(TextKey),
     /// A hash or a list.
     Object(ObjectKey),
 }
 
-/// A held lock as a text: what its first holder calls itself.
+/// A held lock as a text: the label of its first holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextKey {
     /// The label of the first holder; empty if it has none.
     pub value: Label,
     /// Its token.
     pub token: Token,
-    /// When its lease ends, in logical time; none if it has no deadline.
+    /// When its lease ends, in logical time; `None` if it has no deadline.
     pub due_ms: Option<u64>,
-    /// Where it came in.
+    /// The door through which it was acquired.
     pub door: Door,
-    /// How many wait for it.
+    /// How many waiters it has.
     pub waiting: usize,
-    /// Whether a transaction through the same door may write it. Not if more than its label is
-    /// needed: it has a secret, lives by a session, is not exclusive or has several names.
+    /// Whether a transaction through the same door may write it. Not if its label is not enough
+    /// proof: it has a secret, depends on a session, is not exclusive or has several names.
     pub writable: bool,
 }
 
 /// An object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectKey {
-    /// All that is in it.
+    /// Its whole content.
     pub object: Arc<Object>,
-    /// New for every write.
+    /// Different after every write.
     pub version: u64,
-    /// When it ends, in logical time.
+    /// When it expires, in logical time; `None` is never.
     pub due_ms: Option<u64>,
 }
 
-/// Some keys, in the order of their names.
+/// Some keys, in name order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPage {
-    /// The keys of this page. There may be fewer than asked for, or none, before the last page:
-    /// names that are only remembered are passed over.
+    /// The keys of this page. There may be fewer than requested, or none, before the last page,
+    /// because names that are only remembered are skipped.
     pub keys: Vec<(LockName, KeyKind)>,
-    /// Where the next page begins; none if this is the last.
+    /// Where the next page starts; `None` if this is the last.
     pub next_after: Option<LockName>,
 }
 
 impl Keys {
-    /// What stands under a name.
+    /// The content of a name.
     pub(crate) fn key(&self, name: &LockName, lines: &impl StoreAccess) -> Key {
         if let Some(holder) = lines.holder(name) {
             return Key::Text(TextKey {
@@ -81,7 +81,7 @@ impl Keys {
         })
     }
 
-    /// How a key stands, for a transaction that has read it.
+    /// The stamp of a key, for a transaction that has read it.
     pub(crate) fn stamp(&self, name: &LockName, lines: &impl StoreAccess) -> Stamp {
         if let Some(holder) = lines.holder(name) {
             return Stamp::Text {
@@ -97,7 +97,7 @@ impl Keys {
         self.stored(name).map_or(Stamp::Absent, |stored| Stamp::Object { version: stored.version })
     }
 
-    /// Up to `limit` names that begin with `prefix` and come after `after`, those of them that are
+    /// Up to `limit` names that start with `prefix` and come after `after`, less those that are not
     /// keys now.
     pub(crate) fn keys(
         &self,
@@ -110,7 +110,7 @@ impl Keys {
         let mut names = lines.names(prefix, after, one_more);
         names.extend(self.order.page(prefix, after, one_more));
         names.sort_unstable();
-        // A lock may be remembered under the name of an object.
+        // The name of an object may also be remembered as a lock.
         names.dedup();
         let more = names.len() > limit;
         names.truncate(limit);
@@ -124,9 +124,10 @@ impl Keys {
         lines.held_locks().saturating_add(self.data.objects.len())
     }
 
-    /// A number that is higher whenever a key has come, gone or got another content.
+    /// Rises whenever a key is added, removed or changed.
     ///
-    /// Every holder's coming and going is an event of the history, so its numbering is half of it.
+    /// Every grant and every end of a holder is an event in the history, so the event number is
+    /// half of it.
     pub(crate) fn keys_changed(&self, lines: &impl StoreAccess) -> u64 {
         lines.events_numbered().saturating_add(self.data.changes)
     }

@@ -1,4 +1,5 @@
-//! What each write of a transaction comes to, as its key stands: a step, or a refusal.
+//! What each write of a transaction amounts to, given the current content of its key: a step or a
+//! refusal.
 
 use super::Keys;
 use super::objects::{self, StoredObject};
@@ -13,16 +14,16 @@ use crate::transaction::{Expiry, KeyKind, Object, Write, WriteOp};
 use crate::weight::Weight;
 use std::sync::Arc;
 
-/// What a write comes to, as the key stands.
+/// What a write amounts to, given the current content of its key.
 pub(super) enum Step {
     Nothing,
-    /// A ticket is drawn, after another one ended.
+    /// A ticket is drawn, after another one has ended.
     Draw {
         label: Label,
         lease: Lease,
         after: Option<ReplacedTicket>,
     },
-    /// The ticket stays, with another lease or another label.
+    /// The ticket stays, with a new lease or label.
     Keep {
         token: Token,
         lease: Option<Lease>,
@@ -30,13 +31,13 @@ pub(super) enum Step {
     },
     /// The ticket ends.
     End(ReplacedTicket),
-    /// An object is written, after a ticket ended.
+    /// An object is written, after a ticket has ended.
     Put {
         object: Arc<Object>,
         due_ms: u64,
         after: Option<ReplacedTicket>,
     },
-    /// The object is gone.
+    /// The object is removed.
     Remove,
 }
 
@@ -46,7 +47,7 @@ pub(super) struct ReplacedTicket {
     pub(super) forced: Option<Arc<Forced>>,
 }
 
-/// What a write finds under its name.
+/// The current content of a write's key.
 enum Found<'a> {
     Nothing,
     /// The only holder, exclusive and of the same door.
@@ -54,7 +55,7 @@ enum Found<'a> {
     Object(&'a StoredObject),
 }
 
-/// How many tickets, objects and bytes a transaction adds, at most.
+/// The most tickets, objects and bytes that a transaction adds.
 #[derive(Default)]
 pub(super) struct Growth {
     pub(super) drawn: usize,
@@ -173,7 +174,7 @@ impl Keys {
         })
     }
 
-    /// What stands under a name, if the door may touch it.
+    /// The content of a name, if the door may change it.
     fn found<'a>(
         &'a self,
         door: Door,
@@ -217,8 +218,8 @@ fn held_refusal(name: &LockName, holder: &HolderView<'_>, why: Untouched) -> Ref
     Refusal::Held { name: name.clone(), token, label, door, why }
 }
 
-/// A ticket in whose place something else is put: only while nobody waits. It is broken if
-/// another text takes its place, else released.
+/// A ticket to be replaced, which is possible only without waiters. It is broken if another text
+/// takes its place, otherwise released.
 fn old(
     name: &LockName,
     holder: &HolderView<'_>,
@@ -247,7 +248,7 @@ fn due_at(expiry: Expiry, before_ms: u64, lines: &impl StoreAccess) -> u64 {
     }
 }
 
-/// The lease of a ticket that is drawn where another one was due then.
+/// The lease of a new ticket in place of one that was due at `before_ms`.
 fn lease_for(expiry: Expiry, before_ms: u64, lines: &impl StoreAccess) -> Lease {
     match (expiry, before_ms) {
         (Expiry::AfterMs(ttl_ms), _) => Lease::Deadline { ttl_ms },
@@ -260,7 +261,7 @@ fn lease_for(expiry: Expiry, before_ms: u64, lines: &impl StoreAccess) -> Lease 
 }
 
 impl Growth {
-    /// Counts what a step brings and what it takes away; bytes only as far as they grow.
+    /// Counts what a step adds and removes; bytes only as far as they grow.
     fn add(
         &mut self,
         step: &Step,
@@ -307,7 +308,7 @@ impl Growth {
     }
 }
 
-/// The ticket stays; its lease is set unless it is to be kept.
+/// Keeps the ticket, and sets its lease unless that is to be kept too.
 fn keep(holder: &HolderView<'_>, expiry: Expiry, label: Option<Label>) -> Step {
     let lease = match expiry {
         Expiry::Keep => None,

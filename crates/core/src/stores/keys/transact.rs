@@ -1,9 +1,8 @@
-//! Transactions: several keys are written at once, if what was read of them has not changed.
+//! Transactions: write several keys at once, if what was read has not changed.
 //!
 //! Everything is decided before anything is done: each write becomes a [`Step`] or a refusal, and
-//! only if all are steps are they taken. The steps do not get in each other's way: each key is
-//! written once, and whoever a step serves is in the line of its key, where no other step
-//! puts anything.
+//! the steps are taken only if nothing is refused. Steps don't interfere: each key is written once,
+//! and a step serves only tickets in the line of its own key, which no other step writes.
 
 use super::Keys;
 use super::steps::{Growth, ReplacedTicket, Step};
@@ -41,7 +40,7 @@ impl Keys {
         Ok(Answer::Transacted(tokens))
     }
 
-    /// Whether reading again would tell the same.
+    /// Whether reading again would give the same result.
     fn check_seen(
         &self,
         transaction: &Transaction,
@@ -78,7 +77,7 @@ impl Keys {
         lines: &mut impl StoreAccess,
         effects: &mut Vec<Effect>,
     ) -> Vec<Option<Token>> {
-        // Each write may end a ticket and draw one; what is left may serve those who waited.
+        // Each write may end a ticket and draw one; the rest of the budget is for serving waiters.
         let taken = writes.len().saturating_mul(2);
         let mut steps = StepBudget::new(lines.limits().steps_max.saturating_sub(taken));
         let take = |(name, step)| self.take_step(door, name, step, lines, &mut steps, effects);
@@ -128,14 +127,14 @@ impl Keys {
     }
 }
 
-/// Ends a ticket that nobody waits for.
+/// Ends a ticket that has no waiters behind it.
 fn make_way(old: Option<ReplacedTicket>, lines: &mut impl StoreAccess, effects: &mut Vec<Effect>) {
     if let Some(ReplacedTicket { token, forced }) = old {
         lines.make_way(token, forced, effects);
     }
 }
 
-/// What can be told from the transaction alone.
+/// Checks what can be decided from the transaction alone.
 fn check_transaction(transaction: &Transaction, limits: &Limits) -> Result<(), Refusal> {
     let Transaction { door, seen, writes, publish, .. } = transaction;
     let names: BTreeSet<&LockName> = writes.iter().map(|write| &write.name).collect();

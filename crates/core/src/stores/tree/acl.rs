@@ -1,13 +1,13 @@
-//! Who may do what with a znode: ZooKeeper's schemes `world`, `auth`, `digest` and `ip`.
+//! Access control of znodes: the ZooKeeper schemes `world`, `auth`, `digest` and `ip`.
 
 use crate::tree::{Acl, AuthId, NodeRefusal, perms};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Entries of one list. ZooKeeper has no bound of its own; nobody reads a longer one.
+/// The most entries of one list. ZooKeeper has no limit of its own; nobody needs more.
 const ACL_LEN_MAX: usize = 64;
 
-/// Whether one of these ids may do that.
+/// Whether one of these ids has the permissions.
 pub fn is_allowed(acl: &[Acl], wanted: u32, ids: &[AuthId]) -> bool {
     acl.is_empty()
         || acl.iter().filter(|entry| entry.perms & wanted != 0).any(|entry| {
@@ -28,7 +28,7 @@ fn matches(scheme: &str, who: &str, entry: &str) -> bool {
     }
 }
 
-/// An address, and how many of its first bits count.
+/// An address, and how many of its leading bits count.
 fn network(text: &str) -> Option<(IpAddr, u32)> {
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
@@ -54,7 +54,7 @@ fn within(who: IpAddr, network: IpAddr, bits: u32) -> bool {
     }
 }
 
-/// The list as it is kept: `auth` becomes those that the client has shown to be.
+/// The list as it is stored: `auth` is replaced by the ids that the client has proved.
 pub(super) fn resolve(acl: &[Acl], ids: &[AuthId]) -> Result<Arc<[Acl]>, NodeRefusal> {
     if acl.is_empty() || acl.len() > ACL_LEN_MAX {
         return Err(NodeRefusal::InvalidAcl);
@@ -84,7 +84,7 @@ pub(super) fn resolve(acl: &[Acl], ids: &[AuthId]) -> Result<Arc<[Acl]>, NodeRef
     Ok(kept.into())
 }
 
-/// A list as somebody may see it: the hashes of passwords are for those who may set it.
+/// The list as shown to a client: password hashes are only for those who may set it.
 pub fn shown_acl(acl: &[Acl], ids: &[AuthId]) -> Vec<Acl> {
     let may_set = is_allowed(acl, perms::ADMIN, ids);
     let masked = |entry: &Acl| {

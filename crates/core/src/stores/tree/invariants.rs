@@ -1,4 +1,4 @@
-//! What must hold of znodes after every command.
+//! The invariants of znodes, which must hold after every command.
 
 use super::nodes::{Node, lock_of};
 use super::recipes::recipe_of;
@@ -7,7 +7,7 @@ use crate::lines::{StoreAccess, check_index, ensure};
 use crate::tree::{NodeKind, name_of, parent_of, validate_path};
 
 impl Tree {
-    /// Checks everything; the first thing that is wrong is told.
+    /// Checks everything; returns the first violation.
     pub(crate) fn check(&self, lines: &impl StoreAccess) -> Result<(), String> {
         check_index("znodes", &self.index.paths, &self.data.nodes)?;
         for path in BUILT_IN {
@@ -76,7 +76,7 @@ impl Tree {
         let locks = lines.ticket_locks(ticket.token);
         let stands = lock.is_some_and(|lock| locks.contains(&lock));
         ensure(stands != ticket.over, || "its ticket is over, or should be".to_owned())?;
-        // A reader that joined a writer is younger than the ticket that it has got.
+        // The znode of a reader that joined a writer is newer than the ticket that it took over.
         ensure(node.czxid >= ticket.token.0, || "its ticket is younger".to_owned())
     }
 }

@@ -1,16 +1,16 @@
-//! Znodes: what ZooKeeper's door reads and writes.
+//! Znodes: what the ZooKeeper door reads and writes.
 //!
-//! Some of them stand for tickets: a sequential znode with a known recipe's marker in its name is a
-//! place in the line of the lock that its directory is (`recipes`), and while there is one, whoever
-//! stands in that line through another door has a znode there too (`tickets`). So both see the same
-//! line, in the same order. The tickets are the lines'; this store keeps the znodes.
+//! Some of them represent tickets: a sequential znode with a known recipe's marker in its name is a
+//! place in the line of the lock that its directory represents (`recipes`). While there is one,
+//! tickets that other doors have in that line have a znode there too (`tickets`). So both see the
+//! same line, in the same order. The tickets belong to the lines; this store keeps the znodes.
 //!
-//! - `plan`: what each change comes to, or why nothing is changed; `write`: changes are made
-//! - `nodes`: znodes come and go
-//! - `acl`: who may do what
-//! - `recipes`: which names are places in a line; `tickets`: znodes and lines are kept together
-//! - `sessions`: attachments, and the end of ephemeral znodes
-//! - `time`: containers, and those with a time to live
+//! - `plan`: what each change amounts to, or why nothing is changed; `write`: makes the changes
+//! - `nodes`: adds and removes znodes
+//! - `acl`: access control
+//! - `recipes`: which names are places in a line; `tickets`: keeps znodes and lines in step
+//! - `sessions`: attachments, and the removal of ephemeral znodes
+//! - `time`: containers, and znodes with a TTL
 //! - `questions`: znodes as a door reads them
 
 mod acl;
@@ -37,14 +37,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tickets::Directory;
 
-/// Znodes that ZooKeeper itself has: they are always there, and nobody deletes them.
+/// The znodes that ZooKeeper itself has: they always exist, and can't be deleted.
 pub(crate) const BUILT_IN: [&str; 4] = ["/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota"];
 
 /// All znodes.
 #[derive(Debug)]
 pub(crate) struct Tree {
     data: Data,
-    /// Where to find things in the data; rebuilt from it.
+    /// Indexes of the data; rebuilt from it.
     index: Indexes,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Tree {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Data {
     pub(crate) nodes: Slab<Node>,
-    /// Sessions that another connection has gone on with, and the last time that one did.
+    /// The number of the last attachment, of sessions that have been attached again.
     pub(crate) attachments: BTreeMap<SessionId, u64>,
 }
 
@@ -61,27 +61,26 @@ struct Indexes {
     paths: Index<Node>,
     /// The names of each znode's children.
     children: BTreeMap<Slot, BTreeSet<Arc<str>>>,
-    /// Ephemeral znodes of each session in the order of their creation, without tickets and then
-    /// with.
+    /// Ephemeral znodes of each session in order of creation, those without tickets first.
     ephemerals: BTreeSet<(SessionId, bool, u64, Arc<str>)>,
     /// How many ephemeral znodes each session has.
     ephemerals_len: BTreeMap<SessionId, usize>,
-    /// Sessions that have ended and still have ephemeral znodes.
+    /// Ended sessions that still have ephemeral znodes.
     dying: BTreeSet<SessionId>,
-    /// Ends of containers and of znodes with a time to live.
+    /// When containers and znodes with a TTL expire.
     due: BTreeSet<(u64, Arc<str>)>,
-    /// Directories that are locks now.
+    /// Directories that currently represent locks.
     directories: BTreeMap<LockName, Directory>,
-    /// Where each ticket's znodes are.
+    /// The znodes of each ticket.
     tickets: BTreeMap<Token, Vec<Arc<str>>>,
-    /// Readers' znodes that are no tickets of their own: the directory, the number, the path.
+    /// Readers' znodes without a ticket of their own: the directory, the number, the path.
     joined: BTreeSet<(LockName, String, Arc<str>)>,
-    /// Znodes of tickets that died and whose lock-delay goes on.
+    /// Znodes of tickets that died, during the lock-delay.
     delayed: BTreeSet<Arc<str>>,
 }
 
 impl Data {
-    /// As ZooKeeper begins.
+    /// The initial tree, as in ZooKeeper.
     pub(crate) fn new() -> Self {
         let mut nodes = Slab::default();
         for path in BUILT_IN {
@@ -95,7 +94,7 @@ impl Data {
         nodes.fold(Weight::NONE, Weight::and)
     }
 
-    /// How many znodes there are beside those that are always there.
+    /// How many znodes there are, apart from the built-in ones.
     pub(crate) fn len(&self) -> usize {
         self.nodes.len().saturating_sub(BUILT_IN.len())
     }
@@ -106,7 +105,7 @@ impl Tree {
         Self::of(Data::new(), hash_key)
     }
 
-    /// What a snapshot holds, beside the lines that it holds.
+    /// Loads the znodes of a snapshot; `lines` are those of the same snapshot.
     pub(crate) fn load(data: Data, hash_key: u64, lines: &mut impl StoreAccess) -> Self {
         lines.weigh(Weight::NONE, data.weigh());
         let mut tree = Self::of(data, hash_key);
@@ -119,17 +118,17 @@ impl Tree {
         Self { data, index }
     }
 
-    /// What a snapshot holds.
+    /// What a snapshot contains.
     pub(crate) fn data(&self) -> &Data {
         &self.data
     }
 
-    /// What all that is here takes, counted again.
+    /// The weight of everything here, counted again.
     pub(crate) fn weigh_all(&self) -> Weight {
         self.data.weigh()
     }
 
-    /// How many znodes there are beside those that are always there.
+    /// How many znodes there are, apart from the built-in ones.
     pub(crate) fn len(&self) -> usize {
         self.data.len()
     }

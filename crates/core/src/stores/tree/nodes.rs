@@ -1,4 +1,4 @@
-//! Znodes come and go.
+//! Adds and removes znodes.
 
 use super::recipes;
 use super::tickets::Directory;
@@ -15,7 +15,7 @@ use crate::weight::Weight;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// How long a container stays after its last child has gone: as often ZooKeeper looks for them.
+/// How long a container stays after its last child is gone: ZooKeeper checks this often.
 pub(super) const CONTAINER_KEPT_MS: u64 = 60_000;
 
 /// One znode.
@@ -25,7 +25,7 @@ pub(crate) struct Node {
     pub(crate) data: Option<NodeData>,
     pub(crate) acl: Arc<[Acl]>,
     pub(crate) kind: NodeKind,
-    /// Whose it is, if it is ephemeral.
+    /// Its session, if it is ephemeral.
     pub(crate) session: Option<SessionId>,
     pub(crate) czxid: u64,
     pub(crate) mzxid: u64,
@@ -34,22 +34,22 @@ pub(crate) struct Node {
     pub(crate) mtime_ms: u64,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
-    /// How many children were ever created: the next one's number. ZooKeeper's own counter stays
-    /// where it is once it is full.
+    /// How many children were ever created, which numbers the next one. Like ZooKeeper's own
+    /// counter, it stops when it is full.
     pub(crate) creates: i32,
-    /// From when on its time to live counts, or of a container, its time without children.
+    /// Since when its TTL counts or, for a container, since when it has no children.
     pub(crate) idle_since_ms: u64,
-    /// The ticket that it stands for.
+    /// The ticket that it represents.
     pub(crate) ticket: Option<NodeTicket>,
 }
 
-/// The ticket that a znode stands for.
+/// The ticket that a znode represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeTicket {
     pub(crate) token: Token,
     /// Whether it was drawn through another door.
     pub(crate) foreign: bool,
-    /// Whether it has ended, and its lock-delay goes on.
+    /// Whether it has ended, and its lock-delay is still running.
     pub(crate) over: bool,
 }
 
@@ -87,7 +87,7 @@ impl Node {
         BUILT_IN.contains(&&*self.path)
     }
 
-    /// What is always there is not counted.
+    /// Built-in znodes are not counted.
     pub(crate) fn weight(&self) -> Weight {
         let path = if self.is_built_in() { 0 } else { self.path.len() };
         let acl = if self.is_built_in() && self.aversion <= 0 { 0 } else { acl_bytes(&self.acl) };
@@ -112,11 +112,11 @@ impl Node {
         }
     }
 
-    /// When it goes by itself, if it has no children.
+    /// When it expires, if it has no children.
     fn due_ms(&self) -> Option<u64> {
         match self.kind {
             NodeKind::Ttl { ms } => Some(self.idle_since_ms.saturating_add(ms)),
-            // One that never had a child waits for its first.
+            // A container that never had a child waits for its first.
             NodeKind::Container if self.creates > 0 => {
                 Some(self.idle_since_ms.saturating_add(CONTAINER_KEPT_MS))
             }
@@ -124,8 +124,8 @@ impl Node {
         }
     }
 
-    /// The directory and the number of a reader's znode that is no ticket of its own: Curator creates
-    /// one under the number of a write lock that the same client holds.
+    /// The directory and number of a reader's znode without a ticket of its own: Curator creates
+    /// one with the number of a write lock that the same client holds.
     fn joins(&self) -> Option<(LockName, String, Arc<str>)> {
         let number =
             recipes::joined_number(name_of(&self.path)).filter(|_| self.session.is_some())?;
@@ -138,7 +138,7 @@ impl Node {
 }
 
 impl Indexes {
-    /// Enters a znode among its parent's children.
+    /// Adds a znode to its parent's children.
     pub(super) fn add_child(&mut self, data: &Data, node: &Node) {
         let parent = parent_of(&node.path).and_then(|path| self.paths.get(&data.nodes, path));
         if let Some(parent) = parent {
@@ -146,7 +146,7 @@ impl Indexes {
         }
     }
 
-    /// Enters a znode everywhere else. Its children are known.
+    /// Adds a znode to all other indexes. Its children are already known.
     pub(super) fn add_rest(&mut self, slot: Slot, node: &Node) {
         if let Some(ephemeral) = node.ephemeral() {
             let len = self.ephemerals_len.entry(ephemeral.0).or_default();
@@ -209,7 +209,7 @@ impl Indexes {
     }
 }
 
-/// The lock that a directory is; none if its name can't be one's.
+/// The lock that a directory represents; `None` if its path can't be a lock name.
 pub(super) fn lock_of(directory: &str) -> Option<LockName> {
     LockName::parse(directory.strip_prefix('/')?).ok()
 }
@@ -233,7 +233,7 @@ impl Tree {
         node.map_or(Stat::default(), |(slot, node)| node.stat(self.children_of(slot)))
     }
 
-    /// Changes a znode, and keeps everything else that depends on it.
+    /// Changes a znode, and everything that depends on it.
     pub(super) fn change(
         &mut self,
         path: &str,
@@ -249,7 +249,7 @@ impl Tree {
         lines.weigh(before, node.weight());
     }
 
-    /// Adds a znode to its parent, which is there.
+    /// Adds a znode to its parent, which must exist.
     pub(super) fn add(
         &mut self,
         node: Node,
@@ -272,7 +272,7 @@ impl Tree {
         let Some(node) = self.data.nodes.get(slot) else { return };
         self.index.add_child(&self.data, node);
         self.index.add_rest(slot, node);
-        // A parent that was to go has a child again.
+        // A parent that was about to expire has a child again.
         if let Some(parent) = parent_of(&path).and_then(|parent| self.node(parent))
             && let Some(due_ms) = parent.due_ms()
         {

@@ -1,8 +1,8 @@
-//! What each change of a command comes to: a step, or a refusal of them all.
+//! What each change of a command amounts to: a step, or a refusal of the whole command.
 //!
-//! As ZooKeeper does, every change is checked against the znodes as the changes before it will have
-//! left them, and in ZooKeeper's order: clients tell errors apart. Nothing is changed here, so that
-//! all of them can still be refused.
+//! As in ZooKeeper, every change is checked against the znodes as the changes before it will leave
+//! them, and in ZooKeeper's order, because clients distinguish the errors. Nothing is changed here,
+//! so that the whole command can still be refused.
 
 use super::nodes::{NodeTicket, lock_of};
 use super::{BUILT_IN, Tree, acl, recipes};
@@ -18,10 +18,10 @@ use crate::weight::Weight;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What setting the data of a znode to this means to Curator's locks: let go, please.
+/// Data that asks the holder of a Curator lock to release it.
 pub(super) const REVOKE: &[u8] = b"__REVOKE__";
 
-/// What a change comes to.
+/// What a change amounts to.
 #[derive(Debug)]
 pub(super) enum Step {
     Create {
@@ -30,7 +30,7 @@ pub(super) enum Step {
         acl: Arc<[Acl]>,
         kind: NodeKind,
     },
-    /// A place in a line.
+    /// Draws a ticket.
     Draw {
         path: Arc<str>,
         data: Option<NodeData>,
@@ -49,7 +49,7 @@ pub(super) enum Step {
         path: String,
         acl: Arc<[Acl]>,
     },
-    /// The holder, who came through another door, is asked to let go.
+    /// Asks the holder, from another door, to release.
     Revoke {
         path: String,
         ticket: NodeTicket,
@@ -57,7 +57,7 @@ pub(super) enum Step {
     Nothing,
 }
 
-/// Where a ticket is to stand.
+/// Where a ticket is to be drawn.
 #[derive(Debug)]
 pub(super) struct TicketPlace {
     pub(super) lock: LockName,
@@ -65,7 +65,7 @@ pub(super) struct TicketPlace {
     pub(super) mode: Mode,
 }
 
-/// A znode as the changes so far will have left it.
+/// A znode as the changes so far will leave it.
 #[derive(Debug, Clone)]
 struct PlannedNode {
     acl: Arc<[Acl]>,
@@ -82,12 +82,13 @@ struct PlannedNode {
 pub(super) struct Planner<'a, L> {
     tree: &'a Tree,
     lines: &'a L,
-    /// A name that is something else can't be a lock.
+    /// Refuses a name that is something other than a lock.
     check_name: &'a dyn Fn(&LockName) -> Result<(), Refusal>,
     ids: &'a [AuthId],
-    /// None where a znode will be gone.
+    /// `None` where a znode will be gone.
     planned: BTreeMap<Arc<str>, Option<PlannedNode>>,
-    /// Recipes of directories that will be locks, and how many tickets will be drawn in each.
+    /// The recipes of directories that will represent locks, and how many tickets will be drawn in
+    /// each.
     places: BTreeMap<LockName, (Recipe, usize)>,
     ephemerals: usize,
     created: usize,
@@ -122,7 +123,7 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
         }
     }
 
-    /// The steps of all changes, or the first that can't be made and why.
+    /// The steps of all changes, or the index of the first that is not possible and why.
     pub(super) fn plan(mut self, ops: Vec<NodeOp>) -> Result<Vec<Step>, (usize, NodeRefusal)> {
         let limits = self.lines.limits();
         if ops.len() > limits.node_ops_max {
@@ -259,8 +260,8 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
         })
     }
 
-    /// Where a ticket is to stand, if the name is a place in a line. Those who stand there already
-    /// through other doors take their numbers first.
+    /// Where a ticket is to be drawn, if the name is a place in a line. Tickets of other doors that
+    /// are already there get their numbers first.
     fn place(
         &mut self,
         directory: &str,
@@ -372,7 +373,7 @@ impl<'a, L: StoreAccess> Planner<'a, L> {
     }
 }
 
-/// The path above, of a path that need not be one: ZooKeeper looks for the znode there first.
+/// The parent of a path that may be invalid: ZooKeeper looks for that znode first.
 fn directory_of(path: &str) -> Result<&str, NodeRefusal> {
     if path.contains('\0') {
         return Err(NodeRefusal::BadPath(BadPath::Character('\0')));

@@ -1,4 +1,4 @@
-//! Znodes as a door reads them. Questions only: they change nothing.
+//! Znodes as a door reads them. Queries only: they change nothing.
 
 use super::Tree;
 use crate::ids::SessionId;
@@ -9,9 +9,9 @@ use std::sync::Arc;
 /// One znode.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeView<'a> {
-    /// Its data; none is ZooKeeper's null.
+    /// Its data; `None` is ZooKeeper's null.
     pub data: Option<&'a NodeData>,
-    /// Who may do what with it.
+    /// Its access control list.
     pub acl: &'a [Acl],
     /// Everything else.
     pub stat: Stat,

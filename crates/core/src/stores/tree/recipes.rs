@@ -1,9 +1,9 @@
 //! Which names are places in a line.
 //!
 //! The libraries' recipes sort the children of a directory by the number at the end of their names,
-//! and tell their own children by a marker in front of it. Markers that are also ends of common
-//! words (`lock-`, `latch-`, `n-`) must be the whole name, or follow the prefix that Curator gives
-//! to names that it must find again.
+//! and recognise their own children by a marker in front of it. A marker that also ends common
+//! words (`lock-`, `latch-`, `n-`) must be the whole name, or follow the prefix that Curator adds
+//! to find its znodes again.
 
 use crate::command::Mode;
 use crate::ids::Token;
@@ -12,7 +12,7 @@ use crate::tree::Recipe;
 /// `_c_`, a UUID, `-`.
 const PROTECTION_LEN: usize = 40;
 
-/// The recipe of a name, and what kind of ticket it is, before its number is added.
+/// The recipe of a name without its number, and the mode of its ticket.
 pub(super) fn place_of(prefix: &str) -> Option<(Recipe, Mode)> {
     let recipes = [
         ("__rlock__", Recipe::Kazoo, Mode::Shared),
@@ -32,7 +32,7 @@ pub(super) fn place_of(prefix: &str) -> Option<(Recipe, Mode)> {
     }
 }
 
-/// Without the prefix by which a client finds its znode again.
+/// The name without the prefix by which a client finds its znode again.
 fn unprotected(name: &str) -> &str {
     let protected = name.starts_with("_c_") || name.starts_with(FOREIGN);
     match name.split_at_checked(PROTECTION_LEN) {
@@ -59,7 +59,7 @@ pub(super) fn writer_number(name: &str) -> Option<&str> {
     (number.len() == SUFFIX_LEN).then_some(number)
 }
 
-/// Digits of a number at the end of a name.
+/// The number of digits at the end of a name.
 const SUFFIX_LEN: usize = 10;
 
 /// The number at the end of a sequential znode's name, as ZooKeeper writes it.
@@ -67,7 +67,7 @@ pub(super) fn suffix(number: i32) -> String {
     format!("{number:010}")
 }
 
-/// What names of tickets from other doors begin with. Together with the token it is as long as
+/// The prefix of the names of tickets from other doors. Together with the token it is as long as
 /// Curator's own prefix.
 const FOREIGN: &str = "holdfast-ticket-";
 
@@ -97,7 +97,7 @@ mod tests {
             (format!("{uuid}__READ__"), shared(Recipe::ReadWrite)),
             (format!("{uuid}__WRIT__"), exclusive(Recipe::ReadWrite)),
             ("n-".to_owned(), exclusive(Recipe::Plain)),
-            // Words that only end like a marker.
+            // Words that merely end like a marker.
             ("clock-".to_owned(), None),
             ("election-".to_owned(), None),
             ("lock".to_owned(), None),

@@ -1,4 +1,4 @@
-//! Sessions as ZooKeeper's door has them: one connection at a time, and ephemeral znodes.
+//! Sessions of the ZooKeeper door: one connection at a time, and ephemeral znodes.
 
 use super::Tree;
 use crate::command::SessionRef;
@@ -10,8 +10,8 @@ use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 
 impl Tree {
-    /// Another connection goes on with a session. What is still on its way through the one before
-    /// must not take effect after what comes through this one.
+    /// Attaches another connection to a session. Requests that are still in flight from the
+    /// previous one must not take effect after those of this one.
     pub(super) fn attach(
         &mut self,
         session: &SessionRef,
@@ -25,8 +25,7 @@ impl Tree {
         Ok(Answer::SessionAttached { attachment })
     }
 
-    /// Which attachment of a session may change something: 0 until another connection has gone on
-    /// with it.
+    /// Which attachment of a session may make changes: 0 until another connection has attached.
     pub(crate) fn attachment(&self, session: SessionId) -> u64 {
         self.data.attachments.get(&session).copied().unwrap_or(0)
     }
@@ -55,26 +54,26 @@ impl Tree {
         self.index.ephemerals.range(range).map(|(_, _, _, path)| path)
     }
 
-    /// The first ephemeral znode of a session that is no ticket: those are the lines' to end.
+    /// The first ephemeral znode of a session without a ticket: the lines end the others.
     fn first_plain(&self, session: SessionId) -> Option<Arc<str>> {
         let range = (session, false, 0, Arc::from(""))..(session, true, 0, Arc::from(""));
         self.index.ephemerals.range(range).next().map(|(_, _, _, path)| path.clone())
     }
 
-    /// After a snapshot: which sessions have ended whose znodes are still here.
+    /// After loading a snapshot: finds ended sessions that still have znodes.
     pub(super) fn find_dying(&mut self, lines: &impl StoreAccess) {
         let sessions = self.index.ephemerals.iter().filter(|(_, ticket, ..)| !ticket);
         let dead = sessions.map(|(id, ..)| *id).filter(|id| !lines.session_lives(*id));
         self.index.dying = dead.collect();
     }
 
-    /// Whether znodes are left over that must go.
+    /// Whether there are znodes left to remove.
     pub(crate) fn is_behind(&self) -> bool {
         !self.index.dying.is_empty()
     }
 
-    /// The ephemeral znodes of sessions that have ended go, in the order in which they came: as many
-    /// as one command may remove, the others at the start of the next entries.
+    /// Removes the ephemeral znodes of ended sessions, in order of creation: as many as one command
+    /// may remove, the rest at the start of the next entries.
     pub(super) fn follow_sessions(
         &mut self,
         from: usize,

@@ -1,9 +1,9 @@
-//! Znodes and lines are kept together.
+//! Keeps znodes and lines in step.
 //!
-//! While a directory has a znode that a recipe counts as a contender, everybody in the line of that
-//! lock has one there: who came through another door, too. Those appear in the form of the recipe
-//! and as the kind that everybody waits for, numbered in the order of the line; they go when their
-//! tickets end, or after the lock-delay that an end brought about.
+//! While a directory has a znode that a recipe counts as a contender, every ticket in the line of
+//! that lock has one there, including those from other doors. The latter have the form of the
+//! recipe, and of the kind that everybody waits for, and are numbered in the order of the line.
+//! They are removed when their tickets end, or after the lock-delay that follows.
 
 use super::Tree;
 use super::nodes::{Node, NodeTicket, lock_of};
@@ -20,18 +20,18 @@ use crate::tree::{Acl, NodeKind, Recipe, name_of, parent_of, perms};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A directory that is a lock now.
+/// A directory that currently represents a lock.
 #[derive(Debug, PartialEq)]
 pub(super) struct Directory {
-    /// Whose contenders are in it.
+    /// The recipe of its contenders.
     pub(super) recipe: Recipe,
     /// The znodes of the tickets in its line.
     pub(super) children: BTreeMap<Token, Arc<str>>,
 }
 
 impl Tree {
-    /// The first contender of a recipe comes to a directory: who stands in the line already gets a
-    /// znode before it.
+    /// Called for the first contender of a recipe in a directory: tickets that are already in line
+    /// get znodes before it.
     pub(super) fn show_line(
         &mut self,
         place: &TicketPlace,
@@ -43,7 +43,7 @@ impl Tree {
         }
         let waiting = lines.tickets_in_line(&place.lock);
         if !waiting.is_empty() {
-            // Their coming is a change of its own, however old they are.
+            // Adding them is a change of its own, however old the tickets are.
             lines.next_number();
         }
         for token in waiting {
@@ -67,7 +67,7 @@ impl Tree {
         let node = Node {
             path: Arc::from(format!("{directory}/{child}")),
             data: shown_label(lines.ticket_label(token).as_ref().map_or(&[], |l| l.as_bytes())),
-            // Everybody may see it, and who may ask for it writes `__REVOKE__`.
+            // Everybody may read it, and writing `__REVOKE__` to it asks for a release.
             acl: Arc::from([Acl { perms: perms::READ | perms::WRITE, ..Acl::open() }]),
             kind: NodeKind::Persistent,
             session: None,
@@ -85,8 +85,8 @@ impl Tree {
         self.add(node, lines.last_number(), lines, effects);
     }
 
-    /// Something was done to the lines. Who came into the line of a directory that is a lock gets a
-    /// znode there; the znodes of those who went go. Everything in the order of the tickets.
+    /// Called after the lines have changed: adds a znode for each ticket that joined the line of a
+    /// directory, and removes those of tickets that ended, in ticket order.
     pub(crate) fn follow(
         &mut self,
         from: usize,
@@ -130,7 +130,7 @@ impl Tree {
         }
     }
 
-    /// The znodes of the dead go when their lock-delay is over.
+    /// Removes the znodes of dead holders once their lock-delay is over.
     fn follow_delays(&mut self, lines: &mut impl StoreAccess, effects: &mut Vec<Effect>) {
         let is_over = |path: &&Arc<str>| {
             let line = lock_above(path).and_then(|lock| Some(lines.line(&lock)?.is_delayed()));
@@ -142,8 +142,8 @@ impl Tree {
         }
     }
 
-    /// The ticket of a znode is over. If it has got children of its own it stays, and is no place in
-    /// a line any more.
+    /// The ticket of a znode is over. If the znode has children it stays, but no longer represents
+    /// a place in line.
     fn remove_ticket(
         &mut self,
         path: &str,
@@ -164,8 +164,8 @@ impl Tree {
         stays
     }
 
-    /// A writer's znode was deleted while a reader of the same session stands under the same number:
-    /// the ticket goes on as the reader's, and that is a downgrade.
+    /// A writer's znode was deleted while a reader of the same session has the same number: the
+    /// ticket continues as the reader's, which is a downgrade.
     pub(super) fn joined_goes_on(
         &mut self,
         path: &str,
@@ -181,7 +181,7 @@ impl Tree {
         let reader = joined.find_map(|(of, with, reader)| {
             let here = *of == lock && *with == number;
             let same = self.node(reader).is_some_and(|node| node.session == owner);
-            // Beyond this number nothing more can be found.
+            // There is nothing more to find beyond this number.
             (!here || same).then(|| here.then(|| reader.clone()))
         });
         let Some(reader) = reader.flatten() else { return false };
@@ -192,7 +192,7 @@ impl Tree {
         true
     }
 
-    /// Asks the holder of a ticket to let go, who came through another door.
+    /// Asks a holder from another door to release.
     pub(super) fn ask_to_let_go(
         &mut self,
         path: &str,
@@ -206,11 +206,11 @@ impl Tree {
         let (Some(name), Some(by), Some(reason)) = (lock, by, reason) else { return };
         let token = Some(ticket.token);
         let revoke = Revoke { name, token, by, reason, within_ms: 0, force: false };
-        // One that still waits holds nothing that it could let go of.
+        // A waiting ticket holds nothing that it could release.
         let _ = lines.revoke(revoke, effects);
     }
 
-    /// A backup becomes a new cluster: sessions have ended, and so have most tickets.
+    /// Turns a backup into a new cluster: all sessions have ended, and most tickets.
     pub(crate) fn restore(&mut self, lines: &mut impl StoreAccess) {
         let mut effects = Vec::new();
         self.data.attachments.clear();
@@ -222,7 +222,7 @@ impl Tree {
         let mut gone: Vec<Arc<str>> =
             nodes.filter(|node| over(node)).map(|node| node.path.clone()).collect();
         gone.sort_unstable();
-        // The number that the counter was moved to is newer than all that was ever drawn.
+        // The number that the counter was moved to is higher than any that was ever drawn.
         let zxid = lines.last_number();
         for path in gone {
             if !self.keep_with_children(&path, lines) {
@@ -233,7 +233,7 @@ impl Tree {
     }
 }
 
-/// Who came into a line in one command, who went, and whose end delays whom.
+/// The tickets that joined and ended in one command, and which of them started a lock-delay.
 struct LineChanges {
     came: BTreeSet<Token>,
     went: BTreeSet<Token>,
@@ -243,10 +243,10 @@ struct LineChanges {
 fn moved(answer: &Answer, effects: &[Effect]) -> LineChanges {
     let (came, went, delayed) = Default::default();
     let mut moved = LineChanges { came, went, delayed };
-    if let Answer::TicketStatus(standing) = answer
-        && !matches!(standing, TicketStatus::Over { .. })
+    if let Answer::TicketStatus(status) = answer
+        && !matches!(status, TicketStatus::Over { .. })
     {
-        moved.came.insert(standing.token());
+        moved.came.insert(status.token());
     }
     for effect in effects {
         match effect {
@@ -261,12 +261,12 @@ fn moved(answer: &Answer, effects: &[Effect]) -> LineChanges {
     moved
 }
 
-/// The lock that the directory of a path is.
+/// The lock that the directory of a path represents.
 fn lock_above(path: &str) -> Option<LockName> {
     parent_of(path).and_then(lock_of)
 }
 
-/// What a ticket calls itself, as the data of a znode: recipes take it for text.
+/// A ticket's label as the data of a znode: recipes expect text.
 fn shown_label(label: &[u8]) -> Option<NodeData> {
     NodeData::parse(String::from_utf8_lossy(label).as_bytes()).ok()
 }

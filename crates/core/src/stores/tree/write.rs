@@ -1,4 +1,4 @@
-//! Changes are made: planned first, so that one that can't be made leaves all of them undone.
+//! Makes changes, after all of them were planned: if one is not possible, none is made.
 
 use super::Tree;
 use super::nodes::{Node, NodeTicket};
@@ -12,7 +12,7 @@ use crate::text::{Label, LockName, NodeData, Reason};
 use crate::tree::{Acl, NodeEvent, NodeKind, NodeResult, TreeCommand, TreeWrite};
 use std::sync::Arc;
 
-/// One command's changes on their way.
+/// The changes of one command, in progress.
 pub(super) struct PendingWrite {
     session: SessionId,
     /// The zxid of all changes that draw no ticket; drawn for the first of them.
@@ -27,7 +27,8 @@ impl PendingWrite {
 }
 
 impl Tree {
-    /// `check_name` says whether a name may be a lock now: another store may keep something there.
+    /// `check_name` decides whether a name may be a lock now: another store may have something else
+    /// there.
     pub(crate) fn command(
         &mut self,
         command: TreeCommand,
@@ -53,7 +54,7 @@ impl Tree {
         let ops = std::mem::take(&mut write.ops);
         let planned = Planner::new(self, lines, check_name, &write).plan(ops);
         let planned = planned.map_err(|(op, why)| Refusal::Node { op: op as u32, why })?;
-        // Each change may end a ticket and draw one; what is left may serve those who waited.
+        // Each change may end a ticket and draw one; the rest of the budget is for serving waiters.
         let taken = planned.len().saturating_mul(2);
         let steps = StepBudget::new(lines.limits().steps_max.saturating_sub(taken));
         let mut writing = PendingWrite { session: write.session.id, zxid: None, steps };
@@ -112,7 +113,7 @@ impl Tree {
                 NodeResult::Set(self.stat_of(&path))
             }
             Step::SetAcl { path, acl } => {
-                // It is a change to ZooKeeper, though no zxid of the znode tells it.
+                // In ZooKeeper this is a change, although no zxid of the znode shows it.
                 writing.zxid(lines);
                 self.change(&path, lines, |node| {
                     node.acl = acl;
@@ -166,7 +167,8 @@ impl Tree {
         }));
     }
 
-    /// Ends the ticket of a znode that was deleted. If not its own session did it, it was broken.
+    /// Ends the ticket of a znode that was deleted. If another session deleted it, the lock was
+    /// broken.
     fn end_own(
         &mut self,
         path: &str,
@@ -198,12 +200,12 @@ fn forced_by(session: SessionId, reason: &str) -> Option<Arc<Forced>> {
     Some(Arc::new(Forced { by, reason: Reason::parse(reason).ok()? }))
 }
 
-/// What a session is called in the history, as ZooKeeper's tools write it.
+/// The label of a session in the history, in the form that ZooKeeper's tools use.
 pub(super) fn session_label(session: SessionId) -> Option<Label> {
     Label::parse(format!("ZooKeeper session 0x{:x}", session.0)).ok()
 }
 
-/// What a recipe writes into its znode is what the holder calls itself.
+/// The data that a recipe writes into its znode is the holder's label.
 fn label_of(data: &NodeData) -> Option<Label> {
     Label::parse(data.as_bytes()).ok().filter(|label| !label.as_bytes().is_empty())
 }

@@ -53,7 +53,7 @@ impl Model {
         self.enter(ticket, acquire.wait, request)
     }
 
-    /// The rules for an acquire, whatever the state of the lock.
+    /// The rules for an acquire that don't depend on the lock.
     fn check_fields(&self, acquire: &Acquire) -> Result<(), Refusal> {
         let mut names = acquire.names.clone();
         names.sort();
@@ -78,7 +78,7 @@ impl Model {
         ])
     }
 
-    /// Whether a ticket may stand in a line at all.
+    /// Whether a ticket may be in a line at all.
     fn check_line(&self, ticket: &Ticket, name: &LockName) -> Result<(), Refusal> {
         let name = name.clone();
         if let Some(first) = self.line(&name).first()
@@ -86,7 +86,7 @@ impl Model {
         {
             return Err(Refusal::OtherKind { name, permits: permits(first.mode) });
         }
-        // A node's session stands for many clients, which may wait for each other.
+        // A node's session represents many clients, which may wait for each other.
         let kind = ticket.session.and_then(|id| self.session(id)).map(|session| session.kind);
         let is_client = kind == Some(SessionKind::Client);
         if is_client
@@ -144,7 +144,7 @@ impl Model {
         self.enter(ticket, wait, request)
     }
 
-    /// Lets a ticket into its lines, if nothing speaks against it.
+    /// Adds a ticket to its lines, unless it is refused.
     fn enter(
         &mut self,
         mut ticket: Ticket,
@@ -157,7 +157,7 @@ impl Model {
         } else if ticket.upgrades.is_none()
             && let Lease::Unconfirmed { ttl_ms } = ticket.lease
         {
-            // It is told at once.
+            // The answer itself is the grant.
             ticket.lease = Lease::Deadline { ttl_ms };
         }
         check_same_session(ticket.session, request)?;
@@ -171,7 +171,7 @@ impl Model {
         self.counter += 1;
         self.tickets.push(ticket);
         self.serve();
-        Ok(self.standing(token).map_or(Answer::Ticked, Answer::TicketStatus))
+        Ok(self.ticket_status(token).map_or(Answer::Ticked, Answer::TicketStatus))
     }
 
     fn check_claims(&self, ticket: &Ticket) -> Result<(), Refusal> {
@@ -182,7 +182,8 @@ impl Model {
         }
     }
 
-    /// Whether a ticket that can't be served at once may wait; `busy` is the first name in its way.
+    /// Whether a ticket that can't be served at once may wait; `busy` is the first name that is not
+    /// free.
     fn check_wait(
         &mut self,
         ticket: &Ticket,
@@ -238,7 +239,7 @@ impl Model {
     }
 }
 
-/// The number of permits; none for exclusive and shared.
+/// The number of permits; `None` for exclusive and shared.
 pub(super) fn permits(mode: Mode) -> Option<u32> {
     match mode {
         Mode::Permit { of } => Some(of),
@@ -246,7 +247,7 @@ pub(super) fn permits(mode: Mode) -> Option<u32> {
     }
 }
 
-/// A request's session and its ticket's are the same, so that both are forgotten together.
+/// A request's session and its ticket's must be the same, so that both are forgotten together.
 fn check_same_session(
     ticket: Option<SessionId>,
     request: Option<&RequestRef>,

@@ -1,10 +1,10 @@
-//! Circles of declared waits.
+//! Cycles of declared waits.
 
 use super::{Model, Ticket};
 use holdfast_core::{CycleStep, LockName, Mode, Token};
 
 impl Model {
-    /// The tickets in front of a waiter that must go, or move on, before it is served.
+    /// The tickets ahead of a waiter that must end, or be served, before it is served.
     fn waits_for(&self, waiter: &Ticket) -> Vec<(LockName, Token)> {
         let mut found = Vec::new();
         for name in waiter.names.iter().filter(|_| !matches!(waiter.mode, Mode::Permit { .. })) {
@@ -29,7 +29,7 @@ impl Model {
         waiting.filter(|ticket| ticket.claims.contains(&held)).collect()
     }
 
-    /// Whether the wait of a ticket that is not drawn yet leads back to what it claims.
+    /// Whether the wait of a ticket that is not drawn yet leads back to a token that it claims.
     pub(super) fn closes_circle(&self, asker: &Ticket) -> bool {
         let mut reached: Vec<Token> = self.waits_for(asker).into_iter().map(|(_, t)| t).collect();
         let mut looked_at = 0;
@@ -46,7 +46,7 @@ impl Model {
         asker.claims.iter().any(|claim| reached.contains(claim))
     }
 
-    /// What is wrong with a circle that the core gave as its reason.
+    /// What is wrong with a cycle that the core reported.
     pub(crate) fn check_circle(&self, asker: &Ticket, links: &[CycleStep]) -> Result<(), String> {
         let Some(last) = links.last() else { return Err("a circle without links".into()) };
         if !asker.claims.contains(&last.behind) {
@@ -67,7 +67,7 @@ impl Model {
             if !self.waits_for(waiter).contains(&(link.waits_for.clone(), link.behind)) {
                 return Err(format!("{link:?} is no wait"));
             }
-            // The asker has no ticket yet and knows its own name.
+            // The requesting client has no ticket yet, and knows its own label.
             let label = link.waiter.and_then(|_| self.label_of(waiter));
             if link.label != label {
                 return Err(format!("{link:?} has another label"));
@@ -81,7 +81,7 @@ impl Model {
     }
 }
 
-/// Whether a ticket can't be held beside a holder.
+/// Whether a ticket can't be held at the same time as a holder.
 fn conflict(ticket: &Ticket, holder: &Ticket) -> bool {
     let both_shared = ticket.mode == Mode::Shared && holder.mode == Mode::Shared;
     !both_shared && ticket.upgrades != Some(holder.token)

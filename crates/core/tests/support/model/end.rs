@@ -20,13 +20,13 @@ impl Model {
         &mut self.pasts[at]
     }
 
-    /// Ends a ticket and serves whoever's turn it is then.
+    /// Ends a ticket and serves the tickets that are next.
     pub(super) fn end(&mut self, token: Token, how: EndReason, forced: Option<&Forced>) {
         self.leave(token, how, forced, true);
         self.serve();
     }
 
-    /// Ends a ticket without serving anybody yet.
+    /// Ends a ticket without serving any yet.
     pub(super) fn leave(
         &mut self,
         token: Token,
@@ -90,7 +90,7 @@ impl Model {
         let until_ms = self.now_ms.saturating_add(delay_ms);
         let past = self.past_mut(name);
         past.last = Some(ending.clone());
-        // The first death that nobody has put right is the one to recover from.
+        // The first death that nobody has recovered from is the one to recover from.
         let first = past.death.take().map_or_else(|| ending.clone(), |death| death.ending);
         past.death = Some(Death { number, ending: first, at_ms: ending.at_ms });
         if delay_ms > 0 && past.delayed_until_ms.is_none_or(|before| before < until_ms) {
@@ -115,7 +115,7 @@ impl Model {
         self.pasts.iter().filter(|past| past.death.is_some()).count()
     }
 
-    /// A name without a line, a death and a delay is as if it had never been.
+    /// Forgets names without tickets, a death or a delay.
     pub(super) fn forget_pasts(&mut self) {
         let standing: Vec<LockName> = self.tickets.iter().flat_map(|t| t.names.clone()).collect();
         self.pasts.retain(|past| {

@@ -8,7 +8,7 @@ use holdfast_core::{
 };
 
 impl Model {
-    /// How a holder of this name ended, as far as the events tell that are still known.
+    /// How a holder of this name ended, if its event is still known.
     fn known_end(&self, name: &LockName, token: Token) -> Option<EndReason> {
         let known = self.events.iter().skip(self.events_forgotten);
         let mut of_ticket = known.rev().filter(|event| event.name == *name && event.token == token);
@@ -19,7 +19,7 @@ impl Model {
         })
     }
 
-    /// The ticket with this number, if it stands in this line.
+    /// The ticket with this number, if it is in this line.
     pub(super) fn named(&self, name: &LockName, token: Token) -> Result<&Ticket, Refusal> {
         let how = match self.ticket(token).filter(|ticket| ticket.is_in_line(name)) {
             None => self.known_end(name, token),
@@ -31,7 +31,7 @@ impl Model {
         Err(Refusal::NotHeld { name: name.clone(), token: Some(token), how })
     }
 
-    /// The ticket that is meant, if its owner asks.
+    /// The target ticket, if the proof is right.
     fn owned(&self, target: &Target, proof: &Proof) -> Result<Ticket, Refusal> {
         let ticket = match target.token {
             Some(token) => self.named(&target.name, token)?,
@@ -58,7 +58,7 @@ impl Model {
         accepted.contains(proof)
     }
 
-    /// The held ticket that is meant, if its owner asks.
+    /// The target ticket, if it is held and the proof is right.
     pub(super) fn held(&self, target: &Target, proof: &Proof) -> Result<Ticket, Refusal> {
         let ticket = self.owned(target, proof)?;
         if ticket.held { Ok(ticket) } else { Err(Refusal::NotYetServed(ticket.token)) }
@@ -66,7 +66,7 @@ impl Model {
 
     pub(super) fn release(&mut self, target: &Target, proof: &Proof) -> Result<Answer, Refusal> {
         let ticket = self.held(target, proof);
-        // Who released before, and asks again, has what it wants.
+        // A repeated release succeeds.
         if let Err(Refusal::NotHeld {
             token: Some(token), how: Some(EndReason::Released), ..
         }) = ticket

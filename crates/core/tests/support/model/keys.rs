@@ -61,7 +61,7 @@ impl Model {
         keys
     }
 
-    /// Everything that comes or goes is an event, or a change of an object.
+    /// Every change of a holder is an event, any other is a change of an object.
     pub(crate) fn keys_changed(&self) -> u64 {
         self.events.len() as u64 + self.changes
     }

@@ -1,8 +1,9 @@
-//! Who is next, and the grant.
+//! Which ticket is next, and the grant.
 
 use super::{Model, Ticket};
 use holdfast_core::{
-    After, Effect, EndReason, EventKind, Grant, Label, Lease, LockName, Mode, TicketStatus, Token,
+    Effect, EndReason, EventKind, Grant, Label, Lease, LockName, Mode, PriorEndings, TicketStatus,
+    Token,
 };
 
 impl Model {
@@ -26,7 +27,7 @@ impl Model {
         self.line(name).into_iter().filter(|ticket| !ticket.held).collect()
     }
 
-    /// What a ticket calls itself: its own label, or its session's.
+    /// A ticket's label: its own, or else its session's.
     pub(super) fn label_of(&self, ticket: &Ticket) -> Option<Label> {
         let of_session = || self.session(ticket.session?)?.label.clone();
         ticket.label.clone().or_else(of_session)
@@ -36,7 +37,7 @@ impl Model {
         self.past(name)?.delayed_until_ms
     }
 
-    /// Whether a ticket could be held beside those that hold this name now.
+    /// Whether a ticket could be held in addition to the current holders of this name.
     pub(super) fn has_room(&self, ticket: &Ticket, name: &LockName) -> bool {
         let holders = self.holders(name);
         let mut others = holders.iter().filter(|holder| ticket.upgrades != Some(holder.token));
@@ -47,14 +48,14 @@ impl Model {
         }
     }
 
-    /// Whether nobody waits in this line and a ticket would be held at once.
+    /// Whether there are no waiters in this line and a ticket would be held at once.
     pub(super) fn free_for(&self, ticket: &Ticket, name: &LockName) -> bool {
         self.waiters(name).is_empty()
             && self.delayed_until(name).is_none()
             && self.has_room(ticket, name)
     }
 
-    /// Whether it is the turn of a waiting ticket, in all of its lines.
+    /// Whether a waiting ticket is next, in all of its lines.
     fn turn_of(&self, ticket: &Ticket) -> bool {
         let dead = ticket.session.and_then(|id| self.session(id)?.ended).is_some();
         let heads = |name| self.waiters(name).first().is_some_and(|w| w.token == ticket.token);
@@ -64,7 +65,7 @@ impl Model {
             })
     }
 
-    /// Serves whoever's turn it is, until it is nobody's.
+    /// Serves tickets until none is next.
     pub(super) fn serve(&mut self) {
         while let Some(next) = self.tickets.iter().find(|t| !t.held && self.turn_of(t)) {
             self.grant(next.token);
@@ -74,10 +75,11 @@ impl Model {
     fn grant(&mut self, token: Token) {
         let Some(ticket) = self.ticket(token).cloned() else { return };
         if let Some(shared) = ticket.upgrades.filter(|shared| self.ticket(*shared).is_some()) {
-            // The holder stays the same, so this is no ending that anybody must hear of.
+            // The holder stays the same, so nobody needs to learn of this ending.
             self.leave(shared, EndReason::Released, None, false);
         }
-        let after: Vec<After> = ticket.names.iter().filter_map(|name| self.after(name)).collect();
+        let after: Vec<PriorEndings> =
+            ticket.names.iter().filter_map(|name| self.after(name)).collect();
         let now_ms = self.now_ms;
         let label = self.label_of(&ticket);
         let Some(ticket) = self.ticket_mut(token) else { return };
@@ -90,7 +92,7 @@ impl Model {
             Lease::Deadline { ttl_ms } | Lease::Unconfirmed { ttl_ms } => later(now_ms, ttl_ms),
             Lease::Session | Lease::Permanent => None,
         };
-        // It may outlive its session, and keeps the name that it was known by.
+        // It may outlive its session, and must keep its label then.
         if ticket.lease != Lease::Session {
             ticket.label = label;
         }
@@ -99,13 +101,13 @@ impl Model {
         self.effects.push(Effect::Granted(self.shown_grant(&ticket)));
     }
 
-    fn after(&self, name: &LockName) -> Option<After> {
+    fn after(&self, name: &LockName) -> Option<PriorEndings> {
         let past = self.past(name)?;
         if past.last.is_none() && past.death.is_none() {
             return None;
         }
         let recover = past.death.clone().map(|death| death.ending);
-        Some(After { name: name.clone(), last: past.last.clone(), recover })
+        Some(PriorEndings { name: name.clone(), last: past.last.clone(), recover })
     }
 
     fn shown_grant(&self, ticket: &Ticket) -> Grant {
@@ -123,8 +125,8 @@ impl Model {
         }
     }
 
-    /// Where a ticket stands now.
-    pub(super) fn standing(&self, token: Token) -> Option<TicketStatus> {
+    /// A ticket's current state.
+    pub(super) fn ticket_status(&self, token: Token) -> Option<TicketStatus> {
         if let Some(over) = self.over.iter().find(|over| over.token == token) {
             return Some(TicketStatus::Over { token, how: over.how });
         }
@@ -142,7 +144,7 @@ impl Model {
     }
 }
 
-/// So long after now; none for what is too far off to come.
+/// This long from now; `None` if it is too far away to ever happen.
 pub(super) fn later(now_ms: u64, ms: u64) -> Option<u64> {
     now_ms.checked_add(ms).filter(|at_ms| *at_ms != u64::MAX)
 }

@@ -1,8 +1,8 @@
-//! The naive lock: the promises written down in the plainest way that works.
+//! The naive lock: the promises written in the plainest way that works.
 //!
-//! All tickets stand in one list, in the order of their numbers. A line is the part of that list
-//! that has the name; nothing is kept that can be counted again, and everything is found by
-//! looking at all of it. It is slow, and meant to be right at first sight.
+//! All tickets are in one list, in the order of their numbers. A line is the part of that list with
+//! the name. Nothing is stored that can be computed, and everything is found by searching the whole
+//! list. It is slow, and meant to be obviously right.
 //!
 //! Its only promise about cost is that a test can afford it.
 
@@ -31,7 +31,7 @@ use holdfast_core::{
     Refusal, RequestKey, RequestRef, SessionId, Term,
 };
 
-/// What the naive lock knows.
+/// The state of the naive lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Model {
     pub(crate) limits: Limits,
@@ -45,16 +45,16 @@ pub(crate) struct Model {
     pub(crate) tickets: Vec<Ticket>,
     /// Every ticket that is over.
     over: Vec<OverTicket>,
-    /// Those that have not ended.
+    /// Living sessions.
     sessions: Vec<Session>,
-    /// What is remembered of names, beside their lines.
+    /// What is remembered about names, besides their lines.
     pasts: Vec<Past>,
     /// Requests without a session, with the time since when they may be forgotten.
     alone: Vec<(RequestKey, Known, Option<u64>)>,
     pub(crate) register: Vec<(LockName, Fence)>,
     objects: Vec<Kept>,
     pub(crate) nodes: Vec<Znode>,
-    /// Sessions that other connections went on with, and since when.
+    /// Sessions that were attached again, and the number of the last attachment.
     attachments: Vec<(SessionId, u64)>,
     /// Orders changes of objects and labels.
     changes: u64,
@@ -65,7 +65,8 @@ pub(crate) struct Model {
     /// Orders deaths by age.
     deaths_drawn: u64,
     effects: Vec<Effect>,
-    /// The ticket that the last command refused because of a circle, had it been drawn.
+    /// The ticket that the last command was refused for because of a cycle, as if it had been
+    /// drawn.
     pub(crate) deadlocked: Option<Ticket>,
 }
 
@@ -145,13 +146,13 @@ impl Model {
         }
     }
 
-    /// The core's history is a ring; from when on it still knows is not the model's to say.
+    /// The core's history is a ring; the model does not say how far back it goes.
     pub(crate) fn forget_events(&mut self, first_kept: Option<u64>) {
         let first_kept = first_kept.and_then(|number| usize::try_from(number).ok());
         self.events_forgotten = first_kept.unwrap_or(0);
     }
 
-    /// Writes an event about a ticket into the history of each of its names.
+    /// Adds an event about a ticket to the history of each of its names.
     fn happened(&mut self, ticket: &Ticket, what: &EventKind) {
         for name in &ticket.names {
             self.happened_to(name, ticket, what.clone());

@@ -1,8 +1,8 @@
 //! What the naive lock keeps.
 
 use holdfast_core::{
-    After, Answer, Command, Door, EndReason, Ending, EventKind, Forced, Label, Lease, LockName,
-    Mode, Names, Note, Object, Refusal, RequestId, Secret, SessionId, SessionKind, Token,
+    Answer, Command, Door, EndReason, Ending, EventKind, Forced, Label, Lease, LockName, Mode,
+    Names, Note, Object, PriorEndings, Refusal, RequestId, Secret, SessionId, SessionKind, Token,
 };
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(crate) struct Ticket {
     /// In byte order.
     pub(crate) names: Vec<LockName>,
     pub(crate) mode: Mode,
-    /// Who asked for it.
+    /// Its owner.
     pub(crate) session: Option<SessionId>,
     pub(crate) lease: Lease,
     /// When its wait ends, or once it is held, its lease.
@@ -27,23 +27,23 @@ pub(crate) struct Ticket {
     pub(crate) held: bool,
     pub(crate) joined_ms: u64,
     pub(crate) granted_ms: u64,
-    /// The shared ticket that this one takes the place of.
+    /// The shared ticket that this one replaces.
     pub(crate) upgrades: Option<Token>,
     pub(crate) revocation: Option<Revocation>,
-    /// What it was told with the grant.
-    pub(crate) after: Option<Arc<[After]>>,
-    /// At which change it got another label.
+    /// What the grant contained about earlier holders.
+    pub(crate) after: Option<Arc<[PriorEndings]>>,
+    /// The change at which it was relabelled.
     pub(crate) relabelled: u64,
 }
 
 impl Ticket {
-    /// The session that it ends with: once it is held, only if nothing else keeps it alive.
+    /// The session that it ends with: once it is held, only with a session lease.
     pub(crate) fn bound_to(&self) -> Option<SessionId> {
         self.session
             .filter(|_| !self.held || self.lease == Lease::Session || !self.is_confirmed_holder())
     }
 
-    /// Whether its owner may know that it holds anything.
+    /// Whether its owner may know that it holds the lock.
     pub(crate) fn is_confirmed_holder(&self) -> bool {
         !(self.held && matches!(self.lease, Lease::Unconfirmed { .. }))
     }
@@ -85,29 +85,29 @@ pub(crate) struct Session {
     pub(crate) opened_ms: u64,
     /// The number of its last proposal, if it is a node's.
     pub(crate) number: u64,
-    /// What it said it still needs.
+    /// The lowest request id that it still needs.
     pub(crate) lowest: RequestId,
     pub(crate) requests: Vec<(RequestId, Known)>,
     /// Set while its tickets are being ended.
     pub(crate) ended: Option<EndReason>,
 }
 
-/// A request that came, or that was asked about before it came.
+/// A request that has arrived, or whose outcome was asked for before it did.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
-    /// The command, without what may differ from try to try; none if it did not come.
+    /// The command, without what may differ between attempts; `None` if it has not arrived.
     pub(crate) asked: Option<Command>,
     pub(crate) became: Remembered,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Remembered {
-    /// It drew a ticket; the answer is where that stands.
+    /// It drew a ticket; the answer is that ticket's current state.
     Drew(Token),
-    /// It was answered once and for all.
+    /// It has a fixed answer.
     Answered(Result<Answer, Refusal>),
-    /// It came too late.
+    /// It arrived too late.
     Barred,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Kept {
     pub(crate) due_ms: Option<u64>,
 }
 
-/// What a name remembers beside its line.
+/// What is remembered about a name, besides its line.
 #[derive(Debug, Clone)]
 pub(crate) struct Past {
     pub(crate) name: LockName,
@@ -131,9 +131,9 @@ pub(crate) struct Past {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Death {
-    /// Numbered by the last one; the first of all has 1.
+    /// The number of the last one; the first of all has 1.
     pub(crate) number: u64,
-    /// The first one that nobody has put right.
+    /// The first one that nobody has recovered from.
     pub(crate) ending: Arc<Ending>,
     /// When the last one was.
     pub(crate) at_ms: u64,

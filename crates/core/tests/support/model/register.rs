@@ -1,10 +1,10 @@
-//! The fence inside Holdfast.
+//! The fenced register.
 
 use super::Model;
 use holdfast_core::{Answer, Bound, Fence, InvalidField, LockName, Mode, Refusal, Token, Value};
 
 impl Model {
-    /// Shows a token to the fence, with a value to keep or without.
+    /// Shows a token to the fence, with or without a value to store.
     pub(super) fn show(
         &mut self,
         key: LockName,

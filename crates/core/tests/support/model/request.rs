@@ -8,7 +8,7 @@ use holdfast_core::{
 };
 
 impl Model {
-    /// A command with a request id: done once, and answered as it stands now ever after.
+    /// A command with a request id: carried out once, and later answered with the current state.
     pub(super) fn decide_once(
         &mut self,
         request: RequestRef,
@@ -39,7 +39,7 @@ impl Model {
         answer
     }
 
-    /// What became of a request; one that was not seen is barred.
+    /// The outcome of a request; one that was not seen is barred.
     pub(super) fn outcome(&mut self, request: &RequestRef) -> Result<Answer, Refusal> {
         self.check_request(request)?;
         if let Some(known) = self.known(request) {
@@ -53,7 +53,7 @@ impl Model {
     fn current_answer(&self, remembered: Remembered) -> Result<Answer, Refusal> {
         match remembered {
             Remembered::Drew(token) => {
-                self.standing(token).map(Answer::TicketStatus).ok_or(Refusal::Barred)
+                self.ticket_status(token).map(Answer::TicketStatus).ok_or(Refusal::Barred)
             }
             Remembered::Answered(answer) => answer,
             Remembered::Barred => Ok(Answer::Barred),
@@ -83,7 +83,7 @@ impl Model {
         ])
     }
 
-    /// Whether the session may ask, and whether it can still know the answer.
+    /// Whether the session may make the request, and can still get its answer.
     fn check_request(&mut self, request: &RequestRef) -> Result<(), Refusal> {
         let RequestRef::InSession { session, id, lowest } = request else { return Ok(()) };
         let session = self.owned_session(*session)?;
@@ -156,8 +156,8 @@ impl Model {
     }
 }
 
-/// What a request comes down to: who asks in proof of what, for how long it would wait and what it
-/// would be called may be told otherwise by a retry.
+/// A command without what may differ in a retry: proofs, how long it waits, and the label and note
+/// of a new ticket.
 fn gist(command: &Command) -> Command {
     let nobody = || Proof::Secret(Secret([0; 16]));
     match command.clone() {
@@ -193,7 +193,7 @@ fn gist(command: &Command) -> Command {
     }
 }
 
-/// Refuses a request for the first of the rules that it breaks.
+/// Refuses a request for the first rule that it breaks.
 pub(super) fn first_broken<const N: usize>(
     rules: [(bool, InvalidField); N],
 ) -> Result<(), Refusal> {

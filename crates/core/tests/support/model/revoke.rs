@@ -1,4 +1,4 @@
-//! Asking a holder to let go, and breaking a lock.
+//! Asking a holder to release, and breaking a lock.
 
 use super::Model;
 use super::records::Revocation;
@@ -7,7 +7,7 @@ use holdfast_core::{
 };
 
 impl Model {
-    /// The numbers of all holders, for an order by name alone.
+    /// The numbers of all holders, for a command by name alone.
     fn all_holders(&self, name: &LockName) -> Result<Vec<Token>, Refusal> {
         let holders: Vec<Token> = self.holders(name).iter().map(|holder| holder.token).collect();
         if holders.is_empty() {
@@ -30,7 +30,8 @@ impl Model {
         for token in &tokens {
             let by_whom = Forced { by: by.clone(), reason: reason.clone() };
             let Some(ticket) = self.ticket_mut(*token) else { continue };
-            // An order to let go is not lifted by a later wish, nor by an order for later.
+            // A forced revocation is not lifted by a later request without force, or with a later
+            // deadline.
             let stays = ticket
                 .revocation
                 .as_ref()

@@ -13,7 +13,7 @@ impl Model {
         self.sessions.iter().find(|session| session.id == id)
     }
 
-    /// The session, if it lives and its owner asks.
+    /// The session, if it is alive and the secret is right.
     pub(super) fn owned_session(&mut self, owner: SessionRef) -> Result<&mut Session, Refusal> {
         let living = |session: &&mut Session| session.id == owner.id && session.ended.is_none();
         match self.sessions.iter_mut().find(living) {
@@ -23,7 +23,7 @@ impl Model {
         }
     }
 
-    /// Takes a node's proposal once and in order; or says why not.
+    /// Accepts a node's proposal once and in order, or says why not.
     pub(super) fn not_taken(&mut self, from: Numbered) -> Option<ProposalOutcome> {
         let node = |session: &&mut Session| {
             session.id == from.session

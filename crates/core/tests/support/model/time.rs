@@ -1,12 +1,12 @@
-//! What is due when logical time moves.
+//! What is due when logical time advances.
 
 use super::Model;
 use holdfast_core::{Answer, EndReason, LockName, RequestKey, Tick, Token};
 
-/// Something that comes due; those of one moment come in this order.
+/// Something that comes due; at the same time, in this order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Due {
-    /// A wait or a lease is over.
+    /// A wait or a lease ends.
     Ticket(Token),
     Revocation(Token),
     Delay(LockName),

@@ -1,4 +1,4 @@
-//! Transactions: all that is written, or nothing.
+//! Transactions: all writes, or none.
 
 use super::keys::{kind_of, size_of};
 use super::line::later;
@@ -46,7 +46,7 @@ impl Model {
         Ok(Answer::Transacted(tokens))
     }
 
-    /// The rules for a transaction, whatever its keys are.
+    /// The rules for a transaction that don't depend on its keys.
     fn check_transaction(&self, transaction: &Transaction) -> Result<(), Refusal> {
         let limits = &self.limits;
         let (mut twice, mut no_time, mut too_large) = (false, false, false);
@@ -82,7 +82,7 @@ impl Model {
         ])
     }
 
-    /// Why a write can't be done as things stand.
+    /// Why a write is not possible, given the current content of its key.
     fn check_write(&self, door: Door, write: &Write) -> Result<(), Refusal> {
         let name = &write.name;
         let in_use = |kind| Err(Refusal::InUse { name: name.clone(), kind });
@@ -135,7 +135,7 @@ impl Model {
         Refusal::Held { name: name.clone(), token, label, door, why }
     }
 
-    /// Whether something else may be put in a holder's place.
+    /// Whether a holder may be replaced.
     fn check_makes_way(
         &self,
         name: &LockName,
@@ -151,7 +151,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a new ticket would be held at once where nobody holds.
+    /// Whether a new ticket would be held at once, where there is no holder.
     fn check_free(&self, name: &LockName) -> Result<(), Refusal> {
         if self.waiters(name).is_empty() && self.delayed_until(name).is_none() {
             return Ok(());
@@ -160,7 +160,7 @@ impl Model {
         Err(Refusal::Busy { name: name.clone(), holder: None, label: None, delayed_until_ms })
     }
 
-    /// The ticket that a text is, if this door may touch it.
+    /// The ticket of a text, if this door may change it.
     pub(super) fn own_text(&self, door: Door, name: &LockName) -> Option<Ticket> {
         let holders = self.holders(name);
         let [holder] = holders.as_slice() else { return None };
@@ -343,7 +343,7 @@ fn is_at_once(expiry: &Expiry) -> bool {
     *expiry == Expiry::AfterMs(0)
 }
 
-/// What a ticket is broken by when its key is deleted through a door.
+/// The label of a door that breaks a ticket by deleting its key.
 fn name_of(door: Door) -> &'static str {
     match door {
         Door::Native => "native",

@@ -1,4 +1,4 @@
-//! Znodes: a list of them, and everything found by looking at all of it.
+//! Znodes: a list, and everything found by searching all of it.
 
 use super::Model;
 use super::records::Ticket;
@@ -25,18 +25,18 @@ pub(crate) struct Znode {
     mtime_ms: u64,
     version: i32,
     aversion: i32,
-    /// Children that were ever created.
+    /// The number of children that were ever created.
     creates: i32,
     idle_since_ms: u64,
     ticket: Option<Contender>,
 }
 
-/// The ticket that a znode stands for.
+/// The ticket that a znode represents.
 #[derive(Debug, Clone, Copy)]
 struct Contender {
     token: Token,
     foreign: bool,
-    /// It died, and its lock-delay goes on.
+    /// It died, and its lock-delay is still running.
     over: bool,
 }
 
@@ -75,12 +75,12 @@ impl Znode {
     }
 
     fn allows(&self, perm: u32) -> bool {
-        // Nobody else than everybody is named here.
+        // Only `world:anyone` is used here.
         self.acl.iter().any(|entry| entry.perms & perm != 0)
     }
 }
 
-/// The part before the last slash; the root is above what has only one.
+/// The part before the last slash; `/` if there is only one.
 fn above(path: &str) -> String {
     let at = path.rfind('/').expect("a path");
     if at == 0 { "/".to_owned() } else { path[..at].to_owned() }
@@ -94,7 +94,7 @@ fn lock_above(path: &str) -> Option<LockName> {
     LockName::parse(&above(path)[1..]).ok()
 }
 
-/// What the names that are played with mean.
+/// The recipes of the names that are used here.
 fn place(name: &str) -> Option<(Recipe, Mode)> {
     Some(match name {
         "m__lock__" => (Recipe::Kazoo, Mode::Exclusive),
@@ -203,7 +203,7 @@ impl Model {
         self.remove_node(path, zxid);
     }
 
-    /// What goes by itself, and when.
+    /// Znodes that expire, and when.
     pub(super) fn due_nodes(&self) -> Vec<(u64, String)> {
         let due = self.nodes.iter().filter(|node| self.names_below(&node.path).is_empty());
         let due = due.filter_map(|node| {
@@ -231,7 +231,7 @@ impl Model {
         }
     }
 
-    /// Everything is done to a copy, which counts if nothing went wrong.
+    /// Everything is done to a copy, which is kept if nothing was refused.
     fn write_nodes(&mut self, write: TreeWrite) -> Result<Answer, Refusal> {
         let id = write.session.id;
         self.owned_session(write.session)?;
@@ -427,8 +427,8 @@ impl Model {
         Ok(NodeResult::Created { path: Arc::from(full), stat })
     }
 
-    /// Who stands in the line already and has no znode yet. Whether a contender may come is judged by
-    /// the lines as they were before the command, and by what the command itself has put there.
+    /// Tickets that are already in line without a znode. Whether a contender may join depends on
+    /// the lines before the command, and on what the command itself has added.
     fn check_place(
         &self,
         recipe: Recipe,
@@ -549,8 +549,8 @@ impl Model {
         self.add_node(node, self.counter);
     }
 
-    /// Znodes of sessions that have ended go; then whoever is new in a line gets one, and whoever
-    /// is gone loses it.
+    /// Removes the znodes of ended sessions; then adds one for each new ticket in a line, and
+    /// removes those of tickets that ended.
     pub(super) fn follow(&mut self) {
         let mut gone: Vec<(SessionId, u64, String)> = Vec::new();
         for node in self.nodes.iter().filter(|node| node.ticket.is_none()) {
@@ -618,11 +618,11 @@ impl Model {
     }
 }
 
-/// One command on its way.
+/// One command in progress.
 struct Writing {
     session: SessionId,
     zxid: Option<u64>,
-    /// As everything was.
+    /// The state before it.
     before: Model,
     ephemerals: usize,
     created: usize,

@@ -1,4 +1,4 @@
-//! What the core must show when it is asked.
+//! What the core's queries must return.
 
 use super::acquire::permits;
 use super::{Model, Ticket};
@@ -69,7 +69,7 @@ impl Model {
         views.collect()
     }
 
-    /// The tickets that a session drew: first those that end with it.
+    /// The tickets of a session, those that end with it first.
     fn all_tickets_of(&self, id: SessionId) -> Vec<Token> {
         let mut tickets = self.tickets_of(id);
         let drew = self.tickets.iter().filter(|ticket| ticket.session == Some(id));
@@ -79,7 +79,7 @@ impl Model {
         tickets
     }
 
-    /// The counts; how many bytes there are is the core's own business.
+    /// The totals, except for the bytes, which are the core's own.
     pub(crate) fn counts(&self, bytes: usize) -> Counts {
         let holders = self.tickets.iter().filter(|ticket| ticket.held).count();
         Counts {

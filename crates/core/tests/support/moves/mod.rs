@@ -1,8 +1,8 @@
-//! Random moves, before it is known which tickets and sessions there will be.
+//! Random moves, chosen before it is known which tickets and sessions will exist.
 //!
-//! A move says "release the third held ticket with the right secret"; the [`Player`] makes a
-//! command of it when its turn comes. So a sequence stays meaningful when a move is taken out,
-//! and a failing one shrinks to its core.
+//! A move says "release the third held ticket with the right secret"; the [`Player`] turns it into
+//! a command when it is played. So a sequence stays meaningful when a move is removed, and a
+//! failing one can be shrunk.
 //!
 //! [`Player`]: super::player::Player
 
@@ -36,9 +36,9 @@ pub(crate) enum Verb {
         next_term: bool,
     },
     Open {
-        /// None for a client, 0 for a node that does not say which.
+        /// `None` for a client, 0 for a node without its id.
         node: Option<u8>,
-        /// What the node's living session was opened with, once more.
+        /// Repeats what the node's living session was opened with.
         again: bool,
         label: Option<u8>,
         ttl_ms: u64,
@@ -71,13 +71,13 @@ pub(crate) enum Verb {
     Force {
         ticket: TicketPick,
     },
-    /// An earlier request once more.
+    /// Repeats an earlier request.
     Again {
         request: Pick,
         forget: bool,
         changed: Changed,
     },
-    /// What became of an earlier request, or of one that is still to come.
+    /// Asks for the outcome of an earlier request, or of one that has not been sent.
     Outcome {
         request: Pick,
         unseen: bool,
@@ -92,16 +92,15 @@ pub(crate) enum Verb {
     },
 }
 
-/// How a request that is sent once more differs from the first time.
+/// How a repeated request differs from the first.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Changed {
     Nothing,
-    /// In what a retry may have otherwise: secrets, the wait, the label and the note of a new
-    /// ticket.
+    /// In what a retry may change: secrets, the wait, the label and the note of a new ticket.
     Reworded,
-    /// It asks for something else: the command of another request.
+    /// It is another request: the command of a different one.
     Other(Pick),
-    /// It asks for nearly the same: another lease, mode or name.
+    /// It is almost the same request: another lease, mode or name.
     Slightly(u8),
 }
 
@@ -120,7 +119,7 @@ pub(crate) enum OwnerMove {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Elapsed {
     Ms(u64),
-    /// To the next due moment, a millisecond before it, or after it.
+    /// To the next due time, a millisecond before it, or after it.
     NextDue(i8),
 }
 
@@ -139,7 +138,7 @@ pub(crate) struct AcquireMove {
     pub(crate) door: Door,
     /// A wrong secret of the session.
     pub(crate) wrong: bool,
-    /// Fields that do not go together are left as they are.
+    /// Conflicting fields are left as they are.
     pub(crate) odd: bool,
 }
 
@@ -159,7 +158,7 @@ pub(crate) struct TransactMove {
 #[derive(Debug, Clone)]
 pub(crate) struct TreeMove {
     pub(crate) session: Pick,
-    /// With the right secret and through the newest attachment.
+    /// With the right secret and the latest attachment.
     pub(crate) right: bool,
     pub(crate) newest: bool,
     pub(crate) ops: Vec<NodeMove>,
@@ -169,7 +168,7 @@ pub(crate) struct TreeMove {
 pub(crate) struct NodeMove {
     pub(crate) what: NodePick,
     pub(crate) path: Pick,
-    /// The version that it has, or another one.
+    /// The current version, or another one.
     pub(crate) version: Option<bool>,
     pub(crate) data: u8,
     pub(crate) closed: bool,
@@ -182,7 +181,7 @@ pub(crate) enum NodePick {
     Contend(Pick, bool),
     Delete,
     Set,
-    /// Asks for a lock as Curator does.
+    /// Asks for a release as Curator does.
     Revoke,
     Acl,
     Check,
@@ -220,12 +219,12 @@ pub(crate) enum KeyPick {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WritePick {
     Text(u8),
-    /// The text that stands there anyway.
+    /// The current text.
     SameText,
     Relabel(u8),
-    /// So many fields.
+    /// This many fields.
     Hash(u8),
-    /// So many items.
+    /// This many items.
     List(u8),
     Expiring,
     Gone {
@@ -237,7 +236,7 @@ pub(crate) enum WritePick {
 pub(crate) enum ModePick {
     Exclusive,
     Shared,
-    /// As many permits as everybody asks for.
+    /// The usual number of permits.
     Permit,
     /// Another number of permits.
     OddPermit(u32),
@@ -249,13 +248,13 @@ pub(crate) enum ModePick {
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TicketPick {
-    /// One that this can be done with.
+    /// One to which this applies.
     Fit(Pick),
     /// The only holder of its name, without its number.
     ByName(Pick),
-    /// Any that ever was.
+    /// Any that ever existed.
     Any(Pick),
-    /// One that this can be done with, under another name.
+    /// One to which this applies, under another name.
     OtherName(Pick, Pick),
 }
 
@@ -277,14 +276,14 @@ pub(crate) enum ClaimPick {
 pub(crate) enum FencePick {
     Drawn(Pick),
     Newest,
-    /// Never drawn: 0, or so many above the last.
+    /// Never drawn: 0, or this far above the last.
     Never(u8),
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RequestPick {
     None,
-    /// The usual kind for this command, with the answers of so many before it still needed.
+    /// The usual kind for this command, with this many earlier answers still needed.
     Usual {
         needed: u8,
     },
@@ -307,10 +306,10 @@ pub(crate) enum RequestFault {
 pub(crate) enum FromPick {
     None,
     Next(Pick),
-    /// A number that was taken before.
+    /// A number that was already accepted.
     Again(Pick),
     /// A number too high.
     Gap(Pick),
-    /// Any session, also an ended or a client's one.
+    /// Any session, including ended ones and those of clients.
     Any(Pick),
 }

@@ -1,6 +1,6 @@
-//! How often which move is made.
+//! How often each move is made.
 //!
-//! Most make sense, a few are junk: the weights are chosen so that every refusal is met, yet lines
+//! Most make sense, a few are junk: the weights are chosen so that every refusal occurs, yet lines
 //! grow long enough to matter.
 
 use super::{
@@ -112,7 +112,7 @@ fn elapsed() -> impl Strategy<Value = Elapsed> {
         8 => (-1..=1_i8).prop_map(Elapsed::NextDue),
         1 => (100..600_u64).prop_map(Elapsed::Ms),
     ];
-    // Now and then, the end of time.
+    // Rarely, the end of time.
     prop_oneof![400 => usual, 1 => Just(Elapsed::Ms(u64::MAX))]
 }
 
@@ -166,7 +166,7 @@ fn acquire() -> impl Strategy<Value = AcquireMove> {
     })
 }
 
-/// Mostly one name; now and then several, none, or the same twice.
+/// Mostly one name; sometimes several, none, or the same twice.
 fn names() -> impl Strategy<Value = Vec<Pick>> {
     prop_oneof![
         24 => vec(pick(), 1),

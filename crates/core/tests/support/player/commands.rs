@@ -12,11 +12,11 @@ use holdfast_core::{
 };
 use std::num::NonZeroU64;
 
-/// What everybody asks for in a line of permits.
+/// The usual number of permits.
 const PERMITS_OF: u32 = 2;
 /// A secret that is never drawn.
 pub(super) const WRONG: Secret = Secret([0; 16]);
-/// The longest way to the next due moment that is gone in one step.
+/// The longest step towards the next due time.
 const ELAPSED_MS_MAX: u64 = 2_000;
 
 impl Player {
@@ -126,7 +126,7 @@ impl Player {
         };
         let names = names_of(acquire);
         let ownerless = owner.is_none() && !odd;
-        // As a door that knows keys would do it.
+        // As a door with keys would do it.
         let keys = parsed(KEYS.into_iter());
         let as_key = acquire.door == Door::Redis && names.iter().all(|name| keys.contains(name));
         Command::Acquire(Acquire {
@@ -285,7 +285,7 @@ fn names_of(acquire: &AcquireMove) -> Vec<LockName> {
     let Some(first) = acquire.names.first().and_then(|pick| pick.of(&all)) else {
         return Vec::new();
     };
-    // Names of one kind go together, unless something unusual is asked for anyway.
+    // Names of one kind go together, unless something unusual is requested anyway.
     let group = match PERMITS.iter().any(|name| name.as_bytes() == first.as_bytes()) {
         _ if !usual => all.clone(),
         true => parsed(PERMITS.into_iter()),

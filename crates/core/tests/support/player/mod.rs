@@ -1,8 +1,7 @@
-//! Makes commands of moves, by what it has heard so far.
+//! Turns moves into commands, using what it has learned so far.
 //!
-//! It knows only what clients and nodes could know, the answers and the effects, and asks the
-//! core for views. So it plays against a core with a planted mistake, or with tiny limits, as
-//! well as against a right one.
+//! It knows only what clients and nodes could know, the answers and the effects, and queries the
+//! core for views. So it can also play against a core with a planted mistake, or with tiny limits.
 
 mod commands;
 mod requests;
@@ -19,16 +18,16 @@ use holdfast_core::{
 const LOCKS: [&str; 3] = ["a", "a/b", "b"];
 /// Mostly permits.
 const PERMITS: [&str; 2] = ["p", "p/q"];
-/// Mostly keys of doors that know keys.
+/// Mostly keys of doors with keys.
 const KEYS: [&str; 2] = ["k", "k/l"];
 const FENCES: [&str; 3] = ["x", "y", "z"];
 
-/// The names of locks that are played with.
+/// The lock names that are used.
 pub(crate) fn lock_names() -> Vec<LockName> {
     parsed(LOCKS.into_iter().chain(PERMITS).chain(KEYS))
 }
 
-/// The keys of the register that are played with.
+/// The register keys that are used.
 pub(crate) fn fence_keys() -> Vec<LockName> {
     parsed(FENCES.into_iter())
 }
@@ -44,7 +43,7 @@ struct KnownSession {
     ended: bool,
     /// The number of its last request.
     requested: u64,
-    /// The number of its last proposal that was taken.
+    /// The number of its last accepted proposal.
     number: u64,
 }
 
@@ -55,17 +54,17 @@ struct KnownTicket {
     secret: Option<Secret>,
 }
 
-/// Somebody who plays all clients and nodes.
+/// Plays all clients and nodes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Player {
     sessions: Vec<KnownSession>,
-    /// Every ticket that it ever heard of.
+    /// Every ticket that it has learned of.
     tickets: Vec<KnownTicket>,
     /// What was sent with a request id.
     requests: Vec<Proposal>,
-    /// Keys as they were read, the last ones last.
+    /// Keys that were read, latest last.
     read: Vec<(LockName, Stamp)>,
-    /// The change number of all keys, as it was read.
+    /// The change number of all keys when they were read.
     read_all: Vec<u64>,
     secrets_drawn: u128,
     keys_drawn: u64,
@@ -93,13 +92,13 @@ impl Player {
         proposal
     }
 
-    /// A command that lets time pass.
+    /// A command that advances time.
     pub(crate) fn tick(&mut self, elapsed_ms: u64) -> Command {
         self.wall_ms = self.wall_ms.wrapping_mul(3).wrapping_add(elapsed_ms) % 1_000_003;
         Command::Tick(Tick { elapsed_ms, wall_ms: self.wall_ms, term: self.term })
     }
 
-    /// What came of a command.
+    /// Records the result of a command.
     pub(crate) fn hear(
         &mut self,
         proposal: &Proposal,
@@ -160,7 +159,7 @@ impl Player {
         }
     }
 
-    /// The sessions that live, as far as anybody knows.
+    /// The sessions that are alive, as far as anyone knows.
     pub(crate) fn living_sessions(&self) -> Vec<SessionRef> {
         self.living().map(|session| session.owner).collect()
     }
@@ -174,7 +173,7 @@ impl Player {
         Some(known.owner.secret)
     }
 
-    /// The tickets that stand in a line now.
+    /// The tickets that are in a line now.
     pub(crate) fn standing(&self, state: &State) -> Vec<TicketView> {
         self.tickets.iter().filter_map(|known| state.ticket_view(known.token)).collect()
     }

@@ -1,4 +1,4 @@
-//! Request ids and the running numbers of nodes.
+//! Request ids, and the sequence numbers of nodes.
 
 use super::super::moves::{Changed, FromPick, Pick, RequestFault, RequestPick};
 use super::commands::WRONG;
@@ -9,7 +9,7 @@ use holdfast_core::{
 };
 
 impl Player {
-    /// The running number of a node, right or wrong.
+    /// The sequence number of a node, right or wrong.
     pub(super) fn numbered(&self, pick: FromPick) -> Option<Numbered> {
         let of_node = |pick: Pick| {
             let nodes: Vec<&KnownSession> =
@@ -104,13 +104,13 @@ impl Player {
         })
     }
 
-    /// A request id without a session that was not used before.
+    /// An unused request id without a session.
     fn alone(&mut self) -> RequestRef {
         self.keys_drawn += 1;
         RequestRef::Alone(key(self.keys_drawn))
     }
 
-    /// An earlier request once more, with what came before it forgotten or not.
+    /// Repeats an earlier request, with or without forgetting those before it.
     pub(super) fn again(&mut self, pick: Pick, forget: bool, changed: Changed) -> Option<Proposal> {
         let mut again = pick.of(&self.requests)?.clone();
         match changed {
@@ -127,7 +127,7 @@ impl Player {
         Some(again)
     }
 
-    /// Says the same in another way.
+    /// Changes what a retry may change.
     fn reword(&mut self, command: &mut Command) {
         match command {
             Command::Acquire(acquire) => {
@@ -148,7 +148,7 @@ impl Player {
         }
     }
 
-    /// A request that was sent, or the one that will be sent next.
+    /// A request that was sent, or the one that will be next.
     pub(super) fn known_request(&self, pick: Pick, unseen: bool) -> Option<RequestRef> {
         if !unseen {
             return pick.of(&self.requests)?.request.clone();
@@ -165,7 +165,7 @@ impl Player {
     }
 }
 
-/// Asks for something else, if only a little.
+/// Makes it a different request, if only slightly.
 fn change_slightly(command: &mut Command, how: u8) {
     match command {
         Command::Acquire(acquire) => match how % 3 {

@@ -1,4 +1,4 @@
-//! Transactions: keys read now or earlier, and what is written.
+//! Transactions: keys read now or earlier, and what to write.
 
 use super::super::moves::{KeyPick, Pick, TransactMove, When, WriteMove, WritePick};
 use super::commands::label;
@@ -8,7 +8,7 @@ use holdfast_core::{
     Transaction, Write, WriteOp,
 };
 
-/// How many keys that were read earlier are still counted on.
+/// How many keys that were read earlier are still used.
 const READ_KEPT: usize = 40;
 
 impl Player {

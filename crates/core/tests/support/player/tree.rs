@@ -10,9 +10,9 @@ use holdfast_core::{
 
 /// Directories whose names are locks, and others.
 const DIRECTORIES: [&str; 6] = ["/a", "/b", "/a/b", "/p", "/k", "/c"];
-/// What is created beside them, some of it in vain.
+/// Other paths, some of them invalid.
 const OTHERS: [&str; 7] = ["/c/x", "/c/y", "/a/x", "/c/x/z", "bad", "/a//b", "/c/"];
-/// Of recipes, and one that is none.
+/// Of recipes, and one that is not a marker.
 const MARKERS: [&str; 6] = ["m__lock__", "m__rlock__", "lock-", "n-", "m__WRIT__", "clock-"];
 
 impl Player {
@@ -51,7 +51,7 @@ impl Player {
 fn node_op(op: &NodeMove, state: &State) -> Option<NodeOp> {
     let NodeMove { what, path: pick, version, data, closed } = *op;
     let data = NodeData::parse(vec![b'x'; usize::from(data)]).ok();
-    // What is closed to creating can still be cleared away.
+    // A znode whose children can't be created can still be deleted.
     let acl = vec![Acl { perms: if closed { 1 | 8 | 16 } else { 31 }, ..Acl::open() }];
     if let NodePick::Create(kind, sequential) = what {
         let paths: Vec<&str> = DIRECTORIES.into_iter().chain(DIRECTORIES).chain(OTHERS).collect();

@@ -1,11 +1,11 @@
-//! No circle of waits in which every owner said what it keeps meanwhile.
+//! No cycle of waits in which every owner declared what it keeps.
 
 use super::{Promises, must};
 use crate::support::run::Wrong;
 use holdfast_core::{Mode, Token};
 
 impl Promises {
-    /// Leaves out, again and again, whoever waits for nobody that is left: then only circles are.
+    /// Repeatedly removes tickets that wait for none of the rest: what remains are cycles.
     pub(super) fn check_no_deadlock(&self) -> Result<(), Wrong> {
         let mut left: Vec<Token> = self.tickets.keys().copied().collect();
         loop {
@@ -20,8 +20,8 @@ impl Promises {
         must(left.is_empty(), "deadlock", || format!("{left:?} wait for each other"))
     }
 
-    /// What must be over, or served, before this ticket is served; if it is held, before its owner
-    /// lets it go.
+    /// The tickets that must end, or be served, before this one is served; or, if it is held,
+    /// before its owner releases it.
     fn waits_for(&self, token: Token) -> Vec<Token> {
         let Some(seen) = self.tickets.get(&token) else { return Vec::new() };
         if seen.held {
@@ -29,7 +29,7 @@ impl Promises {
             let keepers = others.filter(|(_, other)| !other.held && other.claims.contains(&token));
             return keepers.map(|(keeper, _)| *keeper).collect();
         }
-        // Any holder of a permit may give one back.
+        // Any holder of a permit may release one.
         if matches!(seen.mode, Mode::Permit { .. }) {
             return Vec::new();
         }
@@ -47,7 +47,7 @@ impl Promises {
         fronts
     }
 
-    /// Whether a waiter can't be served beside a holder.
+    /// Whether a waiter can't be served at the same time as a holder.
     fn conflicts(&self, waiter: Token, holder: Token, mode: Mode) -> bool {
         let Some(seen) = self.tickets.get(&waiter) else { return false };
         let both_shared = seen.mode == Mode::Shared && mode == Mode::Shared;

@@ -61,7 +61,7 @@ impl Promises {
         };
         let once = !seen.held;
         seen.held = true;
-        // Who is served at once needs no confirmation.
+        // A ticket that is served at once needs no confirmation.
         let confirmed = matches!(
             (seen.lease, grant.lease),
             (Lease::Unconfirmed { ttl_ms: asked }, Lease::Deadline { ttl_ms }) if asked == ttl_ms
@@ -149,7 +149,7 @@ impl Promises {
             EndReason::Expired | EndReason::TimedOut => self.now_ms >= seen.not_before_ms,
             EndReason::Released | EndReason::Cancelled => died_of.is_none(),
             EndReason::Forced => true,
-            // No command restores.
+            // No command restores a backup.
             EndReason::Restored => false,
         };
         must(right, "leases", || format!("{token} must not end now: {how:?}, {seen:?}"))?;
@@ -170,7 +170,7 @@ impl Promises {
             let line = self.lines.entry(name.clone()).or_default();
             line.holders.retain(|(holder, _)| *holder != token);
             line.waiters.retain(|waiter| *waiter != token);
-            // Who was never told has left nothing behind.
+            // A holder that was never notified leaves nothing behind.
             if held && announced {
                 line.died_last = (how != EndReason::Released).then_some(token);
             }
@@ -181,7 +181,7 @@ impl Promises {
         Ok(())
     }
 
-    /// The first death that nobody has put right stays the one to recover from.
+    /// The first death that nobody has recovered from stays the one to recover from.
     fn mark(&mut self, name: &LockName, died: Token) {
         let Limits { death_kept_ms, deaths_max, .. } = self.limits;
         let at = self.marks.iter().position(|mark| mark.name == *name);

@@ -1,6 +1,6 @@
 //! What must hold over a whole run, judged only by what clients see: commands, answers, effects.
 //!
-//! This knows nothing of how the core or the model decide. It would judge any lock service.
+//! This knows nothing about how the core or the model decide. It could judge any lock service.
 
 mod deadlock;
 mod effects;
@@ -16,7 +16,8 @@ use holdfast_core::{
 use std::collections::{BTreeMap, BTreeSet};
 use transact::SeenObject;
 
-/// For so many effects at least a release is known: each is at most a few events of the history.
+/// A release is remembered for at least this many effects: each is at most a few events of the
+/// history.
 const RELEASES_KNOWN_FOR: usize = 100;
 
 /// A ticket as its owner sees it.
@@ -28,12 +29,12 @@ struct Seen {
     lease: Lease,
     door: Door,
     held: bool,
-    /// Before this moment neither its wait nor its deadline may end it.
+    /// Neither its wait nor its deadline may end before this time.
     not_before_ms: u64,
     mode: Mode,
     /// What its owner keeps while it waits.
     claims: Vec<Token>,
-    /// The shared ticket that it takes the place of.
+    /// The shared ticket that it replaces.
     upgrades: Option<Token>,
 }
 
@@ -49,11 +50,11 @@ struct Line {
     delayed_until_ms: u64,
 }
 
-/// A mark "needs recovery", which the next holder must hear of.
+/// A mark "needs recovery", which the next holder must learn of.
 #[derive(Debug)]
 struct Mark {
     name: LockName,
-    /// The first that died. Several if the older ones may have been forgotten in between.
+    /// The first that died. Several if older ones may have been forgotten in between.
     first: Vec<Token>,
     /// When the last one died.
     at_ms: u64,
@@ -70,15 +71,15 @@ pub(crate) struct Promises {
     /// When tickets ended.
     over: BTreeMap<Token, u64>,
     lines: BTreeMap<LockName, Line>,
-    /// Those that no holder has taken away, the oldest first. Some may be forgotten by now.
+    /// Those that no holder has cleared, oldest first. Some may be forgotten by now.
     marks: Vec<Mark>,
     sessions: BTreeMap<SessionId, (Secret, Option<EndReason>)>,
-    /// Sessions that said which node they are of.
+    /// Node sessions with the node's id.
     nodes: BTreeMap<SessionId, u64>,
     numbers: BTreeMap<SessionId, u64>,
-    /// Requests that were answered, with the ticket that they drew, and what they asked for.
+    /// Requests that were answered, with the ticket that they drew, and their commands.
     answered: Vec<(RequestRef, Option<Token>, Command)>,
-    /// When requests without a session were said never to take effect.
+    /// When requests without a session were barred.
     barred: BTreeMap<RequestKey, u64>,
     /// Effects so far.
     effects: usize,
@@ -114,7 +115,7 @@ impl Promises {
         }
     }
 
-    /// Judges one command by what came of it.
+    /// Judges one command by its results.
     pub(crate) fn check(
         &mut self,
         proposal: &Proposal,
@@ -155,7 +156,7 @@ impl Promises {
         self.check_one_session_a_node()
     }
 
-    /// A node has one living session at most.
+    /// A node has at most one living session.
     fn check_one_session_a_node(&self) -> Result<(), Wrong> {
         let living = self.nodes.iter().filter(|(session, _)| self.ended(**session).is_none());
         let mut nodes: Vec<u64> = living.map(|(_, node)| *node).collect();
@@ -164,7 +165,7 @@ impl Promises {
         must(twice.is_none(), "sessions", || format!("a node has two: {twice:?}"))
     }
 
-    /// What was said never to take effect does not, as long as anybody could still mean it.
+    /// A barred request does not take effect for as long as a copy could still arrive.
     fn check_barred(
         &mut self,
         proposal: &Proposal,
@@ -188,7 +189,7 @@ impl Promises {
         must(!barred || answer.is_err(), "certain outcome", || format!("{key} was barred"))
     }
 
-    /// Who releases twice is told so, not that it held nothing.
+    /// A repeated release is recognised, and not answered "not held".
     fn check_released(
         &self,
         proposal: &Proposal,
@@ -209,7 +210,7 @@ impl Promises {
         })
     }
 
-    /// A node's proposals are taken once and in order.
+    /// A node's proposals are accepted once and in order.
     fn check_number(&mut self, from: Numbered, taken: &ProposalOutcome) -> Result<(), Wrong> {
         let gone = self.ended(from.session).is_some();
         let last = self.numbers.entry(from.session).or_default();
@@ -225,7 +226,7 @@ impl Promises {
         must(right, "numbered proposals", || format!("{from:?} was {taken:?}"))
     }
 
-    /// A session that ended takes no request, also while its tickets are still being ended.
+    /// An ended session accepts no requests, even while its tickets are being ended.
     fn check_asker(&self, proposal: &Proposal) -> Result<(), Wrong> {
         let of_request = match &proposal.request {
             Some(RequestRef::InSession { session, .. }) => Some(session.id),
@@ -240,14 +241,14 @@ impl Promises {
         };
         for session in [of_request, of_ticket].into_iter().flatten() {
             let lives = self.ended(session).is_none();
-            // A ticket may have outlived it, and be found again by its own request id.
+            // A ticket may have outlived it, and be found by its own request id.
             let again = matches!(proposal.request, Some(RequestRef::Alone(_)));
             must(lives || again, "sessions", || format!("session {session} ended, and asked"))?;
         }
         Ok(())
     }
 
-    /// Whether a request was answered before and its answer can't have been forgotten since.
+    /// Whether a request was answered before and the answer can't have been forgotten since.
     fn known_request(&self, proposal: &Proposal) -> bool {
         let Some(request) = &proposal.request else { return false };
         self.answered.iter().rev().any(|(known, drew, _)| match (known, request) {
@@ -346,7 +347,7 @@ impl Promises {
         }
     }
 
-    /// A request draws one number, and nobody draws it again.
+    /// A request draws one number, and that number is never drawn again.
     fn check_drawn(&mut self, proposal: &Proposal, token: Token, retry: bool) -> Result<(), Wrong> {
         let drew = |(known, drew, _): &(RequestRef, Option<Token>, Command)| {
             same_request(known, proposal.request.as_ref()).then_some(*drew)?
@@ -381,7 +382,7 @@ impl Promises {
                     mode: Mode::Exclusive,
                     claims: [claims.as_slice(), &[token]].concat(),
                     upgrades: Some(token),
-                    // Who outlived its session has none that could end the wait.
+                    // A ticket that outlived its session has none that could end the wait.
                     session: shared.session.filter(|session| self.ended(*session).is_none()),
                     ..shared.clone()
                 },
@@ -405,7 +406,7 @@ impl Promises {
         Ok(())
     }
 
-    /// The ticket that a target means.
+    /// The target's ticket.
     fn seen_target(&self, target: &Target) -> Option<(Token, &Seen)> {
         let only = || match self.lines.get(&target.name)?.holders.as_slice() {
             [(token, _)] => Some(*token),
@@ -415,7 +416,7 @@ impl Promises {
         Some((token, self.tickets.get(&token)?))
     }
 
-    /// Whether a proof is worth anything for a ticket.
+    /// Whether a proof is right for a ticket.
     fn proves(&self, seen: &Seen, proof: &Proof) -> bool {
         match proof {
             Proof::Secret(secret) => {
@@ -426,7 +427,7 @@ impl Promises {
         }
     }
 
-    /// What has passed a fence is not older than what it conflicts with.
+    /// A token that passed a fence is not older than one that it conflicts with.
     fn check_fence(&mut self, command: &Command, fence: &Fence) -> Result<(), Wrong> {
         let (Command::Put { key, token, mode, .. } | Command::Raise { key, token, mode }) = command
         else {
@@ -446,7 +447,7 @@ impl Promises {
     }
 }
 
-/// Whether two commands are about the same thing, as far as whoever asks can see.
+/// Whether two commands are the same request, as far as a client can see.
 fn asks_the_same(first: &Command, again: &Command) -> bool {
     let names =
         |acquire: &Acquire| -> BTreeSet<LockName> { acquire.names.iter().cloned().collect() };
@@ -472,7 +473,7 @@ fn same_request(known: &RequestRef, other: Option<&RequestRef>) -> bool {
     }
 }
 
-/// The promise with this name is broken unless `right`.
+/// The named promise is broken unless `right`.
 fn must(right: bool, promise: &'static str, what: impl FnOnce() -> String) -> Result<(), Wrong> {
     if right { Ok(()) } else { Err(Wrong { check: promise, what: what() }) }
 }

@@ -1,4 +1,4 @@
-//! What transactions promise: all or none, and only upon what was read.
+//! What transactions promise: all or none, and only if what was read has not changed.
 
 use super::{Promises, Seen, must};
 use crate::support::run::Wrong;
@@ -11,12 +11,12 @@ use holdfast_core::{
 #[derive(Debug)]
 pub(super) struct SeenObject {
     version: u64,
-    /// Before this moment only a write may end it.
+    /// Only a write may end it before this time.
     not_before_ms: u64,
 }
 
 impl Promises {
-    /// Judges what was written by what stood there.
+    /// Judges what was written by what was there before.
     pub(super) fn check_transacted(
         &mut self,
         transaction: &Transaction,

@@ -1,4 +1,4 @@
-//! What changes to znodes promise: contenders draw numbers that rise, and their czxid is the token.
+//! What changes to znodes promise: the numbers of contenders rise, and their czxid is the token.
 
 use super::{Promises, Seen, must};
 use crate::support::run::Wrong;

@@ -1,5 +1,5 @@
-//! gRPC: sessions with a stream each, beside calls for one thing. It has no listener of its own: HTTP
-//! serves its paths. Its codec is tonic's, with the messages of `crates/proto`; `crates/grpc` translates.
+//! gRPC: sessions, each with a stream, and unary calls. It has no listener of its own: HTTP serves
+//! its paths. Its codec is tonic's, with the messages of `crates/proto`; `crates/grpc` translates.
 
 mod serve;
 
@@ -11,13 +11,13 @@ use holdfast_gateway::ApiError;
 use holdfast_proto::v1::holdfast_server::SERVICE_NAME;
 use tonic::Status;
 
-/// Whether a request speaks gRPC.
+/// Whether a request is gRPC.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     let content = headers.get(CONTENT_TYPE).map(|value| value.as_bytes());
     content.is_some_and(|content| content.starts_with(b"application/grpc"))
 }
 
-/// Whether a path is that of a session's stream, which is open for as long as its client likes.
+/// Whether a path is that of a session's stream, which may stay open indefinitely.
 pub(crate) fn is_session(path: &str) -> bool {
     let call = path.strip_prefix('/').and_then(|path| path.strip_prefix(SERVICE_NAME));
     call == Some("/Session")
@@ -29,7 +29,7 @@ pub(crate) fn status(error: ApiError) -> Status {
     Status::new(tonic::Code::from(code), message)
 }
 
-/// Turns errors into statuses of calls.
+/// Converts errors to gRPC statuses.
 trait OrStatus<T> {
     fn or_status(self) -> Result<T, Status>;
 }

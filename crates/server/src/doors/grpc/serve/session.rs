@@ -1,4 +1,4 @@
-//! A session's stream: what comes in goes to the loop, what the loop says goes out.
+//! A session's stream: messages go to the loop, and the loop's events are sent as messages.
 
 use super::Calls;
 use crate::activity::Busy;
@@ -21,10 +21,10 @@ use tokio::task::JoinHandle;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Requests of one stream that wait for their answers; beyond it the stream is not read on.
+/// Unanswered requests of one stream; at this limit it is not read any further.
 const IN_FLIGHT_MAX: usize = 1_024;
 
-/// Events that wait for a slow reader: all answers, and news of many tickets at once.
+/// Events queued for a slow reader: all replies, and events of many tickets at once.
 const EVENTS_MAX: usize = 16_384;
 
 pub(super) type Outgoing = Pin<Box<dyn Stream<Item = Result<ToClient, Status>> + Send>>;
@@ -61,7 +61,7 @@ pub(super) async fn serve(
     Ok(Response::new(Box::pin(outgoing)))
 }
 
-/// What both directions of a stream know.
+/// Shared by both directions of a stream.
 struct Shared {
     engine: Engine,
     session: SessionRef,
@@ -74,8 +74,8 @@ fn no_first_message() -> Status {
     status(ApiError::bad("the stream sent nothing", hint))
 }
 
-/// Opens or attaches the session, and what to say first. Its events go to the subscriber before its
-/// client is told how its tickets stand: so nothing is missed in between.
+/// Opens or attaches the session, and returns the first messages. The subscriber receives its
+/// events before the client learns the status of its tickets, so that nothing is missed in between.
 async fn begin(
     context: &Context,
     first: ToServer,
@@ -96,18 +96,18 @@ fn new_secret() -> Secret {
     Secret(random::bytes())
 }
 
-/// Reads the stream and hands what comes to the loop, until it ends.
+/// Reads the stream and passes the messages to the loop, until it ends.
 async fn read(shared: Arc<Shared>, mut incoming: Streaming<ToServer>) {
     while let Ok(Some(message)) = incoming.message().await {
         let Ok(permit) = shared.room.acquire().await else { return };
-        // Given back when the answer goes out.
+        // Returned when the reply is sent.
         permit.forget();
         let number = message.number;
         if let Err(error) = hand_over(&shared, message) {
             shared.sink.push(SessionEvent::Refused { number, error: Box::new(error) });
         }
     }
-    // The client has said all it wanted; it may still listen.
+    // The client has finished sending; it may still be receiving.
 }
 
 fn hand_over(shared: &Shared, message: ToServer) -> Result<(), ApiError> {
@@ -120,7 +120,7 @@ fn hand_over(shared: &Shared, message: ToServer) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What goes out.
+/// The outgoing messages.
 struct SessionStream {
     shared: Arc<Shared>,
     events: Subscriber,
@@ -128,7 +128,7 @@ struct SessionStream {
     messages: session::Outgoing,
     reading: JoinHandle<()>,
     over: bool,
-    /// Its connection is not idle.
+    /// Keeps the connection from counting as idle.
     _busy: Option<Busy>,
     _cut: CutUnlessRead,
 }
@@ -149,7 +149,7 @@ impl Stream for SessionStream {
             }
             let event = match ready!(self.events.poll_next(context)) {
                 Ok(event) => event,
-                // Its client comes back, and asks.
+                // Its client reattaches, and asks for the status of its tickets.
                 Err(Missed::LostTrack) => return Poll::Ready(None),
                 Err(missed) => {
                     self.over = true;

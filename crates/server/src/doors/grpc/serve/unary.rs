@@ -1,4 +1,4 @@
-//! The calls: each does one thing, without a session.
+//! Unary calls, which need no session.
 
 use super::{Calls, session};
 use crate::doors::TICKETS_SHOWN;
@@ -18,13 +18,13 @@ use std::task::{self, Poll, ready};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Events that wait for a slow watcher.
+/// Events queued for a slow watcher.
 const EVENTS_MAX: usize = 1_024;
 
 type UnaryResult<T> = Result<Response<T>, Status>;
 
 impl Calls {
-    /// Puts a command through the log and takes its answer.
+    /// Puts a command through the log and returns its answer.
     async fn put_through(&self, command: Command) -> Result<Answer, ApiError> {
         Ok(self.context.engine.submit(None, command).await??)
     }
@@ -67,7 +67,10 @@ impl Holdfast for Calls {
         session::serve(self, request).await
     }
 
-    async fn acquire(&self, request: Request<proto::AcquireAlone>) -> UnaryResult<proto::Standing> {
+    async fn acquire(
+        &self,
+        request: Request<proto::AcquireAlone>,
+    ) -> UnaryResult<proto::TicketStatus> {
         let connection = connection(&request);
         let sent = request.into_inner();
         let acquire = sent.acquire.unwrap_or_default();
@@ -75,9 +78,9 @@ impl Holdfast for Calls {
         let acquired = translate::acquire(acquire, sent.request_id, None, secret);
         let (request, acquire) = acquired.or_status()?;
         let command = Command::Acquire(acquire);
-        let standing =
+        let status =
             acquire::take(&self.context, &connection, request, command).await.or_status()?;
-        Ok(Response::new(translate::standing(&standing)))
+        Ok(Response::new(translate::ticket_status(&status)))
     }
 
     async fn release(&self, request: Request<proto::TicketRef>) -> UnaryResult<proto::Done> {
@@ -219,14 +222,14 @@ fn connection<T>(request: &Request<T>) -> Connection {
     request.extensions().get().cloned().unwrap_or_default()
 }
 
-/// What a watcher hears.
+/// The events of a watch.
 struct WatchEvents {
     watch: Subscriber,
     state: Progress,
     _cut: CutUnlessRead,
 }
 
-/// How far a stream of events has come.
+/// The state of an event stream.
 enum Progress {
     New,
     Begun,

@@ -84,8 +84,8 @@ fn alone(request_id: Option<&str>) -> Result<Option<RequestRef>, ApiError> {
     Ok(key.map(RequestRef::Alone))
 }
 
-fn held(standing: TicketStatus) -> Result<Grant, ApiError> {
-    match standing {
+fn held(status: TicketStatus) -> Result<Grant, ApiError> {
+    match status {
         TicketStatus::Held(grant) => Ok(grant),
         TicketStatus::Over { token, how } => Err(over(token, how)),
         TicketStatus::Waiting { .. } => Err(SubmitError::Unknown.into()),

@@ -63,9 +63,9 @@ async fn draw(
         never = end_others(door, acquiring) => match never {},
     };
     match taken {
-        Ok(taken) if matches!(taken.standing(), TicketStatus::Held(_)) => Ok(taken),
+        Ok(taken) if matches!(taken.status(), TicketStatus::Held(_)) => Ok(taken),
         Ok(taken) => {
-            let reply = match *taken.standing() {
+            let reply = match *taken.status() {
                 TicketStatus::Over { how, .. } => acquiring.not_served(how),
                 _ => Reply::Null,
             };
