@@ -6,9 +6,8 @@ use crate::box_office::{BoxOffice, NotServed};
 use crate::domain::{Refusal, TicketId, check_client};
 use crate::live::Live;
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
+use axum::body::Body;
+use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -16,15 +15,20 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
-use tokio_stream::Stream;
+use std::time::Duration;
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
 
 /// A request is two short names.
 const BODY_BYTES_MAX: usize = 16 << 10;
 
-/// A longer request is still read up to here: most clients read a reply only after they have sent
-/// everything.
-const READ_BYTES_MAX: usize = 2 << 20;
+/// A longer request is still read up to here, and thrown away: most clients read a reply only after
+/// they have sent everything.
+const READ_BYTES_MAX: usize = 64 << 20;
+
+/// How long a client may take to send its request.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How many sales are listed at most.
 const SALES_MAX: i64 = 10_000;
@@ -55,7 +59,11 @@ pub(crate) fn router(office: Arc<BoxOffice>, live: Arc<Live>) -> Router {
         .fallback(|| async {
             error(StatusCode::NOT_FOUND, "not_found", "there is no such page", "")
         })
-        .layer(DefaultBodyLimit::max(READ_BYTES_MAX))
+        .method_not_allowed_fallback(|| async {
+            let hint = "POST to reserve and to book; GET for everything else";
+            let message = "the method is not allowed here";
+            error(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message, hint)
+        })
         .with_state(App { office, live })
 }
 
@@ -73,14 +81,35 @@ struct Purchase {
 impl<S: Send + Sync> FromRequest<S> for Purchase {
     type Rejection = NotServed;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, NotServed> {
-        let headers = request.headers().clone();
-        let body = Bytes::from_request(request, state).await;
-        Ok(parse(&headers, body)?)
+    async fn from_request(request: Request, _state: &S) -> Result<Self, NotServed> {
+        let (head, body) = request.into_parts();
+        let body = timeout(READ_TIMEOUT, read(body)).await;
+        let late = |_| Err(Refusal::BadInput("the request did not arrive within 30s".to_owned()));
+        Ok(parse(&head.headers, body.unwrap_or_else(late))?)
     }
 }
 
-fn parse(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Purchase, Refusal> {
+async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
+    let (mut kept, mut length) = (Vec::new(), 0);
+    let mut parts = body.into_data_stream();
+    while let Some(part) = parts.next().await {
+        let part =
+            part.map_err(|_| Refusal::BadInput("the request could not be read".to_owned()))?;
+        length += part.len();
+        if length > READ_BYTES_MAX {
+            break;
+        }
+        if length <= BODY_BYTES_MAX {
+            kept.extend_from_slice(&part);
+        }
+    }
+    if length > BODY_BYTES_MAX {
+        return Err(Refusal::BadInput("the request is larger than 16 KiB".to_owned()));
+    }
+    Ok(kept)
+}
+
+fn parse(headers: &HeaderMap, body: Result<Vec<u8>, Refusal>) -> Result<Purchase, Refusal> {
     let bad = |why: &str| Refusal::BadInput(why.to_owned());
     // A page of another site can't send this type without being asked first.
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -88,13 +117,7 @@ fn parse(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Pur
     if !kind.trim().eq_ignore_ascii_case("application/json") {
         return Err(bad("the request's Content-Type is not application/json"));
     }
-    let body = body.map_err(|error| match error.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => bad("the request is larger than 16 KiB"),
-        _ => bad("the request could not be read"),
-    })?;
-    if body.len() > BODY_BYTES_MAX {
-        return Err(bad("the request is larger than 16 KiB"));
-    }
+    let body = body?;
     if body.is_empty() {
         return Err(bad("the request is empty"));
     }

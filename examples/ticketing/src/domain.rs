@@ -67,11 +67,13 @@ pub(crate) struct Reservation {
     pub(crate) until_ms: Option<i64>,
     /// The instance that made it.
     pub(crate) instance: String,
+    /// Whether the lock lived in that instance, and it is gone.
+    pub(crate) abandoned: bool,
 }
 
 impl Reservation {
     pub(crate) fn is_over(&self, now_ms: i64) -> bool {
-        self.until_ms.is_some_and(|until| until <= now_ms)
+        self.abandoned || self.until_ms.is_some_and(|until| until <= now_ms)
     }
 }
 
@@ -211,6 +213,7 @@ mod tests {
             lease: None,
             until_ms,
             instance,
+            abandoned: false,
         })
     }
 

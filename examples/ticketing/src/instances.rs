@@ -50,16 +50,18 @@ impl Membership {
         };
         // Before it looks at others: of two that start together, at least one sees the other.
         store.note_instance(id, &lock_type.to_string(), id, lock_url).await.map_err(failed)?;
-        let others = store.other_instances(id, DEAD_AFTER_MS).await.map_err(failed)?;
-        let mut alone = true;
-        for other in others {
-            if shares_locks(seats.as_deref(), lock_type, &other).await? {
-                alone = false;
-            } else if lives(store, id, &other).await.map_err(failed)? {
+        // And while it looks: otherwise each of the two would take the other for dead.
+        let looking = tokio::select! {
+            looked = is_alone(store, seats.as_deref(), id, lock_type) => looked,
+            failed = keep_noting(store, id, lock_type, lock_url) => Err(failed.to_string()),
+        };
+        let alone = match looking {
+            Ok(alone) => alone,
+            Err(why) => {
                 let _ = store.forget_instance(id).await;
-                return Err(refusal(lock_type, &other));
+                return Err(why);
             }
-        }
+        };
         Ok(Arc::new(Self {
             store: store.clone(),
             seats,
@@ -110,6 +112,35 @@ impl Membership {
             let _ = witness.release().await;
         }
     }
+}
+
+/// Says that an instance lives, until the database fails.
+async fn keep_noting(store: &Store, id: &str, lock_type: LockType, lock_url: &str) -> StoreError {
+    loop {
+        sleep(BEAT_EVERY).await;
+        if let Err(error) = store.note_instance(id, &lock_type.to_string(), id, lock_url).await {
+            return error;
+        }
+    }
+}
+
+/// Whether there is no other instance; an error if one uses other locks.
+async fn is_alone(
+    store: &Store,
+    seats: Option<&SeatLocks>,
+    id: &str,
+    lock_type: LockType,
+) -> Result<bool, String> {
+    let failed = |error: StoreError| error.to_string();
+    let mut alone = true;
+    for other in store.other_instances(id, DEAD_AFTER_MS).await.map_err(failed)? {
+        if shares_locks(seats, lock_type, &other).await? {
+            alone = false;
+        } else if lives(store, id, &other).await.map_err(failed)? {
+            return Err(refusal(lock_type, &other));
+        }
+    }
+    Ok(alone)
 }
 
 /// Whether the other's witness is held in the locks of this instance.

@@ -3,9 +3,13 @@
 //! A lease is detached from this process and stored in the ticket's row, so that another instance can
 //! book. An engine whose locks live by a session can't do that: there, the guard stays here, and other
 //! instances ask the engine whether its token still holds the lock.
+//!
+//! Instances with different engines can share one line, through the doors of one Holdfast. A lease of
+//! another engine can't be attached here: whether the lock is held is then seen by trying to take it.
 
 use crate::domain::{Reservation, TicketId};
 use holdfast_locks::{Error, Guard, Inspection, LeaseRef, Locks, Promises};
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
@@ -33,6 +37,21 @@ impl std::error::Error for LockError {}
 impl From<Error> for LockError {
     fn from(error: Error) -> Self {
         Self(error.to_string())
+    }
+}
+
+/// A detached lease as it is stored in the ticket's row.
+#[derive(Serialize, Deserialize)]
+struct StoredLease {
+    /// The engine that can attach it.
+    engine: String,
+    #[serde(flatten)]
+    lease: LeaseRef,
+}
+
+impl StoredLease {
+    fn parse(text: &str) -> Result<Self, LockError> {
+        serde_json::from_str(text).map_err(|error| LockError(error.to_string()))
     }
 }
 
@@ -94,7 +113,8 @@ impl SeatLocks {
             return Ok(Some(TakenSeat { token, lease: None, guard: Some(guard), ending }));
         }
         let lease = guard.detach().await.map_err(|(_, error)| error)?;
-        let lease = serde_json::to_string(&lease).map_err(|error| LockError(error.to_string()))?;
+        let stored = StoredLease { engine: self.promises().engine.to_owned(), lease };
+        let lease = serde_json::to_string(&stored).map_err(|error| LockError(error.to_string()))?;
         Ok(Some(TakenSeat { token, lease: Some(lease), guard: None, ending }))
     }
 
@@ -114,21 +134,36 @@ impl SeatLocks {
         reservation: &Reservation,
     ) -> Result<bool, LockError> {
         let Some(lease) = &reservation.lease else {
+            if self.promises().detachable.holds {
+                return self.is_held(ticket).await;
+            }
             let seen = self.locks.inspect(&self.name(ticket)).await?;
             let token = seen.and_then(|seen| seen.token).map(|token| token.get());
             return Ok(token.is_some() && token == reservation.token);
         };
-        match self.attach(lease).await?.check().await {
+        let Some(lease) = self.attach(lease).await? else { return self.is_held(ticket).await };
+        match lease.check().await {
             Ok(left) => Ok(!left.is_zero()),
             Err(Error::NotHeld(_)) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Releases a detached lease. If the engine does not answer, the lease ends by itself.
+    /// Whether anybody holds the lock. Enough for a reservation of another engine: if its holder has
+    /// changed, the ticket's row is about to, and the fence decides.
+    async fn is_held(&self, ticket: TicketId) -> Result<bool, LockError> {
+        let lock = self.locks.lock(self.name(ticket)).ttl(SESSION_TTL);
+        let Some(guard) = lock.try_acquire().await? else { return Ok(true) };
+        guard.release().await?;
+        Ok(false)
+    }
+
+    /// Releases a detached lease. If the engine does not answer, or the lease is another engine's, it
+    /// ends by itself.
     pub(crate) async fn release(&self, lease: &str) {
         let released = match self.attach(lease).await {
-            Ok(lease) => lease.release().await.map_err(LockError::from),
+            Ok(Some(lease)) => lease.release().await.map_err(LockError::from),
+            Ok(None) => Err(LockError("it was taken through another protocol".to_owned())),
             Err(error) => Err(error),
         };
         if let Err(error) = released {
@@ -136,20 +171,24 @@ impl SeatLocks {
         }
     }
 
-    async fn attach(&self, lease: &str) -> Result<holdfast_locks::Lease, LockError> {
-        let lease: LeaseRef =
-            serde_json::from_str(lease).map_err(|error| LockError(error.to_string()))?;
-        Ok(self.locks.attach(lease).await?)
+    /// `None` if the lease is another engine's.
+    async fn attach(&self, lease: &str) -> Result<Option<holdfast_locks::Lease>, LockError> {
+        let StoredLease { engine, lease } = StoredLease::parse(lease)?;
+        if engine != self.promises().engine {
+            return Ok(None);
+        }
+        Ok(Some(self.locks.attach(lease).await?))
     }
 
     /// Who holds a seat, and who waits for it.
     pub(crate) async fn inspect(&self, ticket: TicketId) -> Result<Option<Inspection>, LockError> {
         let mut seen = self.viewer.inspect(&self.name(ticket)).await?;
-        // A key's value is the label and a random number; another door shows both.
+        // A Redis key's value is the label and a random number, and other doors show both. Whoever knows
+        // the number can release the lock.
         if let Some(holder) = seen.as_mut().and_then(|seen| seen.holder.as_mut())
-            && self.promises().engine == "redis"
             && let Some((label, nonce)) = holder.rsplit_once('/')
             && nonce.len() >= 32
+            && nonce.bytes().all(|byte| byte.is_ascii_hexdigit())
         {
             *holder = label.to_owned();
         }

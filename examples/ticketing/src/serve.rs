@@ -114,18 +114,15 @@ fn check(settings: &Serve) -> Result<(), String> {
     if lock_type.schemes().is_empty() || embedded::has_door(lock_type) {
         return Ok(());
     }
-    let scheme = lock_type.schemes()[0];
     let example = match lock_type {
-        LockType::Lwt | LockType::Bakery => "cassandra://127.0.0.1:9042/ticketing",
         LockType::Postgres => "postgres://user@127.0.0.1/locks",
         LockType::Etcd => "etcd://127.0.0.1:2379",
-        _ => "zookeeper://127.0.0.1:2181",
+        _ => "cassandra://127.0.0.1:9042/ticketing",
     };
-    let why = match lock_type.door() {
-        Some(_) => format!("this version of Holdfast does not speak {scheme}'s protocol yet"),
-        None => "the embedded Holdfast has no such locks".to_owned(),
-    };
-    Err(format!("LOCK_TYPE={lock_type} needs a LOCK_URL, for example {example}: {why}"))
+    Err(format!(
+        "LOCK_TYPE={lock_type} needs a LOCK_URL, for example {example}: the embedded Holdfast has no \
+         such locks"
+    ))
 }
 
 /// Connects to the locks; `None` for the controls.
@@ -155,7 +152,7 @@ async fn engine(settings: &Serve, store: &Store) -> Result<Option<Engine>, Strin
     let transient = |error: &Error| matches!(error, Error::Unreachable(_));
     let locks = patiently("the lock service", || connect(lock_url.clone()), transient).await;
     let locks = locks.map_err(|error| error.to_string())?;
-    // Holdfast's own protocol shows tokens and lines that a Redis client can't see.
+    // Holdfast's own protocol shows tokens and lines that clients of other doors can't see.
     let viewer = match embedded.as_ref().and_then(|embedded| embedded.url(LockType::Native)) {
         Some(native) => connect(native).await.map_err(|error| error.to_string())?,
         None => locks.clone(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub(crate) enum LockType {
     /// A key with a lease, through Holdfast's Redis door or in a real Redis
     DistributedLock,
-    /// An ephemeral sequential node, in ZooKeeper
+    /// An ephemeral sequential node, through Holdfast's ZooKeeper door or in a real ZooKeeper
     EphemeralNode,
     /// Holdfast's own protocol
     Native,

@@ -21,6 +21,11 @@ fn distributed_lock() {
 }
 
 #[test]
+fn ephemeral_node() {
+    passes("ephemeral_node", 10);
+}
+
+#[test]
 fn native() {
     passes("native", 10);
 }

@@ -418,6 +418,7 @@ fn ticket(row: &Row) -> Ticket {
             lease: text(row, 6),
             until_ms: optional_int(row, 7),
             instance: text(row, 8).unwrap_or_default(),
+            abandoned: int(row, 10) != 0,
         }),
         _ => State::Available,
     };

@@ -48,11 +48,26 @@ pub(super) const MIGRATIONS: &[&str] = &["
     );
 "];
 
-pub(super) const TICKETS: &str = "SELECT {now}, id, state, client, number, token, lease,
-    reserved_until_ms, instance, last_ending FROM tickets ORDER BY id";
+/// The columns of a ticket, the database's time first. The last one says whether the lock lived in an
+/// instance that is gone: it was not seen for as long as its session lasts.
+macro_rules! tickets {
+    ($which:literal) => {
+        concat!(
+            "SELECT {now}, id, state, client, number, token, lease, reserved_until_ms, instance,
+            last_ending, CAST(CASE WHEN state = 'reserved' AND lease IS NULL
+                AND reserved_until_ms IS NOT NULL AND NOT EXISTS (
+                    SELECT 1 FROM instances WHERE instances.id = tickets.instance
+                        AND instances.seen_at_ms >= {now} - 10000)
+                THEN 1 ELSE 0 END AS BIGINT)
+            FROM tickets ",
+            $which
+        )
+    };
+}
 
-pub(super) const TICKET: &str = "SELECT {now}, id, state, client, number, token, lease,
-    reserved_until_ms, instance, last_ending FROM tickets WHERE id = $1";
+pub(super) const TICKETS: &str = tickets!("ORDER BY id");
+
+pub(super) const TICKET: &str = tickets!("WHERE id = $1");
 
 pub(super) const HIGHEST_NUMBER: &str = "SELECT MAX(number) FROM tickets";
 

@@ -99,7 +99,7 @@ impl Cluster {
         let door = DOORS.iter().find(|door| Some(door.name) == lock_type.door())?;
         let at = |port: &u16| format!("127.0.0.1:{}", port + door.port_above);
         let hosts: Vec<String> = self.ports.iter().map(at).collect();
-        if lock_type == LockType::Native {
+        if lock_type != LockType::DistributedLock {
             return Some(format!("{scheme}://{}", hosts.join(",")));
         }
         Some(format!("{scheme}://{}", hosts[(not_at + 1) % hosts.len()]))

@@ -36,6 +36,9 @@ pub(super) fn crash(bench: &Bench) -> Result<String, Failure> {
     doomed.kill();
     let client = &service.client;
     if bench.lock_type == LockType::EphemeralNode {
+        wait_until("the crashed instance's seat is listed", || {
+            Ok(client.available()?.contains(&"1".to_owned()))
+        })?;
         wait_until("the crashed instance's seat is free", || {
             Ok(client.reserve("1", "bo")?.is_ok())
         })?;

@@ -96,7 +96,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "the lock cluster's leader is killed",
         run: cluster::leader_killed,
-        fits: |lock_type| matches!(lock_type, LockType::Native | LockType::DistributedLock),
+        fits: |lock_type| lock_type.door().is_some(),
     },
     Scenario { name: "a crowd", run: crowd::crowd, fits: has_locks },
     Scenario {
