@@ -49,6 +49,8 @@ pub(super) struct Connection {
     /// A lock whose grant has not been written to the socket: if this is dropped, the lock is
     /// released.
     unsent: Option<AcquireResult>,
+    /// When the first byte of a request arrived whose rest is missing.
+    request_since: Option<Instant>,
 }
 
 /// The place of a reply.
@@ -81,6 +83,7 @@ impl Connection {
             listens: (0, 0),
             activity,
             unsent: None,
+            request_since: None,
             client,
             door,
         }
@@ -109,7 +112,6 @@ impl Connection {
 
     async fn serve(&mut self, timeouts: Timeouts) -> io::Result<()> {
         let password_until = Instant::now() + timeouts.password;
-        let mut request_until = None;
         loop {
             if self.requests().await? == Next::Away {
                 return self.wire.flush().await;
@@ -118,9 +120,9 @@ impl Connection {
             self.wire.others_bytes =
                 self.decoder.kept_bytes().saturating_add(self.client.kept_bytes());
             self.wire.count()?;
-            request_until = self
-                .is_within_request()
-                .then(|| request_until.unwrap_or_else(|| Instant::now() + timeouts.request));
+            self.request_since =
+                self.is_within_request().then(|| self.request_since.unwrap_or_else(Instant::now));
+            let request_until = self.request_since.map(|since| since + timeouts.request);
             let password_until = (!self.client.may_ask()).then_some(password_until);
             let until = [password_until, request_until].into_iter().flatten().min();
             let next = match until {
@@ -155,6 +157,8 @@ impl Connection {
             match self.decoder.decode(&mut self.wire.buffer, &self.client.bounds()) {
                 Ok(Some(request)) => {
                     commands += 1;
+                    // Whatever is behind it belongs to the next request.
+                    self.request_since = None;
                     if self.client.may_ask() {
                         self.activity.keep();
                     }
