@@ -42,6 +42,7 @@ Examples:
   cargo run --release -p holdfast-bench                    everything: over 20 minutes
   cargo run --release -p holdfast-bench -- --peers holdfast,etcd --measure pairs --clients 64
   cargo run --release -p holdfast-bench -- --peers holdfast,redis --measure redis --rounds 3
+  cargo run --release -p holdfast-bench -- --peers holdfast,zookeeper --measure zookeeper --clients 64
   cargo run --release -p holdfast-bench -- --by drivers --measure pairs,looping
   cargo run --release -p holdfast-bench -- --peers holdfast --before old/holdfast --rounds 5
   cargo run --release -p holdfast-bench -- --json > figures.json
@@ -94,6 +95,10 @@ struct Args {
     /// An older `holdfast` binary, measured as well: what has become faster or slower since
     #[arg(long, value_name = "PATH")]
     before: Option<PathBuf>,
+    /// ZooKeeper's jar, such as Debian's /usr/share/java/zookeeper.jar; by default, the release that
+    /// its project publishes is downloaded
+    #[arg(long, value_name = "PATH")]
+    zookeeper_jar: Option<PathBuf>,
     /// Where the servers' data goes, on the disk that is to be measured; by default the system's
     /// folder for temporary files
     #[arg(long, value_name = "FOLDER")]
@@ -106,7 +111,11 @@ struct Args {
 impl Args {
     fn plan(&self) -> Plan {
         Plan {
-            programs: Programs::new(self.holdfast.clone(), self.before.clone()),
+            programs: Programs::new(
+                self.holdfast.clone(),
+                self.before.clone(),
+                self.zookeeper_jar.clone(),
+            ),
             by: self.by,
             folder: self.dir.clone().unwrap_or_else(std::env::temp_dir),
             seconds: Duration::from_secs(self.seconds),

@@ -364,7 +364,7 @@ impl Connection {
             return;
         }
         let mut asked: Vec<QueuedRequest> = self.queue.pop_front().into_iter().collect();
-        while let Some(next) = self.queue.pop_front_if(|next| !next.goes_through_log()) {
+        while let Some(next) = self.queue.pop_front_if(|next| !next.takes_steps()) {
             asked.push(next);
         }
         let bytes: usize = asked.iter().map(|asked| asked.bytes).sum();

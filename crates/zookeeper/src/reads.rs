@@ -19,6 +19,8 @@ pub(crate) struct Reading<'a> {
     pub(crate) client: ClientId,
     pub(crate) session: SessionId,
     pub(crate) ids: &'a [AuthId],
+    /// How many znodes are below the one that is asked about, if that is what is asked.
+    pub(crate) descendants: usize,
     /// What the client must hear before the reply.
     pub(crate) events: Vec<WatchEvent>,
 }
@@ -77,8 +79,7 @@ impl<'a> Reading<'a> {
             }
             Request::GetAllChildrenNumber { path } => {
                 self.readable(path)?;
-                let below = self.state.node_descendants(path);
-                Ok(ReplyBody::Number(i32::try_from(below).unwrap_or(i32::MAX)))
+                Ok(ReplyBody::Number(i32::try_from(self.descendants).unwrap_or(i32::MAX)))
             }
             Request::Sync { path } => Ok(ReplyBody::Path(path.clone())),
             Request::Ping

@@ -11,7 +11,7 @@ use crate::codec::{Connect, Connected, Malformed, MultiResult, Reply, ReplyBody,
 use crate::reads::Reading;
 use holdfast_core::{
     Answer, AuthId, Command, Label, NodeKind, NodeOp, NodeResult, OpenSession, Refusal, Secret,
-    SessionId, SessionKind, SessionRef, State, TreeCommand, TreeWrite,
+    SessionId, SessionKind, SessionRef, State, TreeCommand, TreeWrite, is_allowed, perms,
 };
 use holdfast_gateway::{Resume, Step, SubmitError, submit_error};
 use holdfast_node::Reply as NodeReply;
@@ -33,6 +33,16 @@ pub(crate) struct QueuedRequest {
 /// on their way. One reply may be longer.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
+/// Znodes that a step counts: it takes the loop's thread about a millisecond.
+const COUNTED_MAX: usize = 4_096;
+
+/// Znodes that were counted so far, and the last of them.
+#[derive(Debug, Default)]
+struct Count {
+    found: usize,
+    last: Option<String>,
+}
+
 /// A session, and which attachment of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttachedSession {
@@ -48,7 +58,7 @@ enum Work {
     /// A session goes on here.
     Attach { connect: Connect, session: SessionRef, current: bool },
     /// Requests of a session, the first of which may need the log.
-    Requests { speaker: AttachedSession, asked: Vec<QueuedRequest> },
+    Requests { speaker: AttachedSession, asked: Vec<QueuedRequest>, count: Count },
 }
 
 /// What a task has come to.
@@ -105,7 +115,7 @@ impl ClientTask {
         speaker: AttachedSession,
         asked: Vec<QueuedRequest>,
     ) -> Self {
-        Self::new(client, Work::Requests { speaker, asked })
+        Self::new(client, Work::Requests { speaker, asked, count: Count::default() })
     }
 
     /// Whose it is.
@@ -211,7 +221,7 @@ impl ClientTask {
         clients: &mut Clients,
         reply: Option<NodeReply>,
     ) -> Step {
-        let Work::Requests { speaker, asked } = &mut self.work else { return Step::Done };
+        let Work::Requests { speaker, asked, count } = &mut self.work else { return Step::Done };
         let (client, speaker) = (self.client, *speaker);
         if reply.is_none()
             && let Some(first) = asked.first()
@@ -219,6 +229,13 @@ impl ClientTask {
         {
             return step;
         }
+        if let Some(first) = asked.first()
+            && first.count_on(state, count)
+        {
+            // Others have their turn before it goes on.
+            return Step::Read;
+        }
+        let descendants = count.found;
         let (mut frames, mut frames_bytes, mut close) = (Vec::new(), 0_usize, false);
         let mut answer = match reply {
             Some(NodeReply::Answer(answer)) => Some(answer),
@@ -238,7 +255,8 @@ impl ClientTask {
                 (None, Ok(request)) => {
                     let session = speaker.session.id;
                     let (ids, events) = (&ids[..], Vec::new());
-                    let mut reading = Reading { state, clients, client, session, ids, events };
+                    let mut reading =
+                        Reading { state, clients, client, session, ids, descendants, events };
                     (reading.answer(&request), reading.events)
                 }
             };
@@ -253,15 +271,30 @@ impl ClientTask {
 }
 
 impl QueuedRequest {
-    /// Whether it needs more than the state as this node has it.
-    pub(crate) fn goes_through_log(&self) -> bool {
+    /// Whether it may need more than one step, and so must be the first of its task.
+    pub(crate) fn takes_steps(&self) -> bool {
         matches!(
             self.request,
             Ok(Request::Write { .. }
                 | Request::Multi(_)
                 | Request::Sync { .. }
+                | Request::GetAllChildrenNumber { .. }
                 | Request::CloseSession)
         )
+    }
+
+    /// Counts another page if it asks how many znodes there are below one that it may read. Returns
+    /// whether there may be more. As in ZooKeeper, they come and go while they are counted.
+    fn count_on(&self, state: &State, count: &mut Count) -> bool {
+        let Ok(Request::GetAllChildrenNumber { path }) = &self.request else { return false };
+        let node = state.node(path);
+        if !node.is_some_and(|node| is_allowed(node.acl, perms::READ, &self.ids)) {
+            return false;
+        }
+        let (found, last) = state.node_descendants(path, count.last.as_deref(), COUNTED_MAX);
+        count.found = count.found.saturating_add(found);
+        count.last = last;
+        count.last.is_some()
     }
 }
 

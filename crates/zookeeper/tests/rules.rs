@@ -525,3 +525,49 @@ fn death_of_a_holder_wakes_only_the_next_waiter() {
     }
     bench.tick(1);
 }
+
+fn count(path: &str) -> Request {
+    Request::GetAllChildrenNumber { path: path.to_owned() }
+}
+
+/// `getAllChildrenNumber` used to walk through all znodes at once on the loop's thread: with a million
+/// of them, every client of the node waited for it, and a client could ask a thousand times at once.
+#[test]
+fn many_znodes_are_counted_in_bounded_steps() {
+    const DIRECTORIES: usize = 30;
+    const CHILDREN: usize = 1_000;
+    let mut bench = Bench::new();
+    client(&mut bench, A);
+    for directory in ["/a", "/a/b", "/a.b", "/ab"] {
+        ask(&mut bench, A, &create(directory, NodeKind::Persistent, false)).unwrap();
+    }
+    for directory in 0..DIRECTORIES {
+        let directory = format!("/a/b/{directory}");
+        ask(&mut bench, A, &create(&directory, NodeKind::Persistent, false)).unwrap();
+        for child in 0..CHILDREN {
+            let path = format!("{directory}/{child}");
+            ask(&mut bench, A, &create(&path, NodeKind::Persistent, false)).unwrap();
+        }
+    }
+    let below = DIRECTORIES * (1 + CHILDREN);
+    let number = |count: usize| Ok(ReplyBody::Number(i32::try_from(count).unwrap()));
+    // A step counts at most 4,096, and others have their turn before the next.
+    for (path, expected) in [("/a/b", below), ("/a", below + 1), ("/a/b/29", CHILDREN), ("/ab", 0)]
+    {
+        bench.reads = 0;
+        assert_eq!(ask(&mut bench, A, &count(path)), number(expected), "{path}");
+        assert_eq!(bench.reads, expected / 4_096, "{path}");
+    }
+    // The root's: ZooKeeper's own three, and these.
+    assert_eq!(ask(&mut bench, A, &count("/")), number(3 + 4 + below));
+    assert_eq!(ask(&mut bench, A, &count("/none")), Err(Code::NoNode));
+
+    // Those that came together are counted one by one, each in its own task.
+    let asked: Vec<u8> = (0..10).flat_map(|_| count("/a/b/0").encode(1)).collect();
+    bench.steps = Some(0);
+    bench.send(A, &asked);
+    assert_eq!(bench.steps, Some(10));
+    for _ in 0..10 {
+        assert_eq!(reply(&mut bench, A, &count("/a/b/0")), number(CHILDREN));
+    }
+}

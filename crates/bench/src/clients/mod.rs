@@ -4,7 +4,7 @@ pub(crate) mod engine;
 mod etcd;
 pub(crate) mod holdfast;
 pub(crate) mod redis;
-mod zookeeper;
+pub(crate) mod zookeeper;
 
 use crate::peers::{Setup, Target};
 use clap::ValueEnum;

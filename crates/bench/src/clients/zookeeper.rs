@@ -21,7 +21,7 @@ pub(crate) struct ZooKeeper {
 const MADE_MAX: usize = 1_000;
 
 impl ZooKeeper {
-    pub(super) async fn connect(ports: &[u16]) -> Result<Self, String> {
+    pub(crate) async fn connect(ports: &[u16]) -> Result<Self, String> {
         let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let connector = zookeeper_client::Client::connector().with_session_timeout(SESSION_TTL);
         let client = connector.connect(&hosts.join(",")).await;

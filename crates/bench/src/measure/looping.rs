@@ -7,7 +7,7 @@ use crate::peers::Setup;
 use crate::report::{Better, Figure, Row};
 use crate::table::counted;
 
-const CLIENTS: usize = 16;
+pub(super) const CLIENTS: usize = 16;
 
 pub(super) async fn run(setup: Setup, plan: &Plan) -> Result<Vec<Row>, String> {
     let cluster = plan.start_warm(setup).await?;

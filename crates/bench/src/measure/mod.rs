@@ -8,6 +8,7 @@ mod looping;
 mod pairs;
 mod redis;
 mod workers;
+mod zookeeper;
 
 use crate::clients::{self, ClientKind};
 use crate::peers::{Cluster, Programs, Setup};
@@ -55,6 +56,8 @@ pub(crate) enum Measure {
     Growth,
     /// The Redis door, by redis-benchmark and by lock pairs (Holdfast and Redis only)
     Redis,
+    /// The ZooKeeper door, by ZooKeeper's client: pairs, and 16 looping (Holdfast and ZooKeeper only)
+    Zookeeper,
 }
 
 /// The parameters of a run.
@@ -102,6 +105,7 @@ impl Measure {
             Self::Held => "held",
             Self::Growth => "growth",
             Self::Redis => "redis",
+            Self::Zookeeper => "zookeeper",
         }
     }
 
@@ -121,6 +125,7 @@ impl Measure {
             }
             (Self::Held | Self::Growth, setup) => setup.is_holdfast(),
             (Self::Redis, setup) => setup.is_holdfast() || matches!(setup, Setup::Redis { .. }),
+            (Self::Zookeeper, setup) => setup.is_holdfast() || setup == Setup::ZooKeeper,
         }
     }
 
@@ -142,6 +147,7 @@ impl Measure {
                 Self::Held => FILLING + plan.seconds * held::CPU_LONGER * 2,
                 Self::Growth => FILLING + window,
                 Self::Redis => redis::limit(plan),
+                Self::Zookeeper => zookeeper::limit(plan),
             }
     }
 
@@ -159,6 +165,7 @@ impl Measure {
             Self::Held => held::run(setup, plan).await,
             Self::Growth => growth::run(setup, plan, step).await,
             Self::Redis => redis::run(setup, plan).await,
+            Self::Zookeeper => zookeeper::run(setup, plan).await,
         }
     }
 }

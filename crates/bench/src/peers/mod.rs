@@ -93,7 +93,9 @@ pub(crate) struct Programs {
     /// An older one, to compare with.
     before: Option<PathBuf>,
     etcd: PathBuf,
-    /// A folder of jars.
+    /// The jar that was given.
+    zookeeper_jar: Option<PathBuf>,
+    /// A class path.
     zookeeper: PathBuf,
     redis: PathBuf,
     /// A folder of programs.
@@ -103,9 +105,13 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Uses these `holdfast` binaries, if given.
-    pub(crate) fn new(holdfast: Option<PathBuf>, before: Option<PathBuf>) -> Self {
-        Self { holdfast, before, ..Self::default() }
+    /// Uses these `holdfast` binaries and this jar of ZooKeeper's, if given.
+    pub(crate) fn new(
+        holdfast: Option<PathBuf>,
+        before: Option<PathBuf>,
+        zookeeper_jar: Option<PathBuf>,
+    ) -> Self {
+        Self { holdfast, before, zookeeper_jar, ..Self::default() }
     }
 
     /// The ways in which a peer is measured. Holdfast's cluster comes first: the others are
@@ -136,7 +142,9 @@ impl Programs {
                     self.before.take().map(|old| holdfast::find(Some(old))).transpose()?;
             }
             Peer::Etcd => self.etcd = etcd::build().await?,
-            Peer::Zookeeper => self.zookeeper = zookeeper::download().await?,
+            Peer::Zookeeper => {
+                self.zookeeper = zookeeper::class_path(self.zookeeper_jar.clone()).await?;
+            }
             Peer::Redis => self.redis = redis::find()?,
             Peer::Postgres => self.postgres = postgres::find()?,
             Peer::Cassandra => self.cassandra = cassandra::download().await?,

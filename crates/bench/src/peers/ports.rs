@@ -29,9 +29,9 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// The one above the client port is for the Redis protocol.
-    fn all(&self) -> [u16; 4] {
-        [self.clients, self.clients + 1, self.peers, self.election]
+    /// The two above the client port are for the Redis and ZooKeeper protocols.
+    fn all(&self) -> [u16; 5] {
+        [self.clients, self.clients + 1, self.clients + 2, self.peers, self.election]
     }
 }
 
@@ -68,6 +68,6 @@ mod tests {
     fn nodes_and_measurements_use_different_ports() {
         let (ports, later) = (free(3).expect("free ports"), free(3).expect("more free ports"));
         let all = ports.iter().chain(&later).flat_map(Ports::all);
-        assert_eq!(all.collect::<HashSet<u16>>().len(), 24);
+        assert_eq!(all.collect::<HashSet<u16>>().len(), 30);
     }
 }

@@ -1,4 +1,4 @@
-//! ZooKeeper's servers, from the jars that its project publishes.
+//! ZooKeeper's servers, from the jars that its project publishes or from a given one.
 
 use super::ports;
 use super::process::Process;
@@ -18,13 +18,24 @@ const POM: (&str, &str) = ("pom.xml", include_str!("../../peers/zookeeper/pom.xm
 /// Timeout for one request to a node.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The folder of the jars, downloaded if it does not exist yet.
-pub(super) async fn download() -> Result<PathBuf, String> {
-    install::jars("ZooKeeper", FOLDER, POM).await
+/// The class path: the given jar, which names those that it needs; or the jars that the project
+/// publishes, downloaded if they are not there yet.
+pub(super) async fn class_path(jar: Option<PathBuf>) -> Result<PathBuf, String> {
+    match jar {
+        Some(jar) if jar.is_file() => Ok(jar),
+        Some(jar) => Err(format!(
+            "there is no {}: on Debian, `sudo apt-get install -y libzookeeper-java`",
+            jar.display()
+        )),
+        None => Ok(install::jars("ZooKeeper", FOLDER, POM).await?.join("*")),
+    }
 }
 
 /// Nodes that are not started yet, and their client ports.
-pub(super) fn nodes(place: &Place<'_>, jars: &Path) -> Result<(Vec<u16>, Vec<Process>), String> {
+pub(super) fn nodes(
+    place: &Place<'_>,
+    class_path: &Path,
+) -> Result<(Vec<u16>, Vec<Process>), String> {
     let ports = ports::free(place.nodes)?;
     let members: Vec<String> = (1..)
         .zip(&ports)
@@ -47,7 +58,7 @@ pub(super) fn nodes(place: &Place<'_>, jars: &Path) -> Result<(Vec<u16>, Vec<Pro
         let args = [
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=error".to_owned(),
             "-cp".to_owned(),
-            format!("{}/*", jars.display()),
+            class_path.display().to_string(),
             "org.apache.zookeeper.server.quorum.QuorumPeerMain".to_owned(),
             file.display().to_string(),
         ];

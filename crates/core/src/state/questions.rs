@@ -173,9 +173,15 @@ impl State {
         self.tree.children(path)
     }
 
-    /// How many znodes are below one, at any depth.
-    pub fn node_descendants(&self, path: &str) -> usize {
-        self.tree.descendants(path)
+    /// Counts the znodes below one, at any depth, a page at a time: from the one behind `after` on,
+    /// but at most `max` of them. Returns how many it found, and the last one if there may be more.
+    pub fn node_descendants(
+        &self,
+        path: &str,
+        after: Option<&str>,
+        max: usize,
+    ) -> (usize, Option<String>) {
+        self.tree.descendants(path, after, max)
     }
 
     /// The paths of all znodes, in byte order.

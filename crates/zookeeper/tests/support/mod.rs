@@ -35,6 +35,8 @@ pub(crate) struct Bench {
     pub(crate) now: Duration,
     /// How many tasks were started, if somebody counts.
     pub(crate) steps: Option<usize>,
+    /// How often a task let others have their turn before it went on.
+    pub(crate) reads: usize,
 }
 
 enum Inbox {
@@ -55,6 +57,7 @@ impl Bench {
             heartbeats: Some(HeartbeatReply::Alive),
             now: Duration::ZERO,
             steps: None,
+            reads: 0,
         }
     }
 
@@ -165,7 +168,10 @@ impl Bench {
                     let answer = self.apply(command);
                     resume = Resume::Replied(NodeReply::Answer(answer));
                 }
-                Step::Read => resume = Resume::Replied(NodeReply::Current),
+                Step::Read => {
+                    self.reads += 1;
+                    resume = Resume::Replied(NodeReply::Current);
+                }
                 Step::Block { .. } => panic!("nothing here blocks"),
                 Step::Done => {
                     return self.inbox.push_back((task.client(), Inbox::Finished(task)));

@@ -3,7 +3,8 @@
 use super::Tree;
 use crate::ids::SessionId;
 use crate::text::NodeData;
-use crate::tree::{Acl, Stat};
+use crate::tree::{Acl, Stat, parent_of};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// One znode.
@@ -36,13 +37,46 @@ impl Tree {
         self.ephemerals_of(session)
     }
 
-    /// How many znodes are below one, at any depth.
-    pub(crate) fn descendants(&self, path: &str) -> usize {
-        let below = |node: &super::Node| {
-            let rest = node.path.strip_prefix(path);
-            path == "/" && &*node.path != "/" || rest.is_some_and(|rest| rest.starts_with('/'))
+    /// Counts the znodes below `root`, at any depth, from the one behind `after` on, but at most
+    /// `max` of them. Returns how many it found, and the last one if there may be more.
+    pub(crate) fn descendants(
+        &self,
+        root: &str,
+        after: Option<&str>,
+        max: usize,
+    ) -> (usize, Option<String>) {
+        let mut at = after.unwrap_or(root).to_owned();
+        for found in 0..max {
+            match self.next_below(root, &at) {
+                Some(next) => at = next,
+                None => return (found, None),
+            }
+        }
+        (max, Some(at))
+    }
+
+    /// The znode behind `at` among all below `root`, parents first and siblings in byte order. Works
+    /// as well if `at` has been deleted.
+    fn next_below(&self, root: &str, at: &str) -> Option<String> {
+        let child = |directory: &str, name: &str| {
+            if directory == "/" { format!("/{name}") } else { format!("{directory}/{name}") }
         };
-        self.data.nodes.iter().filter(|(_, node)| below(node)).count()
+        if let Some(first) = self.children(at).next() {
+            return Some(child(at, first));
+        }
+        let mut at = at;
+        // A path has only so many parts.
+        while at != root {
+            let (directory, name) = (parent_of(at)?, at.rsplit('/').next()?);
+            let siblings = self.slot(directory).and_then(|slot| self.index.children.get(&slot));
+            let behind = (Bound::Excluded(name), Bound::Unbounded);
+            let next = siblings.and_then(|names| names.range::<str, _>(behind).next());
+            if let Some(next) = next {
+                return Some(child(directory, next));
+            }
+            at = directory;
+        }
+        None
     }
 
     /// The paths of all znodes, in byte order: for tests and tools.

@@ -33,8 +33,6 @@ pub(super) struct Connection {
     wire: Wire,
     client: Client,
     decoder: Decoder,
-    /// The number of complete requests that have arrived.
-    received: u64,
     /// Pipelined commands that will run together.
     joined: Option<Job>,
     /// The replies in the order of their requests, starting at the first one that is joined.
@@ -51,6 +49,8 @@ pub(super) struct Connection {
     /// A lock whose grant has not been written to the socket: if this is dropped, the lock is
     /// released.
     unsent: Option<AcquireResult>,
+    /// When the first byte of a request arrived whose rest is missing.
+    request_since: Option<Instant>,
 }
 
 /// The place of a reply.
@@ -75,7 +75,6 @@ impl Connection {
         Self {
             wire: Wire::new(stream, door.share(&client)),
             decoder: Decoder::default(),
-            received: 0,
             joined: None,
             slots: Vec::new(),
             encoded_bytes: 0,
@@ -84,6 +83,7 @@ impl Connection {
             listens: (0, 0),
             activity,
             unsent: None,
+            request_since: None,
             client,
             door,
         }
@@ -112,8 +112,6 @@ impl Connection {
 
     async fn serve(&mut self, timeouts: Timeouts) -> io::Result<()> {
         let password_until = Instant::now() + timeouts.password;
-        let mut request_until = None;
-        let mut received = 0;
         loop {
             if self.requests().await? == Next::Away {
                 return self.wire.flush().await;
@@ -122,12 +120,9 @@ impl Connection {
             self.wire.others_bytes =
                 self.decoder.kept_bytes().saturating_add(self.client.kept_bytes());
             self.wire.count()?;
-            // What has arrived of the next request is not late because of those before it.
-            let same = request_until.filter(|_| self.received == received);
-            received = self.received;
-            request_until = self
-                .is_within_request()
-                .then(|| same.unwrap_or_else(|| Instant::now() + timeouts.request));
+            self.request_since =
+                self.is_within_request().then(|| self.request_since.unwrap_or_else(Instant::now));
+            let request_until = self.request_since.map(|since| since + timeouts.request);
             let password_until = (!self.client.may_ask()).then_some(password_until);
             let until = [password_until, request_until].into_iter().flatten().min();
             let next = match until {
@@ -157,11 +152,13 @@ impl Connection {
 
     /// Handles all requests that have arrived.
     async fn requests(&mut self) -> io::Result<Next> {
-        let before = self.received;
+        let mut commands = 0;
         let goes = loop {
             match self.decoder.decode(&mut self.wire.buffer, &self.client.bounds()) {
                 Ok(Some(request)) => {
-                    self.received += 1;
+                    commands += 1;
+                    // Whatever is behind it belongs to the next request.
+                    self.request_since = None;
                     if self.client.may_ask() {
                         self.activity.keep();
                     }
@@ -185,7 +182,7 @@ impl Connection {
                 }
             }
         };
-        self.door.commands.inc_by(self.received - before);
+        self.door.commands.inc_by(commands);
         self.finish().await?;
         Ok(goes)
     }
@@ -485,7 +482,7 @@ impl Connection {
         if self.wire.must_end() {
             return Ok(acquiring.not_served(EndReason::Forced));
         }
-        let TicketStatus::Held(grant) = taken.status() else { return Ok(Reply::Null) };
+        let TicketStatus::Held(grant) = taken.standing() else { return Ok(Reply::Null) };
         let reply = acquiring.granted(grant);
         self.unsent = Some(taken);
         Ok(reply)

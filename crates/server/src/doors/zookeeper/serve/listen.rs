@@ -62,7 +62,7 @@ mod tests {
     use tempfile::TempDir;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
-    use tokio::time::{sleep, timeout};
+    use tokio::time::{Instant, sleep, timeout};
 
     /// Nothing here takes this long unless it is broken.
     const LONG: Duration = Duration::from_secs(30);
@@ -156,6 +156,27 @@ mod tests {
         let ping = Request::Ping.encode(-2);
         idle.write_all(&ping).await.unwrap();
         assert!(frame(&mut idle).await.starts_with(&(-2_i32).to_be_bytes()));
+        house.running.stop().await;
+    }
+
+    /// The Redis door once measured the time limit from the first of a stream of requests.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn pipelined_requests_each_have_their_own_time_limit() {
+        let timeouts = Timeouts { begin: LONG, request: Duration::from_millis(500) };
+        let house = TestServer::open(10, timeouts, None).await;
+        let mut client = house.client().await;
+        // Each write ends one request and begins the next: at no moment is nothing incomplete.
+        let request = Request::WhoAmI.encode(1);
+        let (start, end) = request.split_at(6);
+        client.write_all(start).await.unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < 4 * timeouts.request {
+            sleep(timeouts.request / 20).await;
+            client.write_all(&[end, start].concat()).await.unwrap();
+            assert!(frame(&mut client).await.starts_with(&1_i32.to_be_bytes()));
+        }
+        // The last one is still limited.
+        assert!(is_closed(&mut client).await);
         house.running.stop().await;
     }
 
