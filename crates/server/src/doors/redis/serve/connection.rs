@@ -482,7 +482,7 @@ impl Connection {
         if self.wire.must_end() {
             return Ok(acquiring.not_served(EndReason::Forced));
         }
-        let TicketStatus::Held(grant) = taken.standing() else { return Ok(Reply::Null) };
+        let TicketStatus::Held(grant) = taken.status() else { return Ok(Reply::Null) };
         let reply = acquiring.granted(grant);
         self.unsent = Some(taken);
         Ok(reply)
