@@ -374,13 +374,17 @@ impl Model {
         if !path.contains('/') {
             return Err(NodeRefusal::BadPath(BadPath::Relative));
         }
+        if last_name(path).starts_with("holdfast-ticket-") {
+            return Err(NodeRefusal::BadPath(BadPath::Ticket));
+        }
         let parent = self.at(&above(path)).ok_or(NodeRefusal::NoNode)?.clone();
         if !parent.allows(4) {
             return Err(NodeRefusal::NoAuth);
         }
-        let lasting = matches!(kind, NodeKind::Ephemeral | NodeKind::Persistent);
-        let place = place(last_name(path)).filter(|_| sequential && lasting);
-        let place = place.zip(lock_above(path));
+        let place = place(last_name(path)).filter(|_| sequential).zip(lock_above(path));
+        if place.is_some() && !matches!(kind, NodeKind::Ephemeral | NodeKind::Persistent) {
+            return Err(NodeRefusal::TicketWithTtl);
+        }
         let mut waiting = Vec::new();
         if let Some(((recipe, mode), lock)) = &place {
             waiting = self.check_place(*recipe, *mode, lock, w)?;
@@ -396,7 +400,7 @@ impl Model {
         if self.at(&full).is_some() {
             return Err(NodeRefusal::NodeExists);
         }
-        if parent.kind == NodeKind::Ephemeral {
+        if parent.kind == NodeKind::Ephemeral || parent.ticket.is_some() {
             return Err(NodeRefusal::ParentIsEphemeral);
         }
         if kind == NodeKind::Ephemeral {
