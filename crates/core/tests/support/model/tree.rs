@@ -179,7 +179,7 @@ impl Model {
         let (path, parent) = (node.path.clone(), above(&node.path));
         if let Some(parent) = self.at_mut(&parent) {
             parent.creates += 1;
-            parent.pzxid = zxid;
+            parent.pzxid = parent.pzxid.max(zxid);
         }
         self.nodes.push(node);
         self.changed(&path, NodeEvent::Created, zxid);
@@ -190,7 +190,7 @@ impl Model {
         let (parent, now_ms) = (above(path), self.now_ms);
         let empty = self.names_below(&parent).is_empty();
         if let Some(parent) = self.at_mut(&parent) {
-            parent.pzxid = zxid;
+            parent.pzxid = parent.pzxid.max(zxid);
             if empty && parent.kind == NodeKind::Container {
                 parent.idle_since_ms = now_ms;
             }
@@ -319,7 +319,7 @@ impl Model {
                 let node = self.at_mut(path).expect("it is there");
                 node.data = data.clone();
                 node.version += 1;
-                node.mzxid = zxid;
+                node.mzxid = node.mzxid.max(zxid);
                 node.mtime_ms = wall_ms;
                 if matches!(node.kind, NodeKind::Ttl { .. }) {
                     node.idle_since_ms = now_ms;
